@@ -1,0 +1,67 @@
+"""Reading and writing files so that nothing half-written is ever found and nothing unreadable is guessed at.
+
+Paths may be local or `gs://...` (through `etils.epath`).
+"""
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+
+from etils import epath
+
+from bert_jax.errors import InputError
+
+PathLike = str | os.PathLike
+
+
+def read_text(path: PathLike) -> str:
+    """Returns the text of a UTF-8 file. Raises InputError when it is missing, a directory or not UTF-8."""
+    path = epath.Path(path)
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
+    if path.is_dir():
+        raise InputError(f"{path}: expected a file, found a directory")
+    data = path.read_bytes()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{path}: expected UTF-8 text, found byte 0x{data[error.start]:02x} at offset {error.start} (line {line})"
+        ) from None
+
+
+def write_atomically(path: PathLike, data: bytes | str) -> None:
+    """Writes `data` beside `path` and renames it into place, so that a reader finds the old file or the new one."""
+    path = epath.Path(path)
+    beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
+    try:
+        beside.write_bytes(data.encode() if isinstance(data, str) else data)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def directory_atomically(path: PathLike) -> Iterator[epath.Path]:
+    """Yields a new directory beside `path`, moved to `path` when the block ends well and removed when it does not.
+
+    Raises:
+        InputError: `path` exists and is not an empty directory.
+    """
+    path = epath.Path(path)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(f"{path}: expected a new or empty directory, found one with files in it")
+    beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
+    beside.mkdir(parents=True)
+    try:
+        yield beside
+        if path.exists():
+            path.rmdir()
+        beside.rename(path)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True) if os.path.isdir(beside) else beside.rmtree(missing_ok=True)
+        raise
