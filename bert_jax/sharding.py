@@ -1,0 +1,161 @@
+"""Where arrays live: one mesh `(data, fsdp, tensor)` and one table, parameter path -> logical axes -> mesh axes.
+
+`data` splits the batch and copies the parameters; `fsdp` splits the batch and the parameters; `tensor` splits the work
+inside a layer (heads, feed-forward, vocabulary). Nothing outside this file names a mesh axis.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from bert_jax.errors import InputError
+
+MESH_AXES = ("data", "fsdp", "tensor")
+
+# Logical axis -> the mesh axes that split it. Axes of a spec are filled from the left and a mesh axis is used once, so
+# an activation ("batch", "length", "embed") is split by batch alone although "embed" of a parameter is split by fsdp.
+RULES: dict[str, tuple[str, ...]] = {
+    "batch": ("data", "fsdp"),
+    "length": (),
+    "embed": ("fsdp",),
+    "heads": ("tensor",),
+    "mlp": ("tensor",),
+    "vocab": ("tensor",),
+}
+
+# A parameter's path ends in this pattern -> logical axes of its *last* dimensions; what stands before them (the stacked
+# layers) is never split. First match wins. Vectors of the hidden size stay whole: they are tiny.
+AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
+    (r"word_embeddings/embedding", ("vocab", "embed")),
+    (r"(position|token_type)_embeddings/embedding", (None, "embed")),
+    (r"layer_norm/(scale|bias)", (None,)),
+    (r"attention/(query|key|value)/kernel", ("embed", "heads")),
+    (r"attention/(query|key|value)/bias", ("heads",)),
+    (r"attention/output/kernel", ("heads", "embed")),
+    (r"mlp/up/kernel", ("embed", "mlp")),
+    (r"mlp/up/bias", ("mlp",)),
+    (r"mlp/down/kernel", ("mlp", "embed")),
+    (r"mlm/bias", ("vocab",)),
+    (r"(pooler|mlm)/dense/kernel", ("embed", None)),
+    (r"(nsp|classifier|qa_outputs)/kernel", ("embed", None)),
+    (r"bias", (None,)),
+)
+
+# Any vocabulary size is legal (30,522 does not divide by 4), so this axis stays whole where it does not divide. Every
+# other axis that does not divide is an error: splitting it unevenly would waste devices without a word.
+_MAY_STAY_WHOLE = frozenset({"vocab"})
+
+
+def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """Returns the mesh `(data, fsdp, tensor)` over `devices` (default: all). One size may be -1: what is left.
+
+    Raises:
+        InputError: the sizes do not multiply to the number of devices.
+    """
+    devices = list(jax.devices() if devices is None else devices)
+    sizes = {"data": data, "fsdp": fsdp, "tensor": tensor}
+    found = " x ".join(f"{name}={size}" for name, size in sizes.items())
+    if any(size < 1 and size != -1 for size in sizes.values()) or list(sizes.values()).count(-1) > 1:
+        raise InputError(f"mesh: expected positive sizes, at most one of them -1 (the rest), found {found}")
+    fixed = math.prod(size for size in sizes.values() if size != -1)
+    shape = tuple(len(devices) // fixed if size == -1 else size for size in sizes.values())
+    if math.prod(shape) != len(devices):
+        raise InputError(f"mesh: expected sizes that multiply to the {len(devices)} devices here, found {found}")
+    return jax.make_mesh(shape, MESH_AXES, axis_types=(AxisType.Auto,) * len(MESH_AXES), devices=devices)
+
+
+def batch_spec() -> PartitionSpec:
+    """The spec of every array of a batch: its first axis split over data and fsdp."""
+    return _spec(("batch",))
+
+
+def param_specs(tree: Any) -> Any:
+    """The PartitionSpec of every leaf of `tree` (parameters, or optimizer state holding copies of their tree).
+
+    Raises:
+        ValueError: a path has no row in AXES.
+    """
+    return jax.tree_util.tree_map_with_path(lambda path, leaf: _spec(_logical_axes(path, len(leaf.shape))), tree)
+
+
+def param_shardings(mesh: Mesh, tree: Any) -> Any:
+    """The NamedSharding of every leaf of `tree` on `mesh`. A vocabulary that does not divide stays whole.
+
+    Raises:
+        InputError: another axis does not divide, naming the parameter, its shape and the mesh axis.
+    """
+
+    def place(path: Any, leaf: Any) -> NamedSharding:
+        axes = list(_logical_axes(path, len(leaf.shape)))
+        for i, axis in enumerate(axes):
+            parts = _parts(mesh, axis)
+            if leaf.shape[i] % parts == 0:
+                continue
+            if axis not in _MAY_STAY_WHOLE:
+                raise InputError(
+                    f"mesh: {_name(path)} {tuple(leaf.shape)} does not divide: axis {i} ({axis}) over "
+                    f"{parts} devices of {'x'.join(RULES[axis or ''])}"
+                )
+            axes[i] = None
+        return NamedSharding(mesh, _spec(axes))
+
+    return jax.tree_util.tree_map_with_path(place, tree)
+
+
+def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
+    """Pins how an activation is split, one logical axis (or None: whole) a dimension. The identity without a mesh.
+
+    A dimension that does not divide is left to the compiler.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or mesh.size == 1:
+        return x
+    if len(logical_axes) != x.ndim:
+        raise ValueError(f"constrain: expected {x.ndim} axes for shape {x.shape}, found {logical_axes}")
+    spec = list(_spec(logical_axes))
+    for i, axis in enumerate(logical_axes):
+        if x.shape[i] % _parts(mesh, axis):
+            spec[i] = PartitionSpec.UNCONSTRAINED
+    return jax.lax.with_sharding_constraint(x, PartitionSpec(*spec))
+
+
+def batch_parts(mesh: Mesh) -> int:
+    """Into how many parts `mesh` splits a batch; a batch size must be a multiple of it."""
+    return _parts(mesh, "batch")
+
+
+def tensor_parts(mesh: Mesh) -> int:
+    """Into how many parts `mesh` splits the heads; the number of heads must be a multiple of it."""
+    return _parts(mesh, "heads")
+
+
+def _parts(mesh: Any, axis: str | None) -> int:
+    return math.prod(mesh.shape[name] for name in RULES[axis]) if axis else 1
+
+
+def _spec(logical_axes: Iterable[str | None]) -> PartitionSpec:
+    used: set[str] = set()
+    entries: list[Any] = []
+    for axis in logical_axes:
+        free = tuple(name for name in (RULES[axis] if axis else ()) if name not in used)
+        used.update(free)
+        entries.append(free if len(free) > 1 else free[0] if free else None)
+    return PartitionSpec(*entries)
+
+
+def _logical_axes(path: Any, ndim: int) -> tuple[str | None, ...]:
+    if ndim == 0:
+        return ()
+    name = _name(path)
+    for pattern, axes in AXES:
+        if re.search(rf"(^|/){pattern}$", name):
+            return (None,) * (ndim - len(axes)) + axes
+    raise ValueError(f"no row of bert_jax.sharding.AXES fits parameter {name!r}")
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
