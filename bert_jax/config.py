@@ -95,7 +95,8 @@ class BertConfig:
                 raise InputError(f"model config: {name} {value!r} is not known{did_you_mean(str(value), choices)}")
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
-                f"model config: num_attention_heads {self.num_attention_heads} must divide hidden_size {self.hidden_size}"
+                f"model config: num_attention_heads {self.num_attention_heads} must divide "
+                f"hidden_size {self.hidden_size}"
             )
         if self.id2label is not None and len(self.id2label) != self.num_labels:
             raise InputError(f"model config: num_labels is {self.num_labels} but id2label names {len(self.id2label)}")
@@ -125,7 +126,9 @@ class BertConfig:
 
     @classmethod
     def from_hf(cls, hf: dict[str, Any], where: str = "config.json") -> Self:
-        """The config that a Hugging Face `config.json` (as a dict) describes; keys that do not shape a BERT are ignored.
+        """The config that a Hugging Face `config.json` (as a dict) describes.
+
+        Keys that do not shape a BERT are ignored.
 
         Raises:
             InputError: it is not a BERT, or a field has no meaning here.

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """What the user gave does not fit: the message is one line that says what was expected, what was found and where."""
+    """What the user gave does not fit: the message says in one line what was expected, found, and where."""
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:

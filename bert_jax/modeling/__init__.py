@@ -1,0 +1,6 @@
+"""The model: the only package that knows Flax NNX."""
+
+from bert_jax.modeling.compute import Compute
+from bert_jax.modeling.models import HEADS, Bert, BertOutput, Params
+
+__all__ = ["HEADS", "Bert", "BertOutput", "Compute", "Params"]

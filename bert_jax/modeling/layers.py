@@ -1,0 +1,71 @@
+"""The parts that every block is made of: dense, LayerNorm, embedding, dropout, activations."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from bert_jax.config import BertConfig
+from bert_jax.modeling.compute import Compute, matmul
+
+
+def initializer(config: BertConfig) -> jax.nn.initializers.Initializer:
+    """Truncated normal as in the original: `initializer_range` is the parameter, the real deviation is 0.88 of it."""
+    return jax.nn.initializers.truncated_normal(config.initializer_range)
+
+
+class Dense(nnx.Module):
+    """`x [..., in] -> [..., out]`."""
+
+    def __init__(self, config: BertConfig, features_in: int, features_out: int, *, rngs: nnx.Rngs):
+        self.kernel = nnx.Param(initializer(config)(rngs.params(), (features_in, features_out), jnp.float32))
+        self.bias = nnx.Param(jnp.zeros((features_out,), jnp.float32))
+
+    def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:
+        y = matmul(x, self.kernel[...], compute)
+        return y + self.bias[...].astype(y.dtype)
+
+
+class LayerNorm(nnx.Module):
+    """Normalises the last axis; statistics in float32 and in two passes, whatever the dtype of `x`."""
+
+    def __init__(self, config: BertConfig, features: int):
+        self.epsilon = config.layer_norm_eps
+        self.scale = nnx.Param(jnp.ones((features,), jnp.float32))
+        self.bias = nnx.Param(jnp.zeros((features,), jnp.float32))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        dtype = x.dtype
+        x = x.astype(jnp.float32)
+        centred = x - x.mean(axis=-1, keepdims=True)
+        variance = jnp.square(centred).mean(axis=-1, keepdims=True)
+        y = centred * jax.lax.rsqrt(variance + self.epsilon) * self.scale[...] + self.bias[...]
+        return y.astype(dtype)
+
+
+class Embedding(nnx.Module):
+    """A table `[rows, D]` that ids index."""
+
+    def __init__(self, config: BertConfig, rows: int, *, rngs: nnx.Rngs):
+        self.embedding = nnx.Param(initializer(config)(rngs.params(), (rows, config.hidden_size), jnp.float32))
+
+    def __call__(self, ids: jax.Array) -> jax.Array:
+        return self.embedding[...][ids]
+
+
+def dropout(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
+    """Zeroes each element with probability `rate` and scales the rest up by 1/(1-rate); without a key, returns `x`."""
+    if key is None or rate == 0.0:
+        return x
+    # 16 random bits an element are enough for a rate and cost half of what 32 do.
+    threshold = round(rate * 2**16)
+    keep = jax.random.bits(key, x.shape, jnp.uint16) >= threshold
+    return jnp.where(keep, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
+
+
+ACTIVATIONS = {
+    "gelu": functools.partial(jax.nn.gelu, approximate=False),
+    "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
+    "relu": jax.nn.relu,
+}

@@ -1,0 +1,216 @@
+"""A BERT with a head, as functions of its parameters: the face that the rest of the package sees."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from bert_jax.config import BertConfig
+from bert_jax.errors import InputError, did_you_mean
+from bert_jax.modeling.attention import mask_to_bias
+from bert_jax.modeling.compute import Compute
+from bert_jax.modeling.embeddings import Embeddings
+from bert_jax.modeling.encoder import Encoder
+from bert_jax.modeling.heads import MaskedLMHead, Pooler, gather_positions, pool_tokens
+from bert_jax.modeling.layers import Dense, dropout
+
+HEADS = (
+    "encoder",
+    "pretraining",
+    "masked_lm",
+    "sequence_classification",
+    "token_classification",
+    "question_answering",
+    "multiple_choice",
+    "sentence_embedding",
+)
+# The original's classes: these have no pooler whatever the config says, and these cannot do without one.
+_WITHOUT_POOLER = ("masked_lm", "token_classification", "question_answering")
+_POOLED = ("pretraining", "sequence_classification", "multiple_choice")
+
+Params = dict[str, Any]  # the canonical tree: nested dicts of arrays
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class BertOutput:
+    """What a forward pass gives; fields that the head has not are None. Logits are float32.
+
+    Attributes:
+        last_hidden_state: `[B, S, D]`.
+        pooler_output: `[B, D]`.
+        logits: `[B, C]` (sequence classification), `[B, S, C]` (token classification), `[B, K]` (multiple choice),
+            `[B, S, V]`, or `[B, P, V]` at given positions (masked LM).
+        prediction_logits: `[B, S, V]`, or `[B, P, V]` at given positions (pretraining).
+        seq_relationship_logits: `[B, 2]`; class 0 is "B follows A" (pretraining).
+        start_logits: `[B, S]` (question answering).
+        end_logits: `[B, S]` (question answering).
+        sentence_embedding: `[B, D]` (sentence embedding).
+        hidden_states: `L + 1` of `[B, S, D]`, the first from the embeddings.
+        attentions: `L` of `[B, N, S, S]`.
+    """
+
+    last_hidden_state: jax.Array
+    pooler_output: jax.Array | None = None
+    logits: jax.Array | None = None
+    prediction_logits: jax.Array | None = None
+    seq_relationship_logits: jax.Array | None = None
+    start_logits: jax.Array | None = None
+    end_logits: jax.Array | None = None
+    sentence_embedding: jax.Array | None = None
+    hidden_states: tuple[jax.Array, ...] | None = None
+    attentions: tuple[jax.Array, ...] | None = None
+
+
+class _Module(nnx.Module):
+    """The parameters of a BERT with one head; attribute names are the paths of the canonical tree."""
+
+    def __init__(self, config: BertConfig, head: str, *, rngs: nnx.Rngs):
+        size = config.hidden_size
+        self.embeddings = Embeddings(config, rngs=rngs)
+        self.encoder = Encoder(config, rngs=rngs)
+        if config.pooler and head not in _WITHOUT_POOLER:
+            self.pooler = Pooler(config, rngs=rngs)
+        if head in ("pretraining", "masked_lm"):
+            self.mlm = MaskedLMHead(config, rngs=rngs)
+        if head == "pretraining":
+            self.nsp = Dense(config, size, 2, rngs=rngs)
+        if head in ("sequence_classification", "token_classification"):
+            self.classifier = Dense(config, size, config.num_labels, rngs=rngs)
+        if head == "multiple_choice":
+            self.classifier = Dense(config, size, 1, rngs=rngs)
+        if head == "question_answering":
+            self.qa_outputs = Dense(config, size, 2, rngs=rngs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bert:
+    """A BERT with a head. Holds no parameters: they go in and out as the canonical tree of `abstract_params`.
+
+    Attributes:
+        config: the architecture.
+        head: one of `HEADS`.
+        compute: how it runs.
+
+    Raises:
+        InputError: the head is not known, or needs the pooler that `config` leaves out.
+    """
+
+    config: BertConfig
+    head: str = "encoder"
+    compute: Compute = Compute()
+
+    def __post_init__(self) -> None:
+        if self.head not in HEADS:
+            raise InputError(f"head {self.head!r} is not known{did_you_mean(self.head, HEADS)}")
+        if self.head in _POOLED and not self.config.pooler:
+            raise InputError(f"head {self.head!r} needs a pooler, and the model config has pooler=False")
+
+    def init(self, key: jax.Array) -> Params:
+        """Fresh float32 parameters; jit with `out_shardings` to make them in shards."""
+        return nnx.to_pure_dict(nnx.state(self._create(key)))
+
+    def abstract_params(self) -> Params:
+        """The tree that `init` gives, of `jax.ShapeDtypeStruct`."""
+        return jax.eval_shape(self.init, jax.random.key(0))
+
+    def apply(
+        self,
+        params: Params,
+        input_ids: jax.Array,
+        attention_mask: jax.Array | None = None,
+        token_type_ids: jax.Array | None = None,
+        position_ids: jax.Array | None = None,
+        masked_positions: jax.Array | None = None,
+        *,
+        dropout_key: jax.Array | None = None,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+    ) -> BertOutput:
+        """The forward pass; pure, to be jitted by the caller.
+
+        Args:
+            params: the canonical tree.
+            input_ids: `[B, S]` int32; `[B, K, S]` for multiple choice, as are the next three.
+            attention_mask: 1 for tokens, 0 for padding; None means no padding.
+            token_type_ids: segment ids; None means 0.
+            position_ids: None means 0, 1, ...
+            masked_positions: `[B, P]`, where the masked-LM logits are wanted; None means everywhere.
+            dropout_key: None means no dropout.
+            output_hidden_states: whether to return all hidden states.
+            output_attentions: whether to return all attention maps.
+
+        Raises:
+            InputError: the sequence is longer than the model's positions.
+        """
+        limit = self.config.max_position_embeddings
+        if input_ids.shape[-1] > limit:
+            raise InputError(
+                f"a sequence of {input_ids.shape[-1]} tokens is longer than the model's {limit} positions "
+                "(max_position_embeddings)"
+            )
+        choices = input_ids.shape[1] if self.head == "multiple_choice" else None
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids)
+        if choices is not None:
+            inputs = jax.tree.map(lambda ids: ids.reshape(-1, ids.shape[-1]), inputs)
+        module = self._merge(params)
+        keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
+        output = self._encode(module, *inputs, keys, output_hidden_states, output_attentions)
+        return dataclasses.replace(output, **self._head(module, output, inputs[1], masked_positions, choices, keys[2]))
+
+    def _encode(self, module, input_ids, attention_mask, token_type_ids, position_ids, keys, states, attentions):
+        x = module.embeddings(input_ids, token_type_ids, position_ids, keys[0], self.compute)
+        bias = None if attention_mask is None else mask_to_bias(attention_mask)
+        x, hidden_states, maps = module.encoder(x, bias, keys[1], self.compute, states, attentions)
+        pooled = module.pooler(x, self.compute) if hasattr(module, "pooler") else None
+        return BertOutput(x, pooled, hidden_states=hidden_states, attentions=maps)
+
+    def _head(self, module, output, attention_mask, masked_positions, choices, key) -> dict[str, jax.Array]:
+        x, pooled = output.last_hidden_state, output.pooler_output
+        rate = self.config.classifier_dropout
+        drop = functools.partial(dropout, rate=self.config.hidden_dropout_prob if rate is None else rate, key=key)
+
+        def dense(
+            layer, x
+        ):  # [..., D] -> [..., out], in float32: these products are small and their outputs are logits
+            return layer(x.astype(jnp.float32), Compute(platform=self.compute.platform))
+
+        def masked_lm():
+            at = x if masked_positions is None else gather_positions(x, masked_positions)
+            return module.mlm(at, module.embeddings.word_embeddings.embedding[...], self.compute)
+
+        match self.head:
+            case "pretraining":
+                return {"prediction_logits": masked_lm(), "seq_relationship_logits": dense(module.nsp, pooled)}
+            case "masked_lm":
+                return {"logits": masked_lm()}
+            case "sequence_classification":
+                return {"logits": dense(module.classifier, drop(pooled))}
+            case "token_classification":
+                return {"logits": dense(module.classifier, drop(x))}
+            case "multiple_choice":
+                return {"logits": dense(module.classifier, drop(pooled)).reshape(-1, choices)}
+            case "question_answering":
+                logits = dense(module.qa_outputs, x)
+                return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+            case "sentence_embedding":
+                mask = jnp.ones(x.shape[:2], jnp.int32) if attention_mask is None else attention_mask
+                embedding = pool_tokens(x, mask, self.config.pooling, self.config.normalize_embeddings)
+                return {"sentence_embedding": embedding}
+        return {}
+
+    def _create(self, key: jax.Array) -> _Module:
+        return _Module(self.config, self.head, rngs=nnx.Rngs(params=key))
+
+    def _merge(self, params: Params) -> _Module:
+        graph, state = _skeleton(self.config, self.head)
+        nnx.replace_by_pure_dict(state, params)
+        return nnx.merge(graph, state)
+
+
+def _skeleton(config: BertConfig, head: str):
+    """The NNX graph of a model and an abstract state to put parameters in."""
+    return nnx.split(nnx.eval_shape(lambda: _Module(config, head, rngs=nnx.Rngs(params=jax.random.key(0)))))
