@@ -1,0 +1,26 @@
+"""What a model is trained for: one file a task, found by the name that a recipe gives."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from bert_jax.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from bert_jax.tasks.job import Job
+
+# Name in a recipe -> the module whose `build` makes its Job; imported when it is asked for.
+TASKS = {
+    "pretraining": "bert_jax.tasks.pretraining",
+    "classification": "bert_jax.tasks.classification",
+}
+
+
+def build(recipe: Any, workdir: str) -> "Job":
+    """Reads the data and models that `recipe` names and returns what the training loop needs to run it.
+
+    Raises:
+        InputError: the task is not known, or something that the recipe names does not fit.
+    """
+    if recipe.task not in TASKS:
+        raise InputError(f"task {recipe.task!r} is not known{did_you_mean(str(recipe.task), TASKS)}")
+    return importlib.import_module(TASKS[recipe.task]).build(recipe, workdir)

@@ -1,0 +1,81 @@
+"""Scores of predictions on the host, in numpy, as the GLUE benchmark computes them (Wang et al. 2018, table 1)."""
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import stats
+
+from bert_jax.errors import InputError, did_you_mean
+
+CLASSIFICATION = ("accuracy", "f1", "matthews")
+REGRESSION = ("pearson", "spearman", "mse")
+
+
+def accuracy(labels: np.ndarray, predicted: np.ndarray) -> float:
+    """The share of `predicted` [n] that equals `labels` [n]."""
+    return float(np.mean(labels == predicted))
+
+
+def f1(labels: np.ndarray, predicted: np.ndarray) -> float:
+    """The harmonic mean of precision and recall of class 1; 0 when class 1 is neither there nor predicted."""
+    both = np.sum((labels == 1) & (predicted == 1))
+    either = np.sum(labels == 1) + np.sum(predicted == 1)
+    return float(2 * both / either) if either else 0.0
+
+
+def matthews(labels: np.ndarray, predicted: np.ndarray) -> float:
+    """Matthews correlation of two labellings with any number of classes; 0 when either is constant.
+
+    Gorodkin 2004, "Comparing two K-category assignments by a K-category correlation coefficient", equation 8.
+    """
+    classes = int(max(labels.max(), predicted.max())) + 1
+    table = np.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes).astype(float)
+    true, guessed, total = table.sum(1), table.sum(0), table.sum()
+    spread = (total**2 - true @ true) * (total**2 - guessed @ guessed)
+    return float((np.trace(table) * total - true @ guessed) / np.sqrt(spread)) if spread else 0.0
+
+
+def pearson(labels: np.ndarray, predicted: np.ndarray) -> float:
+    """Linear correlation of two vectors [n]; 0 when either is constant."""
+    return _correlation(stats.pearsonr, labels, predicted)
+
+
+def spearman(labels: np.ndarray, predicted: np.ndarray) -> float:
+    """Rank correlation of two vectors [n], ties ranked by their mean; 0 when either is constant."""
+    return _correlation(stats.spearmanr, labels, predicted)
+
+
+def mse(labels: np.ndarray, predicted: np.ndarray) -> float:
+    """The mean squared difference of two vectors [n]."""
+    return float(np.mean(np.square(np.asarray(labels, np.float64) - predicted)))
+
+
+METRICS = {"accuracy": accuracy, "f1": f1, "matthews": matthews, "pearson": pearson, "spearman": spearman, "mse": mse}
+
+
+def choose(names: Sequence[str], regression: bool, num_labels: int) -> tuple[str, ...]:
+    """The metrics to report: `names` after a check, or when empty all that fit (F1 only for two classes).
+
+    Raises:
+        InputError: a name is unknown or does not fit the task.
+    """
+    fitting = REGRESSION if regression else tuple(n for n in CLASSIFICATION if n != "f1" or num_labels == 2)
+    for name in names:
+        if name not in fitting:
+            task = "regression" if regression else f"classification into {num_labels} labels"
+            raise InputError(f"data.metrics: {name!r} is not a metric of {task}{did_you_mean(name, fitting)}")
+    return tuple(names) or fitting
+
+
+def scores(names: Sequence[str], labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    """Each metric of `names` for `labels` [n] and `predicted` [n] (classes, or real numbers for regression)."""
+    return {name: METRICS[name](labels, predicted) for name in names}
+
+
+def _correlation(function, labels: np.ndarray, predicted: np.ndarray) -> float:
+    if len(labels) < 2 or np.ptp(labels) == 0 or np.ptp(predicted) == 0:
+        return 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", stats.NearConstantInputWarning)
+        return float(function(np.asarray(labels, np.float64), np.asarray(predicted, np.float64)).statistic)

@@ -1,0 +1,135 @@
+import gzip
+import json
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from array_record.python.array_record_module import ArrayRecordWriter
+
+from bert_jax.data.examples import Columns, Example, read_examples
+from bert_jax.errors import InputError
+
+TEXT = Columns(text="sentence", label="label")
+
+
+def write(path, data):
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return str(path)
+
+
+def read(spec, columns=TEXT):
+    return list(read_examples(spec, columns))
+
+
+def test_tsv_has_no_quoting(tmp_path):
+    spec = write(tmp_path / "a.tsv", 'sentence\tlabel\n"so called\t1\r\n it \'s "good" \t0\n')
+    assert read(spec) == [Example(2, '"so called', None, "1"), Example(3, ' it \'s "good" ', None, "0")]
+
+
+def test_tsv_without_header_by_column_number(tmp_path):
+    spec = write(tmp_path / "cola.tsv", "gj04\t1\t\tThe boat sank.\ngj04\t0\t*\tThe sank boat.\n")
+    rows = read(spec, Columns(text="3", label="1", has_header=False))
+    assert rows == [Example(1, "The boat sank.", None, "1"), Example(2, "The sank boat.", None, "0")]
+
+
+def test_only_newlines_end_a_line_and_a_byte_order_mark_is_dropped(tmp_path):
+    spec = write(tmp_path / "a.tsv", "\ufeffsentence\tlabel\none\u2028two\x0b\x85\t1\n\n")
+    assert read(spec) == [Example(2, "one\u2028two\x0b\x85", None, "1")]
+
+
+def test_csv_has_quotes_and_newlines_in_them(tmp_path):
+    spec = write(tmp_path / "a.csv", 'label,sentence,other\n1,"a, ""b""\nc",x\n0,d,y\n')
+    assert read(spec) == [Example(3, 'a, "b"\nc', None, "1"), Example(4, "d", None, "0")]
+
+
+def test_json_lines_with_pairs_and_plain_values_as_labels(tmp_path):
+    rows = [{"a": "x", "b": "y", "l": 1}, {"a": "é\n", "b": "", "l": "yes"}, {"a": "", "b": "", "l": True}]
+    spec = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)) + "\n\n")
+    assert [row[1:] for row in read(spec, Columns("a", "b", "l"))] == [
+        ("x", "y", "1"),
+        ("é\n", "", "yes"),
+        ("", "", "true"),
+    ]
+
+
+def test_gzip(tmp_path):
+    spec = write(tmp_path / "a.tsv.gz", gzip.compress(b"sentence\tlabel\nx\t1\n"))
+    assert read(spec) == [Example(2, "x", None, "1")]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.tsv", "", "a.tsv: expected rows, found an empty file"),
+        ("a.tsv", "sentence\tlabel\n", "a.tsv: expected at least one row, found none"),
+        ("a.tsv", "sentence\tlable\nx\t1\n", "a.tsv: line 1: expected a column 'label'; did you mean 'lable'"),
+        ("a.tsv", "sentence\tlabel\nx\t1\nno tab here\n", "a.tsv: line 3: expected 2 columns .*, found 1"),
+        ("a.tsv", "sentence\tlabel\nx\t1\n\ny\t1\n", "a.tsv: line 3: expected 2 columns .*, found 1"),
+        ("a.tsv", "sentence\tlabel\nx\ty\t1\n", "a.tsv: line 2: expected 2 columns .*, found 3"),
+        ("a.tsv", b"sentence\tlabel\nok\t1\nna\xefve\t1\n", "a.tsv: line 3: expected UTF-8 text, found byte 0xef"),
+        ("a.tsv", "sentence\tlabel\nnaïve".encode()[:-3], "a.tsv: line 2: expected UTF-8 text, found byte 0xc3"),
+        ("a.csv", 'sentence,label\n"x,1\n', "a.csv: line 2: expected CSV, found: unexpected end of data"),
+        ("a.jsonl", '{"sentence": "x", "label": 1}\n{"sentence": "y", "la', "a.jsonl: line 2: expected a JSON object"),
+        ("a.jsonl", "[1]\n", "a.jsonl: line 1: expected a JSON object, found list"),
+        ("a.jsonl", '{"sentence": "x"}\n', "a.jsonl: line 1: expected a field 'label'"),
+        ("a.jsonl", '{"sentence": 3, "label": 1}\n', "a.jsonl: line 1: expected text in 'sentence', found int"),
+        ("a.jsonl", '{"sentence": "", "label": null}\n', "a.jsonl: line 1: expected text in 'label', found NoneType"),
+        ("a.tsv.gz", gzip.compress(b"sentence\tlabel\n" + b"x\t1\n" * 9999)[:-20], "expected a whole gzip file"),
+        ("a.tsv.gz", b"sentence\tlabel\nx\t1\n", "expected a whole gzip file"),
+        ("a.xlsx", "x", "a.xlsx: expected a file named .tsv, .csv"),
+    ],
+)
+def test_each_flaw_is_named_with_its_line(tmp_path, name, data, message):
+    with pytest.raises(InputError, match=message):
+        read(write(tmp_path / name, data))
+
+
+def test_a_missing_file_and_a_folder(tmp_path):
+    with pytest.raises(InputError, match=r"b\.tsv: no such file"):
+        read(str(tmp_path / "b.tsv"))
+    (tmp_path / "c.tsv").mkdir()
+    with pytest.raises(InputError, match=r"c\.tsv: expected a file, found a directory"):
+        read(str(tmp_path / "c.tsv"))
+
+
+def test_columns_without_header_are_numbers(tmp_path):
+    spec = write(tmp_path / "a.tsv", "x\t1\n")
+    with pytest.raises(InputError, match="numbers from 0, found 'sentence'"):
+        read(spec, Columns("sentence", has_header=False))
+    with pytest.raises(InputError, match="line 1: expected a column 2, found 2 columns"):
+        read(spec, Columns("2", has_header=False))
+
+
+@pytest.fixture
+def tfds_reviews(tmp_path, monkeypatch):
+    """A TFDS data set on disk, written by hand: its own builders need TensorFlow to write one."""
+    text, label = tfds.features.Text(), tfds.features.ClassLabel(names=["bad", "good"])
+    features = tfds.features.FeaturesDict({"sentence": text, "label": label, "score": np.float32})
+    directory = tmp_path / "toy_reviews" / "1.0.0"
+    directory.mkdir(parents=True)
+    writer = ArrayRecordWriter(str(directory / "toy_reviews-train.array_record-00000-of-00001"), "group_size:1")
+    for i in range(4):
+        row = {"sentence": f"text {i}", "label": i % 2, "score": i / 2}
+        writer.write(features.serialize_example(features.encode_example(row)))
+    writer.close()
+    features.save_config(directory)
+    template = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+    split = {"name": "train", "shardLengths": ["4"], "numBytes": "100", "filepathTemplate": template}
+    info = {"name": "toy_reviews", "version": "1.0.0", "fileFormat": "array_record", "splits": [split]}
+    (directory / "dataset_info.json").write_text(json.dumps(info))
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
+
+
+def test_tfds_names_classes(tfds_reviews):
+    assert read("tfds:toy_reviews:train")[1] == Example(1, "text 1", None, "good")
+    assert read("tfds:toy_reviews", Columns("sentence", "", "score"))[3].label == "1.5"
+
+
+def test_tfds_flaws(tfds_reviews):
+    with pytest.raises(InputError, match="expected a feature 'lable'; did you mean 'label'"):
+        read("tfds:toy_reviews", Columns("sentence", "", "lable"))
+    with pytest.raises(InputError, match="tfds:toy_reviews:test: expected a TFDS data set and split"):
+        read("tfds:toy_reviews:test")
+    with pytest.raises(InputError, match="tfds:no_such_set: expected a TFDS data set"):
+        read("tfds:no_such_set")

@@ -1,0 +1,47 @@
+import numpy as np
+import pytest
+import sklearn.metrics
+from scipy import stats
+
+from bert_jax.errors import InputError
+from bert_jax.tasks import metrics
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_classification_metrics_equal_scikit_learn(classes):
+    rng = np.random.default_rng(classes)
+    labels = rng.integers(0, classes, 200)
+    predicted = np.where(rng.random(200) < 0.6, labels, rng.integers(0, classes, 200))
+    assert metrics.accuracy(labels, predicted) == sklearn.metrics.accuracy_score(labels, predicted)
+    assert metrics.matthews(labels, predicted) == pytest.approx(sklearn.metrics.matthews_corrcoef(labels, predicted))
+    if classes == 2:
+        assert metrics.f1(labels, predicted) == pytest.approx(sklearn.metrics.f1_score(labels, predicted))
+
+
+def test_regression_metrics_equal_scipy():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 6, 100).astype(np.float32)  # with ties
+    predicted = labels + rng.normal(size=100).astype(np.float32)
+    assert metrics.pearson(labels, predicted) == pytest.approx(stats.pearsonr(labels, predicted).statistic)
+    assert metrics.spearman(labels, predicted) == pytest.approx(stats.spearmanr(labels, predicted).statistic)
+    assert metrics.mse(labels, predicted) == pytest.approx(sklearn.metrics.mean_squared_error(labels, predicted))
+
+
+def test_constant_answers_score_zero_without_warnings():
+    labels, constant = np.array([0, 1, 1, 0]), np.array([0, 0, 0, 0])
+    with np.errstate(all="raise"):
+        assert metrics.f1(constant, constant) == 0.0
+        assert metrics.matthews(labels, constant) == 0.0
+        assert metrics.pearson(labels, constant.astype(float)) == 0.0
+        assert metrics.spearman(labels[:1], constant[:1].astype(float)) == 0.0
+
+
+def test_choosing_metrics():
+    assert metrics.choose((), regression=False, num_labels=2) == ("accuracy", "f1", "matthews")
+    assert metrics.choose((), regression=False, num_labels=3) == ("accuracy", "matthews")
+    assert metrics.choose((), regression=True, num_labels=1) == ("pearson", "spearman", "mse")
+    assert metrics.choose(["matthews"], regression=False, num_labels=2) == ("matthews",)
+    with pytest.raises(InputError, match="'acuracy' is not a metric of classification.*did you mean 'accuracy'"):
+        metrics.choose(["acuracy"], regression=False, num_labels=2)
+    with pytest.raises(InputError, match="is not a metric of regression"):
+        metrics.choose(["f1"], regression=True, num_labels=1)
