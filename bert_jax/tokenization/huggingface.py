@@ -1,0 +1,161 @@
+"""Tokenizers run by the `tokenizers` library: BERT's WordPiece, and any `tokenizer.json` as it stands."""
+
+import functools
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import tokenizers
+from etils import epath
+
+from bert_jax import files
+from bert_jax.errors import InputError
+from bert_jax.files import PathLike
+from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer
+
+WORD_PIECE_SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+# What the original drops (`tokenization.py`, `_clean_text`): NUL, U+FFFD and categories Cc and Cf. The library's own
+# clean_text also drops private-use and unassigned characters, which would turn unknown words into known ones.
+_DROPPED = r"[\x00\x{fffd}\p{Cc}\p{Cf}&&[^\t\n\r]]"
+_MAX_CHARS_PER_WORD = 200  # longer words are unknown, as in the original; the library's default is 100
+
+
+class BackendTokenizer(Tokenizer):
+    """A Tokenizer over a `tokenizers.Tokenizer`.
+
+    Args:
+        backend: the library's tokenizer; its own padding, truncation and templates are not used.
+        special: its special tokens by name.
+        settings: what `tokenizer_config.json` says about it, written back by `save`.
+    """
+
+    saved_files: ClassVar[tuple[str, ...]] = (
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "vocab.txt",
+    )
+
+    def __init__(self, backend: tokenizers.Tokenizer, special: dict[str, str], settings: dict[str, Any]):
+        backend.no_truncation()
+        backend.no_padding()
+        self._backend = backend
+        self._special = special
+        self._settings = settings
+        ids = backend.get_vocab(with_added_tokens=True)
+        pieces = [""] * (max(ids.values()) + 1)
+        for piece, i in ids.items():
+            pieces[i] = piece
+        limit = settings.get("model_max_length")
+        super().__init__(
+            pieces,
+            SpecialIds(**{role: ids[token] for role, token in special.items()}),
+            continuation_pieces(pieces, getattr(backend.model, "continuing_subword_prefix", None)),
+            int(limit) if isinstance(limit, int) and 0 < limit < 1_000_000 else None,
+        )
+
+    @functools.cached_property
+    def _plain_backend(self) -> tokenizers.Tokenizer:
+        """A copy for which special tokens within a text are characters like any other."""
+        plain = tokenizers.Tokenizer.from_str(self._backend.to_str())
+        plain.encode_special_tokens = True
+        return plain
+
+    def encode_batch(self, texts: Sequence[str], parse_special: bool = True) -> list[list[int]]:
+        backend = self._backend if parse_special else self._plain_backend
+        return [e.ids for e in backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[Encoded]:
+        return [(e.ids, e.offsets) for e in self._backend.encode_batch(list(texts), add_special_tokens=False)]
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
+        return self._backend.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)
+
+    def save(self, directory: PathLike) -> None:
+        directory = epath.Path(directory)
+        tokens = {f"{role}_token": token for role, token in self._special.items()}
+        limit = {} if self.max_length is None else {"model_max_length": self.max_length}
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast", **self._settings, **tokens, **limit}
+        files.write_atomically(directory / "tokenizer.json", self._backend.to_str(pretty=True))
+        files.write_atomically(directory / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
+        files.write_atomically(directory / "special_tokens_map.json", json.dumps(tokens, indent=2) + "\n")
+        if isinstance(self._backend.model, tokenizers.models.WordPiece):
+            files.write_atomically(directory / "vocab.txt", "".join(f"{piece}\n" for piece in self.pieces))
+
+
+def word_piece(
+    pieces: Sequence[str],
+    *,
+    lowercase: bool = True,
+    strip_accents: bool | None = None,
+    chinese_chars: bool = True,
+    max_length: int | None = None,
+) -> BackendTokenizer:
+    """Returns BERT's tokenizer (google-research/bert `tokenization.py`) over a vocabulary.
+
+    Args:
+        pieces: the vocabulary in the order of its ids, "##" before pieces that go on with a word.
+        lowercase: whether text is lower-cased (uncased models).
+        strip_accents: whether accents are dropped; None means as `lowercase`.
+        chinese_chars: whether each CJK ideograph is a word of its own.
+        max_length: the longest sequence the model takes, where known.
+
+    Raises:
+        InputError: a special token is missing, or a piece occurs twice.
+    """
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    if len(ids) != len(pieces):
+        twice = next(i for i, piece in enumerate(pieces) if ids[piece] != i)
+        raise InputError(
+            f"expected each piece once, found {pieces[twice]!r} in lines {twice + 1} and {ids[pieces[twice]] + 1}"
+        )
+    missing = [token for token in WORD_PIECE_SPECIALS.values() if token not in ids]
+    if missing:
+        raise InputError(
+            f"expected the special tokens of BERT, found no {', '.join(missing)} among {len(pieces)} pieces"
+        )
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=_MAX_CHARS_PER_WORD)
+    )
+    backend.normalizer = bert_normalizer(lowercase, strip_accents, chinese_chars)
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    backend.decoder = tokenizers.decoders.WordPiece()
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
+    )
+    backend.add_special_tokens([tokenizers.AddedToken(t, normalized=False) for t in WORD_PIECE_SPECIALS.values()])
+    settings = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": lowercase,
+        "strip_accents": strip_accents,
+        "tokenize_chinese_chars": chinese_chars,
+        "model_max_length": max_length,
+    }
+    return BackendTokenizer(backend, WORD_PIECE_SPECIALS, {k: v for k, v in settings.items() if v is not None})
+
+
+def bert_normalizer(
+    lowercase: bool, strip_accents: bool | None, chinese_chars: bool
+) -> tokenizers.normalizers.Normalizer:
+    """Returns the cleaning of the original `BasicTokenizer`, splitting aside."""
+    return tokenizers.normalizers.Sequence(
+        [
+            tokenizers.normalizers.Replace(tokenizers.Regex(_DROPPED), ""),
+            tokenizers.normalizers.BertNormalizer(
+                clean_text=False, handle_chinese_chars=chinese_chars, strip_accents=strip_accents, lowercase=lowercase
+            ),
+        ]
+    )
+
+
+def continuation_pieces(pieces: Sequence[str], prefix: str | None) -> np.ndarray:
+    """Returns bool [V]: pieces that carry the continuation prefix or, without one, no mark of a word's beginning."""
+    if prefix:
+        return np.array([piece.startswith(prefix) for piece in pieces], np.bool_)
+    # SentencePiece marks beginnings with U+2581, byte-level BPE with U+0120; the vocabulary shows which it is.
+    marks = {mark: np.array([piece.startswith(mark) for piece in pieces], np.bool_) for mark in ("\u2581", "\u0120")}
+    begins = max(marks.values(), key=np.count_nonzero)
+    return ~begins

@@ -1,0 +1,207 @@
+"""What every tokenizer offers, whatever its vocabulary: text to padded arrays of ids, and ids back to text."""
+
+import abc
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bert_jax.errors import InputError
+from bert_jax.files import PathLike
+
+Encoded = tuple[list[int], list[tuple[int, int]]]  # ids and, for each, the characters [start, end) that it came from
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialIds:
+    """Ids of the tokens that BERT gives a meaning of their own."""
+
+    pad: int
+    unk: int
+    cls: int
+    sep: int
+    mask: int
+
+
+class Tokenizer(abc.ABC):
+    """A vocabulary and the rules that cut text into its pieces; made by `load_tokenizer` or by training.
+
+    Attributes:
+        pieces: the vocabulary, a piece's place being its id. An id without a piece holds "".
+        vocab_size: rows that a word embedding needs.
+        pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
+        special_ids: those five, sorted.
+        is_continuation: bool [V], True where a piece goes on with the word that the piece before it began.
+        max_length: the longest sequence its model takes, in tokens, where the files say so; None otherwise.
+    """
+
+    # Files that `save` writes, so that copies can be made and compared.
+    saved_files: ClassVar[tuple[str, ...]]
+
+    def __init__(self, pieces: Sequence[str], special: SpecialIds, is_continuation: np.ndarray, max_length: int | None):
+        self.pieces = tuple(pieces)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = dataclasses.astuple(special)
+        self.special_ids = tuple(sorted(set(dataclasses.astuple(special))))
+        self.is_continuation = is_continuation
+        self.is_continuation[list(self.special_ids)] = False
+        self.max_length = max_length
+        self._ids = {piece: i for i, piece in enumerate(self.pieces)}
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.pieces)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the vocabulary in hex: equal for tokenizers whose ids mean the same pieces."""
+        return hashlib.sha256("\n".join(self.pieces).encode()).hexdigest()
+
+    @abc.abstractmethod
+    def encode_batch(self, texts: Sequence[str], parse_special: bool = True) -> list[list[int]]:
+        """Returns the ids of each text, without [CLS] and [SEP]; uses every core.
+
+        Args:
+            texts: any strings.
+            parse_special: whether "[MASK]" and the like in a text stand for the special token (as users asking a
+                question mean them) or are characters like any other (as in a corpus that happens to mention them).
+        """
+
+    @abc.abstractmethod
+    def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[Encoded]:
+        """Returns, for each text, its ids and the half-open character range of the text that each came from."""
+
+    @abc.abstractmethod
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
+        """Returns readable text for ids; spacing is the tokenizer's guess where it was lost."""
+
+    @abc.abstractmethod
+    def save(self, directory: PathLike) -> None:
+        """Writes the files that Hugging Face's AutoTokenizer and `load_tokenizer` read into an existing directory."""
+
+    def encode(self, text: str, parse_special: bool = True) -> list[int]:
+        """Returns the ids of one text, without [CLS] and [SEP]."""
+        return self.encode_batch([text], parse_special)[0]
+
+    def tokenize(self, text: str) -> list[str]:
+        """Returns the pieces of one text; a piece outside the vocabulary is the unknown token."""
+        return [self.pieces[i] for i in self.encode(text)]
+
+    def id_to_token(self, token_id: int) -> str:
+        """Returns the piece of an id. Raises InputError when the id is outside the vocabulary."""
+        if not 0 <= token_id < self.vocab_size:
+            raise InputError(f"token id {token_id}: expected 0 to {self.vocab_size - 1}")
+        return self.pieces[token_id]
+
+    def token_to_id(self, token: str) -> int | None:
+        """Returns the id of a piece, or None when the vocabulary has no such piece."""
+        return self._ids.get(token) if token else None
+
+    def __call__(
+        self,
+        texts: str | Sequence[str],
+        text_pairs: str | Sequence[str] | None = None,
+        max_length: int | None = None,
+        padding: bool | str = True,
+        truncation: bool = True,
+        pad_to_multiple_of: int | None = None,
+        return_offsets: bool = False,
+    ) -> dict[str, np.ndarray]:
+        """Returns model inputs for a batch: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`, padded on the right.
+
+        Args:
+            texts: B strings, or one string for B = 1.
+            text_pairs: second segments, one for each text.
+            max_length: longest row in tokens, special tokens counted; None for no limit.
+            padding: True pads to the longest row, "max_length" to `max_length`, False demands rows of one length.
+            truncation: whether longer rows are cut (from the end, the longer segment first); otherwise they are errors.
+            pad_to_multiple_of: rounds the padded length up, within `max_length` where padding is "max_length".
+            return_offsets: adds `offset_mapping`.
+
+        Returns:
+            int32 [B, S] arrays `input_ids`, `token_type_ids` (1 over `B [SEP]`) and `attention_mask` (0 over padding);
+            `offset_mapping` int32 [B, S, 2], character ranges within the text or its pair, (0, 0) for special tokens.
+
+        Raises:
+            InputError: not strings, lists of different lengths, or rows that do not fit.
+        """
+        first = self._segments(texts, return_offsets)
+        second = None if text_pairs is None else self._segments(text_pairs, return_offsets)
+        if second is not None and len(second) != len(first):
+            raise InputError(f"expected as many text pairs as texts, found {len(second)} and {len(first)}")
+        pairs = [(a, None) for a in first] if second is None else list(zip(first, second, strict=True))
+        if truncation and max_length is not None:
+            pairs = [_truncate(a, b, max_length) for a, b in pairs]
+        lengths = [len(a[0]) + 2 + (0 if b is None else len(b[0]) + 1) for a, b in pairs]
+        length = _row_length(lengths, max_length, padding, pad_to_multiple_of)
+        return self._fill(pairs, lengths, length, return_offsets)
+
+    def _segments(self, texts: str | Sequence[str], offsets: bool) -> list[Encoded]:
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        for i, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise InputError(f"text {i}: expected a string, found {type(text).__name__}")
+        if not texts:
+            raise InputError("expected at least one text, found none")
+        return self.encode_batch_with_offsets(texts) if offsets else [(ids, []) for ids in self.encode_batch(texts)]
+
+    def _fill(self, pairs: list, lengths: list[int], length: int, offsets: bool) -> dict[str, np.ndarray]:
+        shape = (len(pairs), length)
+        out: dict[str, Any] = {
+            "input_ids": np.full(shape, self.pad_id, np.int32),
+            "token_type_ids": np.zeros(shape, np.int32),
+            "attention_mask": (np.arange(length) < np.asarray(lengths)[:, None]).astype(np.int32),
+        }
+        if offsets:
+            out["offset_mapping"] = np.zeros((*shape, 2), np.int32)
+        for row, (a, b) in enumerate(pairs):
+            start = len(a[0]) + 2
+            out["input_ids"][row, :start] = [self.cls_id, *a[0], self.sep_id]
+            if offsets and a[1]:
+                out["offset_mapping"][row, 1 : start - 1] = a[1]
+            if b is None:
+                continue
+            end = start + len(b[0]) + 1
+            out["input_ids"][row, start:end] = [*b[0], self.sep_id]
+            out["token_type_ids"][row, start:end] = 1
+            if offsets and b[1]:
+                out["offset_mapping"][row, start : end - 1] = b[1]
+        return out
+
+
+def _truncate(a: Encoded, b: Encoded | None, max_length: int) -> tuple[Encoded, Encoded | None]:
+    """Cuts the ends of segments until the row fits, the longer first; ties as in the `tokenizers` library."""
+    room = max_length - (2 if b is None else 3)
+    if room < 1:
+        raise InputError(f"max_length: expected room for a token beside the special ones, found {max_length}")
+    if b is None:
+        return _cut(a, room), None
+    keep_a, keep_b = len(a[0]), len(b[0])
+    if keep_a + keep_b <= room:
+        return a, b
+    short, long = sorted((keep_a, keep_b))
+    long = max(room - short, min(short, room))
+    if short + long > room:
+        short, long = room // 2, room - room // 2
+    keep_a, keep_b = (short, long) if keep_a <= keep_b else (long, short)
+    return _cut(a, keep_a), _cut(b, keep_b)
+
+
+def _cut(segment: Encoded, keep: int) -> Encoded:
+    return segment[0][:keep], segment[1][:keep]
+
+
+def _row_length(lengths: list[int], max_length: int | None, padding: bool | str, multiple: int | None) -> int:
+    longest = max(lengths)
+    if max_length is not None and longest > max_length:
+        raise InputError(f"text {lengths.index(longest)}: expected at most {max_length} tokens, found {longest}")
+    if padding == "max_length":
+        if max_length is None:
+            raise InputError('padding="max_length": expected a max_length, found None')
+        longest = max_length
+    elif padding is False and min(lengths) != longest:
+        raise InputError(f"padding=False: expected rows of one length, found {min(lengths)} to {longest} tokens")
+    elif not isinstance(padding, bool):
+        raise InputError(f'padding: expected True, False or "max_length", found {padding!r}')
+    return -(-longest // multiple) * multiple if multiple and padding else longest

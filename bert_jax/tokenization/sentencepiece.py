@@ -1,0 +1,137 @@
+"""Tokenizers run by the `sentencepiece` library, from its `*.model` files."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import sentencepiece
+from etils import epath
+
+from bert_jax import files
+from bert_jax.errors import InputError
+from bert_jax.files import PathLike
+from bert_jax.tokenization.huggingface import continuation_pieces
+from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer
+
+# Pieces that may stand for each special token, the likeliest first.
+_CANDIDATES = {
+    "pad": ("<pad>", "[PAD]"),
+    "cls": ("[CLS]", "<cls>", "<s>"),
+    "sep": ("[SEP]", "<sep>", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+MODEL_FILE = "spiece.model"
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """A Tokenizer over a SentencePiece model (unigram or BPE).
+
+    Args:
+        model: the bytes of a `*.model` file.
+        settings: what `tokenizer_config.json` says about it; `do_lower_case` lower-cases text before the model's own
+            normalisation.
+
+    Raises:
+        InputError: not a SentencePiece model, or one without a piece for [CLS], [SEP], <pad>, [MASK] or unknown.
+    """
+
+    saved_files: ClassVar[tuple[str, ...]] = (MODEL_FILE, "tokenizer_config.json", "special_tokens_map.json")
+
+    def __init__(self, model: bytes, settings: dict[str, Any] | None = None):
+        self._model = model
+        self._settings = dict(settings or {})
+        self._lowercase = bool(self._settings.get("do_lower_case", False))
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except (RuntimeError, TypeError, ValueError):
+            raise InputError(f"expected a SentencePiece model, found {len(model)} bytes that are not one") from None
+        pieces = [self._processor.id_to_piece(i) for i in range(self._processor.vocab_size())]
+        special = _special_ids(pieces, self._processor.unk_id(), self._settings)
+        limit = self._settings.get("model_max_length")
+        super().__init__(
+            pieces,
+            special,
+            continuation_pieces(pieces, None),
+            int(limit) if isinstance(limit, int) and 0 < limit < 1_000_000 else None,
+        )
+        written = (self.pieces[i] for i in (self.pad_id, self.cls_id, self.sep_id, self.mask_id))
+        self._special_pattern = re.compile("(" + "|".join(map(re.escape, written)) + ")")
+
+    def encode_batch(self, texts: Sequence[str], parse_special: bool = True) -> list[list[int]]:
+        if not parse_special:
+            return self._encode([self._lower(text) for text in texts])
+        parts = [self._special_pattern.split(text) for text in texts]
+        encoded = iter(self._encode([self._lower(part) for split in parts for part in split[::2]]))
+        rows = []
+        for split in parts:
+            row = next(encoded)
+            for mark in split[1::2]:
+                row = [*row, self._ids[mark], *next(encoded)]
+            rows.append(row)
+        return rows
+
+    def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[Encoded]:
+        return [self._encode_with_offsets(text) for text in texts]
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
+        runs: list[str | list[int]] = [[]]
+        for i in map(int, ids):
+            if i not in self.special_ids:
+                runs[-1].append(i)  # type: ignore[union-attr]
+            elif not skip_special_tokens:
+                runs += [self.pieces[i], []]
+        texts = (run if isinstance(run, str) else self._processor.decode(run) for run in runs)
+        return " ".join(text for text in texts if text)
+
+    def save(self, directory: PathLike) -> None:
+        directory = epath.Path(directory)
+        roles = {"pad": self.pad_id, "unk": self.unk_id, "cls": self.cls_id, "sep": self.sep_id, "mask": self.mask_id}
+        tokens = {f"{role}_token": self.pieces[i] for role, i in roles.items()}
+        files.write_atomically(directory / MODEL_FILE, self._model)
+        settings = json.dumps({**self._settings, **tokens}, indent=2)
+        files.write_atomically(directory / "tokenizer_config.json", settings + "\n")
+        files.write_atomically(directory / "special_tokens_map.json", json.dumps(tokens, indent=2) + "\n")
+
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        return self._processor.encode(texts, out_type=int) if texts else []
+
+    def _lower(self, text: str) -> str:
+        return text.lower() if self._lowercase else text
+
+    def _encode_with_offsets(self, text: str) -> Encoded:
+        ids: list[int] = []
+        offsets: list[tuple[int, int]] = []
+        start = 0
+        for part in self._special_pattern.split(text):
+            if part in self._ids and self._special_pattern.fullmatch(part):
+                ids.append(self._ids[part])
+                offsets.append((start, start + len(part)))
+            else:
+                # Lower-casing letter by letter keeps every character in its place ("\u0130".lower() has two).
+                lowered = "".join(c if len(c.lower()) != 1 else c.lower() for c in part) if self._lowercase else part
+                encoded = self._processor.encode(lowered, out_type="offset_mapping")
+                ids += encoded["ids"]
+                offsets += [_trimmed(part, begin, end, start) for begin, end in encoded["offsets"]]
+            start += len(part)
+        return ids, offsets
+
+
+def _trimmed(text: str, begin: int, end: int, shift: int) -> tuple[int, int]:
+    """A piece's range without the whitespace that SentencePiece counts to the word after it."""
+    while begin < end and text[begin].isspace():
+        begin += 1
+    return begin + shift, end + shift
+
+
+def _special_ids(pieces: Sequence[str], unk_id: int, settings: dict[str, Any]) -> SpecialIds:
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    found = {"unk": unk_id}
+    for role, names in _CANDIDATES.items():
+        named = settings.get(f"{role}_token")
+        named = named.get("content") if isinstance(named, dict) else named
+        present = [ids[name] for name in (named, *names) if name in ids]
+        if not present:
+            raise InputError(f"expected a piece for the {role} token ({' or '.join(names)}), found none of them")
+        found[role] = present[0]
+    return SpecialIds(**found)
