@@ -1,0 +1,80 @@
+"""What the training loop asks of a task: three protocols and the record that ties them together."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from bert_jax.files import PathLike
+
+Batch = dict[str, Any]  # name -> array whose first axis is the example
+Metrics = dict[str, tuple[jax.Array, jax.Array]]  # name -> (sum, count); the metric is sum / count
+
+
+class Task(Protocol):
+    """Pure functions of parameters and a batch. An implementation is a frozen value that holds no arrays."""
+
+    model: Any  # a bert_jax.modeling.Bert
+
+    def weights(self, batch: Batch) -> dict[str, jax.Array]:
+        """The denominator of each term of the loss over the whole batch, so that its parts can share it."""
+        ...
+
+    def loss(
+        self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
+    ) -> tuple[jax.Array, Metrics]:
+        """The sum over terms of (sum over these examples) / weights[term], and metrics whose pairs add up.
+
+        `batch` may be a part of the batch that `weights` came from: losses of all parts add up to the whole's.
+        `dropout_key` None means no dropout.
+        """
+        ...
+
+    def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
+        """Outputs for each example, without dropout; empty when the metrics of `loss` say all that is to be said."""
+        ...
+
+    def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
+        """Metrics of a whole evaluation set, on the host. Rows whose example_weights are 0 are padding."""
+        ...
+
+
+class Source(Protocol):
+    """Batches by number: the same number gives the same batch, whatever was read before."""
+
+    def batch(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
+        """The batch of `step`, or some of its rows (so that each host can build only its own)."""
+        ...
+
+
+class EvalSource(Source, Protocol):
+    """A finite source."""
+
+    num_batches: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """All that the loop needs to train, whatever the task.
+
+    Attributes:
+        task: loss, metrics and predictions.
+        tokenizer: of the data.
+        init_params: key -> parameters; can be jitted, so that they are born sharded.
+        pretrained: numpy arrays that replace some of those, matched by path; None = none.
+        train_source: batch `step` for every step from 0 to num_steps - 1.
+        eval_source: held-out batches, or None.
+        num_steps: optimizer steps of the whole run.
+        save: writes a finished model (directory, numpy parameters) in the Hugging Face layout.
+    """
+
+    task: Task
+    tokenizer: Any
+    init_params: Callable[[jax.Array], Any]
+    pretrained: Any | None
+    train_source: Source
+    eval_source: EvalSource | None
+    num_steps: int
+    save: Callable[[PathLike, Any], None]

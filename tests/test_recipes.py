@@ -1,0 +1,120 @@
+"""Recipes: typed keys, files, overrides, and one-line errors that name the key."""
+
+import json
+
+import pytest
+
+from bert_jax import recipes
+from bert_jax.errors import InputError
+
+RECIPE = """
+from bert_jax import recipes
+def get_config(arg="tiny"):
+    config = recipes.pretraining()
+    config.model.size = arg
+    config.num_steps = 10
+    return config
+"""
+
+
+@pytest.fixture
+def recipe_file(tmp_path):
+    path = tmp_path / "recipe.py"
+    path.write_text(RECIPE)
+    return str(path)
+
+
+def test_a_recipe_file_its_argument_and_overrides(recipe_file):
+    overrides = ["--config.optimizer.learning_rate=3e-4", "config.data.whole_word=true", "--config.num_steps=1e3",
+                 "--config.stages=((8, 128, 16), (2, 512, 4))", "--config.model.hidden_dropout_prob=0"]  # fmt: skip
+    config = recipes.load_recipe(recipe_file + ":mini", overrides)
+    assert (config.model.size, config.optimizer.learning_rate, config.num_steps) == ("mini", 3e-4, 1000)
+    assert config.data.whole_word is True and config.stages == ((8, 128, 16), (2, 512, 4))
+    assert recipes.model_config(config, vocab_size=100).hidden_dropout_prob == 0.0
+    assert recipes.resolve(config).num_steps == 10
+    assert [recipes.batch_size_at(config, step) for step in (0, 7, 8, 9)] == [16, 16, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "--config.optimizer.learning_rat=1",
+            "config.optimizer has no key 'learning_rat'; did you mean 'learning_rate'?",
+        ),
+        ("--config.optimiser.learning_rate=1", "config has no key 'optimiser'; did you mean 'optimizer'?"),
+        ("--config.num_steps=many", "config.num_steps: expected int, found 'many'"),
+        ("--config.num_steps=1.5", "config.num_steps: expected int, found '1.5'"),
+        ("--config.optimizer.bias_correction=maybe", "config.optimizer.bias_correction: expected bool, found 'maybe'"),
+        ("--config.model.hidden_size=wide", "config.model.hidden_size: expected int, found 'wide'"),
+        ("--config.optimizer=1", "config.optimizer: expected one of its keys: "),
+        ("--config.seed.x=1", "config.seed.x: config.seed has no keys inside"),
+        ("--config.seed", "--config.seed: expected --config.KEY=VALUE"),
+    ],
+)
+def test_an_override_that_does_not_fit(recipe_file, override, message):
+    with pytest.raises(InputError) as error:
+        recipes.load_recipe(recipe_file, [override])
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"optimizer.schedule": "linaer"}, "config.optimizer.schedule: 'linaer' is not known; did you mean 'linear'?"),
+        ({"optimizer.learning_rate": -1.0}, "config.optimizer.learning_rate: expected at least 0, found -1.0"),
+        ({"optimizer.learning_rate": float("nan")}, "config.optimizer.learning_rate: expected at least 0, found nan"),
+        ({"optimizer.beta2": 1.0}, "config.optimizer.beta2: expected at least 0 and below 1, found 1.0"),
+        ({"optimizer.warmup_ratio": 0.1}, "config.optimizer: expected warmup_steps or warmup_ratio, found both"),
+        ({"global_batch_size": 10, "accumulation_steps": 4}, "expected a divisor of the batch size 10, found 4"),
+        ({"stages": ((1, 2),)}, "config.stages: expected (num_steps, sequence_length, global_batch_size)"),
+        ({"num_steps": 0}, "expected num_steps, num_epochs or stages, found none"),
+    ],
+)
+def test_a_value_that_is_out_of_range(change, message):
+    config = recipes.pretraining()
+    config.update_from_flattened_dict(change)
+    with pytest.raises(InputError) as error:
+        recipes.resolve(config)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = (", "recipe.py:1: SyntaxError: '(' was never closed"),
+        ("x = 1", "expected a function get_config, found none"),
+        (RECIPE.replace("num_steps", "num_setps"), 'recipe.py:6: AttributeError: \'Key "num_setps" does not exist'),
+        (RECIPE.replace("= 10", "= 'ten'"), "recipe.py:6: TypeError: "),
+        ("def get_config():\n    return 3", "must return a recipe of bert_jax.recipes, found int"),
+    ],
+)
+def test_a_broken_recipe_file(tmp_path, text, message):
+    path = tmp_path / "recipe.py"
+    path.write_text(text)
+    with pytest.raises(InputError) as error:
+        recipes.load_recipe(str(path))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(InputError, match="no such recipe file"):
+        recipes.load_recipe(str(tmp_path / "nowhere.py"))
+
+
+@pytest.mark.parametrize("task", recipes.RECIPES)
+def test_a_resolved_recipe_is_one_again(tmp_path, task):
+    resolved = recipes.resolve(recipes.RECIPES[task]())
+    assert resolved.dtype == "float32" and resolved.eval_batch_size == resolved.global_batch_size
+    path = tmp_path / "config.json"
+    path.write_text(recipes.to_json(resolved))
+    again = recipes.load_recipe(str(path))
+    assert recipes.to_json(recipes.resolve(again)) == path.read_text()
+
+
+def test_a_saved_recipe_with_an_unknown_key(tmp_path):
+    saved = recipes.classification().to_dict() | {"colour": "red"}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(saved))
+    with pytest.raises(InputError, match="config has no key 'colour'"):
+        recipes.load_recipe(str(path))
