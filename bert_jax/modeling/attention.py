@@ -9,7 +9,7 @@ from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.layers import Dense, LayerNorm, dropout
 from bert_jax.sharding import constrain
 
-# Added to the scores of masked keys. Finite, so that a row whose keys are all masked is a uniform distribution, not NaN.
+# Added to the scores of masked keys. Finite: a row whose keys are all masked is a uniform distribution, not NaN.
 MASKED = -1e9
 
 
@@ -65,7 +65,7 @@ class SelfAttention(nnx.Module):
         batch, length, size = x.shape
         heads = (batch, length, self.config.num_attention_heads, self.config.head_size)
         query, key, value = (
-            constrain(project(x, compute).reshape(heads), "batch", "sequence", "heads", None).swapaxes(1, 2)
+            constrain(project(x, compute).reshape(heads), "batch", "length", "heads", None).swapaxes(1, 2)
             for project in (self.query, self.key, self.value)
         )
         rate = self.config.attention_probs_dropout_prob

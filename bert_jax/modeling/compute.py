@@ -1,4 +1,4 @@
-"""How a model is computed, as opposed to what it is: precision of matrix products, scanned or unrolled layers, remat."""
+"""How a model is computed, as opposed to what it is: precision of matrix products, scan or unroll, remat."""
 
 import dataclasses
 import functools

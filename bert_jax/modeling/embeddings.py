@@ -47,7 +47,7 @@ class Embeddings(nnx.Module):
         else:
             # A product with a one-hot matrix: a gather from two rows has a slow, serial gradient.
             x += jax.nn.one_hot(token_type_ids, types.shape[0]) @ types
-        x = constrain(self.layer_norm(x).astype(compute.activation_dtype), "batch", "sequence", "embed_activation")
+        x = constrain(self.layer_norm(x).astype(compute.activation_dtype), "batch", "length", "embed")
         return dropout(x, self.config.hidden_dropout_prob, dropout_key)
 
     def _positions(self, position_ids: jax.Array | None, length: int) -> jax.Array:

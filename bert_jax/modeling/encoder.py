@@ -20,7 +20,7 @@ class FeedForward(nnx.Module):
         self.layer_norm = LayerNorm(config, config.hidden_size)
 
     def __call__(self, x: jax.Array, dropout_key: jax.Array | None, compute: Compute) -> jax.Array:
-        y = constrain(self.up(x, compute), "batch", "sequence", "mlp")
+        y = constrain(self.up(x, compute), "batch", "length", "mlp")
         y = self.down(ACTIVATIONS[self.config.hidden_act](y), compute)
         return self.layer_norm(x + dropout(y, self.config.hidden_dropout_prob, dropout_key))
 
@@ -38,9 +38,9 @@ class EncoderLayer(nnx.Module):
         """Returns `[B, S, D]` and the attention probabilities `[B, N, S, S]`."""
         keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
         x, probabilities = self.attention(x, bias, (keys[0], keys[1]), compute)
-        x = constrain(x, "batch", "sequence", "embed_activation")
+        x = constrain(x, "batch", "length", "embed")
         x = self.mlp(x, keys[2], compute)
-        return constrain(x, "batch", "sequence", "embed_activation"), probabilities
+        return constrain(x, "batch", "length", "embed"), probabilities
 
 
 class Encoder(nnx.Module):
@@ -81,7 +81,7 @@ class Encoder(nnx.Module):
         else:
             states, attentions = [], []
             for i in range(self.num_layers):
-                x, (state, attention) = body(x, jax.tree.map(lambda leaf: leaf[i], (layers, keys)))
+                x, (state, attention) = body(x, jax.tree.map(lambda leaf, i=i: leaf[i], (layers, keys)))
                 states.append(state)
                 attentions.append(attention)
         return (

@@ -101,7 +101,7 @@ class Bert:
 
     config: BertConfig
     head: str = "encoder"
-    compute: Compute = Compute()
+    compute: Compute = dataclasses.field(default_factory=Compute)
 
     def __post_init__(self) -> None:
         if self.head not in HEADS:
