@@ -1,0 +1,108 @@
+"""The two AdamWs and the schedules against formulas written out in numpy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from bert_jax.errors import InputError
+from bert_jax.training.optimizers import adamw, decay_mask
+from bert_jax.training.schedules import SCHEDULES, make_schedule
+
+
+def some_params(rng):
+    return {
+        "embeddings": {"word_embeddings": {"embedding": rng.normal(size=(5, 3))}},
+        "encoder": {"layer_norm": {"scale": rng.normal(size=3), "bias": rng.normal(size=3)}},
+        "mlm": {"bias": rng.normal(size=5), "dense": {"kernel": rng.normal(size=(3, 3)), "bias": rng.normal(size=3)}},
+    }
+
+
+def numpy_adamw(params, all_grads, rates, bias_correction, clip_norm=1.0, decay=0.01, b1=0.9, b2=0.999, eps=1e-6):
+    """Ten lines of the paper's algorithm, one parameter at a time, in float64."""
+    flat, tree = jax.tree.flatten(params)
+    decays = jax.tree.leaves(decay_mask(params))
+    m, v = [0.0 for _ in flat], [0.0 for _ in flat]
+    for t, (grads, rate) in enumerate(zip(all_grads, rates, strict=True), start=1):
+        grads = jax.tree.leaves(grads)
+        norm = np.sqrt(sum(np.sum(g**2) for g in grads))
+        for i, g in enumerate(grads):
+            g = g * min(1.0, clip_norm / norm)
+            m[i] = b1 * m[i] + (1 - b1) * g
+            v[i] = b2 * v[i] + (1 - b2) * g**2
+            if bias_correction:
+                update = (m[i] / (1 - b1**t)) / (np.sqrt(v[i] / (1 - b2**t)) + eps)
+            else:
+                update = m[i] / (np.sqrt(v[i]) + eps)
+            flat[i] = flat[i] - rate * (update + decay * decays[i] * flat[i])
+    return jax.tree.unflatten(tree, flat)
+
+
+@pytest.mark.parametrize("bias_correction", [False, True])
+def test_ten_steps_equal_the_formula(bias_correction):
+    rng = np.random.default_rng(0)
+    params = some_params(rng)
+    scales = [0.1, 10.0] * 5  # below and above the clipping norm
+    all_grads = [jax.tree.map(lambda p, s=scale: s * rng.normal(size=p.shape), params) for scale in scales]
+    schedule = make_schedule("bert_linear", 0.1, 10, 3)
+    optimizer = adamw(schedule, bias_correction=bias_correction)
+    ours = jax.tree.map(lambda p: jnp.asarray(p, jnp.float32), params)
+    state = optimizer.init(ours)
+    for grads in all_grads:
+        updates, state = optimizer.update(jax.tree.map(lambda g: jnp.asarray(g, jnp.float32), grads), state, ours)
+        ours = optax.apply_updates(ours, updates)
+    expected = numpy_adamw(params, all_grads, [float(schedule(t)) for t in range(10)], bias_correction)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6), ours, expected)
+
+
+def test_the_corrected_one_equals_pytorch():
+    torch = pytest.importorskip("torch", reason="an oracle of the [torch] extra")
+    rng = np.random.default_rng(1)
+    params = {"kernel": rng.normal(size=(4, 3)).astype(np.float32)}
+    weight = torch.nn.Parameter(torch.tensor(params["kernel"]))
+    theirs = torch.optim.AdamW([weight], lr=1e-2, eps=1e-6, weight_decay=0.01)
+    optimizer = adamw(lambda step: 1e-2, bias_correction=True)
+    ours, state = jax.tree.map(jnp.asarray, params), optimizer.init(params)
+    for _ in range(10):
+        grad = rng.normal(size=(4, 3)).astype(np.float32)
+        weight.grad = torch.tensor(grad)
+        torch.nn.utils.clip_grad_norm_([weight], 1.0)
+        theirs.step()
+        updates, state = optimizer.update({"kernel": jnp.asarray(grad)}, state, ours)
+        ours = optax.apply_updates(ours, updates)
+    np.testing.assert_allclose(ours["kernel"], weight.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_embeddings_decay_and_biases_and_layer_norms_do_not():
+    mask = decay_mask(some_params(np.random.default_rng(0)))
+    assert mask == {
+        "embeddings": {"word_embeddings": {"embedding": True}},
+        "encoder": {"layer_norm": {"scale": False, "bias": False}},
+        "mlm": {"bias": False, "dense": {"kernel": True, "bias": False}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("bert_linear", [0, 0.5, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0, 0]),  # drops from 1 to 0.8 at step 2
+        ("linear", [0, 0.5, 1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125, 0, 0]),
+        ("constant", [0, 0.5, *[1.0] * 10]),
+    ],
+)
+def test_schedules_over_ten_steps_with_two_of_warm_up(name, expected):
+    schedule = make_schedule(name, 1.0, 10, 2)
+    np.testing.assert_allclose([float(schedule(step)) for step in range(12)], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_without_warm_up_the_first_step_has_the_full_rate(name):
+    assert float(make_schedule(name, 3e-5, 10, 0)(0)) == pytest.approx(3e-5)
+
+
+def test_a_schedule_that_is_not_one():
+    with pytest.raises(InputError, match="did you mean 'linear'"):
+        make_schedule("linaer", 1.0, 10, 0)
+    with pytest.raises(InputError, match="warmup_steps: expected at most num_steps 10, found 11"):
+        make_schedule("linear", 1.0, 10, 11)
