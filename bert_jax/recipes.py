@@ -113,6 +113,8 @@ def classification() -> ConfigDict:
     c.data.text_column = "sentence"
     c.data.pair_column = ""  # the second text; "" = single sentences
     c.data.label_column = "label"
+    c.data.has_header = True  # the first line names the columns; False: columns are numbers from 0, as text: "3"
+    c.data.metrics = ()  # of accuracy, f1, matthews or pearson, spearman, mse; () = all that fit
     c.data.max_seq_length = 128  # tokens; longer texts are cut
     c.data.length_buckets = ()  # batches of similar length are padded to one of these; () = chosen from the data
     return c.lock()

@@ -1,0 +1,135 @@
+"""Sequence classification and regression: one label or one number for a text or a pair of texts.
+
+Devlin et al. 2018 (arXiv:1810.04805), section 4.1.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.conversion.huggingface import save_pretrained
+from bert_jax.data.examples import Columns
+from bert_jax.errors import InputError
+from bert_jax.modeling import Bert
+from bert_jax.recipes import model_config
+from bert_jax.tasks import metrics, start
+from bert_jax.tasks.classification_data import EvalSource, TrainSource, choose_buckets, load
+from bert_jax.tasks.job import Batch, Job, Metrics
+from bert_jax.tasks.losses import cross_entropy
+
+HEAD = "sequence_classification"
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassificationTask:
+    """Cross entropy over classes, or the squared error of one number when the config's problem_type is regression.
+
+    Attributes:
+        model: a Bert with head `sequence_classification`.
+        metrics: names of `bert_jax.tasks.metrics` to score by.
+    """
+
+    model: Bert
+    metrics: tuple[str, ...]
+
+    @property
+    def regression(self) -> bool:
+        """Whether the label is a number."""
+        return self.model.config.problem_type == "regression"
+
+    def weights(self, batch: Batch) -> dict[str, jax.Array]:
+        """The number of real rows."""
+        return {"labels": jnp.maximum(batch["example_weights"].sum(), 1.0)}
+
+    def loss(
+        self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
+    ) -> tuple[jax.Array, Metrics]:
+        """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.job.Task`)."""
+        logits = self._logits(params, batch, dropout_key)
+        labels, real = batch["labels"], batch["example_weights"]
+        count = real.sum()
+        if self.regression:
+            total = (jnp.square(logits[:, 0] - labels) * real).sum()
+            return total / weights["labels"], {"mse": (total, count)}
+        losses, right = cross_entropy(logits, labels)
+        total, correct = (losses * real).sum(), (right * real).sum()
+        return total / weights["labels"], {"cross_entropy": (total, count), "accuracy": (correct, count)}
+
+    def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
+        """`logits` [B, C] float32 without dropout; for regression C is 1."""
+        return {"logits": self._logits(params, batch, None)}
+
+    def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
+        """The chosen metrics over all rows that are not padding."""
+        logits = np.concatenate([prediction["logits"] for prediction in predictions])
+        labels, real = (np.concatenate([batch[name] for batch in batches]) for name in ("labels", "example_weights"))
+        answers = logits[:, 0] if self.regression else logits.argmax(-1)
+        return metrics.scores(self.metrics, labels[real > 0], answers[real > 0])
+
+    def _logits(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
+        inputs = (batch[name] for name in ("input_ids", "attention_mask", "token_type_ids"))
+        return self.model.apply(params, *inputs, dropout_key=dropout_key).logits
+
+
+def columns(recipe: Any) -> Columns:
+    """The columns that a recipe's data section names."""
+    data = recipe.data
+    return Columns(data.text_column, data.pair_column, data.label_column, data.has_header)
+
+
+def build(recipe: Any, workdir: str) -> Job:
+    """Reads the data and the model that a resolved classification recipe names. See `bert_jax.tasks.build`."""
+    data, regression = recipe.data, recipe.data.task_type == "regression"
+    base, pretrained = start.pretrained(recipe, "encoder")
+    tokenizer = start.tokenizer(recipe)
+    config = model_config(recipe, base, pooler=True, pad_token_id=tokenizer.pad_id, **_vocabulary(base, tokenizer))
+    start.check_vocabulary(tokenizer, config)
+    start.check_length(data.max_seq_length, config, "config.data.max_seq_length")
+    if not data.train:
+        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
+    read = functools.partial(load, columns=columns(recipe), tokenizer=tokenizer, max_length=data.max_seq_length)
+    train, names = read(data.train, names=None, regression=regression)
+    dev = read(data.dev, names=names, regression=regression)[0] if data.dev else None
+    config = config.replace(
+        num_labels=1 if regression else len(names),
+        id2label=None if regression else names,
+        problem_type="regression" if regression else "single_label_classification",
+    )
+    model = Bert(config, HEAD, start.compute(recipe))
+    buckets = _buckets(data.length_buckets, train.lengths)
+    source = TrainSource(train, recipe.global_batch_size, buckets, tokenizer.pad_id, recipe.seed)
+    eval_source = None
+    if dev is not None:
+        # An evaluation is short: few shapes, since compiling one costs as much as hundreds of rows.
+        shapes = choose_buckets(dev.lengths, most=3, least_gain=0.1)
+        eval_source = EvalSource(dev, recipe.eval_batch_size, shapes, tokenizer.pad_id)
+    return Job(
+        task=ClassificationTask(model, metrics.choose(data.metrics, regression, len(names))),
+        tokenizer=tokenizer,
+        init_params=model.init,
+        pretrained=pretrained,
+        train_source=source,
+        eval_source=eval_source,
+        num_steps=start.num_steps(recipe, len(train), recipe.global_batch_size),
+        save=functools.partial(_save, model=model, tokenizer=tokenizer),
+    )
+
+
+def _vocabulary(base: Any, tokenizer: Any) -> dict[str, int]:
+    return {} if base is not None else {"vocab_size": tokenizer.vocab_size}
+
+
+def _buckets(given: tuple[int, ...], lengths: np.ndarray) -> tuple[int, ...]:
+    """The padded lengths of a recipe, and one for longer texts where these do not fit; chosen when it names none."""
+    if not given:
+        return choose_buckets(lengths)
+    longest = int(lengths.max())
+    return (*sorted(set(given)), *((longest,) if longest > max(given) else ()))
+
+
+def _save(directory: Any, params: Any, *, model: Bert, tokenizer: Any) -> None:
+    save_pretrained(directory, model.config, HEAD, params, tokenizer)

@@ -1,0 +1,264 @@
+"""Labelled texts as token features in memory, and batches of few static lengths cut from them.
+
+Every distinct batch shape costs a compilation and every padded token costs arithmetic, so batches are made of rows of
+about one length and padded to one of at most a handful of lengths that the data itself chooses.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from bert_jax.data.examples import Columns, Example, read_examples
+from bert_jax.errors import InputError
+from bert_jax.tokenization import Tokenizer
+
+Batch = dict[str, np.ndarray]
+_CHUNK = 8192  # texts tokenised at a time: enough for every thread, few enough for memory
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Features:
+    """Tokenised examples as one ragged array.
+
+    Attributes:
+        tokens: int32 `[total]`, the sequences ([CLS] A [SEP] or [CLS] A [SEP] B [SEP]) one after the other.
+        starts: int64 `[n + 1]`, where each begins, and the end.
+        first: int32 `[n]`, how many of its tokens are in segment 0.
+        labels: `[n]`, int32 classes or float32 targets; zeros where there are none.
+    """
+
+    tokens: np.ndarray
+    starts: np.ndarray
+    first: np.ndarray
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """int64 `[n]`, tokens of each sequence."""
+        return np.diff(self.starts)
+
+    def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
+        """The batch of the examples `index` [B], padded to `length`; an index of -1 makes a row of weight 0."""
+        real = index >= 0
+        row = np.where(real, index, 0)
+        positions = np.arange(length)
+        mask = positions < np.where(real, self.lengths[row], 0)[:, None]
+        tokens = self.tokens[np.minimum(self.starts[row][:, None] + positions, len(self.tokens) - 1)]
+        return {
+            "input_ids": np.where(mask, tokens, pad_id).astype(np.int32),
+            "attention_mask": mask.astype(np.int32),
+            "token_type_ids": (mask & (positions >= self.first[row][:, None])).astype(np.int32),
+            "labels": np.where(real, self.labels[row], 0).astype(self.labels.dtype),
+            "example_weights": real.astype(np.float32),
+        }
+
+
+def encode(tokenizer: Tokenizer, rows: Sequence[Example], labels: np.ndarray, max_length: int) -> Features:
+    """Tokenises `rows`; a sequence over `max_length` tokens loses the end of its longer text."""
+    parts = []
+    for start in range(0, len(rows), _CHUNK):
+        chunk = rows[start : start + _CHUNK]
+        pairs = None if chunk[0].pair is None else [row.pair or "" for row in chunk]
+        batch = tokenizer([row.text for row in chunk], pairs, max_length=max_length)
+        mask = batch["attention_mask"] > 0
+        parts.append((batch["input_ids"][mask], mask.sum(1), (mask & (batch["token_type_ids"] == 0)).sum(1)))
+    tokens, lengths, first = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Features(tokens, np.concatenate([[0], np.cumsum(lengths)]), first.astype(np.int32), labels)
+
+
+def load(
+    spec: str, columns: Columns, tokenizer: Tokenizer, max_length: int, names: Sequence[str] | None, regression: bool
+) -> tuple[Features, tuple[str, ...]]:
+    """Reads and tokenises a labelled table.
+
+    Args:
+        spec: what `read_examples` takes.
+        columns: text, maybe pair, and label.
+        tokenizer: makes the tokens.
+        max_length: longest sequence, in tokens.
+        names: the labels that there may be, in the order of their classes; None to take those found, sorted.
+        regression: whether labels are numbers; then there are no names.
+
+    Returns:
+        The features and the label names.
+
+    Raises:
+        InputError: as `read_examples`, or an unknown label, fewer than two labels, or a label that is no number.
+    """
+    rows = list(read_examples(spec, columns))
+    if regression:
+        labels, names = np.array([_target(spec, row) for row in rows], np.float32), ()
+    else:
+        if names is None:
+            names = _label_names(spec, rows)
+        labels = classes(spec, rows, names)
+    return encode(tokenizer, rows, labels, max_length), tuple(names)
+
+
+def classes(spec: str, rows: Iterable[Example], names: Sequence[str]) -> np.ndarray:
+    """int32 classes of `rows` by `names`. Raises InputError for a label that is not among them."""
+    known = {name: i for i, name in enumerate(names)}
+    found = []
+    for row in rows:
+        if row.label not in known:
+            raise InputError(f"{spec}: line {row.line}: expected a label of {_shown(names)}, found {row.label!r}")
+        found.append(known[row.label])
+    return np.array(found, np.int32)
+
+
+def _label_names(spec: str, rows: Iterable[Example]) -> tuple[str, ...]:
+    first_line: dict[str, int] = {}
+    for row in rows:
+        first_line.setdefault(row.label or "", row.line)
+    if "" in first_line:
+        raise InputError(f"{spec}: line {first_line['']}: expected a label, found an empty column")
+    if len(first_line) < 2:
+        raise InputError(f"{spec}: expected at least two labels, found only {_shown(tuple(first_line))}")
+    if all(name.isascii() and name.isdigit() for name in first_line):
+        return tuple(sorted(first_line, key=int))  # 10 comes after 9
+    return tuple(sorted(first_line))
+
+
+def _target(spec: str, row: Example) -> float:
+    try:
+        value = float(row.label or "")
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(f"{spec}: line {row.line}: expected a number as label, found {row.label!r}")
+    return value
+
+
+def _shown(names: Sequence[str], limit: int = 8) -> str:
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(map(repr, names[:limit])) + more
+
+
+def choose_buckets(lengths: np.ndarray, most: int = 6, multiple: int = 8, least_gain: float = 0.02) -> tuple[int, ...]:
+    """The padded lengths that waste least when each sequence is padded to the next of them.
+
+    Exact, by dynamic programming over the histogram of `lengths` [n]. One more length is added only while it saves
+    `least_gain` of the tokens, since it also costs a compilation.
+
+    Args:
+        lengths: tokens of each sequence.
+        most: how many lengths at most.
+        multiple: each is a multiple of it.
+        least_gain: share of the padded tokens that one more length must save.
+    """
+    counts = np.bincount(-(-np.asarray(lengths) // multiple))
+    total, top = np.cumsum(counts), len(counts) - 1
+    # cost[k][j]: fewest padded tokens, in multiples, of all sequences up to j when k lengths end with j.
+    cost = [np.where(np.arange(top + 1) == 0, 0.0, np.inf)]
+    came_from = []
+    for k in range(1, most + 1):
+        step = cost[-1][:, None] + (total[None, :] - total[:, None]) * np.arange(top + 1)
+        step[np.tril_indices(top + 1)] = np.inf
+        came_from.append(step.argmin(0))
+        cost.append(step.min(0))
+        if k > 1 and cost[k][top] > (1 - least_gain) * cost[k - 1][top]:
+            came_from.pop()
+            break
+    buckets, j = [], top
+    for previous in reversed(came_from):
+        buckets.append(int(j) * multiple)
+        j = previous[j]
+    return tuple(reversed(buckets))
+
+
+class TrainSource:
+    """Shuffled batches of rows of similar length, for ever; `batch` is a pure function of (seed, step).
+
+    Each epoch is a seeded permutation. It is dealt to the buckets; each bucket is cut into batches, and what is left of
+    one joins the next longer one. So every epoch has the same number of batches of each shape and holds each example
+    exactly once. The one batch that is not full (in the longest bucket) is filled with rows of weight 0. Then the order
+    of the batches is shuffled.
+    """
+
+    def __init__(self, features: Features, batch_size: int, buckets: Sequence[int], pad_id: int, seed: int):
+        self.features, self.batch_size, self.buckets = features, batch_size, tuple(buckets)
+        self._pad_id, self._seed = pad_id, seed
+        self._bucket_of = np.searchsorted(self.buckets, features.lengths)
+        # Random access with the epochs in hand that a prefetching reader alternates between.
+        self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
+
+    @property
+    def num_examples(self) -> int:
+        """Examples in an epoch."""
+        return len(self.features)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in an epoch, the one that is not full included."""
+        return -(-len(self.features) // self.batch_size)
+
+    def batch(self, step: int, rows: slice | np.ndarray = slice(None)) -> Batch:
+        """The rows `rows` of the global batch of `step`; its padded length is that of the global batch."""
+        index, lengths = self._plan(step // self.steps_per_epoch)
+        at = step % self.steps_per_epoch
+        return self.features.pad(index[at][rows], lengths[at], self._pad_id)
+
+    def shapes(self) -> dict[int, int]:
+        """Padded length -> batches of that length in an epoch."""
+        values, counts = np.unique(self._plan(0)[1], return_counts=True)
+        return dict(zip(values.tolist(), counts.tolist(), strict=True))
+
+    def _make_plan(self, epoch: int) -> tuple[np.ndarray, list[int]]:
+        """Example index of each row `[steps, B]` (-1 fills up) and the padded length of each batch."""
+        random = np.random.default_rng([self._seed, epoch])
+        order = random.permutation(len(self.features))
+        buckets = self._bucket_of[order]
+        batches, lengths, left = [], [], np.empty(0, order.dtype)
+        for number, length in enumerate(self.buckets):
+            pool = np.concatenate([left, order[buckets == number]])
+            full = len(pool) // self.batch_size
+            batches.append(pool[: full * self.batch_size].reshape(full, self.batch_size))
+            lengths += [length] * full
+            left = pool[full * self.batch_size :]
+        if len(left):
+            batches.append(np.pad(left, (0, self.batch_size - len(left)), constant_values=-1)[None])
+            lengths.append(self.buckets[-1])
+        shuffled = random.permutation(len(lengths))
+        return np.concatenate(batches)[shuffled], [lengths[i] for i in shuffled]
+
+
+class EvalSource:
+    """All examples exactly once, sorted by length; the last batch is filled with rows of weight 0.
+
+    Attributes:
+        num_batches: how many.
+        order: int64 `[n]`, the example at each place; `original[order] = np.concatenate(outputs)[:n]` restores.
+    """
+
+    def __init__(self, features: Features, batch_size: int, buckets: Sequence[int], pad_id: int):
+        self._features, self._batch_size, self._pad_id = features, batch_size, pad_id
+        self.order = np.argsort(features.lengths, kind="stable")
+        self.num_batches = -(-len(features) // batch_size)
+        longest = int(features.lengths.max())
+        top = (-(-longest // 8) * 8,) if longest > buckets[-1] else ()
+        self._buckets = (*buckets, *top)
+
+    @property
+    def num_examples(self) -> int:
+        """Examples in all batches together."""
+        return len(self._features)
+
+    def batch(self, i: int, rows: slice | np.ndarray = slice(None)) -> Batch:
+        """The rows `rows` of batch `i`."""
+        index = self.order[i * self._batch_size : (i + 1) * self._batch_size]
+        length = self._buckets[int(np.searchsorted(self._buckets, self._features.lengths[index[-1]]))]
+        index = np.pad(index, (0, self._batch_size - len(index)), constant_values=-1)
+        return self._features.pad(index[rows], length, self._pad_id)
+
+    def restore(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
+        """Per-batch outputs `[B, ...]` as one array `[n, ...]` in the order of the file."""
+        together = np.concatenate(outputs)[: len(self.order)]
+        original = np.empty_like(together)
+        original[self.order] = together
+        return original
