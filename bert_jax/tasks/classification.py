@@ -15,7 +15,6 @@ from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.data.examples import Columns
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
-from bert_jax.recipes import model_config
 from bert_jax.tasks import metrics, start
 from bert_jax.tasks.classification_data import EvalSource, TrainSource, choose_buckets, load
 from bert_jax.tasks.job import Batch, Job, Metrics
@@ -84,10 +83,9 @@ def columns(recipe: Any) -> Columns:
 def build(recipe: Any, workdir: str) -> Job:
     """Reads the data and the model that a resolved classification recipe names. See `bert_jax.tasks.build`."""
     data, regression = recipe.data, recipe.data.task_type == "regression"
-    base, pretrained = start.pretrained(recipe, "encoder")
-    tokenizer = start.tokenizer(recipe)
-    config = model_config(recipe, base, pooler=True, pad_token_id=tokenizer.pad_id, **_vocabulary(base, tokenizer))
-    start.check_vocabulary(tokenizer, config)
+    loaded = start.pretrained(recipe, "encoder")
+    tokenizer = start.tokenizer(recipe, loaded=loaded)
+    config = start.config(recipe, tokenizer, loaded)
     start.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     if not data.train:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
@@ -95,6 +93,7 @@ def build(recipe: Any, workdir: str) -> Job:
     train, names = read(data.train, names=None, regression=regression)
     dev = read(data.dev, names=names, regression=regression)[0] if data.dev else None
     config = config.replace(
+        pooler=True,
         num_labels=1 if regression else len(names),
         id2label=None if regression else names,
         problem_type="regression" if regression else "single_label_classification",
@@ -111,16 +110,12 @@ def build(recipe: Any, workdir: str) -> Job:
         task=ClassificationTask(model, metrics.choose(data.metrics, regression, len(names))),
         tokenizer=tokenizer,
         init_params=model.init,
-        pretrained=pretrained,
+        pretrained=loaded.params if loaded else None,
         train_source=source,
         eval_source=eval_source,
         num_steps=start.num_steps(recipe, len(train), recipe.global_batch_size),
         save=functools.partial(_save, model=model, tokenizer=tokenizer),
     )
-
-
-def _vocabulary(base: Any, tokenizer: Any) -> dict[str, int]:
-    return {} if base is not None else {"vocab_size": tokenizer.vocab_size}
 
 
 def _buckets(given: tuple[int, ...], lengths: np.ndarray) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ class Task(Protocol):
         ...
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
-        """Outputs for each example, without dropout; empty when the metrics of `loss` say all that is to be said."""
+        """Outputs for each example, without dropout: what `score` needs."""
         ...
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:

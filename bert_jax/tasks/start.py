@@ -4,10 +4,23 @@ import math
 from typing import Any
 
 from bert_jax.config import BertConfig
-from bert_jax.conversion.huggingface import load_pretrained
+from bert_jax.conversion.huggingface import Loaded, load_pretrained
 from bert_jax.errors import InputError
 from bert_jax.modeling import Compute
+from bert_jax.recipes import model_config
 from bert_jax.tokenization import Tokenizer, load_tokenizer
+
+# Fields of BertConfig that decide the shapes or the meaning of parameters.
+_SHAPING = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "position_embedding_type",
+)
 
 
 def compute(recipe: Any) -> Compute:
@@ -15,29 +28,44 @@ def compute(recipe: Any) -> Compute:
     return Compute(dtype=recipe.dtype, layers=recipe.layers, remat=recipe.remat)
 
 
-def tokenizer(recipe: Any, default: str = "") -> Tokenizer:
-    """The tokenizer of a recipe: its own, else the one in `default`, else that of the model it starts from."""
-    place = recipe.tokenizer or default or recipe.init_from
+def pretrained(recipe: Any, head: str) -> Loaded | None:
+    """The model of `init_from` with `head` (what the files lack of it is fresh), or None when there is no init_from."""
+    return load_pretrained(recipe.init_from, head) if recipe.init_from else None
+
+
+def tokenizer(recipe: Any, data: str = "", loaded: Loaded | None = None) -> Tokenizer:
+    """The tokenizer of a recipe: its own, else the one in directory `data`, else that of the model it starts from."""
+    place = recipe.tokenizer or data or (loaded.directory if loaded else "")
     if not place:
         raise InputError("config.tokenizer: expected a tokenizer, since there is no init_from to take it from")
     return load_tokenizer(place)
 
 
-def pretrained(recipe: Any, head: str) -> tuple[BertConfig | None, dict[str, Any] | None]:
-    """Config and parameters (numpy, as far as the files have them) of `init_from`; two Nones without one."""
-    if not recipe.init_from:
-        return None, None
-    loaded = load_pretrained(recipe.init_from, head)
-    return loaded.config, loaded.params
+def config(recipe: Any, tokenizer: Tokenizer, loaded: Loaded | None) -> BertConfig:
+    """The architecture of a recipe: that of `loaded` or of `model.size`, changed by the other `model` fields.
 
-
-def check_vocabulary(tokenizer: Tokenizer, config: BertConfig) -> None:
-    """Raises InputError when the tokenizer has ids that the word embedding has no row for."""
+    Raises:
+        InputError: the fields do not fit together, the tokenizer has ids that the word embedding has no row for, or
+            the parameters of `loaded` are of other shapes.
+    """
+    sizes = {} if loaded or recipe.model.vocab_size else {"vocab_size": tokenizer.vocab_size}
+    config = model_config(recipe, loaded.config if loaded else None, pad_token_id=tokenizer.pad_id, **sizes)
     if tokenizer.vocab_size > config.vocab_size:
         raise InputError(
             f"the tokenizer has {tokenizer.vocab_size} pieces, more than the {config.vocab_size} rows of the model's "
             "word embedding (vocab_size)"
         )
+    if loaded:
+        _check_shapes(loaded, config)
+    return config
+
+
+def _check_shapes(loaded: Loaded, config: BertConfig) -> None:
+    """A recipe may change what the model of init_from computes (say, dropout) but not what its parameters are."""
+    for name in _SHAPING:
+        before, after = getattr(loaded.config, name), getattr(config, name)
+        if before != after:
+            raise InputError(f"config.model.{name}: expected {before}, as the model of init_from has it, found {after}")
 
 
 def check_length(length: int, config: BertConfig, key: str) -> None:

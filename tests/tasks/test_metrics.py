@@ -41,7 +41,7 @@ def test_choosing_metrics():
     assert metrics.choose((), regression=False, num_labels=3) == ("accuracy", "matthews")
     assert metrics.choose((), regression=True, num_labels=1) == ("pearson", "spearman", "mse")
     assert metrics.choose(["matthews"], regression=False, num_labels=2) == ("matthews",)
-    with pytest.raises(InputError, match="'acuracy' is not a metric of classification.*did you mean 'accuracy'"):
+    with pytest.raises(InputError, match=r"'acuracy' is not a metric of classification.*did you mean 'accuracy'"):
         metrics.choose(["acuracy"], regression=False, num_labels=2)
     with pytest.raises(InputError, match="is not a metric of regression"):
         metrics.choose(["f1"], regression=True, num_labels=1)

@@ -1,0 +1,184 @@
+"""Losses of the tasks against numpy, and that parts of a batch add up to the whole."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax.config import BertConfig
+from bert_jax.modeling import Bert
+from bert_jax.tasks.classification import ClassificationTask
+from bert_jax.tasks.losses import cross_entropy
+from bert_jax.tasks.pretraining import PretrainingTask
+
+CONFIG = BertConfig(
+    vocab_size=40,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=16,
+    num_labels=3,
+    initializer_range=0.3,  # so that logits differ
+)
+B, S, P = 6, 12, 4
+
+
+def inputs(rng):
+    lengths = rng.integers(4, S + 1, B)
+    mask = (np.arange(S) < lengths[:, None]).astype(np.int32)
+    ids = rng.integers(5, CONFIG.vocab_size, (B, S)).astype(np.int32) * mask
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": (mask * (np.arange(S) > 5)).astype(np.int32)}
+
+
+def pretraining_batch():
+    rng = np.random.default_rng(1)
+    return inputs(rng) | {
+        "masked_positions": rng.integers(0, 4, (B, P)).astype(np.int32),
+        "masked_labels": rng.integers(5, 9, (B, P)).astype(np.int32),
+        "masked_weights": (np.arange(P) < np.array([4, 1, 2, 0, 3, 0])[:, None]).astype(np.float32),
+        "next_sentence_labels": np.array([0, 1, 1, 0, 1, 0], np.int32),
+        "example_weights": np.array([1, 1, 1, 1, 1, 0], np.float32),
+    }
+
+
+def classification_batch(regression=False):
+    labels = np.array([0.5, 2.5, 1.0, 3.0, 0.0, 0.0], np.float32) if regression else np.array([0, 2, 1, 2, 0, 0])
+    weights = np.array([1, 1, 1, 1, 1, 0], np.float32)
+    return inputs(np.random.default_rng(2)) | {
+        "labels": labels.astype(np.float32 if regression else np.int32),
+        "example_weights": weights,
+    }
+
+
+@functools.cache
+def setup(kind):
+    """A task, a batch, parameters, and the task's loss (with gradients) and predictions, compiled."""
+    task, batch = task_and_batch(kind)
+    params = jax.jit(task.model.init)(jax.random.key(0))
+    loss = jax.jit(jax.value_and_grad(task.loss, has_aux=True))
+    return task, batch, params, loss, jax.jit(task.predict)
+
+
+def task_and_batch(kind):
+    if kind == "pretraining":
+        return PretrainingTask(Bert(CONFIG, "pretraining"), commonest_id=6), pretraining_batch()
+    regression = kind == "regression"
+    config = CONFIG.replace(num_labels=1, problem_type="regression") if regression else CONFIG
+    names = ("pearson",) if regression else ("accuracy",)
+    return ClassificationTask(Bert(config, "sequence_classification"), names), classification_batch(regression)
+
+
+def log_softmax(x):
+    x = np.asarray(x, np.float64)
+    return x - np.log(np.exp(x - x.max(-1, keepdims=True)).sum(-1, keepdims=True)) - x.max(-1, keepdims=True)
+
+
+def forward(task, params, batch):
+    inputs = (batch[name] for name in ("input_ids", "attention_mask", "token_type_ids"))
+    return jax.jit(task.model.apply)(params, *inputs, masked_positions=batch.get("masked_positions"))
+
+
+def rows(batch, start, stop):
+    return {name: value[start:stop] for name, value in batch.items()}
+
+
+def ratios(metrics):
+    return {name: float(total / count) for name, (total, count) in metrics.items()}
+
+
+def test_pretraining_loss_by_hand():
+    task, batch, params, loss_and_grads, _ = setup("pretraining")
+    out = forward(task, params, batch)
+    mlm, labels = log_softmax(out.prediction_logits), batch["masked_labels"]
+    total = right = 0.0
+    for b in range(B):
+        for p in range(int(batch["masked_weights"][b].sum())):
+            total -= mlm[b, p, labels[b, p]]
+            right += mlm[b, p].argmax() == labels[b, p]
+    nsp = log_softmax(out.seq_relationship_logits)[np.arange(5), batch["next_sentence_labels"][:5]]
+    (loss, metrics), _ = loss_and_grads(params, batch, None, task.weights(batch))
+    assert float(loss) == pytest.approx(total / 10 - nsp.mean(), rel=1e-5)
+    expected = {
+        "mlm_loss": total / 10,
+        "mlm_accuracy": right / 10,
+        "nsp_loss": -nsp.mean(),
+        "nsp_accuracy": np.mean(np.exp(nsp) > 0.5),
+    }
+    assert ratios(metrics) == pytest.approx(expected, rel=1e-5)
+
+
+def test_classification_loss_by_hand():
+    task, batch, params, loss_and_grads, _ = setup("classification")
+    logits = log_softmax(forward(task, params, batch).logits)[:5]
+    labels = batch["labels"][:5]
+    (loss, metrics), _ = loss_and_grads(params, batch, None, task.weights(batch))
+    expected = -logits[np.arange(5), labels].mean()
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+    accuracy = np.mean(logits.argmax(-1) == labels)
+    assert ratios(metrics) == pytest.approx({"cross_entropy": expected, "accuracy": accuracy}, rel=1e-5)
+
+
+def test_regression_loss_by_hand():
+    task, batch, params, loss_and_grads, _ = setup("regression")
+    predicted = np.asarray(forward(task, params, batch).logits)[:5, 0]
+    (loss, metrics), _ = loss_and_grads(params, batch, None, task.weights(batch))
+    assert float(loss) == pytest.approx(np.square(predicted - batch["labels"][:5]).mean(), rel=1e-5)
+    assert ratios(metrics) == {"mse": pytest.approx(float(loss))}
+
+
+@pytest.mark.parametrize("kind", ["pretraining", "classification", "regression"])
+def test_parts_of_a_batch_add_up(kind):
+    """Three micro-batches, with the weights of the whole, give its loss, gradients and metrics."""
+    task, batch, params, loss_and_grads, _ = setup(kind)
+    weights = task.weights(batch)
+    (loss, metrics), grads = loss_and_grads(params, batch, None, weights)
+    parts = [loss_and_grads(params, rows(batch, i, i + 2), None, weights) for i in (0, 2, 4)]
+    assert sum(float(part[0][0]) for part in parts) == pytest.approx(float(loss), rel=1e-5)
+    summed = jax.tree.map(lambda *leaves: sum(leaves), *(part[1] for part in parts))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), summed, grads)
+    together = jax.tree.map(lambda *leaves: sum(leaves), *(part[0][1] for part in parts))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), together, metrics)
+
+
+@pytest.mark.parametrize("kind", ["pretraining", "classification"])
+def test_a_batch_of_padding_rows_gives_zero_and_no_nan(kind):
+    task, batch, params, loss_and_grads, _ = setup(kind)
+    empty = {name: np.zeros_like(value) for name, value in batch.items()}
+    (loss, _), grads = loss_and_grads(params, empty, None, task.weights(empty))
+    assert float(loss) == 0.0
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(grads))
+
+
+@pytest.mark.parametrize("kind", ["pretraining", "classification"])
+def test_score_of_predictions_equals_the_metrics_of_the_loss(kind):
+    task, batch, params, loss_and_grads, predict = setup(kind)
+    (_, metrics), _ = loss_and_grads(params, batch, None, task.weights(batch))
+    parts = [rows(batch, i, i + 2) for i in (0, 2, 4)]
+    scores = task.score([jax.device_get(predict(params, part)) for part in parts], parts)
+    for name in scores.keys() & metrics.keys():
+        assert scores[name] == pytest.approx(ratios(metrics)[name], rel=1e-5), name
+    if kind == "pretraining":
+        masked = batch["masked_weights"] > 0
+        assert scores["mlm_commonest_accuracy"] == pytest.approx(np.mean(batch["masked_labels"][masked] == 6))
+    else:
+        assert scores.keys() == {"accuracy"}
+
+
+def test_dropout_needs_a_key():
+    task, batch, params, loss_and_grads, _ = setup("classification")
+    weights = task.weights(batch)
+    plain = loss_and_grads(params, batch, None, weights)[0][0]
+    dropped = [loss_and_grads(params, batch, jax.random.key(i), weights)[0][0] for i in (1, 1, 2)]
+    assert dropped[0] == dropped[1] != dropped[2]
+    assert plain not in dropped
+
+
+def test_cross_entropy_is_float32_for_bfloat16_logits():
+    logits = jnp.array([[100.0, 0.0], [0.0, 0.0]], jnp.bfloat16)
+    losses, right = cross_entropy(logits, jnp.array([1, 0]))
+    assert losses.dtype == jnp.float32
+    np.testing.assert_allclose(losses, [100.0, np.log(2)], rtol=1e-6)
+    assert right.tolist() == [0.0, 1.0]
