@@ -1,0 +1,229 @@
+"""Checkpoints of the training state: written in the background, kept by age and by merit, checked when read.
+
+A checkpoint is a directory named by its step. Orbax writes it under another name and renames it when it is whole, so
+that a run killed at any moment leaves only whole ones. Since batches, masks and dropout are functions of the step, the
+state is all that has to be saved.
+"""
+
+import contextlib
+import logging
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN, PreservationPolicy
+
+from bert_jax.errors import InputError
+from bert_jax.files import PathLike
+from bert_jax.training.step import State
+
+log = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """The checkpoints of one run, in one directory.
+
+    Args:
+        directory: local or `gs://`; made when it is missing.
+        keep: newest checkpoints that stay.
+        best: metric (a name that `save` is given) of the one more that stays, or "" for none. Lower is better when its
+            name ends in loss or perplexity, higher otherwise.
+    """
+
+    def __init__(self, directory: PathLike, keep: int, best: str = ""):
+        self.directory = epath.Path(directory).resolve()
+        self._best = best
+        self._keep = keep
+        logging.getLogger("absl").addFilter(_not_from_orbax)  # it logs a page for what is raised as one line here
+        self._manager = self._open()
+
+    def save(self, state: State, metrics: dict[str, float] | None = None) -> None:
+        """Saves in the background; returns when `state` may be changed. Waits for the save before it.
+
+        Raises:
+            InputError: this save, or the one before, could not be written; earlier checkpoints are intact.
+        """
+        merit = None
+        if self._best and metrics is not None:
+            merit = {"merit": _merit(self._best, metrics[self._best])}
+        with self._write_errors():
+            saved = {"state": state, "checksum": _checksum(state)}
+            self._manager.save(int(state.step), args=ocp.args.StandardSave(saved), metrics=merit)
+
+    def wait(self) -> None:
+        """Returns when everything is on disk. Raises InputError as `save` does."""
+        with self._write_errors():
+            self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Waits and frees the threads."""
+        with self._write_errors():
+            self._manager.close()
+
+    def check(self) -> None:
+        """Raises InputError when a save in the background has failed; does not wait."""
+        with self._write_errors():
+            self._manager.check_for_errors()
+
+    def steps(self) -> list[int]:
+        """The steps of the checkpoints there are, ascending."""
+        return sorted(self._manager.all_steps())
+
+    def best_step(self) -> int | None:
+        """The step of the best checkpoint by the metric, the later of equals; None when none has it."""
+        merits = {step: self._manager.metrics(step) for step in self.steps()}
+        known = [step for step, merit in merits.items() if merit]
+        return max(known, key=lambda step: (merits[step]["merit"], step), default=None)
+
+    def restore_latest(self, like: State) -> State | None:
+        """The newest state that can be read, or None when there is no checkpoint at all.
+
+        Those that cannot be read are said aloud and moved aside.
+
+        Args:
+            like: a tree of `jax.ShapeDtypeStruct` with the shardings to restore into.
+
+        Raises:
+            InputError: a checkpoint is of another size, or there are some and none can be read.
+        """
+        broken = []
+        for step in reversed(self.steps()):
+            try:
+                state = self.restore(step, like)
+            except UnreadableError as error:
+                log.warning("%s; going on from the one before", error)
+                broken.append(step)
+                continue
+            self._set_aside(broken)
+            return state
+        if broken:
+            raise InputError(f"{self.directory}: none of the checkpoints {broken[::-1]} can be read")
+        return None
+
+    def restore(self, step: int, like: State) -> State:
+        """The state saved at `step`.
+
+        Raises:
+            InputError: it is of another size, naming a parameter.
+            UnreadableError: it is damaged.
+        """
+        where = self.directory / str(step)
+        template = {"state": like, "checksum": jax.ShapeDtypeStruct((), jnp.uint32, sharding=like.step.sharding)}
+        try:
+            self._check_shapes(where, like, self._manager.item_metadata(step))
+            saved = self._manager.restore(step, args=ocp.args.StandardRestore(template))
+        except InputError:
+            raise
+        except Exception as error:  # whatever the reader meets in a damaged file
+            raise UnreadableError(f"checkpoint {where} cannot be read ({type(error).__name__})") from error
+        if int(_checksum(saved["state"])) != int(saved["checksum"]):
+            raise UnreadableError(f"checkpoint {where} is damaged (its checksum differs)")
+        return saved["state"]
+
+    def _open(self) -> ocp.CheckpointManager:
+        merit = _saved_merit if self._best else None
+        policies: list[PreservationPolicy] = [LatestN(self._keep)]
+        if merit:
+            policies.append(BestN(get_metric_fn=merit, n=1, keep_checkpoints_without_metrics=False))
+        options = ocp.CheckpointManagerOptions(
+            best_fn=merit,  # without it the metrics would not be written
+            preservation_policy=AnyPreservationPolicy(policies),
+            cleanup_tmp_directories=True,
+            create=True,
+        )
+        self.directory.mkdir(parents=True, exist_ok=True)
+        return ocp.CheckpointManager(self.directory, options=options, item_handlers=ocp.StandardCheckpointHandler())
+
+    @contextlib.contextmanager
+    def _write_errors(self) -> Iterator[None]:
+        """Makes one line of what goes wrong in a save, and takes away what it had written so far."""
+        try:
+            yield
+        except (ValueError, OSError, RuntimeError) as error:
+            reason = re.search(r"([^:\n]*) \[os_error_code", str(error))
+            text = reason[1].strip() if reason else str(error).splitlines()[0]
+            for partial in self.directory.glob("*.orbax-checkpoint-tmp"):
+                partial.rmtree(missing_ok=True)
+            kept = ", ".join(map(str, sorted(self._manager.all_steps(read=True)))) or "none"
+            raise InputError(
+                f"{self.directory}: a checkpoint could not be written: {text} (whole checkpoints there: {kept})"
+            ) from error
+
+    def _check_shapes(self, where: epath.Path, like: State, metadata: Any) -> None:
+        found = {_key(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(metadata["state"])}
+        for path, leaf in jax.tree_util.tree_leaves_with_path(like):
+            name = _key(path)
+            if name not in found:
+                raise InputError(f"{where}: expected {name} {leaf.shape}, found no such array: it is of another model")
+            if (shape := tuple(found.pop(name))) != tuple(leaf.shape):
+                raise InputError(
+                    f"{where}: expected {name} of shape {leaf.shape}, found {shape}: it is of another model"
+                )
+        if found:
+            raise InputError(f"{where}: expected no array {next(iter(found))}, found one: it is of another model")
+
+    def _set_aside(self, steps: list[int]) -> None:
+        if not steps:
+            return
+        if jax.process_index() == 0:
+            for step in steps:
+                aside = self.directory / f"unreadable-{step}"
+                aside.rmtree(missing_ok=True)
+                (self.directory / str(step)).rename(aside)
+        ocp.utils.sync_global_processes("bert_jax:set_aside")
+        self._manager.reload()
+
+
+class UnreadableError(Exception):
+    """A checkpoint that is damaged."""
+
+
+def merit_sign(metric: str) -> int:
+    """-1 for a metric of which less is better (its name ends in loss or perplexity), else 1."""
+    return -1 if metric.endswith(("loss", "perplexity")) else 1
+
+
+def _merit(metric: str, value: float) -> float:
+    return -math.inf if math.isnan(value) else merit_sign(metric) * float(value)
+
+
+def _saved_merit(metrics: dict[str, float]) -> float:
+    return metrics["merit"]
+
+
+@jax.jit
+def _checksum(state: State) -> jax.Array:
+    """A uint32 that any flipped bit changes: the sum of all 32-bit words, each array's times an odd number.
+
+    Sums modulo 2^32 do not depend on their order, so neither does this on how the state is split over devices.
+    """
+    total = jnp.uint32(0)
+    for i, leaf in enumerate(jax.tree.leaves(state)):
+        words = jax.lax.bitcast_convert_type(leaf, jnp.uint32)
+        total += jnp.uint32(2 * i + 1) * jnp.sum(words, dtype=jnp.uint32)
+    return total
+
+
+def _key(path: Any) -> str:
+    """A leaf's path, the same for our dataclasses and for the dicts that Orbax describes them with."""
+    names = (getattr(entry, "key", getattr(entry, "name", getattr(entry, "idx", None))) for entry in path)
+    return "/".join(map(str, names))
+
+
+def _not_from_orbax(record: logging.LogRecord) -> bool:
+    return "orbax" not in record.pathname
+
+
+def to_numpy(tree: Any) -> Any:
+    """The arrays of `tree` whole on this host, wherever their shards are."""
+    if jax.process_count() > 1:
+        from jax.experimental import multihost_utils
+
+        return multihost_utils.process_allgather(tree, tiled=True)
+    return jax.tree.map(np.asarray, tree)

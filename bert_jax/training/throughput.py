@@ -1,0 +1,95 @@
+"""Where the time goes, and what share of the chips' peak the model's arithmetic is."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import jax
+
+from bert_jax.config import BertConfig
+
+# Dense bfloat16 peak of one JAX device in TFLOP/s, from the vendors' sheets: cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e,
+# tpu7x}; nvidia.com data sheets of A100, H100 SXM and H200 SXM (without sparsity). Looked up in `device_kind`, in this
+# order. A TPU7x chip (2,307) shows as two devices.
+PEAK_TFLOPS: tuple[tuple[str, float], ...] = (
+    ("TPU v4", 275.0),
+    ("TPU v5 lite", 197.0),
+    ("TPU v5e", 197.0),
+    ("TPU v5", 459.0),
+    ("TPU v6", 918.0),
+    ("TPU7x", 2307.0 / 2),
+    ("A100", 312.0),
+    ("H100", 989.0),
+    ("H200", 989.0),
+)
+
+
+def peak_flops(device: jax.Device) -> float | None:
+    """The device's dense bfloat16 peak in FLOP/s, or None when it is not in the table."""
+    found = (tflops for name, tflops in PEAK_TFLOPS if name.lower() in device.device_kind.lower())
+    tflops = next(found, None)
+    return tflops * 1e12 if tflops else None
+
+
+def train_flops(config: BertConfig, head: str, sequences: int, length: int, predictions: int | None = None) -> float:
+    """Model FLOPs of one training step, counted from the matrix products alone (2 for a multiplication and addition).
+
+    For a sequence of S tokens and P predictions, with hidden size D, feed-forward F, vocabulary V, L layers, C labels:
+
+        layers        L * (8 S D^2 + 4 S D F + 4 S^2 D)      projections, feed-forward, attention scores and sums
+        MLM head      P * (2 D^2 + 2 D V)                    gathered: P = S when no positions are given
+        pooler        2 D^2
+        classifiers   2 D C (NSP: C = 2; for each token where the head is one of tokens)
+
+    times 3 for forward and backward. Recomputation (remat) is not counted, nor is padding left out.
+
+    Args:
+        sequences: sequences in the step (for multiple choice, choices count).
+        length: S, padding included.
+        predictions: P.
+    """
+    hidden, feed_forward = config.hidden_size, config.intermediate_size
+    layer = 8 * length * hidden**2 + 4 * length * hidden * feed_forward + 4 * length**2 * hidden
+    total = config.num_hidden_layers * layer
+    if head in ("pretraining", "masked_lm"):
+        total += (length if predictions is None else predictions) * 2 * hidden * (hidden + config.vocab_size)
+    if head in ("pretraining", "sequence_classification", "multiple_choice"):
+        total += 2 * hidden**2
+    total += {
+        "pretraining": 2 * hidden * 2,
+        "sequence_classification": 2 * hidden * config.num_labels,
+        "multiple_choice": 2 * hidden,
+        "token_classification": 2 * length * hidden * config.num_labels,
+        "question_answering": 2 * length * hidden * 2,
+    }.get(head, 0)
+    return 3.0 * sequences * total
+
+
+class Chrono:
+    """Splits a run's seconds into training and what interrupts it: compiling, input, evaluation, checkpoints.
+
+    Attributes:
+        paused: name -> seconds of each interruption.
+    """
+
+    def __init__(self) -> None:
+        self.paused: dict[str, float] = {}
+        self._start = time.perf_counter()
+
+    @contextlib.contextmanager
+    def pause(self, name: str) -> Iterator[None]:
+        """Counts the block's seconds as `name` and not as training."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.paused[name] = self.paused.get(name, 0.0) + time.perf_counter() - start
+
+    @property
+    def training(self) -> float:
+        """Seconds since the start that no pause has claimed."""
+        return time.perf_counter() - self._start - sum(self.paused.values())
+
+    def totals(self) -> dict[str, float]:
+        """Seconds by name, training among them."""
+        return {"training": self.training} | self.paused

@@ -1,0 +1,92 @@
+"""The directory of a run: what lies where in it, and to which recipe it belongs."""
+
+import dataclasses
+from typing import Any
+
+from etils import epath
+from ml_collections import ConfigDict
+
+from bert_jax import files, recipes
+from bert_jax.config import read_json
+from bert_jax.errors import InputError
+
+# Keys that may differ between a run and its continuation: they change how often something is written down or how the
+# work is spread and recomputed (which changes rounding), but not what is computed. Any other key makes another run.
+MAY_CHANGE = frozenset(
+    {"log_every", "checkpoint_every", "keep_checkpoints", "mesh.data", "mesh.fsdp", "mesh.tensor", "layers", "remat"}
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Workdir:
+    """Names of what a run leaves.
+
+    Attributes:
+        path: the directory, local or `gs://`.
+    """
+
+    path: epath.Path
+
+    @property
+    def config(self) -> epath.Path:
+        """The resolved recipe; the first thing written."""
+        return self.path / "config.json"
+
+    @property
+    def checkpoints(self) -> epath.Path:
+        """One directory a checkpoint."""
+        return self.path / "checkpoints"
+
+    @property
+    def metrics(self) -> epath.Path:
+        """One JSON object a line."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def events(self) -> epath.Path:
+        """TensorBoard's files."""
+        return self.path / "tensorboard"
+
+    @property
+    def report(self) -> epath.Path:
+        """The curves."""
+        return self.path / "report.png"
+
+    @property
+    def model(self) -> epath.Path:
+        """The finished model in the Hugging Face layout; there once the run is finished."""
+        return self.path / "model"
+
+    def check(self, recipe: ConfigDict) -> None:
+        """Raises InputError when the directory holds a run of another recipe, naming the keys that differ."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path}: expected a directory, found a file")
+        if not self.config.exists():
+            return
+        differing = differences(read_json(self.config), recipe.to_dict())
+        if differing:
+            more = f" and {len(differing) - 4} more" if len(differing) > 4 else ""
+            raise InputError(
+                f"{self.path} belongs to another config: {'; '.join(differing[:4])}{more}; use another --workdir"
+            )
+
+    def claim(self, recipe: ConfigDict) -> None:
+        """Writes `config.json`."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        files.write_atomically(self.config, recipes.to_json(recipe))
+
+
+def differences(saved: dict[str, Any], recipe: dict[str, Any]) -> list[str]:
+    """What of `recipe` is not as in `saved`, one phrase a key, keys of MAY_CHANGE apart."""
+    old, new = recipes.flatten(saved), recipes.flatten(recipe)
+    phrases = []
+    for key in sorted((old.keys() | new.keys()) - MAY_CHANGE):
+        before, now = old.get(key), new.get(key)
+        if _plain(before) != _plain(now):
+            phrases.append(f"{key} was {before!r}, is now {now!r}")
+    return phrases
+
+
+def _plain(value: Any) -> Any:
+    """As JSON would give it back."""
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
