@@ -1,6 +1,9 @@
 """The encoder: layers stacked on a leading axis, scanned or unrolled."""
 
+import functools
+
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from bert_jax.config import BertConfig
@@ -80,8 +83,10 @@ class Encoder(nnx.Module):
             x, (states, attentions) = jax.lax.scan(body, x, (layers, keys))
         else:
             states, attentions = [], []
-            for i in range(self.num_layers):
-                x, (state, attention) = body(x, jax.tree.map(lambda leaf, i=i: leaf[i], (layers, keys)))
+            for layer in zip(
+                _unstack(self.num_layers, layers), keys if keys is not None else [None] * self.num_layers, strict=True
+            ):
+                x, (state, attention) = body(x, layer)
                 states.append(state)
                 attentions.append(attention)
         return (
@@ -89,3 +94,15 @@ class Encoder(nnx.Module):
             (first, *states) if output_hidden_states else None,
             tuple(attentions) if output_attentions else None,
         )
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _unstack(length: int, tree):
+    """A list of `length` trees from one whose leaves are stacked; its gradient stacks, where indexing's pads and adds."""
+    return [jax.tree.map(lambda leaf, i=i: leaf[i], tree) for i in range(length)]
+
+
+_unstack.defvjp(
+    lambda length, tree: (_unstack(length, tree), None),
+    lambda length, _, cotangents: (jax.tree.map(lambda *leaves: jnp.stack(leaves), *cotangents),),
+)
