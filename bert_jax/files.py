@@ -8,6 +8,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
+from typing import TextIO
 
 from etils import epath
 
@@ -39,6 +40,20 @@ def write_atomically(path: PathLike, data: bytes | str) -> None:
     beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
     try:
         beside.write_bytes(data.encode() if isinstance(data, str) else data)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def open_atomically(path: PathLike) -> Iterator[TextIO]:
+    """Yields a new UTF-8 file beside `path`, moved to `path` when the block ends well and removed when it does not."""
+    path = epath.Path(path)
+    beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
+    try:
+        with beside.open("w", encoding="utf-8") as file:
+            yield file
         beside.replace(path)
     except BaseException:
         beside.unlink(missing_ok=True)

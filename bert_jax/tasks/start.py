@@ -50,11 +50,7 @@ def config(recipe: Any, tokenizer: Tokenizer, loaded: Loaded | None) -> BertConf
     """
     sizes = {} if loaded or recipe.model.vocab_size else {"vocab_size": tokenizer.vocab_size}
     config = model_config(recipe, loaded.config if loaded else None, pad_token_id=tokenizer.pad_id, **sizes)
-    if tokenizer.vocab_size > config.vocab_size:
-        raise InputError(
-            f"the tokenizer has {tokenizer.vocab_size} pieces, more than the {config.vocab_size} rows of the model's "
-            "word embedding (vocab_size)"
-        )
+    check_vocabulary(tokenizer, config)
     if loaded:
         _check_shapes(loaded, config)
     return config
@@ -66,6 +62,15 @@ def _check_shapes(loaded: Loaded, config: BertConfig) -> None:
         before, after = getattr(loaded.config, name), getattr(config, name)
         if before != after:
             raise InputError(f"config.model.{name}: expected {before}, as the model of init_from has it, found {after}")
+
+
+def check_vocabulary(tokenizer: Tokenizer, config: BertConfig) -> None:
+    """Raises InputError when the tokenizer has ids that the word embedding has no row for."""
+    if tokenizer.vocab_size > config.vocab_size:
+        raise InputError(
+            f"the tokenizer has {tokenizer.vocab_size} pieces, more than the {config.vocab_size} rows of the model's "
+            "word embedding (vocab_size)"
+        )
 
 
 def check_length(length: int, config: BertConfig, key: str) -> None:
