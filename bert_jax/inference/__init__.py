@@ -1,0 +1,6 @@
+"""Asking a finished model: `from_pretrained` gives one as a function, `pipeline` one that takes text."""
+
+from bert_jax.inference.model import PretrainedModel, from_pretrained
+from bert_jax.inference.pipelines import PIPELINES, Pipeline, pipeline
+
+__all__ = ["PIPELINES", "Pipeline", "PretrainedModel", "from_pretrained", "pipeline"]

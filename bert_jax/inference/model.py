@@ -1,0 +1,284 @@
+"""A model directory as a function of padded arrays."""
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+
+from bert_jax import files
+from bert_jax.config import BertConfig
+from bert_jax.conversion import huggingface
+from bert_jax.errors import InputError
+from bert_jax.modeling import Bert, BertOutput, Compute, Params
+from bert_jax.tokenization import Tokenizer, load_tokenizer
+
+# Embeddings are padded to round numbers of rows, but never by as many as this: then the vocabulary is another model's.
+_PADDING_ROWS = 1024
+_SHORTEST = 8  # sequences are padded to at least so many tokens
+# Which axes of an output were padded: B rows, S tokens, P masked positions; a dot stands for an axis that was not.
+_PADDED_AXES = {
+    "last_hidden_state": "BS.",
+    "hidden_states": "BS.",
+    "attentions": "B.SS",
+    "pooler_output": "B.",
+    "sentence_embedding": "B.",
+    "seq_relationship_logits": "B.",
+    "start_logits": "BS",
+    "end_logits": "BS",
+}
+_LOGITS_AXES = {"masked_lm": "BS.", "pretraining": "BS.", "token_classification": "BS."}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PretrainedModel:
+    """A model with its parameters and its tokenizer; called with arrays, it gives arrays.
+
+    Attributes:
+        config: the architecture.
+        head: one of `modeling.HEADS`.
+        params: the canonical tree, of jax arrays.
+        tokenizer: None when the model's directory has none.
+        compute: how the forward pass runs.
+        max_length: the longest input in tokens that the model is meant for.
+        missing: Hugging Face names of the parameters that its files lacked and that were freshly initialised.
+    """
+
+    config: BertConfig
+    head: str
+    params: Params = dataclasses.field(repr=False)
+    tokenizer: Tokenizer | None
+    compute: Compute
+    max_length: int
+    missing: tuple[str, ...] = ()
+
+    @property
+    def bert(self) -> Bert:
+        """The same as a function of parameters, to be used under `jax.jit` or `jax.grad`."""
+        return Bert(self.config, self.head, self.compute)
+
+    def __call__(
+        self,
+        input_ids: Any,
+        attention_mask: Any = None,
+        token_type_ids: Any = None,
+        position_ids: Any = None,
+        masked_positions: Any = None,
+        *,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+    ) -> BertOutput:
+        """The forward pass without dropout, as `Bert.apply`, in and out as numpy arrays of any shape.
+
+        Rows and tokens are padded to few sizes before the compiled function sees them, and cut back after it.
+
+        Args:
+            input_ids: `[B, S]`; `[B, K, S]` for multiple choice, as are the next three.
+            attention_mask: 1 for tokens, 0 for padding; None means no padding.
+            token_type_ids: segment ids; None means 0.
+            position_ids: None means 0, 1, ...
+            masked_positions: `[B, P]`, where the masked-LM logits are wanted; None means everywhere.
+            output_hidden_states: whether to return all hidden states.
+            output_attentions: whether to return all attention maps.
+
+        Raises:
+            InputError: an array's shape, dtype or range does not fit the model.
+        """
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "masked_positions": masked_positions,
+        }
+        return self.run(inputs, (), output_hidden_states, output_attentions)
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        fields: tuple[str, ...],
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+    ) -> BertOutput:
+        """As calling the model, but computes and copies to the host only some fields of the output.
+
+        Args:
+            inputs: the arguments of `__call__` that are arrays, by name.
+            fields: names of `BertOutput` fields; none means all. The others are None.
+        """
+        arrays = self._checked(inputs)
+        padded, sizes = _padded(arrays, self.config)
+        output = _forward(self.bert, self.params, padded, fields, output_hidden_states, output_attentions)
+        values = {field.name: getattr(output, field.name) for field in dataclasses.fields(output)}
+        axes = _PADDED_AXES | {name: _LOGITS_AXES.get(self.head, "B.") for name in ("logits", "prediction_logits")}
+        if "masked_positions" in arrays:
+            axes |= dict.fromkeys(("logits", "prediction_logits"), "BP.")
+        choices = arrays["input_ids"].shape[1] if self.head == "multiple_choice" else 1
+        for name, value in values.items():
+            if value is not None:
+                # What comes from the encoder has a row for each choice, and the logits a row for each question.
+                rows = sizes["B"] * (1 if name == "logits" else choices)
+                values[name] = jax.tree.map(functools.partial(_cut, axes=axes[name], sizes=sizes | {"B": rows}), value)
+        return BertOutput(**values)
+
+    def save_pretrained(self, directory: files.PathLike, overwrite: bool = False) -> None:
+        """Writes a directory that Hugging Face transformers reads as it is (`huggingface.save_pretrained`)."""
+        embeds = self.head == "sentence_embedding"
+        huggingface.save_pretrained(
+            directory,
+            self.config,
+            self.head,
+            self.params,
+            self.tokenizer,
+            max_length=self.max_length if embeds else None,
+            overwrite=overwrite,
+        )
+
+    def _checked(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The inputs that were given as int32 arrays, after checking their shapes and ranges."""
+        config = self.config
+        arrays = {name: _integers(name, value) for name, value in inputs.items() if value is not None}
+        ids = arrays["input_ids"]
+        expected = "[B, K, S]" if self.head == "multiple_choice" else "[B, S]"
+        if ids.ndim != (3 if self.head == "multiple_choice" else 2) or 0 in ids.shape:
+            raise InputError(f"input_ids: expected a full {expected} array, found shape {list(ids.shape)}")
+        length = ids.shape[-1]
+        if length > config.max_position_embeddings:
+            raise InputError(
+                f"input_ids: expected at most the model's {config.max_position_embeddings} positions, "
+                f"found a sequence of {length} tokens"
+            )
+        limits = {
+            "input_ids": config.vocab_size,
+            "token_type_ids": config.type_vocab_size,
+            "position_ids": config.max_position_embeddings,
+            "masked_positions": length,
+            "attention_mask": 2,
+        }
+        for name, array in arrays.items():
+            fits = array.shape[:-1] == ids.shape[:-1] if name == "masked_positions" else array.shape == ids.shape
+            if not fits:
+                raise InputError(f"{name}: expected a shape as input_ids {list(ids.shape)}, found {list(array.shape)}")
+            if array.size and not (array.min() >= 0 and array.max() < limits[name]):
+                wrong = array[(array < 0) | (array >= limits[name])][0]
+                raise InputError(f"{name}: expected 0 to {limits[name] - 1}, found {wrong}")
+        return {name: array.astype(np.int32) for name, array in arrays.items()}
+
+
+def from_pretrained(path: files.PathLike, head: str | None = None, dtype: str = "float32") -> PretrainedModel:
+    """Opens a model directory in the Hugging Face layout.
+
+    Args:
+        path: as for `huggingface.load_pretrained`.
+        head: one of `modeling.HEADS`; None means the one that the model was saved with. Asked for another, the
+            parameters that only it has are freshly initialised, with a warning.
+        dtype: of matrix products: `float32` or `bfloat16`.
+
+    Raises:
+        InputError: something is missing, damaged or does not fit.
+    """
+    model = open_model(path, head, dtype)
+    if model.missing:
+        warnings.warn(
+            f"{path} has no trained {head} head; freshly initialised: {', '.join(model.missing)}", stacklevel=2
+        )
+    return model
+
+
+def open_model(path: files.PathLike, head: str | None, dtype: str) -> PretrainedModel:
+    """As `from_pretrained`, without the warning."""
+    compute = Compute(dtype=dtype)
+    loaded = huggingface.load_pretrained(path, head)
+    tokenizer = load_tokenizer(loaded.directory) if _has_tokenizer(loaded.directory) else None
+    limits = [loaded.config.max_position_embeddings, loaded.max_length]
+    if tokenizer is not None:
+        check_vocabulary(tokenizer, loaded.config, str(loaded.directory))
+        limits.append(tokenizer.max_length)
+    return PretrainedModel(
+        loaded.config,
+        loaded.head,
+        jax.tree.map(jnp.asarray, loaded.params),
+        tokenizer,
+        compute,
+        max_length=min(limit for limit in limits if limit is not None),
+        missing=tuple(loaded.missing),
+    )
+
+
+def check_vocabulary(tokenizer: Tokenizer, config: BertConfig, where: str) -> None:
+    """Raises InputError when a tokenizer's vocabulary cannot be that of the model's embedding."""
+    rows, size = config.vocab_size, tokenizer.vocab_size
+    if not size <= rows < size + _PADDING_ROWS:
+        raise InputError(
+            f"{where}: the vocabulary does not fit the embedding: expected {rows} pieces (vocab_size), found {size}"
+        )
+
+
+def _has_tokenizer(directory: epath.Path) -> bool:
+    names = [path.name for path in directory.iterdir()]
+    return any(name in ("tokenizer.json", "vocab.txt") or name.endswith(".model") for name in names)
+
+
+def _integers(name: str, value: Any) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise InputError(f"{name}: expected rows of one length") from None
+    if array.dtype == np.bool_:
+        array = array.astype(np.int32)
+    if not np.issubdtype(array.dtype, np.integer):
+        raise InputError(f"{name}: expected integers, found {array.dtype.name}")
+    return array
+
+
+def _bucket(size: int, smallest: int = 1) -> int:
+    """The least of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... that is not below `size`: few shapes, at most half more work."""
+    power = max(smallest, 1 << (size - 1).bit_length())
+    return power // 4 * 3 if power > smallest and size <= power // 4 * 3 else power
+
+
+def _padded(arrays: dict[str, np.ndarray], config: BertConfig) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """The inputs in one of few shapes, with a mask over what is not padding; and the sizes that they had."""
+    ids = arrays["input_ids"]
+    sizes = {"B": ids.shape[0], "S": ids.shape[-1]}
+    rows = _bucket(sizes["B"])
+    length = min(_bucket(sizes["S"], _SHORTEST), config.max_position_embeddings)
+    arrays = {"attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids), **arrays}
+    padded = {}
+    for name, array in arrays.items():
+        last = length
+        if name == "masked_positions":
+            sizes["P"] = array.shape[-1]
+            last = _bucket(sizes["P"])
+        widths = [(0, rows - array.shape[0]), *[(0, 0)] * (array.ndim - 2), (0, last - array.shape[-1])]
+        padded[name] = np.pad(array, widths, constant_values=config.pad_token_id if name == "input_ids" else 0)
+    return padded, sizes
+
+
+def _cut(value: jax.Array, axes: str, sizes: dict[str, int]) -> np.ndarray:
+    """An output on the host, without the padding."""
+    return np.asarray(value)[tuple(slice(sizes.get(axis)) for axis in axes)]
+
+
+@functools.partial(jax.jit, static_argnames=("bert", "fields", "output_hidden_states", "output_attentions"))
+def _forward(
+    bert: Bert,
+    params: Params,
+    inputs: dict[str, jax.Array],
+    fields: tuple[str, ...],
+    output_hidden_states: bool,
+    output_attentions: bool,
+) -> BertOutput:
+    """The compiled forward pass; outputs that are not among `fields` (none means all) are not even computed."""
+    output = bert.apply(
+        params, **inputs, output_hidden_states=output_hidden_states, output_attentions=output_attentions
+    )
+    if not fields:
+        return output
+    dropped: Any = {field.name: None for field in dataclasses.fields(output) if field.name not in fields}
+    return dataclasses.replace(output, **dropped)

@@ -1,0 +1,340 @@
+"""Text in, answers out: fill-mask, text-classification, feature-extraction, sentence embedding."""
+
+import abc
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bert_jax.errors import InputError, did_you_mean
+from bert_jax.files import PathLike
+from bert_jax.inference.model import PretrainedModel, open_model
+from bert_jax.modeling import BertOutput
+from bert_jax.tokenization import Tokenizer
+
+# Texts that are tokenized and sorted by length together: enough to fill batches evenly, few enough to hold.
+_WINDOW = 4096
+
+
+class Pipeline(abc.ABC):
+    """A model that takes text. Texts go through it in batches of similar length; answers come in the texts' order.
+
+    Attributes:
+        model: what answers.
+        batch_size: texts in one forward pass, at most.
+    """
+
+    head: ClassVar[str]  # the head whose outputs it reads
+
+    def __init__(self, model: PretrainedModel, batch_size: int = 32):
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise InputError(f"batch_size: expected a positive integer, found {batch_size!r}")
+        if model.tokenizer is None:
+            raise InputError("expected a model with a tokenizer, found none in its directory")
+        self.model = model
+        self.batch_size = batch_size
+        self.tokenizer: Tokenizer = model.tokenizer
+
+    @abc.abstractmethod
+    def __call__(self, texts: Any) -> Any:
+        """Answers for one text or a list of them."""
+
+    def _windows(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, truncation: bool = False
+    ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
+        """Yields runs of texts as their places in the list and their padded arrays."""
+        for start in range(0, len(texts), _WINDOW):
+            window = range(start, min(start + _WINDOW, len(texts)))
+            inputs = self.tokenizer(
+                texts[start : window.stop],
+                None if pairs is None else pairs[start : window.stop],
+                max_length=self.model.max_length if truncation else None,
+                truncation=truncation,
+            )
+            lengths = inputs["attention_mask"].sum(axis=1)
+            if (longest := int(lengths.max())) > self.model.config.max_position_embeddings:
+                raise InputError(
+                    f"text {start + int(lengths.argmax())}: expected at most the model's "
+                    f"{self.model.config.max_position_embeddings} positions, found {longest} tokens"
+                )
+            yield window, inputs
+
+    def _batches(
+        self, inputs: dict[str, np.ndarray], fields: tuple[str, ...]
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, BertOutput]]:
+        """Yields the rows of each batch, their lengths in tokens, and the model's outputs for them."""
+        lengths = inputs["attention_mask"].sum(axis=1)
+        order = np.argsort(-lengths, kind="stable")  # the longest first: if memory is short, that shows at once
+        for start in range(0, len(order), self.batch_size):
+            rows = order[start : start + self.batch_size]
+            longest = lengths[rows].max()
+            batch = {
+                name: array[rows] if name == "masked_positions" else array[rows, :longest]
+                for name, array in inputs.items()
+            }
+            yield rows, lengths[rows], self.model.run(batch, fields)
+
+
+class FillMask(Pipeline):
+    """What could stand where a text says `[MASK]`."""
+
+    head = "masked_lm"
+
+    def __call__(
+        self, texts: str | Sequence[str], top_k: int = 5, targets: Sequence[str] | None = None
+    ) -> list[dict[str, Any]] | list[list[Any]]:
+        """The likeliest tokens for each mask.
+
+        Args:
+            texts: one text or a list of them, each with the tokenizer's mask token in it.
+            top_k: how many tokens for each mask.
+            targets: tokens to choose from; None means the whole vocabulary.
+
+        Returns:
+            For a mask a list, the likeliest first, of `score` (probability), `token` (id), `token_str` and `sequence`
+            (the text so filled); for a text with several masks, a list of these lists; for a list of texts, a list.
+
+        Raises:
+            InputError: a text without a mask, or too long; a target that is not one token.
+        """
+        listed = _texts(texts)
+        top_k = _positive("top_k", top_k)
+        choices = None if targets is None else self._targets(targets)
+        answers: list[Any] = [None] * len(listed)
+        for window, inputs in self._windows(listed):
+            places = [np.flatnonzero(row == self.tokenizer.mask_id) for row in inputs["input_ids"]]
+            for i, found in zip(window, places, strict=True):
+                if not len(found):
+                    mask = self.tokenizer.id_to_token(self.tokenizer.mask_id)
+                    raise InputError(f"text {i}: expected a {mask} to fill, found none in {listed[i][:80]!r}")
+            most = max(map(len, places))
+            inputs["masked_positions"] = np.stack([np.pad(found, (0, most - len(found))) for found in places])
+            for rows, lengths, output in self._batches(inputs, ("logits",)):
+                assert output.logits is not None
+                for row, length, logits in zip(rows, lengths, output.logits, strict=True):
+                    ids = inputs["input_ids"][row, :length]
+                    answers[window[row]] = self._answer(ids, places[row], np.asarray(logits), top_k, choices)
+        return answers[0] if isinstance(texts, str) else answers
+
+    def _answer(self, ids: np.ndarray, places: np.ndarray, logits: np.ndarray, top_k: int, choices: Any) -> list[Any]:
+        answers = []
+        for place, row in zip(places, logits, strict=False):  # the logits of the padding places are left over
+            probabilities = _softmax(row)
+            tokens = np.arange(self.tokenizer.vocab_size) if choices is None else choices
+            best = tokens[np.argsort(-probabilities[tokens], kind="stable")[:top_k]]
+            answers.append([self._filled(ids, place, int(token), probabilities, len(places) == 1) for token in best])
+        return answers[0] if len(answers) == 1 else answers
+
+    def _filled(self, ids: np.ndarray, place: int, token: int, probabilities: np.ndarray, only: bool) -> dict[str, Any]:
+        filled = ids.copy()
+        filled[place] = token
+        return {
+            "score": float(probabilities[token]),
+            "token": token,
+            "token_str": self.tokenizer.decode([token], skip_special_tokens=False),
+            # With other masks still open, the special tokens must stay to be seen.
+            "sequence": self.tokenizer.decode(filled.tolist(), skip_special_tokens=only),
+        }
+
+    def _targets(self, targets: Sequence[str]) -> np.ndarray:
+        ids = []
+        for target in [targets] if isinstance(targets, str) else targets:
+            token = self.tokenizer.token_to_id(target)
+            if token is None:
+                pieces = self.tokenizer.encode(target)
+                if len(pieces) != 1 or pieces[0] == self.tokenizer.unk_id:
+                    raise InputError(f"target {target!r}: expected one token of the vocabulary, found {len(pieces)}")
+                token = pieces[0]
+            ids.append(token)
+        if not ids:
+            raise InputError("targets: expected at least one token, found none")
+        return np.unique(ids)
+
+
+class TextClassification(Pipeline):
+    """Which class a text, or a pair of texts, belongs to; or the value that a regression gives it."""
+
+    head = "sequence_classification"
+
+    def __call__(self, texts: Any, top_k: int | None = 1, truncation: bool = False) -> list[Any]:
+        """Labels and scores.
+
+        Args:
+            texts: a text, a pair as `{"text": ..., "text_pair": ...}`, or a list of either.
+            top_k: how many classes, the likeliest first; None means all.
+            truncation: whether texts that are too long are cut, rather than an error.
+
+        Returns:
+            For each text `{"label", "score"}`, or with another `top_k` than 1 a list of these. A score is a softmax
+            over the classes; a sigmoid when they do not exclude each other; the value itself for a regression.
+
+        Raises:
+            InputError: not texts or pairs, or too long.
+        """
+        count = self.model.config.num_labels if top_k is None else _positive("top_k", top_k)
+        single = isinstance(texts, (str, dict))
+        first, second = _pairs([texts] if single else list(texts))
+        answers: list[Any] = [None] * len(first)
+        for window, inputs in self._windows(first, second, truncation):
+            for rows, _, output in self._batches(inputs, ("logits",)):
+                assert output.logits is not None
+                for row, logits in zip(rows, output.logits, strict=True):
+                    scores = self._scores(np.asarray(logits))
+                    best = np.argsort(-scores, kind="stable")[:count]
+                    answers[window[row]] = [{"label": self.labels[i], "score": float(scores[i])} for i in best]
+        if top_k == 1:
+            return [answer[0] for answer in answers]
+        return answers[0] if single else answers
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        config = self.model.config
+        return config.id2label or tuple(f"LABEL_{i}" for i in range(config.num_labels))
+
+    def _scores(self, logits: np.ndarray) -> np.ndarray:
+        config = self.model.config
+        if config.problem_type == "regression":
+            return logits
+        if config.problem_type == "multi_label_classification" or config.num_labels == 1:
+            return np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
+        return _softmax(logits)
+
+
+class FeatureExtraction(Pipeline):
+    """The vector of every token in its context."""
+
+    head = "encoder"
+
+    def __call__(self, texts: str | Sequence[str], truncation: bool = False) -> Any:
+        """Last hidden states.
+
+        Args:
+            texts: one text or a list of them.
+            truncation: whether texts that are too long are cut, rather than an error.
+
+        Returns:
+            float32 `[S, D]` for a text, special tokens included and padding not; for a list of texts, a list.
+
+        Raises:
+            InputError: not texts, or too long.
+        """
+        listed = _texts(texts)
+        answers: list[Any] = [None] * len(listed)
+        for window, inputs in self._windows(listed, truncation=truncation):
+            for rows, lengths, output in self._batches(inputs, ("last_hidden_state",)):
+                for row, length, states in zip(rows, lengths, output.last_hidden_state, strict=True):
+                    answers[window[row]] = np.array(states[:length])
+        return answers[0] if isinstance(texts, str) else answers
+
+
+class SentenceEmbedding(Pipeline):
+    """One vector for a whole text, pooled and scaled as the model's configuration says."""
+
+    head = "sentence_embedding"
+
+    def __call__(self, texts: str | Sequence[str], truncation: bool = True) -> np.ndarray:
+        """Embeddings, by default of unit length: the dot product of two is their cosine.
+
+        Args:
+            texts: one text or a list of N.
+            truncation: whether texts longer than the model's `max_length` are cut, as sentence-transformers does.
+
+        Returns:
+            float32 `[D]` for a text, `[N, D]` for a list.
+
+        Raises:
+            InputError: not texts, or too long.
+        """
+        listed = _texts(texts)
+        embeddings = np.zeros((len(listed), self.model.config.hidden_size), np.float32)
+        for window, inputs in self._windows(listed, truncation=truncation):
+            for rows, _, output in self._batches(inputs, ("sentence_embedding",)):
+                embeddings[rows + window.start] = output.sentence_embedding
+        return embeddings[0] if isinstance(texts, str) else embeddings
+
+
+PIPELINES: dict[str, type[Pipeline]] = {
+    "fill-mask": FillMask,
+    "text-classification": TextClassification,
+    "feature-extraction": FeatureExtraction,
+    "sentence-embedding": SentenceEmbedding,
+}
+
+_ALIASES = {"embed": "sentence-embedding", "sentiment-analysis": "text-classification"}
+# The parts of another head's parameters that a head can do with.
+_KEPT = {
+    "encoder": ("embeddings", "encoder", "pooler"),
+    "sentence_embedding": ("embeddings", "encoder", "pooler"),
+    "masked_lm": ("embeddings", "encoder", "mlm"),
+}
+
+
+def pipeline(task: str, model: PathLike | PretrainedModel, dtype: str = "float32", batch_size: int = 32) -> Any:
+    """A model that takes text.
+
+    Args:
+        task: one of `PIPELINES`; `embed` is short for `sentence-embedding`.
+        model: a model directory (as for `from_pretrained`), or an opened model.
+        dtype: of matrix products, when the model is opened here.
+        batch_size: texts in one forward pass, at most.
+
+    Returns:
+        The pipeline, to be called with texts.
+
+    Raises:
+        InputError: the task is not known, or the model was not trained for it.
+    """
+    kind = PIPELINES.get(_ALIASES.get(task, task))
+    if kind is None:
+        raise InputError(f"task {task!r} is not known{did_you_mean(task, PIPELINES)}")
+    if not isinstance(model, PretrainedModel):
+        opened = open_model(model, kind.head, dtype)
+        if opened.missing:
+            raise InputError(f"{model}: {task} needs a trained {kind.head} head, found none ({opened.missing[0]})")
+        return kind(opened, batch_size)
+    return kind(_with_head(model, kind.head, task), batch_size)
+
+
+def _with_head(model: PretrainedModel, head: str, task: str) -> PretrainedModel:
+    """The model with another head whose parameters are among its own."""
+    if model.head == head:
+        return model
+    if head not in _KEPT or (head == "masked_lm" and model.head != "pretraining"):
+        raise InputError(f"{task} needs a model with a {head} head, found a {model.head} head")
+    params = {name: part for name, part in model.params.items() if name in _KEPT[head]}
+    config = model.config if head == "masked_lm" else model.config.replace(pooler="pooler" in params)
+    return dataclasses.replace(model, config=config, head=head, params=params)
+
+
+def _texts(texts: str | Sequence[str]) -> list[str]:
+    listed = [texts] if isinstance(texts, str) else list(texts)
+    for i, text in enumerate(listed):
+        if not isinstance(text, str):
+            raise InputError(f"text {i}: expected a string, found {type(text).__name__}")
+    return listed
+
+
+def _pairs(items: list[Any]) -> tuple[list[str], list[str] | None]:
+    """Texts and their pairs, or None when there are none."""
+    if all(isinstance(item, str) for item in items):
+        return items, None
+    for i, item in enumerate(items):
+        if not isinstance(item, dict) or set(item) != {"text", "text_pair"}:
+            raise InputError(
+                f"text {i}: expected strings only, or dicts of 'text' and 'text_pair' only, found {item!r}"
+            )
+    return _texts([item["text"] for item in items]), _texts([item["text_pair"] for item in items])
+
+
+def _positive(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"{name}: expected a positive integer, found {value!r}")
+    return value
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    """Over the last axis, in float64."""
+    exponentials = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
