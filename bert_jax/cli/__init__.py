@@ -1,0 +1,96 @@
+"""`bert-jax VERB`: the command line. Each verb parses, calls one function of the library, and prints what it returns.
+
+Nothing heavy is imported before a verb runs, so that `bert-jax --help` answers at once.
+"""
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+import bert_jax
+from bert_jax.cli import ask, demo, models, score, text, train
+from bert_jax.errors import InputError, did_you_mean
+
+GROUPS = (demo, text, train, score, ask, models)
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} (see {self.prog} --help)")
+
+
+def build_parser() -> tuple["_Parser", dict[str, "_Parser"]]:
+    """The parser of the whole command line, and that of each verb by its name."""
+    # Abbreviations would read `--config.seed` as `--config`.
+    parser = _Parser(
+        prog="bert-jax",
+        description="BERT in JAX: pretrain, fine-tune, ask, and trade weights with PyTorch.",
+        epilog="`bert-jax VERB --help` tells each verb's flags, with an example.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28),
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"bert-jax {bert_jax.__version__}")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    for group in GROUPS:
+        group.add_verbs(verbs)
+    for verb in verbs.choices.values():
+        # Here too, so that it may stand after the verb; no default, which would undo one before it.
+        verb.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    return parser, verbs.choices
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit status: 0, or 2 for bad input, 130 when interrupted."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        args = _parse(argv)
+        args.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone (`bert-jax ... | head`); what is left in the buffer has nowhere to go either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except KeyboardInterrupt:
+        print("bert-jax: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except (InputError, OSError) as error:
+        if "--debug" in argv:
+            traceback.print_exc()
+        print(f"bert-jax: {_one_line(error)}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    return 0
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser, verbs = build_parser()
+    verb = next((word for word in argv if not word.startswith("-")), "")
+    if verb and verb not in verbs:
+        raise InputError(f"no verb {verb!r}{did_you_mean(verb, verbs)}")
+    args, unknown = parser.parse_known_args(argv)
+    if hasattr(args, "texts"):  # argparse gives up on TEXT... where a flag stands between MODEL and the texts
+        args.texts += [word for word in unknown if not word.startswith("-")]
+        unknown = [word for word in unknown if word.startswith("-")]
+    # The verbs that take a recipe get `--config.a.b=value` from what is left over.
+    if unknown and not hasattr(args, "overrides"):
+        flags = verbs[verb]._option_string_actions if verb else ()
+        name = unknown[0].split("=")[0]
+        hint = did_you_mean(name, flags) if name.startswith("--") else ""
+        raise InputError(f"{verb}: {name!r} was not expected{hint}")
+    args.overrides = unknown
+    return args
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,167 @@
+"""`bert-jax fill-mask`, `classify` and `embed`: questions to a finished model."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from bert_jax.cli.verbs import add_verb
+from bert_jax.errors import InputError
+
+CHUNK = 4096  # texts that are answered before the next are taken
+MOST_COMPARED = 10  # texts whose vectors are shown beside each other
+
+
+def add_verbs(verbs: Any) -> None:
+    """Declares the verbs of this group."""
+    fill = add_verb(
+        verbs,
+        "fill-mask",
+        run_fill_mask,
+        "let a model fill in the blanks of a text",
+        "Each text holds one or more [MASK].",
+        'bert-jax fill-mask runs/base/model "Paris is the [MASK] of France."',
+    )
+    fill.add_argument("--top-k", type=int, default=5, metavar="K", help="answers for a blank (default: %(default)s)")
+    classify = add_verb(
+        verbs,
+        "classify",
+        run_classify,
+        "let a fine-tuned model classify texts",
+        "For many rows in a table with columns, see `bert-jax predict`.",
+        """bert-jax classify runs/sst2/model "a gripping, funny film" "two hours lost"
+           cat reviews.txt | bert-jax classify runs/sst2/model --json""",
+    )
+    embed = add_verb(
+        verbs,
+        "embed",
+        run_embed,
+        "turn texts into vectors",
+        "One vector a text, and how alike they are.",
+        """bert-jax embed all-MiniLM-L6-v2/ "a cat on a mat" "a kitten on a rug" "tax law"
+           bert-jax embed all-MiniLM-L6-v2/ --file sentences.txt --out vectors.npy""",
+    )
+    embed.add_argument("--out", metavar="FILE.npy", help="write a float32 array [texts, dimensions] instead")
+    for parser in (fill, classify, embed):
+        parser.add_argument("model", metavar="MODEL", help="a model directory")
+        parser.add_argument(
+            "texts", metavar="TEXT", nargs="*", help="a text; none means one a line from --file or stdin"
+        )
+        parser.add_argument("--file", metavar="FILE", help="read the texts from a file, one a line")
+        parser.add_argument("--json", action="store_true", help="one JSON object a text instead of tables")
+        parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="(default: %(default)s)")
+
+
+def run_fill_mask(args: argparse.Namespace) -> None:
+    """Prints the likeliest tokens for each [MASK]."""
+    for text, blanks in _answers(args, "fill-mask", lambda pipe, texts: pipe(texts, top_k=args.top_k)):
+        blanks = blanks if isinstance(blanks[0], list) else [blanks]
+        if args.json:
+            _print_json({"text": text, "masks": blanks})
+            continue
+        for number, answers in enumerate(blanks, 1):
+            title = text if len(blanks) == 1 else f"{text}  (blank {number})"
+            rows = [(f"{answer['score']:.1%}", answer["token_str"], answer["sequence"]) for answer in answers]
+            _print_table(title, ("probability", "token", "text"), rows)
+
+
+def run_classify(args: argparse.Namespace) -> None:
+    """Prints the classes of each text, the likeliest first."""
+    for text, scores in _answers(args, "text-classification", lambda pipe, texts: pipe(texts, top_k=None)):
+        if args.json:
+            _print_json({"text": text, "scores": scores})
+        else:
+            _print_table(text, ("label", "score"), [(score["label"], f"{score['score']:.4f}") for score in scores])
+
+
+def run_embed(args: argparse.Namespace) -> None:
+    """Prints or writes the vector of each text."""
+    import io
+
+    import numpy as np
+
+    from bert_jax import files
+
+    answers = list(_answers(args, "sentence-embedding", lambda pipe, texts: pipe(texts)))
+    vectors = np.stack([vector for _, vector in answers])
+    if args.out:
+        buffer = io.BytesIO()
+        np.save(buffer, vectors)
+        files.write_atomically(args.out, buffer.getvalue())
+        print(f"{args.out}: {vectors.shape[0]:,} vectors of {vectors.shape[1]} dimensions")
+    elif args.json:
+        for text, vector in answers:
+            _print_json({"text": text, "embedding": [float(str(x)) for x in vector]})
+    else:
+        _print_vectors([text for text, _ in answers], vectors)
+
+
+def _print_vectors(texts: list[str], vectors: Any) -> None:
+    """The first numbers of each vector, and the cosines of the first few texts with each other."""
+    import numpy as np
+
+    shown = [(str(i), text, " ".join(f"{x: .4f}" for x in vector[:4]) + " ...")
+            for i, (text, vector) in enumerate(zip(texts, vectors, strict=True), 1)]  # fmt: skip
+    _print_table(f"{vectors.shape[1]} dimensions", ("", "text", "vector"), shown)
+    if 1 < len(texts) <= MOST_COMPARED:
+        unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        cosines = unit @ unit.T
+        names = [str(i) for i in range(1, len(texts) + 1)]
+        rows = [(name, *(f"{x:.3f}" for x in row)) for name, row in zip(names, cosines, strict=True)]
+        _print_table("cosine similarity", ("", *names), rows)
+
+
+def _answers(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]], Any]) -> Iterator[tuple[str, Any]]:
+    """Yields each text of the command line with the pipeline's answer."""
+    texts = _texts(args)  # before the model is opened: what is wrong with them shows sooner
+    from bert_jax.inference import pipeline
+
+    pipe = pipeline(task, args.model, batch_size=args.batch_size)
+    for start in range(0, len(texts), CHUNK):
+        chunk = texts[start : start + CHUNK]
+        yield from zip(chunk, ask(pipe, chunk), strict=True)
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    print(json.dumps(value, ensure_ascii=False))
+
+
+def _print_table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    # Text: a user's words may hold what rich would take for markup, such as [MASK].
+    table = Table(*columns, title=Text(title), title_justify="left")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console(highlight=False).print(table)
+
+
+def _texts(args: argparse.Namespace) -> list[str]:
+    """The texts of a command line, of its file, or of stdin; a blank line is an empty text."""
+    from bert_jax import files
+
+    if args.texts and args.file:
+        raise InputError("give texts or --file, not both")
+    if args.batch_size < 1:
+        raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
+    if args.texts:
+        return args.texts
+    if args.file:
+        text, where = files.read_text(args.file), args.file
+    elif sys.stdin.isatty():
+        raise InputError("no texts: give some, or --file FILE, or pipe lines in")
+    else:
+        text, where = _stdin(), "stdin"
+    if not text.strip():
+        raise InputError(f"{where}: expected texts, found none")
+    return text.removesuffix("\n").split("\n")
+
+
+def _stdin() -> str:
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"stdin: expected UTF-8 text, found another byte at offset {error.start}") from None

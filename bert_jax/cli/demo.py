@@ -1,0 +1,29 @@
+"""`bert-jax demo`: the whole road on a laptop, from the user's own Python documentation to an answer."""
+
+import argparse
+from typing import Any
+
+from bert_jax.cli.verbs import add_verb
+
+
+def add_verbs(verbs: Any) -> None:
+    """Declares the verb of this group."""
+    parser = add_verb(
+        verbs,
+        "demo",
+        run_demo,
+        "pretrain, fine-tune and ask a small BERT, here and now",
+        "Trains a vocabulary on the documentation inside this Python, pretrains a small BERT on it, fine-tunes it, and "
+        "lets it fill in blanks. Takes minutes on a laptop and downloads nothing.",
+        "bert-jax demo --workdir demo_workdir",
+    )
+    parser.add_argument(
+        "--workdir", default="demo_workdir", metavar="DIR", help="where it lives (default: %(default)s)"
+    )
+
+
+def run_demo(args: argparse.Namespace) -> None:
+    """Runs the demo in a working directory."""
+    from bert_jax import demo
+
+    demo.main(args.workdir)

@@ -1,0 +1,113 @@
+"""`bert-jax inspect` and `bert-jax convert`: what is in a model directory, and the same model written anew."""
+
+import argparse
+import dataclasses
+import json
+import os
+from typing import Any
+
+from bert_jax.cli.verbs import add_verb
+
+
+def add_verbs(verbs: Any) -> None:
+    """Declares the verbs of this group."""
+    inspect = add_verb(
+        verbs,
+        "inspect",
+        run_inspect,
+        "show a model's parameters by part",
+        "Reads a model directory, or takes a named size (tiny, mini, small, medium, base, large).",
+        """bert-jax inspect runs/sst2/model
+           bert-jax inspect base --json""",
+    )
+    inspect.add_argument("model", metavar="MODEL", help="a model directory, or the name of a size")
+    inspect.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+
+    convert = add_verb(
+        verbs,
+        "convert",
+        run_convert,
+        "write a model in the Hugging Face layout",
+        "Reads any BERT-layout directory (model.safetensors or pytorch_model.bin, with or without a head, "
+        "sentence-transformers folders too) and writes config.json, model.safetensors and the tokenizer's files. "
+        "Neither PyTorch nor TensorFlow is needed, and no code in a pickle is run.",
+        """bert-jax convert old-bert/ new-bert/
+           bert-jax convert pretrained/ start/ --head sequence_classification""",
+    )
+    convert.add_argument("source", metavar="SRC", help="a model directory")
+    convert.add_argument("destination", metavar="DST", help="a new directory")
+    convert.add_argument("--head", metavar="HEAD", help="the head to write (default: the one that is there)")
+
+
+def run_inspect(args: argparse.Namespace) -> None:
+    """Prints the parameters of each part of a model, and its configuration."""
+    from bert_jax.config import SIZES, BertConfig
+    from bert_jax.conversion.huggingface import load_pretrained
+    from bert_jax.modeling import Bert
+
+    notes = {}
+    if args.model in SIZES and not os.path.isdir(args.model):
+        config, head = BertConfig.named(args.model), "pretraining"
+    else:
+        loaded = load_pretrained(args.model)
+        config, head = loaded.config, loaded.head
+        notes = {"initialised": loaded.missing, "unused": loaded.unused}
+    shapes = Bert(config, head).abstract_params()
+    parts = {part: _count(shapes[part]) for part in sorted(shapes, key=_place)}
+    if args.json:
+        print(json.dumps({"head": head, "parameters": parts, "config": dataclasses.asdict(config)} | notes))
+        return
+    _print_tables(args.model, head, parts, dataclasses.asdict(config), notes)
+
+
+def _place(part: str) -> tuple[int, str]:
+    """Where a part stands in the table: as data flows, the heads last."""
+    trunk = ("embeddings", "encoder", "pooler")
+    return (trunk.index(part) if part in trunk else len(trunk), part)
+
+
+def _count(tree: Any) -> int:
+    """Parameters in a nested dict of shapes."""
+    if isinstance(tree, dict):
+        return sum(_count(child) for child in tree.values())
+    return int(tree.size)
+
+
+def _print_tables(name: str, head: str, parts: dict[str, int], config: dict, notes: dict[str, list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    total = sum(parts.values())
+    table = Table("part", title=Text(f"{name}: BERT for {head.replace('_', ' ')}"), title_justify="left")
+    for column in ("parameters", "share", "MB in float32"):
+        table.add_column(column, justify="right")
+    for part, count in parts.items():
+        table.add_row(part, f"{count:,}", f"{count / total:.1%}", f"{count * 4 / 1e6:,.1f}")
+    table.add_section()
+    table.add_row("total", f"{total:,}", "100.0%", f"{total * 4 / 1e6:,.1f}")
+    console.print(table)
+    settings = Table("setting", "value", title="configuration", title_justify="left")
+    for key, value in config.items():
+        settings.add_row(key, str(value))
+    console.print(settings)
+    for what, tensors in notes.items():
+        if tensors:
+            console.print(f"{what} tensors: {', '.join(tensors)}", markup=False)
+
+
+def run_convert(args: argparse.Namespace) -> None:
+    """Writes a model directory anew."""
+    from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
+    from bert_jax.tokenization import load_tokenizer
+
+    loaded = load_pretrained(args.source, args.head)
+    tokenizer = load_tokenizer(loaded.directory)
+    save_pretrained(
+        args.destination, loaded.config, loaded.head, loaded.params, tokenizer, max_length=loaded.max_length
+    )
+    print(f"{args.destination}: a BERT for {loaded.head.replace('_', ' ')}, {_count(loaded.params):,} parameters")
+    for what, tensors in (("freshly initialised", loaded.missing), ("left out", loaded.unused)):
+        if tensors:
+            print(f"{what}: {', '.join(tensors)}")

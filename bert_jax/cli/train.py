@@ -1,0 +1,106 @@
+"""`bert-jax pretrain` and `bert-jax finetune`: a recipe, run in a working directory."""
+
+import argparse
+from typing import Any
+
+from bert_jax.cli.verbs import add_verb
+from bert_jax.errors import InputError
+
+
+def add_verbs(verbs: Any) -> None:
+    """Declares the verbs of this group."""
+    pretrain = add_verb(
+        verbs,
+        "pretrain",
+        run_pretrain,
+        "pretrain a model as a recipe says",
+        "The corpus is prepared first, by `bert-jax prepare`. The working directory receives the resolved "
+        "configuration, checkpoints, metrics, curves and, at the end, model/ in the Hugging Face layout. The same "
+        "command line on the same directory goes on where a killed run stopped, exactly.",
+        """bert-jax pretrain --config configs/bert_base.py --workdir runs/base --config.data.prepared=prepared/
+           bert-jax pretrain --config configs/bert_base.py --workdir gs://bucket/base --distributed""",
+    )
+    finetune = add_verb(
+        verbs,
+        "finetune",
+        run_finetune,
+        "fine-tune a model as a recipe says",
+        "Starts from the model that the recipe's init_from names. The working directory is as for `bert-jax pretrain`.",
+        """bert-jax finetune --config configs/classification.py --workdir runs/sst2 --config.init_from=bert-base/
+               --config.data.train=train.tsv --config.data.dev=dev.tsv""",
+    )
+    for parser in (pretrain, finetune):
+        parser.add_argument(
+            "--config", required=True, metavar="FILE[:ARG]", help="the recipe, and what its get_config takes"
+        )
+        parser.add_argument("--workdir", required=True, metavar="DIR", help="where the run lives; local or gs://")
+        parser.add_argument("--quiet", action="store_true", help="no progress bar")
+        # Declared for the help alone; the parser leaves these over, since their names are the recipe's.
+        parser.add_argument(
+            "--config.KEY", dest="_", metavar="VALUE", help="change a value of the recipe: --config.seed=1"
+        )
+        parser.set_defaults(overrides=[])
+        hosts = parser.add_argument_group("several hosts (the same command on each)")
+        hosts.add_argument("--distributed", action="store_true", help="find the others (Cloud TPU, Slurm, Open MPI)")
+        hosts.add_argument("--coordinator", metavar="HOST:PORT", help="elsewhere: where process 0 listens")
+        hosts.add_argument("--num-processes", type=int, metavar="N", help="... how many processes there are")
+        hosts.add_argument("--process-id", type=int, metavar="I", help="... which of them this is, from 0")
+
+
+def run_pretrain(args: argparse.Namespace) -> None:
+    """Trains the recipe, which must be one of pretraining."""
+    _train(args, pretraining=True)
+
+
+def run_finetune(args: argparse.Namespace) -> None:
+    """Trains the recipe, which must be of another task than pretraining."""
+    _train(args, pretraining=False)
+
+
+def _train(args: argparse.Namespace, pretraining: bool) -> None:
+    from bert_jax.recipes import load_recipe
+
+    recipe = load_recipe(args.config, _overrides(args.overrides))
+    if (recipe.task == "pretraining") != pretraining:
+        verb = "pretrain" if recipe.task == "pretraining" else "finetune"
+        raise InputError(f"{args.config}: its task is {recipe.task!r}, which is run by `bert-jax {verb}`")
+    _join_hosts(args)
+
+    import jax
+
+    from bert_jax.training.loop import train
+
+    leads = jax.process_index() == 0
+    train(recipe, args.workdir, progress=leads and not args.quiet)
+
+
+def _overrides(words: list[str]) -> list[str]:
+    """What the parser left over, as one `--config.a.b=value` each; the value may have stood apart."""
+    joined: list[str] = []
+    for word in words:
+        if word.startswith("--config."):
+            joined.append(word)
+        elif joined and "=" not in joined[-1] and not word.startswith("--"):
+            joined[-1] += f"={word}"
+        else:
+            raise InputError(f"{word!r} was not expected; a value of the recipe is changed by --config.KEY=VALUE")
+    return joined
+
+
+def _join_hosts(args: argparse.Namespace) -> None:
+    """Connects this process with the others of a run over several hosts; must come before jax touches a device."""
+    by_hand = (args.coordinator, args.num_processes, args.process_id)
+    if any(value is not None for value in by_hand):
+        if any(value is None for value in by_hand):
+            raise InputError("--coordinator, --num-processes and --process-id are needed together")
+        if not 0 <= args.process_id < args.num_processes:
+            raise InputError(f"--process-id must be in [0, {args.num_processes}), found {args.process_id}")
+    elif not args.distributed:
+        return
+
+    import jax
+
+    try:
+        jax.distributed.initialize(*by_hand)
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"could not join the other hosts: {str(error).splitlines()[0]}") from error

@@ -1,0 +1,43 @@
+"""How a verb is declared: its flags, its example, and the function that runs it."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+
+def add_verb(
+    verbs: Any, name: str, run: Callable[[argparse.Namespace], None], summary: str, details: str, examples: str
+) -> argparse.ArgumentParser:
+    """Adds one verb to argparse's subparsers and returns its parser, to be given its flags.
+
+    Args:
+        verbs: what `ArgumentParser.add_subparsers` returned.
+        name: the verb.
+        run: called with the parsed arguments.
+        summary: one line, shown in the list of verbs.
+        details: a paragraph shown above the flags in the verb's own help.
+        examples: command lines shown under the flags, one a line.
+    """
+    indented = "".join(f"  {line.strip()}\n" for line in examples.strip().splitlines())
+    parser = verbs.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}. {details}",
+        epilog=f"example{'s' if indented.count(chr(10)) > 1 else ''}:\n{indented}",
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Fills the description, and leaves the lines of the examples as they are."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=28)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith("example"):
+            return text
+        return super()._fill_text(text, width, indent)
