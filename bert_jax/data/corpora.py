@@ -1,0 +1,131 @@
+"""Text as a stream of documents, wherever it comes from; a corpus is named by a short string.
+
+    notes.txt, folder, 'wiki/**/*.txt.gz'   text: a line is a paragraph, a blank line or the file's end ends a document
+    files:PATH                              text: each file is one document, blank lines are only paragraph breaks
+    sentences:PATH                          the original's format: a line is a sentence, a blank line ends a document
+    data.jsonl[:FIELD]                      JSON lines: a row is a document, its text in FIELD ("text")
+    tfds:NAME[:SPLIT[:FIELD]]               a TensorFlow Datasets data set ("train", "text"), read without TensorFlow
+    python-docs                             the documentation that comes with this Python and its packages
+
+Names ending in `.gz` are decompressed; a folder or glob takes each file by its own suffix, in sorted order.
+"""
+
+import dataclasses
+import glob
+from collections.abc import Callable, Iterator, Sequence
+
+from etils import epath
+
+from bert_jax.data import python_docs, readers
+from bert_jax.data.readers import Document
+from bert_jax.errors import InputError, did_you_mean
+
+_TEXT_KINDS: dict[str, Callable[[epath.Path], Iterator[Document]]] = {
+    "text": readers.read_text_documents,
+    "files": readers.read_file_document,
+    "sentences": readers.read_sentence_documents,
+}
+_JSON_SUFFIXES = (".jsonl", ".jsonl.gz")
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """Documents that can be read again and again, always in the same order.
+
+    Attributes:
+        spec: the string that names it.
+        read: starts a new pass over the documents.
+        num_bytes: size of the files that a pass reads, where known; for showing progress.
+    """
+
+    spec: str
+    read: Callable[[], Iterator[Document]]
+    num_bytes: int | None = None
+
+    def __iter__(self) -> Iterator[Document]:
+        return self.read()
+
+    def texts(self) -> Iterator[str]:
+        """Yields every paragraph (or sentence) of every document: what training a vocabulary takes."""
+        for document in self:
+            yield from document.texts
+
+
+def open_corpus(spec: str | Sequence[str]) -> Corpus:
+    """Returns the corpus that a spec names (see the module's docstring), or several of them one after the other.
+
+    Raises:
+        InputError: nothing is there, a file is empty, or the spec is not understood. What is wrong within a file
+            (not UTF-8, cut short, not JSON) is raised when it is read, with the file's name and the line.
+    """
+    if not isinstance(spec, str):
+        parts = [open_corpus(part) for part in spec]
+        if not parts:
+            raise InputError("expected at least one corpus, found none")
+        sizes = [part.num_bytes for part in parts]
+        total = None if None in sizes else sum(size or 0 for size in sizes)
+        return Corpus(", ".join(part.spec for part in parts), lambda: (d for part in parts for d in part), total)
+    if spec == "python-docs":
+        return Corpus(spec, python_docs.read_python_docs)
+    kind, colon, rest = spec.partition(":")
+    if colon and kind == "tfds":
+        return _open_tfds(spec, rest)
+    if colon and kind in _TEXT_KINDS:
+        return _open_files(spec, rest, kind, readers.DEFAULT_FIELD)
+    path, field = _json_field(spec)
+    if colon and "/" not in kind and "." not in kind and not epath.Path(spec).exists():
+        raise InputError(f"{spec}: unknown kind of corpus {kind!r}{did_you_mean(kind, [*_TEXT_KINDS, 'tfds'])}")
+    return _open_files(spec, path, "text", field)
+
+
+def _json_field(spec: str) -> tuple[str, str]:
+    for suffix in _JSON_SUFFIXES:
+        path, found, field = spec.rpartition(f"{suffix}:")
+        if found:
+            return path + suffix, field or readers.DEFAULT_FIELD
+    return spec, readers.DEFAULT_FIELD
+
+
+def _open_files(spec: str, path: str, kind: str, field: str) -> Corpus:
+    paths = _find_files(path)
+    for file in paths:
+        if file.stat().length == 0:
+            raise InputError(f"{file}: expected text, found an empty file")
+
+    def read() -> Iterator[Document]:
+        for file in paths:
+            if file.name.endswith(_JSON_SUFFIXES):
+                yield from readers.read_json_documents(file, field)
+            else:
+                yield from _TEXT_KINDS[kind](file)
+
+    return Corpus(spec, read, sum(file.stat().length for file in paths))
+
+
+def _find_files(path: str) -> list[epath.Path]:
+    """The files that a path, a folder (hidden files aside) or a glob stands for, sorted; at least one."""
+    root = epath.Path(path)
+    if root.is_dir():
+        files = [p for p in root.rglob("*") if p.is_file() and not _hidden(p, root)]
+        if not files:
+            raise InputError(f"{path}: expected a folder with text files, found none in it")
+    elif root.exists():
+        files = [root]
+    elif glob.has_magic(path):
+        files = [epath.Path(p) for p in glob.glob(path, recursive=True) if epath.Path(p).is_file()]
+        if not files:
+            raise InputError(f"{path}: no file matches")
+    else:
+        raise InputError(f"{path}: no such file or folder")
+    return sorted(files, key=str)
+
+
+def _hidden(path: epath.Path, root: epath.Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(root).parts)
+
+
+def _open_tfds(spec: str, rest: str) -> Corpus:
+    name, _, tail = rest.partition(":")
+    split, _, field = tail.partition(":")
+    source = readers.open_tfds(name, split or "train", field or readers.DEFAULT_FIELD)
+    return Corpus(spec, source)

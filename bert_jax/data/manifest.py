@@ -1,0 +1,124 @@
+"""`manifest.json`: what is in a prepared directory, written last so that its presence means that all is there."""
+
+import dataclasses
+import json
+from typing import Any, Self
+
+from etils import epath
+
+from bert_jax import files
+from bert_jax.errors import InputError
+from bert_jax.files import PathLike
+
+MANIFEST_FILE = "manifest.json"
+TOKENIZER_DIR = "tokenizer"
+SPLITS = ("train", "validation")
+_FORMAT = "bert_jax sentence pairs"
+_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """One ArrayRecord file.
+
+    Attributes:
+        name: file name within the directory.
+        examples: records in it.
+        num_bytes: its size.
+        sha256: its hash, in hex.
+    """
+
+    name: str
+    examples: int
+    num_bytes: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class InstanceSet:
+    """The instances of one split and length.
+
+    Attributes:
+        split: one of SPLITS.
+        max_seq_length: the longest that an instance can be, in tokens with [CLS] and [SEP].
+        tokens: total length, special tokens counted.
+        random_next: how many have a random second segment.
+        shards: the files, in order.
+    """
+
+    split: str
+    max_seq_length: int
+    tokens: int
+    random_next: int
+    shards: tuple[Shard, ...]
+
+    @property
+    def examples(self) -> int:
+        return sum(shard.examples for shard in self.shards)
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """A prepared directory.
+
+    Attributes:
+        settings: the arguments of `prepare`, for the reader of the file.
+        tokenizer_fingerprint: of the tokenizer that made the ids; a copy is in `tokenizer/`.
+        vocab_size: of that tokenizer.
+        token_dtype: numpy name of the records' type.
+        documents: number of documents with text, by split.
+        sentences: number of sentences, by split.
+        sets: what is there to read.
+    """
+
+    settings: dict[str, Any]
+    tokenizer_fingerprint: str
+    vocab_size: int
+    token_dtype: str
+    documents: dict[str, int]
+    sentences: dict[str, int]
+    sets: tuple[InstanceSet, ...]
+
+    def lengths(self, split: str) -> list[int]:
+        """Returns the sequence lengths that a split was prepared for, ascending."""
+        return sorted(s.max_seq_length for s in self.sets if s.split == split)
+
+    def write(self, directory: PathLike) -> None:
+        """Writes `manifest.json` into `directory`."""
+        content = {"format": _FORMAT, "version": _VERSION, **dataclasses.asdict(self)}
+        files.write_atomically(epath.Path(directory) / MANIFEST_FILE, json.dumps(content, indent=2) + "\n")
+
+    @classmethod
+    def read(cls, directory: PathLike) -> Self:
+        """Returns the manifest of a prepared directory, having seen that its files are there in their full size.
+
+        Raises:
+            InputError: not a prepared directory, one of another version, or a file is missing or cut short.
+        """
+        path = epath.Path(directory) / MANIFEST_FILE
+        if not path.exists():
+            raise InputError(f"{directory}: expected a directory made by `bert-jax prepare`, found no {MANIFEST_FILE}")
+        manifest = cls._parse(files.read_text(path), path)
+        for shard in (shard for s in manifest.sets for shard in s.shards):
+            file = epath.Path(directory) / shard.name
+            if not file.exists():
+                raise InputError(f"{file}: no such file, though {MANIFEST_FILE} lists it")
+            if file.stat().length != shard.num_bytes:
+                raise InputError(f"{file}: expected {shard.num_bytes} bytes, found {file.stat().length}")
+        return manifest
+
+    @classmethod
+    def _parse(cls, text: str, path: epath.Path) -> Self:
+        try:
+            content = json.loads(text)
+            if (found := (content.pop("format"), content.pop("version"))) != (_FORMAT, _VERSION):
+                raise InputError(
+                    f"{path}: expected format {_FORMAT!r} version {_VERSION}, found {found[0]!r} {found[1]}"
+                )
+            sets = [
+                InstanceSet(**{**s, "shards": tuple(Shard(**shard) for shard in s["shards"])})
+                for s in content.pop("sets")
+            ]
+            return cls(**content, sets=tuple(sets))
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{path}: expected a manifest, found something else ({error})") from None

@@ -1,0 +1,139 @@
+"""Masked language modelling targets, drawn anew for every epoch and yet a function of (seed, epoch, example) alone.
+
+Which tokens are chosen and what replaces them follows google-research/bert `create_pretraining_data.py`
+(`create_masked_lm_predictions`; Devlin et al. 2018, arXiv:1810.04805, section 3.1). Random numbers come from a
+counter-based generator (splitmix64, Steele et al. 2014): a hash of where a token stands, so that no order of reading,
+number of hosts or batch size changes them.
+"""
+
+import dataclasses
+
+import numpy as np
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MASK_SHARE, _KEEP_SHARE = 0.8, 0.1  # the rest becomes a random token
+_PICK, _ACTION, _REPLACEMENT = np.uint64(1), np.uint64(2), np.uint64(3)  # independent streams of one generator
+
+
+@dataclasses.dataclass(frozen=True)
+class Masking:
+    """How tokens are chosen and replaced.
+
+    Attributes:
+        vocab_size: random replacements are drawn from all of it.
+        mask_id: id of [MASK].
+        max_predictions: P, the most tokens chosen in a sequence.
+        mask_prob: share of a sequence's tokens, [CLS] and [SEP] counted, that is chosen.
+        whole_word: choose whole words, as far as the same budget allows.
+        is_continuation: bool [V], pieces that go on with a word; needed for `whole_word`.
+        seed: draws everything, together with epoch and example.
+    """
+
+    vocab_size: int
+    mask_id: int
+    max_predictions: int
+    mask_prob: float = 0.15
+    whole_word: bool = False
+    is_continuation: np.ndarray | None = None
+    seed: int = 0
+
+
+def random_bits(*counters: np.ndarray | int) -> np.ndarray:
+    """Returns uint64 hashes of counters, broadcast against one another; each value is uniform over all 64 bits."""
+    with np.errstate(over="ignore"):
+        state: np.ndarray = np.zeros((), np.uint64)
+        for counter in counters:
+            state = _mix(state + (np.asarray(counter).astype(np.uint64) + np.uint64(1)) * _GOLDEN)
+        return state
+
+
+def _mix(z: np.ndarray) -> np.ndarray:
+    """The finaliser of splitmix64."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def apply_masks(
+    input_ids: np.ndarray, candidates: np.ndarray, lengths: np.ndarray, keys: np.ndarray, masking: Masking
+) -> dict[str, np.ndarray]:
+    """Chooses tokens to predict and hides them.
+
+    Args:
+        input_ids: int32 [B, S].
+        candidates: bool [B, S], tokens that may be chosen: all but [CLS], [SEP] and padding.
+        lengths: int [B], tokens of each row, [CLS] and [SEP] counted.
+        keys: uint64 [B], `random_bits(seed, epoch, example)` of each row.
+        masking: how.
+
+    Returns:
+        `input_ids` int32 [B, S] with replacements; `masked_positions` int32 [B, P], ascending and then 0;
+        `masked_labels` int32 [B, P], the ids that were there; `masked_weights` float32 [B, P], 1 for a real prediction.
+    """
+    rows, width = input_ids.shape
+    budget = np.rint(lengths * masking.mask_prob).astype(np.int64).clip(1, masking.max_predictions)
+    columns = np.arange(width)
+    scores = random_bits(keys[:, None], _PICK, columns) >> np.uint64(1)  # the top bit free: not a candidate
+    if masking.whole_word:
+        chosen = _choose_words(input_ids, candidates, scores, budget, masking)
+    else:
+        chosen = _choose_tokens(candidates, scores, budget)
+
+    row, column = np.nonzero(chosen)
+    slot = (np.cumsum(chosen, axis=1) - 1)[row, column]
+    originals = input_ids[row, column]
+    share = (random_bits(keys[row], _ACTION, column) >> np.uint64(11)) * 2.0**-53
+    replacement = (
+        (random_bits(keys[row], _REPLACEMENT, column) >> np.uint64(32)) * np.uint64(masking.vocab_size)
+    ) >> np.uint64(32)
+    hidden = np.where(share < _MASK_SHARE + _KEEP_SHARE, originals, replacement.astype(np.int32))
+    hidden = np.where(share < _MASK_SHARE, np.int32(masking.mask_id), hidden)
+
+    shape = (rows, masking.max_predictions)
+    masked = input_ids.copy()
+    masked[row, column] = hidden
+    positions, labels, weights = np.zeros(shape, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.float32)
+    positions[row, slot], labels[row, slot], weights[row, slot] = column, originals, 1.0
+    return {"input_ids": masked, "masked_positions": positions, "masked_labels": labels, "masked_weights": weights}
+
+
+def _choose_tokens(candidates: np.ndarray, scores: np.ndarray, budget: np.ndarray) -> np.ndarray:
+    """bool [B, S]: the `budget` candidates of each row with the lowest scores."""
+    scores = np.where(candidates, scores, np.uint64(1 << 63))
+    order = np.argsort(scores, axis=1, kind="stable")
+    wanted = np.arange(scores.shape[1]) < budget[:, None]
+    chosen = np.zeros_like(candidates)
+    np.put_along_axis(chosen, order, wanted, axis=1)
+    return chosen & candidates
+
+
+def _choose_words(
+    input_ids: np.ndarray, candidates: np.ndarray, scores: np.ndarray, budget: np.ndarray, masking: Masking
+) -> np.ndarray:
+    """bool [B, S]: all tokens of words taken in random order, passing over a word that would exceed the budget.
+
+    The original hangs a piece that opens a segment (its word cut by truncation) onto the last word of the segment
+    before; here it is a word of its own.
+    """
+    assert masking.is_continuation is not None, "whole-word masking needs to know which pieces continue a word"
+    after_candidate = np.zeros_like(candidates)
+    after_candidate[:, 1:] = candidates[:, :-1]
+    begins = candidates & ~(masking.is_continuation[input_ids] & after_candidate)
+    # A word is named by the column of its first token; other columns name words of size 0 that are never reached.
+    columns = np.arange(candidates.shape[1])
+    first = np.maximum.accumulate(np.where(begins, columns, 0), axis=1)
+    row = np.broadcast_to(np.arange(len(input_ids))[:, None], candidates.shape)
+    sizes = np.zeros(candidates.shape, np.int64)
+    np.add.at(sizes, (row[candidates], first[candidates]), 1)
+
+    order = np.argsort(np.where(begins, scores, np.uint64(1 << 63)), axis=1, kind="stable")
+    ordered_sizes = np.take_along_axis(sizes, order, axis=1)
+    used = np.zeros_like(budget)
+    taken = np.zeros_like(candidates)
+    for k in range(int(begins.sum(axis=1).max(initial=0))):
+        fits = (ordered_sizes[:, k] > 0) & (used + ordered_sizes[:, k] <= budget)
+        used += np.where(fits, ordered_sizes[:, k], 0)
+        taken[:, k] = fits
+    words = np.zeros_like(candidates)
+    np.put_along_axis(words, order, taken, axis=1)
+    return np.take_along_axis(words, first, axis=1) & candidates

@@ -1,0 +1,331 @@
+"""From a corpus to shards of sentence pairs: in several processes, in bounded memory, the same whatever their number.
+
+The corpus is cut into chunks of about `shard_bytes` of text. A chunk is the unit of everything: one process tokenizes
+it and draws random second segments from its other documents, with random numbers keyed by the chunk's number; it
+becomes one shard per sequence length. So memory is a chunk per process, and who does which chunk does not matter.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import hashlib
+import logging
+import multiprocessing
+import os
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+from array_record.python import array_record_module
+from etils import epath
+
+from bert_jax import files
+from bert_jax.data.corpora import Corpus, open_corpus
+from bert_jax.data.instances import SPECIAL_TOKENS_PER_PAIR, encode_record, make_instances, token_dtype
+from bert_jax.data.manifest import TOKENIZER_DIR, InstanceSet, Manifest, Shard
+from bert_jax.data.readers import Document
+from bert_jax.data.sentences import split_sentences
+from bert_jax.errors import InputError
+from bert_jax.files import PathLike
+from bert_jax.tokenization import Tokenizer, load_tokenizer
+
+_SMALLEST_SEQ_LENGTH = SPECIAL_TOKENS_PER_PAIR + 2  # a token on either side
+_WRITER_OPTIONS = "group_size:1,uncompressed"  # random access; ids hardly compress
+_ENCODED_AT_ONCE = 4096  # sentences, so that Python's lists of ids stay small beside the arrays
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class PrepareSettings:
+    """How a corpus becomes instances; see `prepare`."""
+
+    max_seq_lengths: tuple[int, ...]
+    dupe_factor: int
+    short_seq_prob: float
+    validation_fraction: float
+    seed: int
+    shard_bytes: int
+
+    def __post_init__(self) -> None:
+        for name, holds, wanted in (
+            ("max_seq_length", self.max_seq_lengths and min(self.max_seq_lengths) >= _SMALLEST_SEQ_LENGTH,
+             f"lengths of at least {_SMALLEST_SEQ_LENGTH}"),
+            ("dupe_factor", self.dupe_factor >= 1, "at least 1"),
+            ("short_seq_prob", 0 <= self.short_seq_prob <= 1, "0 to 1"),
+            ("validation_fraction", 0 <= self.validation_fraction < 1, "0 to less than 1"),
+            ("shard_bytes", self.shard_bytes >= 1, "at least 1"),
+        ):  # fmt: skip
+            if not holds:
+                found = getattr(self, "max_seq_lengths" if name == "max_seq_length" else name)
+                raise InputError(f"{name}: expected {wanted}, found {found}")
+
+
+@dataclasses.dataclass(frozen=True)
+class PrepareProgress:
+    """What is done so far: documents, characters of their text, and instances made of them."""
+
+    documents: int
+    characters: int
+    instances: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Chunk:
+    split: str
+    index: int
+    documents: list[Document]
+
+
+@dataclasses.dataclass(frozen=True)
+class _ChunkResult:
+    split: str
+    documents: int
+    sentences: int
+    characters: int
+    sets: list[InstanceSet]  # one shard each
+
+
+def prepare(
+    corpus: Corpus | str | Sequence[str],
+    tokenizer: Tokenizer,
+    out_dir: PathLike,
+    *,
+    max_seq_length: int | Sequence[int] = 128,
+    dupe_factor: int = 5,
+    short_seq_prob: float = 0.1,
+    validation_fraction: float = 0.01,
+    seed: int = 0,
+    num_workers: int | None = None,
+    shard_bytes: int = 16 << 20,
+    on_progress: Callable[[PrepareProgress], None] | None = None,
+) -> Manifest:
+    """Writes the instances of a corpus, their manifest and a copy of the tokenizer into a new directory.
+
+    The directory appears when all is written, or not at all.
+
+    Args:
+        corpus: documents, or the spec of a corpus (`corpora.py`).
+        tokenizer: cuts the text; "[MASK]" and the like within it are characters like any other.
+        out_dir: a new or empty directory.
+        max_seq_length: longest instance in tokens with [CLS] and two [SEP]; several lengths give several sets, from
+            which `PretrainingSource` takes the one that it is asked for (128 then 512, as in the paper).
+        dupe_factor: times that training documents are cut up, each time at other places. Masks are not drawn here.
+        short_seq_prob: probability that a document aims at a shorter, random length.
+        validation_fraction: share of documents held out: the second, and then one every 1/fraction.
+        seed: draws everything.
+        num_workers: processes; None takes one a core. The result does not depend on it.
+        shard_bytes: characters of text a shard; a longer chunk gives random segments from more documents and costs
+            about ten times as many bytes of memory in each process.
+        on_progress: called after each chunk.
+
+    Returns:
+        The manifest of what was written.
+
+    Raises:
+        InputError: the corpus cannot be read, is empty or too small to hold documents out; a setting makes no sense.
+    """
+    lengths = (max_seq_length,) if isinstance(max_seq_length, int) else tuple(sorted(set(max_seq_length)))
+    settings = PrepareSettings(lengths, dupe_factor, short_seq_prob, validation_fraction, seed, shard_bytes)
+    corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
+    with files.directory_atomically(out_dir) as directory:
+        (directory / TOKENIZER_DIR).mkdir()
+        tokenizer.save(directory / TOKENIZER_DIR)
+        done: list[_ChunkResult] = []
+        for result in _run(
+            _chunks(corpus, settings), settings, tokenizer, directory, num_workers or os.cpu_count() or 1
+        ):
+            done.append(result)
+            if on_progress:
+                on_progress(_progress(done))
+        manifest = _manifest(corpus, tokenizer, settings, done)
+        manifest.write(directory)
+    return manifest
+
+
+def _chunks(corpus: Iterable[Document], settings: PrepareSettings) -> Iterator[_Chunk]:
+    """Yields chunks of at least `shard_bytes`; a split's remainder joins its last chunk unless it is half of one."""
+    full: dict[str, list[Document]] = {}  # a chunk is held back until it is known whether a remainder follows
+    filling: dict[str, list[Document]] = {"train": [], "validation": []}
+    sizes = dict.fromkeys(filling, 0)
+    numbers = dict.fromkeys(filling, 0)
+
+    def finished(split: str) -> _Chunk:
+        numbers[split] += 1
+        return _Chunk(split, numbers[split] - 1, full.pop(split))
+
+    for number, document in enumerate(corpus):
+        split = "validation" if _is_held_out(number, settings.validation_fraction) else "train"
+        filling[split].append(document)
+        sizes[split] += sum(map(len, document.texts))
+        if sizes[split] >= settings.shard_bytes:
+            if split in full:
+                yield finished(split)
+            full[split], filling[split], sizes[split] = filling[split], [], 0
+    for split, rest in filling.items():
+        if split in full and sizes[split] < settings.shard_bytes // 2:
+            full[split] += rest
+        elif rest:
+            if split in full:
+                yield finished(split)
+            full[split] = rest
+        if split in full:
+            yield finished(split)
+
+
+def _is_held_out(number: int, fraction: float) -> bool:
+    """Whether document `number` (from 0) is the second, or opens another 1/fraction after it."""
+    if number <= 1:
+        return number == 1 and fraction > 0
+    return int((number - 1) * fraction) > int((number - 2) * fraction)
+
+
+def _run(
+    chunks: Iterator[_Chunk], settings: PrepareSettings, tokenizer: Tokenizer, directory: epath.Path, num_workers: int
+) -> Iterator[_ChunkResult]:
+    """Yields the result of each chunk, in order; in this process when there is one chunk or one worker."""
+    first = next(chunks, None)
+    second = next(chunks, None) if num_workers > 1 else None
+    if second is None:
+        for chunk in (c for group in ([first], chunks) for c in group if c is not None):
+            yield _prepare_chunk(chunk, settings, tokenizer, directory)
+        return
+    context = multiprocessing.get_context("spawn")  # forking a process in which JAX's threads run can hang
+    pool = concurrent.futures.ProcessPoolExecutor(
+        num_workers, context, _start_worker, (settings, os.fspath(directory / TOKENIZER_DIR), os.fspath(directory))
+    )
+    pending: deque[concurrent.futures.Future[_ChunkResult]] = deque()
+    try:
+        for chunk in (c for group in ([first, second], chunks) for c in group if c is not None):
+            pending.append(pool.submit(_work, chunk))
+            if len(pending) > num_workers:  # one waits while the others are worked on
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+_worker: tuple[PrepareSettings, Tokenizer, epath.Path] | None = None  # set once in each worker process
+
+
+def _start_worker(settings: PrepareSettings, tokenizer_dir: str, directory: str) -> None:
+    global _worker
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
+    _worker = (settings, load_tokenizer(tokenizer_dir), epath.Path(directory))
+
+
+def _work(chunk: _Chunk) -> _ChunkResult:
+    assert _worker is not None, "the pool's initializer has run"
+    settings, tokenizer, directory = _worker
+    return _prepare_chunk(chunk, settings, tokenizer, directory)
+
+
+def _prepare_chunk(
+    chunk: _Chunk, settings: PrepareSettings, tokenizer: Tokenizer, directory: epath.Path
+) -> _ChunkResult:
+    documents = _tokenized(chunk.documents, tokenizer)
+    dtype = token_dtype(tokenizer.vocab_size)
+    sets = [_write_shard(chunk, documents, length, dtype, settings, directory) for length in settings.max_seq_lengths]
+    return _ChunkResult(
+        chunk.split,
+        len(documents),
+        sum(map(len, documents)),
+        sum(len(text) for document in chunk.documents for text in document.texts),
+        [s for s in sets if s.examples],
+    )
+
+
+def _tokenized(documents: Sequence[Document], tokenizer: Tokenizer) -> list[list[np.ndarray]]:
+    """The sentences of each document as arrays of ids; without empty sentences and documents."""
+    sentences = [(number, sentence) for number, document in enumerate(documents) for sentence in _sentences(document)]
+    dtype = token_dtype(tokenizer.vocab_size)
+    tokenized: list[list[np.ndarray]] = [[] for _ in documents]
+    for start in range(0, len(sentences), _ENCODED_AT_ONCE):
+        group = sentences[start : start + _ENCODED_AT_ONCE]
+        encoded = tokenizer.encode_batch([sentence for _, sentence in group], parse_special=False)
+        for (number, _), ids in zip(group, encoded, strict=True):
+            if ids:
+                tokenized[number].append(np.array(ids, dtype))
+    return [document for document in tokenized if document]
+
+
+def _sentences(document: Document) -> Iterable[str]:
+    if document.are_sentences:
+        return document.texts
+    return (sentence for text in document.texts for sentence in split_sentences(text))
+
+
+def _write_shard(
+    chunk: _Chunk,
+    documents: list[list[np.ndarray]],
+    length: int,
+    dtype: np.dtype,
+    settings: PrepareSettings,
+    directory: epath.Path,
+) -> InstanceSet:
+    path = directory / f"{chunk.split}-{length}-{chunk.index:05d}.array_record"
+    examples = tokens = random_next = 0
+    writer = array_record_module.ArrayRecordWriter(os.fspath(path), _WRITER_OPTIONS)
+    with contextlib.closing(writer):
+        for dupe in range(settings.dupe_factor if chunk.split == "train" else 1):
+            rng = random.Random(f"{settings.seed}/{chunk.split}/{chunk.index}/{length}/{dupe}")
+            for index in range(len(documents)):
+                for instance in make_instances(documents, index, length, settings.short_seq_prob, rng):
+                    writer.write(encode_record(instance, dtype))
+                    examples += 1
+                    tokens += len(instance.tokens_a) + len(instance.tokens_b) + SPECIAL_TOKENS_PER_PAIR
+                    random_next += instance.is_random_next
+    if not examples:
+        path.unlink()
+        return InstanceSet(chunk.split, length, 0, 0, ())
+    shard = Shard(path.name, examples, path.stat().length, _sha256(path))
+    return InstanceSet(chunk.split, length, tokens, random_next, (shard,))
+
+
+def _sha256(path: epath.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _progress(done: Sequence[_ChunkResult]) -> PrepareProgress:
+    return PrepareProgress(
+        sum(r.documents for r in done),
+        sum(r.characters for r in done),
+        sum(s.examples for r in done for s in r.sets),
+    )
+
+
+def _manifest(
+    corpus: Corpus, tokenizer: Tokenizer, settings: PrepareSettings, done: Sequence[_ChunkResult]
+) -> Manifest:
+    documents = {split: sum(r.documents for r in done if r.split == split) for split in ("train", "validation")}
+    sentences = {split: sum(r.sentences for r in done if r.split == split) for split in ("train", "validation")}
+    if not documents["train"]:
+        raise InputError(f"{corpus.spec}: expected documents with text, found none")
+    if settings.validation_fraction and not documents["validation"]:
+        raise InputError(f"{corpus.spec}: expected documents to hold out, found only one; set validation_fraction to 0")
+    if sum(sentences.values()) < 2 * sum(documents.values()):
+        _logger.warning(
+            "%s: most documents have a single sentence, so that almost every second segment is random; if a blank line "
+            "is only the end of a paragraph there, name the corpus files:PATH",
+            corpus.spec,
+        )
+    sets = []
+    for split in documents:
+        for length in settings.max_seq_lengths:
+            parts = [s for r in done for s in r.sets if (s.split, s.max_seq_length) == (split, length)]
+            if parts:
+                shards = tuple(shard for part in parts for shard in part.shards)
+                tokens, random_next = sum(p.tokens for p in parts), sum(p.random_next for p in parts)
+                sets.append(InstanceSet(split, length, tokens, random_next, shards))
+    return Manifest(
+        settings={"corpus": corpus.spec, **dataclasses.asdict(settings)},
+        tokenizer_fingerprint=tokenizer.fingerprint,
+        vocab_size=tokenizer.vocab_size,
+        token_dtype=token_dtype(tokenizer.vocab_size).name,
+        documents=documents,
+        sentences=sentences,
+        sets=tuple(sets),
+    )

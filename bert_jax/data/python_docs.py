@@ -1,0 +1,164 @@
+"""The corpus that needs no download: the documentation inside the user's own Python.
+
+The language reference that `help()` shows (`pydoc_data.topics`) and the docstrings of the standard library and of the
+packages that bert_jax depends on, as running text: markup, tables, examples and repetitions are left out. Everything is
+taken out of source files by `ast`; nothing is imported or executed. A module, or a topic, is a document.
+"""
+
+import ast
+import hashlib
+import importlib.util
+import inspect
+import re
+import sysconfig
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from bert_jax.data.readers import Document
+from bert_jax.errors import InputError
+
+# What pyproject.toml depends on, by import name; those not installed are passed over.
+PACKAGES = (
+    "absl array_record etils flax grain jax matplotlib ml_collections numpy optax orbax rich safetensors sentencepiece "
+    "tensorflow_datasets tokenizers"
+)
+# Code for testing, and other people's: few docstrings, odd ones or copies.
+_SKIPPED_DIRECTORIES = frozenset(("test", "tests", "testing", "idlelib", "site-packages", "dist-packages", "_vendor"))
+_SKIPPED_FILES = re.compile(r"test_.*|.*_test|conftest|.*_pb2|.*_pb2_grpc")
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_LONGEST_SOURCE = 1 << 20  # bytes; longer files are generated tables
+
+_UNDERLINE = re.compile(r"\s*([^\w\s])\1{2,}[\s\W]*$")
+_BULLET = re.compile(r"\s*([-*+•]|\d+[.)])\s+")
+_ITEM = re.compile(r"\s*[\w*.,() ]+ : |.*:\s*$")  # numpydoc's "name : type", or a line that announces what is indented
+_MARKUP = re.compile(
+    r":[a-zA-Z:+-]+:`~?([^`<]*?)\s*(?:<[^`>]*>)?`|``([^`]*)``|`([^`<]+?)\s*(?:<[^`>]*>)?`_{0,2}|\*\*([^\s*][^*]*)\*\*"
+    r"|(?<!\w)\*([^\s*][^*]*[^\s*]|\w)\*(?!\w)"
+)
+_DIRECTIVE = re.compile(r"\.\. ")
+_PROSE_CHARACTERS = re.compile(r"(?:[^\W\d_]|[ .,;:'])+")
+_FEWEST_WORDS = 5  # of a paragraph
+_LEAST_PROSE = 0.8  # share of _PROSE_CHARACTERS in a paragraph
+
+
+def read_python_docs() -> Iterator[Document]:
+    """Yields topics, then modules of the standard library, then those of PACKAGES, each group sorted by name.
+
+    A paragraph that an earlier document had, word for word, is left out, so that a held-out document was not seen in
+    training under another name.
+
+    Raises:
+        InputError: this Python carries no source files of its standard library.
+    """
+    seen: set[bytes] = set()
+    library = Path(sysconfig.get_paths()["stdlib"])
+    if not (library / "pydoc_data" / "topics.py").is_file():
+        raise InputError(f"{library}: expected the sources of Python's standard library, found no pydoc_data/topics.py")
+    for name, text in _topics(library / "pydoc_data" / "topics.py"):
+        yield from _document(f"python-docs:{name}", [text], seen)
+    for name, path in _sources(library, ""):
+        yield from _document(f"python-docs:{name}", _docstrings(path), seen)
+    for package in PACKAGES.split():
+        for root in _package_roots(package):
+            for name, path in _sources(root, package):
+                yield from _document(f"python-docs:{name}", _docstrings(path), seen)
+
+
+def _document(name: str, texts: Iterable[str], seen: set[bytes]) -> Iterator[Document]:
+    paragraphs = []
+    for paragraph in (p for text in texts for p in prose(text)):
+        key = hashlib.blake2b(paragraph.encode(), digest_size=8).digest()
+        if key not in seen:
+            seen.add(key)
+            paragraphs.append(paragraph)
+    if paragraphs:
+        yield Document(name, tuple(paragraphs))
+
+
+def _topics(path: Path) -> Iterator[tuple[str, str]]:
+    """The dictionary literal `topics = {name: text}`, without running the file that holds it."""
+    tree = ast.parse(path.read_bytes())
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+            yield from sorted(ast.literal_eval(node.value).items())
+
+
+def _package_roots(package: str) -> list[Path]:
+    """Directories of a top-level package; finding them imports nothing."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return []
+    return sorted(Path(root) for root in spec.submodule_search_locations or ()) if spec else []
+
+
+def _sources(root: Path, package: str) -> list[tuple[str, Path]]:
+    """(module name, path) of the Python files below `root`, sorted by name."""
+    found = []
+    for path in root.rglob("*.py"):
+        parts = path.relative_to(root).with_suffix("").parts
+        if not _SKIPPED_DIRECTORIES.intersection(parts) and not _SKIPPED_FILES.fullmatch(parts[-1]):
+            found.append((".".join(filter(None, (package, *parts))).removesuffix(".__init__"), path))
+    return sorted(found)
+
+
+def _docstrings(path: Path) -> Iterator[str]:
+    """Every docstring in a file, in order; none of a file that this Python cannot parse."""
+    if path.stat().st_size > _LONGEST_SOURCE:
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes in other people's strings
+            tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return
+    # Statements only: docstrings hide in no expression, and expressions are most of a tree.
+    statements: list[ast.AST] = [tree]
+    while statements:
+        node = statements.pop()
+        if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
+            yield text
+        nested = (getattr(node, field, ()) for field in ("finalbody", "orelse", "handlers", "body"))
+        statements += [child for children in nested for child in reversed(children)]
+
+
+def prose(text: str) -> list[str]:
+    """Returns the paragraphs of running text in a docstring, each on one line, without markup.
+
+    Left out: examples (`>>>`), headings, tables, directives, and what has few words or little but signs.
+    """
+    paragraphs = []
+    for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
+        if ">>>" not in block and not _DIRECTIVE.match(block.lstrip()):
+            paragraphs += [_without_markup(" ".join(lines)) for lines in _unwrapped(block.split("\n"))]
+    return [paragraph for paragraph in paragraphs if _is_prose(paragraph)]
+
+
+def _unwrapped(lines: list[str]) -> list[list[str]]:
+    """Groups the lines of a block that belong to one paragraph, going by bullets and indentation; drops headings."""
+    groups: list[list[str]] = []
+    previous, indent = "", 0
+    for line in lines:
+        if _UNDERLINE.match(line):
+            groups = groups[:-1] if previous and groups and len(groups[-1]) == 1 else groups
+            previous = ""
+            continue
+        new_indent = len(line) - len(line.lstrip())
+        bullet = _BULLET.match(line)
+        if not previous or bullet or new_indent < indent or (new_indent > indent and _ITEM.match(previous)):
+            groups.append([])
+        groups[-1].append(line[bullet.end() :].strip() if bullet else line.strip())
+        previous, indent = line, new_indent
+    return groups
+
+
+def _without_markup(text: str) -> str:
+    text = _MARKUP.sub(lambda match: next(group for group in match.groups() if group is not None), text)
+    return " ".join(text.removesuffix("::").split())
+
+
+def _is_prose(text: str) -> bool:
+    if text.count(" ") + 1 < _FEWEST_WORDS:
+        return False
+    return sum(map(len, _PROSE_CHARACTERS.findall(text))) >= _LEAST_PROSE * len(text)
