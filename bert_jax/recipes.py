@@ -78,7 +78,7 @@ def _shared() -> ConfigDict:
     c.checkpoint_every = 1000  # steps between checkpoints; one is always written at the end; 0 = only then
     c.keep_checkpoints = 2  # newest checkpoints to keep, besides the best
     c.best_metric = ""  # evaluation metric by which the finished model is chosen; "" = the last state.
-    # Lower is better for metrics named *loss or *perplexity, higher for all others.
+    # Lower is better for names that end in loss or perplexity, higher for all others.
     return c
 
 

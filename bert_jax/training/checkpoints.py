@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
+from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN, PreservationPolicy
 
 from bert_jax.errors import InputError
@@ -49,12 +50,12 @@ class Checkpoints:
         Raises:
             InputError: this save, or the one before, could not be written; earlier checkpoints are intact.
         """
-        merit = None
+        merits = None
         if self._best and metrics is not None:
-            merit = {"merit": _merit(self._best, metrics[self._best])}
+            merits = {"merit": merit(self._best, metrics[self._best])}
         with self._write_errors():
             saved = {"state": state, "checksum": _checksum(state)}
-            self._manager.save(int(state.step), args=ocp.args.StandardSave(saved), metrics=merit)
+            self._manager.save(int(state.step), args=ocp.args.StandardSave(saved), metrics=merits)
 
     def wait(self) -> None:
         """Returns when everything is on disk. Raises InputError as `save` does."""
@@ -70,6 +71,10 @@ class Checkpoints:
         """Raises InputError when a save in the background has failed; does not wait."""
         with self._write_errors():
             self._manager.check_for_errors()
+
+    def preempted(self, step: int) -> bool:
+        """Whether some host of several has been told to stop; all get the same answer at the same step."""
+        return self._manager.reached_preemption(step)
 
     def steps(self) -> list[int]:
         """The steps of the checkpoints there are, ascending."""
@@ -127,12 +132,12 @@ class Checkpoints:
         return saved["state"]
 
     def _open(self) -> ocp.CheckpointManager:
-        merit = _saved_merit if self._best else None
+        get_merit = _saved_merit if self._best else None
         policies: list[PreservationPolicy] = [LatestN(self._keep)]
-        if merit:
-            policies.append(BestN(get_metric_fn=merit, n=1, keep_checkpoints_without_metrics=False))
+        if get_merit:
+            policies.append(BestN(get_metric_fn=get_merit, n=1, keep_checkpoints_without_metrics=False))
         options = ocp.CheckpointManagerOptions(
-            best_fn=merit,  # without it the metrics would not be written
+            best_fn=get_merit,  # without it the metrics would not be written
             preservation_policy=AnyPreservationPolicy(policies),
             cleanup_tmp_directories=True,
             create=True,
@@ -184,13 +189,11 @@ class UnreadableError(Exception):
     """A checkpoint that is damaged."""
 
 
-def merit_sign(metric: str) -> int:
-    """-1 for a metric of which less is better (its name ends in loss or perplexity), else 1."""
-    return -1 if metric.endswith(("loss", "perplexity")) else 1
-
-
-def _merit(metric: str, value: float) -> float:
-    return -math.inf if math.isnan(value) else merit_sign(metric) * float(value)
+def merit(metric: str, value: float | None) -> float:
+    """Higher is better: -value when the metric's name ends in loss or perplexity, else the value; -inf for NaN."""
+    if value is None or math.isnan(value):
+        return -math.inf
+    return -float(value) if metric.endswith(("loss", "perplexity")) else float(value)
 
 
 def _saved_merit(metrics: dict[str, float]) -> float:
@@ -223,7 +226,5 @@ def _not_from_orbax(record: logging.LogRecord) -> bool:
 def to_numpy(tree: Any) -> Any:
     """The arrays of `tree` whole on this host, wherever their shards are."""
     if jax.process_count() > 1:
-        from jax.experimental import multihost_utils
-
         return multihost_utils.process_allgather(tree, tiled=True)
     return jax.tree.map(np.asarray, tree)

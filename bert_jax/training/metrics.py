@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from etils import epath
 
 from bert_jax import files
 from bert_jax.files import PathLike
@@ -85,12 +86,10 @@ class MetricsLog:
 
 def read_lines(path: PathLike) -> list[dict[str, Any]]:
     """The lines of a `metrics.jsonl` ([] when there is none); a last line cut short by a kill is left out."""
-    lines = []
-    try:
-        text = files.read_text(path)
-    except files.InputError:
+    if not epath.Path(path).exists():
         return []
-    for line in text.splitlines():
+    lines = []
+    for line in files.read_text(path).splitlines():
         try:
             lines.append(json.loads(line))
         except json.JSONDecodeError:

@@ -1,15 +1,18 @@
 """Where the time goes, and what share of the chips' peak the model's arithmetic is."""
 
 import contextlib
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from bert_jax.config import BertConfig
 
 # Dense bfloat16 peak of one JAX device in TFLOP/s, from the vendors' sheets: cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e,
-# tpu7x}; nvidia.com data sheets of A100, H100 SXM and H200 SXM (without sparsity). Looked up in `device_kind`, in this
+# tpu7x}; nvidia.com data sheets of A100, H100 and H200 SXM (without sparsity). Looked up in `device_kind`, in this
 # order. A TPU7x chip (2,307) shows as two devices.
 PEAK_TFLOPS: tuple[tuple[str, float], ...] = (
     ("TPU v4", 275.0),
@@ -19,6 +22,7 @@ PEAK_TFLOPS: tuple[tuple[str, float], ...] = (
     ("TPU v6", 918.0),
     ("TPU7x", 2307.0 / 2),
     ("A100", 312.0),
+    ("H100 PCIe", 756.0),
     ("H100", 989.0),
     ("H200", 989.0),
 )
@@ -93,3 +97,37 @@ class Chrono:
     def totals(self) -> dict[str, float]:
         """Seconds by name, training among them."""
         return {"training": self.training} | self.paused
+
+
+class Lap:
+    """What the steps since the last line of metrics have done, for the rates on that line."""
+
+    def __init__(self, chrono: Chrono):
+        self._chrono = chrono
+        self._restart()
+
+    def add(self, config: BertConfig, head: str, batch: Mapping[str, Any]) -> None:
+        """Counts the (global) batch of a step."""
+        *rows, length = batch["input_ids"].shape
+        positions = batch.get("masked_positions")
+        predictions = None if positions is None else positions.shape[-1]
+        self._sequences += rows[0]
+        self._tokens += math.prod(rows) * length
+        self._flops += train_flops(config, head, math.prod(rows), length, predictions)
+
+    def close(self, mesh: Mesh) -> dict[str, float]:
+        """The rates since the last call, over seconds of training alone. Padding counts as tokens.
+
+        `mfu` is there when the chip's peak is known.
+        """
+        seconds = max(self._chrono.training - self._since, 1e-9)
+        rates = {"sequences_per_second": self._sequences / seconds, "tokens_per_second": self._tokens / seconds}
+        peak = peak_flops(mesh.devices.flat[0])
+        if peak is not None:
+            rates["mfu"] = self._flops / seconds / (peak * mesh.size)
+        self._restart()
+        return rates
+
+    def _restart(self) -> None:
+        self._since = self._chrono.training
+        self._sequences, self._tokens, self._flops = 0, 0, 0.0

@@ -1,0 +1,260 @@
+"""The training loop: one for every task, from a recipe to a finished model.
+
+    recipe -> Job (tasks/) -> state in shards -> [batch -> step] * num_steps -> model/
+
+Along the way it writes metrics, evaluates and checkpoints; started again on the same directory it goes on from the
+newest checkpoint as if it had never stopped.
+"""
+
+import contextlib
+import functools
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding
+from ml_collections import ConfigDict
+
+from bert_jax import recipes, sharding, tasks
+from bert_jax.errors import InputError, did_you_mean
+from bert_jax.files import PathLike, directory_atomically
+from bert_jax.tasks.job import Job
+from bert_jax.training import step as steps
+from bert_jax.training.checkpoints import Checkpoints, merit, to_numpy
+from bert_jax.training.feed import ahead, device_batch
+from bert_jax.training.metrics import MetricsLog, Window, read_lines
+from bert_jax.training.progress import Bar, clock
+from bert_jax.training.report import write_report
+from bert_jax.training.start import check_fits, initial_state, make_optimizer
+from bert_jax.training.step import State
+from bert_jax.training.throughput import Chrono, Lap
+from bert_jax.training.workdir import Workdir
+
+
+class Preempted(SystemExit):
+    """SIGTERM came: the state has been saved, and the same command goes on from it. Exit status 143 (128 + SIGTERM)."""
+
+    def __init__(self) -> None:
+        super().__init__(143)
+
+
+def train(recipe: ConfigDict, workdir: PathLike, *, progress: bool = True) -> dict[str, float]:
+    """Trains as `recipe` says, in `workdir`, and writes the finished model to `workdir/model`.
+
+    A directory with checkpoints of the same recipe is gone on with; a finished one is left as it is. On several hosts,
+    every process calls this with the same arguments.
+
+    Args:
+        recipe: of `bert_jax.recipes`.
+        workdir: local or `gs://`.
+        progress: whether to show how it goes, on stderr.
+
+    Returns:
+        The last training metrics (`train/...`) and the evaluation metrics (`eval/...`) of the finished model, by name,
+        and its `step`; empty on processes other than the first.
+
+    Raises:
+        InputError: something given does not fit, or the directory belongs to another recipe.
+        Preempted: SIGTERM came, and the state is saved.
+    """
+    recipe = recipes.resolve(recipe)
+    place = Workdir(epath.Path(workdir))
+    place.check(recipe)
+    leads = jax.process_index() == 0
+    if place.model.exists():
+        return _results(place, recipe) if leads else {}
+    mesh = sharding.make_mesh(**recipe.mesh)
+    job = tasks.build(recipe, str(place.path))
+    check_fits(recipe, job, mesh)
+    if leads:
+        place.claim(recipe)
+    with jax.set_mesh(mesh), _Run(recipe, place, job, mesh, progress and leads) as run:
+        state = run.to_the_end(run.state)
+        run.finish(state)
+    return _results(place, recipe) if leads else {}
+
+
+class _Run:
+    """One call of `train`: everything that is made once and used at every step."""
+
+    def __init__(self, recipe: ConfigDict, place: Workdir, job: Job, mesh: Mesh, progress: bool):
+        self.recipe, self.place, self.job, self.mesh = recipe, place, job, mesh
+        self.chrono = Chrono()
+        self.schedule, optimizer = make_optimizer(recipe, job.num_steps)
+        abstract = steps.abstract_state(job.init_params, optimizer)
+        shardings = sharding.param_shardings(mesh, abstract)
+        self.like = jax.tree.map(
+            lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), abstract, shardings
+        )
+        step = steps.make_train_step(job.task, optimizer, recipe.seed, recipe.accumulation_steps)
+        self.train_step = steps.jit_train_step(step, mesh, shardings)
+        self.eval_step = steps.jit_eval_step(steps.make_eval_step(job.task), mesh, shardings)
+        self.batch_sharding = NamedSharding(mesh, sharding.batch_spec())
+        self.best_metric = recipe.best_metric.removeprefix("eval/")
+
+        self.checkpoints = Checkpoints(place.checkpoints, recipe.keep_checkpoints, self.best_metric)
+        with self.chrono.pause("start"):
+            restored = self.checkpoints.restore_latest(self.like)
+            self.state = restored or initial_state(job, optimizer, recipe.seed, shardings)
+        self.start = int(self.state.step)
+        self.log = MetricsLog(place, self.start) if jax.process_index() == 0 else None
+        self.bar = Bar(job.num_steps, self.start, progress)
+        if restored:
+            self.bar.say(f"going on from step {self.start} of {job.num_steps}")
+        self.rates: dict[str, float] = {}
+        self.compiled: set[Any] = set()
+
+    def __enter__(self) -> "_Run":
+        return self
+
+    def __exit__(self, kind: type | None, *_: Any) -> None:
+        self.bar.close()
+        if self.log is not None:
+            self.log.close()
+        with contextlib.suppress(InputError) if kind else contextlib.nullcontext():
+            self.checkpoints.close()
+
+    def to_the_end(self, state: State) -> State:
+        """Runs the steps from `state` to the last, with all that happens between them."""
+        window, lap, model = Window(), Lap(self.chrono), self.job.task.model
+        batches = ahead(self._batch, self.start, self.job.num_steps)
+        with contextlib.closing(batches), _sigterm() as stop:
+            for done in range(self.start + 1, self.job.num_steps + 1):
+                with self.chrono.pause("input"):
+                    batch = next(batches)
+                with self._compiling(batch):
+                    state, metrics = self.train_step(state, batch)
+                window.add(metrics)
+                lap.add(model.config, model.head, batch)
+                self.bar.update(done, self.rates | window.last)
+                stopping = self._stopping(stop, done)
+                saves, evaluates = self._saves(done) or stopping, self._evaluates(done)
+                if saves or done % self.recipe.log_every == 0 or done == self.job.num_steps:
+                    self._log_window(done, window, lap)
+                scores = self._evaluate(done, state.params) if evaluates else None
+                if saves:
+                    with self.chrono.pause("checkpoint"):
+                        self.checkpoints.save(state, scores)
+                if stopping:
+                    self.checkpoints.wait()
+                    self.bar.say(f"told to stop: saved step {done}")
+                    raise Preempted
+        return state
+
+    def finish(self, state: State) -> None:
+        """Writes the best model, or the last, and the report."""
+        with self.chrono.pause("checkpoint"):
+            self.checkpoints.wait()
+            best = self.checkpoints.best_step() if self.best_metric else None
+            if best is not None and best != int(state.step):
+                state = self.checkpoints.restore(best, self.like)
+            params = to_numpy(state.params)
+        if jax.process_index() == 0:
+            seconds = "  ".join(f"{name} {clock(value)}" for name, value in self.chrono.totals().items())
+            write_report(self.place, f"{self.recipe.task}, {self.job.num_steps} steps: {seconds}")
+            with directory_atomically(self.place.model) as directory:
+                self.job.save(directory, params)
+            chosen = f" of step {best}, the best {self.best_metric}," if best is not None else ""
+            self.bar.say(f"model{chosen} in {self.place.model}, curves in {self.place.report}  ({seconds})")
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices("bert_jax: finished")
+
+    def _batch(self, step: int) -> dict[str, jax.Array]:
+        size = recipes.batch_size_at(self.recipe, step)
+        return device_batch(lambda rows: self.job.train_source.batch(step, rows), size, self.batch_sharding)
+
+    def _compiling(self, batch: dict[str, Any]) -> contextlib.AbstractContextManager:
+        """Counts the call as compilation when it is the first with a batch of this shape."""
+        shapes = tuple(sorted((name, array.shape) for name, array in batch.items()))
+        if shapes in self.compiled:
+            return contextlib.nullcontext()
+        self.compiled.add(shapes)
+        return self.chrono.pause("compile")
+
+    def _saves(self, done: int) -> bool:
+        """Whether there is a checkpoint after step `done`: a best one is only found among those that were saved."""
+        every = self.recipe.checkpoint_every
+        due = done == self.job.num_steps or (every > 0 and done % every == 0)
+        return due or (bool(self.best_metric) and self._evaluates(done))
+
+    def _evaluates(self, done: int) -> bool:
+        every = self.recipe.eval_every
+        due = done == self.job.num_steps or (every > 0 and done % every == 0)
+        return due and self.job.eval_source is not None
+
+    def _stopping(self, stop: threading.Event, done: int) -> bool:
+        if jax.process_count() > 1:
+            return self.checkpoints.preempted(done)  # all hosts must agree on the step
+        return stop.is_set() and done < self.job.num_steps
+
+    def _log_window(self, done: int, window: Window, lap: Lap) -> None:
+        """Writes a line of training metrics. A window also ends at each checkpoint, so that a run which goes on from
+        there writes the lines that it would have written without stopping."""
+        means = window.close()
+        self.rates = lap.close(self.mesh) | {"learning_rate": float(self.schedule(done - 1))}
+        self.checkpoints.check()
+        if self.log is not None:
+            self.log.write(done, {f"train/{name}": value for name, value in (means | self.rates).items()})
+        if done % self.recipe.log_every == 0 or done == self.job.num_steps:
+            self.bar.line(done, means | self.rates)
+
+    def _evaluate(self, done: int, params: Any) -> dict[str, float]:
+        """Scores the whole evaluation set."""
+        source = self.job.eval_source
+        assert source is not None
+        predictions, batches = [], []
+        with self.chrono.pause("evaluation"):
+            for i in range(source.num_batches):
+                host = source.batch(i)
+                size = len(next(iter(host.values())))
+                batch = device_batch(functools.partial(_take, host), size, self.batch_sharding)
+                predictions.append(self.eval_step(params, batch))
+                batches.append(host)
+                if i:
+                    predictions[i - 1] = jax.tree.map(np.asarray, predictions[i - 1])  # while this one runs
+            scores = self.job.task.score(jax.tree.map(np.asarray, predictions), batches)
+        if self.best_metric and self.best_metric not in scores:
+            raise InputError(
+                f"config.best_metric: {self.best_metric!r} is not measured{did_you_mean(self.best_metric, scores)}"
+            )
+        if self.log is not None:
+            self.log.write(done, {f"eval/{name}": value for name, value in scores.items()})
+        self.bar.say(f"step {done}: " + "  ".join(f"{name} {value:.4f}" for name, value in scores.items()))
+        return scores
+
+
+def _take(host: dict[str, np.ndarray], rows: slice) -> dict[str, np.ndarray]:
+    return {name: array[rows] for name, array in host.items()}
+
+
+def _results(place: Workdir, recipe: ConfigDict) -> dict[str, float]:
+    """The last training line and the evaluation line of the finished model, as one dict."""
+    lines = read_lines(place.metrics)
+    trained = [line for line in lines if any(name.startswith("train/") for name in line)]
+    scored = [line for line in lines if any(name.startswith("eval/") for name in line)]
+    if recipe.best_metric and scored:
+        metric = recipe.best_metric.removeprefix("eval/")
+        scored.sort(key=lambda line: (merit(metric, line[f"eval/{metric}"]), line["step"]))
+    chosen: dict[str, float] = {}
+    for found in (trained, scored):
+        chosen |= found[-1] if found else {}
+    return chosen
+
+
+@contextlib.contextmanager
+def _sigterm() -> Iterator[threading.Event]:
+    """Yields an event that SIGTERM sets. On several hosts, and outside the main thread, nothing is changed."""
+    came = threading.Event()
+    if jax.process_count() > 1 or threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: came.set())
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,61 @@
+"""The curves of a run as one picture."""
+
+import io
+import math
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from bert_jax import files
+from bert_jax.training.metrics import read_lines
+from bert_jax.training.workdir import Workdir
+
+# Panel -> what its curves' names end with. A panel without any curve is left out.
+_PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("loss", ("/loss", "_loss", "/cross_entropy", "/mse")),
+    ("accuracy and other scores", ("accuracy", "/f1", "/matthews", "/pearson", "/spearman")),
+    ("learning rate", ("/learning_rate",)),
+    ("gradient norm", ("/grad_norm",)),
+    ("sequences per second", ("/sequences_per_second",)),
+    ("parameter norm", ("/param_norm",)),
+)
+
+
+def write_report(workdir: Workdir, title: str) -> None:
+    """Draws `metrics.jsonl` as `report.png`: one panel a kind of metric, training as a line, evaluation as dots."""
+    curves = _curves(read_lines(workdir.metrics))
+    panels = [(name, _of(curves, ends)) for name, ends in _PANELS]
+    panels = [(name, chosen) for name, chosen in panels if chosen]
+    columns = min(2, len(panels)) or 1
+    rows = math.ceil(len(panels) / columns) or 1
+    figure = Figure(figsize=(6 * columns, 3.2 * rows), layout="constrained")
+    figure.suptitle(title)
+    for i, (name, chosen) in enumerate(panels):
+        _draw(figure.add_subplot(rows, columns, i + 1), name, chosen)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=110)
+    files.write_atomically(workdir.report, picture.getvalue())
+
+
+def _draw(axes: Any, name: str, curves: dict[str, list[tuple[int, float]]]) -> None:
+    for label, points in curves.items():
+        steps, values = zip(*points, strict=True)
+        evaluated = label.startswith("eval/")
+        axes.plot(steps, values, label=label, marker="o" if evaluated or len(points) == 1 else None, markersize=3.5)
+    axes.set_title(name, fontsize=10)
+    axes.set_xlabel("step")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7)
+
+
+def _curves(lines: list[dict[str, Any]]) -> dict[str, list[tuple[int, float]]]:
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for line in lines:
+        for name, value in line.items():
+            if name != "step" and value is not None:
+                curves.setdefault(name, []).append((line["step"], value))
+    return curves
+
+
+def _of(curves: dict[str, list[tuple[int, float]]], ends: tuple[str, ...]) -> dict[str, list[tuple[int, float]]]:
+    return {name: points for name, points in curves.items() if name.endswith(ends)}

@@ -1,0 +1,69 @@
+"""The beginning of a run: whether everything fits together, its optimizer, and the state of step 0."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from bert_jax import sharding
+from bert_jax.errors import InputError
+from bert_jax.tasks.job import Job
+from bert_jax.training import step as steps
+from bert_jax.training.optimizers import adamw
+from bert_jax.training.schedules import Schedule, make_schedule
+
+
+def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
+    """Raises InputError when batches or heads do not divide over the mesh, or there is nothing to choose a best by."""
+    parts = sharding.batch_parts(mesh)
+    sizes = {stage[2] for stage in recipe.get("stages", ())} or {recipe.global_batch_size}
+    micro = {size // recipe.accumulation_steps for size in sizes}
+    evaluated = {recipe.eval_batch_size} if job.eval_source is not None else set()
+    for name, found in (("a micro-batch", micro), ("eval_batch_size", evaluated)):
+        for size in found:
+            if size % parts:
+                raise InputError(f"mesh: expected {name} of a multiple of {parts} (data * fsdp) examples, found {size}")
+    heads = job.task.model.config.num_attention_heads
+    if heads % sharding.tensor_parts(mesh):
+        raise InputError(f"mesh: tensor={sharding.tensor_parts(mesh)} does not divide the {heads} attention heads")
+    if recipe.best_metric and job.eval_source is None:
+        raise InputError(f"config.best_metric: {recipe.best_metric!r} needs data to evaluate on, and there is none")
+
+
+def make_optimizer(recipe: ConfigDict, num_steps: int) -> tuple[Schedule, optax.GradientTransformation]:
+    """The schedule and the optimizer of a recipe."""
+    c = recipe.optimizer
+    warmup = c.warmup_steps or int(c.warmup_ratio * num_steps)
+    schedule = make_schedule(c.schedule, c.learning_rate, num_steps, warmup)
+    names = ("beta1", "beta2", "eps", "weight_decay", "clip_norm", "bias_correction")
+    return schedule, adamw(schedule, **{name: c[name] for name in names})
+
+
+def initial_state(job: Job, optimizer: optax.GradientTransformation, seed: int, shardings: steps.State) -> steps.State:
+    """The state of step 0, made in shards, with the pretrained arrays of `job` in place of those initialised.
+
+    Raises:
+        InputError: a pretrained array has another shape than the model's.
+    """
+    state = steps.init_state(job.init_params, optimizer, seed, shardings)
+    if job.pretrained is None:
+        return state
+    given = {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(job.pretrained)}
+
+    def choose(path: Any, fresh: jax.Array) -> jax.Array:
+        host = given.get(_name(path))
+        if host is None:
+            return fresh
+        if host.shape != fresh.shape:
+            raise InputError(f"pretrained {_name(path)}: expected shape {fresh.shape}, found {host.shape}")
+        host = np.asarray(host, fresh.dtype)
+        return jax.make_array_from_callback(host.shape, fresh.sharding, lambda index: host[index])
+
+    return steps.State(jax.tree_util.tree_map_with_path(choose, state.params), state.opt_state, state.step)
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
