@@ -98,7 +98,7 @@ class Encoder(nnx.Module):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _unstack(length: int, tree):
-    """A list of `length` trees from one whose leaves are stacked; its gradient stacks, where indexing's pads and adds."""
+    """A list of `length` trees from one with stacked leaves; its gradient stacks, where indexing's pads and adds."""
     return [jax.tree.map(lambda leaf, i=i: leaf[i], tree) for i in range(length)]
 
 
