@@ -26,7 +26,7 @@ def add_verbs(verbs: Any) -> None:
         run_finetune,
         "fine-tune a model as a recipe says",
         "Starts from the model that the recipe's init_from names. The working directory is as for `bert-jax pretrain`.",
-        """bert-jax finetune --config configs/classification.py --workdir runs/sst2 --config.init_from=bert-base/
+        """bert-jax finetune --config configs/classification.py --workdir runs/sst2 --config.init_from=bert-base/ \\
                --config.data.train=train.tsv --config.data.dev=dev.tsv""",
     )
     for parser in (pretrain, finetune):
@@ -71,7 +71,9 @@ def _train(args: argparse.Namespace, pretraining: bool) -> None:
     from bert_jax.training.loop import train
 
     leads = jax.process_index() == 0
-    train(recipe, args.workdir, progress=leads and not args.quiet)
+    results = train(recipe, args.workdir, progress=leads and not args.quiet)
+    if leads:
+        print(f"{args.workdir}: " + ", ".join(f"{name} {value:.5g}" for name, value in sorted(results.items())))
 
 
 def _overrides(words: list[str]) -> list[str]:

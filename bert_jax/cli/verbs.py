@@ -16,14 +16,16 @@ def add_verb(
         run: called with the parsed arguments.
         summary: one line, shown in the list of verbs.
         details: a paragraph shown above the flags in the verb's own help.
-        examples: command lines shown under the flags, one a line.
+        examples: command lines shown under the flags; one that goes on in the next line ends with a backslash.
     """
-    indented = "".join(f"  {line.strip()}\n" for line in examples.strip().splitlines())
+    lines = [line.strip() for line in examples.strip().splitlines()]
+    goes_on = [False, *(line.endswith("\\") for line in lines)]
+    indented = "".join(f"{'      ' if inner else '  '}{line}\n" for inner, line in zip(goes_on, lines, strict=False))
     parser = verbs.add_parser(
         name,
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}. {details}",
-        epilog=f"example{'s' if indented.count(chr(10)) > 1 else ''}:\n{indented}",
+        epilog=f"examples:\n{indented}",
         formatter_class=_Formatter,
         allow_abbrev=False,
     )
@@ -38,6 +40,6 @@ class _Formatter(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=28)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        if text.startswith("example"):
+        if text.startswith("examples:"):
             return text
         return super()._fill_text(text, width, indent)
