@@ -1,0 +1,79 @@
+"""The walls of the house (ARCHITECTURE.md): which way imports run, and what each recipe and file must be."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from bert_jax import recipes
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "bert_jax"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+RECIPES = sorted((ROOT / "configs").glob("*.py"))
+MOST_LINES = 450
+
+# Each part imports only from the parts before it.
+ORDER = (
+    "errors", "files", "config", "sharding", "modeling", "tokenization", "data", "conversion", "recipes", "inference",
+    "tasks", "training", "demo", "cli", "__main__",
+)  # fmt: skip
+
+
+def part_of(path):
+    """`bert_jax/tasks/job.py` -> `tasks`; `bert_jax/config.py` -> `config`."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path):
+    """Dotted names of all that a file imports, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_run_one_way(path):
+    if path == PACKAGE / "__init__.py":
+        return  # the public face names its parts, and imports none until one is asked for
+    part = part_of(path)
+    assert part in ORDER, f"{part} has no place in ORDER: decide what it may import"
+    for name in imports(path):
+        if name.startswith("bert_jax."):
+            other = name.split(".")[1]
+            if other in ORDER:
+                assert ORDER.index(other) <= ORDER.index(part), f"{path}: {part} imports {name}"
+
+
+def test_only_the_model_knows_flax():
+    knowing = {part_of(path) for path in MODULES for name in imports(path) if name.split(".")[0] == "flax"}
+    assert knowing == {"modeling"}
+
+
+def test_the_library_needs_neither_torch_nor_tensorflow():
+    for path in MODULES:
+        others = {name.split(".")[0] for name in imports(path)} & {"torch", "tensorflow", "transformers"}
+        assert not others, f"{path} imports {others}"
+
+
+def test_files_are_short_and_named_for_what_they_hold():
+    sources = [*MODULES, *RECIPES, *(ROOT / "benchmarks").rglob("*.py")]
+    long = {str(path): lines for path in sources if (lines := len(path.read_text().splitlines())) > MOST_LINES}
+    assert not long
+    assert not [path for path in sources if path.stem.rstrip("s") in ("util", "common", "helper", "misc")]
+
+
+def test_there_are_recipes():
+    assert RECIPES
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
+def test_a_recipe_resolves_and_says_its_command(path):
+    recipe = recipes.load_recipe(str(path))
+    recipes.resolve(recipe)
+    verb = "pretrain" if recipe.task == "pretraining" else "finetune"
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+    assert f"bert-jax {verb} --config configs/{path.name}" in docstring
