@@ -4,5 +4,13 @@ from bert_jax.tokenization.huggingface import word_piece
 from bert_jax.tokenization.interface import Tokenizer
 from bert_jax.tokenization.loading import load_tokenizer
 from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
+from bert_jax.tokenization.training import train_sentencepiece, train_wordpiece
 
-__all__ = ["SentencePieceTokenizer", "Tokenizer", "load_tokenizer", "word_piece"]
+__all__ = [
+    "SentencePieceTokenizer",
+    "Tokenizer",
+    "load_tokenizer",
+    "train_sentencepiece",
+    "train_wordpiece",
+    "word_piece",
+]

@@ -27,9 +27,10 @@ def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
     """Returns the tokenizer in a file or directory.
 
     Args:
-        path: `vocab.txt` (one piece a line), `tokenizer.json`, a SentencePiece `*.model`, or a directory that holds one
-            of them, taken in the order tokenizer.json, vocab.txt, *.model. In a directory, `tokenizer_config.json` is
-            honoured: do_lower_case, strip_accents, tokenize_chinese_chars, model_max_length, names of special tokens.
+        path: `tokenizer.json`, `vocab.txt` (one piece a line), a SentencePiece `*.model`, or a directory that holds one
+            of them: the one that `tokenizer_config.json` names as its vocab_file, else taken in the order above. In a
+            directory, `tokenizer_config.json` is honoured: do_lower_case, strip_accents, tokenize_chinese_chars,
+            model_max_length, names of special tokens.
         lowercase: whether text is lower-cased, whatever the files say. Where nothing says, a vocabulary is taken for
             an uncased one unless some piece other than the bracketed ones holds an ASCII capital.
 
@@ -42,7 +43,7 @@ def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
     settings: dict[str, Any] = {}
     if path.is_dir():
         settings = _settings(path)
-        path = _vocabulary_file(path)
+        path = _vocabulary_file(path, settings)
     if lowercase is not None:
         settings["do_lower_case"] = lowercase
     try:
@@ -57,9 +58,9 @@ def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
     raise InputError(f"{path}: expected a vocab.txt, a tokenizer.json, a *.model or a directory with one of them")
 
 
-def _vocabulary_file(directory: epath.Path) -> epath.Path:
-    for name in ("tokenizer.json", "vocab.txt"):
-        if (directory / name).exists():
+def _vocabulary_file(directory: epath.Path, settings: dict[str, Any]) -> epath.Path:
+    for name in (settings.get("vocab_file"), "tokenizer.json", "vocab.txt"):
+        if isinstance(name, str) and "/" not in name and (directory / name).exists():
             return directory / name
     models = sorted(p for p in directory.iterdir() if p.suffix == ".model")
     if len(models) != 1:

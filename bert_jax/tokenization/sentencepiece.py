@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import sentencepiece
+import tokenizers
 from etils import epath
+from sentencepiece import sentencepiece_model_pb2
 
 from bert_jax import files
 from bert_jax.errors import InputError
@@ -36,12 +38,17 @@ class SentencePieceTokenizer(Tokenizer):
         InputError: not a SentencePiece model, or one without a piece for [CLS], [SEP], <pad>, [MASK] or unknown.
     """
 
-    saved_files: ClassVar[tuple[str, ...]] = (MODEL_FILE, "tokenizer_config.json", "special_tokens_map.json")
+    saved_files: ClassVar[tuple[str, ...]] = (
+        MODEL_FILE,
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+    )
 
     def __init__(self, model: bytes, settings: dict[str, Any] | None = None):
         self._model = model
         self._settings = dict(settings or {})
-        self._lowercase = bool(self._settings.get("do_lower_case", False))
+        self.lowercase = bool(self._settings.get("do_lower_case", False))
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except (RuntimeError, TypeError, ValueError):
@@ -85,19 +92,23 @@ class SentencePieceTokenizer(Tokenizer):
         return " ".join(text for text in texts if text)
 
     def save(self, directory: PathLike) -> None:
+        """Writes the model, and for unigram models the tokenizer.json that Hugging Face wants beside it."""
         directory = epath.Path(directory)
         roles = {"pad": self.pad_id, "unk": self.unk_id, "cls": self.cls_id, "sep": self.sep_id, "mask": self.mask_id}
         tokens = {f"{role}_token": self.pieces[i] for role, i in roles.items()}
         files.write_atomically(directory / MODEL_FILE, self._model)
-        settings = json.dumps({**self._settings, **tokens}, indent=2)
-        files.write_atomically(directory / "tokenizer_config.json", settings + "\n")
+        settings = {**self._settings, "tokenizer_class": "PreTrainedTokenizerFast", "vocab_file": MODEL_FILE, **tokens}
+        files.write_atomically(directory / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
         files.write_atomically(directory / "special_tokens_map.json", json.dumps(tokens, indent=2) + "\n")
+        backend = _unigram_backend(self._model, self)
+        if backend is not None:
+            files.write_atomically(directory / "tokenizer.json", backend.to_str(pretty=True))
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         return self._processor.encode(texts, out_type=int) if texts else []
 
     def _lower(self, text: str) -> str:
-        return text.lower() if self._lowercase else text
+        return text.lower() if self.lowercase else text
 
     def _encode_with_offsets(self, text: str) -> Encoded:
         ids: list[int] = []
@@ -109,12 +120,41 @@ class SentencePieceTokenizer(Tokenizer):
                 offsets.append((start, start + len(part)))
             else:
                 # Lower-casing letter by letter keeps every character in its place ("\u0130".lower() has two).
-                lowered = "".join(c if len(c.lower()) != 1 else c.lower() for c in part) if self._lowercase else part
+                lowered = "".join(c if len(c.lower()) != 1 else c.lower() for c in part) if self.lowercase else part
                 encoded = self._processor.encode(lowered, out_type="offset_mapping")
                 ids += encoded["ids"]
                 offsets += [_trimmed(part, begin, end, start) for begin, end in encoded["offsets"]]
             start += len(part)
         return ids, offsets
+
+
+def _unigram_backend(model: bytes, tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer | None:
+    """The same unigram model for the `tokenizers` library; None for other kinds, which it has no equal to."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
+        return None
+    cls, sep = tokenizer.pieces[tokenizer.cls_id], tokenizer.pieces[tokenizer.sep_id]
+    vocabulary = [(piece.piece, piece.score) for piece in proto.pieces]
+    backend = tokenizers.Tokenizer(tokenizers.models.Unigram(vocabulary, tokenizer.unk_id))
+    charsmap = proto.normalizer_spec.precompiled_charsmap
+    backend.normalizer = tokenizers.normalizers.Sequence(
+        [
+            *([tokenizers.normalizers.Lowercase()] if tokenizer.lowercase else []),
+            *([tokenizers.normalizers.Precompiled(charsmap)] if charsmap else []),
+            tokenizers.normalizers.Strip(),
+            tokenizers.normalizers.Replace(tokenizers.Regex(" {2,}"), " "),
+        ]
+    )
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    backend.decoder = tokenizers.decoders.Metaspace()
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single=f"{cls} $A {sep}",
+        pair=f"{cls} $A {sep} $B:1 {sep}:1",
+        special_tokens=[(cls, tokenizer.cls_id), (sep, tokenizer.sep_id)],
+    )
+    special = [tokenizers.AddedToken(tokenizer.pieces[i], normalized=False) for i in tokenizer.special_ids]
+    backend.add_special_tokens(special)
+    return backend
 
 
 def _trimmed(text: str, begin: int, end: int, shift: int) -> tuple[int, int]:
