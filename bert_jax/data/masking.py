@@ -12,7 +12,7 @@ import numpy as np
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MASK_SHARE, _KEEP_SHARE = 0.8, 0.1  # the rest becomes a random token
-_PICK, _ACTION, _REPLACEMENT = np.uint64(1), np.uint64(2), np.uint64(3)  # independent streams of one generator
+_PICK, _ACTION, _REPLACEMENT = 1, 2, 3  # independent streams of one generator
 
 
 @dataclasses.dataclass(frozen=True)

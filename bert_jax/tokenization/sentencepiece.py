@@ -130,7 +130,7 @@ class SentencePieceTokenizer(Tokenizer):
 
 def _unigram_backend(model: bytes, tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer | None:
     """The same unigram model for the `tokenizers` library; None for other kinds, which it has no equal to."""
-    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)  # type: ignore[attr-defined]
     if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
         return None
     cls, sep = tokenizer.pieces[tokenizer.cls_id], tokenizer.pieces[tokenizer.sep_id]
