@@ -39,7 +39,9 @@ class Embeddings(nnx.Module):
         dropout_key: jax.Array | None,
         compute: Compute,
     ) -> jax.Array:
-        x = self.word_embeddings(input_ids)
+        # A table gathered over fsdp: lookups in a split hidden axis would have to be replicated to change their split.
+        words = constrain(self.word_embeddings.embedding[...], "vocab", None)
+        x = constrain(words[input_ids], "batch", "length", "embed")
         x += self._positions(position_ids, input_ids.shape[1])
         types = self.token_type_embeddings.embedding[...]
         if token_type_ids is None:
