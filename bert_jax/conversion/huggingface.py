@@ -1,5 +1,6 @@
 """Model directories in the Hugging Face layout: config.json, weights, tokenizer; read and written."""
 
+import functools
 import json
 import re
 import uuid
@@ -154,7 +155,7 @@ def to_huggingface(config: BertConfig, head: str, params: Params) -> dict[str, n
     Raises:
         InputError: the parameters do not fit config and head.
     """
-    shapes = {path: leaf.shape for path, leaf in _flatten(Bert(config, head).abstract_params()).items()}
+    shapes = _shapes(Bert(config, head))
     leaves = {path: np.asarray(leaf, dtype=np.float32) for path, leaf in _flatten(params).items()}
     for path in sorted(shapes.keys() | leaves.keys()):
         if path not in leaves or path not in shapes or leaves[path].shape != shapes[path]:
@@ -180,7 +181,7 @@ def _fill(
     model: Bert, tensors: dict[str, np.ndarray], fresh_head: bool, seed: int, where: epath.Path
 ) -> tuple[Params, list[str], set[str]]:
     """The model's parameters from their tensors; also the names that they lack, and those that were used."""
-    shapes = {path: leaf.shape for path, leaf in _flatten(model.abstract_params()).items()}
+    shapes = _shapes(model)
     leaves = {path: np.empty(shape, np.float32) for path, shape in shapes.items()}
     missing: dict[str, str] = {}  # their name -> our path
     used: set[str] = set()
@@ -319,6 +320,12 @@ def _read_shards(index: epath.Path, read: Any) -> dict[str, np.ndarray]:
     if lost := sorted(weight_map.keys() - tensors.keys()):
         raise InputError(f"{index}: expected a tensor {lost[0]!r} in {weight_map[lost[0]]}, found none")
     return tensors
+
+
+@functools.lru_cache(maxsize=32)
+def _shapes(model: Bert) -> dict[str, tuple[int, ...]]:
+    """Canonical path -> shape."""
+    return {path: leaf.shape for path, leaf in _flatten(model.abstract_params()).items()}
 
 
 def _flatten(tree: Params, prefix: str = "") -> dict[str, Any]:

@@ -49,7 +49,17 @@ def write(path: files.PathLike, tensors: dict[str, np.ndarray]) -> None:
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     checksums = {name: _checksum(name, tensor) for name, tensor in tensors.items()}
     metadata = {"format": "pt", CHECKSUMS: json.dumps(checksums)}
-    files.write_atomically(path, safetensors.numpy.save(tensors, metadata))
+    files.write_atomically(path, _ordered(safetensors.numpy.save(tensors, metadata)))
+
+
+def _ordered(content: bytes) -> bytes:
+    """The file with its metadata in order: the library's is another each time, and equal models deserve equal files."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the data stay aligned
+    return b"".join((len(text).to_bytes(8, "little"), text, memoryview(content)[start:]))
 
 
 def _checksum(name: str, tensor: np.ndarray) -> int:

@@ -1,0 +1,347 @@
+"""Model directories in the Hugging Face layout: round trips, what old files do to names, and what does not fit."""
+
+import json
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from bert_jax.config import BertConfig
+from bert_jax.conversion import huggingface
+from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
+from bert_jax.conversion.huggingface_names import ARCHITECTURES, ENCODER, slots
+from bert_jax.conversion.huggingface_names import HEADS as HEAD_ENTRIES
+from bert_jax.errors import InputError
+from bert_jax.modeling import HEADS, Bert
+
+CONFIG = BertConfig(
+    vocab_size=31,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=12,
+    max_position_embeddings=10,
+    num_labels=3,
+)
+WORDS = "bert.embeddings.word_embeddings.weight"
+
+
+def random_params(config: BertConfig, head: str, seed: int = 0):
+    """Parameters of which no two are alike, biases and LayerNorms included."""
+    generator = np.random.default_rng(seed)
+    shapes = Bert(config, head).abstract_params()
+    return jax.tree.map(lambda leaf: generator.normal(0.0, 0.05, leaf.shape).astype(np.float32), shapes)
+
+
+def equal(a, b) -> bool:
+    return jax.tree.structure(a) == jax.tree.structure(b) and all(
+        jax.tree.leaves(jax.tree.map(lambda x, y: x.dtype == y.dtype and np.array_equal(x, y), a, b))
+    )
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A masked-LM model with a pooler-free encoder, as a directory."""
+    path = tmp_path / "model"
+    save_pretrained(path, CONFIG, "masked_lm", random_params(CONFIG, "masked_lm"))
+    return path
+
+
+def tensors_of(directory) -> dict[str, np.ndarray]:
+    return safetensors.numpy.load_file(directory / "model.safetensors")
+
+
+def rewrite(directory, tensors: dict[str, np.ndarray], **config) -> None:
+    """Another writer's file: no checksums, and some keys of config.json changed (None removes one)."""
+    contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    safetensors.numpy.save_file(contiguous, directory / "model.safetensors")
+    described = json.loads((directory / "config.json").read_text()) | config
+    kept = {key: value for key, value in described.items() if value is not None}
+    (directory / "config.json").write_text(json.dumps(kept))
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_round_trip_of_every_head(tmp_path, head):
+    params = random_params(CONFIG, head)
+    save_pretrained(tmp_path / "model", CONFIG, head, params)
+    loaded = load_pretrained(tmp_path / "model")
+    assert loaded.config == CONFIG and loaded.head == head
+    assert equal(loaded.params, params)
+    assert loaded.missing == [] and loaded.unused == []
+    described = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert described["architectures"] == [ARCHITECTURES[head]]
+    save_pretrained(tmp_path / "again", loaded.config, loaded.head, loaded.params)
+    for name in ("model.safetensors", "config.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "model" / name).read_bytes()
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("positions", ["absolute", "sinusoidal"])
+def test_the_table_covers_every_parameter_once(head, positions):
+    config = CONFIG.replace(position_embedding_type=positions)
+    paths = jax.tree_util.tree_leaves_with_path(Bert(config, head).abstract_params())
+    shapes = {"/".join(key.key for key in path): leaf.shape for path, leaf in paths}
+    found = list(slots(shapes))
+    assert {slot.path for slot in found} == shapes.keys()
+    assert len({slot.name for slot in found}) == len(found)
+    assert sum(np.prod(slot.shape) for slot in found) == sum(np.prod(shape) for shape in shapes.values())
+
+
+def test_no_name_is_in_the_table_twice():
+    entries = (*ENCODER, *HEAD_ENTRIES)
+    assert len({entry.theirs for entry in entries}) == len({entry.ours for entry in entries}) == len(entries)
+
+
+def test_sinusoidal_positions_are_written_for_those_who_only_know_tables(tmp_path):
+    config = CONFIG.replace(position_embedding_type="sinusoidal")
+    params = random_params(config, "encoder")
+    save_pretrained(tmp_path / "model", config, "encoder", params)
+    assert tensors_of(tmp_path / "model")["embeddings.position_embeddings.weight"].shape == (10, 8)
+    loaded = load_pretrained(tmp_path / "model")
+    assert loaded.config == config and equal(loaded.params, params) and loaded.unused == []
+    tensors = tensors_of(tmp_path / "model")
+    tensors["embeddings.position_embeddings.weight"] += 1
+    rewrite(tmp_path / "model", tensors)
+    with pytest.raises(InputError, match="expected sinusoids"):
+        load_pretrained(tmp_path / "model")
+
+
+def test_old_names_a_missing_prefix_and_buffers(tmp_path):
+    params = random_params(CONFIG, "encoder")
+    save_pretrained(tmp_path / "model", CONFIG, "encoder", params)
+    tensors = tensors_of(tmp_path / "model")
+    assert "embeddings.word_embeddings.weight" in tensors  # BertModel's names have no prefix
+    old = {}
+    for name, tensor in tensors.items():
+        head, _, last = name.rpartition(".")
+        gamma_beta = {"weight": "gamma", "bias": "beta"}[last] if head.endswith("LayerNorm") else last
+        old[f"bert.{head}.{gamma_beta}"] = tensor
+    old["bert.embeddings.position_ids"] = np.arange(10)[None]
+    rewrite(tmp_path / "model", old)
+    loaded = load_pretrained(tmp_path / "model")
+    assert equal(loaded.params, params) and loaded.unused == []
+
+
+def test_tied_tensors_may_be_there_and_must_be_equal(directory):
+    tensors = tensors_of(directory)
+    decoder = {
+        "cls.predictions.decoder.weight": tensors[WORDS],
+        "cls.predictions.decoder.bias": tensors["cls.predictions.bias"],
+    }
+    rewrite(directory, tensors | decoder)
+    loaded = load_pretrained(directory)
+    assert equal(loaded.params, random_params(CONFIG, "masked_lm")) and loaded.unused == []
+    for name, tensor in decoder.items():
+        rewrite(directory, tensors | {name: tensor + 1})
+        with pytest.raises(InputError, match=f"{name}.*expected it tied"):
+            load_pretrained(directory)
+    alone = {name: tensor for name, tensor in (tensors | decoder).items() if name != "cls.predictions.bias"}
+    rewrite(directory, alone)
+    assert equal(load_pretrained(directory).params, random_params(CONFIG, "masked_lm"))
+
+
+def test_another_head_is_freshly_initialised_and_listed(directory):
+    loaded = load_pretrained(directory, head="sequence_classification")
+    expected = ["bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias"]
+    assert loaded.missing == expected
+    assert all(name.startswith("cls.predictions") for name in loaded.unused) and len(loaded.unused) == 5
+    fresh = loaded.params["classifier"]["kernel"]
+    assert fresh.shape == (8, 3) and fresh.std() > 0
+    again = load_pretrained(directory, head="sequence_classification")
+    other = load_pretrained(directory, head="sequence_classification", seed=1)
+    assert equal(again.params, loaded.params) and not equal(other.params, loaded.params)
+    assert equal(other.params["encoder"], loaded.params["encoder"])
+
+
+def test_an_encoder_without_pooler(directory):
+    loaded = load_pretrained(directory, head="encoder")
+    assert loaded.config.pooler is False and "pooler" not in loaded.params and loaded.missing == []
+
+
+def test_a_classifier_of_another_kind_is_not_taken_over(tmp_path):
+    save_pretrained(
+        tmp_path / "model", CONFIG, "sequence_classification", random_params(CONFIG, "sequence_classification")
+    )
+    loaded = load_pretrained(tmp_path / "model", head="token_classification")
+    assert loaded.missing == ["classifier.weight", "classifier.bias"]
+    assert "classifier.weight" in loaded.unused
+
+
+def test_architecture_from_the_tensors_when_the_config_names_none(tmp_path):
+    for head in ("encoder", "pretraining", "masked_lm", "question_answering"):
+        path = tmp_path / head
+        save_pretrained(path, CONFIG, head, random_params(CONFIG, head))
+        rewrite(path, tensors_of(path), architectures=None)
+        assert load_pretrained(path).head == head
+    path = tmp_path / "classifier"
+    save_pretrained(path, CONFIG, "token_classification", random_params(CONFIG, "token_classification"))
+    rewrite(path, tensors_of(path), architectures=None)
+    with pytest.raises(InputError, match="expected the architecture of its classifier"):
+        load_pretrained(path)
+    assert load_pretrained(path, head="token_classification").missing == []
+    rewrite(path, tensors_of(path), architectures=["BertForTokenClasification"])
+    with pytest.raises(InputError, match="did you mean 'BertForTokenClassification'"):
+        load_pretrained(path)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
+def test_other_float_types_become_float32(directory, dtype):
+    tensors = {name: tensor.astype(dtype) for name, tensor in tensors_of(directory).items()}
+    rewrite(directory, tensors)
+    words = load_pretrained(directory).params["embeddings"]["word_embeddings"]["embedding"]
+    assert words.dtype == np.float32 and np.array_equal(words, tensors[WORDS].astype(np.float32))
+
+
+def test_shards(directory):
+    tensors = tensors_of(directory)
+    names = sorted(tensors)
+    weight_map = {}
+    for i, part in enumerate((names[::2], names[1::2])):
+        shard = f"model-{i + 1:05}-of-00002.safetensors"
+        safetensors.numpy.save_file({name: tensors[name] for name in part}, directory / shard)
+        weight_map |= dict.fromkeys(part, shard)
+    (directory / "model.safetensors").unlink()
+    index = directory / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    assert equal(load_pretrained(directory).params, random_params(CONFIG, "masked_lm"))
+    for broken, message in (
+        ({"weight_map": {WORDS: "../model.safetensors"}}, "expected the name of a file beside it"),
+        ({"weight_map": weight_map | {"more": "model-00001-of-00002.safetensors"}}, "expected a tensor 'more'"),
+        ({"weight_map": weight_map | {"more": "model-00003.safetensors"}}, "no such file"),
+        ({}, "expected a weight_map"),
+    ):
+        index.write_text(json.dumps(broken))
+        with pytest.raises(InputError, match=message):
+            load_pretrained(directory)
+
+
+def without(name):
+    return lambda tensors: {key: value for key, value in tensors.items() if key != name}
+
+
+def with_value(name, change):
+    return lambda tensors: tensors | {name: change(tensors[name].copy())}
+
+
+def poked(value):
+    def change(tensor):
+        tensor.flat[3] = value
+        return tensor
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "config", "message"),
+    [
+        (without("bert.encoder.layer.1.output.dense.bias"), {}, "expected a tensor 'bert.encoder.layer.1.output.dense"),
+        (without("cls.predictions.transform.dense.weight"), {}, "expected a tensor 'cls.predictions.transform.dense"),
+        (dict, {"hidden_size": 16}, r"of another size than config.json says: expected \[31, 16\], found \[31, 8\]"),
+        (dict, {"vocab_size": 30}, r"word_embeddings.weight' is of another size.*\[30, 8\], found \[31, 8\]"),
+        (dict, {"num_hidden_layers": 1}, "expected 1 layers as config.json says, found tensor"),
+        (dict, {"num_hidden_layers": 3}, "expected a tensor 'bert.encoder.layer.2"),
+        (dict, {"model_type": "roberta"}, "expected model_type 'bert', found 'roberta'"),
+        (dict, {"is_decoder": True}, "expected an encoder"),
+        (with_value(WORDS, lambda t: t.astype(np.int32)), {}, "expected floating point, found int32"),
+        (with_value(WORDS, poked(np.nan)), {}, "expected finite parameters, found nan"),
+        (with_value(WORDS, poked(np.inf)), {}, "expected finite parameters, found inf"),
+        (with_value(WORDS, poked(-3e37)), {}, "expected finite parameters, found 3"),
+        (with_value(WORDS, lambda t: t.astype(np.float64) * 1e300), {}, "expected finite parameters, found inf"),
+        (lambda t: t | {"embeddings.word_embeddings.weight": t[WORDS]}, {}, "there under two names"),
+    ],
+)
+def test_what_does_not_fit_is_named_in_one_line(directory, change, config, message):
+    rewrite(directory, change(tensors_of(directory)), **config)
+    with pytest.raises(InputError, match=message) as caught:
+        load_pretrained(directory)
+    assert str(directory) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_flipped_bit_in_our_own_file(directory):
+    path = directory / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1  # the lowest bit of some parameter: no other check could see it
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="the file is damaged"):
+        load_pretrained(directory)
+
+
+def test_directories_that_are_not_models(tmp_path, directory):
+    with pytest.raises(InputError, match="no such model directory"):
+        load_pretrained(tmp_path / "absent")
+    with pytest.raises(InputError, match="found a file"):
+        load_pretrained(directory / "config.json")
+    (directory / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"expected model.safetensors or pytorch_model.bin, found config.json"):
+        load_pretrained(directory)
+    (directory / "config.json").write_text("{")
+    with pytest.raises(InputError, match="expected JSON"):
+        load_pretrained(directory)
+    (directory / "config.json").unlink()
+    with pytest.raises(InputError, match=r"config\.json: no such file"):
+        load_pretrained(directory)
+    with pytest.raises(InputError, match="did you mean 'masked_lm'"):
+        load_pretrained(directory, head="masked_ml")
+
+
+def test_hub_names_are_looked_up_only_when_they_are_the_users(tmp_path, directory, monkeypatch):
+    huggingface_hub = pytest.importorskip("huggingface_hub", reason="hub names need huggingface_hub")
+    asked = []
+
+    def snapshot_download(name, **kwargs):
+        asked.append(name)
+        if name == "some/model":
+            return str(directory)
+        raise OSError("offline\nand more")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    monkeypatch.chdir(tmp_path)
+    assert load_pretrained("some/model").head == load_pretrained("hf://some/model").head == "masked_lm"
+    assert asked == ["some/model"] * 2
+    for name in ("model/absent", "absent", "./absent/model", "a/b/c"):
+        with pytest.raises(InputError, match="no such model directory"):
+            load_pretrained(name)
+    assert len(asked) == 2
+    with pytest.raises(InputError, match=r"the Hugging Face hub did not give it: offline$"):
+        load_pretrained("another/model")
+
+
+def test_saving_refuses_what_is_there_unless_told(directory):
+    params = random_params(CONFIG, "masked_lm", seed=1)
+    with pytest.raises(InputError, match="expected a new or empty directory"):
+        save_pretrained(directory, CONFIG, "masked_lm", params)
+    save_pretrained(directory, CONFIG, "masked_lm", params, overwrite=True)
+    assert equal(load_pretrained(directory).params, params)
+    assert sorted(path.name for path in directory.parent.iterdir()) == ["model"]
+    (directory / "config.json").unlink()
+    with pytest.raises(InputError, match=r"found one without config\.json"):
+        save_pretrained(directory, CONFIG, "masked_lm", params, overwrite=True)
+
+
+def test_a_full_disk_leaves_what_was_there(directory, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(huggingface.safetensors_files, "write", full)
+    params = random_params(CONFIG, "masked_lm", seed=1)
+    for target in (directory, directory.parent / "new"):
+        with pytest.raises(OSError, match="No space left"):
+            save_pretrained(target, CONFIG, "masked_lm", params, overwrite=True)
+    assert [path.name for path in directory.parent.iterdir()] == ["model"]
+    assert equal(load_pretrained(directory).params, random_params(CONFIG, "masked_lm"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda p: p | {"extra": np.zeros(3)}, "parameter 'extra' .* expected no such parameter, found shape"),
+        (lambda p: {k: v for k, v in p.items() if k != "mlm"}, "parameter 'mlm/bias' .* found none"),
+        (lambda p: p | {"mlm": p["mlm"] | {"bias": np.zeros(3)}}, r"'mlm/bias' .* expected shape \[31\], found shape"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_not_saved(tmp_path, change, message):
+    with pytest.raises(InputError, match=message):
+        save_pretrained(tmp_path / "model", CONFIG, "masked_lm", change(random_params(CONFIG, "masked_lm")))
+    assert not list(tmp_path.iterdir())
