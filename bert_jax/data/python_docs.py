@@ -72,7 +72,7 @@ def _document(name: str, texts: Iterable[str], seen: set[bytes]) -> Iterator[Doc
         if key not in seen:
             seen.add(key)
             paragraphs.append(paragraph)
-    if paragraphs:
+    if len(paragraphs) > 1:  # a sentence or two say nothing about what follows what
         yield Document(name, tuple(paragraphs))
 
 

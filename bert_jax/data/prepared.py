@@ -1,0 +1,171 @@
+"""Random access to the examples of a prepared directory, as model inputs with masks."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from etils import epath
+from grain.sources import ArrayRecordDataSource
+
+from bert_jax.config import BertConfig
+from bert_jax.data.instances import SPECIAL_TOKENS_PER_PAIR, InstanceBatch, decode_records
+from bert_jax.data.manifest import SPLITS, TOKENIZER_DIR, InstanceSet, Manifest
+from bert_jax.data.masking import Masking, apply_masks, random_bits
+from bert_jax.errors import InputError, did_you_mean
+from bert_jax.files import PathLike
+from bert_jax.tokenization import Tokenizer, load_tokenizer
+
+Batch = dict[str, np.ndarray]
+
+
+class PreparedInstances:
+    """Random access to one set of a prepared directory, with masks.
+
+    Args:
+        directory: made by `prepare`.
+        split: "train" or "validation".
+        seq_length: S, tokens a row. A set prepared for this length is preferred; from one prepared for a longer length,
+            the longer segment of a pair loses tokens at its end until the row fits.
+        max_predictions: P, most tokens predicted in a row; None takes mask_prob * S, rounded up.
+        mask_prob: share of a row's tokens to predict.
+        whole_word: mask whole words within the same budget.
+        seed: draws the masks.
+        config: of the model to be trained; checked to have the positions and the vocabulary for these examples.
+
+    Raises:
+        InputError: not a prepared directory, nothing prepared that is this long, or the model does not fit.
+    """
+
+    def __init__(
+        self,
+        directory: PathLike,
+        split: str,
+        seq_length: int,
+        *,
+        max_predictions: int | None = None,
+        mask_prob: float = 0.15,
+        whole_word: bool = False,
+        seed: int = 0,
+        config: BertConfig | None = None,
+    ):
+        directory = epath.Path(directory)
+        self.manifest = Manifest.read(directory)
+        self.instances = _find_set(directory, self.manifest, split, seq_length)
+        self.tokenizer: Tokenizer = load_tokenizer(directory / TOKENIZER_DIR)
+        self.seq_length = seq_length
+        _check_numbers(mask_prob, max_predictions)
+        _check_fit(directory, self.manifest, seq_length, config)
+        if self.tokenizer.fingerprint != self.manifest.tokenizer_fingerprint:
+            raise InputError(f"{directory / TOKENIZER_DIR}: not the tokenizer that the shards were made with")
+        self.masking = Masking(
+            vocab_size=self.tokenizer.vocab_size,
+            mask_id=self.tokenizer.mask_id,
+            max_predictions=math.ceil(mask_prob * seq_length) if max_predictions is None else max_predictions,
+            mask_prob=mask_prob,
+            whole_word=whole_word,
+            is_continuation=self.tokenizer.is_continuation,
+            seed=seed,
+        )
+        self._dtype = np.dtype(self.manifest.token_dtype).newbyteorder("<")
+        self._directory = directory
+        self._records = ArrayRecordDataSource([str(directory / shard.name) for shard in self.instances.shards])
+        if len(self._records) != self.instances.examples:
+            raise InputError(
+                f"{directory}: expected {self.instances.examples} {split} examples, found {len(self._records)}"
+            )
+
+    def __len__(self) -> int:
+        return self.instances.examples
+
+    def batch(self, examples: Sequence[int] | np.ndarray, epochs: Sequence[int] | np.ndarray) -> Batch:
+        """Returns examples by number (any order, repeats allowed), masked as in the epoch given for each.
+
+        Returns:
+            int32 [B, S] `input_ids`, `attention_mask`, `token_type_ids`; int32 [B, P] `masked_positions`,
+            `masked_labels`; float32 [B, P] `masked_weights`; int32 [B] `next_sentence_labels` (1 = random); float32 [B]
+            `example_weights` (all 1).
+        """
+        try:
+            records = self._records.__getitems__([int(i) for i in examples])
+        except Exception as error:  # the reader raises what the file system and its own checks give
+            raise InputError(f"{self._directory}: cannot read {self.instances.split} examples: {error}") from None
+        instances = decode_records(records, self._dtype)
+        batch, candidates, lengths = self._assemble(instances)
+        keys = random_bits(self.masking.seed, np.asarray(epochs), np.asarray(examples))
+        return {
+            **batch,
+            **apply_masks(batch["input_ids"], candidates, lengths, keys, self.masking),
+            "next_sentence_labels": instances.is_random_next,
+            "example_weights": np.ones(len(records), np.float32),
+        }
+
+    def _assemble(self, instances: InstanceBatch) -> tuple[Batch, np.ndarray, np.ndarray]:
+        """Returns the unmasked rows `[CLS] A [SEP] B [SEP]`, where a mask may fall, and the rows' lengths."""
+        rows = len(instances.lengths_a)
+        keep_a, keep_b = _fit_pair(instances.lengths_a, instances.lengths_b, self.seq_length - SPECIAL_TOKENS_PER_PAIR)
+        sizes = instances.lengths_a + instances.lengths_b
+        row = np.repeat(np.arange(rows), sizes)
+        place = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # within A then B
+        in_b = place >= instances.lengths_a[row]
+        place = place - np.where(in_b, instances.lengths_a[row], 0)  # within its segment
+        kept = place < np.where(in_b, keep_b[row], keep_a[row])
+        row, column = row[kept], (place + np.where(in_b, keep_a[row] + 2, 1))[kept]
+
+        shape = (rows, self.seq_length)
+        every, end_a, end_b = np.arange(rows), keep_a + 1, keep_a + keep_b + 2
+        columns = np.arange(self.seq_length)
+        input_ids = np.full(shape, self.tokenizer.pad_id, np.int32)
+        input_ids[row, column] = instances.tokens[kept]
+        input_ids[:, 0] = self.tokenizer.cls_id
+        input_ids[every, end_a] = input_ids[every, end_b] = self.tokenizer.sep_id
+        candidates = np.zeros(shape, np.bool_)
+        candidates[row, column] = True
+        inside = columns <= end_b[:, None]
+        batch = {
+            "input_ids": input_ids,
+            "attention_mask": inside.astype(np.int32),
+            "token_type_ids": (inside & (columns > end_a[:, None])).astype(np.int32),
+        }
+        return batch, candidates, end_b + 1
+
+
+def _fit_pair(lengths_a: np.ndarray, lengths_b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens to keep of each segment: the longer gives way until the pair fits, B where they are equal."""
+    short = np.minimum(np.minimum(lengths_a, lengths_b), room // 2)
+    long = np.minimum(np.maximum(lengths_a, lengths_b), room - short)
+    a_is_long = lengths_a >= lengths_b
+    return np.where(a_is_long, long, short), np.where(a_is_long, short, long)
+
+
+def _find_set(directory: epath.Path, manifest: Manifest, split: str, seq_length: int) -> InstanceSet:
+    if split not in SPLITS:
+        raise InputError(f"split: expected one of {', '.join(SPLITS)}, found {split!r}{did_you_mean(split, SPLITS)}")
+    lengths = manifest.lengths(split)
+    if not lengths:
+        raise InputError(
+            f"{directory}: expected {split} examples, found none; was it prepared with validation_fraction 0?"
+        )
+    if seq_length > lengths[-1]:
+        raise InputError(f"sequence length {seq_length}: {directory} was prepared for at most {lengths[-1]} tokens")
+    if seq_length < SPECIAL_TOKENS_PER_PAIR + 2:
+        raise InputError(f"sequence length: expected at least {SPECIAL_TOKENS_PER_PAIR + 2}, found {seq_length}")
+    wanted = min(length for length in lengths if length >= seq_length)
+    return next(s for s in manifest.sets if (s.split, s.max_seq_length) == (split, wanted))
+
+
+def _check_numbers(mask_prob: float, max_predictions: int | None) -> None:
+    if not 0 < mask_prob < 1:
+        raise InputError(f"mask_prob: expected more than 0 and less than 1, found {mask_prob}")
+    if max_predictions is not None and max_predictions < 1:
+        raise InputError(f"max_predictions: expected at least 1, found {max_predictions}")
+
+
+def _check_fit(directory: epath.Path, manifest: Manifest, seq_length: int, config: BertConfig | None) -> None:
+    if config is None:
+        return
+    if seq_length > config.max_position_embeddings:
+        raise InputError(f"sequence length {seq_length}: the model has {config.max_position_embeddings} positions")
+    if manifest.vocab_size > config.vocab_size:
+        raise InputError(
+            f"{directory}: expected at most the model's {config.vocab_size} word pieces, found {manifest.vocab_size}"
+        )
