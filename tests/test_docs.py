@@ -1,0 +1,58 @@
+"""What the documents say is so: their links, the files that they name, and the commands that they show."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from bert_jax.cli import build_parser
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "launch/README.md")]
+CLI = sorted((ROOT / "bert_jax" / "cli").glob("*.py"))
+
+
+def commands(text):
+    """The `bert-jax ...` lines of the bash blocks, and those that launch/tpu_vm.sh is given to run."""
+    for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if "bert-jax" in words:
+                yield words[words.index("bert-jax") + 1 :]
+            elif words[:2] == ["launch/tpu_vm.sh", "run"]:
+                yield words[3:]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_parse(document):
+    parser, _ = build_parser()
+    for words in commands(document.read_text()):
+        _, unknown = parser.parse_known_args(words)
+        assert all(word.startswith("--config.") for word in unknown), unknown
+
+
+def test_the_documents_show_every_training_verb():
+    verbs = {words[0] for document in DOCUMENTS for words in commands(document.read_text())}
+    assert verbs >= {"pretrain", "finetune", "evaluate", "predict", "prepare", "train-tokenizer", "convert", "inspect"}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document):
+    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+        if not target.startswith("http"):
+            assert (document.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("source", [*DOCUMENTS, *CLI, ROOT / "launch" / "tpu_vm.sh"], ids=lambda path: path.name)
+def test_recipes_that_are_named_are_there(source):
+    for name in re.findall(r"configs/\w+\.py", source.read_text()):
+        assert (ROOT / name).exists(), name
+
+
+def test_the_map_names_every_part():
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    for path in (ROOT / "bert_jax").iterdir():
+        if not path.name.startswith("__"):
+            name = f"{path.name}/" if path.is_dir() else path.name
+            assert f"`{name}`" in text, f"ARCHITECTURE.md does not mention {name}"
