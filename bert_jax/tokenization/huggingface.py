@@ -70,7 +70,9 @@ class BackendTokenizer(Tokenizer):
         return [(e.ids, e.offsets) for e in self._backend.encode_batch(list(texts), add_special_tokens=False)]
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
-        return self._backend.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)
+        text = self._backend.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)
+        # Hugging Face's clean-up closes up apostrophes in the whole text; the library, piece by piece, cannot see them.
+        return text.replace(" ' ", "'") if isinstance(self._backend.model, tokenizers.models.WordPiece) else text
 
     def save(self, directory: PathLike) -> None:
         directory = epath.Path(directory)

@@ -97,7 +97,13 @@ class SentencePieceTokenizer(Tokenizer):
         roles = {"pad": self.pad_id, "unk": self.unk_id, "cls": self.cls_id, "sep": self.sep_id, "mask": self.mask_id}
         tokens = {f"{role}_token": self.pieces[i] for role, i in roles.items()}
         files.write_atomically(directory / MODEL_FILE, self._model)
-        settings = {**self._settings, "tokenizer_class": "PreTrainedTokenizerFast", "vocab_file": MODEL_FILE, **tokens}
+        settings = {
+            **self._settings,
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+            "vocab_file": MODEL_FILE,
+            **tokens,
+        }
         files.write_atomically(directory / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
         files.write_atomically(directory / "special_tokens_map.json", json.dumps(tokens, indent=2) + "\n")
         backend = _unigram_backend(self._model, self)

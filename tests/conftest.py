@@ -1,0 +1,39 @@
+"""What tests in more than one folder start from."""
+
+from pathlib import Path
+
+import pytest
+
+from bert_jax.tokenization import Tokenizer, word_piece
+
+# The folder with real data stands beside the repository where there is one; it is no part of the project.
+_SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+_WORDS = (
+    "the a an of to in is was it he she and or not cat dog bird fish house tree river stone red green blue old young "
+    "big small runs sat sleeps eats sees on under over by with from good bad one two three time day night man child"
+)
+_ENDINGS = "s ed ing er est ly un re able ness"
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """The folder of real data; the test is skipped, saying so, where it is missing."""
+    if not _SHARED_DATA.is_dir():
+        pytest.skip(f"needs the data in ../shared/data, and {_SHARED_DATA} is missing")
+    return _SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def tiny_vocab() -> tuple[str, ...]:
+    """Some 150 word pieces that can spell any lower-case English text."""
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *".,;:!?'\"()-", *letters, *(f"##{c}" for c in letters)]
+    pieces += [word for word in _WORDS.split() if word not in pieces]
+    return (*pieces, *(f"##{ending}" for ending in _ENDINGS.split() if f"##{ending}" not in pieces))
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer(tiny_vocab: tuple[str, ...]) -> Tokenizer:
+    """An uncased WordPiece tokenizer over `tiny_vocab`."""
+    return word_piece(tiny_vocab, lowercase=True)
