@@ -20,7 +20,7 @@ from bert_jax.tokenization import Tokenizer, load_tokenizer
 
 # Embeddings are padded to round numbers of rows, but never by as many as this: then the vocabulary is another model's.
 _PADDING_ROWS = 1024
-_SHORTEST = 8  # sequences are padded to at least so many tokens
+_SHORTEST = 16  # sequences are padded to at least so many tokens
 # Which axes of an output were padded: B rows, S tokens, P masked positions; a dot stands for an axis that was not.
 _PADDED_AXES = {
     "last_hidden_state": "BS.",
@@ -237,9 +237,9 @@ def _integers(name: str, value: Any) -> np.ndarray:
 
 
 def _bucket(size: int, smallest: int = 1) -> int:
-    """The least of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... that is not below `size`: few shapes, at most half more work."""
+    """The least of 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, ... that is not below `size`: few shapes, little more work."""
     power = max(smallest, 1 << (size - 1).bit_length())
-    return power // 4 * 3 if power > smallest and size <= power // 4 * 3 else power
+    return power // 4 * 3 if power > 16 and size <= power // 4 * 3 else power
 
 
 def _padded(arrays: dict[str, np.ndarray], config: BertConfig) -> tuple[dict[str, np.ndarray], dict[str, int]]:
