@@ -1,0 +1,92 @@
+"""One batch, one mesh or another: the same losses and gradients, and arrays and traffic where the table puts them."""
+
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from synthetic import CONFIG, pretraining_task, random_batch
+
+from bert_jax import sharding
+from bert_jax.modeling import HEADS, Bert
+from bert_jax.tasks.pretraining import PretrainingTask
+from bert_jax.training import step as steps
+from bert_jax.training.optimizers import adamw
+
+
+@pytest.fixture(scope="module")
+def seen():
+    """What meshes.py saw, by mesh, in a process of its own: the number of devices is fixed when JAX starts."""
+    script = pathlib.Path(__file__).with_name("meshes.py")
+    quick = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"  # to compile
+    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count=8 {quick}", "JAX_PLATFORMS": "cpu"}
+    run = subprocess.run([sys.executable, script], env=os.environ | flags, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "Involuntary full rematerialization" not in run.stderr
+    return json.loads(run.stdout)
+
+
+@pytest.mark.parametrize("mesh", ["data", "fsdp", "data_fsdp_tensor"])
+def test_the_loss_curve_is_that_of_one_device(seen, mesh):
+    np.testing.assert_allclose(seen[mesh]["losses"], seen["one"]["losses"], rtol=1e-5)
+    np.testing.assert_allclose(seen[mesh]["grad_norms"], seen["one"]["grad_norms"], rtol=1e-5)
+
+
+def test_micro_batches_on_a_mesh_only_change_the_dropout_masks(seen):
+    np.testing.assert_allclose(seen["accumulated"]["losses"], seen["one"]["losses"], rtol=0.01)
+
+
+def test_parameters_and_moments_lie_where_the_table_says_and_stay_there(seen):
+    shards = {mesh: (tuple(s["query"]), tuple(s["down"]), tuple(s["words"])) for mesh, s in seen.items()}
+    assert shards["one"] == shards["data"] == ((2, 32, 32), (2, 64, 32), (64, 32))
+    assert shards["fsdp"] == ((2, 4, 32), (2, 64, 4), (64, 4))
+    assert shards["data_fsdp_tensor"] == ((2, 16, 16), (2, 32, 16), (32, 16))
+    assert all(s["all_kept"] for s in seen.values())
+
+
+def test_which_collectives_each_mesh_causes(seen):
+    kinds = {mesh: set(s["collectives"]) for mesh, s in seen.items()}
+    assert kinds["one"] == set()
+    assert kinds["data"] == {"all-reduce"}  # gradients and metrics; no parameter ever travels
+    assert "all-gather" in kinds["fsdp"]  # parameters, where they are used
+    assert {"all-gather", "all-reduce"} <= kinds["data_fsdp_tensor"]
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_every_parameter_of_every_head_is_in_the_table(head):
+    sharding.param_specs(Bert(CONFIG, head).abstract_params())
+
+
+def test_gradients_of_four_micro_batches_are_those_of_the_batch():
+    config = CONFIG.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    task = PretrainingTask(Bert(config, "pretraining"), commonest_id=5)
+    params = jax.jit(task.model.init)(jax.random.key(0))
+    batch = random_batch()
+    masked = batch["masked_weights"].sum(-1)
+    assert masked.min() == 0 and masked.max() == 6  # a mean of means would be far off
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def gradients(parts):
+        return steps._gradients(task, params, batch, jax.random.key(0), parts)
+
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-7), gradients(1), gradients(4))
+
+
+def test_dropout_differs_from_step_to_step_and_not_from_run_to_run():
+    task = pretraining_task()
+    step = jax.jit(steps.make_train_step(task, adamw(lambda step: 0.0), seed=0))
+    init = jax.jit(lambda: steps._fresh(task.model.init, adamw(lambda step: 0.0), 0))
+    state, batch = init(), random_batch()
+    losses = []
+    for _ in range(3):
+        state, metrics = step(state, batch)
+        losses.append(float(metrics["loss"][0]))
+    assert len(set(losses)) == 3
+    assert float(step(init(), batch)[1]["loss"][0]) == losses[0]
+    assert jnp.array_equal(state.step, 3)
