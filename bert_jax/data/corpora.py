@@ -12,6 +12,7 @@ Names ending in `.gz` are decompressed; a folder or glob takes each file by its 
 
 import dataclasses
 import glob
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from etils import epath
@@ -25,6 +26,7 @@ _TEXT_KINDS: dict[str, Callable[[epath.Path], Iterator[Document]]] = {
     "files": readers.read_file_document,
     "sentences": readers.read_sentence_documents,
 }
+_TFDS = re.compile(r"([^:]+)(?::([^:\[]*(?:\[[^\]]*\])?)(?::([^:]*))?)?")  # a split may be "train[:10%]"
 _JSON_SUFFIXES = (".jsonl", ".jsonl.gz")
 
 
@@ -106,7 +108,7 @@ def _find_files(path: str) -> list[epath.Path]:
     """The files that a path, a folder (hidden files aside) or a glob stands for, sorted; at least one."""
     root = epath.Path(path)
     if root.is_dir():
-        files = [p for p in root.rglob("*") if p.is_file() and not _hidden(p, root)]
+        files = list(_files_below(root))
         if not files:
             raise InputError(f"{path}: expected a folder with text files, found none in it")
     elif root.exists():
@@ -120,12 +122,20 @@ def _find_files(path: str) -> list[epath.Path]:
     return sorted(files, key=str)
 
 
-def _hidden(path: epath.Path, root: epath.Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(root).parts)
+def _files_below(folder: epath.Path) -> Iterator[epath.Path]:
+    for path in folder.iterdir():
+        if path.name.startswith("."):
+            continue
+        if path.is_dir():
+            yield from _files_below(path)
+        else:
+            yield path
 
 
 def _open_tfds(spec: str, rest: str) -> Corpus:
-    name, _, tail = rest.partition(":")
-    split, _, field = tail.partition(":")
+    match = _TFDS.fullmatch(rest)
+    if not match:
+        raise InputError(f"{spec}: expected tfds:NAME[:SPLIT[:FIELD]]")
+    name, split, field = match.groups()
     source = readers.open_tfds(name, split or "train", field or readers.DEFAULT_FIELD)
     return Corpus(spec, source)

@@ -33,7 +33,7 @@ _UNDERLINE = re.compile(r"\s*([^\w\s])\1{2,}[\s\W]*$")
 _BULLET = re.compile(r"\s*([-*+•]|\d+[.)])\s+")
 _ITEM = re.compile(r"\s*[\w*.,() ]+ : |.*:\s*$")  # numpydoc's "name : type", or a line that announces what is indented
 _MARKUP = re.compile(
-    r":[a-zA-Z:+-]+:`~?([^`<]*?)\s*(?:<[^`>]*>)?`|``([^`]*)``|`([^`<]+?)\s*(?:<[^`>]*>)?`_{0,2}|\*\*([^\s*][^*]*)\*\*"
+    r":[a-zA-Z:+-]+:`~[^`<]*?([^`<.]+)`|:[a-zA-Z:+-]+:`([^`<]*?)\s*(?:<[^`>]*>)?`|``([^`]*)``|`([^`<]+?)\s*(?:<[^`>]*>)?`_{0,2}|\*\*([^\s*][^*]*)\*\*"
     r"|(?<!\w)\*([^\s*][^*]*[^\s*]|\w)\*(?!\w)"
 )
 _DIRECTIVE = re.compile(r"\.\. ")
