@@ -96,6 +96,7 @@ def pretraining() -> ConfigDict:
     c.data.max_predictions = 0  # most tokens to predict in a sequence; 0 = mask_prob * sequence_length
     c.data.whole_word = False  # mask whole words instead of pieces
     c.data.eval_batches = 0  # held-out batches in an evaluation; 0 = all
+    c.data.eval_sequence_length = 0  # tokens of held-out examples; 0 = those of the stage with the most steps
     return c.lock()
 
 

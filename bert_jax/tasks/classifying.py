@@ -77,6 +77,8 @@ def open_classifier(
     tokenizer = load_tokenizer(loaded.directory)
     start.check_vocabulary(tokenizer, config)
     start.check_length(max_seq_length, config, "max_seq_length")
+    if max_seq_length and max_seq_length < 4:
+        raise InputError(f"max_seq_length: expected at least 4 tokens (or 0), found {max_seq_length}")
     limit = max_seq_length or min(loaded.max_length or tokenizer.max_length or 512, config.max_position_embeddings)
     if dtype == "auto":
         dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
