@@ -6,10 +6,12 @@ state is all that has to be saved.
 """
 
 import contextlib
+import dataclasses
 import logging
 import math
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -41,7 +43,7 @@ class Checkpoints:
         self.directory = epath.Path(directory).resolve()
         self._best = best
         self._keep = keep
-        logging.getLogger("absl").addFilter(_not_from_orbax)  # it logs a page for what is raised as one line here
+        _quieten_orbax()
         self._manager = self._open()
 
     def save(self, state: State, metrics: dict[str, float] | None = None) -> None:
@@ -219,8 +221,27 @@ def _key(path: Any) -> str:
     return "/".join(map(str, names))
 
 
+def _quieten_orbax() -> None:
+    """Orbax logs pages of tracebacks for what is raised here as one line, and TensorStore, called back by a write that
+    outlived the failure of another, complains of Orbax's closed event loop."""
+    logging.getLogger("absl").addFilter(_not_from_orbax)
+    if not isinstance(sys.unraisablehook, _WithoutClosedLoops):
+        sys.unraisablehook = _WithoutClosedLoops(sys.unraisablehook)
+
+
 def _not_from_orbax(record: logging.LogRecord) -> bool:
     return "orbax" not in record.pathname
+
+
+@dataclasses.dataclass(frozen=True)
+class _WithoutClosedLoops:
+    """A `sys.unraisablehook` that passes on all but complaints of a closed event loop."""
+
+    hook: Callable[[Any], Any]
+
+    def __call__(self, unraisable: Any) -> None:
+        if str(unraisable.exc_value) != "Event loop is closed":
+            self.hook(unraisable)
 
 
 def to_numpy(tree: Any) -> Any:

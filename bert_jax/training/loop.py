@@ -103,7 +103,7 @@ class _Run:
             self.state = restored or initial_state(job, optimizer, recipe.seed, shardings)
         self.start = int(self.state.step)
         self.log = MetricsLog(place, self.start) if jax.process_index() == 0 else None
-        self.bar = Bar(job.num_steps, self.start, progress)
+        self.bar = Bar(job.num_steps, self.start, progress, self.chrono)
         if restored:
             self.bar.say(f"going on from step {self.start} of {job.num_steps}")
         self.rates: dict[str, float] = {}
@@ -196,12 +196,14 @@ class _Run:
         """Writes a line of training metrics. A window also ends at each checkpoint, so that a run which goes on from
         there writes the lines that it would have written without stopping."""
         means = window.close()
-        self.rates = lap.close(self.mesh) | {"learning_rate": float(self.schedule(done - 1))}
-        self.checkpoints.check()
-        if self.log is not None:
-            self.log.write(done, {f"train/{name}": value for name, value in (means | self.rates).items()})
-        if done % self.recipe.log_every == 0 or done == self.job.num_steps:
-            self.bar.line(done, means | self.rates)
+        rates = lap.close(self.mesh)
+        with self.chrono.pause("logging"):
+            self.rates = rates | {"learning_rate": float(self.schedule(done - 1))}
+            self.checkpoints.check()
+            if self.log is not None:
+                self.log.write(done, {f"train/{name}": value for name, value in (means | self.rates).items()})
+            if done % self.recipe.log_every == 0 or done == self.job.num_steps:
+                self.bar.line(done, means | self.rates)
 
     def _evaluate(self, done: int, params: Any) -> dict[str, float]:
         """Scores the whole evaluation set."""

@@ -1,11 +1,12 @@
 """What a person watching a run sees: a live bar in a terminal, now and then a line elsewhere, or nothing."""
 
 import sys
-import time
 from collections.abc import Iterable, Mapping
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from bert_jax.training.throughput import Chrono
 
 _SHOWN = ("loss", "mlm_accuracy", "accuracy", "learning_rate", "sequences_per_second", "tokens_per_second", "mfu")
 
@@ -17,11 +18,11 @@ class Bar:
         total: steps of the whole run.
         start: steps done already.
         show: False shows nothing at all.
+        chrono: of the run; starting and compiling are left out when the time left is reckoned.
     """
 
-    def __init__(self, total: int, start: int, show: bool):
-        self._total, self._show = total, show
-        self._start, self._start_time = start, time.perf_counter()
+    def __init__(self, total: int, start: int, show: bool, chrono: Chrono):
+        self._total, self._start, self._show, self._chrono = total, start, show, chrono
         self._console = Console(file=sys.stderr, highlight=False, soft_wrap=True)
         self._live: Progress | None = None
         self._task: TaskID | None = None
@@ -58,8 +59,9 @@ class Bar:
     def _left(self, step: int) -> str:
         if step <= self._start:
             return ""
-        left = (time.perf_counter() - self._start_time) / (step - self._start) * (self._total - step)
-        return f"{clock(left)} left"
+        totals = self._chrono.totals()
+        seconds = sum(value for name, value in totals.items() if name not in ("start", "compile"))
+        return f"{clock(seconds / (step - self._start) * (self._total - step))} left"
 
 
 def describe(values: Mapping[str, float]) -> str:

@@ -1,0 +1,138 @@
+"""Checkpoints: which stay, what is done about damaged ones, another model's, and a full disk."""
+
+import logging
+import os
+import pathlib
+import resource
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax import sharding
+from bert_jax.errors import InputError
+from bert_jax.training.checkpoints import Checkpoints
+from bert_jax.training.optimizers import adamw
+from bert_jax.training.step import State
+
+
+def state_at(step: int, width: int = 20_000) -> State:
+    rng = np.random.default_rng(step)
+    params = {"mlm": {"bias": jnp.asarray(rng.normal(size=width), jnp.float32)}}
+    return State(params, adamw(lambda step: 0.1).init(params), jnp.int32(step))
+
+
+def like(state: State) -> State:
+    shardings = sharding.param_shardings(sharding.make_mesh(), state)
+    return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), state, shardings)
+
+
+def equal(a: State, b: State) -> bool:
+    return all(jax.tree.leaves(jax.tree.map(jnp.array_equal, a, b)))
+
+
+def saved(directory, steps, **options) -> Checkpoints:
+    checkpoints = Checkpoints(directory, **({"keep": 2} | options))
+    for step in steps:
+        checkpoints.save(state_at(step))
+    checkpoints.wait()
+    return checkpoints
+
+
+def largest_file(directory: pathlib.Path) -> pathlib.Path:
+    return max((path for path in directory.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+
+
+def test_the_newest_are_kept_and_restored_bit_for_bit(tmp_path):
+    saved(tmp_path, [10, 20, 30]).close()
+    again = Checkpoints(tmp_path, keep=2)
+    assert again.steps() == [20, 30]
+    assert equal(again.restore_latest(like(state_at(0))), state_at(30))
+    again.close()
+
+
+def test_without_checkpoints_there_is_nothing_to_restore(tmp_path):
+    assert saved(tmp_path, []).restore_latest(like(state_at(0))) is None
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "best"),
+    [
+        ("accuracy", [0.1, 0.9, 0.5, 0.4], 2),
+        ("mlm_loss", [3.0, 1.0, 2.0, 1.5], 2),
+        ("f1", [0.9, 0.9, float("nan"), 0.1], 2),
+    ],
+)
+def test_the_best_is_kept_besides_the_newest_and_known_after_a_restart(tmp_path, metric, values, best):
+    checkpoints = Checkpoints(tmp_path, keep=1, best=metric)
+    for step, value in enumerate(values, start=1):
+        checkpoints.save(state_at(step), {metric: value})
+    checkpoints.save(state_at(5))  # not evaluated
+    checkpoints.close()
+    again = Checkpoints(tmp_path, keep=1, best=metric)
+    assert (again.steps(), again.best_step()) == ([best, 5], best)
+    assert equal(again.restore(best, like(state_at(0))), state_at(best))
+    again.close()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "one bit flipped", "metadata cut", "arrays gone"])
+def test_a_damaged_newest_is_passed_over_aloud(tmp_path, caplog, damage):
+    saved(tmp_path, [1, 2]).close()
+    broken = tmp_path / "2"
+    file = largest_file(broken)
+    match damage:
+        case "truncated":
+            os.truncate(file, file.stat().st_size // 2)
+        case "one bit flipped":
+            data = bytearray(file.read_bytes())
+            data[len(data) // 2] ^= 1
+            file.write_bytes(data)
+        case "metadata cut":
+            os.truncate(next(broken.rglob("_METADATA")), 10)
+        case "arrays gone":
+            next(broken.rglob("manifest.ocdbt")).unlink()
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    with caplog.at_level(logging.WARNING):
+        restored = checkpoints.restore_latest(like(state_at(0)))
+    assert equal(restored, state_at(1))
+    assert f"checkpoint {broken}" in caplog.text and "going on from the one before" in caplog.text
+    checkpoints.save(state_at(2))  # its name is free again
+    checkpoints.wait()
+    assert checkpoints.steps() == [1, 2] and (tmp_path / "unreadable-2").exists()
+    checkpoints.close()
+
+
+def test_when_none_can_be_read_the_run_does_not_start_afresh(tmp_path):
+    saved(tmp_path, [1]).close()
+    next((tmp_path / "1").rglob("_METADATA")).unlink()
+    with pytest.raises(InputError, match=r"none of the checkpoints \[1\] can be read"):
+        Checkpoints(tmp_path, keep=2).restore_latest(like(state_at(0)))
+
+
+def test_a_checkpoint_of_another_size_is_refused(tmp_path):
+    checkpoints = saved(tmp_path, [1])
+    with pytest.raises(
+        InputError, match=r"expected params/mlm/bias of shape \(65,\), found \(20000,\): it is of another model"
+    ):
+        checkpoints.restore_latest(like(state_at(0, width=65)))
+    checkpoints.close()
+
+
+def test_a_full_disk_is_one_line_and_leaves_earlier_checkpoints_alone(tmp_path, capfd):
+    """No file may grow beyond a limit, as a stand-in for a disk that is full."""
+    checkpoints = saved(tmp_path, [1])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
+    try:
+        with pytest.raises(InputError) as error:
+            checkpoints.save(state_at(2, width=1_000_000))
+            checkpoints.wait()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "could not be written: File too large (whole checkpoints there: 1)" in str(error.value)
+    assert "\n" not in str(error.value) and "Traceback" not in capfd.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1"]
+    again = Checkpoints(tmp_path, keep=2)
+    assert equal(again.restore_latest(like(state_at(0))), state_at(1))
+    again.close()

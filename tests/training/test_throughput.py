@@ -1,0 +1,65 @@
+"""Model FLOPs counted by hand, peaks by chip, and what the bar says."""
+
+import time
+import types
+
+import jax
+import pytest
+
+from bert_jax.config import BertConfig
+from bert_jax.training.progress import clock, describe
+from bert_jax.training.throughput import Chrono, peak_flops, train_flops
+
+
+def test_bert_base_pretraining_flops_by_hand():
+    # 12 layers at S=128: projections 8*128*768^2, feed-forward 4*128*768*3072, attention 4*128^2*768; 20 predictions
+    # of 768^2 and 768*30522 products; pooler and next sentence.
+    layers = 12 * (603_979_776 + 1_207_959_552 + 50_331_648)
+    heads = 20 * 2 * 768 * (768 + 30522) + 2 * 768**2 + 2 * 768 * 2
+    assert train_flops(BertConfig(), "pretraining", 16, 128, 20) == 3 * 16 * (layers + heads)
+
+
+def test_all_positions_count_when_none_are_gathered():
+    config = BertConfig.named("tiny")
+    gathered, all_of_them = (train_flops(config, "masked_lm", 1, 100, p) for p in (100, None))
+    assert gathered == all_of_them > train_flops(config, "encoder", 1, 100)
+
+
+def test_six_flops_a_parameter_and_token_when_sequences_are_short():
+    config = BertConfig.named("base", vocab_size=1000)
+    encoder = 12 * (4 * 768**2 + 2 * 768 * 3072)
+    assert train_flops(config, "encoder", 1, 8) == pytest.approx(6 * 8 * encoder, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tflops"),
+    [("TPU v4", 275), ("TPU v5 lite", 197), ("TPU v5p", 459), ("TPU v5", 459), ("TPU v6 lite", 918), ("TPU7x", 1153.5),
+     ("NVIDIA A100-SXM4-80GB", 312), ("NVIDIA H100 80GB HBM3", 989), ("NVIDIA H200", 989), ("cpu", None)],
+)  # fmt: skip
+def test_peaks(kind, tflops):
+    assert peak_flops(types.SimpleNamespace(device_kind=kind)) == (tflops and tflops * 1e12)
+
+
+def test_this_machine_has_no_known_peak():
+    if jax.default_backend() == "cpu":
+        assert peak_flops(jax.devices()[0]) is None
+
+
+def test_pauses_are_not_training():
+    chrono = Chrono()
+    with chrono.pause("evaluation"):
+        time.sleep(0.05)
+    assert chrono.totals()["evaluation"] >= 0.05 > chrono.totals()["training"]
+
+
+def test_what_the_bar_says():
+    values = {
+        "loss": 3.21,
+        "mlm_accuracy": 0.31,
+        "learning_rate": 1e-4,
+        "sequences_per_second": 51.2,
+        "mfu": 0.4,
+        "x": 1,
+    }
+    assert describe(values) == "loss 3.210  mlm accuracy 0.310  lr 1.00e-04  51 sequences/s  MFU 40.0%"
+    assert (clock(75.2), clock(3675)) == ("1:15", "1:01:15")

@@ -1,0 +1,81 @@
+"""To whom a working directory belongs, and the lines of metrics in it."""
+
+import json
+import math
+
+import jax.numpy as jnp
+import pytest
+from etils import epath
+
+from bert_jax import recipes
+from bert_jax.errors import InputError
+from bert_jax.training.metrics import MetricsLog, Window, read_lines
+from bert_jax.training.report import write_report
+from bert_jax.training.workdir import MAY_CHANGE, Workdir
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    return Workdir(epath.Path(tmp_path))
+
+
+def resolved(**changes):
+    recipe = recipes.pretraining()
+    recipe.update_from_flattened_dict(changes)
+    return recipes.resolve(recipe)
+
+
+def test_the_same_recipe_may_go_on_with_it(workdir):
+    stages = ((1, 128, 4), (1, 512, 2))  # tuples are lists in JSON
+    workdir.check(resolved(stages=stages))
+    workdir.claim(resolved(stages=stages))
+    workdir.check(resolved(stages=stages))
+    workdir.check(resolved(stages=stages, **{"log_every": 7, "mesh.fsdp": 8, "remat": "full"}))
+
+
+def test_another_recipe_may_not_and_hears_which_keys_differ(workdir):
+    workdir.claim(resolved())
+    with pytest.raises(InputError) as error:
+        workdir.check(resolved(**{"optimizer.learning_rate": 2e-4, "seed": 3}))
+    assert "belongs to another config: optimizer.learning_rate was 0.0001, is now 0.0002; seed was 0, is now 3" in str(
+        error.value
+    )
+
+
+def test_keys_that_may_change_exist():
+    assert recipes.flatten(recipes.pretraining()).keys() >= MAY_CHANGE
+
+
+def test_a_config_that_is_not_one(workdir):
+    workdir.config.write_text('{"task": ')
+    with pytest.raises(InputError, match=r"config\.json: expected JSON"):
+        workdir.check(resolved())
+
+
+def test_lines_beyond_the_step_gone_on_from_are_dropped(workdir):
+    workdir.metrics.write_text('{"step": 5}\n{"step": 10}\n{"step": 15}\n{"ste')  # the last one cut by a kill
+    log = MetricsLog(workdir, 10)
+    log.write(12, {"train/loss": 1.5, "train/nothing": math.nan})
+    log.close()
+    lines = [json.loads(line) for line in workdir.metrics.read_text().splitlines()]
+    assert lines == [{"step": 5}, {"step": 10}, {"step": 12, "train/loss": 1.5, "train/nothing": None}]
+
+
+def test_a_window_averages_sums_over_counts_and_fetches_late():
+    window = Window(depth=1)
+    for total, count in ((1.0, 1.0), (6.0, 2.0), (0.0, 3.0)):
+        window.add({"loss": (jnp.float32(total), jnp.float32(count))})
+    assert window.last == {"loss": 3.0}  # of the second; the third is still under way
+    assert window.close() == {"loss": 7 / 6}
+    assert window.close() == {}
+
+
+def test_the_report_shows_the_curves_there_are(workdir):
+    log = MetricsLog(workdir, 0)
+    for step in (10, 20):
+        log.write(step, {"train/loss": 1 / step, "train/mlm_accuracy": 0.1, "train/learning_rate": 1e-4})
+    log.write(20, {"eval/mlm_loss": 2.0})
+    log.close()
+    write_report(workdir, "a run")
+    assert workdir.report.read_bytes().startswith(b"\x89PNG")
+    assert len(read_lines(workdir.metrics)) == 3
