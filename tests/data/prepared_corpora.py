@@ -3,7 +3,9 @@
 import random
 from pathlib import Path
 
-VOCABULARY = "the cat dog bird fish house tree river stone red green blue old young big small runs sat sleeps eats"
+VOCABULARY = (
+    "the cat dog bird fish house tree river stone red green blue old young big small runs sat cats sleeping greener"
+)
 
 
 def write_corpus(path: Path, documents: int = 40, sentences: int = 12, seed: int = 0) -> Path:

@@ -1,0 +1,108 @@
+"""Sentence pairs, against what google-research/bert `create_pretraining_data.py` does."""
+
+import random
+
+import numpy as np
+import pytest
+
+from bert_jax.data.instances import Instance, decode_records, encode_record, make_instances, token_dtype
+
+
+def numbered(documents, sentences, length):
+    """Documents in which every token is a number of its own, so that it tells where it came from."""
+    ids = np.arange(documents * sentences * length).reshape(documents, sentences, length)
+    return [list(document) for document in ids]
+
+
+def make(documents, index, max_seq_length=32, short_seq_prob=0.0, seed=0):
+    return list(make_instances(documents, index, max_seq_length, short_seq_prob, random.Random(seed)))
+
+
+def contiguous(tokens):
+    return (np.diff(tokens) == 1).all()
+
+
+def test_segments_are_whole_texts_from_the_right_documents():
+    documents = numbered(20, 50, 1)
+    for index in range(20):
+        for instance in make(documents, index, seed=index):
+            assert contiguous(instance.tokens_a) and contiguous(instance.tokens_b)
+            assert set(instance.tokens_a // 50) == {index}
+            if instance.is_random_next:
+                assert set(instance.tokens_b // 50) != {index}
+            else:
+                assert instance.tokens_b[0] == instance.tokens_a[-1] + 1
+
+
+def test_sentences_that_a_random_segment_displaced_are_used_again():
+    # Sentences of one token make truncation impossible, so that A and true B together give back the document.
+    documents = numbered(5, 300, 1)
+    instances = make(documents, 2)
+    assert any(instance.is_random_next for instance in instances)
+    used = [i.tokens_a if i.is_random_next else np.concatenate([i.tokens_a, i.tokens_b]) for i in instances]
+    np.testing.assert_array_equal(np.concatenate(used), np.arange(600, 900))
+
+
+def test_half_of_the_second_segments_are_random():
+    documents = numbered(20, 400, 3)
+    labels = [i.is_random_next for index in range(20) for i in make(documents, index, seed=index)]
+    assert len(labels) > 700
+    assert abs(np.mean(labels) - 0.5) < 0.06  # three standard deviations are 0.056
+
+
+def test_one_sentence_always_gets_a_random_partner():
+    documents = numbered(200, 1, 8)
+    assert all(i.is_random_next for index in range(200) for i in make(documents, index, seed=index))
+
+
+def test_lengths_reach_the_maximum_but_for_a_tenth_of_the_documents():
+    documents = numbered(40, 200, 1)
+    firsts = [make(documents, 0, 64, 0.1, seed)[0] for seed in range(2000)]
+    lengths = np.array([len(i.tokens_a) + len(i.tokens_b) for i in firsts])
+    # A random B may end with its document before the target is reached; a true one cannot.
+    true = lengths[[not i.is_random_next for i in firsts]]
+    assert true.max() == 61 and true.min() < 15
+    assert abs(np.mean(true < 61) - 0.1) < 0.03
+    assert all(len(i.tokens_a) + len(i.tokens_b) == 61 for i in make(documents, 0, 64)[:-1] if not i.is_random_next)
+
+
+def test_long_pairs_lose_from_the_longer_segment_at_both_ends_alike():
+    documents = numbered(20, 2, 100)
+    front = back = 0
+    for seed in range(200):
+        for instance in make(documents, 3, 40, seed=seed):
+            assert len(instance.tokens_a) + len(instance.tokens_b) == 37
+            assert abs(len(instance.tokens_a) - len(instance.tokens_b)) == 1
+            front += instance.tokens_a[0] % 100
+            back += 99 - instance.tokens_a[-1] % 100
+    assert 0.95 < front / back < 1.05
+
+
+def test_short_segments_are_not_cut_for_long_ones():
+    documents = [[np.arange(3), np.arange(3, 100)], [np.arange(500, 503)]]
+    for seed in range(50):
+        for instance in make(documents, 0, 40, seed=seed):
+            if not instance.is_random_next:
+                assert len(instance.tokens_a) == 3 and len(instance.tokens_b) == 34
+
+
+def test_a_single_document_is_its_own_other():
+    instances = make(numbered(1, 50, 2), 0)
+    assert instances and all(len(i.tokens_a) and len(i.tokens_b) for i in instances)
+
+
+@pytest.mark.parametrize(("vocab_size", "itemsize"), [(30522, 2), (65536, 2), (65537, 4)])
+def test_records_round_trip(vocab_size, itemsize):
+    dtype = token_dtype(vocab_size)
+    assert dtype.itemsize == itemsize
+    rng = np.random.default_rng(0)
+    draw = lambda n: rng.integers(0, vocab_size, n)  # noqa: E731
+    instances = [Instance(draw(rng.integers(1, 9)), draw(rng.integers(1, 9)), bool(rng.integers(2))) for _ in range(50)]
+    records = [encode_record(instance, dtype) for instance in instances]
+    assert len(records[0]) == itemsize * (2 + len(instances[0].tokens_a) + len(instances[0].tokens_b))
+    batch = decode_records(records, dtype)
+    tokens = np.concatenate([np.concatenate([i.tokens_a, i.tokens_b]) for i in instances])
+    np.testing.assert_array_equal(batch.tokens, tokens)
+    assert batch.lengths_a.tolist() == [len(i.tokens_a) for i in instances]
+    assert batch.lengths_b.tolist() == [len(i.tokens_b) for i in instances]
+    assert batch.is_random_next.tolist() == [i.is_random_next for i in instances]

@@ -1,0 +1,147 @@
+"""Which tokens are predicted and what replaces them."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from bert_jax.data.masking import Masking, apply_masks, random_bits
+
+VOCAB, MASK_ID, CLS, SEP, PAD = 5000, 4, 2, 3, 0
+WIDTH = 64
+MASKING = Masking(vocab_size=VOCAB, mask_id=MASK_ID, max_predictions=10)
+
+
+def rows(count, lengths=None, seed=0):
+    """Rows `[CLS] tokens [SEP]`, padded; returns input_ids, candidates, lengths."""
+    rng = np.random.default_rng(seed)
+    lengths = np.full(count, WIDTH) if lengths is None else np.asarray(lengths)
+    columns = np.arange(WIDTH)
+    ids = rng.integers(5, VOCAB, (count, WIDTH)).astype(np.int32)
+    ids[:, 0] = CLS
+    ids[np.arange(count), lengths - 1] = SEP
+    ids[columns >= lengths[:, None]] = PAD
+    candidates = (columns > 0) & (columns < lengths[:, None] - 1)
+    return ids, candidates, lengths
+
+
+def mask(data, masking=MASKING, epoch=0, examples=None):
+    ids, candidates, lengths = data
+    examples = np.arange(len(ids)) if examples is None else examples
+    return apply_masks(ids, candidates, lengths, random_bits(masking.seed, epoch, examples), masking)
+
+
+def test_the_generator_is_splitmix64():
+    expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]  # the published outputs from seed 0
+    assert random_bits(np.arange(3)).tolist() == expected
+
+
+def test_bits_of_different_counters_are_unrelated():
+    bits = random_bits(np.arange(50)[:, None], np.arange(50)[None, :])
+    assert bits.shape == (50, 50) and len(np.unique(bits)) == 2500
+    assert not np.array_equal(bits, bits.T)
+    ones = [(bits >> np.uint64(i) & np.uint64(1)).mean() for i in range(64)]
+    assert min(ones) > 0.45 and max(ones) < 0.55
+
+
+def test_the_number_of_predictions_is_the_original_s():
+    data = rows(60, np.arange(5, 65))
+    for masking in (MASKING, dataclasses.replace(MASKING, max_predictions=5, mask_prob=0.2)):
+        out = mask(data, masking)
+        share, most = masking.mask_prob, masking.max_predictions
+        expected = [min(most, max(1, round(share * length))) for length in range(5, 65)]
+        assert out["masked_weights"].sum(axis=1).tolist() == expected
+
+
+def test_labels_positions_and_inputs_agree():
+    ids, candidates, lengths = data = rows(200, np.tile(np.arange(20, 60), 5))
+    out = mask(data)
+    restored = out["input_ids"].copy()
+    for row in range(200):
+        count = int(out["masked_weights"][row].sum())
+        positions = out["masked_positions"][row]
+        assert (np.diff(positions[:count]) > 0).all() and candidates[row, positions[:count]].all()
+        assert not positions[count:].any() and not out["masked_labels"][row, count:].any()
+        assert not out["masked_weights"][row, count:].any()
+        restored[row, positions[:count]] = out["masked_labels"][row, :count]
+    np.testing.assert_array_equal(restored, ids)
+    assert (out["input_ids"][:, 0] == CLS).all() and (out["input_ids"][np.arange(200), lengths - 1] == SEP).all()
+    assert [out[name].dtype for name in ("input_ids", "masked_positions", "masked_labels")] == [np.int32] * 3
+
+
+def test_eighty_ten_ten():
+    data = rows(4000)
+    out = mask(data)
+    now = np.take_along_axis(out["input_ids"], out["masked_positions"], axis=1)
+    total = now.size
+    assert total == 40000
+    masked, kept = (now == MASK_ID).sum() / total, (now == out["masked_labels"]).sum() / total
+    assert abs(masked - 0.8) < 0.008 and abs(kept - 0.1) < 0.006  # four standard deviations
+    others = now[(now != MASK_ID) & (now != out["masked_labels"])]
+    assert abs(len(others) / total - 0.1) < 0.006
+    # Random tokens come from the whole vocabulary, special tokens included, all alike.
+    quarters = np.histogram(others, bins=4, range=(0, VOCAB))[0] / len(others)
+    assert abs(quarters - 0.25).max() < 0.03 and others.min() < 10 and others.max() > VOCAB - 10
+
+
+def test_every_position_is_as_likely():
+    out = mask(rows(4000))
+    counts = np.bincount(out["masked_positions"].ravel(), minlength=WIDTH)
+    assert counts[0] == counts[-1] == 0
+    expected = 40000 / (WIDTH - 2)
+    assert abs(counts[1:-1] - expected).max() < 5 * np.sqrt(expected)
+
+
+def test_masks_depend_on_seed_epoch_and_example_and_nothing_else():
+    ids, candidates, lengths = data = rows(32)
+    first = mask(data)
+    order = np.random.default_rng(1).permutation(32)[:20]
+    again = mask((ids[order], candidates[order], lengths[order]), examples=order)
+    for name, array in again.items():
+        np.testing.assert_array_equal(array, first[name][order])
+    same = [np.array_equal(first["masked_positions"][0], other["masked_positions"][0]) for other in (
+        mask(data, epoch=1), mask(data, dataclasses.replace(MASKING, seed=1)), mask(data, examples=np.arange(1, 33))
+    )]  # fmt: skip
+    assert same == [False] * 3
+
+
+@pytest.mark.parametrize("max_predictions", [3, 10])
+def test_whole_words_within_the_budget(max_predictions):
+    rng = np.random.default_rng(2)
+    is_continuation = np.zeros(VOCAB, np.bool_)
+    is_continuation[VOCAB // 2 :] = True
+    masking = dataclasses.replace(
+        MASKING, whole_word=True, is_continuation=is_continuation, max_predictions=max_predictions
+    )
+    ids, candidates, lengths = data = rows(500, rng.integers(10, WIDTH + 1, 500))
+    out = mask(data, masking)
+    counts = out["masked_weights"].sum(axis=1)
+    reached = 0
+    for row in range(500):
+        budget = min(max_predictions, max(1, round(0.15 * lengths[row])))
+        chosen = set(out["masked_positions"][row, : int(counts[row])].tolist())
+        words = []
+        for column in np.nonzero(candidates[row])[0].tolist():
+            if words and is_continuation[ids[row, column]] and candidates[row, column - 1]:
+                words[-1].add(column)
+            else:
+                words.append({column})
+        assert len(chosen) <= budget
+        assert all(word <= chosen or not word & chosen for word in words)
+        # A word was passed over only because it would have exceeded the budget.
+        assert all(len(word) > budget - len(chosen) for word in words if not word & chosen)
+        reached += len(chosen) == budget
+    assert reached > 450
+
+
+def test_a_segment_that_begins_within_a_word_begins_a_word():
+    is_continuation = np.ones(VOCAB, np.bool_)
+    masking = dataclasses.replace(MASKING, whole_word=True, is_continuation=is_continuation, max_predictions=2)
+    ids = np.array([[CLS, 10, 11, SEP, 12, 13, SEP]], np.int32)
+    candidates = np.array([[0, 1, 1, 0, 1, 1, 0]], np.bool_)
+    seen = set()
+    for example in range(50):
+        keys = random_bits(0, 0, np.array([example]))
+        out = apply_masks(ids, candidates, np.array([14]), keys, masking)  # a length that gives a budget of 2
+        seen.add(tuple(out["masked_positions"][0].tolist()))
+    assert seen == {(1, 2), (4, 5)}

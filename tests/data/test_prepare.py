@@ -1,0 +1,179 @@
+"""Preparing a corpus: complete, the same whatever the number of processes, and all or nothing."""
+
+import dataclasses
+import json
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from array_record.python.array_record_module import ArrayRecordReader
+from prepared_corpora import write_corpus
+
+from bert_jax.data.corpora import Corpus
+from bert_jax.data.instances import decode_records
+from bert_jax.data.manifest import Manifest
+from bert_jax.data.prepare import prepare
+from bert_jax.data.readers import Document
+from bert_jax.errors import InputError
+from bert_jax.tokenization import load_tokenizer
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return str(write_corpus(tmp_path_factory.mktemp("corpus") / "corpus.txt"))
+
+
+def read_set(directory, instances, dtype="<u2"):
+    records = [ArrayRecordReader(str(directory / shard.name)).read_all() for shard in instances.shards]
+    return decode_records([record for shard in records for record in shard], np.dtype(dtype))
+
+
+def contents(directory):
+    return {p.relative_to(directory): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+
+
+def test_what_is_written(tmp_path, corpus, tiny_tokenizer):
+    progress = []
+    out = tmp_path / "out"
+    manifest = prepare(
+        corpus,
+        tiny_tokenizer,
+        out,
+        max_seq_length=(32, 64),
+        dupe_factor=2,
+        validation_fraction=0.1,
+        shard_bytes=4000,
+        num_workers=1,
+        on_progress=progress.append,
+    )
+    assert manifest == dataclasses.replace(Manifest.read(out), settings=manifest.settings)
+    assert manifest.documents == {"train": 36, "validation": 4}
+    assert manifest.lengths("train") == manifest.lengths("validation") == [32, 64]
+    assert load_tokenizer(out / "tokenizer").fingerprint == manifest.tokenizer_fingerprint
+    for instances in manifest.sets:
+        batch = read_set(out, instances)
+        lengths = batch.lengths_a + batch.lengths_b + 3
+        assert len(lengths) == instances.examples and lengths.sum() == instances.tokens
+        assert batch.is_random_next.sum() == instances.random_next
+        assert lengths.max() <= instances.max_seq_length and min(batch.lengths_a.min(), batch.lengths_b.min()) >= 1
+    assert len(manifest.sets[0].shards) > 2
+    assert [p.documents for p in progress] == sorted(p.documents for p in progress)
+    assert progress[-1].documents == 40 and progress[-1].instances == sum(s.examples for s in manifest.sets)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_the_number_of_processes_and_the_day_change_nothing(tmp_path, corpus, tiny_tokenizer):
+    for name, workers, seed in (("one", 1, 0), ("two", 2, 0), ("seed", 1, 1)):
+        prepare(corpus, tiny_tokenizer, tmp_path / name, seed=seed, num_workers=workers, shard_bytes=3000)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    shard = "train-128-00000.array_record"
+    assert (tmp_path / "one" / shard).read_bytes() != (tmp_path / "seed" / shard).read_bytes()
+
+
+def numbered_corpus(documents, sentences=6):
+    """Documents whose every sentence names the document in digits."""
+    texts = [tuple(f"cat {n} sat {n}." for _ in range(sentences)) for n in range(documents)]
+    return Corpus("numbered", lambda: (Document(str(n), t, True) for n, t in enumerate(texts)))
+
+
+def test_held_out_documents_are_not_trained_on(tmp_path, tiny_tokenizer):
+    manifest = prepare(numbered_corpus(90), tiny_tokenizer, tmp_path / "out", validation_fraction=0.1, shard_bytes=500)
+    words = {}
+    for instances in manifest.sets:
+        pieces = [tiny_tokenizer.pieces[i] for i in read_set(tmp_path / "out", instances).tokens]
+        words[instances.split] = set(tiny_tokenizer.decode(map(tiny_tokenizer.token_to_id, pieces)).split())
+    numbers = {split: {int(w) for w in found if w.isdigit()} for split, found in words.items()}
+    assert numbers["validation"] == {1, 11, 21, 31, 41, 51, 61, 71, 81}
+    assert numbers["train"] == set(range(90)) - numbers["validation"]
+
+
+def test_special_tokens_that_a_text_mentions_are_only_characters(tmp_path, tiny_tokenizer):
+    texts = ("The [MASK] sat.", "A [SEP] b [PAD] ran.") * 3
+    corpus = Corpus("special", lambda: (Document(str(n), texts) for n in range(4)))
+    manifest = prepare(corpus, tiny_tokenizer, tmp_path / "out", validation_fraction=0)
+    tokens = read_set(tmp_path / "out", manifest.sets[0]).tokens
+    assert not np.isin([0, 2, 3, 4], tokens).any() and len(tokens)
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path, tiny_tokenizer):
+    def documents(count):
+        return Corpus(
+            "many", lambda: (Document(str(n), ("the cat sat by the old river. it ran." * 20,)) for n in range(count))
+        )
+
+    peaks = []
+    for count in (60, 480):
+        tracemalloc.start()
+        prepare(
+            documents(count), tiny_tokenizer, tmp_path / str(count), num_workers=1, dupe_factor=1, shard_bytes=20_000
+        )
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.3 * peaks[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_seq_length": 4}, "max_seq_length: expected lengths of at least 5"),
+        ({"dupe_factor": 0}, "dupe_factor"),
+        ({"short_seq_prob": 1.5}, "short_seq_prob"),
+        ({"validation_fraction": 1.0}, "validation_fraction"),
+        ({"shard_bytes": 0}, "shard_bytes"),
+    ],
+)
+def test_settings_that_make_no_sense(tmp_path, corpus, tiny_tokenizer, settings, message):
+    with pytest.raises(InputError, match=message):
+        prepare(corpus, tiny_tokenizer, tmp_path / "out", **settings)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_file_that_breaks_off_leaves_nothing_behind(tmp_path, corpus, tiny_tokenizer, workers):
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(Path(corpus).read_bytes() + b"\n\nbad \xff\n")
+    with pytest.raises(InputError, match=r"bad\.txt: line .*0xff"):
+        prepare(str(bad), tiny_tokenizer, tmp_path / "out", shard_bytes=2000, num_workers=workers)
+    assert [p.name for p in tmp_path.iterdir()] == ["bad.txt"]
+
+
+def test_corpora_that_are_too_small_and_directories_in_use(tmp_path, corpus, tiny_tokenizer):
+    one = Corpus("one", lambda: iter([Document("a", ("The cat sat. It ran.",))]))
+    with pytest.raises(InputError, match="one: expected documents to hold out, found only one"):
+        prepare(one, tiny_tokenizer, tmp_path / "out")
+    assert prepare(one, tiny_tokenizer, tmp_path / "out", validation_fraction=0).sets[0].examples > 0
+    with pytest.raises(InputError, match="new or empty directory"):
+        prepare(corpus, tiny_tokenizer, tmp_path / "out")
+    empty = Corpus("none", lambda: iter([Document("a", ("\u200b",)), Document("b", ("\u200b",))]))
+    with pytest.raises(InputError, match="none: expected documents with text"):
+        prepare(empty, tiny_tokenizer, tmp_path / "other")
+
+
+def test_single_sentences_are_warned_about(tmp_path, tiny_tokenizer, caplog):
+    prepare(numbered_corpus(10, sentences=1), tiny_tokenizer, tmp_path / "out")
+    assert "files:PATH" in caplog.text
+
+
+def test_manifests_that_do_not_fit(tmp_path, corpus, tiny_tokenizer):
+    out = tmp_path / "out"
+    prepare(corpus, tiny_tokenizer, out, num_workers=1)
+    shard = out / "train-128-00000.array_record"
+    data, manifest = shard.read_bytes(), (out / "manifest.json").read_text()
+    shard.write_bytes(data[:-100])
+    with pytest.raises(InputError, match=f"array_record: expected {len(data)} bytes, found {len(data) - 100}"):
+        Manifest.read(out)
+    shard.unlink()
+    with pytest.raises(InputError, match="no such file, though"):
+        Manifest.read(out)
+    for text, message in (
+        ("{", "expected a manifest"),
+        ("[]", "expected a manifest"),
+        (manifest.replace('"version": 1', '"version": 7'), "found .* 7"),
+        (json.dumps({**json.loads(manifest), "extra": 1}), "expected a manifest"),
+    ):
+        (out / "manifest.json").write_text(text)
+        with pytest.raises(InputError, match=message):
+            Manifest.read(out)
+    with pytest.raises(InputError, match="bert-jax prepare"):
+        Manifest.read(tmp_path)
