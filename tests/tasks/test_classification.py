@@ -1,0 +1,195 @@
+"""Fine-tuning from a table to a finished model, through the training loop; then scoring and asking it."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax import recipes, tasks
+from bert_jax.config import BertConfig
+from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
+from bert_jax.data.examples import Columns
+from bert_jax.errors import InputError
+from bert_jax.modeling import Bert
+from bert_jax.tasks import classifying
+from bert_jax.training.loop import train
+
+NICE, NASTY, NEITHER = ["good", "young", "bird"], ["bad", "old", "stone"], ["the", "cat", "sat", "on", "a", "tree"]
+COLUMNS = Columns("sentence", "", "label")
+
+
+def write_table(path, rows, seed):
+    """Sentences of 3 to 20 words, positive when they hold a nice word and negative when they hold a nasty one."""
+    rng = np.random.default_rng(seed)
+    lines = ["sentence\tlabel"]
+    for _ in range(rows):
+        label = rng.integers(2)
+        words = list(rng.choice(NEITHER, rng.integers(2, 20)))
+        words.insert(rng.integers(len(words)), rng.choice(NICE if label else NASTY))
+        lines.append(f"{' '.join(words)}\t{'positive' if label else 'negative'}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, tiny_tokenizer):
+    """Tables, and an encoder with random parameters to start from."""
+    root = tmp_path_factory.mktemp("classification")
+    write_table(root / "train.tsv", 400, seed=0)
+    write_table(root / "dev.tsv", 101, seed=1)
+    config = BertConfig(vocab_size=tiny_tokenizer.vocab_size, hidden_size=32, num_hidden_layers=1,
+                        num_attention_heads=2, intermediate_size=64, max_position_embeddings=32)  # fmt: skip
+    params = jax.jit(Bert(config).init)(jax.random.key(0))
+    save_pretrained(root / "encoder", config, "encoder", params, tiny_tokenizer)
+    return root
+
+
+def recipe(place, **changes):
+    c = recipes.classification()
+    c.init_from = str(place / "encoder")
+    c.data.train, c.data.dev = str(place / "train.tsv"), str(place / "dev.tsv")
+    c.data.max_seq_length = 24
+    c.data.length_buckets = (24,)
+    c.global_batch_size, c.num_epochs, c.optimizer.learning_rate = 32, 6.0, 2e-3
+    c.update_from_flattened_dict(changes)
+    return c
+
+
+def job(place, **changes):
+    return tasks.build(recipes.resolve(recipe(place, **changes)), "unused")
+
+
+@pytest.fixture(scope="module")
+def tuned(place):
+    """What training returned, and the finished model."""
+    results = train(recipe(place), place / "run", progress=False)
+    return results, place / "run" / "model"
+
+
+def test_a_separable_task_is_learned(tuned):
+    results, model = tuned
+    assert results["step"] == 6 * 13
+    assert results["eval/accuracy"] > 0.95
+    config = load_pretrained(model).config
+    assert (config.id2label, config.problem_type) == (("negative", "positive"), "single_label_classification")
+
+
+def test_evaluate_scores_the_finished_model_as_training_did(place, tuned):
+    results, model = tuned
+    scores = classifying.evaluate(model, str(place / "dev.tsv"), COLUMNS, batch_size=16)
+    assert scores.pop("examples") == 101
+    assert scores == pytest.approx({name: results[f"eval/{name}"] for name in ("accuracy", "f1", "matthews")})
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.tsv"])
+def test_predict_answers_every_row_in_its_order(place, tuned, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(classifying, "_CHUNK", 40)  # three parts, the last smaller
+    lines = (place / "dev.tsv").read_text().splitlines()[1:]
+    count = classifying.predict(tuned[1], str(place / "dev.tsv"), tmp_path / name, Columns("sentence"), batch_size=16)
+    written = (tmp_path / name).read_text().splitlines()
+    if name.endswith(".tsv"):
+        assert written.pop(0) == "label\tnegative\tpositive"
+        answers = [row.split("\t") for row in written]
+        labels, totals = [row[0] for row in answers], [float(row[1]) + float(row[2]) for row in answers]
+    else:
+        answers = [json.loads(row) for row in written]
+        assert [row["text"] for row in answers] == [line.split("\t")[0] for line in lines]
+        labels, totals = [row["label"] for row in answers], [sum(row["scores"].values()) for row in answers]
+    assert count == len(labels) == 101
+    np.testing.assert_allclose(totals, 1, atol=1e-5)
+    assert np.mean([label == line.split("\t")[1] for label, line in zip(labels, lines, strict=True)]) > 0.95
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_regression(place, tmp_path):
+    """The number of words, over pairs; five steps suffice to see that all of it runs."""
+    rng = np.random.default_rng(0)
+    rows = [(" ".join(rng.choice(NEITHER, n)), " ".join(rng.choice(NICE, n)), n) for n in rng.integers(1, 6, 40)]
+    for file in ("train.jsonl", "dev.jsonl"):
+        (tmp_path / file).write_text("".join(json.dumps({"a": a, "b": b, "n": int(n)}) + "\n" for a, b, n in rows))
+    data = {"train": tmp_path / "train.jsonl", "dev": tmp_path / "dev.jsonl", "text_column": "a", "pair_column": "b",
+            "label_column": "n", "task_type": "regression"}  # fmt: skip
+    changes = {f"data.{name}": str(value) for name, value in data.items()}
+    results = train(recipe(place, num_steps=5, **changes), tmp_path / "run", progress=False)
+    assert {"eval/pearson", "eval/spearman", "eval/mse", "train/mse"} <= results.keys()
+    model = tmp_path / "run" / "model"
+    config = load_pretrained(model).config
+    assert (config.num_labels, config.problem_type) == (1, "regression")
+    scores = classifying.evaluate(model, str(tmp_path / "dev.jsonl"), Columns("a", "b", "n"), metric_names=["mse"])
+    assert scores == {"mse": pytest.approx(results["eval/mse"], rel=1e-4), "examples": 40}
+    classifying.predict(model, str(tmp_path / "dev.jsonl"), tmp_path / "out.tsv", Columns("a", "b"))
+    header, *numbers = (tmp_path / "out.tsv").read_text().splitlines()
+    assert header == "score"
+    assert np.mean([(float(x) - n) ** 2 for x, (*_, n) in zip(numbers, rows, strict=True)]) == pytest.approx(
+        scores["mse"], rel=1e-3
+    )
+
+
+def test_what_is_built(place):
+    made = job(place, **{"data.length_buckets": (8, 16), "data.metrics": ("f1",), "num_epochs": 0.5})
+    assert made.train_source.buckets == (8, 16, 22)
+    assert made.num_steps == 7
+    assert made.task.metrics == ("f1",)
+    assert made.eval_source.num_examples == 101
+    assert "classifier" not in made.pretrained
+    assert made.pretrained["pooler"]["dense"]["kernel"].shape == (32, 32)
+    assert job(place, **{"data.dev": ""}).eval_source is None
+
+
+def test_the_head_of_a_finished_classifier_is_not_taken_over(place, tuned):
+    made = job(place, init_from=str(tuned[1]))
+    assert "classifier" not in made.pretrained
+    head = made.init_params(jax.random.key(0))["classifier"]["kernel"]
+    assert 0.01 < float(head.std()) < 0.03  # initializer_range 0.02, truncated
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data.train": ""}, r"config\.data\.train: expected a file"),
+        ({"data.train": "/no/such/file.tsv"}, r"/no/such/file\.tsv: no such file"),
+        (
+            {"data.text_column": "sentense"},
+            r"train\.tsv: line 1: expected a column 'sentense'; did you mean 'sentence'",
+        ),
+        ({"data.max_seq_length": 64}, r"config\.data\.max_seq_length: expected at most the model's 32 positions"),
+        ({"data.metrics": ("acuracy",)}, r"data\.metrics: 'acuracy' is not a metric"),
+        ({"init_from": "", "tokenizer": ""}, r"config\.tokenizer: expected a tokenizer"),
+        ({"model.num_hidden_layers": 3}, r"config\.model\.num_hidden_layers: expected 1, .* found 3"),
+    ],
+)
+def test_what_does_not_fit(place, changes, message):
+    with pytest.raises(InputError, match=message):
+        job(place, **changes)
+
+
+def test_an_unknown_label_in_the_dev_data(place, tmp_path):
+    (tmp_path / "dev.tsv").write_text("sentence\tlabel\ngood\tpositive\nbad\tneutral\n")
+    with pytest.raises(InputError, match=r"dev\.tsv: line 3: expected a label of 'negative', 'positive', found 'neu"):
+        job(place, **{"data.dev": str(tmp_path / "dev.tsv")})
+
+
+def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
+    dev, model = str(place / "dev.tsv"), tuned[1]
+    with pytest.raises(InputError, match="expected a sequence classifier, found a BERT for encoder"):
+        classifying.evaluate(place / "encoder", dev, COLUMNS)
+    with pytest.raises(InputError, match="max_seq_length: expected at most the model's 32 positions"):
+        classifying.evaluate(model, dev, COLUMNS, max_seq_length=64)
+    with pytest.raises(InputError, match=r"expected a file named \.jsonl or \.tsv"):
+        classifying.predict(model, dev, tmp_path / "out.csv", COLUMNS)
+    (tmp_path / "cut.tsv").write_text((place / "dev.tsv").read_text() + "no label here")
+    with pytest.raises(InputError, match=r"cut\.tsv: line 103: expected 2 columns"):
+        classifying.predict(model, str(tmp_path / "cut.tsv"), tmp_path / "out.jsonl", COLUMNS)
+    assert [path.name for path in tmp_path.iterdir()] == ["cut.tsv"]
+
+
+def test_real_glue_files_are_read(shared_data, tiny_tokenizer):
+    glue = shared_data / "glue"
+    for name, columns, rows, regression in (
+        ("SST-2", COLUMNS, 872, False),
+        ("CoLA", Columns("3", "", "1", has_header=False), 1043, False),
+        ("STS-B", Columns("sentence1", "sentence2", "score"), 1500, True),
+    ):
+        features, names = classifying.load(str(glue / name / "dev.tsv"), columns, tiny_tokenizer, 64, None, regression)
+        assert len(features) == rows
+        assert names == (() if regression else ("0", "1"))
