@@ -1,0 +1,181 @@
+"""The command line's whole road: a vocabulary, prepared text, pretraining, fine-tuning, questions."""
+
+import json
+import os
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from bert_jax.cli import main
+from bert_jax.conversion.huggingface import load_pretrained
+
+SUBJECTS = ["the cat", "a dog", "my film", "this book", "the song"]
+GOOD, BAD = ["good", "funny", "bright", "warm"], ["bad", "dull", "grey", "cold"]
+
+PRETRAIN = """
+from bert_jax import recipes
+
+def get_config(steps="2"):
+    c = recipes.pretraining()
+    c.num_steps = int(steps)
+    c.optimizer.warmup_steps = 1
+    c.global_batch_size = 8
+    c.data.sequence_length = 32
+    c.model.size = "tiny"
+    c.model.hidden_size, c.model.intermediate_size, c.model.max_position_embeddings = 16, 32, 32
+    return c
+"""
+FINETUNE = """
+from bert_jax import recipes
+
+def get_config():
+    c = recipes.classification()
+    c.num_steps = 2
+    c.global_batch_size = 8
+    c.data.max_seq_length, c.data.length_buckets = 16, (16,)
+    return c
+"""
+
+
+def run(line):
+    """The exit status of a command line."""
+    return main(shlex.split(line))
+
+
+def sentence(rng):
+    label = rng.choice(["pos", "neg"])
+    words = [rng.choice(GOOD if label == "pos" else BAD) for _ in range(3)]
+    return f"{rng.choice(SUBJECTS)} was {words[0]}, {words[1]} and {words[2]}.", label
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a corpus, a labelled table, two recipes, and all that leads up to a pretrained model."""
+    root = tmp_path_factory.mktemp("road")
+    rng = random.Random(0)
+    documents = ["\n".join(sentence(rng)[0] for _ in range(8)) for _ in range(60)]
+    (root / "corpus.txt").write_text("\n\n".join(documents))
+    rows = [sentence(rng) for _ in range(40)]
+    (root / "table.tsv").write_text("sentence\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
+    (root / "pretrain.py").write_text(PRETRAIN)
+    (root / "finetune.py").write_text(FINETUNE)
+    before = os.getcwd()
+    os.chdir(root)
+    yield root
+    os.chdir(before)
+
+
+@pytest.fixture(scope="module")
+def prepared(place):
+    assert run("train-tokenizer corpus.txt --vocab-size 120 --out tokenizer") == 0
+    flags = "--tokenizer tokenizer --out prepared --max-seq-length 32 --validation-fraction 0.1 --num-workers 1"
+    assert run(f"prepare corpus.txt {flags}") == 0
+    return place / "prepared"
+
+
+@pytest.fixture(scope="module")
+def pretrained(place, prepared):
+    status = run("pretrain --config pretrain.py --workdir pretrained --config.data.prepared=prepared --quiet")
+    assert status == 0
+    return place / "pretrained" / "model"
+
+
+def refused(capsys, command):
+    capsys.readouterr()
+    assert run(command) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_pretraining_leaves_a_model_that_fills_masks(pretrained, place, capsys):
+    assert load_pretrained(pretrained).head == "pretraining"
+    left = {path.name for path in (place / "pretrained").iterdir()}
+    assert left >= {"config.json", "checkpoints", "metrics.jsonl", "report.png", "model"}
+    assert main(["fill-mask", str(pretrained), "the [MASK] was good.", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["masks"][0]) == 5
+
+
+def test_finetuning_starts_from_it_and_is_scored(pretrained, capsys):
+    data = "--config.data.train=table.tsv --config.data.dev table.tsv"
+    finetune = f"finetune --config finetune.py --workdir tuned --config.init_from={pretrained} {data} --quiet"
+    assert run(finetune) == 0
+    assert "eval/accuracy" in capsys.readouterr().out
+    assert run("evaluate --model tuned/model --data table.tsv --json") == 0
+    assert json.loads(capsys.readouterr().out)["examples"] == 40
+    assert main(["classify", "tuned/model", "the cat was good"]) == 0
+    assert "pos" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("--config.optimizer.learnig_rate=1", "learnig_rate"),
+        ("--config.optimizer.learnig_rate=1", "did you mean 'learning_rate'?"),
+        ("--config.num_steps=many", "expected int, found 'many'"),
+        ("--config.optimizer=1", "expected one of its keys"),
+        ("--config.mesh.tensor=3", "3"),
+        ("--config.data.prepared=nowhere", "nowhere"),
+        ("--config.data.sequence_length=512", "512"),
+        ("--config.seed", "expected --config.KEY=VALUE"),
+        ("--coordinator here:1", "--num-processes and --process-id are needed together"),
+        ("--coordinator here:1 --num-processes 2 --process-id 2", "--process-id must be in [0, 2)"),
+    ],
+)
+def test_a_recipe_that_does_not_fit_starts_nothing(prepared, place, change, message, capsys):
+    command = f"pretrain --config pretrain.py --workdir refused --config.data.prepared=prepared {change}"
+    assert message in refused(capsys, command)
+    assert not (place / "refused").exists()
+
+
+def test_each_verb_takes_only_its_own_recipes(place, capsys):
+    assert "run by `bert-jax finetune`" in refused(capsys, "pretrain --config finetune.py --workdir refused")
+    assert "run by `bert-jax pretrain`" in refused(capsys, "finetune --config pretrain.py --workdir refused")
+
+
+def test_a_workdir_belongs_to_one_config(pretrained, capsys):
+    command = "pretrain --config pretrain.py:3 --workdir pretrained --config.data.prepared=prepared"
+    assert "num_steps was 2, is now 3" in refused(capsys, command)
+
+
+def test_an_interrupted_run_ends_in_one_line_and_no_model(prepared, place):
+    command = "pretrain --config pretrain.py:100000 --workdir stopped --config.data.prepared=prepared --quiet"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bert_jax", *command.split(), "--config.log_every=1"],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=place,
+    )
+    metrics = place / "stopped" / "metrics.jsonl"
+    for _ in range(1200):
+        if metrics.exists() and metrics.read_text().count("\n") > 3:
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "bert-jax: interrupted\n")
+    assert not (place / "stopped" / "model").exists()
+
+
+def test_two_processes_train_together(prepared, place):
+    """`--coordinator`: two processes on this machine, one device each, one model."""
+    command = "pretrain --config pretrain.py --workdir together --config.data.prepared=prepared --quiet"
+    port = 20_000 + os.getpid() % 20_000
+    hosts = [
+        subprocess.Popen(
+            [sys.executable, "-m", "bert_jax", *command.split(), "--coordinator", f"localhost:{port}",
+             "--num-processes", "2", "--process-id", str(i)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=place,
+        )
+        for i in range(2)
+    ]  # fmt: skip
+    results = [host.communicate(timeout=180) for host in hosts]
+    assert [host.returncode for host in hosts] == [0, 0], results
+    assert ["train/loss" in out for out, _ in results] == [True, False]  # the first of them speaks
+    assert json.loads((place / "together" / "config.json").read_text())["num_steps"] == 2
+    assert load_pretrained(place / "together" / "model").head == "pretraining"
