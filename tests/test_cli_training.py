@@ -176,6 +176,6 @@ def test_two_processes_train_together(prepared, place):
     ]  # fmt: skip
     results = [host.communicate(timeout=180) for host in hosts]
     assert [host.returncode for host in hosts] == [0, 0], results
-    assert ["train/loss" in out for out, _ in results] == [True, False]  # the first of them speaks
+    assert ["eval/mlm_loss" in out for out, _ in results] == [True, False]  # the first of them speaks
     assert json.loads((place / "together" / "config.json").read_text())["num_steps"] == 2
     assert load_pretrained(place / "together" / "model").head == "pretraining"

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,17 @@ def test_the_map_names_every_part():
         if not path.name.startswith("__"):
             name = f"{path.name}/" if path.is_dir() else path.name
             assert f"`{name}`" in text, f"ARCHITECTURE.md does not mention {name}"
+
+
+def test_make_test_ends_with_pytest():
+    """So that pytest's closing line is the last one printed, after lint and types."""
+    plan = subprocess.run(["make", "--dry-run", "test"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tools = [
+        tool
+        for line in plan.splitlines()
+        for tool in ("ruff format", "ruff check", "mypy", "-m pytest")
+        if tool in line
+    ]
+    assert tools == ["ruff format", "ruff check", "mypy", "-m pytest"]
+    assert "-m pytest" in plan.splitlines()[-1]
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == "exec make test"

@@ -73,7 +73,10 @@ def _train(args: argparse.Namespace, pretraining: bool) -> None:
     leads = jax.process_index() == 0
     results = train(recipe, args.workdir, progress=leads and not args.quiet)
     if leads:
-        print(f"{args.workdir}: " + ", ".join(f"{name} {value:.5g}" for name, value in sorted(results.items())))
+        scores = {name: value for name, value in results.items() if name.startswith("eval/")} or {
+            "train/loss": results["train/loss"]
+        }
+        print(f"{args.workdir}: " + ", ".join(f"{name} {value:.5g}" for name, value in sorted(scores.items())))
 
 
 def _overrides(words: list[str]) -> list[str]:
