@@ -7,7 +7,7 @@ the number of hosts may change between runs.
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -166,7 +166,7 @@ def prefetch(
     *,
     rows: Rows = ALL_ROWS,
     transform: Callable[[Batch], Any] | None = None,
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
     """Yields the batches of steps start_step to stop_step - 1, in order.
 
     Closing the iterator, or leaving it to be collected, ends the thread.

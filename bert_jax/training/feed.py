@@ -1,12 +1,32 @@
-"""Batches onto the devices, each process building only its own rows, some steps ahead of their use."""
+"""Batches onto the devices, each process building only its own rows."""
 
-import collections
-import concurrent.futures
-from collections.abc import Callable, Generator
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
 from jax.sharding import NamedSharding
+
+from bert_jax.tasks.job import Source
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceSource:
+    """A source whose batches are global arrays, split by `sharding` over the devices of all processes.
+
+    Attributes:
+        source: gives host arrays.
+        batch_size_at: step -> rows of its batch.
+        sharding: splits rows only.
+    """
+
+    source: Source
+    batch_size_at: Callable[[int], int]
+    sharding: NamedSharding
+
+    def batch(self, step: int, rows: Any = None) -> dict[str, jax.Array]:
+        """The batch of `step`; of which rows to make, the devices decide."""
+        return device_batch(lambda rows: self.source.batch(step, rows), self.batch_size_at(step), self.sharding)
 
 
 def device_batch(
@@ -28,22 +48,6 @@ def device_batch(
         return jax.make_array_from_callback((batch_size, *shape), sharding, part)
 
     return {name: assemble(name, array.shape[1:]) for name, array in next(iter(parts.values())).items()}
-
-
-def ahead(make: Callable[[int], Any], start: int, stop: int, depth: int = 2) -> Generator[Any, None, None]:
-    """Yields `make(start) ... make(stop - 1)`, the next `depth` being made in a thread meanwhile."""
-    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
-        waiting: collections.deque[concurrent.futures.Future] = collections.deque()
-        try:
-            for step in range(start, stop):
-                waiting.append(pool.submit(make, step))
-                if len(waiting) > depth:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
 
 
 def _bounds(index: tuple[slice, ...] | None, size: int) -> tuple[int, int]:

@@ -21,12 +21,13 @@ from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
 from bert_jax import recipes, sharding, tasks
+from bert_jax.data.pipeline import prefetch
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.files import PathLike, directory_atomically
 from bert_jax.tasks.job import Job
 from bert_jax.training import step as steps
 from bert_jax.training.checkpoints import Checkpoints, merit, to_numpy
-from bert_jax.training.feed import ahead, device_batch
+from bert_jax.training.feed import DeviceSource, device_batch
 from bert_jax.training.metrics import MetricsLog, Window, read_lines
 from bert_jax.training.progress import Bar, clock
 from bert_jax.training.report import write_report
@@ -122,7 +123,9 @@ class _Run:
     def to_the_end(self, state: State) -> State:
         """Runs the steps from `state` to the last, with all that happens between them."""
         window, lap, model = Window(), Lap(self.chrono), self.job.task.model
-        batches = ahead(self._batch, self.start, self.job.num_steps)
+        sizes = functools.partial(recipes.batch_size_at, self.recipe)
+        source = DeviceSource(self.job.train_source, sizes, self.batch_sharding)
+        batches = prefetch(source, self.start, self.job.num_steps)
         with contextlib.closing(batches), _sigterm() as stop:
             for done in range(self.start + 1, self.job.num_steps + 1):
                 with self.chrono.pause("input"):
@@ -163,10 +166,6 @@ class _Run:
             self.bar.say(f"model{chosen} in {self.place.model}, curves in {self.place.report}  ({seconds})")
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices("bert_jax: finished")
-
-    def _batch(self, step: int) -> dict[str, jax.Array]:
-        size = recipes.batch_size_at(self.recipe, step)
-        return device_batch(lambda rows: self.job.train_source.batch(step, rows), size, self.batch_sharding)
 
     def _compiling(self, batch: dict[str, Any]) -> contextlib.AbstractContextManager:
         """Counts the call as compilation when it is the first with a batch of this shape."""
