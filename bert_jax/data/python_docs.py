@@ -6,6 +6,7 @@ taken out of source files by `ast`; nothing is imported or executed. A module, o
 """
 
 import ast
+import functools
 import hashlib
 import importlib.util
 import inspect
@@ -46,23 +47,27 @@ def read_python_docs() -> Iterator[Document]:
     """Yields topics, then modules of the standard library, then those of PACKAGES, each group sorted by name.
 
     A paragraph that an earlier document had, word for word, is left out, so that a held-out document was not seen in
-    training under another name.
+    training under another name. Some 10 MB, read in a few seconds and then kept for the next pass.
 
     Raises:
         InputError: this Python carries no source files of its standard library.
     """
-    seen: set[bytes] = set()
+    return iter(_all_documents())
+
+
+@functools.cache
+def _all_documents() -> tuple[Document, ...]:
     library = Path(sysconfig.get_paths()["stdlib"])
-    if not (library / "pydoc_data" / "topics.py").is_file():
+    topics = library / "pydoc_data" / "topics.py"
+    if not topics.is_file():
         raise InputError(f"{library}: expected the sources of Python's standard library, found no pydoc_data/topics.py")
-    for name, text in _topics(library / "pydoc_data" / "topics.py"):
-        yield from _document(f"python-docs:{name}", [text], seen)
-    for name, path in _sources(library, ""):
-        yield from _document(f"python-docs:{name}", _docstrings(path), seen)
-    for package in PACKAGES.split():
-        for root in _package_roots(package):
-            for name, path in _sources(root, package):
-                yield from _document(f"python-docs:{name}", _docstrings(path), seen)
+    seen: set[bytes] = set()
+    documents = [d for name, text in _topics(topics) for d in _document(name, [text], seen)]
+    roots = [("", library), *((package, root) for package in PACKAGES.split() for root in _package_roots(package))]
+    for package, root in roots:
+        for name, path in _sources(root, package):
+            documents += _document(name, _docstrings(path), seen)
+    return tuple(documents)
 
 
 def _document(name: str, texts: Iterable[str], seen: set[bytes]) -> Iterator[Document]:
@@ -73,7 +78,7 @@ def _document(name: str, texts: Iterable[str], seen: set[bytes]) -> Iterator[Doc
             seen.add(key)
             paragraphs.append(paragraph)
     if len(paragraphs) > 1:  # a sentence or two say nothing about what follows what
-        yield Document(name, tuple(paragraphs))
+        yield Document(f"python-docs:{name}", tuple(paragraphs))
 
 
 def _topics(path: Path) -> Iterator[tuple[str, str]]:

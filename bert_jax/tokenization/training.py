@@ -78,14 +78,20 @@ def train_wordpiece(
 
 
 def _count_words(texts: Iterable[str], normalizer: tokenizers.normalizers.Normalizer) -> Counter[str]:
+    """How often each word occurs. Texts are cut at spaces first, so that a word is cleaned and split only once."""
+    spaced: Counter[str] = Counter()
+    for text in texts:
+        spaced.update(text.split())
+        if len(spaced) > _MOST_WORDS:
+            least = sorted(spaced.values())[len(spaced) // 2]
+            spaced = Counter({word: count for word, count in spaced.items() if count > least})
     splitter = tokenizers.pre_tokenizers.BertPreTokenizer()
     counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
-        if len(counts) > _MOST_WORDS:
-            least = sorted(counts.values())[len(counts) // 2]
-            counts = Counter({word: count for word, count in counts.items() if count > least})
-    return Counter({word: count for word, count in counts.items() if len(word) <= _LONGEST_WORD})
+    for part, count in spaced.items():
+        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(part)):
+            if len(word) <= _LONGEST_WORD:
+                counts[word] += count
+    return counts
 
 
 def _alphabet(words: Counter[str], limit: int) -> list[str]:
