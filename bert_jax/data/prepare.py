@@ -5,7 +5,7 @@ it and draws random second segments from its other documents, with random number
 becomes one shard per sequence length. So memory is a chunk per process, and who does which chunk does not matter.
 """
 
-import concurrent.futures
+import concurrent.futures.process
 import contextlib
 import dataclasses
 import hashlib
@@ -156,7 +156,7 @@ def _chunks(corpus: Iterable[Document], settings: PrepareSettings) -> Iterator[_
         return _Chunk(split, numbers[split] - 1, full.pop(split))
 
     for number, document in enumerate(corpus):
-        split = "validation" if _is_held_out(number, settings.validation_fraction) else "train"
+        split = "validation" if is_held_out(number, settings.validation_fraction) else "train"
         filling[split].append(document)
         sizes[split] += sum(map(len, document.texts))
         if sizes[split] >= settings.shard_bytes:
@@ -174,7 +174,7 @@ def _chunks(corpus: Iterable[Document], settings: PrepareSettings) -> Iterator[_
             yield finished(split)
 
 
-def _is_held_out(number: int, fraction: float) -> bool:
+def is_held_out(number: int, fraction: float) -> bool:
     """Whether document `number` (from 0) is the second, or opens another 1/fraction after it."""
     if number <= 1:
         return number == 1 and fraction > 0
@@ -203,6 +203,11 @@ def _run(
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+    except concurrent.futures.process.BrokenProcessPool:
+        raise OSError(
+            "a worker process died: out of memory (fewer workers or smaller shards need less), or this was called by a "
+            'script without `if __name__ == "__main__":`'
+        ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -267,16 +272,18 @@ def _write_shard(
 ) -> InstanceSet:
     path = directory / f"{chunk.split}-{length}-{chunk.index:05d}.array_record"
     examples = tokens = random_next = 0
-    writer = array_record_module.ArrayRecordWriter(os.fspath(path), _WRITER_OPTIONS)
-    with contextlib.closing(writer):
-        for dupe in range(settings.dupe_factor if chunk.split == "train" else 1):
-            rng = random.Random(f"{settings.seed}/{chunk.split}/{chunk.index}/{length}/{dupe}")
-            for index in range(len(documents)):
-                for instance in make_instances(documents, index, length, settings.short_seq_prob, rng):
-                    writer.write(encode_record(instance, dtype))
-                    examples += 1
-                    tokens += len(instance.tokens_a) + len(instance.tokens_b) + SPECIAL_TOKENS_PER_PAIR
-                    random_next += instance.is_random_next
+    try:
+        with contextlib.closing(array_record_module.ArrayRecordWriter(os.fspath(path), _WRITER_OPTIONS)) as writer:
+            for dupe in range(settings.dupe_factor if chunk.split == "train" else 1):
+                rng = random.Random(f"{settings.seed}/{chunk.split}/{chunk.index}/{length}/{dupe}")
+                for index in range(len(documents)):
+                    for instance in make_instances(documents, index, length, settings.short_seq_prob, rng):
+                        writer.write(encode_record(instance, dtype))
+                        examples += 1
+                        tokens += len(instance.tokens_a) + len(instance.tokens_b) + SPECIAL_TOKENS_PER_PAIR
+                        random_next += instance.is_random_next
+    except RuntimeError as error:  # what the writer makes of a full disk
+        raise OSError(f"{path}: cannot write: {error}") from None
     if not examples:
         path.unlink()
         return InstanceSet(chunk.split, length, 0, 0, ())

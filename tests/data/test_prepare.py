@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -136,6 +138,23 @@ def test_a_file_that_breaks_off_leaves_nothing_behind(tmp_path, corpus, tiny_tok
     with pytest.raises(InputError, match=r"bad\.txt: line .*0xff"):
         prepare(str(bad), tiny_tokenizer, tmp_path / "out", shard_bytes=2000, num_workers=workers)
     assert [p.name for p in tmp_path.iterdir()] == ["bad.txt"]
+
+
+def test_a_full_disk_is_said_and_leaves_nothing_behind(tmp_path, corpus):
+    # A limit on the size of files stands in for a disk that fills up; it needs a process of its own.
+    script = f"""
+import resource
+from bert_jax.data.prepare import prepare
+from bert_jax.tokenization import train_wordpiece
+tokenizer = train_wordpiece(["the cat sat on the mat"], 50)
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+try:
+    prepare({corpus!r}, tokenizer, {str(tmp_path / "out")!r}, dupe_factor=50, num_workers=1)
+except OSError as error:
+    print(error)
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "array_record: cannot write" in found.stdout and not list(tmp_path.iterdir())
 
 
 def test_corpora_that_are_too_small_and_directories_in_use(tmp_path, corpus, tiny_tokenizer):
