@@ -62,10 +62,13 @@ class PretrainingSource:
     def batch(self, step: int, rows: Rows = ALL_ROWS) -> Batch:
         """Returns the rows (all of them by default) of the batch of `step`, as `PreparedInstances.batch` does."""
         positions = step * self.batch_size + np.arange(self.batch_size)[rows]
-        epochs = positions // self.num_examples
+        epochs, places = np.divmod(positions, self.num_examples)
+        keys = random_bits(self._seed, _SHUFFLE, epochs) & np.uint64(0xFFFFFFFF)
+        last = self.num_examples - 1
+        # The library permutes two or more.
         examples = [
-            _shuffled(int(position % self.num_examples), self.num_examples, self._seed, int(epoch))
-            for position, epoch in zip(positions, epochs, strict=True)
+            index_shuffle(place, max_index=last, seed=key, rounds=_SHUFFLE_ROUNDS) if last else 0
+            for place, key in zip(places.tolist(), keys.tolist(), strict=True)
         ]
         return self.instances.batch(examples, epochs)
 
@@ -148,14 +151,6 @@ class StagedSource:
         """Returns the batch of the stage that `step` belongs to; its shape changes from stage to stage."""
         stage = self.stage(step)
         return self.stages[stage][1].batch(step - int(self._starts[stage]), rows)
-
-
-def _shuffled(index: int, size: int, seed: int, epoch: int) -> int:
-    """Where `index` goes in the epoch's permutation of range(size)."""
-    if size == 1:
-        return 0
-    key = int(random_bits(seed, _SHUFFLE, epoch)) & 0xFFFFFFFF
-    return index_shuffle(index, max_index=size - 1, seed=key, rounds=_SHUFFLE_ROUNDS)
 
 
 def prefetch(

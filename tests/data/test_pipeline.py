@@ -153,6 +153,15 @@ def test_batches_run_on_over_the_end_of_an_epoch(prepared):
         assert_equal(joined, whole.batch(step))
 
 
+def test_a_single_example_is_an_epoch(tmp_path, tiny_tokenizer):
+    (tmp_path / "one.txt").write_text("The cat sat.")
+    prepare(str(tmp_path / "one.txt"), tiny_tokenizer, tmp_path / "out", validation_fraction=0, dupe_factor=1)
+    source = PretrainingSource(tmp_path / "out", "train", 128, 3)
+    assert source.num_examples == 1
+    batch = source.batch(7)
+    assert len(set(map(bytes, unmasked(batch)))) == 1  # three epochs of it
+
+
 def test_whole_words_are_masked_together(prepared, tiny_tokenizer):
     batch = PretrainingSource(prepared, "train", 64, 64, whole_word=True).batch(0)
     ids, goes_on = unmasked(batch), tiny_tokenizer.is_continuation
