@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ from bert_jax import recipes
 from bert_jax.data.prepare import prepare
 from bert_jax.errors import InputError
 from bert_jax.tasks.classification import ClassificationTask
-from bert_jax.training.loop import train
+from bert_jax.training.loop import Preempted, train
 
 STEPS = 20
 KILLS = sorted(random.SystemRandom().sample(range(2, STEPS - 3), 5))  # anew in every test run: any steps must do
@@ -178,3 +179,24 @@ def test_recipes_that_do_not_fit(tmp_path, data, change, message):
     with pytest.raises(InputError) as error:
         train(short(data, **change), tmp_path / "workdir", progress=False)
     assert message in str(error.value)
+
+
+def test_a_run_told_to_stop_saves_and_goes_on_when_started_again(tmp_path, data, finished, monkeypatch):
+    scores = iter([0.7, 0.9, 0.8])
+
+    def score(*_):
+        if (value := next(scores)) == 0.7:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return {"accuracy": value}
+
+    monkeypatch.setattr(ClassificationTask, "score", score)
+    with pytest.raises(Preempted) as stopped:
+        train(short(data), tmp_path / "workdir", progress=False)
+    assert stopped.value.code == 143
+    assert sorted(os.listdir(tmp_path / "workdir" / "checkpoints")) == ["2"]
+    train(short(data), tmp_path / "workdir", progress=False)
+    weights = [
+        (workdir / "model" / "model.safetensors").read_bytes() for workdir in (finished[0], tmp_path / "workdir")
+    ]
+    assert weights[0] == weights[1]
+    assert metrics_of(finished[0]) == metrics_of(tmp_path / "workdir")
