@@ -1,25 +1,53 @@
-r"""Fine-tuning on the sentences of a table, for classes: the middle of the paper's ranges.
+r"""Fine-tuning on the sentences of a table, for classes or a number: the middle of the paper's ranges.
 
-    bert-jax finetune --config configs/classification.py --workdir runs/sst2 --config.init_from=path/to/bert \
-        --config.data.train=SST-2/train.tsv --config.data.dev=SST-2/dev.tsv
+    bert-jax finetune --config configs/classification.py --workdir runs/reviews --config.init_from=path/to/bert \
+        --config.data.train=train.csv --config.data.dev=dev.csv --config.data.text_column=review
+    bert-jax finetune --config configs/classification.py:cola,path/to/CoLA --workdir runs/cola \
+        --config.init_from=path/to/bert
 
-A table without a header, such as CoLA, numbers its columns: --config.data.has_header=false --config.data.text_column=3
---config.data.label_column=1. For pairs of texts set data.pair_column; for numbers, data.task_type=regression.
+The argument is a task of GLUE and the directory of its files: cola, mnli, mrpc, qnli, qqp, rte, sst2 or stsb. Without
+it the data keys say what is where. A table without a header numbers its columns: --config.data.has_header=false
+--config.data.text_column=3. For pairs of texts set data.pair_column; for numbers, data.task_type=regression.
 
-Devlin et al. 2018 (arXiv:1810.04805), section 4.1 and appendix A.3.
+Devlin et al. 2018 (arXiv:1810.04805), section 4.1 and appendix A.3; Wang et al. 2018 (arXiv:1804.07461), table 1.
 """
 
 from ml_collections import ConfigDict
 
 from bert_jax import recipes
+from bert_jax.errors import InputError, did_you_mean
+
+# Task -> columns (text, pair, label) in GLUE's own files, the metrics that it is reported by, and the dev file.
+GLUE = {
+    "cola": (("3", "", "1"), ("matthews",), "dev.tsv"),
+    "mnli": (("sentence1", "sentence2", "gold_label"), ("accuracy",), "dev_matched.tsv"),
+    "mrpc": (("#1 String", "#2 String", "Quality"), ("f1", "accuracy"), "dev.tsv"),
+    "qnli": (("question", "sentence", "label"), ("accuracy",), "dev.tsv"),
+    "qqp": (("question1", "question2", "is_duplicate"), ("f1", "accuracy"), "dev.tsv"),
+    "rte": (("sentence1", "sentence2", "label"), ("accuracy",), "dev.tsv"),
+    "sst2": (("sentence", "", "label"), ("accuracy",), "dev.tsv"),
+    "stsb": (("sentence1", "sentence2", "score"), ("pearson", "spearman"), "dev.tsv"),
+}
 
 
-def get_config() -> ConfigDict:
-    """The recipe."""
+def get_config(task: str = "") -> ConfigDict:
+    """The recipe, for `NAME,DIRECTORY` of GLUE or for data that other keys name."""
     c = recipes.classification()
     c.global_batch_size = 32
     c.num_epochs = 3.0
     c.optimizer.learning_rate = 3e-5
     c.optimizer.warmup_ratio = 0.1
     c.data.max_seq_length = 128
+    if task:
+        _glue(c, *task.partition(",")[::2])
     return c
+
+
+def _glue(c: ConfigDict, name: str, directory: str) -> None:
+    if name not in GLUE or not directory:
+        hint = did_you_mean(name, GLUE) if name not in GLUE else ", and the directory of its files behind a comma"
+        raise InputError(f"configs/classification.py: expected a task of GLUE, found {name!r}{hint}")
+    (c.data.text_column, c.data.pair_column, c.data.label_column), c.data.metrics, dev = GLUE[name]
+    c.data.has_header = name != "cola"
+    c.data.task_type = "regression" if name == "stsb" else "classification"
+    c.data.train, c.data.dev = f"{directory}/train.tsv", f"{directory}/{dev}"

@@ -181,15 +181,3 @@ def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
     with pytest.raises(InputError, match=r"cut\.tsv: line 103: expected 2 columns"):
         classifying.predict(model, str(tmp_path / "cut.tsv"), tmp_path / "out.jsonl", COLUMNS)
     assert [path.name for path in tmp_path.iterdir()] == ["cut.tsv"]
-
-
-def test_real_glue_files_are_read(shared_data, tiny_tokenizer):
-    glue = shared_data / "glue"
-    for name, columns, rows, regression in (
-        ("SST-2", COLUMNS, 872, False),
-        ("CoLA", Columns("3", "", "1", has_header=False), 1043, False),
-        ("STS-B", Columns("sentence1", "sentence2", "score"), 1500, True),
-    ):
-        features, names = classifying.load(str(glue / name / "dev.tsv"), columns, tiny_tokenizer, 64, None, regression)
-        assert len(features) == rows
-        assert names == (() if regression else ("0", "1"))

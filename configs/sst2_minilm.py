@@ -1,0 +1,24 @@
+r"""One epoch of SST-2 from all-MiniLM-L6-v2: sentiment of film reviews, a few minutes on two cores.
+
+    bert-jax finetune --config configs/sst2_minilm.py:path/to/SST-2 --workdir runs/sst2 \
+        --config.init_from=path/to/all-MiniLM-L6-v2
+
+The argument is the directory of the data's train.tsv and dev.tsv (from GLUE). The model may be the folder as
+sentence-transformers has it.
+"""
+
+from ml_collections import ConfigDict
+
+from bert_jax import recipes
+
+
+def get_config(directory: str = "SST-2") -> ConfigDict:
+    """The recipe."""
+    c = recipes.classification()
+    c.global_batch_size = 32
+    c.num_epochs = 1.0
+    c.optimizer.learning_rate = 1e-4
+    c.optimizer.warmup_ratio = 0.1
+    c.data.train, c.data.dev = f"{directory}/train.tsv", f"{directory}/dev.tsv"
+    c.data.metrics = ("accuracy",)
+    return c

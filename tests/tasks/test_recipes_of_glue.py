@@ -1,0 +1,39 @@
+"""configs/classification.py on the layouts of GLUE's files."""
+
+from pathlib import Path
+
+import pytest
+
+from bert_jax import recipes
+from bert_jax.errors import InputError
+from bert_jax.tasks import classification
+from bert_jax.tasks.classification_data import load
+
+CONFIG = Path(__file__).parents[2] / "configs" / "classification.py"
+
+
+def test_files_columns_and_metrics_of_a_task():
+    c = recipes.resolve(recipes.load_recipe(f"{CONFIG}:mrpc,glue/MRPC"))
+    assert (c.data.train, c.data.dev) == ("glue/MRPC/train.tsv", "glue/MRPC/dev.tsv")
+    columns = classification.columns(c)
+    assert (columns.text, columns.pair, columns.label) == ("#1 String", "#2 String", "Quality")
+    assert c.data.metrics == ("f1", "accuracy")
+
+
+@pytest.mark.parametrize(
+    ("task", "message"), [("colla,x", "found 'colla'; did you mean 'cola'"), ("cola", "the directory of its files")]
+)
+def test_a_task_that_is_not_one(task, message):
+    with pytest.raises(InputError, match=message):
+        recipes.load_recipe(f"{CONFIG}:{task}")
+
+
+@pytest.mark.parametrize(
+    ("task", "folder", "rows"), [("sst2", "SST-2", 872), ("cola", "CoLA", 1043), ("stsb", "STS-B", 1500)]
+)
+def test_real_glue_files_are_read(shared_data, tiny_tokenizer, task, folder, rows):
+    c = recipes.resolve(recipes.load_recipe(f"{CONFIG}:{task},{shared_data / 'glue' / folder}"))
+    regression = c.data.task_type == "regression"
+    features, names = load(c.data.dev, classification.columns(c), tiny_tokenizer, 128, None, regression)
+    assert len(features) == rows
+    assert names == (() if regression else ("0", "1"))
