@@ -16,7 +16,7 @@ from bert_jax.data.examples import Columns
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.tasks import metrics, start
-from bert_jax.tasks.classification_data import EvalSource, TrainSource, choose_buckets, load
+from bert_jax.tasks.classification_data import EvalSource, TrainSource, choose_buckets, few_buckets, load
 from bert_jax.tasks.job import Batch, Job, Metrics
 from bert_jax.tasks.losses import cross_entropy
 
@@ -71,7 +71,9 @@ class ClassificationTask:
 
     def _logits(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
         inputs = (batch[name] for name in ("input_ids", "attention_mask", "token_type_ids"))
-        return self.model.apply(params, *inputs, dropout_key=dropout_key).logits
+        logits = self.model.apply(params, *inputs, dropout_key=dropout_key).logits
+        assert logits is not None
+        return logits
 
 
 def columns(recipe: Any) -> Columns:
@@ -103,9 +105,7 @@ def build(recipe: Any, workdir: str) -> Job:
     source = TrainSource(train, recipe.global_batch_size, buckets, tokenizer.pad_id, recipe.seed)
     eval_source = None
     if dev is not None:
-        # An evaluation is short: few shapes, since compiling one costs as much as hundreds of rows.
-        shapes = choose_buckets(dev.lengths, most=3, least_gain=0.1)
-        eval_source = EvalSource(dev, recipe.eval_batch_size, shapes, tokenizer.pad_id)
+        eval_source = EvalSource(dev, recipe.eval_batch_size, few_buckets(dev.lengths), tokenizer.pad_id)
     return Job(
         task=ClassificationTask(model, metrics.choose(data.metrics, regression, len(names))),
         tokenizer=tokenizer,

@@ -172,6 +172,11 @@ def choose_buckets(lengths: np.ndarray, most: int = 6, multiple: int = 8, least_
     return tuple(reversed(buckets))
 
 
+def few_buckets(lengths: np.ndarray) -> tuple[int, ...]:
+    """The padded lengths for rows that are seen once or seldom: compiling a shape costs as much as hundreds of them."""
+    return choose_buckets(lengths, most=3, least_gain=0.1)
+
+
 class TrainSource:
     """Shuffled batches of rows of similar length, for ever; `batch` is a pure function of (seed, step).
 

@@ -17,13 +17,12 @@ from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Compute
 from bert_jax.tasks import metrics, start
 from bert_jax.tasks.classification import HEAD, ClassificationTask
-from bert_jax.tasks.classification_data import EvalSource, choose_buckets, encode, load
+from bert_jax.tasks.classification_data import EvalSource, encode, few_buckets, load
 from bert_jax.tasks.job import Batch
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
 OUT_FORMATS = (".jsonl", ".tsv")
 _CHUNK = 8192  # rows that `predict` holds at a time: enough to find rows of one length, few enough for memory
-_FEW_SHAPES = {"most": 3, "least_gain": 0.1}  # compiling one more shape costs as much as hundreds of rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -134,7 +133,7 @@ def evaluate(
     regression = model.task.regression
     names = metrics.choose(metric_names, regression, len(model.names))
     features, _ = load(data, columns, model.tokenizer, model.max_length, model.names, regression)
-    buckets = choose_buckets(features.lengths, **_FEW_SHAPES)
+    buckets = few_buckets(features.lengths)
     source = EvalSource(features, model.batch_size, buckets, model.tokenizer.pad_id)
     batches, predictions = zip(*model.batches(source), strict=True)
     task = dataclasses.replace(model.task, metrics=names)
@@ -192,7 +191,7 @@ def predict(
 
 
 def _shapes(lengths: np.ndarray, limit: int) -> tuple[int, ...]:
-    buckets = choose_buckets(lengths, **_FEW_SHAPES)
+    buckets = few_buckets(lengths)
     buckets = tuple(min(length, limit) for length in buckets)
     return buckets if buckets[-1] == limit else (*buckets, limit)
 

@@ -16,7 +16,10 @@ Metrics = dict[str, tuple[jax.Array, jax.Array]]  # name -> (sum, count); the me
 class Task(Protocol):
     """Pure functions of parameters and a batch. An implementation is a frozen value that holds no arrays."""
 
-    model: Any  # a bert_jax.modeling.Bert
+    @property
+    def model(self) -> Any:
+        """The bert_jax.modeling.Bert that it trains."""
+        ...
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
         """The denominator of each term of the loss over the whole batch, so that its parts can share it."""
@@ -52,7 +55,10 @@ class Source(Protocol):
 class EvalSource(Source, Protocol):
     """A finite source."""
 
-    num_batches: int
+    @property
+    def num_batches(self) -> int:
+        """How many batches there are, from 0."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)

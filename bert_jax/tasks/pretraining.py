@@ -82,6 +82,7 @@ class PretrainingTask:
             masked_positions=batch["masked_positions"],
             dropout_key=dropout_key,
         )
+        assert out.prediction_logits is not None and out.seq_relationship_logits is not None
         labels, masked = batch["masked_labels"], batch["masked_weights"]
         follows, real = batch["next_sentence_labels"], batch["example_weights"]
         mlm_losses, mlm_right = cross_entropy(out.prediction_logits, labels)
