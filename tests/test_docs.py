@@ -5,9 +5,13 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import jax
 import pytest
 
 from bert_jax.cli import build_parser
+from bert_jax.config import BertConfig
+from bert_jax.conversion.huggingface import save_pretrained
+from bert_jax.modeling import Bert
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "launch/README.md")]
@@ -71,3 +75,18 @@ def test_make_test_ends_with_pytest():
     assert tools == ["ruff format", "ruff check", "mypy", "-m pytest"]
     assert "-m pytest" in plan.splitlines()[-1]
     assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == "exec make test"
+
+
+def test_the_python_of_the_readme_runs(tmp_path, tiny_tokenizer):
+    text = (ROOT / "README.md").read_text()
+    code = "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    for name, head in (("path/to/bert", "pretraining"), ("path/to/all-MiniLM-L6-v2", "sentence_embedding")):
+        config = BertConfig.named("tiny", vocab_size=tiny_tokenizer.vocab_size, num_labels=3)
+        params = Bert(config, head).init(jax.random.key(0))
+        save_pretrained(tmp_path / head, config, head, params, tiny_tokenizer)
+        code = code.replace(name, str(tmp_path / head))
+    names: dict = {}
+    exec(code.replace("path/to/copy", str(tmp_path / "copy")), names)
+    assert names["out"].last_hidden_state.shape[::2] == names["out"].pooler_output.shape == (2, 128)
+    assert names["logits"].shape == (2, 2)
+    assert (tmp_path / "copy" / "model.safetensors").exists()
