@@ -1,6 +1,7 @@
 """The parts that every block is made of: dense, LayerNorm, embedding, dropout, activations."""
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -79,7 +80,7 @@ def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return h ^ (h >> 16)
 
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": functools.partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
     "relu": jax.nn.relu,

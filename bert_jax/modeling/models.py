@@ -153,7 +153,7 @@ class Bert:
                 "(max_position_embeddings)"
             )
         choices = input_ids.shape[1] if self.head == "multiple_choice" else None
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids)
+        inputs: Any = (input_ids, attention_mask, token_type_ids, position_ids)
         if choices is not None:
             inputs = jax.tree.map(lambda ids: ids.reshape(-1, ids.shape[-1]), inputs)
         module = self._merge(params)
