@@ -153,15 +153,16 @@ class Bert:
                 "(max_position_embeddings)"
             )
         choices = input_ids.shape[1] if self.head == "multiple_choice" else None
-        inputs: Any = (input_ids, attention_mask, token_type_ids, position_ids)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids)
         if choices is not None:
             inputs = jax.tree.map(lambda ids: ids.reshape(-1, ids.shape[-1]), inputs)
         module = self._merge(params)
         keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
-        output = self._encode(module, *inputs, keys, output_hidden_states, output_attentions)
+        output = self._encode(module, inputs, keys, output_hidden_states, output_attentions)
         return dataclasses.replace(output, **self._head(module, output, inputs[1], masked_positions, choices, keys[2]))
 
-    def _encode(self, module, input_ids, attention_mask, token_type_ids, position_ids, keys, states, attentions):
+    def _encode(self, module, inputs, keys, states, attentions):
+        input_ids, attention_mask, token_type_ids, position_ids = inputs
         x = module.embeddings(input_ids, token_type_ids, position_ids, keys[0], self.compute)
         bias = None if attention_mask is None else mask_to_bias(attention_mask)
         x, hidden_states, maps = module.encoder(x, bias, keys[1], self.compute, states, attentions)
