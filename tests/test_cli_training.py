@@ -10,13 +10,17 @@ import subprocess
 import sys
 import time
 
+import jax
 import pytest
 
 from bert_jax.cli import main
 from bert_jax.conversion.huggingface import load_pretrained
+from bert_jax.training import loop
 
 SUBJECTS = ["the cat", "a dog", "my film", "this book", "the song"]
 GOOD, BAD = ["good", "funny", "bright", "warm"], ["bad", "dull", "grey", "cold"]
+
+QUICK_COMPILATION = "--xla_backend_optimization_level=0"
 
 PRETRAIN = """
 from bert_jax import recipes
@@ -151,6 +155,7 @@ def test_an_interrupted_run_ends_in_one_line_and_no_model(prepared, place):
         stderr=subprocess.PIPE,
         text=True,
         cwd=place,
+        env=os.environ | {"XLA_FLAGS": QUICK_COMPILATION},
     )
     metrics = place / "stopped" / "metrics.jsonl"
     for _ in range(1200):
@@ -168,20 +173,27 @@ def test_an_interrupted_run_ends_in_one_line_and_no_model(prepared, place):
     assert not (place / "stopped" / "model").exists()
 
 
-def test_two_processes_train_together(prepared, place):
-    """`--coordinator`: two processes on this machine, one device each, one model."""
-    command = "pretrain --config pretrain.py --workdir together --config.data.prepared=prepared --quiet"
-    port = 20_000 + os.getpid() % 20_000
-    hosts = [
-        subprocess.Popen(
-            [sys.executable, "-m", "bert_jax", *command.split(), "--coordinator", f"localhost:{port}",
-             "--num-processes", "2", "--process-id", str(i)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=place,
-        )
-        for i in range(2)
-    ]  # fmt: skip
-    results = [host.communicate(timeout=180) for host in hosts]
-    assert [host.returncode for host in hosts] == [0, 0], results
-    assert ["eval/mlm_loss" in out for out, _ in results] == [True, False]  # the first of them speaks
-    assert json.loads((place / "together" / "config.json").read_text())["num_steps"] == 2
-    assert load_pretrained(place / "together" / "model").head == "pretraining"
+@pytest.mark.parametrize(
+    ("flags", "joined"),
+    [
+        ("", []),
+        ("--distributed", [(None, None, None)]),  # JAX finds the others on Cloud TPU, Slurm and Open MPI
+        ("--coordinator here:1 --num-processes 2 --process-id 1", [("here:1", 2, 1)]),
+    ],
+)
+def test_hosts_are_joined_before_anything_is_computed(prepared, flags, joined, monkeypatch, capsys):
+    calls = []
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *given: calls.append(given))
+    monkeypatch.setattr(loop, "train", lambda *_, **__: {"train/loss": len(calls)})
+    assert run(f"pretrain --config pretrain.py --workdir joined {flags}") == 0
+    assert calls == joined
+    assert capsys.readouterr().out == f"joined: train/loss {len(joined)}\n"
+
+
+def test_hosts_that_cannot_be_found_are_one_line(prepared, capsys, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("no cluster environment\nwas detected")
+
+    monkeypatch.setattr(jax.distributed, "initialize", fail)
+    message = refused(capsys, "pretrain --config pretrain.py --workdir joined --distributed")
+    assert "could not join the other hosts: no cluster environment" in message
