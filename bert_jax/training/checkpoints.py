@@ -128,7 +128,8 @@ class Checkpoints:
         except InputError:
             raise
         except Exception as error:  # whatever the reader meets in a damaged file
-            raise UnreadableError(f"checkpoint {where} cannot be read ({type(error).__name__})") from error
+            reason = (str(error).splitlines() or [type(error).__name__])[0][:150]
+            raise UnreadableError(f"checkpoint {where} cannot be read ({reason})") from error
         if int(_checksum(saved["state"])) != int(saved["checksum"]):
             raise UnreadableError(f"checkpoint {where} is damaged (its checksum differs)")
         return saved["state"]
@@ -187,7 +188,7 @@ class Checkpoints:
         self._manager.reload()
 
 
-class UnreadableError(Exception):
+class UnreadableError(InputError):
     """A checkpoint that is damaged."""
 
 

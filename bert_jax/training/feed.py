@@ -24,7 +24,7 @@ class DeviceSource:
     batch_size_at: Callable[[int], int]
     sharding: NamedSharding
 
-    def batch(self, step: int, rows: Any = None) -> dict[str, jax.Array]:
+    def batch(self, step: int, rows: Any = None) -> dict[str, Any]:
         """The batch of `step`; of which rows to make, the devices decide."""
         return device_batch(lambda rows: self.source.batch(step, rows), self.batch_size_at(step), self.sharding)
 

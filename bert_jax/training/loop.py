@@ -28,6 +28,7 @@ from bert_jax.tasks.job import Job
 from bert_jax.training import step as steps
 from bert_jax.training.checkpoints import Checkpoints, merit, to_numpy
 from bert_jax.training.feed import DeviceSource, device_batch
+from bert_jax.training.host_memory import keep_freed_memory
 from bert_jax.training.metrics import MetricsLog, Window, read_lines
 from bert_jax.training.progress import Bar, clock
 from bert_jax.training.report import write_report
@@ -63,6 +64,7 @@ def train(recipe: ConfigDict, workdir: PathLike, *, progress: bool = True) -> di
         InputError: something given does not fit, or the directory belongs to another recipe.
         Preempted: SIGTERM came, and the state is saved.
     """
+    keep_freed_memory()
     recipe = recipes.resolve(recipe)
     place = Workdir(epath.Path(workdir))
     place.check(recipe)
@@ -105,6 +107,8 @@ class _Run:
         self.start = int(self.state.step)
         self.log = MetricsLog(place, self.start) if jax.process_index() == 0 else None
         self.bar = Bar(job.num_steps, self.start, progress, self.chrono)
+        if self.log is not None and not self.log.has_events:
+            self.bar.say("no TensorBoard files: install bert-jax[tensorboard] for them")
         if restored:
             self.bar.say(f"going on from step {self.start} of {job.num_steps}")
         self.rates: dict[str, float] = {}
@@ -155,6 +159,7 @@ class _Run:
             self.checkpoints.wait()
             best = self.checkpoints.best_step() if self.best_metric else None
             if best is not None and best != int(state.step):
+                jax.tree.map(lambda leaf: leaf.delete(), state)  # there may not be room for both
                 state = self.checkpoints.restore(best, self.like)
             params = to_numpy(state.params)
         if jax.process_index() == 0:

@@ -2,7 +2,6 @@
 
 import collections
 import json
-import logging
 import math
 from typing import Any
 
@@ -13,8 +12,6 @@ from etils import epath
 from bert_jax import files
 from bert_jax.files import PathLike
 from bert_jax.training.workdir import Workdir
-
-log = logging.getLogger(__name__)
 
 
 class Window:
@@ -69,6 +66,11 @@ class MetricsLog:
         self._file = self._path.open("a")
         self._events = _event_writer(workdir.events, step)
 
+    @property
+    def has_events(self) -> bool:
+        """Whether TensorBoard's files are written: the writer is an optional extra."""
+        return self._events is not None
+
     def write(self, step: int, values: dict[str, float]) -> None:
         """Adds a line."""
         self._file.write(_line({"step": step} | values))
@@ -110,6 +112,5 @@ def _event_writer(directory: PathLike, step: int) -> Any:
     try:
         from tensorboardX import SummaryWriter
     except ImportError:
-        log.info("no TensorBoard files: install bert-jax[tensorboard] for them")
         return None
     return SummaryWriter(str(directory), purge_step=step + 1)
