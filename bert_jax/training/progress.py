@@ -3,8 +3,11 @@
 import sys
 from collections.abc import Iterable, Mapping
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
 from bert_jax.training.throughput import Chrono
 
@@ -19,27 +22,21 @@ class Bar:
         start: steps done already.
         show: False shows nothing at all.
         chrono: of the run; starting and compiling are left out when the time left is reckoned.
+        console: where to; default stderr.
     """
 
-    def __init__(self, total: int, start: int, show: bool, chrono: Chrono):
+    def __init__(self, total: int, start: int, show: bool, chrono: Chrono, console: Console | None = None):
         self._total, self._start, self._show, self._chrono = total, start, show, chrono
-        self._console = Console(file=sys.stderr, highlight=False, soft_wrap=True)
-        self._live: Progress | None = None
-        self._task: TaskID | None = None
+        self._step, self._values = start, dict[str, float]()
+        self._console = console or Console(file=sys.stderr, highlight=False, soft_wrap=True)
+        self._live: Live | None = None
         if show and self._console.is_terminal:
-            columns = (
-                TextColumn("{task.completed}/{task.total}"),
-                BarColumn(bar_width=20),
-                TextColumn("{task.fields[text]}"),
-            )
-            self._live = Progress(*columns, console=self._console, refresh_per_second=4, transient=True)
-            self._task = self._live.add_task("", total=total, completed=start, text="compiling")
+            self._live = Live(console=self._console, refresh_per_second=4, transient=True, get_renderable=self._picture)
             self._live.start()
 
     def update(self, step: int, values: Mapping[str, float]) -> None:
-        """Moves the live bar to `step` with the latest values (names without `train/`); cheap enough for every step."""
-        if self._live is not None and self._task is not None:
-            self._live.update(self._task, completed=step, text=f"{describe(values)}  {self._left(step)}")
+        """Takes note of `step` and the latest values (names without `train/`), to be shown at the next refresh."""
+        self._step, self._values = step, dict(values)
 
     def line(self, step: int, values: Mapping[str, float]) -> None:
         """Says the values of a window of steps, where there is no live bar to show them."""
@@ -49,12 +46,19 @@ class Bar:
     def say(self, text: str) -> None:
         """Prints a line (above the bar)."""
         if self._show:
-            (self._live.console if self._live else self._console).print(text, markup=False)
+            self._console.print(text, markup=False)
 
     def close(self) -> None:
         """Takes the bar away."""
         if self._live is not None:
             self._live.stop()
+
+    def _picture(self) -> Group:
+        """How far the run is, and the values below; these wrap where the terminal is narrow."""
+        bar = ProgressBar(total=self._total, completed=self._step, width=30)
+        far = Table.grid(padding=(0, 1))
+        far.add_row(f"step {self._step}/{self._total}", bar, self._left(self._step))
+        return Group(far, Text(describe(self._values) or "compiling"))
 
     def _left(self, step: int) -> str:
         if step <= self._start:
