@@ -139,7 +139,7 @@ def test_what_is_built(place):
 def test_the_head_of_a_finished_classifier_is_not_taken_over(place, tuned):
     made = job(place, init_from=str(tuned[1]))
     assert "classifier" not in made.pretrained
-    head = made.init_params(jax.random.key(0))["classifier"]["kernel"]
+    head = jax.jit(made.init_params)(jax.random.key(0))["classifier"]["kernel"]
     assert 0.01 < float(head.std()) < 0.03  # initializer_range 0.02, truncated
 
 
