@@ -49,7 +49,7 @@ clean:
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo 'make: Python 3.11 or newer is needed; choose one with make PYTHON=python3.12' >&2; exit 1; }
+	  { echo 'make: $(PYTHON) is not a Python of 3.11 or newer; name one with PYTHON=python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo 'make: this Python cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
 
