@@ -223,11 +223,11 @@ def _key(path: Any) -> str:
 
 
 def _quieten_orbax() -> None:
-    """Orbax logs pages of tracebacks for what is raised here as one line, and TensorStore, called back by a write that
-    outlived the failure of another, complains of Orbax's closed event loop."""
+    """Of what is raised here as one line, Orbax also logs pages, and the interpreter complains of what it left behind:
+    coroutines cut short, and callbacks that found their event loop closed."""
     logging.getLogger("absl").addFilter(_not_from_orbax)
-    if not isinstance(sys.unraisablehook, _WithoutClosedLoops):
-        sys.unraisablehook = _WithoutClosedLoops(sys.unraisablehook)
+    if not isinstance(sys.unraisablehook, _WithoutOrbax):
+        sys.unraisablehook = _WithoutOrbax(sys.unraisablehook)
 
 
 def _not_from_orbax(record: logging.LogRecord) -> bool:
@@ -235,13 +235,15 @@ def _not_from_orbax(record: logging.LogRecord) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class _WithoutClosedLoops:
-    """A `sys.unraisablehook` that passes on all but complaints of a closed event loop."""
+class _WithoutOrbax:
+    """A `sys.unraisablehook` that passes on all but what comes of a failed read or write."""
 
     hook: Callable[[Any], Any]
 
     def __call__(self, unraisable: Any) -> None:
-        if str(unraisable.exc_value) != "Event loop is closed":
+        code = getattr(unraisable.object, "cr_code", None)
+        from_orbax = code is not None and "orbax" in code.co_filename
+        if not from_orbax and str(unraisable.exc_value) != "Event loop is closed":
             self.hook(unraisable)
 
 
