@@ -101,11 +101,13 @@ def build(recipe: Any, workdir: str) -> Job:
         problem_type="regression" if regression else "single_label_classification",
     )
     model = Bert(config, HEAD, start.compute(recipe))
-    buckets = _buckets(data.length_buckets, train.lengths)
+    buckets = _buckets(data.length_buckets, train.lengths, data.max_seq_length)
     source = TrainSource(train, recipe.global_batch_size, buckets, tokenizer.pad_id, recipe.seed)
     eval_source = None
     if dev is not None:
-        eval_source = EvalSource(dev, recipe.eval_batch_size, few_buckets(dev.lengths), tokenizer.pad_id)
+        eval_source = EvalSource(
+            dev, recipe.eval_batch_size, few_buckets(dev.lengths, data.max_seq_length), tokenizer.pad_id
+        )
     return Job(
         task=ClassificationTask(model, metrics.choose(data.metrics, regression, len(names))),
         tokenizer=tokenizer,
@@ -118,10 +120,10 @@ def build(recipe: Any, workdir: str) -> Job:
     )
 
 
-def _buckets(given: tuple[int, ...], lengths: np.ndarray) -> tuple[int, ...]:
+def _buckets(given: tuple[int, ...], lengths: np.ndarray, limit: int) -> tuple[int, ...]:
     """The padded lengths of a recipe, and one for longer texts where these do not fit; chosen when it names none."""
     if not given:
-        return choose_buckets(lengths)
+        return choose_buckets(lengths, limit)
     longest = int(lengths.max())
     return (*sorted(set(given)), *((longest,) if longest > max(given) else ()))
 

@@ -140,7 +140,9 @@ def _shown(names: Sequence[str], limit: int = 8) -> str:
     return ", ".join(map(repr, names[:limit])) + more
 
 
-def choose_buckets(lengths: np.ndarray, most: int = 6, multiple: int = 8, least_gain: float = 0.02) -> tuple[int, ...]:
+def choose_buckets(
+    lengths: np.ndarray, limit: int, *, most: int = 6, multiple: int = 8, least_gain: float = 0.02
+) -> tuple[int, ...]:
     """The padded lengths that waste least when each sequence is padded to the next of them.
 
     Exact, by dynamic programming over the histogram of `lengths` [n]. One more length is added only while it saves
@@ -148,8 +150,9 @@ def choose_buckets(lengths: np.ndarray, most: int = 6, multiple: int = 8, least_
 
     Args:
         lengths: tokens of each sequence.
+        limit: the longest that a sequence may be, in tokens.
         most: how many lengths at most.
-        multiple: each is a multiple of it.
+        multiple: each is a multiple of it, the limit aside.
         least_gain: share of the padded tokens that one more length must save.
     """
     counts = np.bincount(-(-np.asarray(lengths) // multiple))
@@ -167,14 +170,14 @@ def choose_buckets(lengths: np.ndarray, most: int = 6, multiple: int = 8, least_
             break
     buckets, j = [], top
     for previous in reversed(came_from):
-        buckets.append(int(j) * multiple)
+        buckets.append(min(int(j) * multiple, limit))
         j = previous[j]
     return tuple(reversed(buckets))
 
 
-def few_buckets(lengths: np.ndarray) -> tuple[int, ...]:
+def few_buckets(lengths: np.ndarray, limit: int) -> tuple[int, ...]:
     """The padded lengths for rows that are seen once or seldom: compiling a shape costs as much as hundreds of them."""
-    return choose_buckets(lengths, most=3, least_gain=0.1)
+    return choose_buckets(lengths, limit, most=3, least_gain=0.1)
 
 
 class TrainSource:
@@ -246,8 +249,7 @@ class EvalSource:
         self.order = np.argsort(features.lengths, kind="stable")
         self.num_batches = -(-len(features) // batch_size)
         longest = int(features.lengths.max())
-        top = (-(-longest // 8) * 8,) if longest > buckets[-1] else ()
-        self._buckets = (*buckets, *top)
+        self._buckets = (*buckets, *((longest,) if longest > buckets[-1] else ()))
 
     @property
     def num_examples(self) -> int:

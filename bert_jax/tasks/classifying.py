@@ -133,7 +133,7 @@ def evaluate(
     regression = model.task.regression
     names = metrics.choose(metric_names, regression, len(model.names))
     features, _ = load(data, columns, model.tokenizer, model.max_length, model.names, regression)
-    buckets = few_buckets(features.lengths)
+    buckets = few_buckets(features.lengths, model.max_length)
     source = EvalSource(features, model.batch_size, buckets, model.tokenizer.pad_id)
     batches, predictions = zip(*model.batches(source), strict=True)
     task = dataclasses.replace(model.task, metrics=names)
@@ -191,8 +191,7 @@ def predict(
 
 
 def _shapes(lengths: np.ndarray, limit: int) -> tuple[int, ...]:
-    buckets = few_buckets(lengths)
-    buckets = tuple(min(length, limit) for length in buckets)
+    buckets = few_buckets(lengths, limit)
     return buckets if buckets[-1] == limit else (*buckets, limit)
 
 

@@ -107,15 +107,20 @@ def test_buckets_waste_least_of_all_choices(most):
         return np.asarray(buckets)[np.searchsorted(buckets, lengths)].sum()
 
     choices = [b for k in range(1, most + 1) for b in itertools.combinations(grid, k) if b[-1] >= lengths.max()]
-    found = cd.choose_buckets(lengths, most=most, least_gain=0.0)
+    found = cd.choose_buckets(lengths, 512, most=most, least_gain=0.0)
     assert list(found) == sorted(set(found))
     assert padded(found) == min(map(padded, choices))
 
 
 def test_a_bucket_that_saves_little_is_left_out():
-    assert cd.choose_buckets(np.array([64] * 999 + [1])) == (64,)
-    assert cd.choose_buckets(np.array([64] * 500 + [1] * 500)) == (8, 64)
-    assert cd.choose_buckets(np.array([5])) == (8,)
+    assert cd.choose_buckets(np.array([64] * 999 + [1]), 512) == (64,)
+    assert cd.choose_buckets(np.array([64] * 500 + [1] * 500), 512) == (8, 64)
+    assert cd.choose_buckets(np.array([5]), 512) == (8,)
+
+
+def test_no_bucket_is_longer_than_a_sequence_may_be():
+    assert cd.choose_buckets(np.array([30] * 500 + [1] * 500), 30) == (8, 30)
+    assert cd.few_buckets(np.array([50] * 9), 50) == (50,)
 
 
 def source(n=103, batch_size=8, seed=3):
@@ -187,5 +192,5 @@ def test_evaluation_sees_each_example_once_and_restores_their_order(n):
     weights = np.concatenate([b["example_weights"] for b in batches])
     assert weights.tolist() == [1] * n + [0] * (len(weights) - n)
     assert evaluation.restore([b["labels"] for b in batches]).tolist() == data.labels.tolist()
-    assert {b["input_ids"].shape[1] for b in batches} <= {16, 32, -(-lengths.max() // 8) * 8}
+    assert {b["input_ids"].shape[1] for b in batches} <= {16, 32, int(lengths.max())}
     np.testing.assert_array_equal(evaluation.batch(0, slice(2, 5))["input_ids"], batches[0]["input_ids"][2:5])
