@@ -45,12 +45,13 @@ benchmark: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist *.egg-info
+	[ ! -f $(VENV)/pyvenv.cfg ] || rm -rf $(VENV)
+	rm -rf .pytest_cache .mypy_cache .ruff_cache build dist *.egg-info
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'make: $(PYTHON) is not a Python of 3.11 or newer; name one with PYTHON=python3.12' >&2; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	@$(PYTHON) -m venv $(VENV) || { rm -f $@; \
 	  echo 'make: this Python cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
 
 # The stamps: an install is repeated when the dependencies change.
