@@ -1,0 +1,222 @@
+"""The demo: from the documentation inside the user's own Python to a BERT that fills in blanks, in minutes on a laptop.
+
+Everything stays in one directory; a step whose result is there already is not repeated.
+"""
+
+import contextlib
+import random
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from ml_collections import ConfigDict
+from rich.console import Console
+from rich.table import Table
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+from bert_jax import files, recipes
+from bert_jax.data.corpora import Corpus, open_corpus
+from bert_jax.data.manifest import Manifest
+from bert_jax.data.prepare import is_held_out, prepare
+from bert_jax.data.readers import Document
+from bert_jax.data.sentences import split_sentences
+from bert_jax.files import PathLike
+from bert_jax.inference import pipeline
+from bert_jax.tokenization import load_tokenizer, train_wordpiece
+from bert_jax.training.loop import train
+
+VOCAB_SIZE = 6000
+SEQUENCE_LENGTH = 64
+HELD_OUT = 0.03  # of the documents: for the vocabulary no matter, never seen in pretraining or fine-tuning
+TASK_SHARE = {"train": 0.3, "held-out": 1.0}  # of the sentences that the fine-tuning task takes
+
+BLANKS = (
+    "returns a [MASK] of strings.",
+    "if the file does not [MASK], an error is raised.",
+    "the default [MASK] is none.",
+    "raises a type error if the [MASK] is not a string.",
+    "the number of [MASK] in the array.",
+    "returns true if the object [MASK] an instance of the class.",
+)
+
+
+def pretraining(workdir: PathLike) -> ConfigDict:
+    """The recipe of the demo's pretraining: a small BERT, a short and steep schedule."""
+    c = recipes.pretraining()
+    c.data.prepared = str(Path(workdir) / "prepared")
+    c.data.sequence_length = SEQUENCE_LENGTH
+    c.data.eval_batches = 6
+    c.model.update(size="mini", num_hidden_layers=2, max_position_embeddings=SEQUENCE_LENGTH)
+    # The text is seen a few times only: dropout would cost learning and prevent nothing.
+    c.model.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    c.dtype = "bfloat16"
+    c.num_steps = 700
+    c.global_batch_size = 128
+    c.optimizer.update(learning_rate=1e-3, warmup_steps=0, warmup_ratio=0.1, schedule="linear", beta2=0.98)
+    c.log_every = 20
+    c.eval_every = 175
+    return c
+
+
+def fine_tuning(workdir: PathLike) -> ConfigDict:
+    """The recipe of the demo's fine-tuning: has a sentence kept its order, or have two neighbours been swapped?"""
+    c = recipes.classification()
+    c.init_from = str(Path(workdir) / "pretraining" / "model")
+    c.data.train, c.data.dev = (str(Path(workdir) / f"order-{split}.tsv") for split in ("train", "held-out"))
+    c.data.max_seq_length = SEQUENCE_LENGTH
+    c.data.length_buckets = (24, 40, SEQUENCE_LENGTH)
+    c.model.update(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    c.dtype = "bfloat16"
+    c.num_epochs = 2.0
+    c.global_batch_size = 64
+    c.optimizer.update(learning_rate=3e-4, schedule="linear")
+    c.log_every = 20
+    return c
+
+
+class Demo:
+    """One run of the demo in one directory; each method is a chapter of its story."""
+
+    def __init__(self, workdir: PathLike):
+        self.workdir = Path(workdir)
+        self.console = Console(highlight=False, soft_wrap=True)
+        self.seconds: dict[str, float] = {}
+
+    def run(self) -> None:
+        """Tells the whole story."""
+        self.workdir.mkdir(parents=True, exist_ok=True)
+        documents = self.read()
+        self.prepare(documents)
+        self.pretrain()
+        self.fine_tune(documents)
+        self.ask()
+        spent = "  ".join(f"{name} {seconds:.0f} s" for name, seconds in self.seconds.items())
+        self.console.print(f"\n[bold]{sum(self.seconds.values()) / 60:.1f} minutes:[/] {spent}")
+        self.console.print(f"Ask it more:  bert-jax fill-mask {self.workdir}/pretraining/model 'returns the [MASK].'")
+
+    def read(self) -> list[Document]:
+        """Shows what there is to learn from, and returns it."""
+        with self._chapter("text", "The text: documentation inside this Python"):
+            documents = list(open_corpus("python-docs"))
+            words = sum(len(text.split()) for document in documents for text in document.texts)
+            self.console.print(f"{len(documents):,} modules and topics, {words:,} words. Three of them begin:")
+            for document in documents[len(documents) // 6 :: len(documents) // 3]:
+                self.console.print(f"  [cyan]{document.name.partition(':')[2]}[/]  {document.texts[0][:100]}")
+        return documents
+
+    def prepare(self, documents: list[Document]) -> None:
+        """Trains a vocabulary and cuts the text into sentence pairs."""
+        with self._chapter("preparing", "The vocabulary, and sentence pairs to learn from"):
+            place = self.workdir / "prepared"
+            if not place.exists():
+                texts = (text for document in documents for text in document.texts)
+                tokenizer = train_wordpiece(texts, VOCAB_SIZE)
+                corpus = Corpus("python-docs", lambda: iter(documents))
+                prepare(corpus, tokenizer, place, max_seq_length=SEQUENCE_LENGTH, validation_fraction=HELD_OUT,
+                        dupe_factor=2)  # fmt: skip
+            manifest, tokenizer = Manifest.read(place), load_tokenizer(place / "tokenizer")
+            for part in manifest.sets:
+                self.console.print(
+                    f"{part.split}: {part.examples:,} pairs, {part.tokens:,} tokens, "
+                    f"from {manifest.documents[part.split]:,} documents"
+                )
+            sample = "Raises a ValueError when the dtype is unsupported."
+            self.console.print(f"{tokenizer.vocab_size:,} word pieces: {' '.join(tokenizer.tokenize(sample))}")
+
+    def pretrain(self) -> None:
+        """Trains the encoder to fill in blanks and to tell which sentences follow each other."""
+        with self._chapter("pretraining", "Pretraining: fill in 15% of the words; does B follow A?"):
+            scores = train(pretraining(self.workdir), self.workdir / "pretraining")
+            right, commonest = scores["eval/mlm_accuracy"], scores["eval/mlm_commonest_accuracy"]
+            self._table(
+                "Documents that it has never seen",
+                {
+                    "blanks filled in right": f"{right:.1%}",
+                    "always the commonest token": f"{commonest:.1%}",
+                    "ratio": f"{right / commonest:.1f}",
+                    "next sentence told right": f"{scores['eval/nsp_accuracy']:.1%}",
+                },
+            )
+            self.console.print(f"Curves: {self.workdir / 'pretraining' / 'report.png'}")
+
+    def fine_tune(self, documents: list[Document]) -> None:
+        """Fine-tunes on a task made from the same text, beside what is reached without a BERT."""
+        with self._chapter("fine-tuning", "Fine-tuning: have two neighbouring words been swapped?"):
+            rows = {split: list(order_task(documents, split)) for split in ("train", "held-out")}
+            for split, examples in rows.items():
+                table = "".join(f"{label}\t{sentence}\n" for sentence, label in examples)
+                files.write_atomically(self.workdir / f"order-{split}.tsv", "label\tsentence\n" + table)
+            for sentence, label in rows["held-out"][:4]:
+                self.console.print(f"  [cyan]{label:8}[/] {sentence}")
+            baseline = bag_of_words_accuracy(rows["train"], rows["held-out"])
+            scores = train(fine_tuning(self.workdir), self.workdir / "fine-tuning")
+            labels = [label for _, label in rows["held-out"]]
+            majority = max(labels.count(label) for label in set(labels)) / len(labels)
+            self._table(
+                f"Accuracy on {len(labels):,} sentences of documents that it has never seen",
+                {
+                    "this BERT": f"{scores['eval/accuracy']:.1%}",
+                    "bag of words and word pairs": f"{baseline:.1%}",
+                    "always the commoner label": f"{majority:.1%}",
+                },
+            )
+
+    def ask(self) -> None:
+        """Lets the pretrained model fill in blanks."""
+        with self._chapter("asking", "Fill in the blank"):
+            table = Table(box=None)
+            for column in ("text", "answers"):
+                table.add_column(column, justify="left")
+            fill = pipeline("fill-mask", self.workdir / "pretraining" / "model")
+            for text, answers in zip(BLANKS, fill(list(BLANKS)), strict=True):
+                shown = "  ".join(f"{answer['token_str']} {answer['score']:.2f}" for answer in answers)
+                table.add_row(text.replace("[MASK]", "\\[MASK]"), shown)
+            self.console.print(table)
+
+    @contextlib.contextmanager
+    def _chapter(self, name: str, title: str) -> Iterator[None]:
+        self.console.print(f"\n[bold]{len(self.seconds) + 1}. {title}[/]")
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+
+    def _table(self, title: str, rows: dict[str, str]) -> None:
+        table = Table(title=title, title_justify="left", show_header=False)
+        for row in rows.items():
+            table.add_row(*row)
+        self.console.print(table)
+
+
+def order_task(documents: Iterable[Document], split: str) -> Iterator[tuple[str, str]]:
+    """Sentences of 6 to 30 words from the documents of a split ("train" or "held-out"), half of them with two
+    different neighbours swapped, and what they are: "kept" or "swapped"."""
+    rng = random.Random(split)
+    for number, document in enumerate(documents):
+        if is_held_out(number, HELD_OUT) != (split == "held-out"):
+            continue
+        for sentence in (s for text in document.texts for s in split_sentences(text)):
+            words = sentence.split()
+            places = [i for i in range(len(words) - 2) if words[i].lower() != words[i + 1].lower()]
+            if not 6 <= len(words) <= 30 or not places or rng.random() > TASK_SHARE[split]:
+                continue
+            swapped = rng.random() < 0.5
+            if swapped:
+                i = rng.choice(places)
+                words[i : i + 2] = words[i + 1], words[i]
+            yield " ".join(words), "swapped" if swapped else "kept"
+
+
+def bag_of_words_accuracy(train_rows: Sequence[tuple[str, str]], test_rows: Sequence[tuple[str, str]]) -> float:
+    """Accuracy of logistic regression on counts of words and of pairs of neighbouring words."""
+    model = make_pipeline(
+        CountVectorizer(ngram_range=(1, 2), binary=True, token_pattern=r"\S+"), LogisticRegression(max_iter=200)
+    )
+    model.fit(*zip(*train_rows, strict=True))
+    return float(model.score(*zip(*test_rows, strict=True)))
+
+
+def main(workdir: PathLike) -> None:
+    """Runs the demo in `workdir`, a new directory or that of an earlier run."""
+    Demo(workdir).run()

@@ -1,0 +1,17 @@
+"""The pretraining of `make demo`, by itself.
+
+    bert-jax train-tokenizer python-docs --vocab-size 6000 --out demo/tokenizer
+    bert-jax prepare python-docs --tokenizer demo/tokenizer --out demo/prepared --max-seq-length 64
+    bert-jax pretrain --config configs/demo.py:demo --workdir demo/pretraining
+
+The argument is the directory that holds `prepared`.
+"""
+
+from ml_collections import ConfigDict
+
+from bert_jax.demo import pretraining
+
+
+def get_config(workdir: str = "demo_workdir") -> ConfigDict:
+    """The recipe; see `bert_jax.demo.pretraining`."""
+    return pretraining(workdir)
