@@ -115,7 +115,7 @@ def test_version(capsys):
     [
         ([], "the following arguments are required: VERB"),
         (["pretrian"], "no verb 'pretrian'; did you mean 'pretrain'?"),
-        (["embed", "m", "--jsn"], "'--jsn' was not expected; did you mean '--json'?"),
+        (["embed", "m", "--jso"], "'--jso' was not expected; did you mean '--json'?"),
         (["inspect", "base", "large"], "inspect: 'large' was not expected"),
         (["evaluate", "--model", "m"], "required: --data"),
         (["prepare", "x", "--tokenizer", "t", "--out", "o", "--max-seq-length", "1k"], "invalid length value: '1k'"),

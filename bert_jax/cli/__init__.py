@@ -29,7 +29,7 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser() -> tuple["_Parser", dict[str, "_Parser"]]:
     """The parser of the whole command line, and that of each verb by its name."""
-    # Abbreviations would read `--config.seed` as `--config`.
+    # No abbreviations: a misspelt flag is answered, not guessed at.
     parser = _Parser(
         prog="bert-jax",
         description="BERT in JAX: pretrain, fine-tune, ask, and trade weights with PyTorch.",
