@@ -39,7 +39,7 @@ def _shared() -> ConfigDict:
     c.init_from = ""  # a model directory in the Hugging Face layout to start from; "" = random parameters
     c.tokenizer = ""  # vocab.txt, tokenizer.json, *.model or a directory of them; "" = the data's or init_from's own
     c.dtype = "auto"  # of matrix products: float32, bfloat16, or auto (bfloat16 on accelerators, float32 on CPU)
-    c.layers = "scan"  # scan compiles one layer once; unroll compiles each (longer), and may run faster
+    c.layers = "auto"  # scan compiles one layer once, unroll each of them; auto: unroll on CPU, where it runs faster
     c.remat = "none"  # full recomputes each layer in the backward pass: less memory, a third more work
 
     c.model = ConfigDict()
@@ -91,7 +91,7 @@ def pretraining() -> ConfigDict:
     c.stages = ()  # ((num_steps, sequence_length, global_batch_size), ...) one after the other, as one run with one
     # schedule; () = one stage of num_steps, data.sequence_length and global_batch_size
     c.data.prepared = ""  # directory that `bert-jax prepare` wrote; "{sequence_length}" in it stands for the stage's
-    c.data.sequence_length = 128  # tokens; longer than the prepared examples is padding, shorter is an error
+    c.data.sequence_length = 128  # tokens; shorter than what was prepared cuts pairs, longer is an error
     c.data.mask_prob = 0.15  # share of tokens to predict
     c.data.max_predictions = 0  # most tokens to predict in a sequence; 0 = mask_prob * sequence_length
     c.data.whole_word = False  # mask whole words instead of pieces
@@ -150,8 +150,11 @@ def resolve(recipe: ConfigDict) -> ConfigDict:
     c = recipe.copy_and_resolve_references()
     _choices(c)
     _ranges(c)
+    on_cpu = jax.default_backend() == "cpu"
     if c.dtype == "auto":
-        c.dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+        c.dtype = "float32" if on_cpu else "bfloat16"
+    if c.layers == "auto":
+        c.layers = "unroll" if on_cpu else "scan"
     c.eval_batch_size = c.eval_batch_size or c.global_batch_size
     return c.lock()
 
@@ -296,7 +299,7 @@ def _choices(c: ConfigDict) -> None:
     choices: dict[str, Iterable[str]] = {
         "task": RECIPES,
         "dtype": DTYPES,
-        "layers": ("scan", "unroll"),
+        "layers": ("auto", "scan", "unroll"),
         "remat": ("none", "full"),
         "optimizer.schedule": SCHEDULES,
     }
