@@ -331,32 +331,54 @@ def test_minilm_knows_what_is_alike():
     assert np.linalg.norm(embeddings, axis=1) == pytest.approx(np.ones(3), abs=1e-6)
 
 
-def test_minilm_against_another_implementation():
-    """With tanh GELU, as the oracle was made. Its batch of three sentences agrees with PyTorch's float32 to 4e-6.
-
-    Its single sentence, the same as the batch's first, is 1.4e-3 away from its own batch (the size of TF32 rounding):
-    no float32 result is near both, so that one is held to the distance between the oracle's two answers.
-    """
+@pytest.fixture(scope="module")
+def minilm_outputs():
+    """By snapshot: what we answer, with tanh GELU as the oracle was made."""
     if not ORACLE.is_dir():
         pytest.skip("needs ../shared/data/minilm_oracle")
     model = from_pretrained(minilm())
     config = model.config.replace(hidden_act="gelu_tanh", normalize_embeddings=False)
     model = dataclasses.replace(model, config=config)
-    inputs = model.tokenizer(["What is Deep Learning?", "Deep Learning is...", "What is Deep Learning?"])
-    out = model(**inputs)
-    tokens = out.last_hidden_state[inputs["attention_mask"] > 0]
-    for ours, name in (
-        (tokens, "batch_raw"),
-        (out.last_hidden_state[:, 0], "batch_pooled"),
-        (out.sentence_embedding, "batch"),
-    ):
-        expected = snapshot(name)
-        assert ours.shape == expected.shape
-        assert np.abs(ours - expected).max() < 1e-5 * np.abs(expected).max(), name
-    alone = model(**model.tokenizer("What is Deep Learning?"))
-    assert np.abs(alone.last_hidden_state[0] - tokens[:7]).max() < 1e-5 * np.abs(tokens).max()
-    apart = np.abs(snapshot("single_raw") - snapshot("batch_raw")[:7]).max()
-    assert np.abs(alone.last_hidden_state[0] - snapshot("single_raw")).max() < 1.01 * apart
+    outputs = {}
+    question = "What is Deep Learning?"
+    for name, texts in (("batch", [question, "Deep Learning is...", question]), ("single", [question])):
+        inputs = model.tokenizer(texts)
+        out = model(**inputs)
+        outputs[name] = out.sentence_embedding
+        outputs[f"{name}_pooled"] = out.last_hidden_state[:, 0]
+        outputs[f"{name}_raw"] = out.last_hidden_state[inputs["attention_mask"] > 0]
+    return outputs
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    """The largest difference over the largest value."""
+    assert a.shape == b.shape
+    return float(np.abs(a - b).max() / np.abs(b).max())
+
+
+@pytest.mark.parametrize("kind", ["batch", "batch_pooled", "batch_raw"])
+def test_minilm_against_another_implementation(minilm_outputs, kind):
+    assert distance(minilm_outputs[kind], snapshot(kind)) < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["", "_pooled", "_raw"])
+def test_minilm_alone_against_another_implementation(minilm_outputs, kind):
+    """The oracle's single sentence is its batch's first, but its two answers for it are up to 7e-4 apart.
+
+    They come from text-embeddings-inference (`backends/candle/tests/test_bert.rs`), which takes two numbers within
+    5e-3, or later two vectors whose cosine is above 0.999, for equal, and so asserts that these two are. No float32
+    result is within 1e-5 of both: ours is that near to the batch's. The single one, which is of one forward pass as its
+    three snapshots agree to 2e-7, is then as far from us as from the oracle's own batch, in norm as well.
+    """
+    ours, theirs, same = minilm_outputs[f"single{kind}"], snapshot(f"single{kind}"), snapshot(f"batch{kind}")
+    same = same[: len(theirs)]
+    assert distance(ours, same) < 1e-5
+    apart = distance(theirs, same)
+    assert apart < 1e-3 and distance(ours, theirs) < 1.01 * apart
+    assert np.linalg.norm(ours - theirs) < 1.01 * np.linalg.norm(same - theirs)
+    raw = snapshot("single_raw")
+    pooled = {"": raw.mean(0, keepdims=True), "_pooled": raw[:1], "_raw": raw}[kind]
+    assert np.abs(theirs - pooled).max() < 2e-7
 
 
 def test_the_same_answers_as_the_pipelines_of_transformers(tmp_path):
