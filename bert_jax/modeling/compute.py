@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,54 +49,60 @@ class Compute:
         return jnp.dtype("float32" if self.on_cpu else self.dtype)
 
 
-def matmul(x: jax.Array, kernel: jax.Array, compute: Compute, *, transposed: bool = False) -> jax.Array:
-    """`x [..., D] @ kernel [D, F] -> [..., F]` in the operand precision of `compute`, in its activation dtype.
+def matmul(
+    x: jax.Array, kernel: jax.Array, compute: Compute, *, transposed: bool = False, dtype: Any = None
+) -> jax.Array:
+    """`x [..., D] @ kernel [D, F] -> [..., F]` in the operand precision of `compute`.
 
-    With `transposed`, the kernel is `[F, D]`.
+    Args:
+        transposed: the kernel is `[F, D]`.
+        dtype: of the result; None means the activation dtype of `compute`.
     """
     rows = x.reshape(-1, x.shape[-1])
     if compute.dtype == "float32":
-        y = _dot(rows, kernel, 1 if transposed else 0, precision=jax.lax.Precision.HIGHEST)
-    elif compute.on_cpu:
-        y = _bfloat16_matmul(transposed, rows, kernel)
+        y = _dot(rows, kernel, 1, 1 if transposed else 0, precision=jax.lax.Precision.HIGHEST)
     else:
-        y = _dot(rows.astype(compute.dtype), kernel.astype(compute.dtype), 1 if transposed else 0)
+        form = _Form(transposed, jnp.dtype(dtype or compute.activation_dtype), x.dtype, compute.on_cpu)
+        y = _bfloat16_matmul(form, rows, kernel)
     return y.reshape(*x.shape[:-1], y.shape[-1])
 
 
-def _dot(a: jax.Array, b: jax.Array, axis: int, **options) -> jax.Array:
-    """The product of two matrices over the last axis of `a` and the given axis of `b`."""
-    return jax.lax.dot_general(a, b, (((1,), (axis,)), ((), ())), **options)
+def _dot(a: jax.Array, b: jax.Array, axis_a: int, axis_b: int, **options: Any) -> jax.Array:
+    """The product of two matrices over an axis of each."""
+    return jax.lax.dot_general(a, b, (((axis_a,), (axis_b,)), ((), ())), **options)
 
 
-# XLA's CPU compiler multiplies bfloat16 matrices into float32 at twice the speed of float32 ones, but only where it
-# sees two row-major bfloat16 operands and contracts the last axis of the first: anything else runs as float32, or not
-# at all. Automatic differentiation leaves that form, so the gradient is spelt out.
-_cpu_dot = functools.partial(_dot, preferred_element_type=jnp.float32)
+class _Form(NamedTuple):
+    """What a bfloat16 product must know besides its operands."""
+
+    transposed: bool  # the kernel is [F, D]
+    result: jnp.dtype
+    x: jnp.dtype
+    on_cpu: bool
 
 
-def _transpose(x: jax.Array) -> jax.Array:
-    """`x.T` as a row-major array, where the compiler would choose a view."""
-    return with_layout_constraint(x.T, Layout(major_to_minor=(0, 1)))
-
-
+# The gradient is spelt out for two reasons. Its products take bfloat16 operands too, and give the kernel its gradient
+# in float32 rather than rounded. And XLA's CPU compiler multiplies bfloat16 at twice the speed of float32, but only
+# into float32, from row-major operands, and contracting the last axis of the first: automatic differentiation leaves
+# that form, and what leaves it runs as float32 or not at all.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _bfloat16_matmul(transposed: bool, x: jax.Array, kernel: jax.Array) -> jax.Array:
-    return _bfloat16_matmul_forward(transposed, x, kernel)[0]
+def _bfloat16_matmul(form: _Form, x: jax.Array, kernel: jax.Array) -> jax.Array:
+    return _bfloat16_matmul_forward(form, x, kernel)[0]
 
 
-def _bfloat16_matmul_forward(transposed: bool, x: jax.Array, kernel: jax.Array):
+def _bfloat16_matmul_forward(form: _Form, x: jax.Array, kernel: jax.Array):
     x, kernel = x.astype(jnp.bfloat16), kernel.astype(jnp.bfloat16)
-    return _cpu_dot(x, kernel, 1 if transposed else 0), (x, kernel)
+    return _dot(x, kernel, 1, 1 if form.transposed else 0, preferred_element_type=form.result), (x, kernel)
 
 
-def _bfloat16_matmul_backward(transposed: bool, residuals, cotangent: jax.Array):
+def _bfloat16_matmul_backward(form: _Form, residuals, cotangent: jax.Array):
     x, kernel = residuals
     cotangent = cotangent.astype(jnp.bfloat16)
-    x_gradient = _cpu_dot(cotangent, kernel, 0 if transposed else 1)
-    if transposed:
-        return x_gradient, _cpu_dot(_transpose(cotangent), x, 0)
-    return x_gradient, _cpu_dot(_transpose(x), cotangent, 0)
+    x_gradient = _dot(cotangent, kernel, 1, 0 if form.transposed else 1, preferred_element_type=form.x)
+    a, b = (cotangent, x) if form.transposed else (x, cotangent)
+    if form.on_cpu:  # `a.T` as an array of its own, where the compiler would choose a view
+        a = with_layout_constraint(a.T, Layout(major_to_minor=(0, 1)))
+    return x_gradient, _dot(a, b, 1 if form.on_cpu else 0, 0, preferred_element_type=jnp.float32)
 
 
 _bfloat16_matmul.defvjp(_bfloat16_matmul_forward, _bfloat16_matmul_backward)

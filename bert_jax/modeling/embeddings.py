@@ -48,7 +48,7 @@ class Embeddings(nnx.Module):
             x += types[0]
         else:
             # A product with a one-hot matrix: a gather from two rows has a slow, serial gradient.
-            x += jax.nn.one_hot(token_type_ids, types.shape[0]) @ types
+            x += jnp.dot(jax.nn.one_hot(token_type_ids, types.shape[0]), types, precision=jax.lax.Precision.HIGHEST)
         x = constrain(self.layer_norm(x).astype(compute.activation_dtype), "batch", "length", "embed")
         return dropout(x, self.config.hidden_dropout_prob, dropout_key)
 

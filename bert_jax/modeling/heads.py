@@ -30,7 +30,7 @@ class MaskedLMHead(nnx.Module):
 
     def __call__(self, x: jax.Array, word_embeddings: jax.Array, compute: Compute) -> jax.Array:
         x = self.layer_norm(ACTIVATIONS[self.activation](self.dense(x, compute)))
-        return matmul(x, word_embeddings, compute, transposed=True).astype(jnp.float32) + self.bias[...]
+        return matmul(x, word_embeddings, compute, transposed=True, dtype=jnp.float32) + self.bias[...]
 
 
 def gather_positions(x: jax.Array, positions: jax.Array) -> jax.Array:

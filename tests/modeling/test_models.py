@@ -133,20 +133,31 @@ def test_bfloat16_is_close_to_float32(layers):
             assert np.linalg.norm(a - b) < 0.05 * scale, path
 
 
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
 @pytest.mark.parametrize("transposed", [False, True])
-def test_matmul_in_bfloat16_has_the_gradients_of_matmul(transposed):
+def test_matmul_in_bfloat16_has_the_gradients_of_matmul(transposed, platform):
     key = jax.random.key(0)
     x, kernel = jax.random.normal(key, (2, 40, 64)), jax.random.normal(key, (96, 64) if transposed else (64, 96))
     weight = jax.random.normal(jax.random.key(1), (2, 40, 96))
 
     def gradients(dtype):
         def total(x, kernel):
-            return jnp.sum(weight * matmul(x, kernel, Compute(dtype), transposed=transposed))
+            return jnp.sum(
+                weight * matmul(x, kernel, Compute(dtype, platform=platform), transposed=transposed, dtype=jnp.float32)
+            )
 
         return jax.jit(jax.grad(total, (0, 1)))(x, kernel)
 
     for a, b in zip(gradients("float32"), gradients("bfloat16"), strict=True):
+        assert b.dtype == jnp.float32
         assert np.linalg.norm(a - b) < 0.01 * np.linalg.norm(a)
+
+
+def test_logits_are_float32_where_activations_are_bfloat16():
+    model = Bert(CONFIG, "pretraining", Compute("bfloat16", platform="tpu"))
+    out = jax.eval_shape(lambda p: model.apply(p, **batch()), model.abstract_params())
+    assert out.last_hidden_state.dtype == jnp.bfloat16
+    assert out.prediction_logits.dtype == out.seq_relationship_logits.dtype == jnp.float32
 
 
 def test_dropout_drops_its_rate_and_keeps_the_mean():
