@@ -39,10 +39,21 @@ def write_atomically(path: PathLike, data: bytes | str) -> None:
     path = epath.Path(path)
     beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
     try:
-        beside.write_bytes(data.encode() if isinstance(data, str) else data)
+        with naming(path):
+            beside.write_bytes(data.encode() if isinstance(data, str) else data)
         beside.replace(path)
     except BaseException:
         beside.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def naming(path: PathLike) -> Iterator[None]:
+    """Gives an OSError that names no file (as of a full disk) the name of `path`."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
         raise
 
 
@@ -52,7 +63,7 @@ def open_atomically(path: PathLike) -> Iterator[TextIO]:
     path = epath.Path(path)
     beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
     try:
-        with beside.open("w", encoding="utf-8") as file:
+        with naming(path), beside.open("w", encoding="utf-8") as file:
             yield file
         beside.replace(path)
     except BaseException:
@@ -73,7 +84,8 @@ def directory_atomically(path: PathLike) -> Iterator[epath.Path]:
     beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
     beside.mkdir(parents=True)
     try:
-        yield beside
+        with naming(path):
+            yield beside
         if path.exists():
             path.rmdir()
         beside.rename(path)

@@ -9,6 +9,7 @@ import importlib.util
 import itertools
 import json
 import os
+import re
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -214,13 +215,24 @@ def _from_python(path: str, arg: str) -> ConfigDict:
     except InputError:
         raise
     except Exception as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == os.path.abspath(path)]
         line = lines[-1] if lines else getattr(error, "lineno", None)
-        reason = str(error).strip().splitlines() or [""]
-        raise InputError(f"{path}:{line or 1}: {type(error).__name__}: {reason[0]}") from error
+        raise InputError(f"{path}:{line or 1}: {_reason(error)}") from error
     if not isinstance(recipe, ConfigDict) or recipe.get("task") not in RECIPES:
         raise InputError(f"{path}: get_config must return a recipe of bert_jax.recipes, found {type(recipe).__name__}")
     return recipe.lock()
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong in a recipe file; of what ml_collections says, which quotes the whole recipe, only the point."""
+    text = str(error).strip()
+    if key := re.search(r'Key "([^"]+)" does not exist', text):
+        guess = re.search(r'Did you mean "([^"]+)"', text)
+        return f"there is no key {key[1]!r}" + (f"; did you mean {guess[1]!r}?" if guess else "")
+    if field := re.search(r"override field '([^']+)'.* type <class '(\w+)'> .* type <class '(\w+)'>", text, re.DOTALL):
+        return f"{field[1]}: expected {field[3]}, found {field[2]}"
+    return f"{type(error).__name__}: {(text.splitlines() or [''])[0]}"
 
 
 def _from_json(path: str) -> ConfigDict:

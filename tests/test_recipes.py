@@ -84,8 +84,8 @@ def test_a_value_that_is_out_of_range(change, message):
     [
         ("x = (", "recipe.py:1: SyntaxError: '(' was never closed"),
         ("x = 1", "expected a function get_config, found none"),
-        (RECIPE.replace("num_steps", "num_setps"), 'recipe.py:6: AttributeError: \'Key "num_setps" does not exist'),
-        (RECIPE.replace("= 10", "= 'ten'"), "recipe.py:6: TypeError: "),
+        (RECIPE.replace("num_steps", "num_setps"), "py:6: there is no key 'num_setps'; did you mean 'num_steps'?"),
+        (RECIPE.replace("= 10", "= 'ten'"), "recipe.py:6: num_steps: expected int, found str"),
         ("def get_config():\n    return 3", "must return a recipe of bert_jax.recipes, found int"),
     ],
 )

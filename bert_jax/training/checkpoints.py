@@ -99,18 +99,21 @@ class Checkpoints:
         Raises:
             InputError: a checkpoint is of another size, or there are some and none can be read.
         """
-        broken = []
+        broken: list[int] = []
+        reasons: list[UnreadableError] = []
         for step in reversed(self.steps()):
             try:
                 state = self.restore(step, like)
             except UnreadableError as error:
-                log.warning("%s; going on from the one before", error)
                 broken.append(step)
+                reasons.append(error)
                 continue
+            for reason in reasons:
+                log.warning("%s; going on from the one before", reason)
             self._set_aside(broken)
             return state
         if broken:
-            raise InputError(f"{self.directory}: none of the checkpoints {broken[::-1]} can be read")
+            raise InputError(f"none of the checkpoints {broken[::-1]} can be read: {reasons[0]}")
         return None
 
     def restore(self, step: int, like: State) -> State:
@@ -128,7 +131,8 @@ class Checkpoints:
         except InputError:
             raise
         except Exception as error:  # whatever the reader meets in a damaged file
-            reason = (str(error).splitlines() or [type(error).__name__])[0][:150]
+            line = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = line.partition(" See full TensorStore details")[0][:150]
             raise UnreadableError(f"checkpoint {where} cannot be read ({reason})") from error
         if int(_checksum(saved["state"])) != int(saved["checksum"]):
             raise UnreadableError(f"checkpoint {where} is damaged (its checksum differs)")

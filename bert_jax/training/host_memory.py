@@ -5,7 +5,7 @@ import sys
 
 # Parameters of glibc's mallopt (malloc.h).
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
-_NEVER = 2**31 - 1
+_NEVER = -1  # read as the largest size_t
 
 
 def keep_freed_memory() -> bool:

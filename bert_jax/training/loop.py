@@ -119,9 +119,12 @@ class _Run:
 
     def __exit__(self, kind: type | None, *_: Any) -> None:
         self.bar.close()
+        # After an error, that one is told; what cannot be closed because of it is not.
+        ending = contextlib.suppress(InputError, OSError) if kind else contextlib.nullcontext()
         if self.log is not None:
-            self.log.close()
-        with contextlib.suppress(InputError) if kind else contextlib.nullcontext():
+            with ending:
+                self.log.close()
+        with ending:
             self.checkpoints.close()
 
     def to_the_end(self, state: State) -> State:

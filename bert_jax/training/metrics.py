@@ -1,8 +1,10 @@
 """Numbers of a run over its steps: averaged over windows of steps, written as JSON lines and for TensorBoard."""
 
 import collections
+import contextlib
 import json
 import math
+import time
 from typing import Any
 
 import jax
@@ -50,7 +52,7 @@ class Window:
 
 
 class MetricsLog:
-    """Appends to `metrics.jsonl` and to TensorBoard's files; every line is there when `write` returns.
+    """Appends to `metrics.jsonl`, where every line is there when `write` returns, and to TensorBoard's files.
 
     A line is `{"step": 100, "train/loss": 1.5, ...}`; numbers that are not finite are null.
 
@@ -64,7 +66,8 @@ class MetricsLog:
         kept = [line for line in read_lines(self._path) if line["step"] <= step]
         files.write_atomically(self._path, "".join(_line(line) for line in kept))
         self._file = self._path.open("a")
-        self._events = _event_writer(workdir.events, step)
+        with files.naming(workdir.events):
+            self._events = _Events.open(workdir.events, step)
 
     @property
     def has_events(self) -> bool:
@@ -73,17 +76,19 @@ class MetricsLog:
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Adds a line."""
-        self._file.write(_line({"step": step} | values))
-        self._file.flush()
-        if self._events is not None:
-            for name, value in values.items():
-                self._events.add_scalar(name, value, step)
+        with files.naming(self._path):
+            self._file.write(_line({"step": step} | values))
+            self._file.flush()
+            if self._events is not None:
+                self._events.write(step, values)
 
     def close(self) -> None:
         """Closes the files."""
-        self._file.close()
-        if self._events is not None:
-            self._events.close()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(files.naming(self._path))
+            stack.callback(self._file.close)
+            if self._events is not None:
+                stack.callback(self._events.close)
 
 
 def read_lines(path: PathLike) -> list[dict[str, Any]]:
@@ -108,9 +113,42 @@ def _means(sums: dict[str, np.ndarray]) -> dict[str, float]:
     return {name: float(total / count) if count else math.nan for name, (total, count) in sums.items()}
 
 
-def _event_writer(directory: PathLike, step: int) -> Any:
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(directory), purge_step=step + 1)
+class _Events:
+    """TensorBoard's files. tensorboardX's own SummaryWriter has a thread write them, which dies of a full disk where
+    nobody sees it; the queue to it then fills and holds up the run for ever."""
+
+    FLUSH_SECONDS = 30.0  # on gs:// the whole file is sent each time
+
+    @classmethod
+    def open(cls, directory: PathLike, step: int) -> "_Events | None":
+        """Begins a file that goes on after `step`; None without tensorboardX, an optional extra."""
+        try:
+            import tensorboardX  # noqa: F401
+        except ImportError:
+            return None
+        return cls(directory, step)
+
+    def __init__(self, directory: PathLike, step: int):
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.record_writer import directory_check
+
+        directory_check(str(directory))
+        self._file = EventsWriter(f"{directory}/events")
+        self._flushed = -math.inf
+        # What TensorBoard was told beyond `step` by a run that was killed is to be forgotten.
+        start = SessionLog(status=SessionLog.START)
+        self._file.write_event(Event(wall_time=time.time(), step=step + 1, session_log=start))
+
+    def write(self, step: int, values: dict[str, float]) -> None:
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.summary import scalar
+
+        for name, value in values.items():
+            self._file.write_event(Event(wall_time=time.time(), step=step, summary=scalar(name, value)))
+        if time.monotonic() - self._flushed > self.FLUSH_SECONDS:
+            self._file.flush()
+            self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        self._file.close()

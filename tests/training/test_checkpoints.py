@@ -103,11 +103,12 @@ def test_a_damaged_newest_is_passed_over_aloud(tmp_path, caplog, damage):
     checkpoints.close()
 
 
-def test_when_none_can_be_read_the_run_does_not_start_afresh(tmp_path):
+def test_when_none_can_be_read_the_run_does_not_start_afresh(tmp_path, caplog):
     saved(tmp_path, [1]).close()
     next((tmp_path / "1").rglob("_METADATA")).unlink()
-    with pytest.raises(InputError, match=r"none of the checkpoints \[1\] can be read"):
+    with pytest.raises(InputError, match=rf"none of the checkpoints \[1\] can be read: checkpoint {tmp_path}/1 cannot"):
         Checkpoints(tmp_path, keep=2).restore_latest(like(state_at(0)))
+    assert "going on from the one before" not in caplog.text  # there is none
 
 
 def test_a_checkpoint_of_another_size_is_refused(tmp_path):

@@ -1,7 +1,9 @@
 """To whom a working directory belongs, and the lines of metrics in it."""
 
+import contextlib
 import json
 import math
+import resource
 
 import jax.numpy as jnp
 import pytest
@@ -59,6 +61,37 @@ def test_lines_beyond_the_step_gone_on_from_are_dropped(workdir):
     log.close()
     lines = [json.loads(line) for line in workdir.metrics.read_text().splitlines()]
     assert lines == [{"step": 5}, {"step": 10}, {"step": 12, "train/loss": 1.5, "train/nothing": None}]
+
+
+def test_tensorboard_is_told_the_same(workdir):
+    event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2", reason="an extra: bert-jax[tensorboard]")
+    log = MetricsLog(workdir, 10)
+    log.write(12, {"train/loss": 1.5, "train/accuracy": 0.25})
+    log.close()
+    (path,) = workdir.events.iterdir()
+    data, events = path.read_bytes(), []
+    while data:  # length uint64, its CRC, the event, its CRC
+        size = int.from_bytes(data[:8], "little")
+        events.append(event_pb2.Event.FromString(data[12 : 12 + size]))
+        data = data[16 + size :]
+    version, start, *scalars = events
+    assert version.file_version == "brain.Event:2"
+    assert (start.step, start.session_log.status) == (11, event_pb2.SessionLog.START)
+    told = [(event.step, value.tag, value.simple_value) for event in scalars for value in event.summary.value]
+    assert told == [(12, "train/loss", 1.5), (12, "train/accuracy", 0.25)]
+
+
+def test_a_full_disk_is_said_with_the_name_of_the_file(workdir):
+    log = MetricsLog(workdir, 0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(OSError, match=r"File too large: .*metrics\.jsonl"):
+            log.write(1, {f"train/{i}": 0.5 for i in range(1000)})
+        with contextlib.suppress(OSError):
+            log.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_window_averages_sums_over_counts_and_fetches_late():
