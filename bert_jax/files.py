@@ -39,7 +39,7 @@ def write_atomically(path: PathLike, data: bytes | str) -> None:
     path = epath.Path(path)
     beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
     try:
-        with naming(path):
+        with naming(path, beside):
             beside.write_bytes(data.encode() if isinstance(data, str) else data)
         beside.replace(path)
     except BaseException:
@@ -48,12 +48,14 @@ def write_atomically(path: PathLike, data: bytes | str) -> None:
 
 
 @contextlib.contextmanager
-def naming(path: PathLike) -> Iterator[None]:
-    """Gives an OSError that names no file (as of a full disk) the name of `path`."""
+def naming(path: PathLike, partial: PathLike | None = None) -> Iterator[None]:
+    """Makes an OSError name `path` where it names no file, as of a full disk, or `partial`, which is not to be there
+    when it is read."""
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(path)
+        named = str(error.filename or path)
+        error.filename = named if partial is None else named.replace(str(partial), str(path))
         raise
 
 
@@ -63,7 +65,7 @@ def open_atomically(path: PathLike) -> Iterator[TextIO]:
     path = epath.Path(path)
     beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
     try:
-        with naming(path), beside.open("w", encoding="utf-8") as file:
+        with naming(path, beside), beside.open("w", encoding="utf-8") as file:
             yield file
         beside.replace(path)
     except BaseException:
@@ -84,7 +86,7 @@ def directory_atomically(path: PathLike) -> Iterator[epath.Path]:
     beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
     beside.mkdir(parents=True)
     try:
-        with naming(path):
+        with naming(path, beside):
             yield beside
         if path.exists():
             path.rmdir()

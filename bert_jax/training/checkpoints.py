@@ -11,6 +11,7 @@ import logging
 import math
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -227,15 +228,17 @@ def _key(path: Any) -> str:
 
 
 def _quieten_orbax() -> None:
-    """Of what is raised here as one line, Orbax also logs pages, and the interpreter complains of what it left behind:
-    coroutines cut short, and callbacks that found their event loop closed."""
-    logging.getLogger("absl").addFilter(_not_from_orbax)
+    """Of what is raised here as one line, Orbax also logs pages, asyncio logs the other errors of the same save, and
+    the interpreter complains of what it left behind: coroutines cut short, callbacks whose event loop is closed."""
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).addFilter(_not_from_orbax)
     if not isinstance(sys.unraisablehook, _WithoutOrbax):
         sys.unraisablehook = _WithoutOrbax(sys.unraisablehook)
 
 
 def _not_from_orbax(record: logging.LogRecord) -> bool:
-    return "orbax" not in record.pathname
+    frames = traceback.extract_tb(record.exc_info[2]) if record.exc_info else ()
+    return not any("orbax" in path for path in (record.pathname, *(frame.filename for frame in frames)))
 
 
 @dataclasses.dataclass(frozen=True)
