@@ -8,6 +8,7 @@ becomes one shard per sequence length. So memory is a chunk per process, and who
 import concurrent.futures.process
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import logging
 import multiprocessing
@@ -283,7 +284,7 @@ def _write_shard(
                         tokens += len(instance.tokens_a) + len(instance.tokens_b) + SPECIAL_TOKENS_PER_PAIR
                         random_next += instance.is_random_next
     except RuntimeError as error:  # what the writer makes of a full disk
-        raise OSError(f"{path}: cannot write: {error}") from None
+        raise OSError(errno.EIO, f"cannot write: {error}", str(path)) from None
     if not examples:
         path.unlink()
         return InstanceSet(chunk.split, length, 0, 0, ())

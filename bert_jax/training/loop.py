@@ -133,7 +133,7 @@ class _Run:
         sizes = functools.partial(recipes.batch_size_at, self.recipe)
         source = DeviceSource(self.job.train_source, sizes, self.batch_sharding)
         batches = prefetch(source, self.start, self.job.num_steps)
-        with contextlib.closing(batches), _sigterm() as stop:
+        with contextlib.closing(batches), _signals() as came:
             for done in range(self.start + 1, self.job.num_steps + 1):
                 with self.chrono.pause("input"):
                     batch = next(batches)
@@ -142,7 +142,9 @@ class _Run:
                 window.add(metrics)
                 lap.add(model.config, model.head, batch)
                 self.bar.update(done, self.rates | window.last)
-                stopping = self._stopping(stop, done)
+                if signal.SIGINT in came:
+                    raise KeyboardInterrupt
+                stopping = self._stopping(signal.SIGTERM in came, done)
                 saves, evaluates = self._saves(done) or stopping, self._evaluates(done)
                 if saves or done % self.recipe.log_every == 0 or done == self.job.num_steps:
                     self._log_window(done, window, lap)
@@ -194,10 +196,10 @@ class _Run:
         due = done == self.job.num_steps or (every > 0 and done % every == 0)
         return due and self.job.eval_source is not None
 
-    def _stopping(self, stop: threading.Event, done: int) -> bool:
+    def _stopping(self, told: bool, done: int) -> bool:
         if jax.process_count() > 1:
             return self.checkpoints.preempted(done)  # all hosts must agree on the step
-        return stop.is_set() and done < self.job.num_steps
+        return told and done < self.job.num_steps
 
     def _log_window(self, done: int, window: Window, lap: Lap) -> None:
         """Writes a line of training metrics. A window also ends at each checkpoint, so that a run which goes on from
@@ -256,14 +258,25 @@ def _results(place: Workdir, recipe: ConfigDict) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def _sigterm() -> Iterator[threading.Event]:
-    """Yields an event that SIGTERM sets. On several hosts, and outside the main thread, nothing is changed."""
-    came = threading.Event()
+def _signals() -> Iterator[set[int]]:
+    """Yields a set to which SIGTERM and SIGINT are added when they come, to be answered between two steps: an exception
+    in the middle of one may come out of NumPy as another, or not at all. A second SIGINT interrupts at once.
+
+    On several hosts, and outside the main thread, nothing is changed and the set stays empty.
+    """
+    came: set[int] = set()
     if jax.process_count() > 1 or threading.current_thread() is not threading.main_thread():
         yield came
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: came.set())
+
+    def note(number: int, _: Any) -> None:
+        came.add(number)
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, before[signal.SIGINT])
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield came
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
