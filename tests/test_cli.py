@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -229,6 +230,15 @@ def test_convert_keeps_every_value_and_the_tokenizer(models, capsys, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, before.params, after.params)
     assert load_tokenizer(destination).pieces == load_tokenizer(source).pieces
     assert "found one with files in it" in refused(capsys, "convert", source, destination)
+
+
+def test_convert_of_a_model_without_a_tokenizer(models, capsys, tmp_path):
+    source = tmp_path / "bare"
+    source.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(Path(models["pretraining"], name), source)
+    run(capsys, "convert", source, tmp_path / "copy")
+    assert {path.name for path in (tmp_path / "copy").iterdir()} == {"config.json", "model.safetensors"}
 
 
 def test_convert_to_another_head_says_what_is_fresh(models, capsys, tmp_path):

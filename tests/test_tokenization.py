@@ -170,7 +170,6 @@ def test_saved_and_loaded_again_gives_the_same(tmp_path, tiny_tokenizer, sentenc
         (tiny_tokenizer, sentencepiece_tokenizer, word_piece([*SPECIALS, "Cat"], lowercase=False))
     ):
         directory = tmp_path / str(i)
-        directory.mkdir()
         tokenizer.save(directory)
         again = load_tokenizer(directory)
         assert type(again) is type(tokenizer)
@@ -184,7 +183,6 @@ def test_transformers_reads_what_is_saved(tmp_path, tiny_vocab, sentencepiece_to
     transformers = pytest.importorskip("transformers", reason="compares with transformers, which is not installed")
     for i, tokenizer in enumerate((word_piece(tiny_vocab, max_length=64), sentencepiece_tokenizer)):
         directory = tmp_path / str(i)
-        directory.mkdir()
         tokenizer.save(directory)
         theirs = transformers.AutoTokenizer.from_pretrained(directory)
         for a, b in (("The old cat [MASK]!", "un\u00e1ble to  sleep"), ("x", "the dog sat by the old river " * 3)):

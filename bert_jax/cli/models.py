@@ -100,10 +100,10 @@ def _print_tables(name: str, head: str, parts: dict[str, int], config: dict, not
 def run_convert(args: argparse.Namespace) -> None:
     """Writes a model directory anew."""
     from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
-    from bert_jax.tokenization import load_tokenizer
+    from bert_jax.tokenization import has_tokenizer, load_tokenizer
 
     loaded = load_pretrained(args.source, args.head)
-    tokenizer = load_tokenizer(loaded.directory)
+    tokenizer = load_tokenizer(loaded.directory) if has_tokenizer(loaded.directory) else None
     save_pretrained(
         args.destination, loaded.config, loaded.head, loaded.params, tokenizer, max_length=loaded.max_length
     )

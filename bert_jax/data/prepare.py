@@ -131,7 +131,6 @@ def prepare(
     settings = PrepareSettings(lengths, dupe_factor, short_seq_prob, validation_fraction, seed, shard_bytes)
     corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
     with files.directory_atomically(out_dir) as directory:
-        (directory / TOKENIZER_DIR).mkdir()
         tokenizer.save(directory / TOKENIZER_DIR)
         done: list[_ChunkResult] = []
         for result in _run(

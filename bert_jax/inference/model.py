@@ -9,14 +9,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from etils import epath
 
 from bert_jax import files
 from bert_jax.config import BertConfig
 from bert_jax.conversion import huggingface
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, BertOutput, Compute, Params
-from bert_jax.tokenization import Tokenizer, load_tokenizer
+from bert_jax.tokenization import Tokenizer, has_tokenizer, load_tokenizer
 
 # Embeddings are padded to round numbers of rows, but never by as many as this: then the vocabulary is another model's.
 _PADDING_ROWS = 1024
@@ -194,7 +193,7 @@ def open_model(path: files.PathLike, head: str | None, dtype: str) -> Pretrained
     """As `from_pretrained`, without the warning."""
     compute = Compute(dtype=dtype)
     loaded = huggingface.load_pretrained(path, head)
-    tokenizer = load_tokenizer(loaded.directory) if _has_tokenizer(loaded.directory) else None
+    tokenizer = load_tokenizer(loaded.directory) if has_tokenizer(loaded.directory) else None
     limits = [loaded.config.max_position_embeddings, loaded.max_length]
     if tokenizer is not None:
         check_vocabulary(tokenizer, loaded.config, str(loaded.directory))
@@ -217,11 +216,6 @@ def check_vocabulary(tokenizer: Tokenizer, config: BertConfig, where: str) -> No
         raise InputError(
             f"{where}: the vocabulary does not fit the embedding: expected {rows} pieces (vocab_size), found {size}"
         )
-
-
-def _has_tokenizer(directory: epath.Path) -> bool:
-    names = [path.name for path in directory.iterdir()]
-    return any(name in ("tokenizer.json", "vocab.txt") or name.endswith(".model") for name in names)
 
 
 def _integers(name: str, value: Any) -> np.ndarray:

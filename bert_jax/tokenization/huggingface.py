@@ -76,6 +76,7 @@ class BackendTokenizer(Tokenizer):
 
     def save(self, directory: PathLike) -> None:
         directory = epath.Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
         tokens = {f"{role}_token": token for role, token in self._special.items()}
         limit = {} if self.max_length is None else {"model_max_length": self.max_length}
         settings = {"tokenizer_class": "PreTrainedTokenizerFast", **self._settings, **tokens, **limit}

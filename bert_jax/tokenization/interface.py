@@ -78,7 +78,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def save(self, directory: PathLike) -> None:
-        """Writes the files that Hugging Face's AutoTokenizer and `load_tokenizer` read into an existing directory."""
+        """Writes the files that Hugging Face's AutoTokenizer and `load_tokenizer` read; makes the directory."""
 
     def encode(self, text: str, parse_special: bool = True) -> list[int]:
         """Returns the ids of one text, without [CLS] and [SEP]."""

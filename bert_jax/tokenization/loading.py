@@ -58,6 +58,12 @@ def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
     raise InputError(f"{path}: expected a vocab.txt, a tokenizer.json, a *.model or a directory with one of them")
 
 
+def has_tokenizer(directory: PathLike) -> bool:
+    """Whether `load_tokenizer` has something to read in `directory`."""
+    names = [path.name for path in epath.Path(directory).iterdir()]
+    return any(name in ("tokenizer.json", "vocab.txt") or name.endswith(".model") for name in names)
+
+
 def _vocabulary_file(directory: epath.Path, settings: dict[str, Any]) -> epath.Path:
     for name in (settings.get("vocab_file"), "tokenizer.json", "vocab.txt"):
         if isinstance(name, str) and "/" not in name and (directory / name).exists():

@@ -94,6 +94,7 @@ class SentencePieceTokenizer(Tokenizer):
     def save(self, directory: PathLike) -> None:
         """Writes the model, and for unigram models the tokenizer.json that Hugging Face wants beside it."""
         directory = epath.Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
         roles = {"pad": self.pad_id, "unk": self.unk_id, "cls": self.cls_id, "sep": self.sep_id, "mask": self.mask_id}
         tokens = {f"{role}_token": self.pieces[i] for role, i in roles.items()}
         files.write_atomically(directory / MODEL_FILE, self._model)
