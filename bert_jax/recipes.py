@@ -70,6 +70,7 @@ def _shared() -> ConfigDict:
     c.optimizer.eps = 1e-6
     c.optimizer.clip_norm = 1.0  # gradients are scaled down to this global norm; 0 = never
     c.optimizer.bias_correction = False  # False is BERT's AdamW, True is everybody else's
+    c.optimizer.layer_decay = 1.0  # rate of a layer as a multiple of the rate of the one above it; for fine-tuning
 
     c.data = ConfigDict()  # what to learn from: set by the functions below
 
@@ -339,6 +340,7 @@ _RANGES: dict[str, tuple[float, bool, float]] = {
     "optimizer.beta2": (0, True, 1),
     "optimizer.eps": (0, False, float("inf")),
     "optimizer.clip_norm": (0, True, float("inf")),
+    "optimizer.layer_decay": (0, False, float("inf")),
     "log_every": (1, True, float("inf")),
     "eval_every": (0, True, float("inf")),
     "eval_batch_size": (0, True, float("inf")),

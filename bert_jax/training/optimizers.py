@@ -18,6 +18,7 @@ def adamw(
     weight_decay: float = 0.01,
     clip_norm: float = 1.0,
     bias_correction: bool = False,
+    layer_decay: float = 1.0,
 ) -> optax.GradientTransformation:
     """AdamW with decoupled decay that spares biases and LayerNorm; its updates are to be added to the parameters.
 
@@ -28,12 +29,14 @@ def adamw(
     Args:
         learning_rate: step, from 0 -> rate.
         clip_norm: gradients are first scaled down to this global norm; 0 = never.
+        layer_decay: each layer learns at this multiple of the rate of the layer above it (`scale_by_depth`).
     """
     moments = optax.scale_by_adam(beta1, beta2, eps) if bias_correction else scale_by_bert_adam(beta1, beta2, eps)
     return optax.chain(
         clip_by_global_norm(clip_norm) if clip_norm else optax.identity(),
         moments,
         optax.add_decayed_weights(weight_decay, decay_mask),
+        scale_by_depth(layer_decay) if layer_decay != 1 else optax.identity(),
         optax.scale_by_learning_rate(learning_rate),
     )
 
@@ -62,6 +65,26 @@ def scale_by_bert_adam(beta1: float, beta2: float, eps: float) -> optax.Gradient
         return updates, optax.ScaleByAdamState(optax.safe_increment(state.count), mu=mu, nu=nu)
 
     return optax.GradientTransformation(init, update)
+
+
+def scale_by_depth(layer_decay: float) -> optax.GradientTransformation:
+    """Scales updates by `layer_decay` for the top encoder layer, its square for the one below, and so on down to the
+    embeddings; pooler and heads are left as they are. A fine-tuned model so keeps more of what its lower layers know.
+
+    Howard and Ruder 2018 (arXiv:1801.06146), section 3.2; for BERTs Clark et al. 2020 (arXiv:2003.10555), appendix B.
+    """
+
+    def update(updates: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
+        encoder = updates["encoder"]
+        num_layers = jax.tree.leaves(encoder)[0].shape[0]
+        scales = layer_decay ** jnp.arange(num_layers, 0, -1, dtype=jnp.float32)  # [L], stacked as the layers are
+        scaled = {
+            "encoder": jax.tree.map(lambda u: u * scales.reshape(-1, *[1] * (u.ndim - 1)), encoder),
+            "embeddings": jax.tree.map(lambda u: u * layer_decay ** (num_layers + 1), updates["embeddings"]),
+        }
+        return {**updates, **scaled}, state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
 
 def decay_mask(params: Any) -> Any:

@@ -74,6 +74,21 @@ def test_the_corrected_one_equals_pytorch():
     np.testing.assert_allclose(ours["kernel"], weight.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_lower_layers_learn_slower():
+    """With one gradient everywhere Adam's first corrected step is the rate; weight decay off."""
+    shapes = {"embeddings": {"table": (5, 3)}, "encoder": {"kernel": (3, 2, 2), "bias": (3, 2)}, "pooler": (2,)}
+    params = jax.tree.map(jnp.zeros, shapes, is_leaf=lambda x: isinstance(x, tuple))
+    optimizer = adamw(
+        lambda step: 0.1, bias_correction=True, weight_decay=0.0, clip_norm=0.0, eps=1e-12, layer_decay=0.5
+    )
+    updates, _ = optimizer.update(jax.tree.map(jnp.ones_like, params), optimizer.init(params), params)
+    np.testing.assert_allclose(updates["pooler"], [-0.1, -0.1], rtol=1e-5)
+    for name in ("kernel", "bias"):
+        layers = np.array([-0.1 / 8, -0.1 / 4, -0.1 / 2]).reshape(3, *[1] * (params["encoder"][name].ndim - 1))
+        np.testing.assert_allclose(updates["encoder"][name], layers + 0 * params["encoder"][name], rtol=1e-5)
+    np.testing.assert_allclose(updates["embeddings"]["table"], np.full((5, 3), -0.1 / 16), rtol=1e-5)
+
+
 def test_embeddings_decay_and_biases_and_layer_norms_do_not():
     mask = decay_mask(some_params(np.random.default_rng(0)))
     assert mask == {
