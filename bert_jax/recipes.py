@@ -119,6 +119,7 @@ def classification() -> ConfigDict:
     c.data.has_header = True  # the first line names the columns; False: columns are numbers from 0, as text: "3"
     c.data.metrics = ()  # of accuracy, f1, matthews or pearson, spearman, mse; () = all that fit
     c.data.max_seq_length = 128  # tokens; longer texts are cut
+    c.data.token_dropout = 0.0  # share of the tokens that each step of training hides behind [MASK]
     c.data.length_buckets = ()  # batches of similar length are padded to one of these; () = chosen from the data
     return c.lock()
 
@@ -347,6 +348,7 @@ _RANGES: dict[str, tuple[float, bool, float]] = {
     "checkpoint_every": (0, True, float("inf")),
     "keep_checkpoints": (1, True, float("inf")),
     "data.mask_prob": (0, False, 1),
+    "data.token_dropout": (0, True, 1),
     "data.max_predictions": (0, True, float("inf")),
     "data.sequence_length": (8, True, float("inf")),
     "data.max_seq_length": (3, True, float("inf")),

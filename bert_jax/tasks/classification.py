@@ -30,10 +30,17 @@ class ClassificationTask:
     Attributes:
         model: a Bert with head `sequence_classification`.
         metrics: names of `bert_jax.tasks.metrics` to score by.
+        token_dropout: share of the tokens that a step of training hides behind `mask_id`, so that an answer comes to
+            rest on more than one word (Iyyer et al. 2015, ACL P15-1162, section 3.1).
+        mask_id: the id of [MASK].
+        special_ids: those that are never hidden.
     """
 
     model: Bert
     metrics: tuple[str, ...]
+    token_dropout: float = 0.0
+    mask_id: int = 0
+    special_ids: tuple[int, ...] = ()
 
     @property
     def regression(self) -> bool:
@@ -48,6 +55,8 @@ class ClassificationTask:
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
         """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.job.Task`)."""
+        if self.token_dropout and dropout_key is not None:
+            batch = batch | {"input_ids": self._hide_tokens(batch["input_ids"], dropout_key)}
         logits = self._logits(params, batch, dropout_key)
         labels, real = batch["labels"], batch["example_weights"]
         count = real.sum()
@@ -57,6 +66,11 @@ class ClassificationTask:
         losses, right = cross_entropy(logits, labels)
         total, correct = (losses * real).sum(), (right * real).sum()
         return total / weights["labels"], {"cross_entropy": (total, count), "accuracy": (correct, count)}
+
+    def _hide_tokens(self, input_ids: jax.Array, dropout_key: jax.Array) -> jax.Array:
+        # Folded with a number that no layer is counted by, so that these draws are apart from those of the model.
+        hidden = jax.random.bernoulli(jax.random.fold_in(dropout_key, 2**31), self.token_dropout, input_ids.shape)
+        return jnp.where(hidden & ~jnp.isin(input_ids, jnp.array(self.special_ids)), self.mask_id, input_ids)
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
         """`logits` [B, C] float32 without dropout; for regression C is 1."""
@@ -109,7 +123,13 @@ def build(recipe: Any, workdir: str) -> Job:
             dev, recipe.eval_batch_size, few_buckets(dev.lengths, data.max_seq_length), tokenizer.pad_id
         )
     return Job(
-        task=ClassificationTask(model, metrics.choose(data.metrics, regression, len(names))),
+        task=ClassificationTask(
+            model,
+            metrics.choose(data.metrics, regression, len(names)),
+            data.token_dropout,
+            tokenizer.mask_id,
+            tokenizer.special_ids,
+        ),
         tokenizer=tokenizer,
         init_params=model.init,
         pretrained=loaded.params if loaded else None,

@@ -74,6 +74,29 @@ def test_a_separable_task_is_learned(tuned):
     assert (config.id2label, config.problem_type) == (("negative", "positive"), "single_label_classification")
 
 
+def test_token_dropout_hides_that_share_of_the_words(place, tiny_tokenizer):
+    task = job(place, **{"data.token_dropout": 0.3}).task
+    specials = tiny_tokenizer.special_ids
+    ids = np.random.default_rng(0).integers(0, tiny_tokenizer.vocab_size, (64, 24)).astype(np.int32)
+    hidden = np.asarray(task._hide_tokens(ids, jax.random.key(0)))
+    changed = hidden != ids
+    assert (hidden[changed] == tiny_tokenizer.mask_id).all() and not changed[np.isin(ids, specials)].any()
+    words = ~np.isin(ids, specials)
+    assert abs(changed[words].mean() - 0.3) < 4 * np.sqrt(0.3 * 0.7 / words.sum())
+    assert (hidden != np.asarray(task._hide_tokens(ids, jax.random.key(1)))).any()
+
+
+def test_token_dropout_changes_training_and_not_evaluation(place):
+    plain, hiding = job(place), job(place, **{"data.token_dropout": 0.5})
+    params, batch = hiding.init_params(jax.random.key(0)), hiding.train_source.batch(0)
+
+    def loss(job, key):
+        return float(job.task.loss(params, batch, key, job.task.weights(batch))[0])
+
+    assert loss(plain, jax.random.key(1)) != loss(hiding, jax.random.key(1))
+    assert loss(plain, None) == loss(hiding, None)
+
+
 def test_evaluate_scores_the_finished_model_as_training_did(place, tuned):
     results, model = tuned
     scores = classifying.evaluate(model, str(place / "dev.tsv"), COLUMNS, batch_size=16)
