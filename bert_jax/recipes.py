@@ -71,6 +71,7 @@ def _shared() -> ConfigDict:
     c.optimizer.clip_norm = 1.0  # gradients are scaled down to this global norm; 0 = never
     c.optimizer.bias_correction = False  # False is BERT's AdamW, True is everybody else's
     c.optimizer.layer_decay = 1.0  # rate of a layer as a multiple of the rate of the one above it; for fine-tuning
+    c.optimizer.average_decay = 0.0  # of a moving average of the parameters, which is evaluated and kept; 0 = the last
 
     c.data = ConfigDict()  # what to learn from: set by the functions below
 
@@ -342,6 +343,7 @@ _RANGES: dict[str, tuple[float, bool, float]] = {
     "optimizer.eps": (0, False, float("inf")),
     "optimizer.clip_norm": (0, True, float("inf")),
     "optimizer.layer_decay": (0, False, float("inf")),
+    "optimizer.average_decay": (0, True, 1),
     "log_every": (1, True, float("inf")),
     "eval_every": (0, True, float("inf")),
     "eval_batch_size": (0, True, float("inf")),

@@ -148,7 +148,7 @@ class _Run:
                 saves, evaluates = self._saves(done) or stopping, self._evaluates(done)
                 if saves or done % self.recipe.log_every == 0 or done == self.job.num_steps:
                     self._log_window(done, window, lap)
-                scores = self._evaluate(done, state.params) if evaluates else None
+                scores = self._evaluate(done, steps.finished_params(state)) if evaluates else None
                 if saves:
                     with self.chrono.pause("checkpoint"):
                         self.checkpoints.save(state, scores)
@@ -166,7 +166,7 @@ class _Run:
             if best is not None and best != int(state.step):
                 jax.tree.map(lambda leaf: leaf.delete(), state)  # there may not be room for both
                 state = self.checkpoints.restore(best, self.like)
-            params = to_numpy(state.params)
+            params = to_numpy(steps.finished_params(state))
         if jax.process_index() == 0:
             seconds = "  ".join(f"{name} {clock(value)}" for name, value in self.chrono.totals().items())
             write_report(self.place, f"{self.recipe.task}, {self.job.num_steps} steps: {seconds}")

@@ -55,6 +55,11 @@ def make_train_step(
     return train_step
 
 
+def finished_params(state: State) -> Any:
+    """The parameters to evaluate and to keep: the average where the optimizer has one, else the last."""
+    return optax.tree.get(state.opt_state, "average", state.params)
+
+
 def make_eval_step(task: Task) -> Callable[[Any, Batch], dict[str, jax.Array]]:
     """Returns (params, batch) -> predictions, not yet jitted."""
     return lambda params, batch: task.predict(params, batch)

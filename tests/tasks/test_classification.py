@@ -104,6 +104,27 @@ def test_evaluate_scores_the_finished_model_as_training_did(place, tuned):
     assert scores == pytest.approx({name: results[f"eval/{name}"] for name in ("accuracy", "f1", "matthews")})
 
 
+def test_the_average_is_what_is_scored_and_kept(place, tmp_path):
+    def run(steps, **changes):
+        constant = {"num_steps": steps, "optimizer.schedule": "constant", "optimizer.warmup_ratio": 0.0} | changes
+        name = f"{steps}-{len(changes)}"
+        results = train(recipe(place, **constant), tmp_path / name, progress=False)
+        return results, tmp_path / name / "model"
+
+    expected = None
+    for step in range(3):
+        params = load_pretrained(run(step + 1)[1]).params
+        kept = min(0.9, step / (step + 10))
+        average = params if expected is None else expected
+        expected = jax.tree.map(lambda a, p, kept=kept: kept * a + (1 - kept) * p, average, params)
+    results, model = run(3, **{"optimizer.average_decay": 0.9})
+    found = load_pretrained(model).params
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, expected)
+    assert np.abs(found["classifier"]["kernel"] - params["classifier"]["kernel"]).max() > 1e-5
+    scores = classifying.evaluate(model, str(place / "dev.tsv"), COLUMNS, metric_names=("accuracy",))
+    assert scores["accuracy"] == results["eval/accuracy"]
+
+
 @pytest.mark.parametrize("name", ["out.jsonl", "out.tsv"])
 def test_predict_answers_every_row_in_its_order(place, tuned, tmp_path, monkeypatch, name):
     monkeypatch.setattr(classifying, "_CHUNK", 40)  # three parts, the last smaller

@@ -89,6 +89,23 @@ def test_lower_layers_learn_slower():
     np.testing.assert_allclose(updates["embeddings"]["table"], np.full((5, 3), -0.1 / 16), rtol=1e-5)
 
 
+def test_the_average_follows_the_parameters():
+    """A parameter that falls by 1 a step, from 0: its averages by the definition, and in the end by the span."""
+    optimizer = adamw(
+        lambda step: 1.0, bias_correction=True, weight_decay=0.0, clip_norm=0.0, eps=1e-12, average_decay=0.9
+    )
+    params = {"pooler": jnp.zeros(2)}
+    state, expected = optimizer.init(params), 0.0
+    for step in range(200):
+        updates, state = optimizer.update({"pooler": jnp.ones(2)}, state, params)
+        params = optax.apply_updates(params, updates)
+        kept = min(0.9, step / (step + 10))
+        expected = kept * expected + (1 - kept) * -(step + 1.0)
+        found = optax.tree.get(state, "average")["pooler"]
+        np.testing.assert_allclose(found, [expected] * 2, rtol=1e-4)
+    np.testing.assert_allclose(params["pooler"] - found, [-9, -9], rtol=1e-2)  # the mean age is 0.9 / (1 - 0.9) steps
+
+
 def test_embeddings_decay_and_biases_and_layer_norms_do_not():
     mask = decay_mask(some_params(np.random.default_rng(0)))
     assert mask == {
