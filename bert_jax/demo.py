@@ -25,6 +25,7 @@ from bert_jax.data.sentences import split_sentences
 from bert_jax.files import PathLike
 from bert_jax.inference import pipeline
 from bert_jax.tokenization import load_tokenizer, train_wordpiece
+from bert_jax.training.host_memory import keep_freed_memory
 from bert_jax.training.loop import train
 
 VOCAB_SIZE = 4000
@@ -87,6 +88,7 @@ class Demo:
 
     def run(self) -> None:
         """Tells the whole story."""
+        keep_freed_memory()  # before any library starts its threads
         self.workdir.mkdir(parents=True, exist_ok=True)
         documents = self.read()
         self.prepare(documents)

@@ -59,7 +59,9 @@ def run_finetune(args: argparse.Namespace) -> None:
 
 def _train(args: argparse.Namespace, pretraining: bool) -> None:
     from bert_jax.recipes import load_recipe
+    from bert_jax.training.host_memory import keep_freed_memory
 
+    keep_freed_memory()  # here, as what follows starts the JAX backend
     recipe = load_recipe(args.config, _overrides(args.overrides))
     if (recipe.task == "pretraining") != pretraining:
         verb = "pretrain" if recipe.task == "pretraining" else "finetune"

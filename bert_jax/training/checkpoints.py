@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import logging
 import math
+import os
 import re
 import sys
 import traceback
@@ -159,8 +160,8 @@ class Checkpoints:
         try:
             yield
         except (ValueError, OSError, RuntimeError) as error:
-            reason = re.search(r"([^:\n]*) \[os_error_code", str(error))
-            text = reason[1].strip() if reason else str(error).splitlines()[0]
+            code = re.search(r"os_error_code='(\d+)'", str(error))  # TensorStore's, among other notes in brackets
+            text = os.strerror(int(code[1])) if code else str(error).splitlines()[0]
             for partial in self.directory.glob("*.orbax-checkpoint-tmp"):
                 partial.rmtree(missing_ok=True)
             kept = ", ".join(map(str, sorted(self._manager.all_steps(read=True)))) or "none"

@@ -12,8 +12,9 @@ def keep_freed_memory() -> bool:
     """Makes the buffers that every step allocates come from memory that the process already has.
 
     By default glibc maps each large buffer anew and the kernel zeroes it page by page: over a third of the CPU time of
-    a small model's step. Peak memory grows, as freed blocks are kept. Only a process whose JAX backend has not started
-    is changed, since its threads choose where they allocate when they start; harmless, and no use, with accelerators.
+    a small model's step. Peak memory grows, as freed blocks are kept. To be called before the JAX backend starts: glibc
+    gives each thread its place to allocate once, and stops reading the limit after the first eight of them. Harmless,
+    and no use, later and with accelerators.
 
     Returns:
         Whether it was done: False where the C library is not glibc.

@@ -9,6 +9,7 @@ import resource
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from bert_jax import sharding
@@ -140,6 +141,19 @@ def test_a_full_disk_is_one_line_and_leaves_earlier_checkpoints_alone(tmp_path, 
     again = Checkpoints(tmp_path, keep=2)
     assert equal(again.restore_latest(like(state_at(0))), state_at(1))
     again.close()
+
+
+def test_the_system_tells_why_a_save_failed_whatever_else_tensorstore_notes(tmp_path, monkeypatch):
+    def save(*args, **kwargs):
+        raise ValueError(
+            """DATA_LOSS: Error writing "a": Failed [kvstore='{"create": true}'] [os_error_code='28'] [n='1']"""
+        )
+
+    checkpoints = saved(tmp_path, [1])
+    monkeypatch.setattr(ocp.CheckpointManager, "save", save)
+    with pytest.raises(InputError, match=r"written: No space left on device \(whole checkpoints there: 1\)"):
+        checkpoints.save(state_at(2))
+    checkpoints.close()
 
 
 @pytest.mark.parametrize(("file", "told"), [("site-packages/orbax/serialization.py", False), ("ours.py", True)])
