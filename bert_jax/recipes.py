@@ -70,6 +70,7 @@ def _shared() -> ConfigDict:
     c.optimizer.eps = 1e-6
     c.optimizer.clip_norm = 1.0  # gradients are scaled down to this global norm; 0 = never
     c.optimizer.bias_correction = False  # False is BERT's AdamW, True is everybody else's
+    c.optimizer.muon = False  # moves the matrices of the encoder's layers by Muon, and all else by AdamW
     c.optimizer.layer_decay = 1.0  # rate of a layer as a multiple of the rate of the one above it; for fine-tuning
     c.optimizer.average_decay = 0.0  # of a moving average of the parameters, which is evaluated and kept; 0 = the last
 

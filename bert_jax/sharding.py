@@ -43,6 +43,7 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"(pooler|mlm)/dense/kernel", ("embed", None)),
     (r"(nsp|classifier|qa_outputs)/kernel", ("embed", None)),
     (r"bias", (None,)),
+    (r"ns_coeffs", (None,)),  # of Muon's state
 )
 
 # Any vocabulary size is legal (30,522 does not divide by 4), so this axis stays whole where it does not divide. Every

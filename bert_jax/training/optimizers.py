@@ -1,10 +1,11 @@
-"""AdamW as BERT's and as everybody else's, out of optax pieces."""
+"""AdamW as BERT's and as everybody else's, and Muon for the matrices, out of optax pieces."""
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
+import optax.contrib
 
 from bert_jax.training.schedules import Schedule
 
@@ -18,6 +19,7 @@ def adamw(
     weight_decay: float = 0.01,
     clip_norm: float = 1.0,
     bias_correction: bool = False,
+    muon: bool = False,
     layer_decay: float = 1.0,
     average_decay: float = 0.0,
 ) -> optax.GradientTransformation:
@@ -30,10 +32,13 @@ def adamw(
     Args:
         learning_rate: step, from 0 -> rate.
         clip_norm: gradients are first scaled down to this global norm; 0 = never.
+        muon: whether the matrices of the encoder's layers are moved by `scale_by_muon` instead.
         layer_decay: each layer learns at this multiple of the rate of the layer above it (`scale_by_depth`).
         average_decay: of an average of the parameters that goes along (`average_parameters`); 0 = none.
     """
     moments = optax.scale_by_adam(beta1, beta2, eps) if bias_correction else scale_by_bert_adam(beta1, beta2, eps)
+    if muon:
+        moments = optax.partition({True: scale_by_muon(), False: moments}, is_layer_matrix)
     return optax.chain(
         clip_by_global_norm(clip_norm) if clip_norm else optax.identity(),
         moments,
@@ -68,6 +73,23 @@ def scale_by_bert_adam(beta1: float, beta2: float, eps: float) -> optax.Gradient
         return updates, optax.ScaleByAdamState(optax.safe_increment(state.count), mu=mu, nu=nu)
 
     return optax.GradientTransformation(init, update)
+
+
+def scale_by_muon() -> optax.GradientTransformation:
+    """Muon's direction (Jordan 2024, https://kellerjordan.github.io/posts/muon): momentum whose singular values are all
+    made about 1, for matrices stacked as `[L, in, out]`.
+
+    It is as long as Adam's usually is, so that one rate suits both (Liu et al. 2025, arXiv:2502.16982, section 2.2).
+    """
+    each_layer = optax.contrib.MuonDimensionNumbers(reduction_axis=1, output_axis=2)
+
+    def dimensions(params: Any) -> Any:
+        return jax.tree.map(lambda _: each_layer, params)
+
+    def scale(updates: Any, params: Any = None) -> Any:
+        return jax.tree.map(lambda u: 0.2 * max(u.shape[1:]) ** 0.5 * u, updates)
+
+    return optax.chain(optax.contrib.scale_by_muon(weight_dimension_numbers=dimensions), optax.stateless(scale))
 
 
 def scale_by_depth(layer_decay: float) -> optax.GradientTransformation:
@@ -114,6 +136,16 @@ def average_parameters(decay: float) -> optax.GradientTransformation:
         return updates, AverageState(optax.safe_increment(state.steps), average)
 
     return optax.GradientTransformation(init, update)
+
+
+def is_layer_matrix(params: Any) -> Any:
+    """True for the matrices of the encoder's layers: of attention and the feed-forward network."""
+
+    def is_matrix(path: Any, _: Any) -> bool:
+        names = [str(getattr(entry, "key", entry)) for entry in path]
+        return names[0] == "encoder" and names[-1] == "kernel"
+
+    return jax.tree_util.tree_map_with_path(is_matrix, params)
 
 
 def decay_mask(params: Any) -> Any:

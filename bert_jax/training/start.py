@@ -38,7 +38,8 @@ def make_optimizer(recipe: ConfigDict, num_steps: int) -> tuple[Schedule, optax.
     c = recipe.optimizer
     warmup = c.warmup_steps or int(c.warmup_ratio * num_steps)
     schedule = make_schedule(c.schedule, c.learning_rate, num_steps, warmup)
-    names = ("beta1", "beta2", "eps", "weight_decay", "clip_norm", "bias_correction", "layer_decay", "average_decay")
+    names = ("beta1", "beta2", "eps", "weight_decay", "clip_norm", "bias_correction")
+    names += ("muon", "layer_decay", "average_decay")
     return schedule, adamw(schedule, **{name: c[name] for name in names})
 
 

@@ -19,14 +19,16 @@ MESHES = {
     "data": {},
     "fsdp": {"data": 1, "fsdp": -1},
     "data_fsdp_tensor": {"data": 2, "fsdp": 2, "tensor": 2},
+    "muon_one": {"devices": 1, "muon": True},
+    "muon": {"data": 2, "fsdp": 2, "tensor": 2, "muon": True},
     "accumulated": {"data": 2, "fsdp": 2, "tensor": 2, "accumulation_steps": 2},
 }
 COLLECTIVES = re.compile(r"(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
 
 
-def run(devices=8, accumulation_steps=1, **sizes):
+def run(devices=8, accumulation_steps=1, muon=False, **sizes):
     task = pretraining_task()
-    optimizer = adamw(make_schedule("linear", 1e-3, 20, 2))
+    optimizer = adamw(make_schedule("linear", 1e-3, 20, 2), muon=muon)
     mesh = sharding.make_mesh(**sizes, devices=jax.devices()[:devices])
     with jax.set_mesh(mesh):
         abstract = steps.abstract_state(task.model.init, optimizer)
@@ -42,14 +44,21 @@ def run(devices=8, accumulation_steps=1, **sizes):
             state, metrics = compiled(state, batch)
             losses.append(float(metrics["loss"][0]))
             norms.append(float(metrics["grad_norm"][0]))
-    layer = state.opt_state[1].mu["encoder"]["layers"]
+    moments = jax.tree_util.tree_leaves_with_path(state.opt_state)
+    shards = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): leaf.addressable_shards[0] for path, leaf in moments
+    }
+
+    def shape(name):
+        return next(shard.data.shape for path, shard in shards.items() if path.endswith(f"mu/encoder/layers/{name}"))
+
     kept = jax.tree.map(lambda a, b: a.sharding == b, state, shardings)
     return {
         "losses": losses,
         "grad_norms": norms,
         "collectives": collections.Counter(COLLECTIVES.findall(compiled.as_text())),
-        "query": layer["attention"]["query"]["kernel"].addressable_shards[0].data.shape,
-        "down": layer["mlp"]["down"]["kernel"].addressable_shards[0].data.shape,
+        "query": shape("attention/query/kernel"),
+        "down": shape("mlp/down/kernel"),
         "words": state.params["embeddings"]["word_embeddings"]["embedding"].addressable_shards[0].data.shape,
         "all_kept": bool(np.all(jax.tree.leaves(kept))),
     }

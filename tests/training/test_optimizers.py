@@ -74,6 +74,26 @@ def test_the_corrected_one_equals_pytorch():
     np.testing.assert_allclose(ours["kernel"], weight.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_muon_moves_matrices_of_layers_along_all_directions_alike_and_the_rest_as_adam_does():
+    rng = np.random.default_rng(2)
+    shapes = {"encoder": {"up": {"kernel": (3, 16, 64), "bias": (3, 64)}}, "pooler": {"kernel": (16, 16)}}
+    params = jax.tree.map(lambda shape: rng.normal(size=shape), shapes, is_leaf=lambda x: isinstance(x, tuple))
+    grads = jax.tree.map(lambda p: rng.normal(size=p.shape) * np.geomspace(1e-3, 1, p.shape[-1]), params)
+
+    def step(muon):
+        optimizer = adamw(lambda step: 0.1, bias_correction=True, weight_decay=0.0, clip_norm=0.0, muon=muon)
+        updates, _ = optimizer.update(grads, optimizer.init(params), params)
+        return updates["encoder"]["up"].pop("kernel"), updates
+
+    (matrices, others), (_, expected) = step(muon=True), step(muon=False)
+    jax.tree.map(np.testing.assert_array_equal, others, expected)
+    for update, grad in zip(matrices / (0.1 * 0.2 * 64**0.5), grads["encoder"]["up"]["kernel"], strict=True):
+        left, sizes, right = np.linalg.svd(grad, full_matrices=False)
+        moved = -np.einsum("ik,ij,kj->k", left, update, right)  # along each of the gradient's directions
+        assert sizes.max() / sizes.min() > 2.5
+        assert moved.min() > 0.65 and moved.max() < 1.25
+
+
 def test_lower_layers_learn_slower():
     """With one gradient everywhere Adam's first corrected step is the rate; weight decay off."""
     shapes = {"embeddings": {"table": (5, 3)}, "encoder": {"kernel": (3, 2, 2), "bias": (3, 2)}, "pooler": (2,)}

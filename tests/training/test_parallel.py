@@ -38,6 +38,12 @@ def test_the_loss_curve_is_that_of_one_device(seen, mesh):
     np.testing.assert_allclose(seen[mesh]["grad_norms"], seen["one"]["grad_norms"], rtol=1e-5)
 
 
+def test_muon_moves_the_same_way_on_a_mesh(seen):
+    np.testing.assert_allclose(seen["muon"]["losses"], seen["muon_one"]["losses"], rtol=1e-5)
+    assert seen["muon"]["losses"][-1] != seen["one"]["losses"][-1]
+    assert seen["muon"]["query"] == seen["data_fsdp_tensor"]["query"]
+
+
 def test_micro_batches_on_a_mesh_only_change_the_dropout_masks(seen):
     np.testing.assert_allclose(seen["accumulated"]["losses"], seen["one"]["losses"], rtol=0.01)
 
