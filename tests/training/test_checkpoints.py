@@ -54,6 +54,20 @@ def test_the_newest_are_kept_and_restored_bit_for_bit(tmp_path):
     again.close()
 
 
+def test_the_state_of_muon_is_restored_too(tmp_path):
+    rng = np.random.default_rng(0)
+    params = {"encoder": {"mlp": {"up": {"kernel": jnp.asarray(rng.normal(size=(2, 8, 4)), jnp.float32)}}}}
+    params |= state_at(1).params
+    optimizer = adamw(lambda step: 0.1, muon=True, average_decay=0.9)
+    _, moved = jax.jit(optimizer.update)(params, optimizer.init(params), params)
+    state = State(params, moved, jnp.int32(1))
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(state)
+    checkpoints.wait()
+    assert equal(checkpoints.restore_latest(like(state)), state)
+    checkpoints.close()
+
+
 def test_without_checkpoints_there_is_nothing_to_restore(tmp_path):
     assert saved(tmp_path, []).restore_latest(like(state_at(0))) is None
 
