@@ -1,5 +1,6 @@
 """AdamW as BERT's and as everybody else's, and Muon for the matrices, out of optax pieces."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -140,19 +141,16 @@ def average_parameters(decay: float) -> optax.GradientTransformation:
 
 def is_layer_matrix(params: Any) -> Any:
     """True for the matrices of the encoder's layers: of attention and the feed-forward network."""
-
-    def is_matrix(path: Any, _: Any) -> bool:
-        names = [str(getattr(entry, "key", entry)) for entry in path]
-        return names[0] == "encoder" and names[-1] == "kernel"
-
-    return jax.tree_util.tree_map_with_path(is_matrix, params)
+    return _by_name(lambda names: names[0] == "encoder" and names[-1] == "kernel", params)
 
 
 def decay_mask(params: Any) -> Any:
     """True for the parameters that decay: all (embeddings too) but biases, the MLM's output bias and LayerNorm."""
+    return _by_name(lambda names: names[-1] != "bias" and "layer_norm" not in names, params)
 
-    def decays(path: Any, _: Any) -> bool:
-        names = [str(getattr(entry, "key", entry)) for entry in path]
-        return names[-1] != "bias" and "layer_norm" not in names
 
-    return jax.tree_util.tree_map_with_path(decays, params)
+def _by_name(choose: Callable[[list[str]], bool], params: Any) -> Any:
+    def chosen(path: Any, _: Any) -> bool:
+        return choose([str(getattr(entry, "key", entry)) for entry in path])
+
+    return jax.tree_util.tree_map_with_path(chosen, params)
