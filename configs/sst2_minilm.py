@@ -15,10 +15,10 @@ from bert_jax import recipes
 def get_config(directory: str = "SST-2") -> ConfigDict:
     """The recipe."""
     c = recipes.classification()
-    c.global_batch_size = 32
+    c.global_batch_size = 16
     c.num_epochs = 1.0
-    c.optimizer.learning_rate = 3e-4
-    c.optimizer.layer_decay = 0.8  # so 6e-5 at the embeddings
+    c.optimizer.learning_rate = 2e-4
+    c.optimizer.layer_decay = 0.8  # so 4e-5 at the embeddings
     c.optimizer.average_decay = 0.998
     c.optimizer.schedule = "linear"
     c.optimizer.warmup_ratio = 0.06
