@@ -1,7 +1,7 @@
 """The pretraining of `make demo`, by itself.
 
     bert-jax train-tokenizer python-docs --vocab-size 4000 --out demo/tokenizer
-    bert-jax prepare python-docs --tokenizer demo/tokenizer --out demo/prepared --max-seq-length 64
+    bert-jax prepare python-docs --tokenizer demo/tokenizer --out demo/prepared --max-seq-length 32
     bert-jax pretrain --config configs/demo.py:demo --workdir demo/pretraining
 
 The argument is the directory that holds `prepared`.
