@@ -123,7 +123,8 @@ class AverageState(NamedTuple):
 def average_parameters(decay: float) -> optax.GradientTransformation:
     """Keeps an exponential moving average of the parameters, and leaves the updates as they are; to be chained last.
 
-    It spans the last `1 / (1 - decay)` steps, and in the beginning a tenth of those so far. The steps of Adam are about
+    It is `1 / (1 - decay)` steps old, but never more than about a quarter of the steps so far: until then the state of
+    step s weighs as s**2 (Shamir and Zhang 2013, arXiv:1212.1824, polynomial decay). The steps of Adam are about
     as long as the learning rate however small the gradient, so single states scatter around a better mean (Polyak and
     Juditsky 1992; Izmailov et al. 2018, arXiv:1803.05407).
     """
@@ -132,7 +133,7 @@ def average_parameters(decay: float) -> optax.GradientTransformation:
         return AverageState(jnp.zeros([], jnp.int32), jax.tree.map(jnp.zeros_like, params))
 
     def update(updates: Any, state: AverageState, params: Any = None) -> tuple[Any, AverageState]:
-        kept = jnp.minimum(decay, state.steps / (state.steps + 10.0))  # 0 at first: what it starts from is never seen
+        kept = jnp.minimum(decay, state.steps / (state.steps + 3.0))  # 0 at first: what it starts from is never seen
         average = optax.incremental_update(optax.apply_updates(params, updates), state.average, 1 - kept)
         return updates, AverageState(optax.safe_increment(state.steps), average)
 

@@ -114,7 +114,7 @@ def test_the_average_is_what_is_scored_and_kept(place, tmp_path):
     expected = None
     for step in range(3):
         params = load_pretrained(run(step + 1)[1]).params
-        kept = min(0.9, step / (step + 10))
+        kept = min(0.9, step / (step + 3))
         average = params if expected is None else expected
         expected = jax.tree.map(lambda a, p, kept=kept: kept * a + (1 - kept) * p, average, params)
     results, model = run(3, **{"optimizer.average_decay": 0.9})

@@ -119,7 +119,7 @@ def test_the_average_follows_the_parameters():
     for step in range(200):
         updates, state = optimizer.update({"pooler": jnp.ones(2)}, state, params)
         params = optax.apply_updates(params, updates)
-        kept = min(0.9, step / (step + 10))
+        kept = min(0.9, step / (step + 3))
         expected = kept * expected + (1 - kept) * -(step + 1.0)
         found = optax.tree.get(state, "average")["pooler"]
         np.testing.assert_allclose(found, [expected] * 2, rtol=1e-4)
