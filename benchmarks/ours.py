@@ -12,7 +12,7 @@ from bert_jax.modeling import Bert, Compute
 from bert_jax.tasks.pretraining import PretrainingTask
 from bert_jax.training import step as steps
 from bert_jax.training.host_memory import keep_freed_memory
-from bert_jax.training.optimizers import adamw
+from bert_jax.training.optimizers import make_optimizer
 
 
 def main(dtype: str) -> None:
@@ -20,7 +20,7 @@ def main(dtype: str) -> None:
     keep_freed_memory()  # as the training loop does
     config = BertConfig.named("base")
     task = PretrainingTask(Bert(config, "pretraining", Compute(dtype, "unroll")), commonest_id=0)
-    optimizer = adamw(lambda step: 1e-4)
+    optimizer = make_optimizer(lambda step: 1e-4)
     step = jax.jit(steps.make_train_step(task, optimizer, seed=0), donate_argnums=0)
     params = task.model.init(jax.random.key(0))
     state = steps.State(params, optimizer.init(params), jax.numpy.zeros([], "int32"))

@@ -56,7 +56,7 @@ def pretraining(workdir: PathLike) -> ConfigDict:
     c.dtype = "bfloat16"
     c.num_steps = 1300
     c.global_batch_size = 128
-    c.optimizer.update(learning_rate=3e-3, warmup_ratio=0.1, schedule="linear", warmup_steps=0, beta2=0.98, muon=True)
+    c.optimizer.update(name="muon", learning_rate=3e-3, warmup_ratio=0.1, schedule="linear", warmup_steps=0, beta2=0.98)
     c.log_every = 100
     c.eval_every = 325
     c.checkpoint_every = 325

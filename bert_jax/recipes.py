@@ -22,7 +22,9 @@ from bert_jax.config import BertConfig
 from bert_jax.errors import InputError, did_you_mean
 
 DTYPES = ("auto", "float32", "bfloat16")
-SCHEDULES = ("bert_linear", "linear", "constant")
+OPTIMIZERS = ("adamw", "lamb", "adafactor", "muon")
+MASK_UNITS = ("token", "word", "span")
+SCHEDULES = ("bert_linear", "linear", "constant", "quadratic", "cosine", "rsqrt", "wsd")
 
 _MODEL_FIELDS = (
     ("hidden_size", int), ("num_hidden_layers", int), ("num_attention_heads", int), ("intermediate_size", int),
@@ -60,17 +62,17 @@ def _shared() -> ConfigDict:
     c.num_epochs = 0.0  # passes over the training data when num_steps is 0
 
     c.optimizer = ConfigDict()
+    c.optimizer.name = "adamw"  # adamw, lamb, adafactor or muon (training/optimizers.py)
     c.optimizer.learning_rate = 1e-4  # the highest rate, at the end of warm-up
     c.optimizer.warmup_steps = 0  # steps from rate 0 to the highest
     c.optimizer.warmup_ratio = 0.0  # the same as a fraction of all steps, when warmup_steps is 0
-    c.optimizer.schedule = "bert_linear"  # after warm-up: bert_linear, linear or constant (training/schedules.py)
+    c.optimizer.schedule = "bert_linear"  # or linear, constant, quadratic, cosine, rsqrt, wsd (training/schedules.py)
     c.optimizer.weight_decay = 0.01  # decoupled; not for biases and LayerNorm
     c.optimizer.beta1 = 0.9
     c.optimizer.beta2 = 0.999
     c.optimizer.eps = 1e-6
     c.optimizer.clip_norm = 1.0  # gradients are scaled down to this global norm; 0 = never
     c.optimizer.bias_correction = False  # False is BERT's AdamW, True is everybody else's
-    c.optimizer.muon = False  # moves the matrices of the encoder's layers by Muon, and all else by AdamW
     c.optimizer.layer_decay = 1.0  # rate of a layer as a multiple of the rate of the one above it; for fine-tuning
     c.optimizer.average_decay = 0.0  # of a moving average of the parameters, which is evaluated and kept; 0 = the last
 
@@ -98,7 +100,10 @@ def pretraining() -> ConfigDict:
     c.data.sequence_length = 128  # tokens; shorter than what was prepared cuts pairs, longer is an error
     c.data.mask_prob = 0.15  # share of tokens to predict
     c.data.max_predictions = 0  # most tokens to predict in a sequence; 0 = mask_prob * sequence_length
-    c.data.whole_word = False  # mask whole words instead of pieces
+    c.data.mask_unit = "token"  # what is masked: token, (whole) word or span (of words)
+    c.data.hidden_share = 0.8  # share of the tokens to predict that becomes [MASK]
+    c.data.random_share = 0.1  # share of them that becomes a random token; the rest stays
+    c.data.static_masks = 0  # masks of an example, taken in turn by its epochs; 0 = new ones in every epoch
     c.data.eval_batches = 0  # held-out batches in an evaluation; 0 = all
     c.data.eval_sequence_length = 0  # tokens of held-out examples; 0 = those of the stage with the most steps
     return c.lock()
@@ -317,8 +322,11 @@ def _choices(c: ConfigDict) -> None:
         "dtype": DTYPES,
         "layers": ("auto", "scan", "unroll"),
         "remat": ("none", "full"),
+        "optimizer.name": OPTIMIZERS,
         "optimizer.schedule": SCHEDULES,
     }
+    if c.task == "pretraining":
+        choices["data.mask_unit"] = MASK_UNITS
     if c.task == "classification":
         choices["data.task_type"] = ("classification", "regression")
     for name, known in choices.items():
@@ -351,6 +359,9 @@ _RANGES: dict[str, tuple[float, bool, float]] = {
     "checkpoint_every": (0, True, float("inf")),
     "keep_checkpoints": (1, True, float("inf")),
     "data.mask_prob": (0, False, 1),
+    "data.hidden_share": (0, True, float("inf")),
+    "data.random_share": (0, True, float("inf")),
+    "data.static_masks": (0, True, float("inf")),
     "data.token_dropout": (0, True, 1),
     "data.max_predictions": (0, True, float("inf")),
     "data.sequence_length": (8, True, float("inf")),
@@ -371,6 +382,11 @@ def _ranges(c: ConfigDict) -> None:
             raise InputError(f"config.{name}: expected {limits}, found {value}")
     if c.optimizer.warmup_steps and c.optimizer.warmup_ratio:
         raise InputError("config.optimizer: expected warmup_steps or warmup_ratio, found both")
+    if c.task == "pretraining" and c.data.hidden_share + c.data.random_share > 1:
+        raise InputError(
+            "config.data: expected hidden_share + random_share of at most 1, "
+            f"found {c.data.hidden_share} + {c.data.random_share}"
+        )
     if "stages" in c:
         _check_stages(c)
     elif not c.num_steps and not c.num_epochs:

@@ -30,6 +30,7 @@ RULES: dict[str, tuple[str, ...]] = {
 # A parameter's path ends in this pattern -> logical axes of its *last* dimensions; what stands before them (the stacked
 # layers) is never split. First match wins. Vectors of the hidden size stay whole: they are tiny.
 AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
+    (r"v_(row|col)/.*", ()),  # Adafactor's vectors of a matrix: tiny
     (r"word_embeddings/embedding", ("vocab", "embed")),
     (r"(position|token_type)_embeddings/embedding", (None, "embed")),
     (r"layer_norm/(scale|bias)", (None,)),
@@ -154,7 +155,8 @@ def _logical_axes(path: Any, ndim: int) -> tuple[str | None, ...]:
     name = _name(path)
     for pattern, axes in AXES:
         if re.search(rf"(^|/){pattern}$", name):
-            return (None,) * (ndim - len(axes)) + axes
+            # What has fewer dimensions is not the parameter but a placeholder in Adafactor's state, of shape (1,).
+            return (None,) * (ndim - len(axes)) + (axes if ndim >= len(axes) else (None,) * ndim)
     raise ValueError(f"no row of bert_jax.sharding.AXES fits parameter {name!r}")
 
 

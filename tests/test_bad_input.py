@@ -22,7 +22,7 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.modeling import Bert
 from bert_jax.training.checkpoints import Checkpoints
-from bert_jax.training.optimizers import adamw
+from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.step import State
 
 RECIPE = """
@@ -208,7 +208,7 @@ def test_a_model_of_another_size(place, capfd):
 def test_a_checkpoint_of_another_size(place, capfd):
     params = {"classifier": {"bias": jnp.zeros(3)}}
     checkpoints = Checkpoints(place / "out" / "checkpoints", keep=1)
-    checkpoints.save(State(params, adamw(lambda step: 0.1).init(params), jnp.int32(1)))
+    checkpoints.save(State(params, make_optimizer(lambda step: 0.1).init(params), jnp.int32(1)))
     checkpoints.close()
     line = refused(place, capfd, *FINETUNE, leaves=["out/config.json"])
     assert "/out/checkpoints/1: expected params/" in line and line.endswith("it is of another model\n")

@@ -11,7 +11,7 @@ import pytest
 from bert_jax import from_pretrained
 from bert_jax.conversion.huggingface import to_huggingface
 from bert_jax.tasks.pretraining import PretrainingTask
-from bert_jax.training.optimizers import adamw
+from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import make_schedule
 from bert_jax.training.step import State, make_train_step
 
@@ -83,7 +83,7 @@ def ours(directory, schedule: str, bias_correction: bool) -> dict[str, np.ndarra
     """The parameters after ten of our steps, under Hugging Face's names."""
     model = from_pretrained(directory)
     rate = make_schedule(schedule, PEAK, STEPS, WARMUP)
-    optimizer = adamw(rate, eps=EPS, weight_decay=DECAY, clip_norm=CLIP, bias_correction=bias_correction)
+    optimizer = make_optimizer(rate, eps=EPS, weight_decay=DECAY, clip_norm=CLIP, bias_correction=bias_correction)
     step = jax.jit(make_train_step(PretrainingTask(model.bert, commonest_id=5), optimizer, seed=0))
     params = jax.tree.map(jax.numpy.asarray, model.params)
     state = State(params, optimizer.init(params), jax.numpy.int32(0))

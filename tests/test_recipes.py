@@ -5,7 +5,10 @@ import json
 import pytest
 
 from bert_jax import recipes
+from bert_jax.data.masking import UNITS
 from bert_jax.errors import InputError
+from bert_jax.training.optimizers import OPTIMIZERS
+from bert_jax.training.schedules import SCHEDULES
 
 RECIPE = """
 from bert_jax import recipes
@@ -25,11 +28,11 @@ def recipe_file(tmp_path):
 
 
 def test_a_recipe_file_its_argument_and_overrides(recipe_file):
-    overrides = ["--config.optimizer.learning_rate=3e-4", "config.data.whole_word=true", "--config.num_steps=1e3",
+    overrides = ["--config.optimizer.learning_rate=3e-4", "config.data.mask_unit=word", "--config.num_steps=1e3",
                  "--config.stages=((8, 128, 16), (2, 512, 4))", "--config.model.hidden_dropout_prob=0"]  # fmt: skip
     config = recipes.load_recipe(recipe_file + ":mini", overrides)
     assert (config.model.size, config.optimizer.learning_rate, config.num_steps) == ("mini", 3e-4, 1000)
-    assert config.data.whole_word is True and config.stages == ((8, 128, 16), (2, 512, 4))
+    assert config.data.mask_unit == "word" and config.stages == ((8, 128, 16), (2, 512, 4))
     assert recipes.model_config(config, vocab_size=100).hidden_dropout_prob == 0.0
     assert recipes.resolve(config).num_steps == 10
     assert [recipes.batch_size_at(config, step) for step in (0, 7, 8, 9)] == [16, 16, 4, 4]
@@ -69,6 +72,7 @@ def test_an_override_that_does_not_fit(recipe_file, override, message):
         ({"global_batch_size": 10, "accumulation_steps": 4}, "expected a divisor of the batch size 10, found 4"),
         ({"stages": ((1, 2),)}, "config.stages: expected (num_steps, sequence_length, global_batch_size)"),
         ({"num_steps": 0}, "expected num_steps, num_epochs or stages, found none"),
+        ({"data.random_share": 0.3}, "expected hidden_share + random_share of at most 1, found 0.8 + 0.3"),
     ],
 )
 def test_a_value_that_is_out_of_range(change, message):
@@ -95,6 +99,11 @@ def test_a_broken_recipe_file(tmp_path, text, message):
     with pytest.raises(InputError) as error:
         recipes.load_recipe(str(path))
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_names_that_recipes_know_are_those_that_there_are():
+    assert (recipes.OPTIMIZERS, recipes.MASK_UNITS) == (OPTIMIZERS, UNITS)
+    assert tuple(SCHEDULES) == recipes.SCHEDULES
 
 
 def test_missing_file(tmp_path):

@@ -11,8 +11,11 @@ import dataclasses
 import numpy as np
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MASK_SHARE, _KEEP_SHARE = 0.8, 0.1  # the rest becomes a random token
-_PICK, _ACTION, _REPLACEMENT = 1, 2, 3  # independent streams of one generator
+_PICK, _ACTION, _REPLACEMENT, _LENGTH = 1, 2, 3, 4  # independent streams of one generator
+
+UNITS = ("token", "word", "span")
+# A span has n of 1 to 10 words with probability 0.2 * 0.8**(n-1), scaled to sum to 1: 3.8 on average (SpanBERT, 3.1).
+_SPAN_LENGTHS = np.cumsum(0.8 ** np.arange(10)) / np.sum(0.8 ** np.arange(10))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +27,12 @@ class Masking:
         mask_id: id of [MASK].
         max_predictions: P, the most tokens chosen in a sequence.
         mask_prob: share of a sequence's tokens, [CLS] and [SEP] counted, that is chosen.
-        whole_word: choose whole words, as far as the same budget allows.
-        is_continuation: bool [V], pieces that go on with a word; needed for `whole_word`.
+        unit: what is chosen, one of UNITS, within the same budget: tokens; whole words; or spans of words, of which the
+            last may be cut, and which are hidden, replaced or kept together (Joshi et al. 2020, arXiv:1907.10529).
+        hidden_share: share of the chosen tokens that becomes [MASK].
+        random_share: share of them that becomes a random token; the rest stays as it is.
+        is_continuation: bool [V], pieces that go on with a word; needed for words and spans.
+        static: how many masks an example has, taken in turn; 0 draws new ones in every epoch.
         seed: draws everything, together with epoch and example.
     """
 
@@ -33,9 +40,16 @@ class Masking:
     mask_id: int
     max_predictions: int
     mask_prob: float = 0.15
-    whole_word: bool = False
+    unit: str = "token"
+    hidden_share: float = 0.8
+    random_share: float = 0.1
     is_continuation: np.ndarray | None = None
+    static: int = 0
     seed: int = 0
+
+    def keys(self, epochs: np.ndarray, examples: np.ndarray) -> np.ndarray:
+        """uint64 keys of the masks of these examples [B] in these epochs [B], for `apply_masks`."""
+        return random_bits(self.seed, epochs % self.static if self.static else epochs, examples)
 
 
 def random_bits(*counters: np.ndarray | int) -> np.ndarray:
@@ -54,6 +68,11 @@ def _mix(z: np.ndarray) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 
+def _uniform(bits: np.ndarray) -> np.ndarray:
+    """Random bits as numbers from 0 to 1."""
+    return (bits >> np.uint64(11)) * 2.0**-53
+
+
 def apply_masks(
     input_ids: np.ndarray, candidates: np.ndarray, lengths: np.ndarray, keys: np.ndarray, masking: Masking
 ) -> dict[str, np.ndarray]:
@@ -63,7 +82,7 @@ def apply_masks(
         input_ids: int32 [B, S].
         candidates: bool [B, S], tokens that may be chosen: all but [CLS], [SEP] and padding.
         lengths: int [B], tokens of each row, [CLS] and [SEP] counted.
-        keys: uint64 [B], `random_bits(seed, epoch, example)` of each row.
+        keys: uint64 [B], `masking.keys` of the rows.
         masking: how.
 
     Returns:
@@ -74,20 +93,23 @@ def apply_masks(
     budget = np.rint(lengths * masking.mask_prob).astype(np.int64).clip(1, masking.max_predictions)
     columns = np.arange(width)
     scores = random_bits(keys[:, None], _PICK, columns) >> np.uint64(1)  # the top bit free: not a candidate
-    if masking.whole_word:
+    together = np.broadcast_to(columns, input_ids.shape)  # where the random numbers of a token's fate are drawn
+    if masking.unit == "token":
+        chosen = _choose_tokens(candidates, scores, budget)
+    elif masking.unit == "word":
         chosen = _choose_words(input_ids, candidates, scores, budget, masking)
     else:
-        chosen = _choose_tokens(candidates, scores, budget)
+        chosen, together = _choose_spans(input_ids, candidates, scores, budget, keys, masking)
 
     row, column = np.nonzero(chosen)
     slot = (np.cumsum(chosen, axis=1) - 1)[row, column]
     originals = input_ids[row, column]
-    share = (random_bits(keys[row], _ACTION, column) >> np.uint64(11)) * 2.0**-53
+    share = _uniform(random_bits(keys[row], _ACTION, together[row, column]))
     replacement = (
         (random_bits(keys[row], _REPLACEMENT, column) >> np.uint64(32)) * np.uint64(masking.vocab_size)
     ) >> np.uint64(32)
-    hidden = np.where(share < _MASK_SHARE + _KEEP_SHARE, originals, replacement.astype(np.int32))
-    hidden = np.where(share < _MASK_SHARE, np.int32(masking.mask_id), hidden)
+    hidden = np.where(share < 1 - masking.random_share, originals, replacement.astype(np.int32))
+    hidden = np.where(share < masking.hidden_share, np.int32(masking.mask_id), hidden)
 
     shape = (rows, masking.max_predictions)
     masked = input_ids.copy()
@@ -115,10 +137,7 @@ def _choose_words(
     The original hangs a piece that opens a segment (its word cut by truncation) onto the last word of the segment
     before; here it is a word of its own.
     """
-    assert masking.is_continuation is not None, "whole-word masking needs to know which pieces continue a word"
-    after_candidate = np.zeros_like(candidates)
-    after_candidate[:, 1:] = candidates[:, :-1]
-    begins = candidates & ~(masking.is_continuation[input_ids] & after_candidate)
+    begins, _ = _beginnings(input_ids, candidates, masking)
     # A word is named by the column of its first token; other columns name words of size 0 that are never reached.
     columns = np.arange(candidates.shape[1])
     first = np.maximum.accumulate(np.where(begins, columns, 0), axis=1)
@@ -137,3 +156,44 @@ def _choose_words(
     words = np.zeros_like(candidates)
     np.put_along_axis(words, order, taken, axis=1)
     return np.take_along_axis(words, first, axis=1) & candidates
+
+
+def _choose_spans(
+    input_ids: np.ndarray,
+    candidates: np.ndarray,
+    scores: np.ndarray,
+    budget: np.ndarray,
+    keys: np.ndarray,
+    masking: Masking,
+) -> tuple[np.ndarray, np.ndarray]:
+    """bool [B, S]: spans of words until the budget is spent, within one segment each; and int [B, S], for a chosen
+    token the column where its span began."""
+    begins, segment_begins = _beginnings(input_ids, candidates, masking)
+    word, segment = np.cumsum(begins, axis=1), np.cumsum(segment_begins, axis=1)
+    order = np.argsort(np.where(begins, scores, np.uint64(1 << 63)), axis=1, kind="stable")
+    columns, rows = np.arange(candidates.shape[1]), np.arange(len(candidates))
+    draws = _uniform(random_bits(keys[:, None], _LENGTH, columns))
+    num_words = np.searchsorted(_SPAN_LENGTHS, draws, side="right") + 1
+
+    chosen, together = np.zeros_like(candidates), np.zeros(candidates.shape, np.int64)
+    for start in order.T[: int(begins.sum(axis=1).max(initial=0))]:
+        left = budget - chosen.sum(axis=1)
+        opens = begins[rows, start] & ~chosen[rows, start] & (left > 0)
+        if not (left > 0).any():
+            break
+        first = word[rows, start][:, None]
+        inside = (word >= first) & (word < first + num_words[rows, start][:, None])
+        inside &= candidates & ~chosen & (segment == segment[rows, start][:, None]) & opens[:, None]
+        inside &= np.cumsum(inside, axis=1) <= left[:, None]
+        together = np.where(inside, start[:, None], together)
+        chosen |= inside
+    return chosen, together
+
+
+def _beginnings(input_ids: np.ndarray, candidates: np.ndarray, masking: Masking) -> tuple[np.ndarray, np.ndarray]:
+    """bool [B, S]: where words begin, and where segments do."""
+    assert masking.is_continuation is not None, "words are known by the pieces that continue them"
+    after_candidate = np.zeros_like(candidates)
+    after_candidate[:, 1:] = candidates[:, :-1]
+    segment_begins = candidates & ~after_candidate
+    return segment_begins | (candidates & ~masking.is_continuation[input_ids]), segment_begins

@@ -10,7 +10,7 @@ from grain.sources import ArrayRecordDataSource
 from bert_jax.config import BertConfig
 from bert_jax.data.instances import SPECIAL_TOKENS_PER_PAIR, InstanceBatch, decode_records
 from bert_jax.data.manifest import SPLITS, TOKENIZER_DIR, InstanceSet, Manifest
-from bert_jax.data.masking import Masking, apply_masks, random_bits
+from bert_jax.data.masking import Masking, apply_masks
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.files import PathLike
 from bert_jax.tokenization import Tokenizer, load_tokenizer
@@ -28,8 +28,7 @@ class PreparedInstances:
             the longer segment of a pair loses tokens at its end until the row fits.
         max_predictions: P, most tokens predicted in a row; None takes mask_prob * S, rounded up.
         mask_prob: share of a row's tokens to predict.
-        whole_word: mask whole words within the same budget.
-        seed: draws the masks.
+        mask_unit, hidden_share, random_share, static_masks, seed: how masks are drawn (`Masking`).
         config: of the model to be trained; checked to have the positions and the vocabulary for these examples.
 
     Raises:
@@ -44,7 +43,10 @@ class PreparedInstances:
         *,
         max_predictions: int | None = None,
         mask_prob: float = 0.15,
-        whole_word: bool = False,
+        mask_unit: str = "token",
+        hidden_share: float = 0.8,
+        random_share: float = 0.1,
+        static_masks: int = 0,
         seed: int = 0,
         config: BertConfig | None = None,
     ):
@@ -62,8 +64,11 @@ class PreparedInstances:
             mask_id=self.tokenizer.mask_id,
             max_predictions=math.ceil(mask_prob * seq_length) if max_predictions is None else max_predictions,
             mask_prob=mask_prob,
-            whole_word=whole_word,
+            unit=mask_unit,
+            hidden_share=hidden_share,
+            random_share=random_share,
             is_continuation=self.tokenizer.is_continuation,
+            static=static_masks,
             seed=seed,
         )
         self._dtype = np.dtype(self.manifest.token_dtype).newbyteorder("<")
@@ -91,7 +96,7 @@ class PreparedInstances:
             raise InputError(f"{self._directory}: cannot read {self.instances.split} examples: {error}") from None
         instances = decode_records(records, self._dtype)
         batch, candidates, lengths = self._assemble(instances)
-        keys = random_bits(self.masking.seed, np.asarray(epochs), np.asarray(examples))
+        keys = self.masking.keys(np.asarray(epochs), np.asarray(examples))
         return {
             **batch,
             **apply_masks(batch["input_ids"], candidates, lengths, keys, self.masking),

@@ -148,7 +148,10 @@ def _masking(recipe: Any, seed: int, config: BertConfig) -> dict[str, Any]:
     return {
         "max_predictions": data.max_predictions or None,
         "mask_prob": data.mask_prob,
-        "whole_word": data.whole_word,
+        "mask_unit": data.mask_unit,
+        "hidden_share": data.hidden_share,
+        "random_share": data.random_share,
+        "static_masks": data.static_masks,
         "seed": seed,
         "config": config,
     }

@@ -32,7 +32,7 @@ from bert_jax.training.host_memory import keep_freed_memory
 from bert_jax.training.metrics import MetricsLog, Window, read_lines
 from bert_jax.training.progress import Bar, clock
 from bert_jax.training.report import write_report
-from bert_jax.training.start import check_fits, initial_state, make_optimizer
+from bert_jax.training.start import check_fits, initial_state, schedule_and_optimizer
 from bert_jax.training.step import State
 from bert_jax.training.throughput import Chrono, Lap
 from bert_jax.training.workdir import Workdir
@@ -88,7 +88,7 @@ class _Run:
     def __init__(self, recipe: ConfigDict, place: Workdir, job: Job, mesh: Mesh, progress: bool):
         self.recipe, self.place, self.job, self.mesh = recipe, place, job, mesh
         self.chrono = Chrono()
-        self.schedule, optimizer = make_optimizer(recipe, job.num_steps)
+        self.schedule, optimizer = schedule_and_optimizer(recipe, job.num_steps)
         abstract = steps.abstract_state(job.init_params, optimizer)
         shardings = sharding.param_shardings(mesh, abstract)
         self.like = jax.tree.map(

@@ -1,4 +1,4 @@
-"""AdamW as BERT's and as everybody else's, and Muon for the matrices, out of optax pieces."""
+"""AdamW as BERT's and as everybody else's, LAMB, Adafactor and Muon, out of optax pieces."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,46 +8,84 @@ import jax.numpy as jnp
 import optax
 import optax.contrib
 
+from bert_jax.errors import InputError, did_you_mean
 from bert_jax.training.schedules import Schedule
 
+OPTIMIZERS = ("adamw", "lamb", "adafactor", "muon")
 
-def adamw(
+
+def make_optimizer(
     learning_rate: Schedule,
     *,
+    name: str = "adamw",
     beta1: float = 0.9,
     beta2: float = 0.999,
     eps: float = 1e-6,
     weight_decay: float = 0.01,
     clip_norm: float = 1.0,
     bias_correction: bool = False,
-    muon: bool = False,
     layer_decay: float = 1.0,
     average_decay: float = 0.0,
 ) -> optax.GradientTransformation:
-    """AdamW with decoupled decay that spares biases and LayerNorm; its updates are to be added to the parameters.
+    """An optimizer whose decoupled decay spares biases and LayerNorm; its updates are to be added to the parameters.
 
-    With `bias_correction=False` it is the optimizer of the original (google-research/bert, `optimization.py`): moments
-    start at 0 and are not corrected for it, so early updates are 3 to 6 times those of the corrected one (Loshchilov
-    and Hutter 2019, arXiv:1711.05101), which is `bias_correction=True`. In both, `eps` stands outside the square root.
+    - adamw with `bias_correction=False` is the original's (google-research/bert, `optimization.py`): moments start at 0
+      and are not corrected for it, so early updates are 3 to 6 times those of the corrected one (Loshchilov and Hutter
+      2019, arXiv:1711.05101), which is `bias_correction=True`. In both, `eps` stands outside the square root.
+    - lamb: the same update, for each matrix as long as the matrix times the rate (You et al. 2020, arXiv:1904.00962,
+      algorithm 2); what does not decay is moved as by adamw.
+    - adafactor: factored second moments and no first (Shazeer and Stern 2018, arXiv:1804.04235, algorithm 4, with the
+      `learning_rate` as its relative step size); beta1, beta2, eps and bias_correction are not used.
+    - muon: `scale_by_muon` for the matrices of the encoder's layers, adamw for the rest.
+
+    What an optimizer measures of a matrix, it measures of each layer's, although layers are stacked.
 
     Args:
         learning_rate: step, from 0 -> rate.
+        name: one of OPTIMIZERS.
         clip_norm: gradients are first scaled down to this global norm; 0 = never.
-        muon: whether the matrices of the encoder's layers are moved by `scale_by_muon` instead.
         layer_decay: each layer learns at this multiple of the rate of the layer above it (`scale_by_depth`).
         average_decay: of an average of the parameters that goes along (`average_parameters`); 0 = none.
+
+    Raises:
+        InputError: an unknown name.
     """
-    moments = optax.scale_by_adam(beta1, beta2, eps) if bias_correction else scale_by_bert_adam(beta1, beta2, eps)
-    if muon:
-        moments = optax.partition({True: scale_by_muon(), False: moments}, is_layer_matrix)
+    adam = optax.scale_by_adam(beta1, beta2, eps) if bias_correction else scale_by_bert_adam(beta1, beta2, eps)
+    decay = optax.add_decayed_weights(weight_decay, decay_mask)
+    directions = {
+        "adamw": (adam, decay),
+        "lamb": (adam, decay, optax.masked(for_each_layer(optax.scale_by_trust_ratio()), decay_mask)),
+        "adafactor": (
+            optax.scale_by_factored_rms(),
+            for_each_layer(optax.chain(optax.clip_by_block_rms(1.0), optax.scale_by_param_block_rms())),
+            decay,
+        ),
+        "muon": (optax.partition({True: scale_by_muon(), False: adam}, is_layer_matrix), decay),
+    }
+    if name not in directions:
+        raise InputError(f"optimizer {name!r} is not known{did_you_mean(name, OPTIMIZERS)}")
     return optax.chain(
         clip_by_global_norm(clip_norm) if clip_norm else optax.identity(),
-        moments,
-        optax.add_decayed_weights(weight_decay, decay_mask),
+        *directions[name],
         scale_by_depth(layer_decay) if layer_decay != 1 else optax.identity(),
         optax.scale_by_learning_rate(learning_rate),
         average_parameters(average_decay) if average_decay else optax.identity(),
     )
+
+
+def for_each_layer(transform: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Applies a transform without state to each of the encoder's stacked layers apart, and to all else as it is."""
+
+    def apart(updates: Any, params: Any) -> Any:
+        return transform.update(updates, transform.init(params), params)[0]
+
+    def update(updates: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
+        layers, layer_params = updates["encoder"], params["encoder"]
+        others = {name: update for name, update in updates.items() if name != "encoder"}
+        moved = apart(others, {name: params[name] for name in others})
+        return {**moved, "encoder": jax.vmap(apart)(layers, layer_params)}, state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
 
 def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:

@@ -10,6 +10,8 @@ from bert_jax.errors import InputError, did_you_mean
 
 Schedule = Callable[[jax.typing.ArrayLike], jax.Array]
 
+_WSD_DECAY = 10  # the decay takes one step in so many
+
 
 def bert_linear(peak: float, num_steps: int, warmup_steps: int) -> Schedule:
     """The original's (google-research/bert, `optimization.py`): decay runs from step 0 and warm-up overrides it.
@@ -24,8 +26,7 @@ def bert_linear(peak: float, num_steps: int, warmup_steps: int) -> Schedule:
 
 def linear(peak: float, num_steps: int, warmup_steps: int) -> Schedule:
     """Up to `peak` over `warmup_steps`, then down to 0 over the `num_steps - warmup_steps` that remain (as in HF)."""
-    decay = optax.linear_schedule(peak, 0.0, max(1, num_steps - warmup_steps))
-    return _after_warmup(peak, warmup_steps, decay)
+    return _after_warmup(peak, warmup_steps, optax.linear_schedule(peak, 0.0, _after(num_steps, warmup_steps)))
 
 
 def constant(peak: float, num_steps: int, warmup_steps: int) -> Schedule:
@@ -33,12 +34,55 @@ def constant(peak: float, num_steps: int, warmup_steps: int) -> Schedule:
     return _after_warmup(peak, warmup_steps, optax.constant_schedule(peak))
 
 
+def quadratic(peak: float, num_steps: int, warmup_steps: int) -> Schedule:
+    """Up to `peak`, then down to 0 as the square of what is left of the steps."""
+    return _after_warmup(peak, warmup_steps, optax.polynomial_schedule(peak, 0.0, 2, _after(num_steps, warmup_steps)))
+
+
+def cosine(peak: float, num_steps: int, warmup_steps: int) -> Schedule:
+    """Up to `peak`, then down to 0 along half a wave (Loshchilov and Hutter 2017, arXiv:1608.03983; no restarts)."""
+    return _after_warmup(peak, warmup_steps, optax.cosine_decay_schedule(peak, _after(num_steps, warmup_steps)))
+
+
+def rsqrt(peak: float, num_steps: int, warmup_steps: int) -> Schedule:
+    """Up to `peak`, then `peak * sqrt(warmup_steps / step)`, which needs no end (Vaswani et al. 2017, section 5.3)."""
+    start = max(1, warmup_steps)
+    return _after_warmup(peak, warmup_steps, lambda step: peak * jnp.sqrt(start / (start + jnp.asarray(step))))
+
+
+def wsd(peak: float, num_steps: int, warmup_steps: int) -> Schedule:
+    """Warm-up, `peak`, and over the last tenth of the steps down to 0 as `1 - sqrt` of how far that has come.
+
+    What was trained at `peak` can be trained on (Hu et al. 2024, arXiv:2404.06395); the form of the decay is that of
+    Haegele et al. 2024 (arXiv:2405.18392).
+    """
+    decays = max(1, min(num_steps // _WSD_DECAY, num_steps - warmup_steps))
+    flat = num_steps - warmup_steps - decays
+
+    def after(step: jax.typing.ArrayLike) -> jax.Array:
+        return peak * (1 - jnp.sqrt(jnp.clip((jnp.asarray(step) - flat) / decays, 0, 1)))
+
+    return _after_warmup(peak, warmup_steps, after)
+
+
 def _after_warmup(peak: float, warmup_steps: int, schedule: Schedule) -> Schedule:
     warmup = optax.linear_schedule(0.0, peak, max(1, warmup_steps))
     return optax.join_schedules([warmup, schedule], [warmup_steps])
 
 
-SCHEDULES = {"bert_linear": bert_linear, "linear": linear, "constant": constant}
+def _after(num_steps: int, warmup_steps: int) -> int:
+    return max(1, num_steps - warmup_steps)
+
+
+SCHEDULES = {
+    "bert_linear": bert_linear,
+    "linear": linear,
+    "constant": constant,
+    "quadratic": quadratic,
+    "cosine": cosine,
+    "rsqrt": rsqrt,
+    "wsd": wsd,
+}
 
 
 def make_schedule(name: str, peak: float, num_steps: int, warmup_steps: int) -> Schedule:

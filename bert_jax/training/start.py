@@ -12,7 +12,7 @@ from bert_jax import sharding
 from bert_jax.errors import InputError
 from bert_jax.tasks.job import Job
 from bert_jax.training import step as steps
-from bert_jax.training.optimizers import adamw
+from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Schedule, make_schedule
 
 
@@ -33,14 +33,14 @@ def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
         raise InputError(f"config.best_metric: {recipe.best_metric!r} needs data to evaluate on, and there is none")
 
 
-def make_optimizer(recipe: ConfigDict, num_steps: int) -> tuple[Schedule, optax.GradientTransformation]:
-    """The schedule and the optimizer of a recipe."""
+def schedule_and_optimizer(recipe: ConfigDict, num_steps: int) -> tuple[Schedule, optax.GradientTransformation]:
+    """What `recipe.optimizer` describes, for a run of so many steps."""
     c = recipe.optimizer
     warmup = c.warmup_steps or int(c.warmup_ratio * num_steps)
     schedule = make_schedule(c.schedule, c.learning_rate, num_steps, warmup)
-    names = ("beta1", "beta2", "eps", "weight_decay", "clip_norm", "bias_correction")
-    names += ("muon", "layer_decay", "average_decay")
-    return schedule, adamw(schedule, **{name: c[name] for name in names})
+    names = ("name", "beta1", "beta2", "eps", "weight_decay", "clip_norm", "bias_correction")
+    names += ("layer_decay", "average_decay")
+    return schedule, make_optimizer(schedule, **{name: c[name] for name in names})
 
 
 def initial_state(job: Job, optimizer: optax.GradientTransformation, seed: int, shardings: steps.State) -> steps.State:

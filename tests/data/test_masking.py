@@ -28,7 +28,7 @@ def rows(count, lengths=None, seed=0):
 def mask(data, masking=MASKING, epoch=0, examples=None):
     ids, candidates, lengths = data
     examples = np.arange(len(ids)) if examples is None else examples
-    return apply_masks(ids, candidates, lengths, random_bits(masking.seed, epoch, examples), masking)
+    return apply_masks(ids, candidates, lengths, masking.keys(np.asarray(epoch), examples), masking)
 
 
 def test_the_generator_is_splitmix64():
@@ -111,7 +111,7 @@ def test_whole_words_within_the_budget(max_predictions):
     is_continuation = np.zeros(VOCAB, np.bool_)
     is_continuation[VOCAB // 2 :] = True
     masking = dataclasses.replace(
-        MASKING, whole_word=True, is_continuation=is_continuation, max_predictions=max_predictions
+        MASKING, unit="word", is_continuation=is_continuation, max_predictions=max_predictions
     )
     ids, candidates, lengths = data = rows(500, rng.integers(10, WIDTH + 1, 500))
     out = mask(data, masking)
@@ -134,9 +134,77 @@ def test_whole_words_within_the_budget(max_predictions):
     assert reached > 450
 
 
+def test_shares_are_those_asked_for():
+    out = mask(rows(1000), dataclasses.replace(MASKING, hidden_share=0.5, random_share=0.3))
+    now = np.take_along_axis(out["input_ids"], out["masked_positions"], axis=1)
+    kept = (now == out["masked_labels"]).mean()
+    assert abs((now == MASK_ID).mean() - 0.5) < 0.02 and abs(kept - 0.2) < 0.016  # four standard deviations
+
+
+def test_static_masks_are_taken_in_turn():
+    data, masking = rows(32), dataclasses.replace(MASKING, static=3)
+    seen = [mask(data, masking, epoch=epoch)["input_ids"] for epoch in range(6)]
+    for epoch in range(3):
+        np.testing.assert_array_equal(seen[epoch], seen[epoch + 3])
+        assert not np.array_equal(seen[epoch], seen[(epoch + 1) % 3])
+
+
+def test_spans_begin_with_words_and_share_a_fate():
+    rng = np.random.default_rng(3)
+    is_continuation = np.zeros(VOCAB, np.bool_)
+    is_continuation[3 * VOCAB // 4 :] = True
+    masking = dataclasses.replace(MASKING, unit="span", is_continuation=is_continuation, max_predictions=12)
+    ids, candidates, _ = rows(3000)
+    candidates[:, 30] = False  # the [SEP] between two segments
+    budget = rng.integers(1, 13, 3000)
+    out = mask((ids, candidates, np.rint(budget / 0.15).astype(int)), masking)
+    assert out["masked_weights"].sum(1).tolist() == budget.tolist()  # spent to the last token: spans are cut
+    words, fates = [], []
+    for row in range(3000):
+        chosen = np.zeros(WIDTH + 1, bool)
+        chosen[out["masked_positions"][row, : budget[row]]] = True
+        starts = np.nonzero(chosen[1:] & ~chosen[:-1])[0] + 1
+        for start in starts.tolist():
+            end = start + int(np.argmin(chosen[start:]))
+            assert candidates[row, start:end].all()
+            assert not is_continuation[ids[row, start]] or not candidates[row, start - 1]
+            if len(starts) == 1 and budget[row] == 12:  # one span, or several that touch
+                continue
+            now, was = out["input_ids"][row, start:end], ids[row, start:end]
+            fates.append(((now == MASK_ID).all(), (now == was).all(), ((now != MASK_ID) & (now != was)).all()))
+            words.append(int((~is_continuation[ids[row, start:end]]).sum()))
+    hidden, kept, replaced = np.mean(fates, axis=0)
+    assert hidden + kept + replaced > 0.9  # the rest are spans that touch, with fates of their own
+    assert 0.68 < hidden < 0.85 and 0.07 < kept < 0.13 and 0.07 < replaced < 0.13
+    assert 1.5 < np.mean(words) < 3.5
+
+
+def test_the_lengths_of_spans_are_geometric():
+    """With room for one span only: 0.2 * 0.8**(n-1) up to 10 words, cut by nothing but the end of the row."""
+    is_continuation = np.zeros(VOCAB, np.bool_)
+    masking = Masking(
+        vocab_size=VOCAB, mask_id=MASK_ID, max_predictions=10, unit="span", is_continuation=is_continuation
+    )
+    ids, candidates, _ = rows(20000)
+    keys = masking.keys(np.zeros(20000, int), np.arange(20000))
+    out = apply_masks(ids, candidates, np.full(20000, 67), keys, masking)  # a budget of 10
+    first = []
+    scores = random_bits(keys[:, None], 1, np.arange(WIDTH)) >> np.uint64(1)
+    start = np.where(candidates, scores, np.uint64(1 << 63)).argmin(1)
+    for row in np.nonzero(start < WIDTH - 22)[0].tolist():
+        chosen = np.zeros(WIDTH + 1, bool)
+        chosen[out["masked_positions"][row]] = True
+        first.append(int(np.argmin(chosen[start[row] :])))
+    shares = np.bincount(first, minlength=11)[1:11] / len(first)
+    expected = 0.2 * 0.8 ** np.arange(10) / (1 - 0.8**10)
+    # Another span may touch the first and make it look longer: one in a few does.
+    assert shares[0] == pytest.approx(expected[0], rel=0.15) and shares[0] < expected[0]
+    assert np.all(np.diff(shares[:6]) < 0)
+
+
 def test_a_segment_that_begins_within_a_word_begins_a_word():
     is_continuation = np.ones(VOCAB, np.bool_)
-    masking = dataclasses.replace(MASKING, whole_word=True, is_continuation=is_continuation, max_predictions=2)
+    masking = dataclasses.replace(MASKING, unit="word", is_continuation=is_continuation, max_predictions=2)
     ids = np.array([[CLS, 10, 11, SEP, 12, 13, SEP]], np.int32)
     candidates = np.array([[0, 1, 1, 0, 1, 1, 0]], np.bool_)
     seen = set()

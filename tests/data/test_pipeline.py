@@ -163,7 +163,7 @@ def test_a_single_example_is_an_epoch(tmp_path, tiny_tokenizer):
 
 
 def test_whole_words_are_masked_together(prepared, tiny_tokenizer):
-    batch = PretrainingSource(prepared, "train", 64, 64, whole_word=True).batch(0)
+    batch = PretrainingSource(prepared, "train", 64, 64, mask_unit="word").batch(0)
     ids, goes_on = unmasked(batch), tiny_tokenizer.is_continuation
     chosen = np.zeros(ids.shape, np.bool_)
     row, slot = np.nonzero(batch["masked_weights"])

@@ -11,7 +11,7 @@ from synthetic import pretraining_task, random_batch
 from bert_jax import sharding
 from bert_jax.training import step as steps
 from bert_jax.training.feed import device_batch
-from bert_jax.training.optimizers import adamw
+from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import make_schedule
 
 MESHES = {
@@ -19,16 +19,16 @@ MESHES = {
     "data": {},
     "fsdp": {"data": 1, "fsdp": -1},
     "data_fsdp_tensor": {"data": 2, "fsdp": 2, "tensor": 2},
-    "muon_one": {"devices": 1, "muon": True},
-    "muon": {"data": 2, "fsdp": 2, "tensor": 2, "muon": True},
+    **{f"{name}_one": {"devices": 1, "optimizer": name} for name in ("muon", "lamb", "adafactor")},
+    **{name: {"data": 2, "fsdp": 2, "tensor": 2, "optimizer": name} for name in ("muon", "lamb", "adafactor")},
     "accumulated": {"data": 2, "fsdp": 2, "tensor": 2, "accumulation_steps": 2},
 }
 COLLECTIVES = re.compile(r"(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
 
 
-def run(devices=8, accumulation_steps=1, muon=False, **sizes):
+def run(devices=8, accumulation_steps=1, optimizer="adamw", **sizes):
     task = pretraining_task()
-    optimizer = adamw(make_schedule("linear", 1e-3, 20, 2), muon=muon)
+    optimizer = make_optimizer(make_schedule("linear", 1e-3, 20, 2), name=optimizer)
     mesh = sharding.make_mesh(**sizes, devices=jax.devices()[:devices])
     with jax.set_mesh(mesh):
         abstract = steps.abstract_state(task.model.init, optimizer)
@@ -50,7 +50,8 @@ def run(devices=8, accumulation_steps=1, muon=False, **sizes):
     }
 
     def shape(name):
-        return next(shard.data.shape for path, shard in shards.items() if path.endswith(f"mu/encoder/layers/{name}"))
+        moment = re.compile(rf"\b(mu|v)/encoder/layers/{name}$")  # adafactor's second, all others' first
+        return next(shard.data.shape for path, shard in shards.items() if moment.search(path))
 
     kept = jax.tree.map(lambda a, b: a.sharding == b, state, shardings)
     return {

@@ -15,14 +15,14 @@ import pytest
 from bert_jax import sharding
 from bert_jax.errors import InputError
 from bert_jax.training.checkpoints import Checkpoints
-from bert_jax.training.optimizers import adamw
+from bert_jax.training.optimizers import OPTIMIZERS, make_optimizer
 from bert_jax.training.step import State
 
 
 def state_at(step: int, width: int = 20_000) -> State:
     rng = np.random.default_rng(step)
     params = {"mlm": {"bias": jnp.asarray(rng.normal(size=width), jnp.float32)}}
-    return State(params, adamw(lambda step: 0.1).init(params), jnp.int32(step))
+    return State(params, make_optimizer(lambda step: 0.1).init(params), jnp.int32(step))
 
 
 def like(state: State) -> State:
@@ -54,11 +54,12 @@ def test_the_newest_are_kept_and_restored_bit_for_bit(tmp_path):
     again.close()
 
 
-def test_the_state_of_muon_is_restored_too(tmp_path):
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_state_of_every_optimizer_is_restored(tmp_path, name):
     rng = np.random.default_rng(0)
     params = {"encoder": {"mlp": {"up": {"kernel": jnp.asarray(rng.normal(size=(2, 8, 4)), jnp.float32)}}}}
     params |= state_at(1).params
-    optimizer = adamw(lambda step: 0.1, muon=True, average_decay=0.9)
+    optimizer = make_optimizer(lambda step: 0.1, name=name, average_decay=0.9)
     _, moved = jax.jit(optimizer.update)(params, optimizer.init(params), params)
     state = State(params, moved, jnp.int32(1))
     checkpoints = Checkpoints(tmp_path, keep=1)

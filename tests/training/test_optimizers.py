@@ -1,4 +1,4 @@
-"""The two AdamWs and the schedules against formulas written out in numpy."""
+"""The optimizers and the schedules against formulas written out in numpy."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from bert_jax.errors import InputError
-from bert_jax.training.optimizers import adamw, decay_mask
+from bert_jax.training.optimizers import decay_mask, make_optimizer
 from bert_jax.training.schedules import SCHEDULES, make_schedule
 
 
@@ -46,7 +46,7 @@ def test_ten_steps_equal_the_formula(bias_correction):
     scales = [0.1, 10.0] * 5  # below and above the clipping norm
     all_grads = [jax.tree.map(lambda p, s=scale: s * rng.normal(size=p.shape), params) for scale in scales]
     schedule = make_schedule("bert_linear", 0.1, 10, 3)
-    optimizer = adamw(schedule, bias_correction=bias_correction)
+    optimizer = make_optimizer(schedule, bias_correction=bias_correction)
     ours = jax.tree.map(lambda p: jnp.asarray(p, jnp.float32), params)
     state = optimizer.init(ours)
     for grads in all_grads:
@@ -62,7 +62,7 @@ def test_the_corrected_one_equals_pytorch():
     params = {"kernel": rng.normal(size=(4, 3)).astype(np.float32)}
     weight = torch.nn.Parameter(torch.tensor(params["kernel"]))
     theirs = torch.optim.AdamW([weight], lr=1e-2, eps=1e-6, weight_decay=0.01)
-    optimizer = adamw(lambda step: 1e-2, bias_correction=True)
+    optimizer = make_optimizer(lambda step: 1e-2, bias_correction=True)
     ours, state = jax.tree.map(jnp.asarray, params), optimizer.init(params)
     for _ in range(10):
         grad = rng.normal(size=(4, 3)).astype(np.float32)
@@ -80,12 +80,12 @@ def test_muon_moves_matrices_of_layers_along_all_directions_alike_and_the_rest_a
     params = jax.tree.map(lambda shape: rng.normal(size=shape), shapes, is_leaf=lambda x: isinstance(x, tuple))
     grads = jax.tree.map(lambda p: rng.normal(size=p.shape) * np.geomspace(1e-3, 1, p.shape[-1]), params)
 
-    def step(muon):
-        optimizer = adamw(lambda step: 0.1, bias_correction=True, weight_decay=0.0, clip_norm=0.0, muon=muon)
+    def step(name):
+        optimizer = make_optimizer(lambda step: 0.1, name=name, bias_correction=True, weight_decay=0.0, clip_norm=0.0)
         updates, _ = optimizer.update(grads, optimizer.init(params), params)
         return updates["encoder"]["up"].pop("kernel"), updates
 
-    (matrices, others), (_, expected) = step(muon=True), step(muon=False)
+    (matrices, others), (_, expected) = step("muon"), step("adamw")
     jax.tree.map(np.testing.assert_array_equal, others, expected)
     for update, grad in zip(matrices / (0.1 * 0.2 * 64**0.5), grads["encoder"]["up"]["kernel"], strict=True):
         left, sizes, right = np.linalg.svd(grad, full_matrices=False)
@@ -94,11 +94,96 @@ def test_muon_moves_matrices_of_layers_along_all_directions_alike_and_the_rest_a
         assert moved.min() > 0.65 and moved.max() < 1.25
 
 
+def stacked_params(rng):
+    return {
+        "embeddings": {"word_embeddings": {"embedding": rng.normal(size=(160, 128))}},
+        "encoder": {"mlp": {"kernel": rng.normal(size=(3, 128, 192)), "bias": rng.normal(size=(3, 192))}},
+        "pooler": {"kernel": rng.normal(size=(128, 4))},
+    }
+
+
+def each_layer_alone(tree):
+    """{(name, layer): array}; layer 0 for what is not stacked."""
+    flat = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+    return {
+        (name, layer): part
+        for name, leaf in flat.items()
+        for layer, part in enumerate(leaf if name.startswith("encoder") else [leaf])
+    }
+
+
+def moved_by_ours(name, params, all_grads, **options):
+    optimizer = make_optimizer(lambda step: 0.1, name=name, clip_norm=0.0, **options)
+    ours = jax.tree.map(lambda p: jnp.asarray(p, jnp.float32), params)
+    state = optimizer.init(ours)
+    for grads in all_grads:
+        updates, state = optimizer.update(jax.tree.map(lambda g: jnp.asarray(g, jnp.float32), grads), state, ours)
+        ours = optax.apply_updates(ours, updates)
+    return each_layer_alone(ours)
+
+
+def uneven_grads(rng, params):
+    def grad(p):
+        return (
+            rng.normal(size=p.shape)
+            * np.geomspace(1e-3, 1, p.shape[-1])
+            * np.arange(1, len(p) + 1).reshape(-1, *[1] * (p.ndim - 1))
+        )
+
+    return [jax.tree.map(grad, params) for _ in range(3)]
+
+
+def test_lamb_equals_the_formula_layer_by_layer():
+    """Algorithm 2 of the paper with the norm as phi, in float64; what does not decay has no ratio."""
+    rng = np.random.default_rng(3)
+    params = stacked_params(rng)
+    all_grads = uneven_grads(rng, params)
+    found = moved_by_ours("lamb", params, all_grads, bias_correction=True)
+    for key, x in each_layer_alone(params).items():
+        m = v = 0.0
+        for t, grads in enumerate(all_grads, start=1):
+            g = each_layer_alone(grads)[key]
+            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+            r = (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-6)
+            if not key[0].endswith("bias"):
+                r = r + 0.01 * x
+                r *= np.linalg.norm(x) / np.linalg.norm(r)
+            x = x - 0.1 * r
+        np.testing.assert_allclose(found[key], x, rtol=1e-4, atol=1e-5)
+
+
+def test_adafactor_equals_the_formula_layer_by_layer():
+    """Algorithm 4 of the paper (and, for what is not factored, algorithm 5) in float64."""
+    rng = np.random.default_rng(4)
+    params = stacked_params(rng)
+    all_grads = uneven_grads(rng, params)
+    found = moved_by_ours("adafactor", params, all_grads, weight_decay=0.0)
+    for key, x in each_layer_alone(params).items():
+        rows = columns = v = 0.0
+        for t, grads in enumerate(all_grads, start=1):
+            g = each_layer_alone(grads)[key]
+            keep = 1 - t**-0.8
+            squares = g**2 + 1e-30
+            if g.ndim == 2 and min(g.shape) >= 128:
+                rows = keep * rows + (1 - keep) * squares.mean(1)
+                columns = keep * columns + (1 - keep) * squares.mean(0)
+                u = g / np.sqrt(np.outer(rows, columns) / rows.mean())
+            else:
+                v = keep * v + (1 - keep) * squares
+                u = g / np.sqrt(v)
+            u /= max(1.0, np.sqrt((u**2).mean()))
+            x = x - 0.1 * max(1e-3, np.sqrt((x**2).mean())) * u
+        np.testing.assert_allclose(found[key], x, rtol=1e-4, atol=1e-5)
+
+
 def test_lower_layers_learn_slower():
     """With one gradient everywhere Adam's first corrected step is the rate; weight decay off."""
     shapes = {"embeddings": {"table": (5, 3)}, "encoder": {"kernel": (3, 2, 2), "bias": (3, 2)}, "pooler": (2,)}
     params = jax.tree.map(jnp.zeros, shapes, is_leaf=lambda x: isinstance(x, tuple))
-    optimizer = adamw(
+    optimizer = make_optimizer(
         lambda step: 0.1, bias_correction=True, weight_decay=0.0, clip_norm=0.0, eps=1e-12, layer_decay=0.5
     )
     updates, _ = optimizer.update(jax.tree.map(jnp.ones_like, params), optimizer.init(params), params)
@@ -111,7 +196,7 @@ def test_lower_layers_learn_slower():
 
 def test_the_average_follows_the_parameters():
     """A parameter that falls by 1 a step, from 0: its averages by the definition, and in the end by the span."""
-    optimizer = adamw(
+    optimizer = make_optimizer(
         lambda step: 1.0, bias_correction=True, weight_decay=0.0, clip_norm=0.0, eps=1e-12, average_decay=0.9
     )
     params = {"pooler": jnp.zeros(2)}
@@ -141,11 +226,22 @@ def test_embeddings_decay_and_biases_and_layer_norms_do_not():
         ("bert_linear", [0, 0.5, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0, 0]),  # drops from 1 to 0.8 at step 2
         ("linear", [0, 0.5, 1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125, 0, 0]),
         ("constant", [0, 0.5, *[1.0] * 10]),
+        ("quadratic", [0, 0.5, *[(1 - k / 8) ** 2 for k in range(9)], 0]),
+        ("cosine", [0, 0.5, *[(1 + np.cos(np.pi * k / 8)) / 2 for k in range(9)], 0]),
+        ("rsqrt", [0, 0.5, *[(2 / step) ** 0.5 for step in range(2, 12)]]),
+        ("wsd", [0, 0.5, *[1.0] * 8, 0, 0]),
     ],
 )
 def test_schedules_over_ten_steps_with_two_of_warm_up(name, expected):
     schedule = make_schedule(name, 1.0, 10, 2)
     np.testing.assert_allclose([float(schedule(step)) for step in range(12)], expected, atol=1e-6)
+
+
+def test_wsd_decays_over_the_last_tenth():
+    schedule = make_schedule("wsd", 2.0, 100, 5)
+    rates = [float(schedule(step)) for step in range(101)]
+    assert rates[5:91] == [2.0] * 86
+    np.testing.assert_allclose(rates[90:], [2 * (1 - (k / 10) ** 0.5) for k in range(11)], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -158,3 +254,8 @@ def test_a_schedule_that_is_not_one():
         make_schedule("linaer", 1.0, 10, 0)
     with pytest.raises(InputError, match="warmup_steps: expected at most num_steps 10, found 11"):
         make_schedule("linear", 1.0, 10, 11)
+
+
+def test_an_optimizer_that_is_not_one():
+    with pytest.raises(InputError, match="did you mean 'lamb'"):
+        make_optimizer(lambda step: 0.1, name="lamp")

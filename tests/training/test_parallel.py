@@ -14,10 +14,11 @@ import pytest
 from synthetic import CONFIG, pretraining_task, random_batch
 
 from bert_jax import sharding
+from bert_jax.config import BertConfig
 from bert_jax.modeling import HEADS, Bert
 from bert_jax.tasks.pretraining import PretrainingTask
 from bert_jax.training import step as steps
-from bert_jax.training.optimizers import adamw
+from bert_jax.training.optimizers import OPTIMIZERS, make_optimizer
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +39,11 @@ def test_the_loss_curve_is_that_of_one_device(seen, mesh):
     np.testing.assert_allclose(seen[mesh]["grad_norms"], seen["one"]["grad_norms"], rtol=1e-5)
 
 
-def test_muon_moves_the_same_way_on_a_mesh(seen):
-    np.testing.assert_allclose(seen["muon"]["losses"], seen["muon_one"]["losses"], rtol=1e-5)
-    assert seen["muon"]["losses"][-1] != seen["one"]["losses"][-1]
-    assert seen["muon"]["query"] == seen["data_fsdp_tensor"]["query"]
+@pytest.mark.parametrize("optimizer", ["lamb", "adafactor", "muon"])
+def test_every_optimizer_moves_the_same_way_on_a_mesh(seen, optimizer):
+    np.testing.assert_allclose(seen[optimizer]["losses"], seen[f"{optimizer}_one"]["losses"], rtol=1e-5)
+    assert seen[optimizer]["losses"][-1] != seen["one"]["losses"][-1]
+    assert seen[optimizer]["query"] == seen["data_fsdp_tensor"]["query"]
 
 
 def test_micro_batches_on_a_mesh_only_change_the_dropout_masks(seen):
@@ -69,6 +71,16 @@ def test_every_parameter_of_every_head_is_in_the_table(head):
     sharding.param_specs(Bert(CONFIG, head).abstract_params())
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_state_of_every_optimizer_is_in_the_table(name):
+    init = make_optimizer(lambda step: 0.1, name=name, average_decay=0.9).init
+    state = jax.eval_shape(init, Bert(BertConfig.named("mini"), "pretraining").abstract_params())  # 256 wide: factored
+    leaves = jax.tree.leaves(state)
+    for leaf, spec in zip(leaves, jax.tree.leaves(sharding.param_specs(state)), strict=True):
+        assert len(spec) == leaf.ndim
+    assert name != "adafactor" or sum(leaf.size for leaf in leaves) < 12e6  # the average is 11.2M of it
+
+
 def test_gradients_of_four_micro_batches_are_those_of_the_batch():
     config = CONFIG.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     task = PretrainingTask(Bert(config, "pretraining"), commonest_id=5)
@@ -86,8 +98,8 @@ def test_gradients_of_four_micro_batches_are_those_of_the_batch():
 
 def test_dropout_differs_from_step_to_step_and_not_from_run_to_run():
     task = pretraining_task()
-    step = jax.jit(steps.make_train_step(task, adamw(lambda step: 0.0), seed=0))
-    init = jax.jit(lambda: steps._fresh(task.model.init, adamw(lambda step: 0.0), 0))
+    step = jax.jit(steps.make_train_step(task, make_optimizer(lambda step: 0.0), seed=0))
+    init = jax.jit(lambda: steps._fresh(task.model.init, make_optimizer(lambda step: 0.0), 0))
     state, batch = init(), random_batch()
     losses = []
     for _ in range(3):
