@@ -82,6 +82,7 @@ def _shared() -> ConfigDict:
     c.eval_every = 0  # steps between evaluations; one always runs at the end; 0 = only then
     c.eval_batch_size = 0  # examples a batch of evaluation; 0 = global_batch_size
     c.checkpoint_every = 1000  # steps between checkpoints; one is always written at the end; 0 = only then
+    c.max_skipped_steps = 10  # steps in a row that may be skipped for a loss or gradient that is not finite
     c.keep_checkpoints = 2  # newest checkpoints to keep, besides the best
     c.best_metric = ""  # evaluation metric by which the finished model is chosen; "" = the last state.
     # Lower is better for names that end in loss or perplexity, higher for all others.
@@ -357,6 +358,7 @@ _RANGES: dict[str, tuple[float, bool, float]] = {
     "eval_every": (0, True, float("inf")),
     "eval_batch_size": (0, True, float("inf")),
     "checkpoint_every": (0, True, float("inf")),
+    "max_skipped_steps": (0, True, float("inf")),
     "keep_checkpoints": (1, True, float("inf")),
     "data.mask_prob": (0, False, 1),
     "data.hidden_share": (0, True, float("inf")),

@@ -32,6 +32,7 @@ from bert_jax.training.host_memory import keep_freed_memory
 from bert_jax.training.metrics import MetricsLog, Window, read_lines
 from bert_jax.training.progress import Bar, clock
 from bert_jax.training.report import write_report
+from bert_jax.training.skipped import SkippedSteps
 from bert_jax.training.start import check_fits, initial_state, schedule_and_optimizer
 from bert_jax.training.step import State
 from bert_jax.training.throughput import Chrono, Lap
@@ -62,6 +63,7 @@ def train(recipe: ConfigDict, workdir: PathLike, *, progress: bool = True) -> di
 
     Raises:
         InputError: something given does not fit, or the directory belongs to another recipe.
+        NotFiniteError: the training has diverged.
         Preempted: SIGTERM came, and the state is saved.
     """
     keep_freed_memory()
@@ -111,6 +113,7 @@ class _Run:
             self.bar.say("no TensorBoard files: install bert-jax[tensorboard] for them")
         if restored:
             self.bar.say(f"going on from step {self.start} of {job.num_steps}")
+        self.skipped = SkippedSteps(place, job.train_source, recipe.max_skipped_steps, self.bar.say)
         self.rates: dict[str, float] = {}
         self.compiled: set[Any] = set()
 
@@ -129,7 +132,7 @@ class _Run:
 
     def to_the_end(self, state: State) -> State:
         """Runs the steps from `state` to the last, with all that happens between them."""
-        window, lap, model = Window(), Lap(self.chrono), self.job.task.model
+        window, lap, model = Window(self.skipped.see), Lap(self.chrono), self.job.task.model
         sizes = functools.partial(recipes.batch_size_at, self.recipe)
         source = DeviceSource(self.job.train_source, sizes, self.batch_sharding)
         batches = prefetch(source, self.start, self.job.num_steps)
@@ -139,7 +142,7 @@ class _Run:
                     batch = next(batches)
                 with self._compiling(batch):
                     state, metrics = self.train_step(state, batch)
-                window.add(metrics)
+                window.add(done, metrics)
                 lap.add(model.config, model.head, batch)
                 self.bar.update(done, self.rates | window.last)
                 if signal.SIGINT in came:

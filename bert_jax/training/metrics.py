@@ -5,6 +5,7 @@ import contextlib
 import json
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,20 +21,22 @@ class Window:
     """Metrics of the steps since the last line, fetched from the devices some steps late so as not to hold them up.
 
     Args:
+        see: is called with the number and the means of each step, in order, as they arrive.
         depth: steps that may be under way at once; `add` waits for the one before these.
     """
 
-    def __init__(self, depth: int = 2):
+    def __init__(self, see: Callable[[int, dict[str, float]], None], depth: int = 2):
+        self._see = see
         self._depth = depth
-        self._waiting: collections.deque[Any] = collections.deque()
+        self._waiting: collections.deque[tuple[int, Any]] = collections.deque()
         self._sums: dict[str, np.ndarray] = {}
         self.last: dict[str, float] = {}  # of the latest step whose metrics are here
 
-    def add(self, metrics: Any) -> None:
+    def add(self, step: int, metrics: Any) -> None:
         """Takes the (sum, count) pairs of one step, still on the devices."""
         for array in jax.tree.leaves(metrics):
             array.copy_to_host_async()
-        self._waiting.append(metrics)
+        self._waiting.append((step, metrics))
         while len(self._waiting) > self._depth:
             self._fetch()
 
@@ -45,10 +48,12 @@ class Window:
         return means
 
     def _fetch(self) -> None:
-        pairs = {name: np.array(pair, np.float64) for name, pair in self._waiting.popleft().items()}
+        step, metrics = self._waiting.popleft()
+        pairs = {name: np.array(pair, np.float64) for name, pair in metrics.items()}
         self.last = _means(pairs)
         for name, pair in pairs.items():
             self._sums[name] = self._sums.get(name, 0.0) + pair
+        self._see(step, self.last)
 
 
 class MetricsLog:

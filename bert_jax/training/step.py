@@ -38,6 +38,9 @@ def make_train_step(
 ) -> TrainStep:
     """Returns the training step, not yet jitted. Its metrics are (sum, count) pairs.
 
+    A step whose loss or gradient is not finite leaves parameters and optimizer as they are: its `skipped` is 1, and its
+    other metrics count for nothing.
+
     Dropout masks come from `fold_in(key(seed), step)`. With `accumulation_steps` n, n micro-batches run one after the
     other; their losses are divided by the weights of the whole batch, so that the gradient is that of the whole.
     """
@@ -50,6 +53,12 @@ def make_train_step(
         one = jnp.float32(1)
         metrics["grad_norm"] = (optax.tree.norm(grads), one)
         metrics["param_norm"] = (optax.tree.norm(state.params), one)
+        finite = jnp.isfinite(metrics["loss"][0]) & jnp.isfinite(metrics["grad_norm"][0])
+        params, opt_state = jax.tree.map(
+            lambda new, old: jnp.where(finite, new, old), (params, opt_state), (state.params, state.opt_state)
+        )
+        metrics = jax.tree.map(lambda x: jnp.where(finite, x, 0), metrics)
+        metrics["skipped"] = (1 - finite.astype(jnp.float32), one)
         return State(params, opt_state, state.step + 1), metrics
 
     return train_step

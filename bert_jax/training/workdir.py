@@ -13,7 +13,10 @@ from bert_jax.errors import InputError
 # Keys that may differ between a run and its continuation: they change how often something is written down or how the
 # work is spread and recomputed (which changes rounding), but not what is computed. Any other key makes another run.
 MAY_CHANGE = frozenset(
-    {"log_every", "checkpoint_every", "keep_checkpoints", "mesh.data", "mesh.fsdp", "mesh.tensor", "layers", "remat"}
+    {
+        *("log_every", "checkpoint_every", "keep_checkpoints", "max_skipped_steps"),
+        *("mesh.data", "mesh.fsdp", "mesh.tensor", "layers", "remat"),
+    }
 )
 
 
@@ -56,6 +59,10 @@ class Workdir:
     def model(self) -> epath.Path:
         """The finished model in the Hugging Face layout; there once the run is finished."""
         return self.path / "model"
+
+    def batch(self, step: int) -> epath.Path:
+        """The batch of a step that could not be learned from: NumPy's .npz, an array for each of its names."""
+        return self.path / f"batch-{step}.npz"
 
     def check(self, recipe: ConfigDict) -> None:
         """Raises InputError when the directory holds a run of another recipe, naming the keys that differ."""

@@ -95,12 +95,14 @@ def test_a_full_disk_is_said_with_the_name_of_the_file(workdir):
 
 
 def test_a_window_averages_sums_over_counts_and_fetches_late():
-    window = Window(depth=1)
-    for total, count in ((1.0, 1.0), (6.0, 2.0), (0.0, 3.0)):
-        window.add({"loss": (jnp.float32(total), jnp.float32(count))})
+    seen = []
+    window = Window(lambda step, means: seen.append((step, means["loss"])), depth=1)
+    for step, (total, count) in enumerate(((1.0, 1.0), (6.0, 2.0), (0.0, 3.0)), start=1):
+        window.add(step, {"loss": (jnp.float32(total), jnp.float32(count))})
     assert window.last == {"loss": 3.0}  # of the second; the third is still under way
     assert window.close() == {"loss": 7 / 6}
     assert window.close() == {}
+    assert seen == [(1, 1.0), (2, 3.0), (3, 0.0)]
 
 
 def test_the_report_shows_the_curves_there_are(workdir):

@@ -1,0 +1,50 @@
+"""Steps whose loss or gradient is not finite: each is skipped (`step.py`), and too many in a row end the run."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from bert_jax.errors import InputError
+from bert_jax.tasks.job import Source
+from bert_jax.training.workdir import Workdir
+
+
+class NotFiniteError(InputError):
+    """The loss or its gradient was not finite too often: the training has diverged, and going on would not mend it."""
+
+
+class SkippedSteps:
+    """Counts the steps skipped in a row. A few happen in low precision; many mean that the parameters are no good.
+
+    Args:
+        workdir: where the batch of the last one is written.
+        source: of the batches.
+        most: how many there may be in a row.
+        say: shows a line to the user.
+    """
+
+    def __init__(self, workdir: Workdir, source: Source, most: int, say: Callable[[str], None]):
+        self._workdir, self._source, self._most, self._say = workdir, source, most, say
+        self._in_a_row = 0
+
+    def see(self, step: int, metrics: dict[str, float]) -> None:
+        """Takes the metrics of one step after the other.
+
+        Raises:
+            NotFiniteError: too many were skipped in a row; the batch of this one has been written.
+        """
+        self._in_a_row = self._in_a_row + 1 if metrics["skipped"] else 0
+        if self._in_a_row > self._most:
+            batch = self._workdir.batch(step)
+            if jax.process_index() == 0:
+                arrays: dict[str, Any] = self._source.batch(step - 1)
+                with batch.open("wb") as file:
+                    np.savez_compressed(file, **arrays)
+            raise NotFiniteError(
+                f"step {step}: loss or gradient is not finite, as in the {self._most} steps before; "
+                f"its batch is in {batch}; a lower config.optimizer.learning_rate or a longer warm-up may help"
+            )
+        if self._in_a_row:
+            self._say(f"step {step}: loss or gradient is not finite; step skipped")

@@ -1,0 +1,50 @@
+"""Steps that cannot be learned from."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from etils import epath
+from synthetic import pretraining_task, random_batch
+
+from bert_jax.training.optimizers import make_optimizer
+from bert_jax.training.skipped import NotFiniteError, SkippedSteps
+from bert_jax.training.step import State, make_train_step
+from bert_jax.training.workdir import Workdir
+
+SKIPPED, LEARNED = {"skipped": 1.0}, {"skipped": 0.0}
+
+
+@pytest.mark.parametrize("accumulation_steps", [1, 2])
+def test_a_step_that_is_not_finite_changes_nothing(accumulation_steps):
+    task = pretraining_task()
+    optimizer = make_optimizer(lambda step: 1e-3, average_decay=0.9)
+    step = jax.jit(make_train_step(task, optimizer, seed=0, accumulation_steps=accumulation_steps))
+    params = task.model.init(jax.random.key(0))
+    before, _ = step(State(params, optimizer.init(params), jnp.int32(0)), random_batch())
+    bad = random_batch(seed=1)
+    bad["masked_weights"][-1, 0] = np.nan
+    after, metrics = step(before, bad)
+    jax.tree.map(np.testing.assert_array_equal, (after.params, after.opt_state), (before.params, before.opt_state))
+    assert int(after.step) == 2
+    assert metrics.pop("skipped") == (1, 1)
+    assert {tuple(map(float, pair)) for pair in metrics.values()} == {(0, 0)}
+    learned, metrics = step(after, random_batch(seed=2))
+    assert metrics["skipped"] == (0, 1) and metrics["loss"][0] > 0
+    assert not np.array_equal(learned.params["mlm"]["bias"], after.params["mlm"]["bias"])
+
+
+class Batches:
+    def batch(self, step, rows=slice(None)):
+        return {"input_ids": np.full((4, 2), step)[rows]}
+
+
+def test_too_many_in_a_row_end_the_run_and_leave_the_batch(tmp_path):
+    said = []
+    skipped = SkippedSteps(Workdir(epath.Path(tmp_path)), Batches(), 2, said.append)
+    for step, metrics in enumerate([SKIPPED, SKIPPED, LEARNED, SKIPPED, SKIPPED], start=1):
+        skipped.see(step, metrics)
+    assert [line.split(":")[0] for line in said] == ["step 1", "step 2", "step 4", "step 5"]
+    with pytest.raises(NotFiniteError, match=r"step 6: loss or gradient is not finite.* lower"):
+        skipped.see(6, SKIPPED)
+    assert np.load(tmp_path / "batch-6.npz")["input_ids"].tolist() == [[5, 5]] * 4  # steps are counted from 1 here
