@@ -10,6 +10,7 @@ import sys
 import time
 
 import jax
+import numpy as np
 import pytest
 
 from bert_jax.cli import main
@@ -105,6 +106,30 @@ def test_pretraining_leaves_a_model_that_fills_masks(pretrained, place, capsys):
     assert len(json.loads(capsys.readouterr().out)["masks"][0]) == 5
 
 
+@pytest.mark.parametrize(("objective", "head"), [("mlm", "masked_lm"), ("sop", "pretraining")])
+def test_other_objectives(prepared, place, objective, head, capsys):
+    flags = f"--objective {objective} --tokenizer tokenizer --max-seq-length 32 --validation-fraction 0.1"
+    assert run(f"prepare corpus.txt {flags} --out {objective} --num-workers 1") == 0
+    command = f"pretrain --config pretrain.py --workdir run-{objective} --config.data.prepared={objective} --quiet"
+    capsys.readouterr()
+    assert run(command) == 0
+    shown = capsys.readouterr().out
+    assert "eval/mlm_loss" in shown and ("eval/sop_accuracy" in shown) == (objective == "sop")
+    assert "nsp" not in shown
+    assert load_pretrained(place / f"run-{objective}" / "model").head == head
+
+
+def test_stages_of_different_objectives(prepared, place, capsys):
+    flags = "--tokenizer tokenizer --max-seq-length 16 --validation-fraction 0.1 --num-workers 1"
+    for length, objective in ((16, "mlm"), (32, "nsp")):
+        out = f"staged-{length}"
+        assert run(f"prepare corpus.txt {flags} --objective {objective} --max-seq-length {length} --out {out}") == 0
+    stages = "--config.stages=((1, 16, 8), (1, 32, 8))"
+    data = "--config.data.prepared=staged-{sequence_length}"
+    message = refused(capsys, f"pretrain --config pretrain.py --workdir refused '{stages}' {data}")
+    assert "staged-32: expected objective mlm, as in staged-16, found nsp" in message
+
+
 def test_finetuning_starts_from_it_and_is_scored(pretrained, capsys):
     data = "--config.data.train=table.tsv --config.data.dev table.tsv"
     finetune = f"finetune --config finetune.py --workdir tuned --config.init_from={pretrained} {data} --quiet"
@@ -145,6 +170,15 @@ def test_each_verb_takes_only_its_own_recipes(place, capsys):
 def test_a_workdir_belongs_to_one_config(pretrained, capsys):
     command = "pretrain --config pretrain.py:3 --workdir pretrained --config.data.prepared=prepared"
     assert "num_steps was 2, is now 3" in refused(capsys, command)
+
+
+def test_a_run_that_diverges_says_so_and_leaves_the_batch(prepared, place, capsys):
+    rate = "--config.optimizer.learning_rate=1e30 --config.optimizer.warmup_steps=0 --config.max_skipped_steps=2"
+    flags = f"--config.data.prepared=prepared {rate} --quiet"
+    message = refused(capsys, f"pretrain --config pretrain.py:9 --workdir diverged {flags}")
+    assert message.startswith("bert-jax: step 4: loss or gradient is not finite, as in the 2 steps before; its batch")
+    assert np.load(place / "diverged" / "batch-4.npz")["input_ids"].shape == (8, 32)
+    assert not (place / "diverged" / "model").exists()
 
 
 def test_an_interrupted_run_ends_in_one_line_and_no_model(prepared, place):

@@ -39,7 +39,7 @@ def _add_prepare(verbs: Any) -> None:
         "prepare",
         run_prepare,
         "turn a corpus into examples for pretraining",
-        "Writes shards of sentence pairs, not yet masked, with a copy of the tokenizer. Memory does not grow with the "
+        "Writes shards of examples, not yet masked, with a copy of the tokenizer. Memory does not grow with the "
         "corpus, and the result does not depend on the number of workers.",
         """bert-jax prepare books/ --tokenizer tokenizer/ --out prepared/
            bert-jax prepare articles.jsonl:text --tokenizer vocab.txt --out prepared/ --max-seq-length 128,512""",
@@ -48,6 +48,9 @@ def _add_prepare(verbs: Any) -> None:
     add("corpus", metavar="CORPUS", nargs="+", help=CORPUS_HELP)
     add("--tokenizer", required=True, metavar="PATH", help="vocab.txt, tokenizer.json, *.model or their folder")
     add("--out", required=True, metavar="DIR", help="a new directory for the shards")
+    add("--objective", default="nsp", metavar="nsp|sop|mlm",
+        help="besides masked words: the next sentence as in BERT (nsp, the default), the order of sentences as in "
+        "ALBERT (sop), or nothing, with whole sentences filling each example as in RoBERTa (mlm)")  # fmt: skip
     add("--max-seq-length", type=_lengths, default=(128,), metavar="N[,N]", help="tokens of an example (default: 128)")
     add("--dupe-factor", type=int, default=5, metavar="N", help="times that text is cut, differently (default: 5)")
     add("--short-seq-prob", type=float, default=0.1, metavar="P", help="share of shorter examples (default: 0.1)")
@@ -100,6 +103,7 @@ def run_prepare(args: argparse.Namespace) -> None:
             args.corpus,
             tokenizer,
             args.out,
+            objective=args.objective,
             max_seq_length=args.max_seq_length,
             dupe_factor=args.dupe_factor,
             short_seq_prob=args.short_seq_prob,

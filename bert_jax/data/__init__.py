@@ -1,1 +1,1 @@
-"""Corpora -> documents -> sentence pairs -> batches; a batch is a pure function of the step."""
+"""Corpora -> documents -> examples -> batches; a batch is a pure function of the step."""

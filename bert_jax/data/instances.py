@@ -1,7 +1,10 @@
-"""Sentence pairs for next sentence prediction, and the records that hold them.
+"""Text cut up for pretraining, and the records that hold it, without masks: those are drawn in a batch (`masking.py`).
 
-Follows google-research/bert `create_pretraining_data.py`; the masks, which it bakes in here, are drawn when a batch is
-made (`masking.py`), so that every epoch has its own.
+- nsp, next sentence prediction: as google-research/bert `create_pretraining_data.py`.
+- sop, sentence order prediction: as google-research/albert `create_pretraining_data.py` (Lan et al. 2020,
+  arXiv:1909.11942, section 3.1).
+- mlm, nothing but masks: whole sentences until a row is full, on into the next document behind a [SEP] (FULL-SENTENCES
+  of Liu et al. 2019, arXiv:1907.11692, section 4.2).
 """
 
 import dataclasses
@@ -12,28 +15,35 @@ import numpy as np
 
 TokenDocument = Sequence[np.ndarray]  # one array of token ids a sentence, none empty
 
-SPECIAL_TOKENS_PER_PAIR = 3  # [CLS] A [SEP] B [SEP]
+OBJECTIVES = ("nsp", "sop", "mlm")
+SPECIAL_TOKENS = {"nsp": 3, "sop": 3, "mlm": 2}  # [CLS] A [SEP] B [SEP], or [CLS] A [SEP]
+SMALLEST_SEQ_LENGTH = max(SPECIAL_TOKENS.values()) + 2  # a token on either side
 _SMALLEST_TARGET = 2
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Instance:
-    """Two segments, unmasked and without special tokens.
+    """One or two segments, unmasked and without special tokens around them.
 
     Attributes:
         tokens_a: ids of A; at least one.
-        tokens_b: ids of B; at least one.
-        is_random_next: whether B comes from a random document (label 1) instead of following A (label 0).
+        tokens_b: ids of B; none for mlm.
+        label: 0 where B follows A, 1 where it does not: it is of another document, or (sop) what A follows.
     """
 
     tokens_a: np.ndarray
     tokens_b: np.ndarray
-    is_random_next: bool
+    label: int
 
 
-def make_instances(
-    documents: Sequence[TokenDocument], index: int, max_seq_length: int, short_seq_prob: float, rng: random.Random
+def pairs_of_document(
+    documents: Sequence[TokenDocument],
+    index: int,
+    max_seq_length: int,
+    short_seq_prob: float,
+    rng: random.Random,
+    objective: str = "nsp",
 ) -> Iterator[Instance]:
     """Yields the instances of one document (`create_instances_from_document`).
 
@@ -44,9 +54,10 @@ def make_instances(
         short_seq_prob: probability that this document's instances aim at a random shorter length, so that fine-tuning's
             short inputs are no surprise.
         rng: draws everything.
+        objective: nsp or sop. A sentence that is alone gets a random partner in both.
     """
     document = documents[index]
-    room = max_seq_length - SPECIAL_TOKENS_PER_PAIR
+    room = max_seq_length - SPECIAL_TOKENS[objective]
     target = room
     if rng.random() < short_seq_prob:
         target = rng.randint(_SMALLEST_TARGET, room)
@@ -58,15 +69,52 @@ def make_instances(
         if i == len(document) - 1 or length >= target:
             a_end = rng.randint(1, len(chunk) - 1) if len(chunk) >= 2 else 1
             tokens_a = np.concatenate(chunk[:a_end])
-            is_random_next = len(chunk) == 1 or rng.random() < 0.5
-            if is_random_next:
+            label = int(len(chunk) == 1 or rng.random() < 0.5)
+            if label and (objective == "nsp" or len(chunk) == 1):
                 tokens_b = _random_segment(documents, index, target - len(tokens_a), rng)
                 i -= len(chunk) - a_end  # the sentences that B did not use are gone through again
             else:
                 tokens_b = np.concatenate(chunk[a_end:])
-            yield Instance(*_truncate(tokens_a, tokens_b, room, rng), is_random_next)
+                if label:
+                    tokens_a, tokens_b = tokens_b, tokens_a
+            yield Instance(*_truncate(tokens_a, tokens_b, room, rng), label)
             chunk, length = [], 0
         i += 1
+
+
+def full_sentences(
+    documents: Sequence[TokenDocument], max_seq_length: int, short_seq_prob: float, sep_id: int, rng: random.Random
+) -> Iterator[Instance]:
+    """Yields instances of a single segment: whole sentences, documents in random order with `sep_id` between them.
+
+    A sentence goes to the next instance when it does not fit; one that is longer than an instance is cut.
+
+    Args:
+        documents: all are used.
+        max_seq_length: longest instance in tokens, the two special ones around it counted.
+        short_seq_prob: probability that an instance aims at a random shorter length.
+        sep_id: of [SEP].
+        rng: draws the order, which is different for each of several passes, and the lengths.
+    """
+    room = max_seq_length - SPECIAL_TOKENS["mlm"]
+
+    def next_target() -> int:
+        return rng.randint(_SMALLEST_TARGET, room) if rng.random() < short_seq_prob else room
+
+    row: list[np.ndarray] = []
+    length, target = 0, next_target()
+    for index in rng.sample(range(len(documents)), len(documents)):
+        opens = bool(row)  # a document that goes on in another's row
+        for sentence in documents[index]:
+            for piece in (sentence[start : start + room] for start in range(0, len(sentence), room)):
+                if row and length + opens + len(piece) > target:
+                    yield Instance(np.concatenate(row), np.array([], piece.dtype), 0)
+                    row, length, target, opens = [], 0, next_target(), False
+                row += [np.array([sep_id], piece.dtype), piece] if opens else [piece]
+                length += opens + len(piece)
+                opens = False
+    if row:
+        yield Instance(np.concatenate(row), np.array([], row[0].dtype), 0)
 
 
 def _random_segment(documents: Sequence[TokenDocument], index: int, length: int, rng: random.Random) -> np.ndarray:
@@ -105,8 +153,8 @@ def token_dtype(vocab_size: int) -> np.dtype:
 
 
 def encode_record(instance: Instance, dtype: np.dtype) -> bytes:
-    """Returns a record: is_random_next, length of A, ids of A, ids of B, all of one unsigned type."""
-    header = np.array([instance.is_random_next, len(instance.tokens_a)], dtype)
+    """Returns a record: label, length of A, ids of A, ids of B, all of one unsigned type."""
+    header = np.array([instance.label, len(instance.tokens_a)], dtype)
     return np.concatenate([header, instance.tokens_a, instance.tokens_b]).astype(dtype).tobytes()
 
 
@@ -118,13 +166,13 @@ class InstanceBatch:
         tokens: int32 [sum of lengths], the ids of A then B of each instance in turn.
         lengths_a: int64 [B].
         lengths_b: int64 [B].
-        is_random_next: int32 [B].
+        labels: int32 [B].
     """
 
     tokens: np.ndarray
     lengths_a: np.ndarray
     lengths_b: np.ndarray
-    is_random_next: np.ndarray
+    labels: np.ndarray
 
 
 def decode_records(records: Sequence[bytes], dtype: np.dtype) -> InstanceBatch:

@@ -13,8 +13,8 @@ from bert_jax.files import PathLike
 MANIFEST_FILE = "manifest.json"
 TOKENIZER_DIR = "tokenizer"
 SPLITS = ("train", "validation")
-_FORMAT = "bert_jax sentence pairs"
-_VERSION = 1
+_FORMAT = "bert_jax pretraining examples"
+_VERSION = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,14 +42,14 @@ class InstanceSet:
         split: one of SPLITS.
         max_seq_length: the longest that an instance can be, in tokens with [CLS] and [SEP].
         tokens: total length, special tokens counted.
-        random_next: how many have a random second segment.
+        label_1: how many have this label (`Instance.label`).
         shards: the files, in order.
     """
 
     split: str
     max_seq_length: int
     tokens: int
-    random_next: int
+    label_1: int
     shards: tuple[Shard, ...]
 
     @property
@@ -63,6 +63,7 @@ class Manifest:
 
     Attributes:
         settings: the arguments of `prepare`, for the reader of the file.
+        objective: what the examples are made for, one of `instances.OBJECTIVES`.
         tokenizer_fingerprint: of the tokenizer that made the ids; a copy is in `tokenizer/`.
         vocab_size: of that tokenizer.
         token_dtype: numpy name of the records' type.
@@ -72,6 +73,7 @@ class Manifest:
     """
 
     settings: dict[str, Any]
+    objective: str
     tokenizer_fingerprint: str
     vocab_size: int
     token_dtype: str

@@ -1,4 +1,4 @@
-"""From a corpus to shards of sentence pairs: in several processes, in bounded memory, the same whatever their number.
+"""From a corpus to shards of examples: in several processes, in bounded memory, the same whatever their number.
 
 The corpus is cut into chunks of about `shard_bytes` of text. A chunk is the unit of everything: one process tokenizes
 it and draws random second segments from its other documents, with random numbers keyed by the chunk's number; it
@@ -23,15 +23,23 @@ from etils import epath
 
 from bert_jax import files
 from bert_jax.data.corpora import Corpus, open_corpus
-from bert_jax.data.instances import SPECIAL_TOKENS_PER_PAIR, encode_record, make_instances, token_dtype
+from bert_jax.data.instances import (
+    OBJECTIVES,
+    SMALLEST_SEQ_LENGTH,
+    SPECIAL_TOKENS,
+    Instance,
+    encode_record,
+    full_sentences,
+    pairs_of_document,
+    token_dtype,
+)
 from bert_jax.data.manifest import TOKENIZER_DIR, InstanceSet, Manifest, Shard
 from bert_jax.data.readers import Document
 from bert_jax.data.sentences import split_sentences
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, did_you_mean
 from bert_jax.files import PathLike
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
-_SMALLEST_SEQ_LENGTH = SPECIAL_TOKENS_PER_PAIR + 2  # a token on either side
 _WRITER_OPTIONS = "group_size:1,uncompressed"  # random access; ids hardly compress
 _ENCODED_AT_ONCE = 4096  # sentences, so that Python's lists of ids stay small beside the arrays
 
@@ -42,6 +50,7 @@ _logger = logging.getLogger(__name__)
 class PrepareSettings:
     """How a corpus becomes instances; see `prepare`."""
 
+    objective: str
     max_seq_lengths: tuple[int, ...]
     dupe_factor: int
     short_seq_prob: float
@@ -50,9 +59,11 @@ class PrepareSettings:
     shard_bytes: int
 
     def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise InputError(f"objective {self.objective!r} is not known{did_you_mean(self.objective, OBJECTIVES)}")
         for name, holds, wanted in (
-            ("max_seq_length", self.max_seq_lengths and min(self.max_seq_lengths) >= _SMALLEST_SEQ_LENGTH,
-             f"lengths of at least {_SMALLEST_SEQ_LENGTH}"),
+            ("max_seq_length", self.max_seq_lengths and min(self.max_seq_lengths) >= SMALLEST_SEQ_LENGTH,
+             f"lengths of at least {SMALLEST_SEQ_LENGTH}"),
             ("dupe_factor", self.dupe_factor >= 1, "at least 1"),
             ("short_seq_prob", 0 <= self.short_seq_prob <= 1, "0 to 1"),
             ("validation_fraction", 0 <= self.validation_fraction < 1, "0 to less than 1"),
@@ -93,6 +104,7 @@ def prepare(
     tokenizer: Tokenizer,
     out_dir: PathLike,
     *,
+    objective: str = "nsp",
     max_seq_length: int | Sequence[int] = 128,
     dupe_factor: int = 5,
     short_seq_prob: float = 0.1,
@@ -110,10 +122,11 @@ def prepare(
         corpus: documents, or the spec of a corpus (`corpora.py`).
         tokenizer: cuts the text; "[MASK]" and the like within it are characters like any other.
         out_dir: a new or empty directory.
-        max_seq_length: longest instance in tokens with [CLS] and two [SEP]; several lengths give several sets, from
+        objective: what instances are made for, besides masks: nsp, sop or mlm (`instances.py`).
+        max_seq_length: longest instance in tokens with [CLS] and [SEP]; several lengths give several sets, from
             which `PretrainingSource` takes the one that it is asked for (128 then 512, as in the paper).
         dupe_factor: times that training documents are cut up, each time at other places. Masks are not drawn here.
-        short_seq_prob: probability that a document aims at a shorter, random length.
+        short_seq_prob: probability that a document (for mlm, an instance) aims at a shorter, random length.
         validation_fraction: share of documents held out: the second, and then one every 1/fraction.
         seed: draws everything.
         num_workers: processes; None takes one a core. The result does not depend on it.
@@ -128,7 +141,7 @@ def prepare(
         InputError: the corpus cannot be read, is empty or too small to hold documents out; a setting makes no sense.
     """
     lengths = (max_seq_length,) if isinstance(max_seq_length, int) else tuple(sorted(set(max_seq_length)))
-    settings = PrepareSettings(lengths, dupe_factor, short_seq_prob, validation_fraction, seed, shard_bytes)
+    settings = PrepareSettings(objective, lengths, dupe_factor, short_seq_prob, validation_fraction, seed, shard_bytes)
     corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
     with files.directory_atomically(out_dir) as directory:
         tokenizer.save(directory / TOKENIZER_DIR)
@@ -231,8 +244,9 @@ def _prepare_chunk(
     chunk: _Chunk, settings: PrepareSettings, tokenizer: Tokenizer, directory: epath.Path
 ) -> _ChunkResult:
     documents = _tokenized(chunk.documents, tokenizer)
-    dtype = token_dtype(tokenizer.vocab_size)
-    sets = [_write_shard(chunk, documents, length, dtype, settings, directory) for length in settings.max_seq_lengths]
+    sets = [
+        _write_shard(chunk, documents, length, tokenizer, settings, directory) for length in settings.max_seq_lengths
+    ]
     return _ChunkResult(
         chunk.split,
         len(documents),
@@ -266,29 +280,44 @@ def _write_shard(
     chunk: _Chunk,
     documents: list[list[np.ndarray]],
     length: int,
-    dtype: np.dtype,
+    tokenizer: Tokenizer,
     settings: PrepareSettings,
     directory: epath.Path,
 ) -> InstanceSet:
     path = directory / f"{chunk.split}-{length}-{chunk.index:05d}.array_record"
-    examples = tokens = random_next = 0
+    dtype = token_dtype(tokenizer.vocab_size)
+    examples = tokens = label_1 = 0
     try:
         with contextlib.closing(array_record_module.ArrayRecordWriter(os.fspath(path), _WRITER_OPTIONS)) as writer:
             for dupe in range(settings.dupe_factor if chunk.split == "train" else 1):
                 rng = random.Random(f"{settings.seed}/{chunk.split}/{chunk.index}/{length}/{dupe}")
-                for index in range(len(documents)):
-                    for instance in make_instances(documents, index, length, settings.short_seq_prob, rng):
-                        writer.write(encode_record(instance, dtype))
-                        examples += 1
-                        tokens += len(instance.tokens_a) + len(instance.tokens_b) + SPECIAL_TOKENS_PER_PAIR
-                        random_next += instance.is_random_next
+                for instance in _instances(documents, length, tokenizer, settings, rng):
+                    writer.write(encode_record(instance, dtype))
+                    examples += 1
+                    tokens += len(instance.tokens_a) + len(instance.tokens_b) + SPECIAL_TOKENS[settings.objective]
+                    label_1 += instance.label
     except RuntimeError as error:  # what the writer makes of a full disk
         raise OSError(errno.EIO, f"cannot write: {error}", str(path)) from None
     if not examples:
         path.unlink()
         return InstanceSet(chunk.split, length, 0, 0, ())
     shard = Shard(path.name, examples, path.stat().length, _sha256(path))
-    return InstanceSet(chunk.split, length, tokens, random_next, (shard,))
+    return InstanceSet(chunk.split, length, tokens, label_1, (shard,))
+
+
+def _instances(
+    documents: list[list[np.ndarray]],
+    length: int,
+    tokenizer: Tokenizer,
+    settings: PrepareSettings,
+    rng: random.Random,
+) -> Iterator[Instance]:
+    """One pass over the documents of a chunk."""
+    if settings.objective == "mlm":
+        yield from full_sentences(documents, length, settings.short_seq_prob, tokenizer.sep_id, rng)
+    else:
+        for index in range(len(documents)):
+            yield from pairs_of_document(documents, index, length, settings.short_seq_prob, rng, settings.objective)
 
 
 def _sha256(path: epath.Path) -> str:
@@ -313,7 +342,7 @@ def _manifest(
         raise InputError(f"{corpus.spec}: expected documents with text, found none")
     if settings.validation_fraction and not documents["validation"]:
         raise InputError(f"{corpus.spec}: expected documents to hold out, found only one; set validation_fraction to 0")
-    if sum(sentences.values()) < 2 * sum(documents.values()):
+    if settings.objective != "mlm" and sum(sentences.values()) < 2 * sum(documents.values()):
         _logger.warning(
             "%s: most documents have a single sentence, so that almost every second segment is random; if a blank line "
             "is only the end of a paragraph there, name the corpus files:PATH",
@@ -325,10 +354,11 @@ def _manifest(
             parts = [s for r in done for s in r.sets if (s.split, s.max_seq_length) == (split, length)]
             if parts:
                 shards = tuple(shard for part in parts for shard in part.shards)
-                tokens, random_next = sum(p.tokens for p in parts), sum(p.random_next for p in parts)
-                sets.append(InstanceSet(split, length, tokens, random_next, shards))
+                tokens, label_1 = sum(p.tokens for p in parts), sum(p.label_1 for p in parts)
+                sets.append(InstanceSet(split, length, tokens, label_1, shards))
     return Manifest(
         settings={"corpus": corpus.spec, **dataclasses.asdict(settings)},
+        objective=settings.objective,
         tokenizer_fingerprint=tokenizer.fingerprint,
         vocab_size=tokenizer.vocab_size,
         token_dtype=token_dtype(tokenizer.vocab_size).name,

@@ -8,7 +8,7 @@ from etils import epath
 from grain.sources import ArrayRecordDataSource
 
 from bert_jax.config import BertConfig
-from bert_jax.data.instances import SPECIAL_TOKENS_PER_PAIR, InstanceBatch, decode_records
+from bert_jax.data.instances import SMALLEST_SEQ_LENGTH, SPECIAL_TOKENS, InstanceBatch, decode_records
 from bert_jax.data.manifest import SPLITS, TOKENIZER_DIR, InstanceSet, Manifest
 from bert_jax.data.masking import Masking, apply_masks
 from bert_jax.errors import InputError, did_you_mean
@@ -25,7 +25,7 @@ class PreparedInstances:
         directory: made by `prepare`.
         split: "train" or "validation".
         seq_length: S, tokens a row. A set prepared for this length is preferred; from one prepared for a longer length,
-            the longer segment of a pair loses tokens at its end until the row fits.
+            the longer segment of a pair, or the only one, loses tokens at its end until the row fits.
         max_predictions: P, most tokens predicted in a row; None takes mask_prob * S, rounded up.
         mask_prob: share of a row's tokens to predict.
         mask_unit, hidden_share, random_share, static_masks, seed: how masks are drawn (`Masking`).
@@ -87,8 +87,8 @@ class PreparedInstances:
 
         Returns:
             int32 [B, S] `input_ids`, `attention_mask`, `token_type_ids`; int32 [B, P] `masked_positions`,
-            `masked_labels`; float32 [B, P] `masked_weights`; int32 [B] `next_sentence_labels` (1 = random); float32 [B]
-            `example_weights` (all 1).
+            `masked_labels`; float32 [B, P] `masked_weights`; float32 [B] `example_weights` (all 1); and where there
+            are pairs, int32 [B] `next_sentence_labels` (`Instance.label`).
         """
         try:
             records = self._records.__getitems__([int(i) for i in examples])
@@ -97,17 +97,18 @@ class PreparedInstances:
         instances = decode_records(records, self._dtype)
         batch, candidates, lengths = self._assemble(instances)
         keys = self.masking.keys(np.asarray(epochs), np.asarray(examples))
-        return {
-            **batch,
-            **apply_masks(batch["input_ids"], candidates, lengths, keys, self.masking),
-            "next_sentence_labels": instances.is_random_next,
-            "example_weights": np.ones(len(records), np.float32),
-        }
+        batch |= apply_masks(batch["input_ids"], candidates, lengths, keys, self.masking)
+        batch["example_weights"] = np.ones(len(records), np.float32)
+        if self.manifest.objective != "mlm":
+            batch["next_sentence_labels"] = instances.labels
+        return batch
 
     def _assemble(self, instances: InstanceBatch) -> tuple[Batch, np.ndarray, np.ndarray]:
-        """Returns the unmasked rows `[CLS] A [SEP] B [SEP]`, where a mask may fall, and the rows' lengths."""
+        """Returns the unmasked rows `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]`, where a mask may fall, and the rows'
+        lengths."""
         rows = len(instances.lengths_a)
-        keep_a, keep_b = _fit_pair(instances.lengths_a, instances.lengths_b, self.seq_length - SPECIAL_TOKENS_PER_PAIR)
+        specials = SPECIAL_TOKENS[self.manifest.objective]
+        keep_a, keep_b = _fit_pair(instances.lengths_a, instances.lengths_b, self.seq_length - specials)
         sizes = instances.lengths_a + instances.lengths_b
         row = np.repeat(np.arange(rows), sizes)
         place = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # within A then B
@@ -117,14 +118,14 @@ class PreparedInstances:
         row, column = row[kept], (place + np.where(in_b, keep_a[row] + 2, 1))[kept]
 
         shape = (rows, self.seq_length)
-        every, end_a, end_b = np.arange(rows), keep_a + 1, keep_a + keep_b + 2
+        every, end_a, end_b = np.arange(rows), keep_a + 1, keep_a + keep_b + specials - 1
         columns = np.arange(self.seq_length)
         input_ids = np.full(shape, self.tokenizer.pad_id, np.int32)
         input_ids[row, column] = instances.tokens[kept]
         input_ids[:, 0] = self.tokenizer.cls_id
         input_ids[every, end_a] = input_ids[every, end_b] = self.tokenizer.sep_id
         candidates = np.zeros(shape, np.bool_)
-        candidates[row, column] = True
+        candidates[row, column] = instances.tokens[kept] != self.tokenizer.sep_id
         inside = columns <= end_b[:, None]
         batch = {
             "input_ids": input_ids,
@@ -152,8 +153,8 @@ def _find_set(directory: epath.Path, manifest: Manifest, split: str, seq_length:
         )
     if seq_length > lengths[-1]:
         raise InputError(f"sequence length {seq_length}: {directory} was prepared for at most {lengths[-1]} tokens")
-    if seq_length < SPECIAL_TOKENS_PER_PAIR + 2:
-        raise InputError(f"sequence length: expected at least {SPECIAL_TOKENS_PER_PAIR + 2}, found {seq_length}")
+    if seq_length < SMALLEST_SEQ_LENGTH:
+        raise InputError(f"sequence length: expected at least {SMALLEST_SEQ_LENGTH}, found {seq_length}")
     wanted = min(length for length in lengths if length >= seq_length)
     return next(s for s in manifest.sets if (s.split, s.max_seq_length) == (split, wanted))
 

@@ -1,4 +1,7 @@
-"""Masked-LM and next-sentence pretraining. Devlin et al. 2018 (arXiv:1810.04805), section 3.1 and appendix A.2."""
+"""Masked-LM pretraining, alone or with the next sentence or the order of sentences, as the prepared data have it.
+
+Devlin et al. 2018 (arXiv:1810.04805), section 3.1 and appendix A.2; `bert_jax.data.instances` for the others.
+"""
 
 import dataclasses
 import functools
@@ -20,58 +23,67 @@ from bert_jax.tasks import start
 from bert_jax.tasks.job import Batch, Job, Metrics
 from bert_jax.tasks.losses import cross_entropy
 
-# Metric -> its (sum, count) among the sums that `_sums` gives; the only ones that `score` needs.
-_METRICS = {
-    "mlm_loss": ("mlm_loss", "mlm_count"),
-    "mlm_accuracy": ("mlm_correct", "mlm_count"),
-    "mlm_commonest_accuracy": ("mlm_commonest", "mlm_count"),
-    "nsp_loss": ("nsp_loss", "nsp_count"),
-    "nsp_accuracy": ("nsp_correct", "nsp_count"),
-}
-
-
-HEAD = "pretraining"
 _COUNTED_LABELS = 20_000  # masked tokens among which the commonest is found
 
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingTask:
-    """Mean masked-LM cross entropy over all masked tokens plus mean next-sentence cross entropy over all pairs.
+    """Mean masked-LM cross entropy over all masked tokens plus mean cross entropy of the labels over all pairs.
 
     Attributes:
-        model: a Bert with head `pretraining`.
+        model: a Bert with head `pretraining`, or `masked_lm` for objective mlm.
         commonest_id: the token that is masked most often in the training data; answering it always is the baseline
             that `mlm_commonest_accuracy` shows.
+        objective: nsp, sop or mlm (`bert_jax.data.instances`); names the metrics of pairs.
     """
 
     model: Bert
     commonest_id: int
+    objective: str = "nsp"
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
-        """The number of masked tokens and of pairs."""
-        return {
-            "mlm": jnp.maximum(batch["masked_weights"].sum(), 1.0),
-            "nsp": jnp.maximum(batch["example_weights"].sum(), 1.0),
-        }
+        """The number of masked tokens and, by the name of the objective, of pairs."""
+        counts = {"mlm": batch["masked_weights"].sum()}
+        if self.has_pairs:
+            counts[self.objective] = batch["example_weights"].sum()
+        return {name: jnp.maximum(count, 1.0) for name, count in counts.items()}
 
     def loss(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
         """Both summed losses of these rows over their `weights`, and metrics (see `bert_jax.tasks.job.Task`)."""
         sums = {name: value.sum() for name, value in self._sums(params, batch, dropout_key).items()}
-        loss = sums["mlm_loss"] / weights["mlm"] + sums["nsp_loss"] / weights["nsp"]
-        shown = {name: (sums[part], sums[count]) for name, (part, count) in _METRICS.items()}
+        loss = sum((sums[f"{term}_loss"] / weight for term, weight in weights.items()), start=jnp.float32(0))
+        shown = {name: (sums[part], sums[count]) for name, (part, count) in self._metrics().items()}
         del shown["mlm_commonest_accuracy"]  # tells nothing while training
         return loss, shown
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
-        """For each pair [B], the sums that the metrics are made of, without dropout."""
+        """For each row [B], the sums that the metrics are made of, without dropout."""
         return self._sums(params, batch, None)
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
         """The metrics of `loss` over all batches, and `mlm_commonest_accuracy`; perplexity is exp(mlm_loss)."""
         sums = {name: sum(float(p[name].sum(dtype=np.float64)) for p in predictions) for name in predictions[0]}
-        return {name: sums[part] / max(sums[count], 1.0) for name, (part, count) in _METRICS.items()}
+        return {name: sums[part] / max(sums[count], 1.0) for name, (part, count) in self._metrics().items()}
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether there is something to tell of pairs of segments."""
+        return self.objective != "mlm"
+
+    def _metrics(self) -> dict[str, tuple[str, str]]:
+        """Metric -> its (sum, count) among the sums that `_sums` gives; the only ones that `score` needs."""
+        metrics = {
+            "mlm_loss": ("mlm_loss", "mlm_count"),
+            "mlm_accuracy": ("mlm_correct", "mlm_count"),
+            "mlm_commonest_accuracy": ("mlm_commonest", "mlm_count"),
+        }
+        if self.has_pairs:
+            pairs = self.objective
+            metrics[f"{pairs}_loss"] = (f"{pairs}_loss", f"{pairs}_count")
+            metrics[f"{pairs}_accuracy"] = (f"{pairs}_correct", f"{pairs}_count")
+        return metrics
 
     def _sums(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> dict[str, jax.Array]:
         out = self.model.apply(
@@ -82,35 +94,42 @@ class PretrainingTask:
             masked_positions=batch["masked_positions"],
             dropout_key=dropout_key,
         )
-        assert out.prediction_logits is not None and out.seq_relationship_logits is not None
+        logits = out.prediction_logits if self.has_pairs else out.logits
+        assert logits is not None
         labels, masked = batch["masked_labels"], batch["masked_weights"]
-        follows, real = batch["next_sentence_labels"], batch["example_weights"]
-        mlm_losses, mlm_right = cross_entropy(out.prediction_logits, labels)
-        nsp_losses, nsp_right = cross_entropy(out.seq_relationship_logits, follows)
-        return {
+        mlm_losses, mlm_right = cross_entropy(logits, labels)
+        sums = {
             "mlm_loss": (mlm_losses * masked).sum(-1),
             "mlm_correct": (mlm_right * masked).sum(-1),
             "mlm_commonest": ((labels == self.commonest_id) * masked).sum(-1),
             "mlm_count": masked.sum(-1),
-            "nsp_loss": nsp_losses * real,
-            "nsp_correct": nsp_right * real,
-            "nsp_count": real,
         }
+        if self.has_pairs:
+            assert out.seq_relationship_logits is not None
+            real, pairs = batch["example_weights"], self.objective
+            losses, right = cross_entropy(out.seq_relationship_logits, batch["next_sentence_labels"])
+            sums |= {f"{pairs}_loss": losses * real, f"{pairs}_correct": right * real, f"{pairs}_count": real}
+        return sums
 
 
 def build(recipe: Any, workdir: str) -> Job:
     """Reads the prepared data and the model that a resolved pretraining recipe names. See `bert_jax.tasks.build`."""
     stages = recipes.stages(recipe)
     directories = [_prepared(recipe, length) for _, length, _ in stages]
-    fingerprints = [Manifest.read(directory).tokenizer_fingerprint for directory in directories]
-    loaded = start.pretrained(recipe, HEAD)
+    manifests = [Manifest.read(directory) for directory in directories]
+    objective = manifests[0].objective
+    head = "masked_lm" if objective == "mlm" else "pretraining"
+    loaded = start.pretrained(recipe, head)
     tokenizer = start.tokenizer(recipe, data=f"{directories[0]}/{TOKENIZER_DIR}")
-    for directory, fingerprint in zip(directories, fingerprints, strict=True):
-        if fingerprint != tokenizer.fingerprint:
+    for directory, manifest in zip(directories, manifests, strict=True):
+        if manifest.objective != objective:
+            raise InputError(f"{directory}: expected objective {objective}, as in {directories[0]}, "
+                             f"found {manifest.objective}")  # fmt: skip
+        if manifest.tokenizer_fingerprint != tokenizer.fingerprint:
             expected = f"config.tokenizer {recipe.tokenizer!r}" if recipe.tokenizer else directories[0]
             raise InputError(f"{directory}: expected examples in the vocabulary of {expected}, found another")
     config = start.config(recipe, tokenizer, loaded)
-    model = Bert(config, HEAD, start.compute(recipe))
+    model = Bert(config, head, start.compute(recipe))
     sources = []
     for i, (_, length, batch_size) in enumerate(stages):
         start.check_length(length, config, "config.stages" if recipe.stages else "config.data.sequence_length")
@@ -125,7 +144,7 @@ def build(recipe: Any, workdir: str) -> Job:
         epochs = recipe.num_epochs * sources[0].num_examples / recipe.global_batch_size
         num_steps = recipe.num_steps or math.ceil(epochs)
     return Job(
-        task=PretrainingTask(model, _commonest_label(sources[0])),
+        task=PretrainingTask(model, _commonest_label(sources[0]), objective),
         tokenizer=tokenizer,
         init_params=model.init,
         pretrained=loaded.params if loaded else None,
@@ -181,4 +200,4 @@ def _commonest_label(source: PretrainingSource) -> int:
 
 
 def _save(directory: Any, params: Any, *, model: Bert, tokenizer: Any) -> None:
-    save_pretrained(directory, model.config, HEAD, params, tokenizer)
+    save_pretrained(directory, model.config, model.head, params, tokenizer)

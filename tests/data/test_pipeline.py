@@ -48,7 +48,7 @@ def records(prepared, split, length):
         for record in ArrayRecordReader(str(prepared / shard.name)).read_all():
             batch = decode_records([record], np.dtype("<u2"))
             a = int(batch.lengths_a[0])
-            out.append((batch.tokens[:a].tolist(), batch.tokens[a:].tolist(), int(batch.is_random_next[0])))
+            out.append((batch.tokens[:a].tolist(), batch.tokens[a:].tolist(), int(batch.labels[0])))
     return out
 
 
@@ -92,6 +92,24 @@ def test_rows_are_the_stored_pairs_with_special_tokens(prepared, tiny_tokenizer,
     assert not np.isin(chosen, [t.cls_id, t.sep_id, t.pad_id]).any()
     types = np.concatenate([batch["token_type_ids"][row][p] for row, p in enumerate(positions)])
     assert 0.2 < types.mean() < 0.8
+
+
+@pytest.mark.parametrize("length", [40, 48])
+def test_full_sentences_are_rows_of_a_single_segment(tmp_path, tiny_tokenizer, length):
+    t, corpus = tiny_tokenizer, write_corpus(tmp_path / "corpus.txt", documents=40)
+    prepare(str(corpus), t, tmp_path / "out", objective="mlm", max_seq_length=48, dupe_factor=1, num_workers=1)
+    instances = PreparedInstances(tmp_path / "out", "train", length)
+    batch = instances.batch(range(len(instances)), [0] * len(instances))
+    assert batch.keys() == SHAPES.keys() - {"next_sentence_labels"}
+    ids, separators = unmasked(batch), 0
+    for row, (a, b, _) in enumerate(records(tmp_path / "out", "train", 48)):
+        expected = [t.cls_id, *a[: length - 2], t.sep_id]
+        assert not b and ids[row].tolist() == expected + [0] * (length - len(expected))
+        assert batch["attention_mask"][row].sum() == len(expected) and not batch["token_type_ids"][row].any()
+        positions = batch["masked_positions"][row][batch["masked_weights"][row] > 0]
+        assert not np.isin(ids[row][positions], [t.cls_id, t.sep_id, t.pad_id]).any()
+        separators += a.count(t.sep_id)
+    assert separators > 10
 
 
 def test_a_shorter_row_keeps_the_beginning_of_both_segments(prepared):

@@ -57,7 +57,7 @@ def test_what_is_written(tmp_path, corpus, tiny_tokenizer):
         batch = read_set(out, instances)
         lengths = batch.lengths_a + batch.lengths_b + 3
         assert len(lengths) == instances.examples and lengths.sum() == instances.tokens
-        assert batch.is_random_next.sum() == instances.random_next
+        assert batch.labels.sum() == instances.label_1
         assert lengths.max() <= instances.max_seq_length and min(batch.lengths_a.min(), batch.lengths_b.min()) >= 1
     assert len(manifest.sets[0].shards) > 2
     assert [p.documents for p in progress] == sorted(p.documents for p in progress)
@@ -65,9 +65,11 @@ def test_what_is_written(tmp_path, corpus, tiny_tokenizer):
     assert not list(tmp_path.glob(".*"))
 
 
-def test_the_number_of_processes_and_the_day_change_nothing(tmp_path, corpus, tiny_tokenizer):
+@pytest.mark.parametrize("objective", ["nsp", "mlm"])
+def test_the_number_of_processes_and_the_day_change_nothing(tmp_path, corpus, tiny_tokenizer, objective):
+    options = {"objective": objective, "shard_bytes": 3000}
     for name, workers, seed in (("one", 1, 0), ("two", 2, 0), ("seed", 1, 1)):
-        prepare(corpus, tiny_tokenizer, tmp_path / name, seed=seed, num_workers=workers, shard_bytes=3000)
+        prepare(corpus, tiny_tokenizer, tmp_path / name, seed=seed, num_workers=workers, **options)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     shard = "train-128-00000.array_record"
     assert (tmp_path / "one" / shard).read_bytes() != (tmp_path / "seed" / shard).read_bytes()
@@ -119,6 +121,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path, tiny_tokenizer):
     ("settings", "message"),
     [
         ({"max_seq_length": 4}, "max_seq_length: expected lengths of at least 5"),
+        ({"objective": "nps"}, "objective 'nps' is not known; did you mean 'nsp'"),
         ({"dupe_factor": 0}, "dupe_factor"),
         ({"short_seq_prob": 1.5}, "short_seq_prob"),
         ({"validation_fraction": 1.0}, "validation_fraction"),
@@ -189,7 +192,7 @@ def test_manifests_that_do_not_fit(tmp_path, corpus, tiny_tokenizer):
     for text, message in (
         ("{", "expected a manifest"),
         ("[]", "expected a manifest"),
-        (manifest.replace('"version": 1', '"version": 7'), "found .* 7"),
+        (manifest.replace('"version": 2', '"version": 7'), "found .* 7"),
         (json.dumps({**json.loads(manifest), "extra": 1}), "expected a manifest"),
     ):
         (out / "manifest.json").write_text(text)

@@ -65,6 +65,8 @@ def setup(kind):
 def task_and_batch(kind):
     if kind == "pretraining":
         return PretrainingTask(Bert(CONFIG, "pretraining"), commonest_id=6), pretraining_batch()
+    if kind == "mlm":
+        return PretrainingTask(Bert(CONFIG, "masked_lm"), commonest_id=6, objective="mlm"), pretraining_batch()
     regression = kind == "regression"
     config = CONFIG.replace(num_labels=1, problem_type="regression") if regression else CONFIG
     names = ("pearson",) if regression else ("accuracy",)
@@ -104,6 +106,20 @@ def test_pretraining_loss_by_hand():
         "nsp_accuracy": np.mean(np.exp(nsp) > 0.5),
     }
     assert ratios(metrics) == pytest.approx(expected, rel=1e-5)
+
+
+def test_masked_lm_alone_by_hand():
+    task, batch, params, loss_and_grads, predict = setup("mlm")
+    inputs = (batch[name] for name in ("input_ids", "attention_mask", "token_type_ids"))
+    mlm = log_softmax(jax.jit(task.model.apply)(params, *inputs, masked_positions=batch["masked_positions"]).logits)
+    losses = -np.take_along_axis(mlm, batch["masked_labels"][..., None], -1)[..., 0]
+    expected = (losses * batch["masked_weights"]).sum() / 10
+    (loss, metrics), _ = loss_and_grads(params, batch, None, task.weights(batch))
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+    assert set(metrics) == {"mlm_loss", "mlm_accuracy"}
+    assert task.score([jax.tree.map(np.asarray, predict(params, batch))], [batch])["mlm_loss"] == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 def test_classification_loss_by_hand():
