@@ -118,6 +118,7 @@ def classification() -> ConfigDict:
     c.num_epochs = 3.0
     c.optimizer.learning_rate = 3e-5
     c.optimizer.warmup_ratio = 0.1
+    c.r_drop = 0.0  # weight of the divergence between two passes with different dropout: twice the work; 0 = one pass
     c.data.train = ""  # .tsv, .csv, .jsonl or tfds:NAME:SPLIT
     c.data.dev = ""  # the same, for evaluation; "" = none
     c.data.task_type = "classification"  # or regression
@@ -365,6 +366,7 @@ _RANGES: dict[str, tuple[float, bool, float]] = {
     "data.random_share": (0, True, float("inf")),
     "data.static_masks": (0, True, float("inf")),
     "data.token_dropout": (0, True, 1),
+    "r_drop": (0, True, float("inf")),
     "data.max_predictions": (0, True, float("inf")),
     "data.sequence_length": (8, True, float("inf")),
     "data.max_seq_length": (3, True, float("inf")),

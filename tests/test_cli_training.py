@@ -106,16 +106,20 @@ def test_pretraining_leaves_a_model_that_fills_masks(pretrained, place, capsys):
     assert len(json.loads(capsys.readouterr().out)["masks"][0]) == 5
 
 
-@pytest.mark.parametrize(("objective", "head"), [("mlm", "masked_lm"), ("sop", "pretraining")])
-def test_other_objectives(prepared, place, objective, head, capsys):
+@pytest.mark.parametrize(
+    ("objective", "head"), [("mlm", "masked_lm"), ("sop", "pretraining"), ("nsp --pack", "pretraining")]
+)
+def test_other_examples(prepared, place, objective, head, capsys):
     flags = f"--objective {objective} --tokenizer tokenizer --max-seq-length 32 --validation-fraction 0.1"
+    objective = objective.removesuffix(" --pack")
     assert run(f"prepare corpus.txt {flags} --out {objective} --num-workers 1") == 0
     command = f"pretrain --config pretrain.py --workdir run-{objective} --config.data.prepared={objective} --quiet"
     capsys.readouterr()
     assert run(command) == 0
     shown = capsys.readouterr().out
-    assert "eval/mlm_loss" in shown and ("eval/sop_accuracy" in shown) == (objective == "sop")
-    assert "nsp" not in shown
+    assert "eval/mlm_loss" in shown
+    assert "train/packing" in (place / f"run-{objective}" / "metrics.jsonl").read_text()
+    assert {name for name in ("nsp", "sop") if f"eval/{name}_accuracy" in shown} == {objective} - {"mlm"}
     assert load_pretrained(place / f"run-{objective}" / "model").head == head
 
 

@@ -51,6 +51,7 @@ def _add_prepare(verbs: Any) -> None:
     add("--objective", default="nsp", metavar="nsp|sop|mlm",
         help="besides masked words: the next sentence as in BERT (nsp, the default), the order of sentences as in "
         "ALBERT (sop), or nothing, with whole sentences filling each example as in RoBERTa (mlm)")  # fmt: skip
+    add("--pack", action="store_true", help="let short examples share rows, kept apart by the model")
     add("--max-seq-length", type=_lengths, default=(128,), metavar="N[,N]", help="tokens of an example (default: 128)")
     add("--dupe-factor", type=int, default=5, metavar="N", help="times that text is cut, differently (default: 5)")
     add("--short-seq-prob", type=float, default=0.1, metavar="P", help="share of shorter examples (default: 0.1)")
@@ -104,6 +105,7 @@ def run_prepare(args: argparse.Namespace) -> None:
             tokenizer,
             args.out,
             objective=args.objective,
+            packed=args.pack,
             max_seq_length=args.max_seq_length,
             dupe_factor=args.dupe_factor,
             short_seq_prob=args.short_seq_prob,
@@ -115,4 +117,5 @@ def run_prepare(args: argparse.Namespace) -> None:
     for part in manifest.sets:
         documents = manifest.documents[part.split]
         print(f"{args.out}: {part.split}: {part.examples:,} examples of up to {part.max_seq_length} tokens, "
-              f"{part.tokens:,} tokens, from {documents:,} documents")  # fmt: skip
+              f"{part.tokens:,} tokens, from {documents:,} documents, in {part.rows:,} rows, "
+              f"{part.tokens / part.rows / part.max_seq_length:.1%} full")  # fmt: skip

@@ -152,23 +152,29 @@ def token_dtype(vocab_size: int) -> np.dtype:
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
 
 
-def encode_record(instance: Instance, dtype: np.dtype) -> bytes:
-    """Returns a record: label, length of A, ids of A, ids of B, all of one unsigned type."""
-    header = np.array([instance.label, len(instance.tokens_a)], dtype)
-    return np.concatenate([header, instance.tokens_a, instance.tokens_b]).astype(dtype).tobytes()
+def encode_record(row: Sequence[Instance], dtype: np.dtype) -> bytes:
+    """Returns the record of the instances of a row, all of one unsigned type: how many there are; label, length of A
+    and length of B of each; ids of A and of B of each."""
+    header = [len(row)]
+    for instance in row:
+        header += [instance.label, len(instance.tokens_a), len(instance.tokens_b)]
+    tokens = [part for instance in row for part in (instance.tokens_a, instance.tokens_b)]
+    return np.concatenate([np.array(header), *tokens]).astype(dtype).tobytes()
 
 
 @dataclasses.dataclass(frozen=True)
 class InstanceBatch:
-    """B instances, laid end to end.
+    """I instances of some rows, laid end to end.
 
     Attributes:
+        rows: int64 [I], the row that each is in, ascending from 0.
         tokens: int32 [sum of lengths], the ids of A then B of each instance in turn.
-        lengths_a: int64 [B].
-        lengths_b: int64 [B].
-        labels: int32 [B].
+        lengths_a: int64 [I].
+        lengths_b: int64 [I].
+        labels: int32 [I].
     """
 
+    rows: np.ndarray
     tokens: np.ndarray
     lengths_a: np.ndarray
     lengths_b: np.ndarray
@@ -176,13 +182,19 @@ class InstanceBatch:
 
 
 def decode_records(records: Sequence[bytes], dtype: np.dtype) -> InstanceBatch:
-    """Returns what `encode_record` wrote, for a batch at once."""
+    """Returns what `encode_record` wrote, for many rows at once."""
     flat = np.frombuffer(b"".join(records), dtype)
     sizes = np.fromiter((len(record) for record in records), np.int64, len(records)) // dtype.itemsize
     starts = np.cumsum(sizes) - sizes
-    lengths_a = flat[starts + 1].astype(np.int64)
-    is_token = np.ones(len(flat), np.bool_)
-    is_token[starts] = is_token[starts + 1] = False
+    counts = flat[starts].astype(np.int64)
+    rows = np.repeat(np.arange(len(records)), counts)
+    number = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)  # of an instance within its row
+    labels, lengths_a, lengths_b = (flat[starts[rows] + 1 + 3 * number + i] for i in range(3))
+    is_token = np.arange(len(flat)) >= np.repeat(starts + 1 + 3 * counts, sizes)
     return InstanceBatch(
-        flat[is_token].astype(np.int32), lengths_a, sizes - 2 - lengths_a, flat[starts].astype(np.int32)
+        rows,
+        flat[is_token].astype(np.int32),
+        lengths_a.astype(np.int64),
+        lengths_b.astype(np.int64),
+        labels.astype(np.int32),
     )

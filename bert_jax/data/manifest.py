@@ -23,13 +23,13 @@ class Shard:
 
     Attributes:
         name: file name within the directory.
-        examples: records in it.
+        rows: records in it.
         num_bytes: its size.
         sha256: its hash, in hex.
     """
 
     name: str
-    examples: int
+    rows: int
     num_bytes: int
     sha256: str
 
@@ -41,6 +41,8 @@ class InstanceSet:
     Attributes:
         split: one of SPLITS.
         max_seq_length: the longest that an instance can be, in tokens with [CLS] and [SEP].
+        examples: how many there are.
+        most_per_row: the most in a row; 1 where they are not packed.
         tokens: total length, special tokens counted.
         label_1: how many have this label (`Instance.label`).
         shards: the files, in order.
@@ -48,13 +50,15 @@ class InstanceSet:
 
     split: str
     max_seq_length: int
+    examples: int
+    most_per_row: int
     tokens: int
     label_1: int
     shards: tuple[Shard, ...]
 
     @property
-    def examples(self) -> int:
-        return sum(shard.examples for shard in self.shards)
+    def rows(self) -> int:
+        return sum(shard.rows for shard in self.shards)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +68,7 @@ class Manifest:
     Attributes:
         settings: the arguments of `prepare`, for the reader of the file.
         objective: what the examples are made for, one of `instances.OBJECTIVES`.
+        packed: whether rows hold several examples where these are short.
         tokenizer_fingerprint: of the tokenizer that made the ids; a copy is in `tokenizer/`.
         vocab_size: of that tokenizer.
         token_dtype: numpy name of the records' type.
@@ -74,6 +79,7 @@ class Manifest:
 
     settings: dict[str, Any]
     objective: str
+    packed: bool
     tokenizer_fingerprint: str
     vocab_size: int
     token_dtype: str

@@ -111,8 +111,8 @@ class PretrainingEvalSource:
         positions = step * self.batch_size + np.arange(self.batch_size)[rows]
         real = positions < self.num_examples
         batch = self.instances.batch(self._examples[np.where(real, positions, 0)], np.zeros(len(positions), np.int64))
-        batch["example_weights"] *= real
-        batch["masked_weights"] *= real[:, None]
+        for name in ("example_weights", "masked_weights"):
+            batch[name] *= real.reshape(-1, *[1] * (batch[name].ndim - 1))
         return batch
 
 

@@ -34,6 +34,7 @@ from bert_jax.data.instances import (
     token_dtype,
 )
 from bert_jax.data.manifest import TOKENIZER_DIR, InstanceSet, Manifest, Shard
+from bert_jax.data.packing import best_fit
 from bert_jax.data.readers import Document
 from bert_jax.data.sentences import split_sentences
 from bert_jax.errors import InputError, did_you_mean
@@ -51,6 +52,7 @@ class PrepareSettings:
     """How a corpus becomes instances; see `prepare`."""
 
     objective: str
+    packed: bool
     max_seq_lengths: tuple[int, ...]
     dupe_factor: int
     short_seq_prob: float
@@ -105,6 +107,7 @@ def prepare(
     out_dir: PathLike,
     *,
     objective: str = "nsp",
+    packed: bool = False,
     max_seq_length: int | Sequence[int] = 128,
     dupe_factor: int = 5,
     short_seq_prob: float = 0.1,
@@ -123,6 +126,7 @@ def prepare(
         tokenizer: cuts the text; "[MASK]" and the like within it are characters like any other.
         out_dir: a new or empty directory.
         objective: what instances are made for, besides masks: nsp, sop or mlm (`instances.py`).
+        packed: whether short instances share rows of `max_seq_length` tokens (`packing.py`).
         max_seq_length: longest instance in tokens with [CLS] and [SEP]; several lengths give several sets, from
             which `PretrainingSource` takes the one that it is asked for (128 then 512, as in the paper).
         dupe_factor: times that training documents are cut up, each time at other places. Masks are not drawn here.
@@ -141,7 +145,9 @@ def prepare(
         InputError: the corpus cannot be read, is empty or too small to hold documents out; a setting makes no sense.
     """
     lengths = (max_seq_length,) if isinstance(max_seq_length, int) else tuple(sorted(set(max_seq_length)))
-    settings = PrepareSettings(objective, lengths, dupe_factor, short_seq_prob, validation_fraction, seed, shard_bytes)
+    settings = PrepareSettings(
+        objective, packed, lengths, dupe_factor, short_seq_prob, validation_fraction, seed, shard_bytes
+    )
     corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
     with files.directory_atomically(out_dir) as directory:
         tokenizer.save(directory / TOKENIZER_DIR)
@@ -286,23 +292,39 @@ def _write_shard(
 ) -> InstanceSet:
     path = directory / f"{chunk.split}-{length}-{chunk.index:05d}.array_record"
     dtype = token_dtype(tokenizer.vocab_size)
-    examples = tokens = label_1 = 0
+    rows = examples = most = tokens = label_1 = 0
     try:
         with contextlib.closing(array_record_module.ArrayRecordWriter(os.fspath(path), _WRITER_OPTIONS)) as writer:
             for dupe in range(settings.dupe_factor if chunk.split == "train" else 1):
                 rng = random.Random(f"{settings.seed}/{chunk.split}/{chunk.index}/{length}/{dupe}")
-                for instance in _instances(documents, length, tokenizer, settings, rng):
-                    writer.write(encode_record(instance, dtype))
-                    examples += 1
-                    tokens += len(instance.tokens_a) + len(instance.tokens_b) + SPECIAL_TOKENS[settings.objective]
-                    label_1 += instance.label
+                for row in _rows(_instances(documents, length, tokenizer, settings, rng), length, settings):
+                    writer.write(encode_record(row, dtype))
+                    rows += 1
+                    examples += len(row)
+                    most = max(most, len(row))
+                    tokens += sum(_length(instance, settings) for instance in row)
+                    label_1 += sum(instance.label for instance in row)
     except RuntimeError as error:  # what the writer makes of a full disk
         raise OSError(errno.EIO, f"cannot write: {error}", str(path)) from None
-    if not examples:
+    if not rows:
         path.unlink()
-        return InstanceSet(chunk.split, length, 0, 0, ())
-    shard = Shard(path.name, examples, path.stat().length, _sha256(path))
-    return InstanceSet(chunk.split, length, tokens, label_1, (shard,))
+        return InstanceSet(chunk.split, length, 0, 0, 0, 0, ())
+    shard = Shard(path.name, rows, path.stat().length, _sha256(path))
+    return InstanceSet(chunk.split, length, examples, most, tokens, label_1, (shard,))
+
+
+def _rows(instances: Iterator[Instance], length: int, settings: PrepareSettings) -> Iterator[list[Instance]]:
+    """What stands in each row: one instance, or as many as find room."""
+    if not settings.packed:
+        yield from ([instance] for instance in instances)
+        return
+    together = list(instances)
+    for row in best_fit([_length(instance, settings) for instance in together], length):
+        yield [together[i] for i in row]
+
+
+def _length(instance: Instance, settings: PrepareSettings) -> int:
+    return len(instance.tokens_a) + len(instance.tokens_b) + SPECIAL_TOKENS[settings.objective]
 
 
 def _instances(
@@ -353,12 +375,21 @@ def _manifest(
         for length in settings.max_seq_lengths:
             parts = [s for r in done for s in r.sets if (s.split, s.max_seq_length) == (split, length)]
             if parts:
-                shards = tuple(shard for part in parts for shard in part.shards)
-                tokens, label_1 = sum(p.tokens for p in parts), sum(p.label_1 for p in parts)
-                sets.append(InstanceSet(split, length, tokens, label_1, shards))
+                sets.append(
+                    InstanceSet(
+                        split,
+                        length,
+                        examples=sum(part.examples for part in parts),
+                        most_per_row=max(part.most_per_row for part in parts),
+                        tokens=sum(part.tokens for part in parts),
+                        label_1=sum(part.label_1 for part in parts),
+                        shards=tuple(shard for part in parts for shard in part.shards),
+                    )
+                )
     return Manifest(
         settings={"corpus": corpus.spec, **dataclasses.asdict(settings)},
         objective=settings.objective,
+        packed=settings.packed,
         tokenizer_fingerprint=tokenizer.fingerprint,
         vocab_size=tokenizer.vocab_size,
         token_dtype=token_dtype(tokenizer.vocab_size).name,

@@ -10,7 +10,8 @@ from grain.sources import ArrayRecordDataSource
 from bert_jax.config import BertConfig
 from bert_jax.data.instances import SMALLEST_SEQ_LENGTH, SPECIAL_TOKENS, InstanceBatch, decode_records
 from bert_jax.data.manifest import SPLITS, TOKENIZER_DIR, InstanceSet, Manifest
-from bert_jax.data.masking import Masking, apply_masks
+from bert_jax.data.masking import Masking, apply_masks, random_bits
+from bert_jax.data.packing import pack
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.files import PathLike
 from bert_jax.tokenization import Tokenizer, load_tokenizer
@@ -25,8 +26,10 @@ class PreparedInstances:
         directory: made by `prepare`.
         split: "train" or "validation".
         seq_length: S, tokens a row. A set prepared for this length is preferred; from one prepared for a longer length,
-            the longer segment of a pair, or the only one, loses tokens at its end until the row fits.
-        max_predictions: P, most tokens predicted in a row; None takes mask_prob * S, rounded up.
+            the longer segment of a pair, or the only one, loses tokens at its end until the row fits. Packed rows are
+            taken as long as they are.
+        max_predictions: P, most tokens predicted in an example; None takes mask_prob * S, rounded up. Packed rows have
+            room for what their examples can have together.
         mask_prob: share of a row's tokens to predict.
         mask_unit, hidden_share, random_share, static_masks, seed: how masks are drawn (`Masking`).
         config: of the model to be trained; checked to have the positions and the vocabulary for these examples.
@@ -74,34 +77,45 @@ class PreparedInstances:
         self._dtype = np.dtype(self.manifest.token_dtype).newbyteorder("<")
         self._directory = directory
         self._records = ArrayRecordDataSource([str(directory / shard.name) for shard in self.instances.shards])
-        if len(self._records) != self.instances.examples:
-            raise InputError(
-                f"{directory}: expected {self.instances.examples} {split} examples, found {len(self._records)}"
-            )
+        if len(self._records) != self.instances.rows:
+            raise InputError(f"{directory}: expected {self.instances.rows} {split} rows, found {len(self._records)}")
 
     def __len__(self) -> int:
-        return self.instances.examples
+        return self.instances.rows
 
-    def batch(self, examples: Sequence[int] | np.ndarray, epochs: Sequence[int] | np.ndarray) -> Batch:
-        """Returns examples by number (any order, repeats allowed), masked as in the epoch given for each.
+    def batch(self, rows: Sequence[int] | np.ndarray, epochs: Sequence[int] | np.ndarray) -> Batch:
+        """Returns rows by number (any order, repeats allowed), masked as in the epoch given for each.
 
         Returns:
+            As `packing.pack` returns, when they are packed, and otherwise
             int32 [B, S] `input_ids`, `attention_mask`, `token_type_ids`; int32 [B, P] `masked_positions`,
             `masked_labels`; float32 [B, P] `masked_weights`; float32 [B] `example_weights` (all 1); and where there
             are pairs, int32 [B] `next_sentence_labels` (`Instance.label`).
         """
         try:
-            records = self._records.__getitems__([int(i) for i in examples])
+            records = self._records.__getitems__([int(i) for i in rows])
         except Exception as error:  # the reader raises what the file system and its own checks give
             raise InputError(f"{self._directory}: cannot read {self.instances.split} examples: {error}") from None
         instances = decode_records(records, self._dtype)
         batch, candidates, lengths = self._assemble(instances)
-        keys = self.masking.keys(np.asarray(epochs), np.asarray(examples))
+        keys = self.masking.keys(np.asarray(epochs), np.asarray(rows))[instances.rows]
+        if self.manifest.packed:
+            keys = random_bits(keys, np.arange(len(keys)) - np.searchsorted(instances.rows, instances.rows))
         batch |= apply_masks(batch["input_ids"], candidates, lengths, keys, self.masking)
-        batch["example_weights"] = np.ones(len(records), np.float32)
+        batch["example_weights"] = np.ones(len(keys), np.float32)
         if self.manifest.objective != "mlm":
             batch["next_sentence_labels"] = instances.labels
+        if self.manifest.packed:
+            return pack(batch, instances.rows, self.seq_length, self._slots, self.instances.most_per_row)
         return batch
+
+    @property
+    def _slots(self) -> int:
+        """The most predictions that the examples of a packed row can have: each has at least one, and rounds."""
+        most, prob = self.instances.most_per_row, self.masking.mask_prob
+        shortest = 3  # tokens
+        rounded_up = most * max(0.5, 1 - shortest * prob)
+        return min(math.ceil(self.seq_length * prob + rounded_up), most * self.masking.max_predictions)
 
     def _assemble(self, instances: InstanceBatch) -> tuple[Batch, np.ndarray, np.ndarray]:
         """Returns the unmasked rows `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]`, where a mask may fall, and the rows'
@@ -156,6 +170,8 @@ def _find_set(directory: epath.Path, manifest: Manifest, split: str, seq_length:
     if seq_length < SMALLEST_SEQ_LENGTH:
         raise InputError(f"sequence length: expected at least {SMALLEST_SEQ_LENGTH}, found {seq_length}")
     wanted = min(length for length in lengths if length >= seq_length)
+    if manifest.packed and wanted != seq_length:
+        raise InputError(f"sequence length {seq_length}: {directory} has packed rows of {wanted} tokens")
     return next(s for s in manifest.sets if (s.split, s.max_seq_length) == (split, wanted))
 
 

@@ -22,7 +22,7 @@ def attend(
     query: jax.Array,  # [B, N, S, H]
     key: jax.Array,  # [B, N, S, H]
     value: jax.Array,  # [B, N, S, H]
-    bias: jax.Array | None,  # [B, 1, 1, S]
+    bias: jax.Array | None,  # [B, 1, 1 or S, S]
     dropout_rate: float,
     dropout_key: jax.Array | None,
     compute: Compute,
@@ -42,6 +42,12 @@ def attend(
     return result, probabilities
 
 
+def segments_to_bias(segment_ids: jax.Array) -> jax.Array:
+    """`[B, S]`, the number of each token's segment -> `[B, 1, S, S]` float32: scores stay within a segment."""
+    same = segment_ids[:, None, :, None] == segment_ids[:, None, None, :]
+    return jnp.where(same, 0.0, MASKED).astype(jnp.float32)
+
+
 class SelfAttention(nnx.Module):
     """`x [B, S, D] -> [B, S, D]`: attention, output projection, dropout, residual, LayerNorm."""
 
@@ -57,7 +63,7 @@ class SelfAttention(nnx.Module):
     def __call__(
         self,
         x: jax.Array,  # [B, S, D]
-        bias: jax.Array | None,  # [B, 1, 1, S]
+        bias: jax.Array | None,  # [B, 1, 1 or S, S]
         dropout_keys: tuple[jax.Array | None, jax.Array | None],
         compute: Compute,
     ) -> tuple[jax.Array, jax.Array]:

@@ -62,7 +62,7 @@ class Encoder(nnx.Module):
     def __call__(
         self,
         x: jax.Array,  # [B, S, D]
-        bias: jax.Array | None,  # [B, 1, 1, S]
+        bias: jax.Array | None,  # [B, 1, 1 or S, S]
         dropout_key: jax.Array | None,
         compute: Compute,
         output_hidden_states: bool = False,

@@ -10,13 +10,13 @@ from bert_jax.modeling.layers import ACTIVATIONS, Dense, LayerNorm
 
 
 class Pooler(nnx.Module):
-    """`[B, S, D] -> [B, D]`: tanh of a dense layer over the first token."""
+    """`[..., D] -> [..., D]`: tanh of a dense layer over a [CLS] token."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.dense = Dense(config, config.hidden_size, config.hidden_size, rngs=rngs)
 
     def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:
-        return jnp.tanh(self.dense(x[:, 0], compute))
+        return jnp.tanh(self.dense(x, compute))
 
 
 class MaskedLMHead(nnx.Module):

@@ -10,7 +10,7 @@ from flax import nnx
 
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.modeling.attention import mask_to_bias
+from bert_jax.modeling.attention import mask_to_bias, segments_to_bias
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.embeddings import Embeddings
 from bert_jax.modeling.encoder import Encoder
@@ -41,11 +41,11 @@ class BertOutput:
 
     Attributes:
         last_hidden_state: `[B, S, D]`.
-        pooler_output: `[B, D]`.
+        pooler_output: `[B, D]`, or `[B, M, D]` at given positions.
         logits: `[B, C]` (sequence classification), `[B, S, C]` (token classification), `[B, K]` (multiple choice),
             `[B, S, V]`, or `[B, P, V]` at given positions (masked LM).
         prediction_logits: `[B, S, V]`, or `[B, P, V]` at given positions (pretraining).
-        seq_relationship_logits: `[B, 2]`; class 0 is "B follows A" (pretraining).
+        seq_relationship_logits: `[B, 2]`, or `[B, M, 2]` at given positions; class 0 is "B follows A" (pretraining).
         start_logits: `[B, S]` (question answering).
         end_logits: `[B, S]` (question answering).
         sentence_embedding: `[B, D]` (sentence embedding).
@@ -125,6 +125,8 @@ class Bert:
         token_type_ids: jax.Array | None = None,
         position_ids: jax.Array | None = None,
         masked_positions: jax.Array | None = None,
+        segment_ids: jax.Array | None = None,
+        cls_positions: jax.Array | None = None,
         *,
         dropout_key: jax.Array | None = None,
         output_hidden_states: bool = False,
@@ -139,6 +141,9 @@ class Bert:
             token_type_ids: segment ids; None means 0.
             position_ids: None means 0, 1, ...
             masked_positions: `[B, P]`, where the masked-LM logits are wanted; None means everywhere.
+            segment_ids: `[B, S]`, for rows of several examples: tokens see those with the same number alone. Stands in
+                place of `attention_mask`, with a number of its own for padding.
+            cls_positions: `[B, M]`, what the pooler looks at; None means the first token.
             dropout_key: None means no dropout.
             output_hidden_states: whether to return all hidden states.
             output_attentions: whether to return all attention maps.
@@ -158,15 +163,18 @@ class Bert:
             inputs = jax.tree.map(lambda ids: ids.reshape(-1, ids.shape[-1]), inputs)
         module = self._merge(params)
         keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
-        output = self._encode(module, inputs, keys, output_hidden_states, output_attentions)
+        bias = None if inputs[1] is None else mask_to_bias(inputs[1])
+        if segment_ids is not None:
+            bias = segments_to_bias(segment_ids)
+        output = self._encode(module, inputs, bias, cls_positions, keys, output_hidden_states, output_attentions)
         return dataclasses.replace(output, **self._head(module, output, inputs[1], masked_positions, choices, keys[2]))
 
-    def _encode(self, module, inputs, keys, states, attentions):
-        input_ids, attention_mask, token_type_ids, position_ids = inputs
+    def _encode(self, module, inputs, bias, cls_positions, keys, states, attentions):
+        input_ids, _, token_type_ids, position_ids = inputs
         x = module.embeddings(input_ids, token_type_ids, position_ids, keys[0], self.compute)
-        bias = None if attention_mask is None else mask_to_bias(attention_mask)
         x, hidden_states, maps = module.encoder(x, bias, keys[1], self.compute, states, attentions)
-        pooled = module.pooler(x, self.compute) if hasattr(module, "pooler") else None
+        first = x[:, 0] if cls_positions is None else gather_positions(x, cls_positions)
+        pooled = module.pooler(first, self.compute) if hasattr(module, "pooler") else None
         return BertOutput(x, pooled, hidden_states=hidden_states, attentions=maps)
 
     def _head(self, module, output, attention_mask, masked_positions, choices, key) -> dict[str, jax.Array]:

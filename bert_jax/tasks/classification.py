@@ -32,6 +32,8 @@ class ClassificationTask:
         metrics: names of `bert_jax.tasks.metrics` to score by.
         token_dropout: share of the tokens that a step of training hides behind `mask_id`, so that an answer comes to
             rest on more than one word (Iyyer et al. 2015, ACL P15-1162, section 3.1).
+        r_drop: weight of the divergence between the answers of two passes, each with dropout of its own, whose losses
+            are averaged (Liang et al. 2021, arXiv:2106.14448); 0 = one pass.
         mask_id: the id of [MASK].
         special_ids: those that are never hidden.
     """
@@ -39,6 +41,7 @@ class ClassificationTask:
     model: Bert
     metrics: tuple[str, ...]
     token_dropout: float = 0.0
+    r_drop: float = 0.0
     mask_id: int = 0
     special_ids: tuple[int, ...] = ()
 
@@ -55,17 +58,36 @@ class ClassificationTask:
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
         """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.job.Task`)."""
-        if self.token_dropout and dropout_key is not None:
+        passes = 1
+        if dropout_key is not None and self.r_drop:
+            passes = 2  # as rows beside one another, which stay on their device
+            batch = {name: jnp.repeat(array, passes, axis=0) for name, array in batch.items()}
+        if dropout_key is not None and self.token_dropout:
             batch = batch | {"input_ids": self._hide_tokens(batch["input_ids"], dropout_key)}
         logits = self._logits(params, batch, dropout_key)
-        labels, real = batch["labels"], batch["example_weights"]
+        labels, real = batch["labels"], batch["example_weights"] / passes
         count = real.sum()
         if self.regression:
             total = (jnp.square(logits[:, 0] - labels) * real).sum()
-            return total / weights["labels"], {"mse": (total, count)}
-        losses, right = cross_entropy(logits, labels)
-        total, correct = (losses * real).sum(), (right * real).sum()
-        return total / weights["labels"], {"cross_entropy": (total, count), "accuracy": (correct, count)}
+            metrics = {"mse": (total, count)}
+        else:
+            losses, right = cross_entropy(logits, labels)
+            total, correct = (losses * real).sum(), (right * real).sum()
+            metrics = {"cross_entropy": (total, count), "accuracy": (correct, count)}
+        if passes > 1:
+            total += self.r_drop * (self._divergence(logits) * real).sum()
+        return total / weights["labels"], metrics
+
+    def _divergence(self, logits: jax.Array) -> jax.Array:
+        """For each of the rows [2B], how far the answers of its two passes are apart: the mean of both Kullback-Leibler
+        divergences, or the square of the difference."""
+        pairs = logits.reshape(-1, 2, logits.shape[-1])
+        if self.regression:
+            apart = jnp.square(pairs[:, 0, 0] - pairs[:, 1, 0])
+        else:
+            (p, q), (log_p, log_q) = (f(pairs).swapaxes(0, 1) for f in (jax.nn.softmax, jax.nn.log_softmax))
+            apart = ((p - q) * (log_p - log_q)).sum(-1) / 2
+        return jnp.repeat(apart, 2)
 
     def _hide_tokens(self, input_ids: jax.Array, dropout_key: jax.Array) -> jax.Array:
         # Folded with a number that no layer is counted by, so that these draws are apart from those of the model.
@@ -126,9 +148,10 @@ def build(recipe: Any, workdir: str) -> Job:
         task=ClassificationTask(
             model,
             metrics.choose(data.metrics, regression, len(names)),
-            data.token_dropout,
-            tokenizer.mask_id,
-            tokenizer.special_ids,
+            token_dropout=data.token_dropout,
+            r_drop=recipe.r_drop,
+            mask_id=tokenizer.mask_id,
+            special_ids=tokenizer.special_ids,
         ),
         tokenizer=tokenizer,
         init_params=model.init,

@@ -56,6 +56,8 @@ class PretrainingTask:
         loss = sum((sums[f"{term}_loss"] / weight for term, weight in weights.items()), start=jnp.float32(0))
         shown = {name: (sums[part], sums[count]) for name, (part, count) in self._metrics().items()}
         del shown["mlm_commonest_accuracy"]  # tells nothing while training
+        is_token = batch["segment_ids" if "segment_ids" in batch else "attention_mask"] > 0
+        shown["packing"] = (is_token.sum(dtype=jnp.float32), jnp.float32(is_token.size))
         return loss, shown
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
@@ -89,9 +91,12 @@ class PretrainingTask:
         out = self.model.apply(
             params,
             batch["input_ids"],
-            batch["attention_mask"],
+            batch.get("attention_mask"),
             batch["token_type_ids"],
+            batch.get("position_ids"),
             masked_positions=batch["masked_positions"],
+            segment_ids=batch.get("segment_ids"),
+            cls_positions=batch.get("cls_positions"),
             dropout_key=dropout_key,
         )
         logits = out.prediction_logits if self.has_pairs else out.logits
@@ -108,7 +113,8 @@ class PretrainingTask:
             assert out.seq_relationship_logits is not None
             real, pairs = batch["example_weights"], self.objective
             losses, right = cross_entropy(out.seq_relationship_logits, batch["next_sentence_labels"])
-            sums |= {f"{pairs}_loss": losses * real, f"{pairs}_correct": right * real, f"{pairs}_count": real}
+            parts = {f"{pairs}_loss": losses * real, f"{pairs}_correct": right * real, f"{pairs}_count": real}
+            sums |= {name: part.reshape(len(part), -1).sum(-1) for name, part in parts.items()}
         return sums
 
 

@@ -164,9 +164,11 @@ def test_records_round_trip(vocab_size, itemsize):
     rng = np.random.default_rng(0)
     draw = lambda n: rng.integers(0, vocab_size, n)  # noqa: E731
     instances = [Instance(draw(rng.integers(1, 9)), draw(rng.integers(1, 9)), bool(rng.integers(2))) for _ in range(50)]
-    records = [encode_record(instance, dtype) for instance in instances]
-    assert len(records[0]) == itemsize * (2 + len(instances[0].tokens_a) + len(instances[0].tokens_b))
+    rows = [instances[:1], instances[1:4], instances[4:5], instances[5:]]
+    records = [encode_record(row, dtype) for row in rows]
+    assert len(records[0]) == itemsize * (4 + len(instances[0].tokens_a) + len(instances[0].tokens_b))
     batch = decode_records(records, dtype)
+    assert batch.rows.tolist() == [0, 1, 1, 1, 2] + [3] * 45
     tokens = np.concatenate([np.concatenate([i.tokens_a, i.tokens_b]) for i in instances])
     np.testing.assert_array_equal(batch.tokens, tokens)
     assert batch.lengths_a.tolist() == [len(i.tokens_a) for i in instances]

@@ -1,5 +1,6 @@
 """Losses of the tasks against numpy, and that parts of a batch add up to the whole."""
 
+import dataclasses
 import functools
 
 import jax
@@ -104,6 +105,7 @@ def test_pretraining_loss_by_hand():
         "mlm_accuracy": right / 10,
         "nsp_loss": -nsp.mean(),
         "nsp_accuracy": np.mean(np.exp(nsp) > 0.5),
+        "packing": batch["attention_mask"].mean(),
     }
     assert ratios(metrics) == pytest.approx(expected, rel=1e-5)
 
@@ -116,9 +118,35 @@ def test_masked_lm_alone_by_hand():
     expected = (losses * batch["masked_weights"]).sum() / 10
     (loss, metrics), _ = loss_and_grads(params, batch, None, task.weights(batch))
     assert float(loss) == pytest.approx(expected, rel=1e-5)
-    assert set(metrics) == {"mlm_loss", "mlm_accuracy"}
+    assert set(metrics) == {"mlm_loss", "mlm_accuracy", "packing"}
     assert task.score([jax.tree.map(np.asarray, predict(params, batch))], [batch])["mlm_loss"] == pytest.approx(
         expected, rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_r_drop_by_hand(kind):
+    plain, batch, params, _, _ = setup(kind)
+    task, key = dataclasses.replace(plain, r_drop=0.7), jax.random.key(3)
+    inputs = (np.repeat(batch[name], 2, axis=0) for name in ("input_ids", "attention_mask", "token_type_ids"))
+    logits = np.asarray(jax.jit(task.model.apply)(params, *inputs, dropout_key=key).logits, np.float64)
+    first, second = logits[::2][:5], logits[1::2][:5]  # the last row is padding
+    labels = batch["labels"][:5]
+    if kind == "regression":
+        errors = [np.square(y[:, 0] - labels) for y in (first, second)]
+        apart = np.square(first - second)[:, 0]
+    else:
+        errors = [-log_softmax(y)[np.arange(5), labels] for y in (first, second)]
+        log_p, log_q = log_softmax(first), log_softmax(second)
+        apart = ((np.exp(log_p) * (log_p - log_q)).sum(-1) + (np.exp(log_q) * (log_q - log_p)).sum(-1)) / 2
+    loss, metrics = jax.jit(task.loss)(params, batch, key, task.weights(batch))
+    assert apart.max() > 1e-3
+    assert float(loss) == pytest.approx(np.mean(errors) + 0.7 * apart.mean(), rel=1e-5)
+    assert ratios(metrics)["mse" if kind == "regression" else "cross_entropy"] == pytest.approx(
+        np.mean(errors), rel=1e-5
+    )
+    assert float(task.loss(params, batch, None, task.weights(batch))[0]) == float(
+        plain.loss(params, batch, None, task.weights(batch))[0]
     )
 
 
