@@ -43,7 +43,9 @@ def _shared() -> ConfigDict:
     c.tokenizer = ""  # vocab.txt, tokenizer.json, *.model or a directory of them; "" = the data's or init_from's own
     c.dtype = "auto"  # of matrix products: float32, bfloat16, or auto (bfloat16 on accelerators, float32 on CPU)
     c.layers = "auto"  # scan compiles one layer once, unroll each of them; auto: unroll on CPU, where it runs faster
-    c.remat = "none"  # full recomputes each layer in the backward pass: less memory, a third more work
+    c.remat = (
+        "none"  # recomputed in the backward pass, for memory: dots, all but matrix products; full, a third more work
+    )
 
     c.model = ConfigDict()
     c.model.size = "base"  # a named size: tiny, mini, small, medium, base, large; the fields below change it
@@ -84,6 +86,9 @@ def _shared() -> ConfigDict:
     c.checkpoint_every = 1000  # steps between checkpoints; one is always written at the end; 0 = only then
     c.max_skipped_steps = 10  # steps in a row that may be skipped for a loss or gradient that is not finite
     c.keep_checkpoints = 2  # newest checkpoints to keep, besides the best
+    c.warn_after_seconds = 600  # a warning for as long as no step ends, from every host; 0 = never
+    c.wandb = ""  # project at Weights & Biases that gets the metrics too; WANDB_API_KEY says whose; "" = none
+    c.profile = ()  # (first step, number of steps) to trace into profile/
     c.best_metric = ""  # evaluation metric by which the finished model is chosen; "" = the last state.
     # Lower is better for names that end in loss or perplexity, higher for all others.
     return c
@@ -323,7 +328,7 @@ def _choices(c: ConfigDict) -> None:
         "task": RECIPES,
         "dtype": DTYPES,
         "layers": ("auto", "scan", "unroll"),
-        "remat": ("none", "full"),
+        "remat": ("none", "dots", "full"),
         "optimizer.name": OPTIMIZERS,
         "optimizer.schedule": SCHEDULES,
     }
@@ -360,6 +365,7 @@ _RANGES: dict[str, tuple[float, bool, float]] = {
     "eval_batch_size": (0, True, float("inf")),
     "checkpoint_every": (0, True, float("inf")),
     "max_skipped_steps": (0, True, float("inf")),
+    "warn_after_seconds": (0, True, float("inf")),
     "keep_checkpoints": (1, True, float("inf")),
     "data.mask_prob": (0, False, 1),
     "data.hidden_share": (0, True, float("inf")),
@@ -391,6 +397,8 @@ def _ranges(c: ConfigDict) -> None:
             "config.data: expected hidden_share + random_share of at most 1, "
             f"found {c.data.hidden_share} + {c.data.random_share}"
         )
+    if c.profile and not (len(c.profile) == 2 and all(isinstance(n, int) and n > 0 for n in c.profile)):
+        raise InputError(f"config.profile: expected (first step, number of steps), found {c.profile!r}")
     if "stages" in c:
         _check_stages(c)
     elif not c.num_steps and not c.num_epochs:

@@ -85,8 +85,11 @@ def prepared(place):
 
 @pytest.fixture(scope="module")
 def pretrained(place, prepared):
-    status = run("pretrain --config pretrain.py --workdir pretrained --config.data.prepared=prepared --quiet")
-    assert status == 0
+    trace = "--config.profile=(2,1)"
+    assert (
+        run(f"pretrain --config pretrain.py --workdir pretrained --config.data.prepared=prepared --quiet '{trace}'")
+        == 0
+    )
     return place / "pretrained" / "model"
 
 
@@ -101,7 +104,8 @@ def refused(capsys, command):
 def test_pretraining_leaves_a_model_that_fills_masks(pretrained, place, capsys):
     assert load_pretrained(pretrained).head == "pretraining"
     left = {path.name for path in (place / "pretrained").iterdir()}
-    assert left >= {"config.json", "checkpoints", "metrics.jsonl", "report.png", "model"}
+    assert left >= {"config.json", "checkpoints", "metrics.jsonl", "report.png", "model", "profile"}
+    assert list((place / "pretrained" / "profile").rglob("*.xplane.pb"))
     assert main(["fill-mask", str(pretrained), "the [MASK] was good.", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["masks"][0]) == 5
 

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -36,6 +36,7 @@ from bert_jax.training.skipped import SkippedSteps
 from bert_jax.training.start import check_fits, initial_state, schedule_and_optimizer
 from bert_jax.training.step import State
 from bert_jax.training.throughput import Chrono, Lap
+from bert_jax.training.watchdog import Watchdog
 from bert_jax.training.workdir import Workdir
 
 
@@ -107,7 +108,9 @@ class _Run:
             restored = self.checkpoints.restore_latest(self.like)
             self.state = restored or initial_state(job, optimizer, recipe.seed, shardings)
         self.start = int(self.state.step)
-        self.log = MetricsLog(place, self.start) if jax.process_index() == 0 else None
+        self.log = None
+        if jax.process_index() == 0:
+            self.log = MetricsLog(place, self.start, recipe.wandb, recipe.to_dict())
         self.bar = Bar(job.num_steps, self.start, progress, self.chrono)
         if self.log is not None and not self.log.has_events:
             self.bar.say("no TensorBoard files: install bert-jax[tensorboard] for them")
@@ -132,18 +135,21 @@ class _Run:
 
     def to_the_end(self, state: State) -> State:
         """Runs the steps from `state` to the last, with all that happens between them."""
-        window, lap, model = Window(self.skipped.see), Lap(self.chrono), self.job.task.model
+        window, lap, model = Window(self.skipped.see), Lap(self.chrono, self._tokens_seen()), self.job.task.model
+        watchdog = Watchdog(self.recipe.warn_after_seconds, self.chrono)
         sizes = functools.partial(recipes.batch_size_at, self.recipe)
         source = DeviceSource(self.job.train_source, sizes, self.batch_sharding)
         batches = prefetch(source, self.start, self.job.num_steps)
-        with contextlib.closing(batches), _signals() as came:
+        with contextlib.closing(batches), _signals() as came, watchdog.watching(), self._profile() as profile:
             for done in range(self.start + 1, self.job.num_steps + 1):
+                profile(done)
                 with self.chrono.pause("input"):
                     batch = next(batches)
                 with self._compiling(batch):
                     state, metrics = self.train_step(state, batch)
                 window.add(done, metrics)
                 lap.add(model.config, model.head, batch)
+                watchdog.beat(done)
                 self.bar.update(done, self.rates | window.last)
                 if signal.SIGINT in came:
                     raise KeyboardInterrupt
@@ -179,6 +185,35 @@ class _Run:
             self.bar.say(f"model{chosen} in {self.place.model}, curves in {self.place.report}  ({seconds})")
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices("bert_jax: finished")
+
+    def _tokens_seen(self) -> int:
+        """By the steps before this call, as the log has it."""
+        counts = (
+            [line["train/tokens_seen"] for line in self.log.lines if "train/tokens_seen" in line] if self.log else []
+        )
+        return int(counts[-1]) if counts else 0
+
+    @contextlib.contextmanager
+    def _profile(self) -> Iterator[Callable[[int], None]]:
+        """Yields what is called before each step, to trace those that the recipe names."""
+        first, count = self.recipe.profile or (0, 0)
+        tracing = False
+
+        def before(step: int) -> None:
+            nonlocal tracing
+            if tracing and step >= first + count:
+                jax.profiler.stop_trace()
+                tracing = False
+                self.bar.say(f"trace of steps {first} to {step - 1} in {self.place.profile}")
+            elif step == first and count:
+                jax.profiler.start_trace(self.place.profile)
+                tracing = True
+
+        try:
+            yield before
+        finally:
+            if tracing:
+                jax.profiler.stop_trace()
 
     def _compiling(self, batch: dict[str, Any]) -> contextlib.AbstractContextManager:
         """Counts the call as compilation when it is the first with a batch of this shape."""

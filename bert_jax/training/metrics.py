@@ -1,10 +1,11 @@
-"""Numbers of a run over its steps: averaged over windows of steps, written as JSON lines and for TensorBoard."""
+"""Numbers of a run over its steps: averaged over windows of steps, written as JSON lines and for who draws them."""
 
 import collections
 import contextlib
 import json
 import math
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -57,22 +58,29 @@ class Window:
 
 
 class MetricsLog:
-    """Appends to `metrics.jsonl`, where every line is there when `write` returns, and to TensorBoard's files.
+    """Appends to `metrics.jsonl`, where every line is there when `write` returns, to TensorBoard's files, and to
+    Weights & Biases.
 
     A line is `{"step": 100, "train/loss": 1.5, ...}`; numbers that are not finite are null.
 
     Args:
         workdir: where they lie.
         step: what the files hold beyond this step is dropped: a run that goes on from there writes it again.
+        wandb_project: of Weights & Biases; "" = none.
+        config: what is shown there as the run's.
+
+    Attributes:
+        lines: those up to `step`.
     """
 
-    def __init__(self, workdir: Workdir, step: int):
+    def __init__(self, workdir: Workdir, step: int, wandb_project: str = "", config: dict[str, Any] | None = None):
         self._path = workdir.metrics
-        kept = [line for line in read_lines(self._path) if line["step"] <= step]
-        files.write_atomically(self._path, "".join(_line(line) for line in kept))
+        self.lines = [line for line in read_lines(self._path) if line["step"] <= step]
+        files.write_atomically(self._path, "".join(_line(line) for line in self.lines))
         self._file = self._path.open("a")
         with files.naming(workdir.events):
             self._events = _Events.open(workdir.events, step)
+        self._wandb = _wandb_run(workdir, wandb_project, config) if wandb_project else None
 
     @property
     def has_events(self) -> bool:
@@ -86,6 +94,8 @@ class MetricsLog:
             self._file.flush()
             if self._events is not None:
                 self._events.write(step, values)
+        if self._wandb is not None:
+            self._wandb.log(values, step=step)
 
     def close(self) -> None:
         """Closes the files."""
@@ -94,6 +104,8 @@ class MetricsLog:
             stack.callback(self._file.close)
             if self._events is not None:
                 stack.callback(self._events.close)
+            if self._wandb is not None:
+                stack.callback(self._wandb.finish)
 
 
 def read_lines(path: PathLike) -> list[dict[str, Any]]:
@@ -116,6 +128,23 @@ def _line(values: dict[str, Any]) -> str:
 
 def _means(sums: dict[str, np.ndarray]) -> dict[str, float]:
     return {name: float(total / count) if count else math.nan for name, (total, count) in sums.items()}
+
+
+def _wandb_run(workdir: Workdir, project: str, config: dict[str, Any] | None) -> Any:
+    """A run there, the same one for all calls on the same directory. What it already has of a step, it keeps."""
+    import wandb
+
+    if not workdir.wandb_id.exists():
+        files.write_atomically(workdir.wandb_id, uuid.uuid4().hex)
+    local = None if "://" in str(workdir.path) else str(workdir.path)
+    return wandb.init(
+        project=project,
+        name=workdir.path.name,
+        id=files.read_text(workdir.wandb_id),
+        resume="allow",
+        dir=local,
+        config=config,
+    )
 
 
 class _Events:

@@ -1,5 +1,6 @@
 """The beginning of a run: whether everything fits together, its optimizer, and the state of step 0."""
 
+import importlib.util
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from bert_jax.training.schedules import Schedule, make_schedule
 
 
 def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
-    """Raises InputError when batches or heads do not divide over the mesh, or there is nothing to choose a best by."""
+    """Raises InputError when batches or heads do not divide over the mesh, or what is asked for is missing."""
     parts = sharding.batch_parts(mesh)
     sizes = {stage[2] for stage in recipe.get("stages", ())} or {recipe.global_batch_size}
     micro = {size // recipe.accumulation_steps for size in sizes}
@@ -31,6 +32,8 @@ def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
         raise InputError(f"mesh: tensor={sharding.tensor_parts(mesh)} does not divide the {heads} attention heads")
     if recipe.best_metric and job.eval_source is None:
         raise InputError(f"config.best_metric: {recipe.best_metric!r} needs data to evaluate on, and there is none")
+    if recipe.wandb and importlib.util.find_spec("wandb") is None:
+        raise InputError(f"config.wandb: {recipe.wandb!r} needs the package wandb: pip install 'bert-jax[wandb]'")
 
 
 def schedule_and_optimizer(recipe: ConfigDict, num_steps: int) -> tuple[Schedule, optax.GradientTransformation]:

@@ -74,19 +74,23 @@ class Chrono:
 
     Attributes:
         paused: name -> seconds of each interruption.
+        at: the interruption that it is in, or "training".
     """
 
     def __init__(self) -> None:
         self.paused: dict[str, float] = {}
+        self.at = "training"
         self._start = time.perf_counter()
 
     @contextlib.contextmanager
     def pause(self, name: str) -> Iterator[None]:
         """Counts the block's seconds as `name` and not as training."""
         start = time.perf_counter()
+        self.at = name
         try:
             yield
         finally:
+            self.at = "training"
             self.paused[name] = self.paused.get(name, 0.0) + time.perf_counter() - start
 
     @property
@@ -100,10 +104,16 @@ class Chrono:
 
 
 class Lap:
-    """What the steps since the last line of metrics have done, for the rates on that line."""
+    """What the steps since the last line of metrics have done, for the rates on that line.
 
-    def __init__(self, chrono: Chrono):
+    Args:
+        chrono: of the run.
+        tokens_seen: by the steps before.
+    """
+
+    def __init__(self, chrono: Chrono, tokens_seen: int = 0):
         self._chrono = chrono
+        self._tokens_seen = tokens_seen
         self._restart()
 
     def add(self, config: BertConfig, head: str, batch: Mapping[str, Any]) -> None:
@@ -116,12 +126,21 @@ class Lap:
         self._flops += train_flops(config, head, math.prod(rows), length, predictions)
 
     def close(self, mesh: Mesh) -> dict[str, float]:
-        """The rates since the last call, over seconds of training alone. Padding counts as tokens.
+        """The rates since the last call, over seconds of training alone; the seconds of it and of what interrupted it;
+        and `tokens_seen` in the whole run. Padding counts as tokens.
 
         `mfu` is there when the chip's peak is known.
         """
-        seconds = max(self._chrono.training - self._since, 1e-9)
-        rates = {"sequences_per_second": self._sequences / seconds, "tokens_per_second": self._tokens / seconds}
+        now = self._chrono.totals()
+        spent = {name: total - self._before.get(name, 0.0) for name, total in now.items()}
+        seconds = max(spent["training"], 1e-9)
+        self._tokens_seen += self._tokens
+        rates = {
+            "sequences_per_second": self._sequences / seconds,
+            "tokens_per_second": self._tokens / seconds,
+            "tokens_seen": float(self._tokens_seen),
+            **{f"{name}_seconds": value for name, value in spent.items()},
+        }
         peak = peak_flops(mesh.devices.flat[0])
         if peak is not None:
             rates["mfu"] = self._flops / seconds / (peak * mesh.size)
@@ -129,5 +148,5 @@ class Lap:
         return rates
 
     def _restart(self) -> None:
-        self._since = self._chrono.training
+        self._before = self._chrono.totals()
         self._sequences, self._tokens, self._flops = 0, 0, 0.0

@@ -14,7 +14,15 @@ from bert_jax.errors import InputError
 # work is spread and recomputed (which changes rounding), but not what is computed. Any other key makes another run.
 MAY_CHANGE = frozenset(
     {
-        *("log_every", "checkpoint_every", "keep_checkpoints", "max_skipped_steps"),
+        *(
+            "log_every",
+            "checkpoint_every",
+            "keep_checkpoints",
+            "max_skipped_steps",
+            "warn_after_seconds",
+            "profile",
+            "wandb",
+        ),
         *("mesh.data", "mesh.fsdp", "mesh.tensor", "layers", "remat"),
     }
 )
@@ -49,6 +57,16 @@ class Workdir:
     def events(self) -> epath.Path:
         """TensorBoard's files."""
         return self.path / "tensorboard"
+
+    @property
+    def profile(self) -> epath.Path:
+        """Traces that TensorBoard and Perfetto show."""
+        return self.path / "profile"
+
+    @property
+    def wandb_id(self) -> epath.Path:
+        """The name of the run at Weights & Biases."""
+        return self.path / "wandb-id"
 
     @property
     def report(self) -> epath.Path:

@@ -5,12 +5,14 @@ import time
 import types
 
 import jax
+import numpy as np
 import pytest
 from rich.console import Console
 
 from bert_jax.config import BertConfig
+from bert_jax.sharding import make_mesh
 from bert_jax.training.progress import Bar, clock, describe
-from bert_jax.training.throughput import Chrono, peak_flops, train_flops
+from bert_jax.training.throughput import Chrono, Lap, peak_flops, train_flops
 
 
 def test_bert_base_pretraining_flops_by_hand():
@@ -51,7 +53,25 @@ def test_pauses_are_not_training():
     chrono = Chrono()
     with chrono.pause("evaluation"):
         time.sleep(0.05)
+        assert chrono.at == "evaluation"
     assert chrono.totals()["evaluation"] >= 0.05 > chrono.totals()["training"]
+    assert chrono.at == "training"
+
+
+def test_a_lap_counts_what_its_steps_did():
+    chrono, mesh = Chrono(), make_mesh(devices=jax.devices()[:1])
+    lap = Lap(chrono, tokens_seen=1000)
+    for _ in range(3):
+        lap.add(BertConfig.named("tiny"), "masked_lm", {"input_ids": np.zeros((4, 16), np.int32)})
+    with chrono.pause("input"):
+        time.sleep(0.02)
+    rates = lap.close(mesh)
+    assert rates["tokens_seen"] == 1000 + 3 * 4 * 16
+    assert rates["tokens_per_second"] == pytest.approx(3 * 4 * 16 / rates["training_seconds"])
+    assert rates["tokens_per_second"] == pytest.approx(16 * rates["sequences_per_second"])
+    assert rates["input_seconds"] >= 0.02 and rates["training_seconds"] < 0.02
+    empty = lap.close(mesh)
+    assert (empty["tokens_seen"], empty["input_seconds"], empty["tokens_per_second"]) == (1192, 0, 0)
 
 
 def test_what_the_bar_says():

@@ -1,18 +1,25 @@
 """To whom a working directory belongs, and the lines of metrics in it."""
 
 import contextlib
+import importlib.util
 import json
 import math
 import resource
+import sys
+import types
 
+import jax
 import jax.numpy as jnp
 import pytest
 from etils import epath
+from synthetic import pretraining_task
 
 from bert_jax import recipes
 from bert_jax.errors import InputError
+from bert_jax.sharding import make_mesh
 from bert_jax.training.metrics import MetricsLog, Window, read_lines
 from bert_jax.training.report import write_report
+from bert_jax.training.start import check_fits
 from bert_jax.training.workdir import MAY_CHANGE, Workdir
 
 
@@ -79,6 +86,43 @@ def test_tensorboard_is_told_the_same(workdir):
     assert (start.step, start.session_log.status) == (11, event_pb2.SessionLog.START)
     told = [(event.step, value.tag, value.simple_value) for event in scalars for value in event.summary.value]
     assert told == [(12, "train/loss", 1.5), (12, "train/accuracy", 0.25)]
+
+
+class Recorder:
+    """Stands in for the package wandb and for a run of it: remembers the calls."""
+
+    def __init__(self):
+        self.calls = []
+
+    def init(self, **given):
+        self.calls.append(("init", given))
+        return self
+
+    def log(self, values, step):
+        self.calls.append(("log", values, step))
+
+    def finish(self):
+        self.calls.append("finish")
+
+
+def test_weights_and_biases_is_told_the_same_in_one_run(workdir, monkeypatch):
+    wandb = Recorder()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    for step in (10, 20):
+        log = MetricsLog(workdir, step, "berts", {"seed": 3})
+        log.write(step + 2, {"train/loss": 1.5})
+        log.close()
+    first, *rest, again, _, _ = wandb.calls
+    assert rest == [("log", {"train/loss": 1.5}, 12), "finish"]
+    assert again == first and first[1]["project"] == "berts" and first[1]["config"] == {"seed": 3}
+    assert first[1]["resume"] == "allow" and first[1]["id"] == workdir.wandb_id.read_text()
+
+
+def test_weights_and_biases_must_be_there(workdir, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    job = types.SimpleNamespace(eval_source=None, task=pretraining_task())
+    with pytest.raises(InputError, match=r"config\.wandb: 'berts' needs the package wandb: pip install"):
+        check_fits(resolved(wandb="berts"), job, make_mesh(devices=jax.devices()[:1]))
 
 
 def test_a_full_disk_is_said_with_the_name_of_the_file(workdir):
