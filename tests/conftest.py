@@ -17,7 +17,7 @@ _WORDS = (
 _ENDINGS = "s ed ing er est ly un re able ness"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real data; the test is skipped, saying so, where it is missing."""
     if not _SHARED_DATA.is_dir():

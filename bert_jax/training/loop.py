@@ -77,9 +77,8 @@ def train(recipe: ConfigDict, workdir: PathLike, *, progress: bool = True) -> di
     mesh = sharding.make_mesh(**recipe.mesh)
     job = tasks.build(recipe, str(place.path))
     check_fits(recipe, job, mesh)
-    if leads:
-        place.claim(recipe)
-    with jax.set_mesh(mesh), _Run(recipe, place, job, mesh, progress and leads) as run:
+    claimed = place.claimed(recipe) if leads else contextlib.nullcontext()
+    with claimed, jax.set_mesh(mesh), _Run(recipe, place, job, mesh, progress and leads) as run:
         state = run.to_the_end(run.state)
         run.finish(state)
     return _results(place, recipe) if leads else {}

@@ -1,6 +1,9 @@
 """The directory of a run: what lies where in it, and to which recipe it belongs."""
 
+import contextlib
 import dataclasses
+import fcntl
+from collections.abc import Iterator
 from typing import Any
 
 from etils import epath
@@ -95,10 +98,26 @@ class Workdir:
                 f"{self.path} belongs to another config: {'; '.join(differing[:4])}{more}; use another --workdir"
             )
 
-    def claim(self, recipe: ConfigDict) -> None:
-        """Writes `config.json`."""
+    @contextlib.contextmanager
+    def claimed(self, recipe: ConfigDict) -> Iterator[None]:
+        """Writes `config.json`, and keeps others out while the block runs; on `gs://`, where nothing can be locked, it
+        does not.
+
+        Raises:
+            InputError: another run is under way in it.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
-        files.write_atomically(self.config, recipes.to_json(recipe))
+        if "://" in str(self.path):
+            files.write_atomically(self.config, recipes.to_json(recipe))
+            yield
+            return
+        with (self.path / "lock").open("a") as lock:  # let go of when the process ends, however that is
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(f"{self.path}: another run is under way there; use another --workdir") from None
+            files.write_atomically(self.config, recipes.to_json(recipe))
+            yield
 
 
 def differences(saved: dict[str, Any], recipe: dict[str, Any]) -> list[str]:

@@ -37,18 +37,29 @@ def resolved(**changes):
 def test_the_same_recipe_may_go_on_with_it(workdir):
     stages = ((1, 128, 4), (1, 512, 2))  # tuples are lists in JSON
     workdir.check(resolved(stages=stages))
-    workdir.claim(resolved(stages=stages))
+    with workdir.claimed(resolved(stages=stages)):
+        pass
     workdir.check(resolved(stages=stages))
     workdir.check(resolved(stages=stages, **{"log_every": 7, "mesh.fsdp": 8, "remat": "full"}))
 
 
 def test_another_recipe_may_not_and_hears_which_keys_differ(workdir):
-    workdir.claim(resolved())
+    with workdir.claimed(resolved()):
+        pass
     with pytest.raises(InputError) as error:
         workdir.check(resolved(**{"optimizer.learning_rate": 2e-4, "seed": 3}))
     assert "belongs to another config: optimizer.learning_rate was 0.0001, is now 0.0002; seed was 0, is now 3" in str(
         error.value
     )
+
+
+def test_two_runs_at_once_are_one_too_many(workdir):
+    with workdir.claimed(resolved()):
+        second = Workdir(workdir.path)
+        with pytest.raises(InputError, match="another run is under way there"), second.claimed(resolved()):
+            pass
+    with second.claimed(resolved()):  # the first has ended
+        pass
 
 
 def test_keys_that_may_change_exist():
