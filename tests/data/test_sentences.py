@@ -17,6 +17,7 @@ from bert_jax.data.sentences import split_sentences
         ["Wait\u2026", "What?!", "(It was so.)", "42 came."],
         ["\u4eca\u5929\u5929\u6c14\u5f88\u597d\u3002", "\u6211\u4eec\u8d70\u5427\uff01", "\u597d\u3002"],
         ["No stop at the end"],
+        ["He can't.", "She didn't.", "It was James's.", "Plan (see vol. 2) stands."],
     ],
 )
 def test_sentences_are_found(sentences):
