@@ -7,19 +7,48 @@
   of Liu et al. 2019, arXiv:1907.11692, section 4.2).
 """
 
+import bisect
 import dataclasses
+import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
-
-TokenDocument = Sequence[np.ndarray]  # one array of token ids a sentence, none empty
 
 OBJECTIVES = ("nsp", "sop", "mlm")
 SPECIAL_TOKENS = {"nsp": 3, "sop": 3, "mlm": 2}  # [CLS] A [SEP] B [SEP], or [CLS] A [SEP]
 SMALLEST_SEQ_LENGTH = max(SPECIAL_TOKENS.values()) + 2  # a token on either side
 _SMALLEST_TARGET = 2
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenDocument:
+    """The sentences of a document, laid end to end.
+
+    Attributes:
+        tokens: ids.
+        bounds: where sentences begin, and where the last one ends; none is empty.
+    """
+
+    tokens: np.ndarray
+    bounds: list[int]
+
+    @classmethod
+    def of(cls, sentences: Iterable[Sequence[int] | np.ndarray], dtype: Any = None) -> "TokenDocument":
+        """Returns the document of some sentences, empty ones left out."""
+        kept = [sentence for sentence in sentences if len(sentence)]
+        tokens = np.array(list(itertools.chain.from_iterable(kept)), dtype)
+        return cls(tokens, [0, *itertools.accumulate(map(len, kept))])
+
+    def __len__(self) -> int:
+        """How many sentences."""
+        return len(self.bounds) - 1
+
+    def slice(self, first: int, stop: int) -> np.ndarray:
+        """The ids of sentences `first` to `stop - 1`."""
+        return self.tokens[self.bounds[first] : self.bounds[stop]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,25 +90,23 @@ def pairs_of_document(
     target = room
     if rng.random() < short_seq_prob:
         target = rng.randint(_SMALLEST_TARGET, room)
-    chunk: list[np.ndarray] = []
-    length = i = 0
-    while i < len(document):
-        chunk.append(document[i])
-        length += len(document[i])
-        if i == len(document) - 1 or length >= target:
-            a_end = rng.randint(1, len(chunk) - 1) if len(chunk) >= 2 else 1
-            tokens_a = np.concatenate(chunk[:a_end])
-            label = int(len(chunk) == 1 or rng.random() < 0.5)
-            if label and (objective == "nsp" or len(chunk) == 1):
+    first = last = 0  # the sentences that are gathered
+    while last < len(document):
+        if last == len(document) - 1 or document.bounds[last + 1] - document.bounds[first] >= target:
+            size = last + 1 - first
+            middle = first + (rng.randint(1, size - 1) if size >= 2 else 1)
+            tokens_a = document.slice(first, middle)
+            label = int(size == 1 or rng.random() < 0.5)
+            if label and (objective == "nsp" or size == 1):
                 tokens_b = _random_segment(documents, index, target - len(tokens_a), rng)
-                i -= len(chunk) - a_end  # the sentences that B did not use are gone through again
+                last = middle - 1  # the sentences that B did not use are gone through again
             else:
-                tokens_b = np.concatenate(chunk[a_end:])
+                tokens_b = document.slice(middle, last + 1)
                 if label:
                     tokens_a, tokens_b = tokens_b, tokens_a
             yield Instance(*_truncate(tokens_a, tokens_b, room, rng), label)
-            chunk, length = [], 0
-        i += 1
+            first = last + 1
+        last += 1
 
 
 def full_sentences(
@@ -105,8 +132,9 @@ def full_sentences(
     length, target = 0, next_target()
     for index in rng.sample(range(len(documents)), len(documents)):
         opens = bool(row)  # a document that goes on in another's row
-        for sentence in documents[index]:
-            for piece in (sentence[start : start + room] for start in range(0, len(sentence), room)):
+        for start, stop in itertools.pairwise(documents[index].bounds):
+            sentence = documents[index].tokens[start:stop]
+            for piece in (sentence[i : i + room] for i in range(0, len(sentence), room)):
                 if row and length + opens + len(piece) > target:
                     yield Instance(np.concatenate(row), np.array([], piece.dtype), 0)
                     row, length, target, opens = [], 0, next_target(), False
@@ -125,14 +153,9 @@ def _random_segment(documents: Sequence[TokenDocument], index: int, length: int,
         if other != index:
             break
     document = documents[other]
-    end = start = rng.randint(0, len(document) - 1)
-    total = 0
-    while end < len(document):
-        total += len(document[end])
-        end += 1
-        if total >= length:
-            break
-    return np.concatenate(document[start:end])
+    start = rng.randint(0, len(document) - 1)
+    stop = bisect.bisect_left(document.bounds, document.bounds[start] + length, start + 1)
+    return document.slice(start, min(stop, len(document)))
 
 
 def _truncate(a: np.ndarray, b: np.ndarray, room: int, rng: random.Random) -> tuple[np.ndarray, np.ndarray]:
@@ -155,11 +178,11 @@ def token_dtype(vocab_size: int) -> np.dtype:
 def encode_record(row: Sequence[Instance], dtype: np.dtype) -> bytes:
     """Returns the record of the instances of a row, all of one unsigned type: how many there are; label, length of A
     and length of B of each; ids of A and of B of each."""
-    header = [len(row)]
+    header, tokens = [len(row)], []
     for instance in row:
         header += [instance.label, len(instance.tokens_a), len(instance.tokens_b)]
-    tokens = [part for instance in row for part in (instance.tokens_a, instance.tokens_b)]
-    return np.concatenate([np.array(header), *tokens]).astype(dtype).tobytes()
+        tokens += [instance.tokens_a, instance.tokens_b]
+    return b"".join(part.astype(dtype, copy=False).tobytes() for part in (np.array(header), *tokens))
 
 
 @dataclasses.dataclass(frozen=True)

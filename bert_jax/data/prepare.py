@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import errno
 import hashlib
+import itertools
 import logging
 import multiprocessing
 import os
@@ -17,7 +18,6 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import numpy as np
 from array_record.python import array_record_module
 from etils import epath
 
@@ -28,6 +28,7 @@ from bert_jax.data.instances import (
     SMALLEST_SEQ_LENGTH,
     SPECIAL_TOKENS,
     Instance,
+    TokenDocument,
     encode_record,
     full_sentences,
     pairs_of_document,
@@ -262,18 +263,18 @@ def _prepare_chunk(
     )
 
 
-def _tokenized(documents: Sequence[Document], tokenizer: Tokenizer) -> list[list[np.ndarray]]:
-    """The sentences of each document as arrays of ids; without empty sentences and documents."""
-    sentences = [(number, sentence) for number, document in enumerate(documents) for sentence in _sentences(document)]
+def _tokenized(documents: Sequence[Document], tokenizer: Tokenizer) -> list[TokenDocument]:
+    """The documents as ids; without empty ones."""
     dtype = token_dtype(tokenizer.vocab_size)
-    tokenized: list[list[np.ndarray]] = [[] for _ in documents]
-    for start in range(0, len(sentences), _ENCODED_AT_ONCE):
-        group = sentences[start : start + _ENCODED_AT_ONCE]
-        encoded = tokenizer.encode_batch([sentence for _, sentence in group], parse_special=False)
-        for (number, _), ids in zip(group, encoded, strict=True):
-            if ids:
-                tokenized[number].append(np.array(ids, dtype))
-    return [document for document in tokenized if document]
+    texts = [list(_sentences(document)) for document in documents]
+    encoded = _encoded(itertools.chain.from_iterable(texts), tokenizer)
+    tokenized = (TokenDocument.of(itertools.islice(encoded, len(sentences)), dtype) for sentences in texts)
+    return [document for document in tokenized if len(document)]
+
+
+def _encoded(sentences: Iterator[str], tokenizer: Tokenizer) -> Iterator[list[int]]:
+    while group := list(itertools.islice(sentences, _ENCODED_AT_ONCE)):
+        yield from tokenizer.encode_batch(group, parse_special=False)
 
 
 def _sentences(document: Document) -> Iterable[str]:
@@ -284,7 +285,7 @@ def _sentences(document: Document) -> Iterable[str]:
 
 def _write_shard(
     chunk: _Chunk,
-    documents: list[list[np.ndarray]],
+    documents: list[TokenDocument],
     length: int,
     tokenizer: Tokenizer,
     settings: PrepareSettings,
@@ -328,7 +329,7 @@ def _length(instance: Instance, settings: PrepareSettings) -> int:
 
 
 def _instances(
-    documents: list[list[np.ndarray]],
+    documents: list[TokenDocument],
     length: int,
     tokenizer: Tokenizer,
     settings: PrepareSettings,

@@ -7,6 +7,7 @@ import pytest
 
 from bert_jax.data.instances import (
     Instance,
+    TokenDocument,
     decode_records,
     encode_record,
     full_sentences,
@@ -18,7 +19,7 @@ from bert_jax.data.instances import (
 def numbered(documents, sentences, length):
     """Documents in which every token is a number of its own, so that it tells where it came from."""
     ids = np.arange(documents * sentences * length).reshape(documents, sentences, length)
-    return [list(document) for document in ids]
+    return [TokenDocument.of(document) for document in ids]
 
 
 def make(documents, index, max_seq_length=32, short_seq_prob=0.0, seed=0):
@@ -86,7 +87,7 @@ def test_long_pairs_lose_from_the_longer_segment_at_both_ends_alike():
 
 
 def test_short_segments_are_not_cut_for_long_ones():
-    documents = [[np.arange(3), np.arange(3, 100)], [np.arange(500, 503)]]
+    documents = [TokenDocument.of([np.arange(3), np.arange(3, 100)]), TokenDocument.of([np.arange(500, 503)])]
     for seed in range(50):
         for instance in make(documents, 0, 40, seed=seed):
             if not instance.label:
@@ -123,11 +124,11 @@ def test_full_sentences_use_every_token_once_and_keep_sentences_whole():
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 12, 400)
     sentences = np.split(np.arange(lengths.sum()), np.cumsum(lengths)[:-1])
-    documents = [sentences[i : i + 8] for i in range(0, 400, 8)]
+    documents = [TokenDocument.of(sentences[i : i + 8]) for i in range(0, 400, 8)]
     instances = list(full_sentences(documents, 34, 0.0, SEP, random.Random(0)))
     tokens = np.concatenate([instance.tokens_a for instance in instances])
     assert sorted(tokens[tokens != SEP]) == list(range(lengths.sum()))
-    starts, first_of = set(np.cumsum(lengths) - lengths), {document[0][0] for document in documents}
+    starts, first_of = set(np.cumsum(lengths) - lengths), {document.tokens[0] for document in documents}
     for instance in instances:
         row = instance.tokens_a
         assert len(instance.tokens_b) == 0 and instance.label == 0
@@ -147,7 +148,7 @@ def test_full_sentences_differ_from_pass_to_pass():
 
 
 def test_a_sentence_longer_than_a_row_is_cut():
-    instances = list(full_sentences([[np.arange(100)]], 34, 0.0, SEP, random.Random(0)))
+    instances = list(full_sentences([TokenDocument.of([np.arange(100)])], 34, 0.0, SEP, random.Random(0)))
     assert [len(instance.tokens_a) for instance in instances] == [32, 32, 32, 4]
 
 

@@ -10,7 +10,7 @@ import random
 import numpy as np
 import pytest
 
-from bert_jax.data.instances import pairs_of_document
+from bert_jax.data.instances import TokenDocument, pairs_of_document
 from bert_jax.data.prepare import prepare
 from bert_jax.data.prepared import PreparedInstances
 from bert_jax.data.sentences import split_sentences
@@ -39,7 +39,7 @@ def tokenizer(shared_data):
 
 @pytest.fixture(scope="module")
 def documents(articles, tokenizer):
-    return [[np.array(ids) for ids in tokenizer.encode_batch(article, parse_special=False)] for article in articles]
+    return [TokenDocument.of(tokenizer.encode_batch(article, parse_special=False)) for article in articles]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def original(documents, index, rng):
     the time, comes from elsewhere, and the sentences that it displaced are gathered again."""
     room = LENGTH - 3
     target = rng.randint(2, room) if rng.random() < SHORT else room
-    sentences = [len(sentence) for sentence in documents[index]]
+    sentences = np.diff(documents[index].bounds).tolist()
     while sentences:
         taken = total = 0
         while taken < len(sentences) and total < target:
@@ -73,7 +73,7 @@ def original(documents, index, rng):
         is_random = taken == 1 or rng.random() < 0.5
         if is_random:
             others = [i for i in range(len(documents)) if i != index]
-            other = [len(sentence) for sentence in documents[rng.choice(others)]]
+            other = np.diff(documents[rng.choice(others)].bounds).tolist()
             length_b, place = 0, rng.randint(0, len(other) - 1)
             while place < len(other) and (length_b == 0 or length_b < target - length_a):
                 length_b += other[place]
