@@ -3,18 +3,57 @@
 Paths may be local or `gs://...` (through `etils.epath`).
 """
 
+import bz2
 import contextlib
+import gzip
+import lzma
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
-from typing import TextIO
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, TextIO
 
 from etils import epath
 
 from bert_jax.errors import InputError
 
 PathLike = str | os.PathLike
+
+_DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {
+    ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+}
+COMPRESSED = tuple(_DECOMPRESSORS)  # suffixes of names
+
+
+class DamagedError(Exception):
+    """A compressed file that does not come out whole; the message says how."""
+
+
+@contextlib.contextmanager
+def open_decompressed(path: PathLike) -> Iterator[BinaryIO]:
+    """Opens a file to read its bytes, decompressed where its name ends as in COMPRESSED.
+
+    Raises:
+        DamagedError: out of the block, when reading meets damage.
+    """
+    path = epath.Path(path)
+    kind = next((suffix for suffix in COMPRESSED if path.name.lower().endswith(suffix)), "")
+    with path.open("rb") as raw:
+        try:
+            yield _DECOMPRESSORS[kind](raw) if kind else raw
+        except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # the system's, not a decompressor's
+                raise
+            what = "one that is cut short" if isinstance(error, EOFError) else f"a damaged one ({error})"
+            raise DamagedError(f"expected a whole {kind} file, found {what}") from None
+
+
+def without_compression(name: str) -> str:
+    """Returns a file's name without a suffix of COMPRESSED."""
+    return next((name[: -len(suffix)] for suffix in COMPRESSED if name.lower().endswith(suffix)), name)
 
 
 def read_text(path: PathLike) -> str:

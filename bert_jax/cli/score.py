@@ -33,7 +33,12 @@ def add_verbs(verbs: Any) -> None:
     for parser in (evaluate, predict):
         add = parser.add_argument
         add("--model", required=True, metavar="DIR", help="a model directory with a classifier")
-        add("--data", required=True, metavar="FILE", help=".tsv, .csv or .jsonl (maybe .gz), or tfds:NAME[:SPLIT]")
+        add(
+            "--data",
+            required=True,
+            metavar="FILE",
+            help=".tsv, .csv or .jsonl (maybe compressed), or tfds:NAME[:SPLIT]",
+        )
         add("--text-column", default="sentence", metavar="NAME", help="(default: %(default)s)")
         add("--pair-column", default="", metavar="NAME", help="the second text, if there is one")
         add("--no-header", action="store_true", help="the first line is a row; columns are numbers from 0")

@@ -7,7 +7,8 @@
     tfds:NAME[:SPLIT[:FIELD]]               a TensorFlow Datasets data set ("train", "text"), read without TensorFlow
     python-docs                             the documentation that comes with this Python and its packages
 
-Names ending in `.gz` are decompressed; a folder or glob takes each file by its own suffix, in sorted order.
+Names ending in `.gz`, `.bz2` or `.xz` are decompressed; a folder or glob takes each file by its own suffix, in
+sorted order.
 """
 
 import dataclasses
@@ -20,6 +21,7 @@ from etils import epath
 from bert_jax.data import python_docs, readers
 from bert_jax.data.readers import Document
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.files import COMPRESSED
 
 _TEXT_KINDS: dict[str, Callable[[epath.Path], Iterator[Document]]] = {
     "text": readers.read_text_documents,
@@ -27,7 +29,7 @@ _TEXT_KINDS: dict[str, Callable[[epath.Path], Iterator[Document]]] = {
     "sentences": readers.read_sentence_documents,
 }
 _TFDS = re.compile(r"([^:]+)(?::([^:\[]*(?:\[[^\]]*\])?)(?::([^:]*))?)?")  # a split may be "train[:10%]"
-_JSON_SUFFIXES = (".jsonl", ".jsonl.gz")
+_JSON_SUFFIXES = (".jsonl", *(f".jsonl{suffix}" for suffix in COMPRESSED))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Labelled texts in tables: TSV, CSV and JSON lines (plain or gzip), and TFDS data sets prepared on this machine.
+"""Labelled texts in tables: TSV, CSV and JSON lines (plain or compressed), and TFDS data sets prepared on this machine.
 
 `read_examples` streams them one at a time, so that a file larger than memory can be predicted. Every complaint is an
 InputError that names the file and the line.
@@ -6,14 +6,13 @@ InputError that names the file and the line.
 
 import csv
 import dataclasses
-import gzip
 import json
-import zlib
 from collections.abc import Iterator
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from etils import epath
 
+from bert_jax import files
 from bert_jax.errors import InputError, did_you_mean
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".json", ".ndjson")
@@ -56,7 +55,8 @@ def read_examples(spec: str, columns: Columns) -> Iterator[Example]:
     """Yields the rows of a table in order.
 
     Args:
-        spec: a `.tsv`, `.csv` or `.jsonl` file, maybe with `.gz` behind, or `tfds:NAME[:SPLIT]` (split `train`).
+        spec: a `.tsv`, `.csv` or `.jsonl` file, maybe compressed (`files.COMPRESSED`), or `tfds:NAME[:SPLIT]`
+            (split `train`).
             TSV is read as GLUE writes it: no quoting, a `"` is a character. CSV has quotes and may have newlines in
             them. JSON lines hold one object each; a boolean or number becomes its JSON text.
         columns: which columns to read.
@@ -68,7 +68,7 @@ def read_examples(spec: str, columns: Columns) -> Iterator[Example]:
     if spec.startswith("tfds:"):
         rows = _tfds_rows(spec, columns)
     else:
-        name = spec.removesuffix(".gz").lower()
+        name = files.without_compression(spec).lower()
         if name.endswith(".tsv"):
             rows = _table_rows(spec, _tsv_fields(spec), columns)
         elif name.endswith(".csv"):
@@ -77,7 +77,8 @@ def read_examples(spec: str, columns: Columns) -> Iterator[Example]:
             rows = _json_rows(spec, columns)
         else:
             raise InputError(
-                f"{spec}: expected a file named {', '.join(FORMATS)} (or these with .gz), or tfds:NAME:SPLIT"
+                f"{spec}: expected a file named {', '.join(FORMATS)} (maybe with {', '.join(files.COMPRESSED)} behind), "
+                "or tfds:NAME:SPLIT"
             )
     found = False
     for line, values in rows:
@@ -95,18 +96,17 @@ def _lines(spec: str) -> Iterator[tuple[int, str]]:
     if path.is_dir():
         raise InputError(f"{spec}: expected a file, found a directory")
     number = 0
-    with path.open("rb") as raw:
-        file: BinaryIO = gzip.GzipFile(fileobj=raw) if spec.endswith(".gz") else raw  # type: ignore[assignment]
-        try:
+    try:
+        with files.open_decompressed(path) as file:
             for number, line in enumerate(file, 1):
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{spec}: line {number}: expected UTF-8 text, found byte 0x{error.object[error.start]:02x}"
-                f" at offset {error.start} of the line"
-            ) from None
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(f"{spec}: expected a whole gzip file, broken after line {number}: {error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{spec}: line {number}: expected UTF-8 text, found byte 0x{error.object[error.start]:02x}"
+            f" at offset {error.start} of the line"
+        ) from None
+    except files.DamagedError as error:
+        raise InputError(f"{spec}: after line {number}: {error}") from None
     if number == 0:
         raise InputError(f"{spec}: expected rows, found an empty file")
 

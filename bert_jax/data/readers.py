@@ -1,15 +1,14 @@
 """Reading documents out of files: one function a format, each a stream that holds one document at a time."""
 
 import dataclasses
-import gzip
 import json
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from etils import epath
 
+from bert_jax import files
 from bert_jax.errors import InputError, did_you_mean
 
 DEFAULT_FIELD = "text"
@@ -140,26 +139,24 @@ def read_lines(path: epath.Path, max_bytes: int = MAX_LINE_BYTES) -> Iterator[tu
     """Yields (line number from 1, text with its newline); a line longer than `max_bytes` comes in pieces.
 
     Raises:
-        InputError: not UTF-8, or a gzip file that is cut short or damaged; names the file and the line.
+        InputError: not UTF-8, or a compressed file that is cut short or damaged; names the file and the line.
     """
     if not path.exists():
         raise InputError(f"{path}: no such file")
     number = 1
-    with path.open("rb") as file:
-        stream = gzip.GzipFile(fileobj=file) if path.name.endswith(".gz") else file
-        try:
+    try:
+        with files.open_decompressed(path) as stream:
             for raw, ends in _raw_lines(stream, max_bytes):
                 yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8")
                 number += ends
-        except UnicodeDecodeError as error:
-            byte = error.object[error.start]
-            raise InputError(f"{path}: line {number}: expected UTF-8 text, found byte 0x{byte:02x}") from None
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            what = "one that is cut short" if isinstance(error, EOFError) else f"a damaged one ({error})"
-            raise InputError(f"{path}: line {number}: expected a gzip file, found {what}") from None
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise InputError(f"{path}: line {number}: expected UTF-8 text, found byte 0x{byte:02x}") from None
+    except files.DamagedError as error:
+        raise InputError(f"{path}: line {number}: {error}") from None
 
 
-def _raw_lines(stream: BinaryIO | gzip.GzipFile, max_bytes: int) -> Iterator[tuple[bytes, bool]]:
+def _raw_lines(stream: BinaryIO, max_bytes: int) -> Iterator[tuple[bytes, bool]]:
     """Yields (bytes, whether they end a line); over-long lines are cut at a space where there is one."""
     rest = b""
     while True:
