@@ -77,7 +77,7 @@ def read_examples(spec: str, columns: Columns) -> Iterator[Example]:
             rows = _json_rows(spec, columns)
         else:
             raise InputError(
-                f"{spec}: expected a file named {', '.join(FORMATS)} (maybe with {', '.join(files.COMPRESSED)} behind), "
+                f"{spec}: expected a file named {', '.join(FORMATS)} (maybe with {', '.join(files.COMPRESSED)}), "
                 "or tfds:NAME:SPLIT"
             )
     found = False
