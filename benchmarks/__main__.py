@@ -20,6 +20,17 @@ from pathlib import Path
 from benchmarks import text
 from benchmarks.turns import Rival, alternate, ratio
 
+# The recipe made for speed: PyTorch's batches, one pass through each and one evaluation, as there.
+AS_PYTORCH = {
+    "global_batch_size": 32,
+    "r_drop": 0.0,
+    "best_metric": "",
+    "eval_every": 0,
+    "optimizer.schedule": "linear",
+    "optimizer.learning_rate": 3e-4,
+    "optimizer.average_decay": 0.998,
+}
+
 DATA = Path(__file__).parents[2] / "shared" / "data" / "glue" / "SST-2"
 
 
@@ -61,8 +72,7 @@ def sst2(data: Path, model: Path, examples: int, rivals: list[str]) -> None:
                     *(sys.executable, "-m", "bert_jax", "finetune", "--workdir", f"{directory}/{rival}"),
                     *("--config", f"configs/sst2_minilm.py:{directory}", f"--config.init_from={model}"),
                     f"--config.dtype={dtype}",
-                    # PyTorch's batches, and one pass through each, as there.
-                    *("--config.global_batch_size=32", "--config.optimizer.learning_rate=3e-4", "--config.r_drop=0"),
+                    *(f"--config.{key}={value}" for key, value in AS_PYTORCH.items()),
                 ]
             else:
                 commands[rival] = [
