@@ -5,6 +5,7 @@ Paths may be local or `gs://...` (through `etils.epath`).
 
 import bz2
 import contextlib
+import fcntl
 import gzip
 import lzma
 import os
@@ -119,17 +120,72 @@ def directory_atomically(path: PathLike) -> Iterator[epath.Path]:
     Raises:
         InputError: `path` exists and is not an empty directory.
     """
-    path = epath.Path(path)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(f"{path}: expected a new or empty directory, found one with files in it")
+    path = _checked_new(path)
     beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
     beside.mkdir(parents=True)
     try:
         with naming(path, beside):
             yield beside
-        if path.exists():
-            path.rmdir()
-        beside.rename(path)
+        _move(beside, path)
     except BaseException:
-        shutil.rmtree(beside, ignore_errors=True) if os.path.isdir(beside) else beside.rmtree(missing_ok=True)
+        _remove(beside)
         raise
+
+
+@contextlib.contextmanager
+def directory_resumably(path: PathLike) -> Iterator[epath.Path]:
+    """As `directory_atomically`, but what was written stays when the process is killed or interrupted, and is given to
+    the next call with the same path.
+
+    Raises:
+        InputError: as there, or another process writes there.
+    """
+    path = _checked_new(path)
+    beside = path.parent / f".{path.name}.partial"
+    beside.mkdir(parents=True, exist_ok=True)
+    lock = beside / ".lock"
+    with locked(lock, f"{path}: another process is writing there"):
+        try:
+            with naming(path, beside):
+                yield beside
+            lock.unlink(missing_ok=True)
+            _move(beside, path)
+        except Exception:
+            _remove(beside)
+            raise
+
+
+@contextlib.contextmanager
+def locked(path: PathLike, busy: str) -> Iterator[None]:
+    """Keeps other processes out of the block by a lock on a file, made when it is missing; not on `gs://`, where there
+    are no locks. It is let go of when the process ends, however that is.
+
+    Raises:
+        InputError: saying `busy`: another process is in the block.
+    """
+    if "://" in str(path):
+        yield
+        return
+    with open(path, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(busy) from None
+        yield
+
+
+def _checked_new(path: PathLike) -> epath.Path:
+    path = epath.Path(path)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(f"{path}: expected a new or empty directory, found one with files in it")
+    return path
+
+
+def _move(directory: epath.Path, path: epath.Path) -> None:
+    if path.exists():
+        path.rmdir()
+    directory.rename(path)
+
+
+def _remove(directory: epath.Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True) if os.path.isdir(directory) else directory.rmtree(missing_ok=True)

@@ -56,6 +56,11 @@ class InstanceSet:
     label_1: int
     shards: tuple[Shard, ...]
 
+    @classmethod
+    def parse(cls, content: dict[str, Any]) -> Self:
+        """From what `dataclasses.asdict` made of one."""
+        return cls(**{**content, "shards": tuple(Shard(**shard) for shard in content["shards"])})
+
     @property
     def rows(self) -> int:
         return sum(shard.rows for shard in self.shards)
@@ -123,10 +128,7 @@ class Manifest:
                 raise InputError(
                     f"{path}: expected format {_FORMAT!r} version {_VERSION}, found {found[0]!r} {found[1]}"
                 )
-            sets = [
-                InstanceSet(**{**s, "shards": tuple(Shard(**shard) for shard in s["shards"])})
-                for s in content.pop("sets")
-            ]
-            return cls(**content, sets=tuple(sets))
+            sets = tuple(InstanceSet.parse(s) for s in content.pop("sets"))
+            return cls(**content, sets=sets)
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path}: expected a manifest, found something else ({error})") from None

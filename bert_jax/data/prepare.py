@@ -2,7 +2,8 @@
 
 The corpus is cut into chunks of about `shard_bytes` of text. A chunk is the unit of everything: one process tokenizes
 it and draws random second segments from its other documents, with random numbers keyed by the chunk's number; it
-becomes one shard per sequence length. So memory is a chunk per process, and who does which chunk does not matter.
+becomes one shard per sequence length. So memory is a chunk per process, and who does which chunk does not matter. What
+has become of a chunk is written beside its shards, so that a run that was killed can go on from there.
 """
 
 import concurrent.futures.process
@@ -11,6 +12,7 @@ import dataclasses
 import errno
 import hashlib
 import itertools
+import json
 import logging
 import multiprocessing
 import os
@@ -42,6 +44,7 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.files import PathLike
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
+_SHARD_SUFFIX, _RECORD_SUFFIX = ".array_record", ".done.json"
 _WRITER_OPTIONS = "group_size:1,uncompressed"  # random access; ids hardly compress
 _ENCODED_AT_ONCE = 4096  # sentences, so that Python's lists of ids stay small beside the arrays
 
@@ -92,6 +95,18 @@ class _Chunk:
     index: int
     documents: list[Document]
 
+    def fingerprint(self, settings: PrepareSettings, tokenizer: Tokenizer) -> str:
+        """Of all that its shards depend on."""
+        made_by = (dataclasses.astuple(settings), tokenizer.fingerprint, self.split, self.index)
+        digest = hashlib.sha256(repr(made_by).encode())
+        for document in self.documents:
+            digest.update(repr((document.texts, document.are_sentences)).encode())
+        return digest.hexdigest()
+
+    def record(self, directory: epath.Path) -> epath.Path:
+        """The file that tells that it is done."""
+        return directory / f"{self.split}-{self.index:05d}{_RECORD_SUFFIX}"
+
 
 @dataclasses.dataclass(frozen=True)
 class _ChunkResult:
@@ -100,6 +115,20 @@ class _ChunkResult:
     sentences: int
     characters: int
     sets: list[InstanceSet]  # one shard each
+
+    @classmethod
+    def read(cls, path: epath.Path, fingerprint: str) -> "_ChunkResult | None":
+        """What became of a chunk in an earlier run; None when that is not done, or was done with something else."""
+        if not path.exists():
+            return None
+        content = json.loads(files.read_text(path))
+        if content.pop("fingerprint") != fingerprint:
+            return None
+        return cls(**{**content, "sets": [InstanceSet.parse(s) for s in content["sets"]]})
+
+    def write(self, path: epath.Path, fingerprint: str) -> None:
+        """For `read`, in a run that goes on."""
+        files.write_atomically(path, json.dumps({"fingerprint": fingerprint, **dataclasses.asdict(self)}))
 
 
 def prepare(
@@ -120,7 +149,7 @@ def prepare(
 ) -> Manifest:
     """Writes the instances of a corpus, their manifest and a copy of the tokenizer into a new directory.
 
-    The directory appears when all is written, or not at all.
+    The directory appears when all is written, or not at all. Killed or interrupted, and called again, it goes on.
 
     Args:
         corpus: documents, or the spec of a corpus (`corpora.py`).
@@ -150,7 +179,7 @@ def prepare(
         objective, packed, lengths, dupe_factor, short_seq_prob, validation_fraction, seed, shard_bytes
     )
     corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
-    with files.directory_atomically(out_dir) as directory:
+    with files.directory_resumably(out_dir) as directory:
         tokenizer.save(directory / TOKENIZER_DIR)
         done: list[_ChunkResult] = []
         for result in _run(
@@ -160,8 +189,17 @@ def prepare(
             if on_progress:
                 on_progress(_progress(done))
         manifest = _manifest(corpus, tokenizer, settings, done)
+        _clean(directory, manifest)
         manifest.write(directory)
     return manifest
+
+
+def _clean(directory: epath.Path, manifest: Manifest) -> None:
+    """Takes away the records of chunks, and shards that an earlier run with other settings left."""
+    shards = {shard.name for instances in manifest.sets for shard in instances.shards}
+    for path in directory.iterdir():
+        if path.name.endswith((_RECORD_SUFFIX, _SHARD_SUFFIX)) and path.name not in shards:
+            path.unlink()
 
 
 def _chunks(corpus: Iterable[Document], settings: PrepareSettings) -> Iterator[_Chunk]:
@@ -250,17 +288,22 @@ def _work(chunk: _Chunk) -> _ChunkResult:
 def _prepare_chunk(
     chunk: _Chunk, settings: PrepareSettings, tokenizer: Tokenizer, directory: epath.Path
 ) -> _ChunkResult:
+    fingerprint = chunk.fingerprint(settings, tokenizer)
+    if earlier := _ChunkResult.read(chunk.record(directory), fingerprint):
+        return earlier
     documents = _tokenized(chunk.documents, tokenizer)
     sets = [
         _write_shard(chunk, documents, length, tokenizer, settings, directory) for length in settings.max_seq_lengths
     ]
-    return _ChunkResult(
+    result = _ChunkResult(
         chunk.split,
         len(documents),
         sum(map(len, documents)),
         sum(len(text) for document in chunk.documents for text in document.texts),
         [s for s in sets if s.examples],
     )
+    result.write(chunk.record(directory), fingerprint)
+    return result
 
 
 def _tokenized(documents: Sequence[Document], tokenizer: Tokenizer) -> list[TokenDocument]:
@@ -291,7 +334,7 @@ def _write_shard(
     settings: PrepareSettings,
     directory: epath.Path,
 ) -> InstanceSet:
-    path = directory / f"{chunk.split}-{length}-{chunk.index:05d}.array_record"
+    path = directory / f"{chunk.split}-{length}-{chunk.index:05d}{_SHARD_SUFFIX}"
     dtype = token_dtype(tokenizer.vocab_size)
     rows = examples = most = tokens = label_1 = 0
     try:

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import fcntl
 from collections.abc import Iterator
 from typing import Any
 
@@ -100,22 +99,13 @@ class Workdir:
 
     @contextlib.contextmanager
     def claimed(self, recipe: ConfigDict) -> Iterator[None]:
-        """Writes `config.json`, and keeps others out while the block runs; on `gs://`, where nothing can be locked, it
-        does not.
+        """Writes `config.json`, and keeps others out while the block runs (not on `gs://`, see `files.locked`).
 
         Raises:
             InputError: another run is under way in it.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        if "://" in str(self.path):
-            files.write_atomically(self.config, recipes.to_json(recipe))
-            yield
-            return
-        with (self.path / "lock").open("a") as lock:  # let go of when the process ends, however that is
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(f"{self.path}: another run is under way there; use another --workdir") from None
+        with files.locked(self.path / "lock", f"{self.path}: another run is under way there; use another --workdir"):
             files.write_atomically(self.config, recipes.to_json(recipe))
             yield
 

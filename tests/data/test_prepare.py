@@ -12,6 +12,8 @@ import pytest
 from array_record.python.array_record_module import ArrayRecordReader
 from prepared_corpora import write_corpus
 
+from bert_jax import files
+from bert_jax.data import prepare as prepare_module
 from bert_jax.data.corpora import Corpus
 from bert_jax.data.instances import decode_records
 from bert_jax.data.manifest import Manifest
@@ -132,6 +134,46 @@ def test_settings_that_make_no_sense(tmp_path, corpus, tiny_tokenizer, settings,
     with pytest.raises(InputError, match=message):
         prepare(corpus, tiny_tokenizer, tmp_path / "out", **settings)
     assert not list(tmp_path.iterdir())
+
+
+def interrupted(corpus, tokenizer, out, **options):
+    """Prepares until two chunks are done, and leaves what a kill in the middle of the third would."""
+
+    def stop(progress):
+        if len(list(out.parent.glob(".out.partial/*.done.json"))) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(corpus, tokenizer, out, num_workers=1, shard_bytes=3000, on_progress=stop, **options)
+    assert not out.exists()
+    (out.parent / ".out.partial" / "train-128-00002.array_record").write_bytes(b"half of a sh")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_it_goes_on_where_it_was_killed(tmp_path, corpus, tiny_tokenizer, workers, monkeypatch):
+    expected = prepare(corpus, tiny_tokenizer, tmp_path / "whole", num_workers=1, shard_bytes=3000)
+    chunks = sum(len(instances.shards) for instances in expected.sets)
+    interrupted(corpus, tiny_tokenizer, tmp_path / "out")
+    done, tokenized = [], prepare_module._tokenized
+    monkeypatch.setattr(prepare_module, "_tokenized", lambda *given: done.append(1) or tokenized(*given))
+    assert prepare(corpus, tiny_tokenizer, tmp_path / "out", num_workers=workers, shard_bytes=3000) == expected
+    assert workers > 1 or len(done) == chunks - 2 > 2
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "whole"}
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"max_seq_length": 64}, {"objective": "mlm"}])
+def test_what_was_made_in_another_way_is_made_anew(tmp_path, corpus, tiny_tokenizer, change):
+    interrupted(corpus, tiny_tokenizer, tmp_path / "out")
+    for name in ("out", "whole"):
+        prepare(corpus, tiny_tokenizer, tmp_path / name, num_workers=1, shard_bytes=3000, **change)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_two_at_once_are_one_too_many(tmp_path, corpus, tiny_tokenizer):
+    with files.directory_resumably(tmp_path / "out"), pytest.raises(InputError, match="another process is writing"):
+        prepare(corpus, tiny_tokenizer, tmp_path / "out")
+    assert contents(tmp_path) == {}
 
 
 @pytest.mark.parametrize("workers", [1, 2])
