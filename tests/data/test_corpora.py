@@ -1,6 +1,7 @@
 """Reading documents: every kind of corpus, and what is said about files that cannot be read."""
 
 import bz2
+import functools
 import gzip
 import json
 import lzma
@@ -14,7 +15,7 @@ from bert_jax.data.corpora import open_corpus
 from bert_jax.data.python_docs import prose
 from bert_jax.errors import InputError
 
-COMPRESS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+COMPRESS = {"gz": functools.partial(gzip.compress, mtime=0), "bz2": bz2.compress, "xz": lzma.compress}
 TEXT = "First line.\nSecond line.\n\n\n  Third.  \n\nFourth \u00e9.\n"
 
 
