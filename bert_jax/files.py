@@ -143,12 +143,10 @@ def directory_resumably(path: PathLike) -> Iterator[epath.Path]:
     path = _checked_new(path)
     beside = path.parent / f".{path.name}.partial"
     beside.mkdir(parents=True, exist_ok=True)
-    lock = beside / ".lock"
-    with locked(lock, f"{path}: another process is writing there"):
+    with locked(beside, f"{path}: another process is writing there"):
         try:
             with naming(path, beside):
                 yield beside
-            lock.unlink(missing_ok=True)
             _move(beside, path)
         except Exception:
             _remove(beside)
@@ -156,22 +154,25 @@ def directory_resumably(path: PathLike) -> Iterator[epath.Path]:
 
 
 @contextlib.contextmanager
-def locked(path: PathLike, busy: str) -> Iterator[None]:
-    """Keeps other processes out of the block by a lock on a file, made when it is missing; not on `gs://`, where there
-    are no locks. It is let go of when the process ends, however that is.
+def locked(directory: PathLike, busy: str) -> Iterator[None]:
+    """Keeps other processes out of a block on the same directory; not on `gs://`, where there are no locks. The lock is
+    let go of when the process ends, however that is.
 
     Raises:
         InputError: saying `busy`: another process is in the block.
     """
-    if "://" in str(path):
+    if "://" in str(directory):
         yield
         return
-    with open(path, "a") as file:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(busy) from None
         yield
+    finally:
+        os.close(descriptor)
 
 
 def _checked_new(path: PathLike) -> epath.Path:

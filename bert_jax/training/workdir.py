@@ -105,7 +105,7 @@ class Workdir:
             InputError: another run is under way in it.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        with files.locked(self.path / "lock", f"{self.path}: another run is under way there; use another --workdir"):
+        with files.locked(self.path, f"{self.path}: another run is under way there; use another --workdir"):
             files.write_atomically(self.config, recipes.to_json(recipe))
             yield
 
