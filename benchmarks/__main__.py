@@ -17,7 +17,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import text
 from benchmarks.turns import Rival, alternate, ratio
 
 # The recipe made for speed: PyTorch's batches, one pass through each and one evaluation, as there.
@@ -105,6 +104,8 @@ def main() -> None:
     if args.what == "text":
         if args.vocab is None:
             sys.exit("benchmarks: text needs --vocab")
+        from benchmarks import text  # here, as it takes the tokenizers' threads away, which the others measure with
+
         text.main(args.corpus, args.vocab, args.turns)
     if args.what in (None, "step"):
         pretraining_step(args.turns)

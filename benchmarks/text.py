@@ -33,26 +33,23 @@ def main(corpus: Sequence[str], vocabulary: Path, turns: int) -> None:
             plain._tokenizer.encode_batch_fast(lines[start : start + _LINES], add_special_tokens=False)
 
     with tempfile.TemporaryDirectory() as directory:
-        number = 0
 
-        def examples() -> None:
-            nonlocal number
-            number += 1
+        def examples(turn: int) -> None:
             prepare(
-                corpus, load_tokenizer(vocabulary), f"{directory}/{number}", packed=True, max_seq_length=(128, 512),
+                corpus, load_tokenizer(vocabulary), f"{directory}/{turn}", packed=True, max_seq_length=(128, 512),
                 dupe_factor=1, num_workers=1,
             )  # fmt: skip
 
         alone, prepared = [], []
-        for _ in range(turns):
+        for turn in range(turns):
             alone.append(tokens / seconds(encode))
-            prepared.append(tokens / seconds(examples))
+            prepared.append(tokens / seconds(functools.partial(examples, turn)))
         ratios = sorted(ours / theirs for ours, theirs in zip(prepared, alone, strict=True))
         for name, rates in (("tokenizers, encode_batch", alone), ("prepare, lengths 128 and 512", prepared)):
             print(f"{name:32} {statistics.median(rates) / 1e6:6.2f}")
         print(f"{'ratio':32} {statistics.median(ratios):6.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})", flush=True)
         for length, rows in ((128, 256), (512, 64)):
-            source = PretrainingSource(f"{directory}/1", "train", length, rows, mask_unit="word")
+            source = PretrainingSource(f"{directory}/0", "train", length, rows, mask_unit="word")
             read = functools.partial(_read, source)
             rates = [_BATCHES * rows * length / seconds(read) for _ in range(turns)]
             name = f"batches of {rows} x {length}"

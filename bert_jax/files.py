@@ -123,13 +123,8 @@ def directory_atomically(path: PathLike) -> Iterator[epath.Path]:
     path = _checked_new(path)
     beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
     beside.mkdir(parents=True)
-    try:
-        with naming(path, beside):
-            yield beside
-        _move(beside, path)
-    except BaseException:
-        _remove(beside)
-        raise
+    with _moved(beside, path, removed_after=BaseException):
+        yield beside
 
 
 @contextlib.contextmanager
@@ -143,14 +138,9 @@ def directory_resumably(path: PathLike) -> Iterator[epath.Path]:
     path = _checked_new(path)
     beside = path.parent / f".{path.name}.partial"
     beside.mkdir(parents=True, exist_ok=True)
-    with locked(beside, f"{path}: another process is writing there"):
-        try:
-            with naming(path, beside):
-                yield beside
-            _move(beside, path)
-        except Exception:
-            _remove(beside)
-            raise
+    busy = f"{path}: another process is writing there"
+    with locked(beside, busy), _moved(beside, path, removed_after=Exception):
+        yield beside
 
 
 @contextlib.contextmanager
@@ -182,11 +172,15 @@ def _checked_new(path: PathLike) -> epath.Path:
     return path
 
 
-def _move(directory: epath.Path, path: epath.Path) -> None:
-    if path.exists():
-        path.rmdir()
-    directory.rename(path)
-
-
-def _remove(directory: epath.Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True) if os.path.isdir(directory) else directory.rmtree(missing_ok=True)
+@contextlib.contextmanager
+def _moved(beside: epath.Path, path: epath.Path, removed_after: type[BaseException]) -> Iterator[None]:
+    """Moves `beside` to `path` when the block ends well; takes it away after such an exception."""
+    try:
+        with naming(path, beside):
+            yield
+        if path.exists():
+            path.rmdir()
+        beside.rename(path)
+    except removed_after:
+        shutil.rmtree(beside, ignore_errors=True) if os.path.isdir(beside) else beside.rmtree(missing_ok=True)
+        raise

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from bert_jax.data.packing import count_within
+
 OBJECTIVES = ("nsp", "sop", "mlm")
 SPECIAL_TOKENS = {"nsp": 3, "sop": 3, "mlm": 2}  # [CLS] A [SEP] B [SEP], or [CLS] A [SEP]
 SMALLEST_SEQ_LENGTH = max(SPECIAL_TOKENS.values()) + 2  # a token on either side
@@ -211,8 +213,8 @@ def decode_records(records: Sequence[bytes], dtype: np.dtype) -> InstanceBatch:
     starts = np.cumsum(sizes) - sizes
     counts = flat[starts].astype(np.int64)
     rows = np.repeat(np.arange(len(records)), counts)
-    number = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)  # of an instance within its row
-    labels, lengths_a, lengths_b = (flat[starts[rows] + 1 + 3 * number + i] for i in range(3))
+    headers = starts[rows] + 1 + 3 * count_within(rows)
+    labels, lengths_a, lengths_b = (flat[headers + i] for i in range(3))
     is_token = np.arange(len(flat)) >= np.repeat(starts + 1 + 3 * counts, sizes)
     return InstanceBatch(
         rows,

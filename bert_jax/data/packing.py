@@ -63,9 +63,9 @@ def pack(
     """
     lengths = batch["attention_mask"].sum(axis=1)
     num_rows = int(rows[-1]) + 1
-    number = _count_within(rows)  # of an example within its row
-    ends = np.cumsum(lengths)
-    offsets = ends - lengths - (ends - lengths)[np.searchsorted(rows, rows)]  # where it begins in its row
+    number = count_within(rows)  # of an example within its row
+    begins = np.cumsum(lengths) - lengths
+    offsets = begins - begins[np.arange(len(rows)) - number]  # where it begins in its row
 
     example, place = np.nonzero(batch["attention_mask"])
     at = rows[example], offsets[example] + place
@@ -78,7 +78,7 @@ def pack(
     packed["segment_ids"][at] = number[example] + 1
 
     example, slot = np.nonzero(batch["masked_weights"])
-    at = rows[example], _count_within(rows[example])
+    at = rows[example], count_within(rows[example])
     for name in ("masked_positions", "masked_labels", "masked_weights"):
         packed[name] = np.zeros((num_rows, slots), batch[name].dtype)
         packed[name][at] = batch[name][example, slot]
@@ -93,6 +93,6 @@ def pack(
 _BY_EXAMPLE = ("next_sentence_labels", "example_weights")
 
 
-def _count_within(rows: np.ndarray) -> np.ndarray:
+def count_within(rows: np.ndarray) -> np.ndarray:
     """For each element of ascending `rows`, how many equal ones stand before it."""
     return np.arange(len(rows)) - np.searchsorted(rows, rows)

@@ -11,7 +11,7 @@ from bert_jax.config import BertConfig
 from bert_jax.data.instances import SMALLEST_SEQ_LENGTH, SPECIAL_TOKENS, InstanceBatch, decode_records
 from bert_jax.data.manifest import SPLITS, TOKENIZER_DIR, InstanceSet, Manifest
 from bert_jax.data.masking import Masking, apply_masks, random_bits
-from bert_jax.data.packing import pack
+from bert_jax.data.packing import count_within, pack
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.files import PathLike
 from bert_jax.tokenization import Tokenizer, load_tokenizer
@@ -100,7 +100,7 @@ class PreparedInstances:
         batch, candidates, lengths = self._assemble(instances)
         keys = self.masking.keys(np.asarray(epochs), np.asarray(rows))[instances.rows]
         if self.manifest.packed:
-            keys = random_bits(keys, np.arange(len(keys)) - np.searchsorted(instances.rows, instances.rows))
+            keys = random_bits(keys, count_within(instances.rows))
         batch |= apply_masks(batch["input_ids"], candidates, lengths, keys, self.masking)
         batch["example_weights"] = np.ones(len(keys), np.float32)
         if self.manifest.objective != "mlm":

@@ -16,16 +16,18 @@ from bert_jax.errors import InputError
 # work is spread and recomputed (which changes rounding), but not what is computed. Any other key makes another run.
 MAY_CHANGE = frozenset(
     {
-        *(
-            "log_every",
-            "checkpoint_every",
-            "keep_checkpoints",
-            "max_skipped_steps",
-            "warn_after_seconds",
-            "profile",
-            "wandb",
-        ),
-        *("mesh.data", "mesh.fsdp", "mesh.tensor", "layers", "remat"),
+        "log_every",
+        "checkpoint_every",
+        "keep_checkpoints",
+        "max_skipped_steps",
+        "warn_after_seconds",
+        "profile",
+        "wandb",
+        "mesh.data",
+        "mesh.fsdp",
+        "mesh.tensor",
+        "layers",
+        "remat",
     }
 )
 
