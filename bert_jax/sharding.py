@@ -1,7 +1,8 @@
 """Where arrays live: one mesh `(data, fsdp, tensor)` and one table, parameter path -> logical axes -> mesh axes.
 
 `data` splits the batch and copies the parameters; `fsdp` splits the batch and the parameters; `tensor` splits the work
-inside a layer (heads, feed-forward, vocabulary). Nothing outside this file names a mesh axis.
+inside a layer (heads, feed-forward, vocabulary) and, between the layers, the tokens of each sequence (Korthikanti et
+al. 2022, arXiv:2205.05198, section 4.2.2). Nothing outside this file names a mesh axis.
 """
 
 import math
@@ -17,10 +18,10 @@ from bert_jax.errors import InputError
 MESH_AXES = ("data", "fsdp", "tensor")
 
 # Logical axis -> the mesh axes that split it. Axes of a spec are filled from the left and a mesh axis is used once, so
-# an activation ("batch", "length", "embed") is split by batch alone although "embed" of a parameter is split by fsdp.
+# an activation ("batch", "length", "embed") is whole in its last axis although "embed" of a parameter is split by fsdp.
 RULES: dict[str, tuple[str, ...]] = {
     "batch": ("data", "fsdp"),
-    "length": (),
+    "length": ("tensor",),
     "embed": ("fsdp",),
     "heads": ("tensor",),
     "mlp": ("tensor",),

@@ -71,7 +71,7 @@ class SelfAttention(nnx.Module):
         batch, length, size = x.shape
         heads = (batch, length, self.config.num_attention_heads, self.config.head_size)
         query, key, value = (
-            constrain(project(x, compute).reshape(heads), "batch", "length", "heads", None).swapaxes(1, 2)
+            constrain(project(x, compute).reshape(heads), "batch", None, "heads", None).swapaxes(1, 2)
             for project in (self.query, self.key, self.value)
         )
         rate = self.config.attention_probs_dropout_prob

@@ -23,7 +23,7 @@ class FeedForward(nnx.Module):
         self.layer_norm = LayerNorm(config, config.hidden_size)
 
     def __call__(self, x: jax.Array, dropout_key: jax.Array | None, compute: Compute) -> jax.Array:
-        y = constrain(self.up(x, compute), "batch", "length", "mlp")
+        y = constrain(self.up(x, compute), "batch", None, "mlp")
         y = self.down(ACTIVATIONS[self.config.hidden_act](y), compute)
         return self.layer_norm(x + dropout(y, self.config.hidden_dropout_prob, dropout_key))
 

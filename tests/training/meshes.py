@@ -6,9 +6,11 @@ import re
 
 import jax
 import numpy as np
-from synthetic import pretraining_task, random_batch
+from synthetic import CONFIG, pretraining_task, random_batch
 
 from bert_jax import sharding
+from bert_jax.modeling import Bert
+from bert_jax.tasks.pretraining import PretrainingTask
 from bert_jax.training import step as steps
 from bert_jax.training.feed import device_batch
 from bert_jax.training.optimizers import make_optimizer
@@ -24,6 +26,44 @@ MESHES = {
     "accumulated": {"data": 2, "fsdp": 2, "tensor": 2, "accumulation_steps": 2},
 }
 COLLECTIVES = re.compile(r"(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
+
+
+def between_layers(sizes):
+    """The shape of what a device holds of each hidden state of 16 sequences of 16 tokens."""
+    model, mesh = pretraining_task().model, sharding.make_mesh(**sizes)
+    with jax.set_mesh(mesh):
+        where = jax.sharding.NamedSharding(mesh, sharding.batch_spec())
+        ids = device_batch(lambda rows: {"ids": random_batch()["input_ids"][rows]}, 16, where)["ids"]
+        run = jax.jit(lambda params: model.apply(params, ids, output_hidden_states=True).hidden_states)
+        return [state.addressable_shards[0].data.shape for state in run(jax.jit(model.init)(jax.random.key(0)))]
+
+
+def gradients(devices, parts):
+    """Those of a batch whose examples have 0 to 6 masks each, without dropout."""
+    config = CONFIG.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    task = PretrainingTask(Bert(config, "pretraining"), commonest_id=5)
+    mesh = sharding.make_mesh(devices=jax.devices()[:devices])
+    with jax.set_mesh(mesh):
+        where = jax.sharding.NamedSharding(mesh, sharding.batch_spec())
+        batch = device_batch(lambda rows: {k: v[rows] for k, v in random_batch(rows=32).items()}, 32, where)
+        params = jax.jit(task.model.init)(jax.random.key(0))
+        found = jax.jit(lambda p, b: steps._gradients(task, p, b, jax.random.key(0), parts)[0])(params, batch)
+    return jax.tree.map(np.asarray, found)
+
+
+def deviations():
+    """How far gradients are from those of the whole batch on one device: parts of (their size + 0.01), at the most."""
+    whole = gradients(1, 1)
+
+    def deviation(found):
+        parts = jax.tree.map(lambda a, b: float((abs(a - b) / (abs(b) + 0.01)).max()), found, whole)
+        return max(jax.tree.leaves(parts))
+
+    return {
+        f"{devices} devices, {parts} parts": deviation(gradients(devices, parts))
+        for devices in (1, 2, 8)
+        for parts in (1, 4)
+    }
 
 
 def run(devices=8, accumulation_steps=1, optimizer="adamw", **sizes):
@@ -66,4 +106,9 @@ def run(devices=8, accumulation_steps=1, optimizer="adamw", **sizes):
 
 
 if __name__ == "__main__":
-    print(json.dumps({name: run(**sizes) for name, sizes in MESHES.items()}))
+    seen = {
+        "runs": {name: run(**sizes) for name, sizes in MESHES.items()},
+        "between_layers": between_layers({"data": 2, "tensor": 4}),
+        "deviations": deviations(),
+    }
+    print(json.dumps(seen))
