@@ -34,8 +34,11 @@ class DamagedError(Exception):
 
 
 @contextlib.contextmanager
-def open_decompressed(path: PathLike) -> Iterator[BinaryIO]:
+def open_decompressed(path: PathLike) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """Opens a file to read its bytes, decompressed where its name ends as in COMPRESSED.
+
+    Yields:
+        The bytes, and the file under them as it is, whose position tells how far reading has come.
 
     Raises:
         DamagedError: out of the block, when reading meets damage.
@@ -44,7 +47,7 @@ def open_decompressed(path: PathLike) -> Iterator[BinaryIO]:
     kind = next((suffix for suffix in COMPRESSED if path.name.lower().endswith(suffix)), "")
     with path.open("rb") as raw:
         try:
-            yield _DECOMPRESSORS[kind](raw) if kind else raw
+            yield (_DECOMPRESSORS[kind](raw) if kind else raw), raw
         except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:  # the system's, not a decompressor's
                 raise

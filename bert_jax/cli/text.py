@@ -87,6 +87,7 @@ def run_train_tokenizer(args: argparse.Namespace) -> None:
 def run_prepare(args: argparse.Namespace) -> None:
     """Writes the prepared directory of a corpus."""
     from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     from bert_jax.data.prepare import PrepareProgress, prepare
     from bert_jax.tokenization import load_tokenizer
@@ -94,11 +95,18 @@ def run_prepare(args: argparse.Namespace) -> None:
     if args.num_workers is not None and args.num_workers < 1:
         raise InputError(f"--num-workers: expected a positive integer, found {args.num_workers}")
     tokenizer = load_tokenizer(args.tokenizer)
-    with Console(stderr=True).status("reading") as status:
+    columns = (BarColumn(30), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True, speed_estimate_period=600) as bar:
+        task = bar.add_task("reading", total=None)
 
         def show(done: PrepareProgress) -> None:
-            status.update(f"{done.documents:,} documents, {done.characters / 1e6:,.1f} M characters, "
-                          f"{done.instances:,} examples")  # fmt: skip
+            bar.update(
+                task,
+                total=None if done.share is None else 1.0,
+                completed=done.share,
+                description=f"{done.documents:,} documents, {done.characters / 1e6:,.1f} M characters, "
+                f"{done.instances:,} examples",
+            )
 
         manifest = prepare(
             args.corpus,

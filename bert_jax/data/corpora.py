@@ -14,7 +14,7 @@ sorted order.
 import dataclasses
 import glob
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from etils import epath
 
@@ -39,7 +39,7 @@ class Corpus:
     Attributes:
         spec: the string that names it.
         read: starts a new pass over the documents.
-        num_bytes: size of the files that a pass reads, where known; for showing progress.
+        num_bytes: what a pass reads, where known: the `end` of its last document.
     """
 
     spec: str
@@ -68,7 +68,7 @@ def open_corpus(spec: str | Sequence[str]) -> Corpus:
             raise InputError("expected at least one corpus, found none")
         sizes = [part.num_bytes for part in parts]
         total = None if None in sizes else sum(size or 0 for size in sizes)
-        return Corpus(", ".join(part.spec for part in parts), lambda: (d for part in parts for d in part), total)
+        return Corpus(", ".join(part.spec for part in parts), lambda: _one_after_another(parts, sizes), total)
     if spec == "python-docs":
         return Corpus(spec, python_docs.read_python_docs)
     kind, colon, rest = spec.partition(":")
@@ -92,18 +92,25 @@ def _json_field(spec: str) -> tuple[str, str]:
 
 def _open_files(spec: str, path: str, kind: str, field: str) -> Corpus:
     paths = _find_files(path)
-    for file in paths:
-        if file.stat().length == 0:
-            raise InputError(f"{file}: expected text, found an empty file")
+    sizes = [file.stat().length for file in paths]
+    if 0 in sizes:
+        raise InputError(f"{paths[sizes.index(0)]}: expected text, found an empty file")
 
-    def read() -> Iterator[Document]:
-        for file in paths:
-            if file.name.endswith(_JSON_SUFFIXES):
-                yield from readers.read_json_documents(file, field)
-            else:
-                yield from _TEXT_KINDS[kind](file)
+    def documents(file: epath.Path) -> Iterator[Document]:
+        if file.name.endswith(_JSON_SUFFIXES):
+            return readers.read_json_documents(file, field)
+        return _TEXT_KINDS[kind](file)
 
-    return Corpus(spec, read, sum(file.stat().length for file in paths))
+    return Corpus(spec, lambda: _one_after_another(map(documents, paths), sizes), sum(sizes))
+
+
+def _one_after_another(parts: Iterable[Iterable[Document]], sizes: Sequence[int | None]) -> Iterator[Document]:
+    """The documents of parts of some sizes in bytes (None: not known), their `end` counted from the first part."""
+    before = 0
+    for part, size in zip(parts, sizes, strict=True):
+        for document in part:
+            yield dataclasses.replace(document, end=before + document.end)
+        before += size or 0
 
 
 def _find_files(path: str) -> list[epath.Path]:
@@ -116,7 +123,12 @@ def _find_files(path: str) -> list[epath.Path]:
     elif root.exists():
         files = [root]
     elif glob.has_magic(path):
-        files = [epath.Path(p) for p in glob.glob(path, recursive=True) if epath.Path(p).is_file()]
+        if "://" in path:  # epath's own has no `**`
+            folder, _, pattern = path.rpartition("/")
+            found = epath.Path(folder).glob(pattern)
+        else:
+            found = map(epath.Path, glob.glob(path, recursive=True))
+        files = [file for file in found if file.is_file()]
         if not files:
             raise InputError(f"{path}: no file matches")
     else:
@@ -139,5 +151,4 @@ def _open_tfds(spec: str, rest: str) -> Corpus:
     if not match:
         raise InputError(f"{spec}: expected tfds:NAME[:SPLIT[:FIELD]]")
     name, split, field = match.groups()
-    source = readers.open_tfds(name, split or "train", field or readers.DEFAULT_FIELD)
-    return Corpus(spec, source)
+    return Corpus(spec, *readers.open_tfds(name, split or "train", field or readers.DEFAULT_FIELD))

@@ -97,7 +97,7 @@ def _lines(spec: str) -> Iterator[tuple[int, str]]:
         raise InputError(f"{spec}: expected a file, found a directory")
     number = 0
     try:
-        with files.open_decompressed(path) as file:
+        with files.open_decompressed(path) as (file, _):
             for number, line in enumerate(file, 1):
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:

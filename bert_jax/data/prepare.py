@@ -82,11 +82,13 @@ class PrepareSettings:
 
 @dataclasses.dataclass(frozen=True)
 class PrepareProgress:
-    """What is done so far: documents, characters of their text, and instances made of them."""
+    """What is done so far: documents, characters of their text, instances made of them, and the share of the corpus
+    (None where its size is not known)."""
 
     documents: int
     characters: int
     instances: int
+    share: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +116,7 @@ class _ChunkResult:
     documents: int
     sentences: int
     characters: int
+    end: int  # of its last document
     sets: list[InstanceSet]  # one shard each
 
     @classmethod
@@ -187,7 +190,7 @@ def prepare(
         ):
             done.append(result)
             if on_progress:
-                on_progress(_progress(done))
+                on_progress(_progress(done, corpus.num_bytes))
         manifest = _manifest(corpus, tokenizer, settings, done)
         _clean(directory, manifest)
         manifest.write(directory)
@@ -300,6 +303,7 @@ def _prepare_chunk(
         len(documents),
         sum(map(len, documents)),
         sum(len(text) for document in chunk.documents for text in document.texts),
+        chunk.documents[-1].end,
         [s for s in sets if s.examples],
     )
     result.write(chunk.record(directory), fingerprint)
@@ -391,11 +395,12 @@ def _sha256(path: epath.Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _progress(done: Sequence[_ChunkResult]) -> PrepareProgress:
+def _progress(done: Sequence[_ChunkResult], num_bytes: int | None) -> PrepareProgress:
     return PrepareProgress(
         sum(r.documents for r in done),
         sum(r.characters for r in done),
         sum(s.examples for r in done for s in r.sets),
+        max(r.end for r in done) / num_bytes if num_bytes else None,
     )
 
 

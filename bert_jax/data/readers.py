@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from etils import epath
 
@@ -25,11 +25,13 @@ class Document:
         name: where it comes from, for messages.
         texts: paragraphs, or sentences.
         are_sentences: whether `texts` are sentences already, so that they are not split further.
+        end: bytes that a pass over the corpus (or its file) has read when it ends; of a data set, by the average row.
     """
 
     name: str
     texts: tuple[str, ...]
     are_sentences: bool = False
+    end: int = 0
 
 
 def read_text_documents(path: epath.Path) -> Iterator[Document]:
@@ -49,17 +51,17 @@ def read_sentence_documents(path: epath.Path) -> Iterator[Document]:
 
 def _documents(path: epath.Path, blank_ends: bool, are_sentences: bool) -> Iterator[Document]:
     texts: list[str] = []
-    size = count = 0
-    for _, line in read_lines(path):
-        line = line.strip()
+    size = count = end = 0
+    for _, text, end in read_lines(path):
+        line = text.strip()
         if line:
             texts.append(line)
             size += len(line)
         if texts and ((blank_ends and not line) or size >= MAX_DOCUMENT_BYTES):
-            yield Document(f"{path}#{count}", tuple(texts), are_sentences)
+            yield Document(f"{path}#{count}", tuple(texts), are_sentences, end)
             texts, size, count = [], 0, count + 1
     if texts:
-        yield Document(f"{path}#{count}", tuple(texts), are_sentences)
+        yield Document(f"{path}#{count}", tuple(texts), are_sentences, end)
     elif not count:
         raise InputError(f"{path}: expected text, found only blank lines")
 
@@ -67,7 +69,7 @@ def _documents(path: epath.Path, blank_ends: bool, are_sentences: bool) -> Itera
 def read_json_documents(path: epath.Path, field: str) -> Iterator[Document]:
     """Yields a document for each row of a JSON-lines file, from the text in `field`; blank rows are passed over."""
     count = 0
-    for number, line in read_lines(path, MAX_DOCUMENT_BYTES * 16):
+    for number, line, end in read_lines(path, MAX_DOCUMENT_BYTES * 16):
         if not line.strip():
             continue
         try:
@@ -81,12 +83,12 @@ def read_json_documents(path: epath.Path, field: str) -> Iterator[Document]:
         if not isinstance(row[field], str):
             raise InputError(f"{path}: line {number}: {field!r}: expected text, found {type(row[field]).__name__}")
         count += 1
-        yield from text_documents(f"{path}:{number}", row[field])
+        yield from text_documents(f"{path}:{number}", row[field], end)
     if not count:
         raise InputError(f"{path}: expected JSON lines, found only blank ones")
 
 
-def text_documents(name: str, text: str) -> Iterator[Document]:
+def text_documents(name: str, text: str, end: int = 0) -> Iterator[Document]:
     """Yields a text as a document, its lines as paragraphs; as several where it is longer than MAX_DOCUMENT_BYTES."""
     texts: list[str] = []
     size = 0
@@ -94,14 +96,14 @@ def text_documents(name: str, text: str) -> Iterator[Document]:
         texts.append(line)
         size += len(line)
         if size >= MAX_DOCUMENT_BYTES:
-            yield Document(name, tuple(texts))
+            yield Document(name, tuple(texts), end=end)
             texts, size = [], 0
     if texts:
-        yield Document(name, tuple(texts))
+        yield Document(name, tuple(texts), end=end)
 
 
-def open_tfds(name: str, split: str, field: str) -> Callable[[], Iterator[Document]]:
-    """Returns a reader of a TensorFlow Datasets data set, in ArrayRecord format and without TensorFlow.
+def open_tfds(name: str, split: str, field: str) -> tuple[Callable[[], Iterator[Document]], int]:
+    """Returns a reader of a TensorFlow Datasets data set, in ArrayRecord format and without TensorFlow, and its bytes.
 
     The data set is looked for under $TFDS_DATA_DIR (else ~/tensorflow_datasets) and, being asked for by name, prepared
     there when it is not.
@@ -116,7 +118,8 @@ def open_tfds(name: str, split: str, field: str) -> Callable[[], Iterator[Docume
     except Exception as error:  # whatever a data set's own code raises
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"tfds:{name}: expected a data set with a split {split!r}, found: {reason}") from None
-    features = source.dataset_info.features
+    features, splits = source.dataset_info.features, source.dataset_info.splits.values()
+    row_bytes = max(1, sum(s.num_bytes for s in splits) // max(1, sum(s.num_examples for s in splits)))
     if field not in features:
         raise InputError(f"tfds:{name}: expected a feature {field!r}{did_you_mean(field, features)}")
 
@@ -130,13 +133,21 @@ def open_tfds(name: str, split: str, field: str) -> Callable[[], Iterator[Docume
                 text = value.decode() if isinstance(value, bytes) else value
             except UnicodeDecodeError as error:
                 raise InputError(f"{where}: expected UTF-8 text, found byte 0x{value[error.start]:02x}") from None
-            yield from text_documents(where, text)
+            yield from text_documents(where, text, (i + 1) * row_bytes)
 
-    return read
+    return read, len(source) * row_bytes
 
 
-def read_lines(path: epath.Path, max_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int, str]]:
-    """Yields (line number from 1, text with its newline); a line longer than `max_bytes` comes in pieces.
+class Line(NamedTuple):
+    """A line of a file: its number from 1, its text with the newline, and how much of the file has been read."""
+
+    number: int
+    text: str
+    end: int
+
+
+def read_lines(path: epath.Path, max_bytes: int = MAX_LINE_BYTES) -> Iterator[Line]:
+    """Yields the lines of a file; one that is longer than `max_bytes` comes in pieces.
 
     Raises:
         InputError: not UTF-8, or a compressed file that is cut short or damaged; names the file and the line.
@@ -145,9 +156,9 @@ def read_lines(path: epath.Path, max_bytes: int = MAX_LINE_BYTES) -> Iterator[tu
         raise InputError(f"{path}: no such file")
     number = 1
     try:
-        with files.open_decompressed(path) as stream:
+        with files.open_decompressed(path) as (stream, file):
             for raw, ends in _raw_lines(stream, max_bytes):
-                yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8")
+                yield Line(number, raw.decode("utf-8-sig" if number == 1 else "utf-8"), file.tell())
                 number += ends
     except UnicodeDecodeError as error:
         byte = error.object[error.start]

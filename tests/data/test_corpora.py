@@ -3,6 +3,7 @@
 import bz2
 import functools
 import gzip
+import itertools
 import json
 import lzma
 import subprocess
@@ -53,6 +54,9 @@ def test_folders_globs_and_compression_in_sorted_order(tmp_path):
     corpus = open_corpus(str(tmp_path))
     assert list(corpus) == list(corpus)
     assert list(corpus.texts()) == ["a", "aa", "ab", "b", "c", "sub"]
+    files = sorted(path for path in tmp_path.rglob("[!.]*") if path.is_file())
+    assert [document.end for document in corpus] == list(itertools.accumulate(path.stat().st_size for path in files))
+    assert list(corpus)[-1].end == corpus.num_bytes
 
 
 def test_json_lines(tmp_path):
@@ -71,7 +75,7 @@ def test_long_documents_and_lines_come_in_pieces_without_loss(tmp_path, monkeypa
     assert len(documents) > 5 and max(sum(map(len, d)) for d in documents) < 1100
     assert [t for d in documents for t in d] == [f"line {i}" for i in range(1000)]
     path.write_text("\u00e9t\u00e9 " * 500 + "\u6c34" * 500 + "\nend\n")
-    pieces = [line for _, line in readers.read_lines(path.resolve(), 100)]
+    pieces = [line.text for line in readers.read_lines(path.resolve(), 100)]
     assert "".join(pieces) == path.read_text() and max(len(p.encode()) for p in pieces) <= 100
 
 
@@ -102,6 +106,8 @@ def tfds_folder(tmp_path, monkeypatch):
 def test_tensorflow_datasets_without_tensorflow(tfds_folder):
     assert sorted(texts("tfds:tiny_documents")) == [(f"Document {i}.", "More \u00e9.") for i in range(5)]
     assert len(texts("tfds:tiny_documents:train[:2]")) == 2
+    corpus = open_corpus("tfds:tiny_documents")
+    assert corpus.num_bytes > 5 and list(corpus)[-1].end == corpus.num_bytes
     assert "tensorflow" not in sys.modules
     for spec, message in (
         ("tfds:tiny_documents:test", "split 'test'"),

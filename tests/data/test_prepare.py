@@ -63,6 +63,7 @@ def test_what_is_written(tmp_path, corpus, tiny_tokenizer):
         assert lengths.max() <= instances.max_seq_length and min(batch.lengths_a.min(), batch.lengths_b.min()) >= 1
     assert len(manifest.sets[0].shards) > 2
     assert [p.documents for p in progress] == sorted(p.documents for p in progress)
+    assert [p.share for p in progress] == sorted(p.share for p in progress) and progress[-1].share == 1
     assert progress[-1].documents == 40 and progress[-1].instances == sum(s.examples for s in manifest.sets)
     assert not list(tmp_path.glob(".*"))
 
