@@ -127,15 +127,20 @@ class Checkpoints:
         """
         where = self.directory / str(step)
         template = {"state": like, "checksum": jax.ShapeDtypeStruct((), jnp.uint32, sharding=like.step.sharding)}
+        reason, saved = "", {}
         try:
             self._check_shapes(where, like, self._manager.item_metadata(step))
-            saved = self._manager.restore(step, args=ocp.args.StandardRestore(template))
+            # Not by the manager, where a host that succeeds would wait for one that does not.
+            item = where / ocp.checkpoint_manager.DEFAULT_ITEM_NAME
+            saved = ocp.StandardCheckpointHandler().restore(item, args=ocp.args.StandardRestore(template))
         except InputError:
             raise
         except Exception as error:  # whatever the reader meets in a damaged file
             line = (str(error).splitlines() or [type(error).__name__])[0]
             reason = line.partition(" See full TensorStore details")[0][:150]
-            raise UnreadableError(f"checkpoint {where} cannot be read ({reason})") from error
+        # Of several hosts each reads its own part; what one of them cannot read none may go on from.
+        if any(multihost_utils.process_allgather(np.array([bool(reason)])).flat):
+            raise UnreadableError(f"checkpoint {where} cannot be read ({reason or 'by another host'})")
         if int(_checksum(saved["state"])) != int(saved["checksum"]):
             raise UnreadableError(f"checkpoint {where} is damaged (its checksum differs)")
         return saved["state"]

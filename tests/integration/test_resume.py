@@ -2,112 +2,24 @@
 
 import json
 import os
-import pathlib
 import random
 import signal
-import subprocess
-import sys
 
 import pytest
-from safetensors.numpy import load_file
+from small import STEPS, assert_alike, metrics_of, recipe, train_in_processes
 
-from bert_jax import recipes
-from bert_jax.data.prepare import prepare
 from bert_jax.errors import InputError
 from bert_jax.tasks.classification import ClassificationTask
 from bert_jax.training.loop import Preempted, train
 
-STEPS = 20
 KILLS = sorted(random.SystemRandom().sample(range(2, STEPS - 3), 5))  # anew in every test run: any steps must do
-WORDS = ["the", "a", "cat", "dog", "bird", "fish", "house", "tree", "old", "young", "big", "small", "sat", "eats", "on"]
-
-
-def sentence(rng: random.Random) -> str:
-    return " ".join(rng.choices(WORDS, k=rng.randint(3, 12))) + "."
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory, tiny_tokenizer):
-    """A prepared corpus, a vocabulary, and labelled tables (is there a fish in it?)."""
-    root, rng = tmp_path_factory.mktemp("data"), random.Random(0)
-    documents = ["\n".join(sentence(rng) for _ in range(6)) for _ in range(60)]
-    (root / "corpus.txt").write_text("\n\n".join(documents))
-    prepare(str(root / "corpus.txt"), tiny_tokenizer, root / "prepared", max_seq_length=32, dupe_factor=2,
-            validation_fraction=0.1, num_workers=1)  # fmt: skip
-    (root / "tokenizer").mkdir()
-    tiny_tokenizer.save(root / "tokenizer")
-    for name, rows in (("train", 200), ("dev", 40)):
-        texts = [sentence(rng) for _ in range(rows)]
-        lines = [f"{text}\t{'yes' if 'fish' in text else 'no'}" for text in texts]
-        (root / f"{name}.tsv").write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
-    return root
-
-
-def recipe(data: pathlib.Path, task: str, **changes):
-    c = recipes.RECIPES[task]()
-    c.tokenizer = str(data / "tokenizer")
-    c.model.size = "tiny"
-    c.update_from_flattened_dict(
-        {
-            "model.hidden_size": 16,
-            "model.intermediate_size": 32,
-            "model.max_position_embeddings": 32,
-            "num_steps": STEPS,
-            "optimizer.learning_rate": 5e-3,
-            "log_every": 3,
-            "checkpoint_every": 4,
-            "eval_every": 8,
-        }
-    )
-    if task == "pretraining":
-        c.update_from_flattened_dict(
-            {
-                "data.prepared": str(data / "prepared"),
-                "optimizer.warmup_steps": 4,
-                "best_metric": "mlm_loss",
-                "stages": ((12, 24, 16), (STEPS - 12, 32, 8)),
-            }
-        )
-    else:
-        c.update_from_flattened_dict(
-            {
-                "data.train": str(data / "train.tsv"),
-                "data.dev": str(data / "dev.tsv"),
-                "num_epochs": 0.0,
-                "data.length_buckets": (8, 16),
-                "accumulation_steps": 2,
-                "data.max_seq_length": 32,
-            }
-        )
-    c.update_from_flattened_dict(changes)
-    return c
-
-
-def metrics_of(workdir: pathlib.Path) -> list[dict]:
-    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if "second" not in name} for line in lines]
 
 
 @pytest.mark.parametrize("task", ["pretraining", "classification"])
 def test_killed_five_times_and_never_killed_end_alike(tmp_path, data, task):
-    config = tmp_path / "config.json"
-    config.write_text(recipes.to_json(recipes.resolve(recipe(data, task))))
-    script = pathlib.Path(__file__).with_name("killed_runs.py")
-    cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    quick = {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"}
-    for name, kills in (("whole", []), ("killed", KILLS)):
-        command = [sys.executable, script, config, tmp_path / name, *map(str, kills)]
-        result = subprocess.run(command, env=os.environ | cache | quick, capture_output=True, text=True)
-        assert result.returncode == 0, result.stderr
-        assert result.stdout.count("killed") == len(kills), result.stdout
-        assert "Traceback" not in result.stderr
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert metrics_of(whole) == metrics_of(killed)
-    for file in (whole / "model").iterdir():
-        assert file.read_bytes() == (killed / "model" / file.name).read_bytes(), file.name
-    names = load_file(whole / "model" / "model.safetensors")
-    assert len(names) > 30
-    assert sorted(os.listdir(whole / "checkpoints")) == sorted(os.listdir(killed / "checkpoints"))
+    train_in_processes(recipe(data, task), tmp_path / "whole", [{}])
+    train_in_processes(recipe(data, task), tmp_path / "killed", [*({"kill_at": step} for step in KILLS), {}])
+    assert_alike(tmp_path / "whole", tmp_path / "killed")
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,30 @@
+"""The data that the runs of this folder learn from."""
+
+import random
+
+import pytest
+
+from bert_jax.data.prepare import prepare
+
+WORDS = ["the", "a", "cat", "dog", "bird", "fish", "house", "tree", "old", "young", "big", "small", "sat", "eats", "on"]
+
+
+def sentence(rng: random.Random) -> str:
+    return " ".join(rng.choices(WORDS, k=rng.randint(3, 12))) + "."
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory, tiny_tokenizer):
+    """A prepared corpus, a vocabulary, and labelled tables (is there a fish in it?)."""
+    root, rng = tmp_path_factory.mktemp("data"), random.Random(0)
+    documents = ["\n".join(sentence(rng) for _ in range(6)) for _ in range(60)]
+    (root / "corpus.txt").write_text("\n\n".join(documents))
+    prepare(str(root / "corpus.txt"), tiny_tokenizer, root / "prepared", max_seq_length=32, dupe_factor=2,
+            validation_fraction=0.1, num_workers=1)  # fmt: skip
+    (root / "tokenizer").mkdir()
+    tiny_tokenizer.save(root / "tokenizer")
+    for name, rows in (("train", 200), ("dev", 40)):
+        texts = [sentence(rng) for _ in range(rows)]
+        lines = [f"{text}\t{'yes' if 'fish' in text else 'no'}" for text in texts]
+        (root / f"{name}.tsv").write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
+    return root

@@ -1,0 +1,85 @@
+"""Small recipes, and running them in processes that may be killed."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+from bert_jax import recipes
+
+STEPS = 20
+
+
+def recipe(data: pathlib.Path, task: str, **changes):
+    c = recipes.RECIPES[task]()
+    c.tokenizer = str(data / "tokenizer")
+    c.model.size = "tiny"
+    c.update_from_flattened_dict(
+        {
+            "model.hidden_size": 16,
+            "model.intermediate_size": 32,
+            "model.max_position_embeddings": 32,
+            "num_steps": STEPS,
+            "optimizer.learning_rate": 5e-3,
+            "log_every": 3,
+            "checkpoint_every": 4,
+            "eval_every": 8,
+        }
+    )
+    if task == "pretraining":
+        c.update_from_flattened_dict(
+            {
+                "data.prepared": str(data / "prepared"),
+                "optimizer.warmup_steps": 4,
+                "best_metric": "mlm_loss",
+                "stages": ((12, 24, 16), (STEPS - 12, 32, 8)),
+            }
+        )
+    else:
+        c.update_from_flattened_dict(
+            {
+                "data.train": str(data / "train.tsv"),
+                "data.dev": str(data / "dev.tsv"),
+                "num_epochs": 0.0,
+                "data.length_buckets": (8, 16),
+                "accumulation_steps": 2,
+                "data.max_seq_length": 32,
+            }
+        )
+    c.update_from_flattened_dict(changes)
+    return c
+
+
+def metrics_of(workdir: pathlib.Path) -> list[dict]:
+    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if "second" not in name} for line in lines]
+
+
+def train_in_processes(recipe, workdir: pathlib.Path, runs: list[dict]) -> None:
+    """Trains in one run after another (see runs.py), each but the last being killed; `workdir` may be there already."""
+    folder = workdir.parent
+    config, plan = folder / "recipe.json", folder / "runs.json"
+    config.write_text(recipes.to_json(recipes.resolve(recipe)))
+    plan.write_text(json.dumps(runs))
+    settings = {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",  # quick to compile
+    }
+    command = [sys.executable, pathlib.Path(__file__).with_name("runs.py"), config, workdir, plan]
+    result = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == [*["killed"] * (len(runs) - 1), "finished"], result.stdout + result.stderr
+    assert "Traceback" not in result.stderr or any(run.get("processes", 1) > 1 for run in runs), result.stderr
+
+
+def assert_alike(one: pathlib.Path, other: pathlib.Path) -> None:
+    """Both working directories hold the same metrics, the same model bit for bit, and checkpoints of the same steps."""
+    assert metrics_of(one) == metrics_of(other)
+    for file in (one / "model").iterdir():
+        assert file.read_bytes() == (other / "model" / file.name).read_bytes(), file.name
+    assert (one / "model" / "model.safetensors").stat().st_size > 20_000
+    steps = [sorted(filter(str.isdigit, os.listdir(workdir / "checkpoints"))) for workdir in (one, other)]
+    assert steps[0] == steps[1]

@@ -1,0 +1,43 @@
+"""Runs of several hosts: killed at any moment, with other numbers of devices, with clocks apart."""
+
+import random
+
+import numpy as np
+import pytest
+from small import assert_alike, metrics_of, recipe, train_in_processes
+
+HOSTS = {"processes": 2, "devices": 4}
+SPREAD = 0.3  # seconds in which a kill may come: some ten steps with their saves and evaluations
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.slow)])
+def test_two_hosts_killed_at_any_moment_end_as_if_they_never_were(tmp_path, data, kills):
+    pretraining = recipe(data, "pretraining", **{"mesh.data": 1, "mesh.fsdp": 8})
+    steps = 2 * kills + 24
+    pretraining.num_steps = steps
+    pretraining.stages = ((steps // 2, 24, 16), (steps - steps // 2, 32, 8))
+    moments = [*sorted(random.SystemRandom().sample(range(1, steps - 18), kills - 1)), steps - 18]
+    train_in_processes(pretraining, tmp_path / "whole", [HOSTS])
+    killed = [HOSTS | {"kill_at": step, "within": SPREAD} for step in moments]
+    # Before the last run, the newest checkpoint loses what the second host alone reads.
+    train_in_processes(pretraining, tmp_path / "killed", [*killed, HOSTS | {"damage": "ocdbt.process_1"}])
+    assert_alike(tmp_path / "whole", tmp_path / "killed")
+    assert list((tmp_path / "killed" / "checkpoints").glob("unreadable-*"))
+
+
+def test_the_number_of_devices_and_hosts_may_change_from_run_to_run(tmp_path, data):
+    pretraining = recipe(data, "pretraining", log_every=1)
+    eight = {"devices": 8, "mesh": {"fsdp": 8, "data": 1}}
+    train_in_processes(pretraining, tmp_path / "whole", [eight])
+    runs = [
+        eight | {"kill_at": 6},
+        {"devices": 4, "kill_at": 11, "mesh": {"data": 2, "tensor": 2}},
+        HOSTS | {"kill_at": 15, "mesh": {"data": 2, "fsdp": 2, "tensor": 2}, "skew": -86_400},
+        {"devices": 1},
+    ]
+    train_in_processes(pretraining, tmp_path / "changing", runs)
+    whole, changing = metrics_of(tmp_path / "whole"), metrics_of(tmp_path / "changing")
+    assert [line["step"] for line in whole] == [line["step"] for line in changing]
+    for one, other in zip(whole, changing, strict=True):
+        assert one.keys() == other.keys()
+        np.testing.assert_allclose(list(other.values()), list(one.values()), rtol=2e-4, err_msg=str(one["step"]))
