@@ -3,10 +3,13 @@
 import functools
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # before the library is loaded: one core is measured
 
@@ -28,9 +31,9 @@ def main(corpus: Sequence[str], vocabulary: Path, turns: int) -> None:
     tokens = sum(len(line.ids) for line in plain.encode_batch(lines, add_special_tokens=False))
     print(f"{tokens:,} tokens of text; M tokens/s of one core, median of {turns}", flush=True)
 
-    def encode() -> None:
+    def encode(batch: Callable[..., Any]) -> None:
         for start in range(0, len(lines), _LINES):
-            plain._tokenizer.encode_batch_fast(lines[start : start + _LINES], add_special_tokens=False)
+            batch(lines[start : start + _LINES], add_special_tokens=False)
 
     with tempfile.TemporaryDirectory() as directory:
 
@@ -40,14 +43,21 @@ def main(corpus: Sequence[str], vocabulary: Path, turns: int) -> None:
                 dupe_factor=1, num_workers=1,
             )  # fmt: skip
 
-        alone, prepared = [], []
+        alone = {name: list[float]() for name in ("encode_batch", "encode_batch_fast")}
+        prepared = []
         for turn in range(turns):
-            alone.append(tokens / seconds(encode))
-            prepared.append(tokens / seconds(functools.partial(examples, turn)))
-        ratios = sorted(ours / theirs for ours, theirs in zip(prepared, alone, strict=True))
-        for name, rates in (("tokenizers, encode_batch", alone), ("prepare, lengths 128 and 512", prepared)):
-            print(f"{name:32} {statistics.median(rates) / 1e6:6.2f}")
-        print(f"{'ratio':32} {statistics.median(ratios):6.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})", flush=True)
+            for name, taken in alone.items():
+                taken.append(seconds(functools.partial(encode, getattr(plain._tokenizer, name))))
+            prepared.append(seconds(functools.partial(examples, turn)))
+        print(f"{'prepare, lengths 128 and 512':32} {tokens / statistics.median(prepared) / 1e6:6.2f}")
+        for name, taken in alone.items():
+            ratios = sorted(theirs / ours for ours, theirs in zip(prepared, taken, strict=True))
+            rate = tokens / statistics.median(taken) / 1e6
+            print(
+                f"{'tokenizers, ' + name:32} {rate:6.2f}  prepare is {statistics.median(ratios):.2f} times as fast "
+                f"({ratios[0]:.2f} to {ratios[-1]:.2f})",
+                flush=True,
+            )
         for length, rows in ((128, 256), (512, 64)):
             source = PretrainingSource(f"{directory}/0", "train", length, rows, mask_unit="word")
             read = functools.partial(_read, source)
@@ -66,3 +76,30 @@ def seconds(work: Callable[[], None]) -> float:
     start = time.process_time()
     work()
     return time.process_time() - start
+
+
+def memory(corpus: Sequence[str], vocabulary: Path, repetitions: Sequence[int]) -> None:
+    """Prints the most memory that preparing a corpus takes, all processes together, when it is repeated so often."""
+    for times in repetitions:
+        with tempfile.TemporaryDirectory() as directory:
+            command = [sys.executable, "-m", "bert_jax", "prepare", *list(corpus) * times, "--dupe-factor=1"]
+            start = time.perf_counter()
+            process = subprocess.Popen([*command, "--tokenizer", vocabulary, "--out", f"{directory}/prepared"])
+            peak = 0
+            while process.poll() is None:
+                peak = max(peak, _resident(process.pid))
+                time.sleep(0.1)
+            size = open_corpus(list(corpus) * times).num_bytes
+            print(f"{(size or 0) / 1e9:.2f} GB of text: at most {peak / 1e9:.2f} GB of memory, "
+                  f"{time.perf_counter() - start:.0f} s, exit status {process.returncode}", flush=True)  # fmt: skip
+
+
+def _resident(pid: int) -> int:
+    """Bytes of a process and those that it started, those that they share counted once (Linux)."""
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return 0
+    share = next((line for line in rollup.splitlines() if line.startswith("Pss:")), "Pss: 0 kB")
+    return 1024 * int(share.split()[1]) + sum(_resident(int(child)) for child in children)

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import random
+import string
 import subprocess
 import sys
 
@@ -83,6 +85,27 @@ def test_special_tokens_in_a_text_are_parsed_only_when_asked(tiny_tokenizer, sen
     for tokenizer in (tiny_tokenizer, sentencepiece_tokenizer):
         assert tokenizer.encode("the [MASK] sat").count(tokenizer.mask_id) == 1
         assert tokenizer.mask_id not in tokenizer.encode("the [MASK] sat", parse_special=False)
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_words_that_are_remembered_have_the_ids_of_the_whole_text(tiny_vocab, lowercase):
+    tokenizer, rng = word_piece(tiny_vocab, lowercase=lowercase), random.Random(0)
+    strange = "  \t\n\x85\xa0\x1c\0\u200b\u3000\ufffd\u0301\u03a3\u4e00\U0001f600\ue000"
+    alphabet = string.printable + 5 * strange
+    texts = ["", " ", "the  [MASK] sat", *("".join(rng.choices(alphabet, k=rng.randint(1, 40))) for _ in range(2000))]
+    whole = [e.ids for e in tokenizer._plain_backend.encode_batch(texts, add_special_tokens=False)]
+    assert tokenizer.encode_batch(texts, parse_special=False) == whole
+    assert tokenizer._ids_of_word.cache_info().hits > 100
+
+
+def test_words_are_not_remembered_where_a_piece_may_span_them(tmp_path, tiny_tokenizer):
+    tiny_tokenizer.save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    spanning = {"id": tiny_tokenizer.vocab_size, "content": "old cat", "special": False, "single_word": False,
+                "lstrip": False, "rstrip": False, "normalized": False}  # fmt: skip
+    content["added_tokens"].append(spanning)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    assert load_tokenizer(tmp_path).encode("the old cat", parse_special=False)[-1] == spanning["id"]
 
 
 def test_a_batch_of_pairs(tiny_tokenizer):

@@ -1,8 +1,9 @@
 """Tokenizers run by the `tokenizers` library: BERT's WordPiece, and any `tokenizer.json` as it stands."""
 
 import functools
+import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ WORD_PIECE_SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[
 # What the original drops (`tokenization.py`, `_clean_text`): NUL, U+FFFD and categories Cc and Cf. The library's own
 # clean_text also drops private-use and unassigned characters, which would turn unknown words into known ones.
 _DROPPED = r"[\x00\x{fffd}\p{Cc}\p{Cf}&&[^\t\n\r]]"
+_WORDS_REMEMBERED = 1 << 17
 _MAX_CHARS_PER_WORD = 200  # longer words are unknown, as in the original; the library's default is 100
 
 
@@ -62,7 +64,17 @@ class BackendTokenizer(Tokenizer):
         plain.encode_special_tokens = True
         return plain
 
+    @functools.cached_property
+    def _ids_of_word(self) -> Callable[[str], list[int]] | None:
+        """Remembers the ids of words between spaces, where a word has the same ids in every text; else None."""
+        if not _words_stand_alone(json.loads(self._plain_backend.to_str())):
+            return None
+        encode = self._plain_backend.encode
+        return functools.lru_cache(_WORDS_REMEMBERED)(lambda word: encode(word, add_special_tokens=False).ids)
+
     def encode_batch(self, texts: Sequence[str], parse_special: bool = True) -> list[list[int]]:
+        if not parse_special and (ids_of := self._ids_of_word):  # three times as fast on a whole corpus
+            return [list(itertools.chain.from_iterable(map(ids_of, text.split(" ")))) for text in texts]
         backend = self._backend if parse_special else self._plain_backend
         return [e.ids for e in backend.encode_batch_fast(list(texts), add_special_tokens=False)]
 
@@ -151,6 +163,18 @@ def bert_normalizer(
                 clean_text=False, handle_chinese_chars=chinese_chars, strip_accents=strip_accents, lowercase=lowercase
             ),
         ]
+    )
+
+
+def _words_stand_alone(backend: dict[str, Any]) -> bool:
+    """Whether a tokenizer (as in tokenizer.json) cuts each stretch between spaces by itself, as BERT's does."""
+    normalizer = backend["normalizer"] or {"type": "Sequence", "normalizers": []}
+    steps = normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
+    return (
+        backend["model"]["type"] == "WordPiece"
+        and (backend["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"
+        and all(step["type"] == "BertNormalizer" or step.get("pattern") == {"Regex": _DROPPED} for step in steps)
+        and not any(" " in token["content"] for token in backend["added_tokens"])
     )
 
 
