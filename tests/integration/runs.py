@@ -4,12 +4,13 @@ Usage: runs.py RECIPE.json WORKDIR RUNS.json. RUNS is a list of objects, all key
 
     kill_at    step; within `within` seconds of reading its batch, or a later one's, each process is killed by SIGKILL
     within     seconds, default 0.02
+    stop_at    step; on reading its batch, the last process alone is told to stop by SIGTERM
     processes  default 1, with `devices` each (default 1)
     mesh       sizes in place of the recipe's
     damage     name of a folder in the newest checkpoint; before the run, its files are cut short
     skew       seconds by which each process's clock is ahead of that of the process before it
 
-Prints "killed" or "finished" for each. The imports happen once, before the forks.
+Prints "killed", "stopped" or "finished" for each. The imports happen once, before the forks.
 """
 
 import json
@@ -28,11 +29,11 @@ import jax
 import bert_jax.tasks.classification
 import bert_jax.tasks.pretraining  # noqa: F401
 from bert_jax import recipes, tasks
-from bert_jax.training.loop import train
+from bert_jax.training.loop import Preempted, train
 
 
-def kill_self_at(step: int, within: float) -> None:
-    """Has this process killed at some moment after the reading of the batch of `step`."""
+def signal_self_at(step: int, number: int, within: float) -> None:
+    """Has this process send itself a signal at some moment after the reading of the batch of `step`."""
     build = tasks.build
 
     def build_with_a_bomb(recipe, workdir):
@@ -42,7 +43,7 @@ def kill_self_at(step: int, within: float) -> None:
         def watched(at, rows=slice(None)):
             if at >= step and not lit.is_set():
                 lit.set()
-                threading.Timer(random.uniform(0, within), os.kill, (os.getpid(), signal.SIGKILL)).start()
+                threading.Timer(random.uniform(0, within), os.kill, (os.getpid(), number)).start()
             return batch(at, rows)
 
         job.train_source.batch = watched
@@ -64,11 +65,15 @@ def start(recipe_file: str, workdir: str, process: int, port: int, run: dict) ->
         if run.get("processes", 1) > 1:
             jax.distributed.initialize(f"localhost:{port}", run["processes"], process)
         if "kill_at" in run:
-            kill_self_at(run["kill_at"], run.get("within", 0.02))
+            signal_self_at(run["kill_at"], signal.SIGKILL, run.get("within", 0.02))
+        if "stop_at" in run and process == run.get("processes", 1) - 1:
+            signal_self_at(run["stop_at"], signal.SIGTERM, 0.0)
         recipe = recipes.load_recipe(recipe_file)
         recipe.mesh.update(run.get("mesh", {}))
         train(recipe, workdir)
         os._exit(0)
+    except Preempted as stopped:
+        os._exit(stopped.code)
     except BaseException:
         traceback.print_exc()
     os._exit(1)
@@ -93,9 +98,11 @@ def main(recipe_file: str, workdir: str, runs_file: str) -> None:
             port = free.getsockname()[1]
         children = [start(recipe_file, workdir, i, port, run) for i in range(run.get("processes", 1))]
         statuses = [os.waitpid(child, 0)[1] for child in children]
-        # Where another process dies a moment earlier, one may see that and end by itself.
-        done = "killed" if signal.SIGKILL in statuses else "finished"
-        assert done == "killed" or statuses == [0] * len(children), f"{run}: {statuses}"
+        if signal.SIGKILL in statuses:  # a process that sees another die may end by itself
+            done = "killed"
+        else:
+            done = {0: "finished", 128 + signal.SIGTERM: "stopped"}.get(os.waitstatus_to_exitcode(statuses[0]))
+            assert done and len(set(statuses)) == 1, f"{run}: {statuses}"
         print(done, flush=True)
 
 

@@ -56,8 +56,8 @@ def metrics_of(workdir: pathlib.Path) -> list[dict]:
     return [{name: value for name, value in line.items() if "second" not in name} for line in lines]
 
 
-def train_in_processes(recipe, workdir: pathlib.Path, runs: list[dict]) -> None:
-    """Trains in one run after another (see runs.py), each but the last being killed; `workdir` may be there already."""
+def train_in_processes(recipe, workdir: pathlib.Path, runs: list[dict]) -> str:
+    """Trains in one run after another (see runs.py), and returns what they said."""
     folder = workdir.parent
     config, plan = folder / "recipe.json", folder / "runs.json"
     config.write_text(recipes.to_json(recipes.resolve(recipe)))
@@ -71,8 +71,10 @@ def train_in_processes(recipe, workdir: pathlib.Path, runs: list[dict]) -> None:
     command = [sys.executable, pathlib.Path(__file__).with_name("runs.py"), config, workdir, plan]
     result = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.split() == [*["killed"] * (len(runs) - 1), "finished"], result.stdout + result.stderr
+    expected = ["killed" if "kill_at" in run else "stopped" if "stop_at" in run else "finished" for run in runs]
+    assert result.stdout.split() == expected, result.stdout + result.stderr
     assert "Traceback" not in result.stderr or any(run.get("processes", 1) > 1 for run in runs), result.stderr
+    return result.stderr
 
 
 def assert_alike(one: pathlib.Path, other: pathlib.Path) -> None:

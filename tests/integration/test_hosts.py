@@ -32,10 +32,11 @@ def test_the_number_of_devices_and_hosts_may_change_from_run_to_run(tmp_path, da
     runs = [
         eight | {"kill_at": 6},
         {"devices": 4, "kill_at": 11, "mesh": {"data": 2, "tensor": 2}},
-        HOSTS | {"kill_at": 15, "mesh": {"data": 2, "fsdp": 2, "tensor": 2}, "skew": -86_400},
+        HOSTS | {"stop_at": 13, "mesh": {"data": 2, "fsdp": 2, "tensor": 2}, "skew": -86_400},
         {"devices": 1},
     ]
-    train_in_processes(pretraining, tmp_path / "changing", runs)
+    said = train_in_processes(pretraining, tmp_path / "changing", runs)
+    assert "told to stop: saved step" in said
     whole, changing = metrics_of(tmp_path / "whole"), metrics_of(tmp_path / "changing")
     assert [line["step"] for line in whole] == [line["step"] for line in changing]
     for one, other in zip(whole, changing, strict=True):
