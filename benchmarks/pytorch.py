@@ -2,6 +2,7 @@
 
 python -m benchmarks.pytorch pretraining DTYPE
 python -m benchmarks.pytorch fine-tuning DTYPE MODEL TRAIN.tsv DEV.tsv LEARNING_RATE
+python -m benchmarks.pytorch learning PREPARED STEPS STEPS_BETWEEN_EVALUATIONS SEED
 """
 
 import contextlib
@@ -12,7 +13,9 @@ import torch
 import transformers
 
 from benchmarks import BATCH, LENGTH, PREDICTIONS
+from benchmarks import learning as learning_setup
 from benchmarks.turns import serve
+from bert_jax.data.pipeline import PretrainingEvalSource, PretrainingSource
 
 torch.manual_seed(0)
 
@@ -79,6 +82,64 @@ def fine_tuning(dtype: str, directory: str, train: str, dev: str, learning_rate:
     print(f"accuracy {right / len(dev_rows):.4f}")
 
 
+def learning(prepared: str, steps: str, every: str, seed: str) -> None:
+    """Pretrains a small BERT on prepared pairs, masked by transformers' own collator, and says its held-out loss."""
+    torch.manual_seed(int(seed))
+    train = PretrainingSource(prepared, "train", LENGTH, learning_setup.BATCH, seed=int(seed))
+    held_out = PretrainingEvalSource(
+        prepared, "validation", LENGTH, learning_setup.BATCH, max_examples=learning_setup.HELD_OUT
+    )
+    tokenizer = transformers.BertTokenizerFast(f"{prepared}/tokenizer/vocab.txt")
+    collator = transformers.DataCollatorForLanguageModeling(tokenizer)
+    config = transformers.BertConfig(vocab_size=len(tokenizer), **learning_setup.SIZE)
+    model = transformers.BertForPreTraining(config).train()
+    decayed = [p for n, p in model.named_parameters() if "LayerNorm" not in n and not n.endswith("bias")]
+    others = [p for n, p in model.named_parameters() if "LayerNorm" in n or n.endswith("bias")]
+    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=learning_setup.LEARNING_RATE, fused=True)
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, int(steps) // 10, int(steps))
+    for step in range(int(steps)):
+        ids, inputs = pairs(train.batch(step))
+        special = torch.isin(ids, torch.tensor(tokenizer.all_special_ids))
+        inputs["input_ids"], inputs["labels"] = collator.torch_mask_tokens(ids, special_tokens_mask=special)
+        model(**inputs).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        if (step + 1) % int(every) == 0 or step + 1 == int(steps):
+            print(f"step {step + 1} loss {held_out_loss(model, held_out):.4f}", flush=True)
+
+
+def pairs(batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """The tokens of a batch as they were before they were masked, and all that the model is given besides them."""
+    batch = {name: torch.from_numpy(array).long() for name, array in batch.items()}
+    ids = batch["input_ids"].clone()
+    row, slot = batch["masked_weights"].nonzero(as_tuple=True)
+    ids[row, batch["masked_positions"][row, slot]] = batch["masked_labels"][row, slot]
+    inputs = {name: batch[name] for name in ("attention_mask", "token_type_ids")}
+    return ids, inputs | {"next_sentence_label": batch["next_sentence_labels"]}
+
+
+def held_out_loss(model, source) -> float:
+    """The masked-LM loss on the very batches, masks included, that this package is evaluated on."""
+    model.eval()
+    total = count = 0.0
+    with torch.no_grad():
+        for i in range(source.num_batches):
+            batch = source.batch(i)
+            _, inputs = pairs(batch)
+            del inputs["next_sentence_label"]
+            logits = model(input_ids=torch.from_numpy(batch["input_ids"]).long(), **inputs).prediction_logits
+            row, slot = map(torch.from_numpy, batch["masked_weights"].nonzero())
+            labels = torch.from_numpy(batch["masked_labels"]).long()[row, slot]
+            positions = torch.from_numpy(batch["masked_positions"]).long()[row, slot]
+            total += torch.nn.functional.cross_entropy(logits[row, positions], labels, reduction="sum").item()
+            count += len(labels)
+    model.train()
+    return total / count
+
+
 def read(path: str) -> list[tuple[str, int]]:
     """(sentence, label) of each row."""
     with open(path, encoding="utf-8") as file:
@@ -92,4 +153,4 @@ def encode(tokenizer, batch):
 
 
 if __name__ == "__main__":
-    {"pretraining": pretraining, "fine-tuning": fine_tuning}[sys.argv[1]](*sys.argv[2:])
+    {"pretraining": pretraining, "fine-tuning": fine_tuning, "learning": learning}[sys.argv[1]](*sys.argv[2:])
