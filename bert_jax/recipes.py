@@ -101,7 +101,7 @@ def pretraining() -> ConfigDict:
     c.num_steps = 1_000_000
     c.optimizer.warmup_steps = 10_000
     c.stages = ()  # ((num_steps, sequence_length, global_batch_size), ...) one after the other, as one run with one
-    # schedule: longer sequences, or batches that grow; () = one of num_steps, data.sequence_length and global_batch_size
+    # schedule: sequences or batches that grow; () = one stage of num_steps, data.sequence_length and global_batch_size
     c.data.prepared = ""  # directory that `bert-jax prepare` wrote; "{sequence_length}" in it stands for the stage's
     c.data.sequence_length = 128  # tokens; shorter than what was prepared cuts pairs, longer is an error
     c.data.mask_prob = 0.15  # share of tokens to predict
