@@ -96,7 +96,9 @@ def run_prepare(args: argparse.Namespace) -> None:
         raise InputError(f"--num-workers: expected a positive integer, found {args.num_workers}")
     tokenizer = load_tokenizer(args.tokenizer)
     columns = (BarColumn(30), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True, speed_estimate_period=600) as bar:
+    console = Console(stderr=True)
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, speed_estimate_period=600, disable=hidden) as bar:
         task = bar.add_task("reading", total=None)
 
         def show(done: PrepareProgress) -> None:
