@@ -127,7 +127,7 @@ class Checkpoints:
         """
         where = self.directory / str(step)
         template = {"state": like, "checksum": jax.ShapeDtypeStruct((), jnp.uint32, sharding=like.step.sharding)}
-        reason, saved = "", {}
+        failure, reason, saved = None, "by another host", {}
         try:
             self._check_shapes(where, like, self._manager.item_metadata(step))
             # Not by the manager, where a host that succeeds would wait for one that does not.
@@ -136,11 +136,12 @@ class Checkpoints:
         except InputError:
             raise
         except Exception as error:  # whatever the reader meets in a damaged file
+            failure = error
             line = (str(error).splitlines() or [type(error).__name__])[0]
             reason = line.partition(" See full TensorStore details")[0][:150]
         # Of several hosts each reads its own part; what one of them cannot read none may go on from.
-        if any(multihost_utils.process_allgather(np.array([bool(reason)])).flat):
-            raise UnreadableError(f"checkpoint {where} cannot be read ({reason or 'by another host'})")
+        if any(multihost_utils.process_allgather(np.array([failure is not None])).flat):
+            raise UnreadableError(f"checkpoint {where} cannot be read ({reason})") from failure
         if int(_checksum(saved["state"])) != int(saved["checksum"]):
             raise UnreadableError(f"checkpoint {where} is damaged (its checksum differs)")
         return saved["state"]
