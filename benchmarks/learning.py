@@ -1,4 +1,4 @@
-"""Learning as such: a small BERT pretrained by this package and by a `transformers` loop, held-out loss by step."""
+"""Learning as such: held-out loss by step, beside a `transformers` loop and of any runs side by side."""
 
 import json
 import re
@@ -6,13 +6,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bert_jax.data.prepare import prepare
 from bert_jax.tokenization import load_tokenizer
 
-LENGTH, BATCH, LEARNING_RATE = 128, 32, 5e-4
+LENGTH, BATCH, LEARNING_RATE = 128, 16, 1e-3
 SIZE = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
 HELD_OUT = 512  # examples
 _EVALUATIONS = 12
@@ -36,7 +36,7 @@ def main(corpus: Sequence[str], vocabulary: Path, steps: int, seeds: int, pictur
     for name, losses in last.items():
         spread = statistics.stdev(losses) if seeds > 1 else 0.0
         print(f"{name:12} after {steps} steps of {BATCH}: {statistics.mean(losses):.3f} +- {spread:.3f}")
-    _draw(curves, picture)
+    _draw(curves, picture, f"steps of {BATCH} x {LENGTH} tokens")
 
 
 def _ours(prepared: str, workdir: str, steps: int, every: int, seed: int) -> Curve:
@@ -49,8 +49,7 @@ def _ours(prepared: str, workdir: str, steps: int, every: int, seed: int) -> Cur
     }  # fmt: skip
     command = [sys.executable, "-m", "bert_jax", "pretrain", "--config", "configs/bert_base.py", "--workdir", workdir]
     subprocess.run([*command, *(f"--config.{k}={v}" for k, v in settings.items())], check=True, stderr=subprocess.PIPE)
-    lines = map(json.loads, Path(workdir, "metrics.jsonl").read_text().splitlines())
-    return {line["step"]: line["eval/mlm_loss"] for line in lines if "eval/mlm_loss" in line}
+    return _curve(Path(workdir))
 
 
 def _theirs(prepared: str, steps: int, every: int, seed: int) -> Curve:
@@ -59,13 +58,23 @@ def _theirs(prepared: str, steps: int, every: int, seed: int) -> Curve:
     return {int(step): float(loss) for step, loss in re.findall(r"step (\d+) loss ([\d.]+)", said)}
 
 
-def _draw(curves: dict[str, list[Curve]], picture: Path) -> None:
+def runs(workdirs: Sequence[Path], picture: Path) -> None:
+    """Draws the held-out loss of the runs in these working directories."""
+    _draw({workdir.name: [_curve(workdir)] for workdir in workdirs}, picture, "steps")
+
+
+def _curve(workdir: Path) -> Curve:
+    lines = map(json.loads, Path(workdir, "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return {line["step"]: line["eval/mlm_loss"] for line in lines if "eval/mlm_loss" in line}
+
+
+def _draw(curves: Mapping[str, Sequence[Curve]], picture: Path, unit: str) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 4.5))
-    for (name, found), colour in zip(curves.items(), ("tab:blue", "tab:orange"), strict=True):
+    for number, (name, found) in enumerate(curves.items()):
         for i, curve in enumerate(found):
-            axes.plot(list(curve), list(curve.values()), color=colour, alpha=0.7, label=None if i else name)
-    axes.set(xlabel=f"steps of {BATCH} x {LENGTH} tokens", ylabel="held-out masked-LM loss (nats)")
+            axes.plot(list(curve), list(curve.values()), color=f"C{number}", alpha=0.7, label=None if i else name)
+    axes.set(xlabel=unit, ylabel="held-out masked-LM loss (nats)")
     axes.legend()
     figure.savefig(picture, dpi=120, bbox_inches="tight")
