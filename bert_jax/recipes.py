@@ -158,8 +158,12 @@ def load_recipe(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
     return recipe
 
 
-def resolve(recipe: ConfigDict) -> ConfigDict:
+def resolve(recipe: ConfigDict, platform: str = "") -> ConfigDict:
     """Returns a locked copy whose values have been checked and whose `auto` settings are decided.
+
+    Args:
+        recipe: of this module.
+        platform: `cpu`, `gpu` or `tpu` that it is for; empty means where JAX runs.
 
     Raises:
         InputError: a value is out of its range or not one of its choices, naming the key.
@@ -167,7 +171,7 @@ def resolve(recipe: ConfigDict) -> ConfigDict:
     c = recipe.copy_and_resolve_references()
     _choices(c)
     _ranges(c)
-    on_cpu = jax.default_backend() == "cpu"
+    on_cpu = (platform or jax.default_backend()) == "cpu"
     if c.dtype == "auto":
         c.dtype = "float32" if on_cpu else "bfloat16"
     if c.layers == "auto":

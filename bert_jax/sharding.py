@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from bert_jax.errors import InputError
@@ -56,8 +57,10 @@ _MAY_STAY_WHOLE = frozenset({"vocab"})
 def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """Returns the mesh `(data, fsdp, tensor)` over `devices` (default: all). One size may be -1: what is left.
 
+    Where the devices are of several TPU slices, only `data` reaches over them, as the network between is slow.
+
     Raises:
-        InputError: the sizes do not multiply to the number of devices.
+        InputError: the sizes do not multiply to the number of devices, or `data` not to that of the slices.
     """
     devices = list(jax.devices() if devices is None else devices)
     sizes = {"data": data, "fsdp": fsdp, "tensor": tensor}
@@ -68,7 +71,14 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[
     shape = tuple(len(devices) // fixed if size == -1 else size for size in sizes.values())
     if math.prod(shape) != len(devices):
         raise InputError(f"mesh: expected sizes that multiply to the {len(devices)} devices here, found {found}")
-    return jax.make_mesh(shape, MESH_AXES, axis_types=(AxisType.Auto,) * len(MESH_AXES), devices=devices)
+    axis_types = (AxisType.Auto,) * len(MESH_AXES)
+    slices = len({getattr(device, "slice_index", None) for device in devices})
+    if slices == 1:
+        return jax.make_mesh(shape, MESH_AXES, axis_types=axis_types, devices=devices)
+    if shape[0] % slices:
+        raise InputError(f"mesh: expected data of a multiple of the {slices} slices, found {shape[0]}")
+    inner, outer = (shape[0] // slices, *shape[1:]), (slices, 1, 1)
+    return Mesh(mesh_utils.create_hybrid_device_mesh(inner, outer, devices), MESH_AXES, axis_types=axis_types)
 
 
 def batch_spec() -> PartitionSpec:

@@ -1,6 +1,7 @@
 """What tests in more than one folder start from."""
 
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ from bert_jax.tokenization import Tokenizer, word_piece
 
 # The folder with real data stands beside the repository where there is one; it is no part of the project.
 _SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+# The TPU compiler, which some tests use, would otherwise look for its TPU in every process that a test starts.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 _WORDS = (
     "the a an of to in is was it he she and or not cat dog bird fish house tree river stone red green blue old young "

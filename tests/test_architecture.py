@@ -16,7 +16,7 @@ MOST_LINES = 450
 # Each part imports only from the parts before it.
 ORDER = (
     "errors", "files", "config", "sharding", "modeling", "tokenization", "data", "conversion", "recipes", "inference",
-    "tasks", "training", "demo", "cli", "__main__",
+    "tasks", "training", "planning", "demo", "cli", "__main__",
 )  # fmt: skip
 
 

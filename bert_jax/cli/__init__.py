@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import bert_jax
-from bert_jax.cli import ask, demo, models, score, text, train
+from bert_jax.cli import ask, demo, models, plan, score, text, train
 from bert_jax.errors import InputError, did_you_mean
 
-GROUPS = (demo, text, train, score, ask, models)
+GROUPS = (demo, text, train, plan, score, ask, models)
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
@@ -49,11 +49,12 @@ def build_parser() -> tuple["_Parser", dict[str, "_Parser"]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns its exit status: 0, or 2 for bad input, 130 when interrupted."""
+    """Runs one command line and returns its exit status: 0 or what the verb returns, 2 for bad input, 130 when
+    interrupted."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
         args = _parse(argv)
-        args.run(args)
+        status = args.run(args)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader has gone (`bert-jax ... | head`); what is left in the buffer has nowhere to go either.
@@ -67,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         print(f"bert-jax: {_one_line(error)}", file=sys.stderr)
         return EXIT_BAD_INPUT
-    return 0
+    return status or 0
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

@@ -62,7 +62,7 @@ def _train(args: argparse.Namespace, pretraining: bool) -> None:
     from bert_jax.training.host_memory import keep_freed_memory
 
     keep_freed_memory()  # here, as what follows starts the JAX backend
-    recipe = load_recipe(args.config, _overrides(args.overrides))
+    recipe = load_recipe(args.config, overrides_of(args.overrides))
     if (recipe.task == "pretraining") != pretraining:
         verb = "pretrain" if recipe.task == "pretraining" else "finetune"
         raise InputError(f"{args.config}: its task is {recipe.task!r}, which is run by `bert-jax {verb}`")
@@ -81,7 +81,7 @@ def _train(args: argparse.Namespace, pretraining: bool) -> None:
         print(f"{args.workdir}: " + ", ".join(f"{name} {value:.5g}" for name, value in sorted(scores.items())))
 
 
-def _overrides(words: list[str]) -> list[str]:
+def overrides_of(words: list[str]) -> list[str]:
     """What the parser left over, as one `--config.a.b=value` each; the value may have stood apart."""
     joined: list[str] = []
     for word in words:

@@ -6,14 +6,14 @@ from typing import Any
 
 
 def add_verb(
-    verbs: Any, name: str, run: Callable[[argparse.Namespace], None], summary: str, details: str, examples: str
+    verbs: Any, name: str, run: Callable[[argparse.Namespace], int | None], summary: str, details: str, examples: str
 ) -> argparse.ArgumentParser:
     """Adds one verb to argparse's subparsers and returns its parser, to be given its flags.
 
     Args:
         verbs: what `ArgumentParser.add_subparsers` returned.
         name: the verb.
-        run: called with the parsed arguments.
+        run: called with the parsed arguments; returns the exit status, None for 0.
         summary: one line, shown in the list of verbs.
         details: a paragraph shown above the flags in the verb's own help.
         examples: command lines shown under the flags; one that goes on in the next line ends with a backslash.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from bert_jax.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
-    from bert_jax.tasks.job import Job
+    from bert_jax.tasks.job import Job, Outline
 
 # Name in a recipe -> the module whose `build` makes its Job; imported when it is asked for.
 TASKS = {
@@ -21,6 +21,20 @@ def build(recipe: Any, workdir: str) -> "Job":
     Raises:
         InputError: the task is not known, or something that the recipe names does not fit.
     """
+    return _module(recipe).build(recipe, workdir)
+
+
+def outline(recipe: Any) -> "Outline":
+    """Returns what compiling the steps of `recipe` takes. Data that it names are read for their shapes; where it names
+    none, those of the usual data are assumed: the vocabulary of the paper, unpacked pairs, two classes.
+
+    Raises:
+        InputError: as `build`.
+    """
+    return _module(recipe).outline(recipe)
+
+
+def _module(recipe: Any) -> Any:
     if recipe.task not in TASKS:
         raise InputError(f"task {recipe.task!r} is not known{did_you_mean(str(recipe.task), TASKS)}")
-    return importlib.import_module(TASKS[recipe.task]).build(recipe, workdir)
+    return importlib.import_module(TASKS[recipe.task])

@@ -17,7 +17,7 @@ from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.tasks import metrics, start
 from bert_jax.tasks.classification_data import EvalSource, TrainSource, choose_buckets, few_buckets, load
-from bert_jax.tasks.job import Batch, Job, Metrics
+from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
 from bert_jax.tasks.losses import cross_entropy
 
 HEAD = "sequence_classification"
@@ -161,6 +161,34 @@ def build(recipe: Any, workdir: str) -> Job:
         num_steps=start.num_steps(recipe, len(train), recipe.global_batch_size),
         save=functools.partial(_save, model=model, tokenizer=tokenizer),
     )
+
+
+def outline(recipe: Any) -> Outline:
+    """The steps of a resolved classification recipe, by length. See `bert_jax.tasks.outline`."""
+    if recipe.data.train:
+        job = build(recipe, "")
+        source = job.train_source
+        assert isinstance(source, TrainSource)
+        stages = tuple(
+            Stage.of_rows(
+                round(job.num_steps * count / source.steps_per_epoch),
+                source.batch_size,
+                source.features.pad(np.zeros(1, int), length, 0),
+            )
+            for length, count in source.shapes().items()
+        )
+        return Outline(job.task, job.init_params, stages)
+    length, regression = recipe.data.max_seq_length, recipe.data.task_type == "regression"
+    config = start.config_without_data(recipe, "encoder")
+    start.check_length(length, config, "config.data.max_seq_length")
+    config = config.replace(
+        pooler=True, num_labels=1 if regression else 2, problem_type="regression" if regression else None
+    )
+    task = ClassificationTask(Bert(config, HEAD, start.compute(recipe)), (), r_drop=recipe.r_drop)
+    ids, number = jax.ShapeDtypeStruct((1, length), jnp.int32), jax.ShapeDtypeStruct((1,), jnp.float32)
+    row = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ids)
+    row |= {"labels": number if regression else jax.ShapeDtypeStruct((1,), jnp.int32), "example_weights": number}
+    return Outline(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
 
 
 def _buckets(given: tuple[int, ...], lengths: np.ndarray, limit: int) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """What the training loop asks of a task: three protocols and the record that ties them together."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, Self
 
 import jax
 import numpy as np
@@ -59,6 +59,38 @@ class EvalSource(Source, Protocol):
     def num_batches(self) -> int:
         """How many batches there are, from 0."""
         ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """Steps whose batches have one shape.
+
+    Attributes:
+        num_steps: how many; 0 = not known without the data.
+        batch: name -> the shape and dtype of the whole batch.
+    """
+
+    num_steps: int
+    batch: dict[str, jax.ShapeDtypeStruct]
+
+    @classmethod
+    def of_rows(cls, num_steps: int, size: int, row: Mapping[str, Any]) -> Self:
+        """The stage whose batches are `size` rows like `row`, a batch of one."""
+        return cls(num_steps, {k: jax.ShapeDtypeStruct((size, *v.shape[1:]), v.dtype) for k, v in row.items()})
+
+
+@dataclasses.dataclass(frozen=True)
+class Outline:
+    """A job without its data: what its steps are compiled from.
+
+    Attributes:
+        task, init_params: as in `Job`.
+        stages: in the order in which they run.
+    """
+
+    task: Task
+    init_params: Callable[[jax.Array], Any]
+    stages: tuple[Stage, ...]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,7 @@ Devlin et al. 2018 (arXiv:1810.04805), section 3.1 and appendix A.2; `bert_jax.d
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ from bert_jax.data.pipeline import PretrainingEvalSource, PretrainingSource, Sta
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.tasks import start
-from bert_jax.tasks.job import Batch, Job, Metrics
+from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
 from bert_jax.tasks.losses import cross_entropy
 
 _COUNTED_LABELS = 20_000  # masked tokens among which the commonest is found
@@ -159,6 +160,48 @@ def build(recipe: Any, workdir: str) -> Job:
         num_steps=num_steps,
         save=functools.partial(_save, model=model, tokenizer=tokenizer),
     )
+
+
+def outline(recipe: Any) -> Outline:
+    """The steps of a resolved pretraining recipe. See `bert_jax.tasks.outline`."""
+    stages = recipes.stages(recipe)
+    rows: list[Mapping[str, Any]]
+    if recipe.data.prepared:
+        job = build(recipe, "")
+        assert isinstance(job.train_source, StagedSource)
+        task, num_steps = job.task, job.num_steps
+        rows = [source.batch(0, slice(0, 1)) for _, source in job.train_source.stages]
+    else:
+        config = start.config_without_data(recipe, "pretraining")
+        for _, length, _ in stages:
+            start.check_length(length, config, "config.stages" if recipe.stages else "config.data.sequence_length")
+        task = PretrainingTask(Bert(config, "pretraining", start.compute(recipe)), commonest_id=0)
+        num_steps = recipe.num_steps
+        share, most = recipe.data.mask_prob, recipe.data.max_predictions
+        rows = [_row(length, most or math.ceil(share * length)) for _, length, _ in stages]
+    return Outline(
+        task=task,
+        init_params=task.model.init,
+        stages=tuple(
+            Stage.of_rows(count if recipe.stages else num_steps, size, row)
+            for (count, _, size), row in zip(stages, rows, strict=True)
+        ),
+    )
+
+
+def _row(length: int, predictions: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """One row of unpacked pairs, as `PreparedInstances.batch` makes it."""
+
+    def array(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((1, *shape), dtype)
+
+    return {
+        **{name: array(jnp.int32, length) for name in ("input_ids", "attention_mask", "token_type_ids")},
+        **{name: array(jnp.int32, predictions) for name in ("masked_positions", "masked_labels")},
+        "masked_weights": array(jnp.float32, predictions),
+        "example_weights": array(jnp.float32),
+        "next_sentence_labels": array(jnp.int32),
+    }
 
 
 def _prepared(recipe: Any, length: int) -> str:

@@ -56,6 +56,14 @@ def config(recipe: Any, tokenizer: Tokenizer, loaded: Loaded | None) -> BertConf
     return config
 
 
+def config_without_data(recipe: Any, head: str) -> BertConfig:
+    """The architecture of a recipe that names no data: its vocabulary is the paper's where the recipe has no other."""
+    loaded = pretrained(recipe, head)
+    if loaded or recipe.tokenizer:
+        return config(recipe, tokenizer(recipe, loaded=loaded), loaded)
+    return model_config(recipe)
+
+
 def _check_shapes(loaded: Loaded, config: BertConfig) -> None:
     """A recipe may change what the model of init_from computes (say, dropout) but not what its parameters are."""
     for name in _SHAPING:

@@ -33,7 +33,7 @@ from bert_jax.training.metrics import MetricsLog, Window, read_lines
 from bert_jax.training.progress import Bar, clock
 from bert_jax.training.report import write_report
 from bert_jax.training.skipped import SkippedSteps
-from bert_jax.training.start import check_fits, initial_state, schedule_and_optimizer
+from bert_jax.training.start import check_fits, initial_state, make_program
 from bert_jax.training.step import State
 from bert_jax.training.throughput import Chrono, Lap
 from bert_jax.training.watchdog import Watchdog
@@ -90,22 +90,16 @@ class _Run:
     def __init__(self, recipe: ConfigDict, place: Workdir, job: Job, mesh: Mesh, progress: bool):
         self.recipe, self.place, self.job, self.mesh = recipe, place, job, mesh
         self.chrono = Chrono()
-        self.schedule, optimizer = schedule_and_optimizer(recipe, job.num_steps)
-        abstract = steps.abstract_state(job.init_params, optimizer)
-        shardings = sharding.param_shardings(mesh, abstract)
-        self.like = jax.tree.map(
-            lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), abstract, shardings
-        )
-        step = steps.make_train_step(job.task, optimizer, recipe.seed, recipe.accumulation_steps)
-        self.train_step = steps.jit_train_step(step, mesh, shardings)
-        self.eval_step = steps.jit_eval_step(steps.make_eval_step(job.task), mesh, shardings)
+        program = make_program(recipe, job.task, job.init_params, job.num_steps, mesh)
+        self.schedule, self.like, self.train_step = program.schedule, program.like, program.train_step
+        self.eval_step = steps.jit_eval_step(steps.make_eval_step(job.task), mesh, program.shardings)
         self.batch_sharding = NamedSharding(mesh, sharding.batch_spec())
         self.best_metric = recipe.best_metric.removeprefix("eval/")
 
         self.checkpoints = Checkpoints(place.checkpoints, recipe.keep_checkpoints, self.best_metric)
         with self.chrono.pause("start"):
             restored = self.checkpoints.restore_latest(self.like)
-            self.state = restored or initial_state(job, optimizer, recipe.seed, shardings)
+            self.state = restored or initial_state(job, program.optimizer, recipe.seed, program.shardings)
         self.start = int(self.state.step)
         self.log = None
         if jax.process_index() == 0:

@@ -1,5 +1,6 @@
-"""The beginning of a run: whether everything fits together, its optimizer, and the state of step 0."""
+"""The beginning of a run: whether everything fits together, its training step, and the state of step 0."""
 
+import dataclasses
 import importlib.util
 from typing import Any
 
@@ -10,26 +11,63 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from bert_jax import sharding
+from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
-from bert_jax.tasks.job import Job
+from bert_jax.tasks.job import Job, Task
 from bert_jax.training import step as steps
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Schedule, make_schedule
 
 
-def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
-    """Raises InputError when batches or heads do not divide over the mesh, or what is asked for is missing."""
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """What a run computes at each step, on its mesh.
+
+    Attributes:
+        schedule: step -> learning rate.
+        optimizer: that the step applies.
+        like: the state's shapes, dtypes and shardings.
+        shardings: of the state.
+        train_step: jitted: (state, batch) -> (state, metrics).
+    """
+
+    schedule: Schedule
+    optimizer: optax.GradientTransformation
+    like: steps.State
+    shardings: steps.State
+    train_step: steps.TrainStep
+
+
+def make_program(recipe: ConfigDict, task: Task, init_params: steps.InitParams, num_steps: int, mesh: Mesh) -> Program:
+    """The training step of a resolved recipe on `mesh`; nothing is compiled or put on a device yet."""
+    schedule, optimizer = schedule_and_optimizer(recipe, num_steps)
+    abstract = steps.abstract_state(init_params, optimizer)
+    shardings = sharding.param_shardings(mesh, abstract)
+    like = jax.tree.map(
+        lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), abstract, shardings
+    )
+    step = steps.make_train_step(task, optimizer, recipe.seed, recipe.accumulation_steps)
+    return Program(schedule, optimizer, like, shardings, steps.jit_train_step(step, mesh, shardings))
+
+
+def check_mesh(recipe: ConfigDict, config: BertConfig, mesh: Mesh, evaluates: bool) -> None:
+    """Raises InputError when batches or heads do not divide over the mesh."""
     parts = sharding.batch_parts(mesh)
     sizes = {stage[2] for stage in recipe.get("stages", ())} or {recipe.global_batch_size}
     micro = {size // recipe.accumulation_steps for size in sizes}
-    evaluated = {recipe.eval_batch_size} if job.eval_source is not None else set()
+    evaluated = {recipe.eval_batch_size} if evaluates else set()
     for name, found in (("a micro-batch", micro), ("eval_batch_size", evaluated)):
         for size in found:
             if size % parts:
                 raise InputError(f"mesh: expected {name} of a multiple of {parts} (data * fsdp) examples, found {size}")
-    heads = job.task.model.config.num_attention_heads
+    heads = config.num_attention_heads
     if heads % sharding.tensor_parts(mesh):
         raise InputError(f"mesh: tensor={sharding.tensor_parts(mesh)} does not divide the {heads} attention heads")
+
+
+def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
+    """Raises InputError when batches or heads do not divide over the mesh, or what is asked for is missing."""
+    check_mesh(recipe, job.task.model.config, mesh, job.eval_source is not None)
     if recipe.best_metric and job.eval_source is None:
         raise InputError(f"config.best_metric: {recipe.best_metric!r} needs data to evaluate on, and there is none")
     if recipe.wandb and importlib.util.find_spec("wandb") is None:

@@ -123,3 +123,13 @@ def test_a_model_of_another_size(prepared, tmp_path):
         job(prepared, init_from=str(tmp_path / "model"))
     with pytest.raises(InputError, match=r"config\.model\.vocab_size: expected 30, .* found 200"):
         job(prepared, init_from=str(tmp_path / "model"), **{"model.vocab_size": 200})
+
+
+def test_the_outline_of_a_recipe_has_the_batches_that_the_data_give(prepared):
+    recipe = recipes.resolve(small_recipe(prepared))
+    source = job(prepared).train_source
+    real = [{name: (a.shape, a.dtype) for name, a in source.batch(step).items()} for step in (0, 20)]
+    for outline in (tasks.outline(recipe), tasks.outline(recipes.resolve(small_recipe("")))):
+        shapes = [{name: (a.shape, a.dtype) for name, a in stage.batch.items()} for stage in outline.stages]
+        assert shapes == real
+        assert [stage.num_steps for stage in outline.stages] == [20, 2]

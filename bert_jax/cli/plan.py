@@ -1,0 +1,155 @@
+"""`bert-jax plan`: what a recipe would need and take on a TPU slice, before anybody rents it."""
+
+import argparse
+import collections
+import dataclasses
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from bert_jax.cli.train import overrides_of
+from bert_jax.cli.verbs import add_verb
+
+if TYPE_CHECKING:
+    from bert_jax.planning.plan import Plan, StagePlan
+
+EXIT_DOES_NOT_FIT = 1
+
+
+def add_verbs(verbs: Any) -> None:
+    """Declares the verb."""
+    plan = add_verb(
+        verbs,
+        "plan",
+        run_plan,
+        "compile a recipe for a TPU slice that is not at hand",
+        "Compiles the very steps that would run, with the TPU compiler (`pip install 'bert-jax[tpu]'`), and prints "
+        "memory, collectives, and bounds of the time of a step, MFU and chip-hours. Exit status 1 when it does not "
+        "fit.",
+        """bert-jax plan --config configs/bert_base.py --topology v5e:4x4
+           bert-jax plan --config configs/bert_large.py --topology v5p:4x4x4 --config.mesh.fsdp=8 --json""",
+    )
+    plan.add_argument("--config", required=True, metavar="FILE[:ARG]", help="the recipe, of any task")
+    plan.add_argument("--topology", required=True, metavar="SLICE", help="v4, v5e, v5p, v6e or tpu7x, as in v5e:4x4")
+    plan.add_argument("--slices", type=int, default=1, metavar="N", help="so many of them (default: 1)")
+    plan.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    plan.add_argument("--config.KEY", dest="_", metavar="VALUE", help="change a value of the recipe")
+    plan.set_defaults(overrides=[])
+
+
+def run_plan(args: argparse.Namespace) -> int:
+    """Prints the plan; returns 1 when it does not fit."""
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")  # compiling needs no device, and a run here may hold them
+
+    from bert_jax.planning.plan import plan
+    from bert_jax.planning.slices import find_slice
+    from bert_jax.recipes import load_recipe
+
+    recipe = load_recipe(args.config, overrides_of(args.overrides))
+    place = find_slice(args.topology, args.slices)
+    made = plan(recipe, place, lambda text: print(f"{text} ...", file=sys.stderr, flush=True))
+    if args.json:
+        print(json.dumps(as_json(made), indent=2))
+    else:
+        _print_tables(args.config, made)
+    return 0 if made.fits else EXIT_DOES_NOT_FIT
+
+
+def as_json(made: "Plan") -> dict[str, Any]:
+    """The plan as plain values; bytes are of one device, FLOPs of all."""
+    return {
+        "topology": made.place.name,
+        "slices": made.place.num_slices,
+        "chips": made.place.chips,
+        "mesh": made.mesh,
+        "parameters": made.parameters,
+        "fits": made.fits,
+        "hours": made.hours,
+        "chip_hours": made.chip_hours,
+        "shardings": made.shardings,
+        "stages": [_stage_json(stage) for stage in made.stages],
+    }
+
+
+def _stage_json(stage: "StagePlan") -> dict[str, Any]:
+    content = dataclasses.asdict(stage)
+    content["collectives"] = [
+        {"kind": kind, "axes": list(axes), "hidden": hidden, **numbers}
+        for (kind, axes, hidden), numbers in _by_kind(stage).items()
+    ]
+    if stage.seconds:
+        content["seconds"] |= {"step": stage.seconds.step, "bound_by": stage.seconds.bound_by}
+    return content
+
+
+def _by_kind(stage: "StagePlan") -> dict[tuple[str, tuple[str, ...], bool], dict[str, float]]:
+    """(kind, axes, hidden) -> how many the program has, how often they run, and the bytes that a device sends."""
+    found: dict[Any, collections.Counter] = collections.defaultdict(collections.Counter)
+    for collective in stage.collectives:
+        if collective.devices > 1:
+            found[collective.kind, collective.axes, collective.hidden].update(
+                count=1, runs=collective.times, wire_bytes=round(collective.wire_bytes)
+            )
+    most_first = sorted(found.items(), key=lambda item: -item[1]["wire_bytes"])
+    return {key: dict(numbers) for key, numbers in most_first}
+
+
+def _print_tables(config: str, made: "Plan") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    place, gib = made.place, 2**30
+    slices = f"{place.num_slices} x {place.name}" if place.num_slices > 1 else place.name
+    mesh = " x ".join(f"{axis} {size}" for axis, size in made.mesh.items())
+    console.print(f"{config} on {slices}: {place.chips} chips, mesh {mesh}, {made.parameters:,} parameters")
+    console.print()
+
+    table = Table("", *(f"{stage.batch_size:,} x {stage.length}" for stage in made.stages))
+    for column in table.columns[1:]:
+        column.justify = "right"
+    per_device = made.mesh["data"] * made.mesh["fsdp"]
+    rows: dict[str, Any] = {
+        "sequences a device": lambda s: f"{s.batch_size / per_device:,.5g}",
+        "parameters and optimizer": lambda s: f"{s.state_bytes / gib:.2f} GiB",
+        f"peak memory, of {place.chip.hbm_gib:g} GiB": lambda s: (
+            f"{s.peak_bytes / gib:.2f} GiB" + ("" if s.fits else " DOES NOT FIT")
+        ),
+        "model FLOPs a step": lambda s: f"{s.model_flops:.3g}",
+        "at least: compute": lambda s: _ms(s.seconds and s.seconds.compute),
+        "at least: memory": lambda s: _ms(s.seconds and s.seconds.memory),
+        "interconnect, hidden": lambda s: _ms(s.seconds and s.seconds.hidden),
+        "interconnect, exposed": lambda s: _ms(s.seconds and s.seconds.exposed),
+        "step at the roofline": lambda s: _ms(s.seconds and s.seconds.step),
+        "bound by": lambda s: s.seconds.bound_by if s.seconds else "-",
+        "MFU at the roofline": lambda s: f"{s.mfu:.0%}" if s.seconds else "-",
+        "steps": lambda s: f"{s.num_steps:,}",
+        "hours": lambda s: f"{s.num_steps * s.seconds.step / 3600:,.1f}" if s.seconds else "-",
+        "compiled in": lambda s: f"{s.compile_seconds:.0f} s",
+    }
+    for name, show in rows.items():
+        table.add_row(name, *(show(stage) for stage in made.stages))
+    console.print(table)
+
+    for stage in made.stages:
+        if by_kind := _by_kind(stage):
+            collectives = Table("collective", "over", "", "in the program", "runs a step", "MB sent a device",
+                                title=f"{stage.batch_size:,} x {stage.length}", title_justify="left")  # fmt: skip
+            for (kind, axes, hidden), numbers in by_kind.items():
+                collectives.add_row(kind, " x ".join(axes), "hidden" if hidden else "exposed", str(numbers["count"]),
+                                    f"{numbers['runs']:,}", f"{numbers['wire_bytes'] / 1e6:,.1f}")  # fmt: skip
+            console.print(collectives)
+    splits = Table("parameter", "shape and split", title="shardings", title_justify="left")
+    for name, split in made.shardings.items():
+        splits.add_row(name, split)
+    console.print(splits)
+    if made.fits and made.hours:
+        console.print(
+            f"{made.hours:,.1f} hours, {made.chip_hours:,.0f} chip-hours at the roofline; real steps are slower."
+        )
+
+
+def _ms(seconds: float | None) -> str:
+    return f"{seconds * 1000:,.2f} ms" if seconds is not None else "-"

@@ -1,0 +1,301 @@
+"""Reading a compiled program: its collectives, how often each runs, and the bytes that move to and from memory.
+
+The text that XLA prints of an optimised, partitioned module is what one device runs, in the order in which it runs.
+"""
+
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
+_BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4,
+          "s64": 8, "u64": 8, "f64": 8, "c64": 8}  # fmt: skip
+# Instructions that compute nothing and move nothing: names for what is there already.
+_FREE = {"parameter", "get-tuple-element", "tuple", "bitcast", "constant", "after-all", "partition-id", "while",
+         "conditional", "call", "opt-barrier"}  # fmt: skip
+
+_WORK = {"fusion", "convolution", "dot", "custom-call", "while"}
+
+_INSTRUCTION = re.compile(r"\s+(ROOT )?%([\w.-]+) = (.*?) ([a-z][\w-]*)\((.*)$")
+_ARRAY = re.compile(r"\b(\w+)\[([\d,]*)\](\{[^{}]*\})?")
+_CALLED = re.compile(r"\b(?:calls|body|branch_computations|called_computations)=\{?((?:%[\w.-]+(?:, )?)+)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Array:
+    """An array of a device: its type, its shape, and whether it lives in the device's large memory (HBM)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    in_hbm: bool
+
+    @property
+    def num_bytes(self) -> int:
+        return math.prod(self.shape) * _BYTES.get(self.dtype, 4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    """One line of a computation: `name = arrays opcode(operands), attributes`."""
+
+    name: str
+    arrays: tuple[Array, ...]
+    opcode: str
+    rest: str
+    is_root: bool
+
+    @functools.cached_property
+    def operands(self) -> tuple[str, ...]:
+        """Names of what it takes."""
+        depth = 0
+        for end, letter in enumerate(self.rest):
+            depth += {"(": 1, ")": -1}.get(letter, 0)
+            if depth < 0:
+                return tuple(re.findall(r"%([\w.-]+)", self.rest[:end]))
+        return ()
+
+    @property
+    def results(self) -> tuple[Array, ...]:
+        """The arrays that it makes: what only starts also names its operand, and what keeps count of it."""
+        if self.opcode == "copy-start":
+            return self.arrays[:1]
+        if self.opcode == "all-reduce-start" or not self.opcode.endswith("-start"):
+            return self.arrays
+        return self.arrays[1:2]
+
+    @functools.cached_property
+    def called(self) -> tuple[str, ...]:
+        """The computations that it runs; those that only reduce two numbers are not among them."""
+        return tuple(name for group in _CALLED.findall(self.rest) for name in re.findall(r"%([\w.-]+)", group))
+
+    def attribute(self, pattern: str) -> str | None:
+        """The first group of a pattern in its attributes."""
+        found = re.search(pattern, self.rest)
+        return found.group(1) if found else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """One collective of the program.
+
+    Attributes:
+        kind: one of COLLECTIVES.
+        axes: of the mesh that it runs over.
+        devices: that take part in each group.
+        num_bytes: of the whole array, on each device: what is gathered, reduced or scattered.
+        times: that it runs in a step.
+        hidden: whether it runs beside other work.
+        network: whether it is between slices, through their hosts.
+    """
+
+    kind: str
+    axes: tuple[str, ...]
+    devices: int
+    num_bytes: int
+    times: int
+    hidden: bool
+    network: bool = False
+
+    @property
+    def wire_bytes(self) -> float:
+        """Bytes that one device sends in a step, by the ring algorithms (Chan et al. 2007, doi:10.1002/cpe.1206)."""
+        passed = (self.devices - 1) / self.devices
+        rounds = {"all-reduce": 2 * passed, "collective-permute": 1.0}.get(self.kind, passed)
+        return self.num_bytes * rounds * self.times
+
+
+class Module:
+    """A module read from its text.
+
+    Args:
+        text: as `jax.stages.Compiled.as_text` gives it.
+    """
+
+    def __init__(self, text: str):
+        self.computations: dict[str, list[Instruction]] = {}
+        self.entry = ""
+        name = ""
+        for line in text.splitlines():
+            if line.endswith("{") and (found := re.match(r"(ENTRY )?%([\w.-]+) \(", line)):
+                name = found.group(2)
+                self.entry = name if found.group(1) else self.entry
+                self.computations[name] = []
+            elif name and (found := _INSTRUCTION.match(line)):
+                root, label, shape, opcode, rest = found.groups()
+                self.computations[name].append(Instruction(label, _arrays(shape), opcode, rest, bool(root)))
+
+    def scheduled(self) -> Iterator[tuple[list[Instruction], int]]:
+        """Yields each computation that runs as a sequence (not inside a fusion), and how often it runs in a step."""
+        yield from self._scheduled(self.entry, 1)
+
+    def _scheduled(self, name: str, times: int) -> Iterator[tuple[list[Instruction], int]]:
+        yield self.computations[name], times
+        for instruction in self.computations[name]:
+            if instruction.opcode in ("while", "conditional", "call"):
+                trips = self._trips(instruction) if instruction.opcode == "while" else 1
+                for called in instruction.called:
+                    yield from self._scheduled(called, times * trips)
+
+    def _trips(self, loop: Instruction) -> int:
+        """Of a loop that counts up to a constant, as those of `jax.lax.scan` and of XLA's own making do."""
+        if known := loop.attribute(r"known_trip_count\W+n\W+(\d+)"):
+            return int(known)
+        condition = loop.attribute(r"condition=%([\w.-]+)") or ""
+        constants = (i for i in self._reached(condition) if i.opcode == "constant")
+        limits = [int(limit.group(1)) for i in constants if (limit := re.match(r"(\d+)\)", i.rest))]
+        return max(limits, default=1)
+
+    def _reached(self, name: str) -> Iterator[Instruction]:
+        for instruction in self.computations.get(name, ()):
+            yield instruction
+            for called in instruction.called:
+                yield from self._reached(called)
+
+    def collectives(self, mesh_shape: dict[str, int], num_slices: int = 1) -> list[Collective]:
+        """All collectives of a step over a mesh of these axes and sizes, each once; `data` reaches over the slices."""
+        found: dict[str, Collective] = {}
+        for instructions, times in self.scheduled():
+            for place, instruction in enumerate(instructions):
+                inner = [i for called in instruction.called for i in self._reached(called)]
+                inside = [] if instruction.opcode in ("while", "conditional", "call") else inner
+                if transfer := instruction.attribute(r'_xla_megascale_transfer_type="(\w+)"'):
+                    if instruction.opcode == "send":
+                        found[instruction.name] = Collective(
+                            transfer.lower().replace("_", "-"), ("data",), num_slices, instruction.arrays[0].num_bytes,
+                            times, self._hidden_send(instructions, place), network=True,
+                        )  # fmt: skip
+                    continue
+                for part in (instruction, *inside):
+                    kind = part.opcode.removesuffix("-start")
+                    channel = part.attribute(r"channel_id=(\d+)") or part.name
+                    if kind in COLLECTIVES and channel not in found:
+                        found[channel] = self._collective(part, kind, times, mesh_shape, instructions, place)
+        return list(found.values())
+
+    def _collective(
+        self, part: Instruction, kind: str, times: int, mesh: dict[str, int], around: Sequence[Instruction], place: int
+    ) -> Collective:
+        axes = _axes(part, mesh)
+        devices = math.prod(mesh[axis] for axis in axes)
+        size = sum(array.num_bytes for array in part.results)
+        if kind == "reduce-scatter":
+            size *= devices
+        return Collective(kind, axes, devices, size, times, self._hidden(around, place))
+
+    def _hidden(self, instructions: Sequence[Instruction], place: int) -> bool:
+        """Whether work stands between the start and the end of what begins at `place`."""
+        start = instructions[place]
+        starts = start.opcode.endswith("-start") or "AsyncCollectiveStart" in self._targets(start)
+        if not starts:
+            return False
+        waiting = {start.name}
+        for instruction in instructions[place + 1 :]:
+            takes = waiting & set(instruction.operands)
+            if takes and instruction.opcode in ("get-tuple-element", "bitcast", "tuple", "copy"):
+                waiting.add(instruction.name)
+            elif takes:
+                # A fusion that goes on with the collective while it computes is work itself.
+                return instruction.opcode == "fusion" and "AsyncCollectiveDone" not in self._targets(instruction)
+            elif instruction.opcode in _WORK:
+                return True
+        return False
+
+    def _hidden_send(self, instructions: Sequence[Instruction], place: int) -> bool:
+        """Whether work stands between what is sent at `place` and what comes back of it."""
+        meeting = r'_xla_host_transfer_rendezvous="([^"]+)"'
+        met = instructions[place].attribute(meeting)
+        after = instructions[place + 1 :]
+        answers = {i.name for i in instructions if i.opcode == "recv" and i.attribute(meeting) == met}
+        end = next((n for n, i in enumerate(after) if i.opcode == "recv-done" and answers & set(i.operands)), 0)
+        return any(i.opcode in _WORK for i in after[:end])
+
+    def _targets(self, instruction: Instruction) -> set[str]:
+        parts = [instruction, *(i for called in instruction.called for i in self._reached(called))]
+        return {target for part in parts if (target := part.attribute(r'custom_call_target="(\w+)"'))}
+
+    def hbm_bytes(self) -> int:
+        """Bytes that a device reads from and writes to its large memory in a step, by the schedule."""
+        return sum(
+            times * self._traffic(instruction, instructions)
+            for instructions, times in self.scheduled()
+            for instruction in instructions
+            if instruction.opcode not in _FREE
+        )
+
+    def _traffic(self, instruction: Instruction, around: Sequence[Instruction]) -> int:
+        if instruction.opcode.endswith("-done"):
+            return 0  # all of it was counted at the start
+        before = _by_name(around)
+        inner = self.computations[instruction.called[0]] if instruction.opcode == "fusion" else []
+        root = next((i for i in inner if i.is_root), None)
+        read = 0
+        for number, operand in enumerate(instruction.operands):
+            source = before.get(operand)
+            if source is None or len(source.arrays) != 1 or not source.arrays[0].in_hbm:
+                continue
+            read += min(source.arrays[0].num_bytes, _taken(inner, number) if inner else source.arrays[0].num_bytes)
+        written = sum(array.num_bytes for array in instruction.results if array.in_hbm)
+        if root is not None and root.opcode == "dynamic-update-slice":  # in place: as much as the slice
+            names = _by_name(inner)
+            update = names.get(root.operands[1])
+            written = min(written, sum(array.num_bytes for array in update.arrays) if update else written)
+        elif instruction.opcode == "dynamic-update-slice":
+            update = before.get(instruction.operands[1])
+            part = sum(array.num_bytes for array in update.arrays) if update else written
+            read, written = min(read, part), min(written, part)
+        elif instruction.opcode == "dynamic-slice":
+            read = written
+        return read + written
+
+
+def _taken(inner: Sequence[Instruction], number: int) -> int:
+    """Bytes that a fusion reads of its operand: of one that it only takes slices of, as much as those."""
+    parameter = next(i for i in inner if i.opcode == "parameter" and i.rest.startswith(f"{number})"))
+    users = [i for i in inner if parameter.name in i.operands]
+    slices = [i for i in users if i.opcode in ("dynamic-slice", "slice", "gather") and i.operands[0] == parameter.name]
+    updated = [i for i in users if i.opcode == "dynamic-update-slice" and i.operands[0] == parameter.name]
+    if len(slices) + len(updated) < len(users):
+        return parameter.arrays[0].num_bytes
+    return sum(array.num_bytes for i in slices for array in i.arrays)
+
+
+def _by_name(instructions: Sequence[Instruction]) -> dict[str, Instruction]:
+    return {instruction.name: instruction for instruction in instructions}
+
+
+def _arrays(shape: str) -> tuple[Array, ...]:
+    """`f32[8,2]{1,0:T(8,128)S(1)}` or a tuple of such; `S(n)` names a memory that is not HBM."""
+    return tuple(
+        Array(dtype, tuple(int(size) for size in sizes.split(",") if size), "S(" not in layout)
+        for dtype, sizes, layout in _ARRAY.findall(shape)
+    )
+
+
+def _axes(part: Instruction, mesh: dict[str, int]) -> tuple[str, ...]:
+    """The mesh axes along which the members of a group differ."""
+    shape = tuple(mesh.values())
+    first = _first_group(part, math.prod(shape))
+    places = np.array(np.unravel_index(first, shape))
+    return tuple(axis for axis, row in zip(mesh, places, strict=True) if len(set(row.tolist())) > 1)
+
+
+def _first_group(part: Instruction, devices: int) -> list[int]:
+    """Devices that take part together, in one of the ways in which XLA writes them."""
+    if pairs := part.attribute(r"source_target_pairs=\{\{([\d,]+)\}"):
+        return [int(n) for n in pairs.split(",")]
+    if listed := part.attribute(r"replica_groups=\{\{([\d,]+)\}"):
+        return [int(n) for n in listed.split(",")]
+    if found := re.search(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", part.rest):
+        groups, dims, order = ([int(n) for n in (text or "").split(",") if n] for text in found.groups())
+        ids = np.arange(math.prod(dims)).reshape(dims)
+        return (ids.transpose(order) if order else ids).reshape(groups)[0].tolist()
+    if found := re.search(r"replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}", part.rest):
+        sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", found.group(1))}
+        over = re.findall(r"'([^']+)'", found.group(2))
+        ids = np.arange(math.prod(sizes.values())).reshape(list(sizes.values()))
+        return ids[tuple(slice(None) if name in over else 0 for name in sizes)].ravel().tolist()
+    return list(range(devices))

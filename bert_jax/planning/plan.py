@@ -1,0 +1,242 @@
+"""What a recipe would do on a slice: its very training steps, compiled for it, and what they need and take.
+
+The time of a step is bounded by a roofline (Williams et al. 2009, doi:10.1145/1498765.1498785):
+
+    compute        FLOPs, recomputed ones too / peak
+    memory         bytes to and from HBM by the compiled schedule / its bandwidth
+    interconnect   bytes sent by ring algorithms / both directions of one link; between slices / the network's
+    step           max(compute, memory, hidden interconnect) + interconnect that no other work hides
+
+No step is faster than that; real ones take longer, as nothing reaches its peak all the time.
+"""
+
+import dataclasses
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding
+from ml_collections import ConfigDict
+
+from bert_jax import recipes, sharding, tasks
+from bert_jax.planning.hlo import Collective, Module
+from bert_jax.planning.slices import Slice
+from bert_jax.tasks.job import Outline, Stage
+from bert_jax.training.start import Program, check_mesh, make_program
+from bert_jax.training.throughput import peak_flops, train_flops
+
+
+@dataclasses.dataclass(frozen=True)
+class Seconds:
+    """The bounds of one step."""
+
+    compute: float
+    memory: float
+    hidden: float  # interconnect, beside other work
+    exposed: float  # interconnect, with nothing beside it
+
+    @property
+    def step(self) -> float:
+        """All together."""
+        return max(self.compute, self.memory, self.hidden) + self.exposed
+
+    @property
+    def bound_by(self) -> str:
+        """What takes longest."""
+        parts = {"compute": self.compute, "memory": self.memory, "interconnect": self.hidden + self.exposed}
+        return max(parts, key=lambda name: parts[name])
+
+
+@dataclasses.dataclass(frozen=True)
+class StagePlan:
+    """A stage of the recipe on the slice; bytes are of one device.
+
+    Attributes:
+        num_steps: of the stage; 0 = not known.
+        length: tokens a sequence.
+        batch_size: sequences a step, over all devices.
+        state_bytes: parameters and optimizer state.
+        peak_bytes: the most memory that is in use; where it does not fit, what was asked for.
+        fits: whether it compiled within the device's memory.
+        collectives: of a step.
+        model_flops: of a step on all devices, as MFU counts them.
+        hbm_bytes: read and written in a step.
+        seconds: the roofline, or None where it does not fit.
+        mfu: model FLOPs in `seconds` over the peak.
+        compile_seconds: that XLA took.
+    """
+
+    num_steps: int
+    length: int
+    batch_size: int
+    state_bytes: int
+    peak_bytes: int
+    fits: bool
+    collectives: tuple[Collective, ...]
+    model_flops: float
+    hbm_bytes: int
+    seconds: Seconds | None
+    mfu: float
+    compile_seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A recipe on a slice.
+
+    Attributes:
+        place: the slice.
+        mesh: axis -> devices.
+        parameters: how many.
+        shardings: parameter -> its shape and how it is split.
+        stages: of the recipe, in order.
+    """
+
+    place: Slice
+    mesh: dict[str, int]
+    parameters: int
+    shardings: dict[str, str]
+    stages: tuple[StagePlan, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether every stage does."""
+        return all(stage.fits for stage in self.stages)
+
+    @property
+    def hours(self) -> float:
+        """To the end of the recipe, at the roofline."""
+        return sum(stage.num_steps * stage.seconds.step for stage in self.stages if stage.seconds) / 3600
+
+    @property
+    def chip_hours(self) -> float:
+        """Hours times chips."""
+        return self.hours * self.place.chips
+
+
+def plan(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _: None) -> Plan:
+    """Compiles every stage of `recipe` for `place` and reads what comes of it.
+
+    Args:
+        recipe: of `bert_jax.recipes`, not yet resolved.
+        place: from `find_slice`.
+        say: told what is being done.
+
+    Raises:
+        InputError: the recipe does not fit together, or not with the slice: batch, heads or parameters do not divide.
+    """
+    recipe = recipes.resolve(recipe, platform="tpu")
+    mesh = place.mesh(recipe)
+    outline = for_tpu(tasks.outline(recipe))
+    check_mesh(recipe, outline.task.model.config, mesh, evaluates=False)
+    num_steps = sum(stage.num_steps for stage in outline.stages)
+    with jax.set_mesh(mesh):
+        program = make_program(recipe, outline.task, outline.init_params, num_steps, mesh)
+        stages = []
+        for stage in outline.stages:
+            say(f"compiling {describe(stage)} for {place.name}")
+            stages.append(_plan_stage(recipe, outline, program, stage, place))
+    params = jax.tree_util.tree_leaves_with_path(program.like.params)
+    return Plan(
+        place=place,
+        mesh=dict(mesh.shape),
+        parameters=sum(leaf.size for _, leaf in params),
+        shardings={
+            jax.tree_util.keystr(path, simple=True, separator="/"): f"{leaf.shape} {leaf.sharding.spec}"
+            for path, leaf in params
+        },
+        stages=tuple(stages),
+    )
+
+
+def describe(stage: Stage) -> str:
+    """`256 x 512`."""
+    size, length = stage.batch["input_ids"].shape
+    return f"{size} x {length}"
+
+
+def for_tpu(outline: Outline) -> Outline:
+    """The same with a model that is computed as on a TPU."""
+    model = outline.task.model
+    compute = dataclasses.replace(model.compute, platform="tpu")
+    task: Any = outline.task
+    return dataclasses.replace(
+        outline, task=dataclasses.replace(task, model=dataclasses.replace(model, compute=compute))
+    )
+
+
+def _plan_stage(recipe: ConfigDict, outline: Outline, program: Program, stage: Stage, place: Slice) -> StagePlan:
+    mesh = jax.sharding.get_mesh()
+    split = NamedSharding(mesh, sharding.batch_spec())
+    batch = {
+        name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=split) for name, array in stage.batch.items()
+    }
+    size, length = stage.batch["input_ids"].shape
+    positions = stage.batch.get("masked_positions")
+    predictions = None if positions is None else positions.shape[-1]
+    model = outline.task.model
+    flops = train_flops(model.config, model.head, size, length, predictions)
+    known = {
+        "num_steps": stage.num_steps, "length": length, "batch_size": size, "state_bytes": _bytes_of(program.like),
+        "model_flops": flops,
+    }  # fmt: skip
+    lowered = program.train_step.lower(program.like, batch)  # type: ignore[attr-defined]
+    start = time.perf_counter()
+    try:
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return StagePlan(**known, peak_bytes=_asked_for(str(error)), fits=False, collectives=(), hbm_bytes=0,
+                         seconds=None, mfu=0.0, compile_seconds=time.perf_counter() - start)  # fmt: skip
+    spent = time.perf_counter() - start
+    memory = compiled.memory_analysis()
+    peak = (
+        memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
+        + memory.temp_size_in_bytes + memory.generated_code_size_in_bytes
+    )  # fmt: skip
+    module = Module(compiled.as_text())
+    collectives = tuple(module.collectives(dict(mesh.shape), place.num_slices))
+    best = (peak_flops(mesh.devices.flat[0]) or 0.0) * mesh.size
+    executed = flops * _recomputed(recipe.remat)
+    seconds = Seconds(
+        compute=executed / best,
+        memory=module.hbm_bytes() / place.chip.hbm_bandwidth,
+        hidden=sum(_seconds(collective, place) for collective in collectives if collective.hidden),
+        exposed=sum(_seconds(collective, place) for collective in collectives if not collective.hidden),
+    )
+    return StagePlan(**known, peak_bytes=peak, fits=True, collectives=collectives, hbm_bytes=module.hbm_bytes(),
+                     seconds=seconds, mfu=flops / best / seconds.step, compile_seconds=spent)  # fmt: skip
+
+
+def _recomputed(remat: str) -> float:
+    """FLOPs that run over those that the model has: with `full`, each layer's forward pass runs twice."""
+    return 4 / 3 if remat == "full" else 1.0
+
+
+def _seconds(collective: Collective, place: Slice) -> float:
+    """Of one step."""
+    if collective.network:
+        return collective.wire_bytes / place.chip.network_bandwidth
+    return collective.wire_bytes / (2 * place.chip.link_bandwidth)
+
+
+def _bytes_of(tree: Any) -> int:
+    """Bytes on one device of arrays that are split."""
+    leaves = jax.tree.leaves(tree)
+    return sum(leaf.dtype.itemsize * _size(leaf.sharding.shard_shape(leaf.shape)) for leaf in leaves)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for n in shape:
+        size *= n
+    return size
+
+
+def _asked_for(error: str) -> int:
+    """Bytes, out of `Used 20.09G of 15.75G hbm`."""
+    found = re.search(r"Used ([\d.]+)([KMGT]) of", error)
+    return int(float(found.group(1)) * 1024 ** (" KMGT".index(found.group(2)))) if found else 0

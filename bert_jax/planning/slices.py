@@ -1,0 +1,120 @@
+"""TPU slices by name: what their chips can do, and their devices as the TPU compiler sees them, with none at hand."""
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import math
+import os
+import re
+from collections.abc import Sequence
+
+import jax
+from jax.experimental import topologies
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from bert_jax import sharding
+from bert_jax.errors import InputError, did_you_mean
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """A generation of TPU, by JAX device (a tpu7x chip shows as two).
+
+    Attributes:
+        dimensions: of its slices.
+        hbm_gib: large memory.
+        hbm_bandwidth: bytes/s of it.
+        link_bandwidth: bytes/s of one link to a neighbouring chip, one way.
+        network_bandwidth: bytes/s from one slice to another.
+        options: that libtpu needs to show the chip as the machines do.
+    """
+
+    dimensions: int
+    hbm_gib: float
+    hbm_bandwidth: float
+    link_bandwidth: float
+    network_bandwidth: float
+    options: tuple[tuple[str, str], ...] = ()
+
+
+# Memory and its bandwidth from cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e,tpu7x}; links and network from "How to scale
+# your model" (jax-ml.github.io/scaling-book/tpus), tpu7x from its page: 9,600 Gbit/s over 6 links, both ways, a chip.
+CHIPS = {
+    "v4": Chip(3, 32, 1.2e12, 4.5e10, 6.25e9, (("chip_config_name", "megacore"),)),
+    "v5e": Chip(2, 16, 8.1e11, 4.5e10, 3.125e9),
+    "v5p": Chip(3, 95, 2.8e12, 9e10, 6.25e9),
+    "v6e": Chip(2, 32, 1.6e12, 9e10, 1.25e10),
+    "tpu7x": Chip(3, 96, 3.69e12, 1e11, 1.25e10),
+}
+_HOST = (2, 2, 1)  # chips of a host, in libtpu's default
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """One slice, or several that work together.
+
+    Attributes:
+        name: such as `v5e:4x4`.
+        chip: what it is made of.
+        chips: how many, in all slices.
+        devices: as JAX lists them; they compile but do not run.
+        num_slices: how many slices.
+    """
+
+    name: str
+    chip: Chip
+    chips: int
+    devices: Sequence[jax.Device]
+    num_slices: int
+
+    def mesh(self, recipe: ConfigDict) -> Mesh:
+        """The mesh that `recipe` would have there."""
+        return sharding.make_mesh(**recipe.mesh, devices=self.devices)
+
+
+def find_slice(name: str, num_slices: int = 1) -> Slice:
+    """The slice of a name such as `v5e:4x4`, `v5p:2x2x1` or `tpu7x:2x2x2`; the compiler is asked, not Google.
+
+    Raises:
+        InputError: no such slice, or the TPU compiler is not installed.
+    """
+    generation, _, layout = name.partition(":")
+    if generation not in CHIPS:
+        raise InputError(f"--topology {name!r}: no TPU {generation!r}{did_you_mean(generation, CHIPS)}")
+    chip = CHIPS[generation]
+    example = "x".join("4" * chip.dimensions)
+    if not re.fullmatch(r"[1-9]\d*" + r"x[1-9]\d*" * (chip.dimensions - 1), layout):
+        raise InputError(f"--topology {name!r}: expected {generation} with {chip.dimensions} dimensions, such as "
+                         f"{generation}:{example}")  # fmt: skip
+    if num_slices < 1:
+        raise InputError(f"--slices: expected at least 1, found {num_slices}")
+    shape = [int(size) for size in layout.split("x")]
+    chips = math.prod(shape) * num_slices
+    bounds = tuple(min(size, most) for size, most in zip([*shape, 1][:3], _HOST, strict=True))
+    try:
+        _use_compiler()
+        devices = topologies.get_topology_desc(
+            platform="tpu",
+            topology_name=name,
+            num_slices=num_slices,
+            chips_per_host_bounds=bounds,
+            **dict(chip.options),
+        ).devices
+    except jax.errors.JaxRuntimeError as error:
+        raise InputError(f"--topology {name!r}: {str(error).splitlines()[0]}") from error
+    return Slice(name, chip, chips, devices, num_slices)
+
+
+def _use_compiler() -> None:
+    """Makes libtpu compile without looking for the TPU that it expects around it."""
+    wanted = [line for line in importlib.metadata.requires("jax") or () if re.match(r"libtpu\b.*extra == .tpu", line)]
+    version = re.search(r"==\s*([\d.]+\d)", wanted[0]) if wanted else None
+    found = importlib.metadata.version("libtpu") if importlib.util.find_spec("libtpu") else None
+    if found is None or (version and not (found + ".").startswith(version.group(1) + ".")):
+        expected = f"libtpu {version.group(1)}" if version else "libtpu"
+        raise InputError(f"planning needs the TPU compiler, {expected}; found {found or 'none'}: "
+                         f"pip install 'jax[tpu]=={jax.__version__}'")  # fmt: skip
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # a run on this machine may hold its own

@@ -1,0 +1,92 @@
+"""Reading a compiled program: a small one, written as the TPU compiler writes, with sums that can be done by hand."""
+
+import pytest
+
+from bert_jax.planning.hlo import Module
+
+MESH = {"data": 2, "fsdp": 4, "tensor": 2}
+
+PROGRAM = """\
+HloModule jit_step, is_scheduled=true
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[]{:T(128)} parameter(0)
+  %y = f32[]{:T(128)} parameter(1)
+  ROOT %sum = f32[]{:T(128)} add(%x, %y)
+}
+
+%layer_of (stack: f32[3,8,128], number: s32[]) -> f32[8,128] {
+  %stack = f32[3,8,128]{2,1,0:T(8,128)} parameter(0)
+  %number = s32[]{:T(128)} parameter(1)
+  %slice = f32[1,8,128]{2,1,0:T(8,128)} dynamic-slice(%stack, %number), dynamic_slice_sizes={1,8,128}
+  ROOT %layer = f32[8,128]{1,0:T(8,128)} bitcast(%slice)
+}
+
+%condition (state: (s32[], f32[3,8,128])) -> pred[] {
+  %state = (s32[]{:T(128)}, f32[3,8,128]{2,1,0:T(8,128)}) parameter(0)
+  %counter = s32[]{:T(128)} get-tuple-element(%state), index=0
+  %limit = s32[]{:T(128)} constant(3)
+  ROOT %less = pred[]{:T(512)} compare(%counter, %limit), direction=LT
+}
+
+%body (state.1: (s32[], f32[3,8,128])) -> (s32[], f32[3,8,128]) {
+  %state.1 = (s32[]{:T(128)}, f32[3,8,128]{2,1,0:T(8,128)}) parameter(0)
+  %counter.1 = s32[]{:T(128)} get-tuple-element(%state.1), index=0
+  %stack.1 = f32[3,8,128]{2,1,0:T(8,128)} get-tuple-element(%state.1), index=1
+  %weights = f32[8,128]{1,0:T(8,128)} fusion(%stack.1, %counter.1), kind=kLoop, calls=%layer_of
+  %reduced = f32[8,128]{1,0:T(8,128)S(1)} all-reduce(%weights), channel_id=1, replica_groups=[8,2]<=[16], to_apply=%add
+  %passing = (f32[8,128]{1,0:T(8,128)S(1)}, f32[8,128]{1,0:T(8,128)S(1)}, u32[]{:S(2)}) collective-permute-start(%reduced), channel_id=2, source_target_pairs={{0,2},{2,4},{4,6},{6,0},{1,3}}
+  %passed = f32[8,128]{1,0:T(8,128)S(1)} collective-permute-done(%passing)
+  ROOT %next = (s32[]{:T(128)}, f32[3,8,128]{2,1,0:T(8,128)}) tuple(%counter.1, %stack.1)
+}
+
+ENTRY %main (p: f32[3,8,128], q: bf16[2,128]) -> bf16[8,128] {
+  %p = f32[3,8,128]{2,1,0:T(8,128)} parameter(0)
+  %q = bf16[2,128]{1,0:T(8,128)(2,1)} parameter(1)
+  %zero = s32[]{:T(128)} constant(0)
+  %start = (s32[]{:T(128)}, f32[3,8,128]{2,1,0:T(8,128)}) tuple(%zero, %p)
+  %gathering = (bf16[2,128]{1,0:T(8,128)(2,1)}, bf16[8,128]{1,0:T(8,128)(2,1)}) all-gather-start(%q), channel_id=3, replica_groups=mesh['a'=2,'b'=4,'c'=2] {'b'}, dimensions={0}
+  %loop = (s32[]{:T(128)}, f32[3,8,128]{2,1,0:T(8,128)}) while(%start), condition=%condition, body=%body
+  ROOT %gathered = bf16[8,128]{1,0:T(8,128)(2,1)} all-gather-done(%gathering)
+}
+"""  # noqa: E501
+
+
+@pytest.fixture(scope="module")
+def collectives():
+    return {collective.kind: collective for collective in Module(PROGRAM).collectives(MESH)}
+
+
+def test_each_collective_is_found_once_with_the_axes_of_its_groups(collectives):
+    assert {kind: (found.axes, found.devices) for kind, found in collectives.items()} == {
+        "all-gather": (("fsdp",), 4),
+        "all-reduce": (("tensor",), 2),
+        "collective-permute": (("fsdp",), 4),
+    }
+
+
+def test_those_in_a_loop_run_as_often_as_it(collectives):
+    assert {kind: found.times for kind, found in collectives.items()} == {
+        "all-gather": 1,
+        "all-reduce": 3,
+        "collective-permute": 3,
+    }
+
+
+def test_bytes_on_the_wire_are_those_of_a_ring(collectives):
+    assert collectives["all-gather"].wire_bytes == 8 * 128 * 2 * 3 / 4
+    assert collectives["all-reduce"].wire_bytes == 3 * (8 * 128 * 4 * 2 * 1 / 2)
+    assert collectives["collective-permute"].wire_bytes == 3 * 8 * 128 * 4
+
+
+def test_hidden_is_what_has_work_between_its_start_and_its_end(collectives):
+    assert collectives["all-gather"].hidden
+    assert not collectives["collective-permute"].hidden
+    assert not collectives["all-reduce"].hidden
+
+
+def test_traffic_is_what_large_memory_gives_and_takes():
+    """A slice of the stack in and out of the fusion, into the reduction; the gather's operand and its result."""
+    layer, counter = 8 * 128 * 4, 4
+    gather = (2 * 128 + 8 * 128) * 2
+    assert Module(PROGRAM).hbm_bytes() == 3 * (3 * layer + counter) + gather

@@ -1,0 +1,164 @@
+"""`bert-jax plan`: recipes compiled for TPU slices, by the TPU compiler, without a TPU."""
+
+import importlib.util
+import json
+
+import jax
+import pytest
+
+from bert_jax import recipes, tasks
+from bert_jax.cli import main
+from bert_jax.errors import InputError
+from bert_jax.planning import slices
+from bert_jax.planning.plan import plan
+from bert_jax.planning.slices import CHIPS, find_slice
+from bert_jax.training.throughput import peak_flops
+
+needs_compiler = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="needs the TPU compiler: pip install 'bert-jax[tpu]'"
+)
+RECIPE = """
+from bert_jax import recipes
+
+
+def get_config():
+    c = recipes.pretraining()
+    c.model.size = "tiny"
+    c.stages = ((90, 64, 64),)
+    c.optimizer.warmup_steps = 10
+    return c
+"""
+
+
+@pytest.fixture(scope="module")
+def recipe_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("recipes") / "recipe.py"
+    path.write_text(RECIPE)
+    return str(path)
+
+
+def run(capfd, *arguments):
+    status = main(["plan", *arguments])
+    out, err = capfd.readouterr()
+    return status, out, err
+
+
+@needs_compiler
+def test_copies_of_the_parameters_exchange_gradients_as_large_as_they(recipe_file):
+    made = plan(recipes.load_recipe(recipe_file), find_slice("v5e:2x2"))
+    (stage,) = made.stages
+    assert made.mesh == {"data": 4, "fsdp": 1, "tensor": 1}
+    assert stage.fits
+    assert stage.state_bytes >= 3 * 4 * made.parameters  # float32 parameters and two moments
+    assert stage.state_bytes < 3.01 * 4 * made.parameters
+    assert stage.peak_bytes > stage.state_bytes
+    between_chips = [found for found in stage.collectives if found.devices > 1]
+    assert {found.axes for found in between_chips} == {("data",)}
+    sent = sum(found.wire_bytes for found in between_chips)
+    # A ring all-reduce of float32 gradients; the rest is metrics.
+    assert sent == pytest.approx(2 * 3 / 4 * 4 * made.parameters, rel=0.05)
+    assert 0 < stage.mfu < 1
+    assert made.hours == pytest.approx(90 * stage.seconds.step / 3600)
+    assert made.chip_hours == pytest.approx(4 * made.hours)
+
+
+@needs_compiler
+def test_parameters_that_are_split_take_their_share(recipe_file, capfd):
+    status, out, _ = run(
+        capfd,
+        "--config",
+        recipe_file,
+        "--topology",
+        "v5e:2x2",
+        "--config.mesh.fsdp=4",
+        "--config.mesh.data=1",
+        "--json",
+    )
+    assert status == 0
+    made = json.loads(out)
+    assert made["mesh"] == {"data": 1, "fsdp": 4, "tensor": 1}
+    assert made["stages"][0]["state_bytes"] < 1.05 * 3 * 4 * made["parameters"] / 4
+    assert "P(None, 'fsdp', 'tensor')" in made["shardings"]["encoder/layers/mlp/up/kernel"]
+    assert {"all-gather", "all-reduce"} <= {found["kind"] for found in made["stages"][0]["collectives"]}
+
+
+@needs_compiler
+def test_what_does_not_fit_says_so_and_exits_with_1(recipe_file, capfd):
+    status, out, _ = run(capfd, "--config", recipe_file, "--topology", "v5e:1x1", "--config.stages=((90, 128, 16384),)")
+    assert status == 1
+    assert "DOES NOT FIT" in out
+
+
+@needs_compiler
+def test_between_slices_only_data_is_exchanged(recipe_file):
+    made = plan(recipes.load_recipe(recipe_file, ["--config.mesh.fsdp=4"]), find_slice("v5e:2x2", 2))
+    (stage,) = made.stages
+    assert made.mesh == {"data": 2, "fsdp": 4, "tensor": 1}
+    assert made.place.chips == 8
+    network = [found for found in stage.collectives if found.network]
+    assert {found.axes for found in network} == {("data",)}
+    assert {found.axes for found in stage.collectives if found.devices > 1 and not found.network} == {("fsdp",)}
+    # Each chip's share of the float32 gradients crosses once; the rest is metrics.
+    assert sum(found.wire_bytes for found in network) == pytest.approx(4 * made.parameters / 4, rel=0.05)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "chips", "devices"), [
+    ("v5e:1x1", 1, 1), ("v5e:16x16", 256, 256), ("v6e:2x2", 4, 4), ("v5p:8x8x16", 1024, 1024), ("v4:2x2x1", 4, 4),
+    ("tpu7x:2x2x1", 4, 8),
+])  # fmt: skip
+def test_slices_of_every_generation(name, chips, devices):
+    found = find_slice(name)
+    assert (found.chips, len(found.devices)) == (chips, devices)
+    assert peak_flops(found.devices[0]) is not None
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("topology", "message"),
+    [
+        ("v5x:4x4", "did you mean"),
+        ("v5e:4x4x4", "2 dimensions"),
+        ("v5p:4x4", "3 dimensions"),
+        ("v5e", "2 dimensions"),
+        ("v5e:3x5", "not divisible"),
+    ],
+)
+def test_a_slice_that_does_not_exist_is_answered_in_one_line(recipe_file, topology, message, capfd):
+    status, _, err = run(capfd, "--config", recipe_file, "--topology", topology)
+    assert status == 2
+    assert message in err.splitlines()[-1]
+
+
+@needs_compiler
+def test_a_mesh_that_does_not_divide_the_slice_is_answered(recipe_file, capfd):
+    status, _, err = run(capfd, "--config", recipe_file, "--topology", "v5e:2x2", "--config.mesh.tensor=3")
+    assert status == 2
+    assert "multiply to the 4 devices" in err
+
+
+def test_without_the_compiler_the_command_that_installs_it_is_told(monkeypatch):
+    monkeypatch.setattr(slices.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(InputError, match=rf"found none: pip install 'jax\[tpu\]=={jax.__version__}'"):
+        find_slice("v5e:2x2")
+
+
+def test_a_compiler_of_another_version_is_told(monkeypatch):
+    monkeypatch.setattr(slices.importlib.util, "find_spec", lambda _: True)
+    monkeypatch.setattr(slices.importlib.metadata, "version", lambda _: "0.0.1")
+    with pytest.raises(InputError, match=r"found 0\.0\.1: pip install"):
+        find_slice("v5e:2x2")
+
+
+def test_without_a_slice_nothing_is_asked_of_the_compiler():
+    with pytest.raises(InputError, match=r"no TPU 'v9'"):
+        find_slice("v9:2x2")
+    assert set(CHIPS) == {"v4", "v5e", "v5p", "v6e", "tpu7x"}
+
+
+def test_steps_of_classification_are_outlined_without_data():
+    recipe = recipes.classification()
+    recipe.num_steps = 5
+    (stage,) = tasks.outline(recipes.resolve(recipe)).stages
+    assert stage.num_steps == 5
+    assert stage.batch["input_ids"].shape == (32, 128)
