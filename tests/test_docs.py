@@ -20,13 +20,13 @@ CLI = sorted((ROOT / "bert_jax" / "cli").glob("*.py"))
 
 
 def commands(text):
-    """The `bert-jax ...` lines of the bash blocks, and those that launch/tpu_vm.sh is given to run."""
+    """The `bert-jax ...` lines of the bash blocks, and those that launch/tpu.sh is given to run."""
     for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             if "bert-jax" in words:
                 yield words[words.index("bert-jax") + 1 :]
-            elif words[:2] == ["launch/tpu_vm.sh", "run"]:
+            elif words[:2] == ["launch/tpu.sh", "run"]:
                 yield words[3:]
 
 
@@ -50,7 +50,7 @@ def test_links_lead_somewhere(document):
             assert (document.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("source", [*DOCUMENTS, *CLI, ROOT / "launch" / "tpu_vm.sh"], ids=lambda path: path.name)
+@pytest.mark.parametrize("source", [*DOCUMENTS, *CLI, ROOT / "launch" / "tpu.sh"], ids=lambda path: path.name)
 def test_recipes_that_are_named_are_there(source):
     for name in re.findall(r"configs/\w+\.py", source.read_text()):
         assert (ROOT / name).exists(), name
