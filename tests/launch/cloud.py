@@ -35,6 +35,8 @@ class Cloud:
     def __init__(self, root: Path):
         self.root = root
         self.program("bin/gcloud", (STAND_INS / "gcloud.py").read_text(), python=True)
+        for name in ("sbatch", "srun", "scontrol"):
+            self.program(f"bin/{name}", (STAND_INS / "sbatch.py").read_text(), python=True)
         self.program("bin/sleep", SLEEP.format(root=root))
         self.program("host_bin/python3", PYTHON3.format(root=root))
         self.program("installed/python", "#!/bin/bash\n")
@@ -105,6 +107,15 @@ class Cloud:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def sbatch(self, *words, timeout=60, **environment):
+        """Submits launch/slurm.sh to a Slurm whose nodes have `bert-jax` on PATH, and waits until it has ended."""
+        folders = (self.root / "bin", self.root / "installed")
+        env = {"PATH": ":".join([*map(str, folders), os.environ["PATH"]]), "HOME": str(self.root)} | environment
+        options = [word for word in words if word.startswith("--nodes") or "-per-node" in word]
+        rest = [word for word in words if word not in options]
+        command = [self.root / "bin" / "sbatch", *options, LAUNCH / "slurm.sh", *rest]
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout)
 
     def said(self):
         return (self.root / "said").read_text()
