@@ -37,6 +37,12 @@ die() {
   exit 2
 }
 
+# What was asked for would disturb a run that is going, for which the slice is needed.
+refuse() {
+  echo "tpu.sh: $*" >&2
+  exit 1
+}
+
 # What was asked for did not succeed. The slice stays as it is, unless --delete-on-failure.
 fail() {
   echo "tpu.sh: $*" >&2
@@ -120,6 +126,9 @@ await() {
 # The commit is kept, so that `watch` installs the one with which the run began, whatever is committed since.
 setup() {
   need_hosts
+  report 0 || blame "no connection" 0 # alone, because gcloud's first one makes the ssh key that the others share
+  survey
+  [[ $standing != going ]] || refuse "a run is going (${reports[*]}), and setup would change it; \`stop\` it first"
   mkdir -p "$record"
   git -C "$here/.." archive --format=tar.gz --output="$record/bert_jax.tar.gz" HEAD ||
     fail "setup sends the last commit of this checkout, and git does not give it"
@@ -127,7 +136,6 @@ setup() {
 }
 
 provision() {
-  report 0 || blame "no connection" 0 # alone, because gcloud's first one makes the ssh key that the others share
   each install || blame "setup failed" "${failed[@]}"
   say "bert_jax is installed on $hosts hosts"
 }
@@ -142,7 +150,7 @@ run() {
     unreachable) blame "no answer (${reports[*]})" "${failed[@]}" ;;
     going)
       ! printf '%s\n' "${reports[@]}" | grep -qvx "going:$(fingerprint "$@")" ||
-        fail "another run is going (${reports[*]}); \`stop\` it first"
+        refuse "another run is going (${reports[*]}); \`stop\` it first"
       say "this run is going already"
       return
       ;;
@@ -205,6 +213,9 @@ stop() {
   say "nothing is going; the slice is still rented"
 }
 
+# An earlier try whose answer was lost may have come through here, too.
+give_back() { queue delete "$name" --force || { look && [[ $state == ABSENT ]]; }; }
+
 delete() {
   need_state
   rm -rf "$record"
@@ -212,7 +223,7 @@ delete() {
     ABSENT) say "there is no such slice in $ZONE; nothing to delete" ;;
     DELETING) say "is being deleted already" ;;
     *)
-      queue delete "$name" --force || fail "$name is NOT deleted, and costs"
+      give_back || fail "$name is NOT deleted, and costs"
       say "deleted"
       ;;
   esac
@@ -231,7 +242,7 @@ command -v gcloud >/dev/null || die "gcloud is not on PATH: https://cloud.google
 : "${WAIT_SECONDS:=14400}" "${POLL_SECONDS:=30}" "${RETRY_SECONDS:=5}" "${SETTLE_SECONDS:=20}" "${STOP_SECONDS:=120}"
 : "${PARALLEL:=32}"
 SECRETS=${SECRETS-WANDB_API_KEY HF_TOKEN}
-[[ $SECRETS =~ ^[A-Za-z0-9_\ ]*$ ]] || die "SECRETS must be names of variables, not their values"
+[[ $SECRETS =~ ^([A-Za-z_][A-Za-z0-9_]*\ *)*$ ]] || die "SECRETS must be names of variables, not their values"
 
 # Our own flags are taken out; the other words are gcloud's or, from the verb on, those of bert-jax.
 yes='' delete_on_failure='' delete_when_finished='' words=()

@@ -22,7 +22,7 @@ CLI = sorted((ROOT / "bert_jax" / "cli").glob("*.py"))
 
 
 def commands(text):
-    """The `bert-jax ...` lines of the bash blocks, and those that launch/tpu.sh and launch/slurm.sh are given to run."""
+    """The `bert-jax ...` lines of the bash blocks, and what launch/tpu.sh and launch/slurm.sh are given to run."""
     for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
@@ -34,7 +34,7 @@ def commands(text):
                 yield words[words.index("launch/slurm.sh") + 1 :]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_parse(document):
     parser, _ = build_parser()
     for words in commands(document.read_text()):
@@ -47,14 +47,14 @@ def test_the_documents_show_every_training_verb():
     assert verbs >= {"pretrain", "finetune", "evaluate", "predict", "prepare", "train-tokenizer", "convert", "inspect"}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document):
     for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
         if not target.startswith("http"):
             assert (document.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("source", [*DOCUMENTS, *CLI, *LAUNCHERS], ids=lambda path: path.name)
+@pytest.mark.parametrize("source", [*DOCUMENTS, *CLI, *LAUNCHERS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_recipes_that_are_named_are_there(source):
     for name in re.findall(r"configs/\w+\.py", source.read_text()):
         assert (ROOT / name).exists(), name

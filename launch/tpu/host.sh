@@ -33,7 +33,7 @@ start() {
     source "$secrets"
     rm "$secrets"
   fi
-  if ! take_lock --nonblock; then
+  if ! take_lock --timeout 2; then
     [[ $(<"$run/id") != "$id" ]] || return 0 # the connection broke, but an earlier try of this start had come through
     echo "another run is going on $(hostname); stop it first" >&2
     exit 1

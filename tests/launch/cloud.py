@@ -23,9 +23,17 @@ if [[ "$*" == *"uv pip install"* ]]; then
   cp {root}/installed/* ~/bert_jax_env/bin
 fi
 """
+# Short, but for the time in which a run settles: that is over when the stand-ins for bert-jax have settled.
+SETTLE_SECONDS = "11"
 SLEEP = """#!/bin/bash
 echo "$1" >>{root}/sleeps
-exec /bin/sleep 0.05
+[[ $1 == {settle} ]] || exec /bin/sleep 0.05
+for run in {root}/host*/bert_jax_run; do
+  for attempt in {{1..1000}}; do
+    [[ ! -e $run/status && "$(cat "$run/settled" 2>/dev/null)" != "$(cat "$run/pid")" ]] || break
+    /bin/sleep 0.02
+  done
+done
 """
 
 
@@ -37,7 +45,7 @@ class Cloud:
         self.program("bin/gcloud", (STAND_INS / "gcloud.py").read_text(), python=True)
         for name in ("sbatch", "srun", "scontrol"):
             self.program(f"bin/{name}", (STAND_INS / "sbatch.py").read_text(), python=True)
-        self.program("bin/sleep", SLEEP.format(root=root))
+        self.program("bin/sleep", SLEEP.format(root=root, settle=SETTLE_SECONDS))
         self.program("host_bin/python3", PYTHON3.format(root=root))
         self.program("installed/python", "#!/bin/bash\n")
         self.program("installed/bert-jax", f'#!/bin/bash\nexec {sys.executable} -IS {root}/bin/bert_jax.py "$@"\n')
@@ -87,7 +95,7 @@ class Cloud:
             "HOME": str(self.root),
             "ZONE": "us-west4-a",
             "POLL_SECONDS": "1",
-            "SETTLE_SECONDS": "1",
+            "SETTLE_SECONDS": SETTLE_SECONDS,
             "STOP_SECONDS": "20",
         }
         return {"args": [str(LAUNCH / "tpu.sh"), *arguments], "env": env | environment, "text": True}

@@ -79,7 +79,7 @@ def test_there_is_time_to_save(pod):
 
 
 def test_secrets_come_from_a_secret(container, skypilot):
-    assert container["envFrom"] == [{"secretRef": {"name": "bert-jax", "optional": True}}]
+    assert container["envFrom"] == [{"secretRef": {"name": "bert-jax-secrets", "optional": True}}]
     assert "env" not in container
     assert all(value is None for value in skypilot["secrets"].values()), "a value would be committed"
     for text in (" ".join(container["args"]), skypilot["run"], skypilot["setup"]):

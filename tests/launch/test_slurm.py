@@ -7,10 +7,6 @@ from test_tpu_run import HOSTILE
 RUN = ("pretrain", "--config", "configs/bert_base.py", "--workdir", "/shared/base")
 
 
-def time_is_up_when(cloud, path):
-    (cloud.root / "time_is_up").write_text(str(path))
-
-
 def test_a_task_for_each_gpu_of_each_node_gets_every_argument(cloud):
     cloud.runs_do(0)
     words = ["finetune", "--config", *HOSTILE]
@@ -23,7 +19,7 @@ def test_a_task_for_each_gpu_of_each_node_gets_every_argument(cloud):
 
 def test_a_run_whose_time_is_up_saves_is_queued_again_and_goes_on(cloud):
     cloud.runs_do("stay", 0)
-    time_is_up_when(cloud, cloud.home(1) / "runs.jsonl")
+    (cloud.root / "time_is_up").write_text("\n".join(str(cloud.home(task) / "runs.jsonl") for task in range(2)))
     result = cloud.sbatch("--gpus-per-node=2", "--ntasks-per-node=2", *RUN)
     assert result.returncode == 0, result.stderr
     assert cloud.calls("scontrol") == [["scontrol", "requeue", "7"]]

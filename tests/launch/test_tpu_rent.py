@@ -176,6 +176,13 @@ def test_delete_gives_the_nodes_back_too(slice_of_two):
     assert slice_of_two.calls("delete") == [queue("delete", "--force")]
 
 
+def test_a_deletion_that_came_through_although_its_answer_was_lost_is_one(slice_of_two):
+    slice_of_two.fault("delete", message=BUSY[0], carried_out=True)
+    result = slice_of_two.launch("delete", "my-slice")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "my-slice: deleted\n"
+
+
 def test_delete_of_what_is_not_there_says_so(cloud):
     result = cloud.launch("delete", "my-slice")
     assert result.returncode == 0

@@ -32,11 +32,14 @@ def test_setup_again_is_fine(slice_of_two):
     assert slice_of_two.launch(*RUN).returncode == 0
 
 
-def test_setup_does_not_change_the_package_under_a_run(slice_of_two):
+def test_what_would_disturb_a_run_is_refused_and_deletes_nothing(slice_of_two):
     slice_of_two.launch(*RUN)
-    result = slice_of_two.launch("setup", "my-slice")
-    assert result.returncode == 1
-    assert "a run is going" in result.stderr
+    for words in (("setup", "my-slice"), (*RUN[:2], "--delete-on-failure", *RUN[2:], "--config.seed=1")):
+        result = slice_of_two.launch(*words, "--delete-on-failure")
+        assert result.returncode == 1
+        assert "run is going" in result.stderr
+    assert slice_of_two.state() == "ACTIVE"
+    assert not slice_of_two.calls("scp")
 
 
 def test_setup_that_fails_on_one_worker_names_it(cloud):

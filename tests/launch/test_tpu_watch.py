@@ -78,6 +78,16 @@ def test_a_watch_that_sees_a_preemption_happen(begun):
     assert len(cloud.calls("create")) == 2
 
 
+def test_while_all_is_well_one_host_is_asked(begun):
+    cloud = begun("stay")
+    (cloud.root / "calls.jsonl").unlink()
+    watch = cloud.begin("watch", "my-slice", "--yes")
+    eventually(lambda: len(cloud.calls("ssh")) >= 3)
+    os.killpg(watch.pid, signal.SIGKILL)
+    watch.wait()
+    assert not cloud.calls("--worker=1")
+
+
 @pytest.mark.parametrize("during", ["create", "setup", "run"])
 def test_a_preemption_while_it_is_being_resumed_is_one_more(begun, during):
     cloud = begun("stay", 0)

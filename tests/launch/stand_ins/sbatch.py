@@ -1,6 +1,6 @@
 """Stands for sbatch, srun and scontrol, whichever name it is called by; nodes and tasks are processes of this machine.
 
-Of what they know, in the folder above: calls.jsonl; `time_is_up`, which holds the path of a file: once that is there,
+Of what they know, in the folder above: calls.jsonl; `time_is_up`, which holds the paths of files: once those are there,
 srun's tasks get SIGTERM, as --signal has Slurm do before the time is up; `requeued`.
 """
 
@@ -53,7 +53,7 @@ def srun():
     end = ROOT / "time_is_up"
     while any(task.poll() is None for task in tasks):
         time.sleep(0.05)
-        if end.exists() and Path(end.read_text()).exists():
+        if end.exists() and all(Path(path).exists() for path in end.read_text().splitlines()):
             end.unlink()
             for task in tasks:
                 task.send_signal(signal.SIGTERM)
