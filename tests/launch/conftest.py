@@ -1,6 +1,6 @@
 """The cloud in which launch/tpu.sh is tried."""
 
-import contextlib
+import fcntl
 import os
 import signal
 
@@ -10,11 +10,13 @@ from cloud import Cloud
 
 @pytest.fixture
 def cloud(tmp_path):
-    cloud = Cloud(tmp_path)
-    yield cloud
-    for pid in tmp_path.glob("host*/bert_jax_run/pid"):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(int(pid.read_text()), signal.SIGKILL)
+    yield Cloud(tmp_path)
+    for run in tmp_path.glob("host*/bert_jax_run"):
+        with open(run / "lock", "a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # going, so that its process id is its own
+                os.killpg(int((run / "pid").read_text()), signal.SIGKILL)
 
 
 @pytest.fixture

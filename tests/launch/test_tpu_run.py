@@ -207,6 +207,7 @@ def test_secrets_reach_the_run_and_no_command_line(slice_of_two):
     assert result.returncode == 0, result.stderr
     for host in range(2):
         assert slice_of_two.runs(host)[0]["secrets"] == {"WANDB_API_KEY": SECRET}
+        assert not (slice_of_two.home(host) / ".bert_jax_secrets").exists()
     everything = json.dumps(slice_of_two.calls()) + result.stdout + result.stderr
     assert "hush" not in everything
     record = slice_of_two.root / ".local" / "state"
