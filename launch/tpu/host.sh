@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What ../tpu.sh does on one host of a slice. It sends this text along with each command, so the two always fit together.
 set -euo pipefail
-run=~/bert_jax_run       # id, pid, status, log, lock, and `stopped` where somebody said stop
+run=~/bert_jax_run # id, pid, status, log, lock, and `stopped` where somebody said stop
 secrets=~/.bert_jax_secrets
 
 # The run holds this lock by an open file, from its start to the end of its last process: unlike a process id, which a

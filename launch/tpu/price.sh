@@ -28,10 +28,11 @@ appraise() {
 
 # Says what the slice will cost, and asks, before it is asked for.
 agree() {
-  local answer
+  local answer whence='list price; PRICE=... changes it'
+  [[ -z ${PRICE-} ]] || whence='by PRICE'
   say "$type in $ZONE: $(LC_ALL=C awk -v chips="$chips" -v price="$price" 'BEGIN {
     printf "%d chips at %s USD an hour = %.2f USD an hour, %.2f USD a day", chips, price, chips * price, chips * price * 24
-  }'), from when it is ACTIVE until it is deleted (list price; PRICE=... changes it)"
+  }'), from when it is ACTIVE until it is deleted ($whence)"
   [[ -z $yes ]] || return 0
   [[ -t 0 ]] || die "nobody is at the terminal to agree to the price; --yes agrees"
   read -r -p "Type yes to rent it: " answer

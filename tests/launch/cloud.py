@@ -15,6 +15,9 @@ LAUNCH = ROOT / "launch"
 STAND_INS = Path(__file__).parent / "stand_ins"
 HOST_SCRIPT = (LAUNCH / "tpu" / "host.sh").read_text().rstrip("\n")
 
+# Arguments that a launcher which does not quote would change.
+HOSTILE = ["a b", "it's", 'say "no"', "$HOME", "`id`", "*", "", "two\nlines", "--yes", "back\\slash", "; exit 7", "ü"]
+
 # The images' python3, of which setup uses `-m pip`, `-m uv venv` and `-m uv pip install`.
 PYTHON3 = """#!/bin/bash
 echo "$@" >>~/python3.log
@@ -38,7 +41,7 @@ done
 
 
 class Cloud:
-    """Hosts 0 and 1 of a slice that is not rented yet, unless `rented`."""
+    """A slice that nobody has rented yet, of two hosts."""
 
     def __init__(self, root: Path):
         self.root = root

@@ -1,8 +1,7 @@
 """launch/slurm.sh with stand-ins for sbatch, srun and scontrol."""
 
 import pytest
-from cloud import LAUNCH
-from test_tpu_run import HOSTILE
+from cloud import HOSTILE, LAUNCH
 
 RUN = ("pretrain", "--config", "configs/bert_base.py", "--workdir", "/shared/base")
 

@@ -6,12 +6,10 @@ import signal
 import stat
 
 import pytest
-from cloud import eventually
+from cloud import HOSTILE, eventually
 
 RUN = ("run", "my-slice", "pretrain", "--config", "configs/bert_base.py", "--workdir", "gs://my-bucket/base")
 WORDS = list(RUN[2:])
-# Each of these once broke somebody's launcher.
-HOSTILE = ["a b", "it's", 'say "no"', "$HOME", "`id`", "*", "", "two\nlines", "--yes", "back\\slash", "; exit 7", "ü"]
 
 
 def test_setup_sends_the_commit_and_installs_it_with_the_tpu_extra(cloud):
