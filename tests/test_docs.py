@@ -15,22 +15,26 @@ from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.modeling import Bert
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "launch/README.md")]
+NAMES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "launch/README.md", "launch/gke/README.md")
+DOCUMENTS = [ROOT / name for name in NAMES]
+LAUNCHERS = sorted(path for path in (ROOT / "launch").rglob("*") if path.suffix in (".sh", ".yaml"))
 CLI = sorted((ROOT / "bert_jax" / "cli").glob("*.py"))
 
 
 def commands(text):
-    """The `bert-jax ...` lines of the bash blocks, and those that launch/tpu_vm.sh is given to run."""
+    """The `bert-jax ...` lines of the bash blocks, and what launch/tpu.sh and launch/slurm.sh are given to run."""
     for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             if "bert-jax" in words:
                 yield words[words.index("bert-jax") + 1 :]
-            elif words[:2] == ["launch/tpu_vm.sh", "run"]:
+            elif words[:2] == ["launch/tpu.sh", "run"]:
                 yield words[3:]
+            elif "launch/slurm.sh" in words:
+                yield words[words.index("launch/slurm.sh") + 1 :]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_parse(document):
     parser, _ = build_parser()
     for words in commands(document.read_text()):
@@ -43,14 +47,14 @@ def test_the_documents_show_every_training_verb():
     assert verbs >= {"pretrain", "finetune", "evaluate", "predict", "prepare", "train-tokenizer", "convert", "inspect"}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document):
     for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
         if not target.startswith("http"):
             assert (document.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("source", [*DOCUMENTS, *CLI, ROOT / "launch" / "tpu_vm.sh"], ids=lambda path: path.name)
+@pytest.mark.parametrize("source", [*DOCUMENTS, *CLI, *LAUNCHERS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_recipes_that_are_named_are_there(source):
     for name in re.findall(r"configs/\w+\.py", source.read_text()):
         assert (ROOT / name).exists(), name

@@ -1,0 +1,97 @@
+"""Stands for `gcloud compute tpus`: keeps one slice, and carries ssh and scp out in one home directory per host.
+
+In the folder above its own: google.json (what the tests arrange and look at; see cloud.py), calls.jsonl, host0, ...
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CALL = sys.argv[1:]
+GROUP, VERB, NAME = CALL[2:5]
+FLAGS = dict(word[2:].split("=", 1) for word in CALL if word.startswith("--") and "=" in word)
+
+
+@contextlib.contextmanager
+def google():
+    """What Google knows; calls come from several processes at once."""
+    with open(ROOT / "google.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = json.loads((ROOT / "google.json").read_text())
+        yield known
+        (ROOT / "google.json").write_text(json.dumps(known))
+
+
+def error(message, status=1):
+    print(f"ERROR: (gcloud.{'.'.join(CALL[:4])}) {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+def arranged_fault(known):
+    """The first of the faults that the test arranged for a call such as this."""
+    for fault in known["faults"]:
+        if fault["times"] and all(word in CALL for word in fault["on"]):
+            fault["times"] -= 1
+            known["states"] = fault["states"] or known["states"]
+            return fault
+    return None
+
+
+def queued_resources(known):
+    here = known["states"] if known["type"] else []
+    if VERB == "create":
+        if here:
+            return "ALREADY_EXISTS: the queued resource exists"
+        known["type"] = FLAGS["accelerator-type"]
+        known["states"] = known["next_states"].pop(0) if known["next_states"] else ["ACTIVE"]
+        for host in range(known["hosts"]):
+            shutil.rmtree(ROOT / f"host{host}", ignore_errors=True)
+            (ROOT / f"host{host}").mkdir()
+    elif not here:
+        return f"NOT_FOUND: Resource 'queuedResources/{NAME}' was not found"
+    elif VERB == "describe":
+        print(here[0], known["type"], sep="\t")
+        known["states"] = here[1:] or here
+    elif VERB == "delete":
+        known["type"] = None
+    return None
+
+
+def tpu_vm(known):
+    if not known["type"] or known["states"][0] != "ACTIVE":
+        if VERB == "describe":
+            error(f"NOT_FOUND: Resource 'nodes/{NAME}' was not found")
+        error("[/usr/bin/ssh] exited with return code [255].", 255)
+    if VERB == "describe":
+        print(known["hosts"])
+        return 0
+    home = ROOT / f"host{FLAGS['worker']}"
+    if VERB == "scp":
+        shutil.copy(CALL[4], home / CALL[5].split(":", 1)[1])
+        return 0
+    environment = {"HOME": str(home), "PATH": f"{ROOT / 'host_bin'}:{os.environ['PATH']}", "WORKER": FLAGS["worker"]}
+    return subprocess.run(["bash", "-c", FLAGS["command"]], env=environment | known["host_environment"]).returncode
+
+
+def main():
+    with google() as known:
+        with open(ROOT / "calls.jsonl", "a") as log:
+            log.write(json.dumps(CALL) + "\n")
+        fault = arranged_fault(known)
+        carried_out = not fault or not fault["status"] or fault["carried_out"]
+        refusal = queued_resources(known) if carried_out and GROUP == "queued-resources" else None
+    status = tpu_vm(known) if carried_out and GROUP == "tpu-vm" else 0
+    if fault and fault["status"]:
+        error(fault["message"], fault["status"])
+    if refusal:
+        error(refusal)
+    sys.exit(status)
+
+
+main()
