@@ -15,8 +15,8 @@ from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.modeling import Bert
 
 ROOT = Path(__file__).parent.parent
-NAMES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "launch/README.md", "launch/gke/README.md")
-DOCUMENTS = [ROOT / name for name in NAMES]
+NAMES = ("README", "ARCHITECTURE", "CONTRIBUTING", "docs/planning", "launch/README", "launch/gke/README")
+DOCUMENTS = [ROOT / f"{name}.md" for name in NAMES]
 LAUNCHERS = sorted(path for path in (ROOT / "launch").rglob("*") if path.suffix in (".sh", ".yaml"))
 CLI = sorted((ROOT / "bert_jax" / "cli").glob("*.py"))
 

@@ -12,6 +12,8 @@ from bert_jax.cli.verbs import add_verb
 
 if TYPE_CHECKING:
     from bert_jax.planning.plan import Plan, StagePlan
+    from bert_jax.planning.search import Found, Trial
+    from bert_jax.planning.slices import Slice
 
 EXIT_DOES_NOT_FIT = 1
 
@@ -27,11 +29,17 @@ def add_verbs(verbs: Any) -> None:
         "memory, collectives, and bounds of the time of a step, MFU and chip-hours. Exit status 1 when it does not "
         "fit.",
         """bert-jax plan --config configs/bert_base.py --topology v5e:4x4
-           bert-jax plan --config configs/bert_large.py --topology v5p:4x4x4 --config.mesh.fsdp=8 --json""",
+           bert-jax plan --config configs/bert_large.py --topology v5p:4x4x4 --config.mesh.fsdp=8 --json
+           bert-jax plan --config configs/bert_large.py --topology v5e:2x2 --search""",
     )
     plan.add_argument("--config", required=True, metavar="FILE[:ARG]", help="the recipe, of any task")
     plan.add_argument("--topology", required=True, metavar="SLICE", help="v4, v5e, v5p, v6e or tpu7x, as in v5e:4x4")
     plan.add_argument("--slices", type=int, default=1, metavar="N", help="so many of them (default: 1)")
+    plan.add_argument(
+        "--search",
+        action="store_true",
+        help="instead: the largest batch that fits, for each mesh and rematerialisation",
+    )
     plan.add_argument("--json", action="store_true", help="one JSON object instead of tables")
     plan.add_argument("--config.KEY", dest="_", metavar="VALUE", help="change a value of the recipe")
     plan.set_defaults(overrides=[])
@@ -44,12 +52,18 @@ def run_plan(args: argparse.Namespace) -> int:
     jax.config.update("jax_platforms", "cpu")  # compiling needs no device, and a run here may hold them
 
     from bert_jax.planning.plan import plan
+    from bert_jax.planning.search import search
     from bert_jax.planning.slices import find_slice
     from bert_jax.recipes import load_recipe
 
+    def say(text: str) -> None:
+        print(f"{text} ...", file=sys.stderr, flush=True)
+
     recipe = load_recipe(args.config, overrides_of(args.overrides))
     place = find_slice(args.topology, args.slices)
-    made = plan(recipe, place, lambda text: print(f"{text} ...", file=sys.stderr, flush=True))
+    if args.search:
+        return _show_found(list(search(recipe, place, say)), place, args.json)
+    made = plan(recipe, place, say)
     if args.json:
         print(json.dumps(as_json(made), indent=2))
     else:
@@ -59,6 +73,8 @@ def run_plan(args: argparse.Namespace) -> int:
 
 def as_json(made: "Plan") -> dict[str, Any]:
     """The plan as plain values; bytes are of one device, FLOPs of all."""
+    from bert_jax.planning.advice import advise
+
     return {
         "topology": made.place.name,
         "slices": made.place.num_slices,
@@ -66,6 +82,7 @@ def as_json(made: "Plan") -> dict[str, Any]:
         "mesh": made.mesh,
         "parameters": made.parameters,
         "fits": made.fits,
+        "advice": advise(made),
         "hours": made.hours,
         "chip_hours": made.chip_hours,
         "shardings": made.shardings,
@@ -99,6 +116,8 @@ def _by_kind(stage: "StagePlan") -> dict[tuple[str, tuple[str, ...], bool], dict
 def _print_tables(config: str, made: "Plan") -> None:
     from rich.console import Console
     from rich.table import Table
+
+    from bert_jax.planning.advice import advise
 
     console = Console(highlight=False)
     place, gib = made.place, 2**30
@@ -145,10 +164,73 @@ def _print_tables(config: str, made: "Plan") -> None:
     for name, split in made.shardings.items():
         splits.add_row(name, split)
     console.print(splits)
+    for sentence in advise(made):
+        console.print(sentence)
     if made.fits and made.hours:
         console.print(
             f"{made.hours:,.1f} hours, {made.chip_hours:,.0f} chip-hours at the roofline; real steps are slower."
         )
+
+
+def _show_found(found: "list[Found]", place: "Slice", as_one_object: bool) -> int:
+    """Prints the largest batches, the fastest first; returns 1 when nothing fits."""
+    fitting = sorted((f for f in found if f.fits), key=lambda f: -f.fits.tokens_per_second if f.fits else 0)
+    if as_one_object:
+        trials = [
+            {"fits": f.fits and _trial_json(f.fits), "beyond": f.beyond and _trial_json(f.beyond)}
+            for f in [*fitting, *(f for f in found if not f.fits)]
+        ]
+        print(json.dumps({"topology": place.name, "slices": place.num_slices, "found": trials}, indent=2))
+        return 0 if fitting else EXIT_DOES_NOT_FIT
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    title = f"the largest batches on {place.num_slices} x {place.name}, by tokens a second at the roofline"
+    table = Table("mesh", "remat", title=title, title_justify="left")
+    for column in ("sequences a device", "a step", "peak GiB", "ms", "MFU", "tokens/s", "twice as many need"):
+        table.add_column(column, justify="right")
+    for f in fitting:
+        trial = f.fits
+        assert trial is not None and trial.stage.seconds is not None
+        stage = trial.stage
+        table.add_row(
+            " x ".join(f"{axis} {size}" for axis, size in trial.mesh.items() if size > 1) or "one device",
+            trial.remat,
+            f"{trial.sequences:,} x {stage.length}",
+            f"{stage.batch_size:,}",
+            f"{stage.peak_bytes / 2**30:.2f}",
+            f"{trial.stage.seconds.step * 1000:,.1f}",
+            f"{stage.mfu:.0%}",
+            f"{trial.tokens_per_second:,.0f}",
+            f"{f.beyond.stage.peak_bytes / 2**30:.1f} GiB" if f.beyond else "-",
+        )
+    console.print(table)
+    for f in found:
+        if not f.fits and f.beyond:
+            mesh = " x ".join(f"{axis} {size}" for axis, size in f.beyond.mesh.items())
+            console.print(f"mesh {mesh}, remat {f.beyond.remat}: not even one sequence a device fits")
+    if not fitting:
+        return EXIT_DOES_NOT_FIT
+    best = fitting[0].fits
+    assert best is not None
+    console.print("the fastest: " + " ".join(f"--config.{key}={value}" for key, value in _settings(best).items()))
+    return 0
+
+
+def _settings(trial: "Trial") -> dict[str, Any]:
+    """The keys of a recipe that choose its mesh and rematerialisation."""
+    return {**{f"mesh.{axis}": size for axis, size in trial.mesh.items()}, "remat": trial.remat}
+
+
+def _trial_json(trial: "Trial") -> dict[str, Any]:
+    return {
+        "mesh": trial.mesh,
+        "remat": trial.remat,
+        "sequences": trial.sequences,
+        "tokens_per_second": trial.tokens_per_second if trial.stage.seconds else None,
+        "stage": _stage_json(trial.stage),
+    }
 
 
 def _ms(seconds: float | None) -> str:

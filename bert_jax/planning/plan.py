@@ -89,6 +89,8 @@ class Plan:
     Attributes:
         place: the slice.
         mesh: axis -> devices.
+        remat: of the recipe.
+        accumulation_steps: micro-batches of a step.
         parameters: how many.
         shardings: parameter -> its shape and how it is split.
         stages: of the recipe, in order.
@@ -96,6 +98,8 @@ class Plan:
 
     place: Slice
     mesh: dict[str, int]
+    remat: str
+    accumulation_steps: int
     parameters: int
     shardings: dict[str, str]
     stages: tuple[StagePlan, ...]
@@ -142,6 +146,8 @@ def plan(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _
     return Plan(
         place=place,
         mesh=dict(mesh.shape),
+        remat=recipe.remat,
+        accumulation_steps=recipe.accumulation_steps,
         parameters=sum(leaf.size for _, leaf in params),
         shardings={
             jax.tree_util.keystr(path, simple=True, separator="/"): f"{leaf.shape} {leaf.sharding.spec}"
@@ -237,6 +243,9 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 def _asked_for(error: str) -> int:
-    """Bytes, out of `Used 20.09G of 15.75G hbm`."""
-    found = re.search(r"Used ([\d.]+)([KMGT]) of", error)
-    return int(float(found.group(1)) * 1024 ** (" KMGT".index(found.group(2)))) if found else 0
+    """Bytes, out of `HLO temporaries (80.92G) exceeds available HBM` or `Used 20.09G of 15.75G hbm`."""
+    found = re.search(r"\(([\d.]+)([KMGT])\) exceeds|Used ([\d.]+)([KMGT]) of", error)
+    if not found:
+        return 0
+    number, unit = (group for group in found.groups() if group)
+    return int(float(number) * 1024 ** " KMGT".index(unit))

@@ -38,14 +38,14 @@ class Chip:
     options: tuple[tuple[str, str], ...] = ()
 
 
-# Memory and its bandwidth from cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e,tpu7x}; links and network from "How to scale
-# your model" (jax-ml.github.io/scaling-book/tpus), tpu7x from its page: 9,600 Gbit/s over 6 links, both ways, a chip.
+# Memory and network from docs.cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e,tpu7x}; bandwidths of memory and links from
+# "How to scale your model" (jax-ml.github.io/scaling-book/tpus), those of tpu7x half of what its page says of a chip.
 CHIPS = {
     "v4": Chip(3, 32, 1.2e12, 4.5e10, 6.25e9, (("chip_config_name", "megacore"),)),
     "v5e": Chip(2, 16, 8.1e11, 4.5e10, 3.125e9),
     "v5p": Chip(3, 95, 2.8e12, 9e10, 6.25e9),
     "v6e": Chip(2, 32, 1.6e12, 9e10, 1.25e10),
-    "tpu7x": Chip(3, 96, 3.69e12, 1e11, 1.25e10),
+    "tpu7x": Chip(3, 96, 3.69e12, 5e10, 6.25e9),
 }
 _HOST = (2, 2, 1)  # chips of a host, in libtpu's default
 

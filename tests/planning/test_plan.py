@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -9,8 +10,8 @@ import pytest
 from bert_jax import recipes, tasks
 from bert_jax.cli import main
 from bert_jax.errors import InputError
-from bert_jax.planning import slices
-from bert_jax.planning.plan import plan
+from bert_jax.planning import search, slices
+from bert_jax.planning.plan import _asked_for, plan
 from bert_jax.planning.slices import CHIPS, find_slice
 from bert_jax.training.throughput import peak_flops
 
@@ -87,6 +88,51 @@ def test_what_does_not_fit_says_so_and_exits_with_1(recipe_file, capfd):
     status, out, _ = run(capfd, "--config", recipe_file, "--topology", "v5e:1x1", "--config.stages=((90, 128, 16384),)")
     assert status == 1
     assert "DOES NOT FIT" in out
+    assert "--config.remat=dots; or take micro-batches: --config.accumulation_steps=2" in " ".join(out.split())
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_the_search_ends_at_the_largest_batch_whose_double_does_not_fit(recipe_file):
+    recipe = recipes.load_recipe(recipe_file)
+    (found, *_) = search.search(recipe, find_slice("v5e:1x1"))
+    assert found.fits is not None and found.beyond is not None
+    assert found.fits.stage.fits
+    assert not found.beyond.stage.fits
+    assert found.beyond.sequences == 2 * found.fits.sequences
+    assert found.beyond.stage.peak_bytes > 15.5 * 2**30 > found.fits.stage.peak_bytes
+
+
+@pytest.mark.parametrize(
+    ("fixed", "each", "largest"), [(1.0, 0.1, 128), (1.0, 1.0, 8), (10.0, 3.0, 1), (15.0, 2.0, None)]
+)
+def test_the_search_needs_few_compilations(fixed, each, largest, monkeypatch):
+    """Where memory is `fixed` and so much more for `each` sequence, in GiB of 15.75."""
+    tried = []
+
+    def compiled(recipe, place, mesh, remat, sequences, say):
+        tried.append(sequences)
+        memory = fixed + each * sequences
+        return SimpleNamespace(
+            sequences=sequences, stage=SimpleNamespace(fits=memory <= 15.75, peak_bytes=memory * 2**30)
+        )
+
+    monkeypatch.setattr(search, "_try", compiled)
+    place = SimpleNamespace(chip=CHIPS["v5e"])
+    found = search._largest(recipes.pretraining(), place, {}, "none", lambda _: None)
+    assert (found.fits and found.fits.sequences) == largest
+    assert found.beyond.sequences == (2 * largest if largest else 1)
+    assert len(tried) == len(set(tried)) <= 4
+
+
+def test_meshes_keep_all_but_data_within_a_slice():
+    assert search.meshes(8, 2, heads=12) == [
+        {"data": 8, "fsdp": 1, "tensor": 1},
+        {"data": 2, "fsdp": 4, "tensor": 1},
+        {"data": 4, "fsdp": 1, "tensor": 2},
+        {"data": 2, "fsdp": 2, "tensor": 2},
+    ]
+    assert search.meshes(4, 1, heads=3) == [{"data": 4, "fsdp": 1, "tensor": 1}, {"data": 1, "fsdp": 4, "tensor": 1}]
 
 
 @needs_compiler
@@ -154,6 +200,15 @@ def test_without_a_slice_nothing_is_asked_of_the_compiler():
     with pytest.raises(InputError, match=r"no TPU 'v9'"):
         find_slice("v9:2x2")
     assert set(CHIPS) == {"v4", "v5e", "v5p", "v6e", "tpu7x"}
+
+
+def test_what_was_asked_for_is_read_from_both_refusals():
+    refusals = (
+        "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries (80.92G) exceeds "
+        "available HBM (15.75G).",
+        "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 80.92G of 15.75G hbm.",
+    )
+    assert [_asked_for(refusal) / 2**30 for refusal in refusals] == pytest.approx([80.92, 80.92])
 
 
 def test_steps_of_classification_are_outlined_without_data():

@@ -1,0 +1,48 @@
+"""What to change in a recipe, from what its plan shows."""
+
+from bert_jax.planning.plan import Plan, StagePlan
+
+_ROOMY = 0.45  # of the memory: twice the batch may fit
+_WAITING = 0.2  # of a step: worth a change
+
+
+def advise(made: Plan) -> list[str]:
+    """Sentences, the most pressing first; none where there is nothing to gain that a plan could know of."""
+    said: list[str] = []
+    for stage in made.stages:
+        for sentence in _of_stage(made, stage):
+            if sentence not in said:
+                said.append(sentence)
+    return said
+
+
+def _of_stage(made: Plan, stage: StagePlan) -> list[str]:
+    what, memory = f"{stage.batch_size:,} x {stage.length}", made.place.chip.hbm_gib * 2**30
+    parts = made.mesh["data"] * made.mesh["fsdp"]
+    if not stage.fits:
+        ways = []
+        inside = len(made.place.devices) // made.place.num_slices // made.mesh["tensor"]
+        if stage.state_bytes > 0.2 * memory and made.mesh["fsdp"] < inside:
+            ways.append(f"split the parameters: --config.mesh.fsdp={inside}")
+        if made.remat != "full":
+            ways.append(f"recompute instead of keeping: --config.remat={'dots' if made.remat == 'none' else 'full'}")
+        if stage.batch_size // made.accumulation_steps > parts:
+            ways.append(f"take micro-batches: --config.accumulation_steps={2 * made.accumulation_steps}")
+        return [f"{what} does not fit; {'; or '.join(ways)}" if ways else f"{what} fits no slice of this size"]
+    assert stage.seconds is not None
+    sentences = []
+    if stage.seconds.exposed > _WAITING * stage.seconds.step:
+        smaller = "a smaller mesh.tensor, or " if made.mesh["tensor"] > 1 else ""
+        sentences.append(
+            f"{what}: chips wait for one another {stage.seconds.exposed / stage.seconds.step:.0%} of the time; "
+            f"{smaller}more sequences a device would hide it"
+        )
+    if stage.peak_bytes < _ROOMY * memory:
+        if made.accumulation_steps > 1:
+            sentences.append(f"{what} leaves half of the memory free: accumulation_steps can be halved")
+        elif made.remat != "none":
+            sentences.append(f"{what} leaves half of the memory free: --config.remat=none computes less")
+        else:
+            sentences.append(f"{what} leaves half of the memory free: --search finds the largest batch, or take a "
+                             "smaller slice")  # fmt: skip
+    return sentences

@@ -1,0 +1,116 @@
+"""The largest batches that fit a slice, by mesh and rematerialisation, each found by compiling it and the next one."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+
+from ml_collections import ConfigDict
+
+from bert_jax import recipes
+from bert_jax.errors import InputError
+from bert_jax.modeling.compute import REMATS
+from bert_jax.planning.plan import StagePlan, plan
+from bert_jax.planning.slices import Slice
+
+_FIRST = 8  # sequences a device that are compiled first
+_MOST = 4096  # and at the most
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """One stage, compiled with one choice of mesh, rematerialisation and batch.
+
+    Attributes:
+        mesh: axis -> devices.
+        remat: as in a recipe.
+        sequences: a step on each group of devices that shares a part of the batch.
+        stage: what came of it.
+    """
+
+    mesh: dict[str, int]
+    remat: str
+    sequences: int
+    stage: StagePlan
+
+    @property
+    def tokens_per_second(self) -> float:
+        """At the roofline, of all devices."""
+        step = self.stage.seconds.step if self.stage.seconds else math.inf
+        return self.stage.batch_size * self.stage.length / step
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """The largest batch (a power of two a device) that fits, and the next one up, which does not.
+
+    Attributes:
+        fits: None when not even one sequence does.
+        beyond: None when the largest batch tried fits.
+    """
+
+    fits: Trial | None
+    beyond: Trial | None
+
+
+def search(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _: None) -> Iterator[Found]:
+    """Yields what is found for each mesh and rematerialisation, for the stage of the recipe with the most steps.
+
+    Args:
+        recipe: of pretraining, not yet resolved; its mesh, remat, batch sizes and accumulation are varied.
+        place: from `find_slice`.
+        say: told what is being done.
+
+    Raises:
+        InputError: the recipe is of another task, or does not fit together.
+    """
+    if recipe.task != "pretraining":
+        raise InputError(f"--search: expected a recipe of pretraining, found one of {recipe.task}")
+    heads = recipes.model_config(recipe).num_attention_heads
+    for mesh in meshes(len(place.devices), place.num_slices, heads):
+        for remat in REMATS:
+            yield _largest(recipe, place, mesh, remat, say)
+
+
+def meshes(devices: int, slices: int, heads: int) -> list[dict[str, int]]:
+    """The meshes worth a try: parameters copied or split over a slice, with and without two-way tensor parallelism."""
+    found = []
+    for tensor in (1, 2):
+        if heads % tensor or devices // slices % tensor:
+            continue
+        inside = devices // slices // tensor
+        found += [{"data": devices // tensor // fsdp, "fsdp": fsdp, "tensor": tensor} for fsdp in sorted({1, inside})]
+    return found
+
+
+def _largest(recipe: ConfigDict, place: Slice, mesh: dict[str, int], remat: str, say: Callable[[str], None]) -> Found:
+    tried: dict[int, Trial] = {}
+
+    def fits(sequences: int) -> bool:
+        if sequences not in tried:
+            tried[sequences] = _try(recipe, place, mesh, remat, sequences, say)
+        return tried[sequences].stage.fits
+
+    size = _FIRST
+    if fits(size) and fits(2 * size):
+        # Memory grows with the batch by the same amount for each sequence, or nearly so.
+        small, large = (tried[n].stage.peak_bytes for n in (size, 2 * size))
+        room = place.chip.hbm_gib * 2**30 - small
+        size = min(_MOST, max(2 * size, 2 ** int(math.log2(size + size * room / max(large - small, 1)))))
+    while size > 1 and not fits(size):
+        size //= 2
+    while size < _MOST and fits(size) and fits(2 * size):
+        size *= 2
+    return Found(tried[size] if fits(size) else None, tried.get(2 * size if fits(size) else size))
+
+
+def _try(
+    recipe: ConfigDict, place: Slice, mesh: dict[str, int], remat: str, sequences: int, say: Callable[[str], None]
+) -> Trial:
+    num_steps, length, _ = max(recipes.stages(recipe))
+    changed = recipe.copy_and_resolve_references()
+    size = sequences * mesh["data"] * mesh["fsdp"]
+    changed.unlock()
+    changed.update({"mesh": mesh, "remat": remat, "stages": ((num_steps, length, size),), "accumulation_steps": 1})
+    say(f"mesh {' x '.join(map(str, mesh.values()))}, remat {remat}, {sequences} sequences of {length} a device")
+    (stage,) = plan(changed, place).stages
+    return Trial(mesh, remat, sequences, stage)
