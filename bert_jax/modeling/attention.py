@@ -76,6 +76,7 @@ class SelfAttention(nnx.Module):
         )
         rate = self.config.attention_probs_dropout_prob
         context, probabilities = attend(query, key, value, bias, rate, dropout_keys[0], compute)
+        context = constrain(context, "batch", "heads", None, None)  # and its gradient, which so stays by heads
         context = context.swapaxes(1, 2).reshape(batch, length, size)
         y = dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1])
         return self.layer_norm(x + y), probabilities

@@ -84,6 +84,18 @@ def test_parameters_that_are_split_take_their_share(recipe_file, capfd):
 
 
 @needs_compiler
+def test_attention_scores_stay_on_the_devices_of_their_heads(recipe_file):
+    """Also those that the backward pass computes again."""
+    split = ("mesh.data=1", "mesh.fsdp=2", "mesh.tensor=2", "remat=dots", "stages=((90, 256, 32),)")
+    made = plan(recipes.load_recipe(recipe_file, [f"--config.{change}" for change in split]), find_slice("v5e:2x2"))
+    (stage,) = made.stages
+    scores = 16 * 256 * 256 * 2  # bytes, of the sequences of a device and one head
+    in_layers = [found for found in stage.collectives if found.times > 1]
+    assert in_layers
+    assert max(found.num_bytes for found in in_layers) < scores
+
+
+@needs_compiler
 def test_what_does_not_fit_says_so_and_exits_with_1(recipe_file, capfd):
     status, out, _ = run(capfd, "--config", recipe_file, "--topology", "v5e:1x1", "--config.stages=((90, 128, 16384),)")
     assert status == 1
