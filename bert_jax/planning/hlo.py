@@ -184,6 +184,9 @@ class Module:
         size = sum(array.num_bytes for array in part.results)
         if kind == "reduce-scatter":
             size *= devices
+        # A fusion of a reduction with the slice that a device keeps of it, which is done as one.
+        if part.opcode == "all-reduce" and any("all-reduce-scatter" in name for name in around[place].called):
+            kind = "reduce-scatter"
         return Collective(kind, axes, devices, size, times, self._hidden(around, place))
 
     def _hidden(self, instructions: Sequence[Instruction], place: int) -> bool:

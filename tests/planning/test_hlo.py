@@ -15,6 +15,13 @@ HloModule jit_step, is_scheduled=true
   ROOT %sum = f32[]{:T(128)} add(%x, %y)
 }
 
+%all-reduce-scatter.1 (whole: f32[8,256]) -> f32[8,64] {
+  %whole = f32[8,256]{1,0:T(8,128)} parameter(0)
+  %all = f32[8,256]{1,0:T(8,128)} all-reduce(%whole), channel_id=4, replica_groups={{0,2,4,6},{1,3,5,7}}, to_apply=%add
+  %place = s32[]{:T(128)} constant(0)
+  ROOT %mine = f32[8,64]{1,0:T(8,128)} dynamic-slice(%all, %place, %place), dynamic_slice_sizes={8,64}
+}
+
 %layer_of (stack: f32[3,8,128], number: s32[]) -> f32[8,128] {
   %stack = f32[3,8,128]{2,1,0:T(8,128)} parameter(0)
   %number = s32[]{:T(128)} parameter(1)
@@ -44,9 +51,11 @@ ENTRY %main (p: f32[3,8,128], q: bf16[2,128]) -> bf16[8,128] {
   %p = f32[3,8,128]{2,1,0:T(8,128)} parameter(0)
   %q = bf16[2,128]{1,0:T(8,128)(2,1)} parameter(1)
   %zero = s32[]{:T(128)} constant(0)
+  %sums = f32[8,256]{1,0:T(8,128)S(1)} constant({...})
   %start = (s32[]{:T(128)}, f32[3,8,128]{2,1,0:T(8,128)}) tuple(%zero, %p)
   %gathering = (bf16[2,128]{1,0:T(8,128)(2,1)}, bf16[8,128]{1,0:T(8,128)(2,1)}) all-gather-start(%q), channel_id=3, replica_groups=mesh['a'=2,'b'=4,'c'=2] {'b'}, dimensions={0}
   %loop = (s32[]{:T(128)}, f32[3,8,128]{2,1,0:T(8,128)}) while(%start), condition=%condition, body=%body
+  %scattered = f32[8,64]{1,0:T(8,128)S(1)} fusion(%sums), kind=kCustom, calls=%all-reduce-scatter.1
   ROOT %gathered = bf16[8,128]{1,0:T(8,128)(2,1)} all-gather-done(%gathering)
 }
 """  # noqa: E501
@@ -62,6 +71,7 @@ def test_each_collective_is_found_once_with_the_axes_of_its_groups(collectives):
         "all-gather": (("fsdp",), 4),
         "all-reduce": (("tensor",), 2),
         "collective-permute": (("fsdp",), 4),
+        "reduce-scatter": (("fsdp",), 4),
     }
 
 
@@ -70,12 +80,14 @@ def test_those_in_a_loop_run_as_often_as_it(collectives):
         "all-gather": 1,
         "all-reduce": 3,
         "collective-permute": 3,
+        "reduce-scatter": 1,
     }
 
 
 def test_bytes_on_the_wire_are_those_of_a_ring(collectives):
     assert collectives["all-gather"].wire_bytes == 8 * 128 * 2 * 3 / 4
     assert collectives["all-reduce"].wire_bytes == 3 * (8 * 128 * 4 * 2 * 1 / 2)
+    assert collectives["reduce-scatter"].wire_bytes == 8 * 256 * 4 * 3 / 4
     assert collectives["collective-permute"].wire_bytes == 3 * 8 * 128 * 4
 
 
