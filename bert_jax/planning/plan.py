@@ -11,8 +11,7 @@ No step is faster than that; real ones take longer, as nothing reaches its peak 
 """
 
 import dataclasses
-import re
-import time
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,8 @@ from jax.sharding import NamedSharding
 from ml_collections import ConfigDict
 
 from bert_jax import recipes, sharding, tasks
-from bert_jax.planning.hlo import Collective, Module
+from bert_jax.planning.compiling import compile_step
+from bert_jax.planning.hlo import Collective
 from bert_jax.planning.slices import Slice
 from bert_jax.tasks.job import Outline, Stage
 from bert_jax.training.start import Program, check_mesh, make_program
@@ -184,37 +184,29 @@ def _plan_stage(recipe: ConfigDict, outline: Outline, program: Program, stage: S
     predictions = None if positions is None else positions.shape[-1]
     model = outline.task.model
     flops = train_flops(model.config, model.head, size, length, predictions)
-    known = {
-        "num_steps": stage.num_steps, "length": length, "batch_size": size, "state_bytes": _bytes_of(program.like),
-        "model_flops": flops,
-    }  # fmt: skip
     lowered = program.train_step.lower(program.like, batch)  # type: ignore[attr-defined]
-    start = time.perf_counter()
-    try:
-        compiled = lowered.compile()
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        return StagePlan(**known, peak_bytes=_asked_for(str(error)), fits=False, collectives=(), hbm_bytes=0,
-                         seconds=None, mfu=0.0, compile_seconds=time.perf_counter() - start)  # fmt: skip
-    spent = time.perf_counter() - start
-    memory = compiled.memory_analysis()
-    peak = (
-        memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
-        + memory.temp_size_in_bytes + memory.generated_code_size_in_bytes
-    )  # fmt: skip
-    module = Module(compiled.as_text())
-    collectives = tuple(module.collectives(dict(mesh.shape), place.num_slices))
+    compiled = compile_step(lowered, dict(mesh.shape), place)
     best = (peak_flops(mesh.devices.flat[0]) or 0.0) * mesh.size
-    executed = flops * _recomputed(recipe.remat)
     seconds = Seconds(
-        compute=executed / best,
-        memory=module.hbm_bytes() / place.chip.hbm_bandwidth,
-        hidden=sum(_seconds(collective, place) for collective in collectives if collective.hidden),
-        exposed=sum(_seconds(collective, place) for collective in collectives if not collective.hidden),
+        compute=flops * _recomputed(recipe.remat) / best,
+        memory=compiled.hbm_bytes / place.chip.hbm_bandwidth,
+        hidden=sum(_seconds(collective, place) for collective in compiled.collectives if collective.hidden),
+        exposed=sum(_seconds(collective, place) for collective in compiled.collectives if not collective.hidden),
     )
-    return StagePlan(**known, peak_bytes=peak, fits=True, collectives=collectives, hbm_bytes=module.hbm_bytes(),
-                     seconds=seconds, mfu=flops / best / seconds.step, compile_seconds=spent)  # fmt: skip
+    return StagePlan(
+        num_steps=stage.num_steps,
+        length=length,
+        batch_size=size,
+        state_bytes=_bytes_of(program.like),
+        peak_bytes=compiled.peak_bytes,
+        fits=compiled.fits,
+        collectives=compiled.collectives,
+        model_flops=flops,
+        hbm_bytes=compiled.hbm_bytes,
+        seconds=seconds if compiled.fits else None,
+        mfu=flops / best / seconds.step if compiled.fits else 0.0,
+        compile_seconds=compiled.seconds,
+    )
 
 
 def _recomputed(remat: str) -> float:
@@ -232,20 +224,4 @@ def _seconds(collective: Collective, place: Slice) -> float:
 def _bytes_of(tree: Any) -> int:
     """Bytes on one device of arrays that are split."""
     leaves = jax.tree.leaves(tree)
-    return sum(leaf.dtype.itemsize * _size(leaf.sharding.shard_shape(leaf.shape)) for leaf in leaves)
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for n in shape:
-        size *= n
-    return size
-
-
-def _asked_for(error: str) -> int:
-    """Bytes, out of `HLO temporaries (80.92G) exceeds available HBM` or `Used 20.09G of 15.75G hbm`."""
-    found = re.search(r"\(([\d.]+)([KMGT])\) exceeds|Used ([\d.]+)([KMGT]) of", error)
-    if not found:
-        return 0
-    number, unit = (group for group in found.groups() if group)
-    return int(float(number) * 1024 ** " KMGT".index(unit))
+    return sum(leaf.dtype.itemsize * math.prod(leaf.sharding.shard_shape(leaf.shape)) for leaf in leaves)

@@ -10,8 +10,9 @@ import pytest
 from bert_jax import recipes, tasks
 from bert_jax.cli import main
 from bert_jax.errors import InputError
-from bert_jax.planning import search, slices
-from bert_jax.planning.plan import _asked_for, plan
+from bert_jax.planning import compiling, search, slices
+from bert_jax.planning.compiling import asked_for
+from bert_jax.planning.plan import plan
 from bert_jax.planning.slices import CHIPS, find_slice
 from bert_jax.training.throughput import peak_flops
 
@@ -38,6 +39,11 @@ def recipe_file(tmp_path_factory):
     return str(path)
 
 
+@pytest.fixture(autouse=True)
+def no_memory_of_earlier_plans(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 def run(capfd, *arguments):
     status = main(["plan", *arguments])
     out, err = capfd.readouterr()
@@ -45,7 +51,7 @@ def run(capfd, *arguments):
 
 
 @needs_compiler
-def test_copies_of_the_parameters_exchange_gradients_as_large_as_they(recipe_file):
+def test_copies_of_the_parameters_exchange_gradients_as_large_as_they(recipe_file, monkeypatch):
     made = plan(recipes.load_recipe(recipe_file), find_slice("v5e:2x2"))
     (stage,) = made.stages
     assert made.mesh == {"data": 4, "fsdp": 1, "tensor": 1}
@@ -61,6 +67,12 @@ def test_copies_of_the_parameters_exchange_gradients_as_large_as_they(recipe_fil
     assert 0 < stage.mfu < 1
     assert made.hours == pytest.approx(90 * stage.seconds.step / 3600)
     assert made.chip_hours == pytest.approx(4 * made.hours)
+
+    def compiling_again(*_):
+        raise AssertionError("compiled twice")
+
+    monkeypatch.setattr(compiling, "_compile", compiling_again)
+    assert plan(recipes.load_recipe(recipe_file), find_slice("v5e:2x2")).stages == made.stages
 
 
 @needs_compiler
@@ -220,7 +232,7 @@ def test_what_was_asked_for_is_read_from_both_refusals():
         "available HBM (15.75G).",
         "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 80.92G of 15.75G hbm.",
     )
-    assert [_asked_for(refusal) / 2**30 for refusal in refusals] == pytest.approx([80.92, 80.92])
+    assert [asked_for(refusal) / 2**30 for refusal in refusals] == pytest.approx([80.92, 80.92])
 
 
 def test_steps_of_classification_are_outlined_without_data():

@@ -1,0 +1,95 @@
+"""A lowered step through the TPU compiler, or out of what it said before: compiling large steps takes minutes."""
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from bert_jax import files
+from bert_jax.planning import hlo
+from bert_jax.planning.hlo import Collective, Module
+from bert_jax.planning.slices import Slice
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """What the compiler made of a step; bytes are of one device.
+
+    Attributes:
+        fits: whether it compiled within the device's memory.
+        peak_bytes: the most memory that is in use; where it does not fit, what was asked for.
+        hbm_bytes: read and written in a step.
+        collectives: of a step.
+        seconds: that compiling took.
+    """
+
+    fits: bool
+    peak_bytes: int
+    hbm_bytes: int
+    collectives: tuple[Collective, ...]
+    seconds: float
+
+
+def compile_step(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> Compiled:
+    """Compiles a step for `place`, unless the same compiler has done so before on this machine.
+
+    Args:
+        lowered: a `jax.stages.Lowered`.
+        mesh_shape: axis -> devices.
+        place: the slice.
+    """
+    path = _cache() / f"{_fingerprint(lowered, mesh_shape, place)}.json"
+    if path.exists():
+        content = json.loads(path.read_text(encoding="utf-8"))
+        collectives = tuple(Collective(**c | {"axes": tuple(c["axes"])}) for c in content.pop("collectives"))
+        return Compiled(**content, collectives=collectives)
+    compiled = _compile(lowered, mesh_shape, place)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_atomically(path, json.dumps(dataclasses.asdict(compiled)))
+    return compiled
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bert_jax" / "plans"
+
+
+def _fingerprint(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> str:
+    """Of all that the result follows from: the step, where it goes, the compiler, and how its output is read."""
+    versions = [importlib.metadata.version(package) for package in ("jax", "libtpu")]
+    parts = [lowered.as_text(), str(mesh_shape), place.name, str(place.num_slices), *versions]
+    readers = b"".join(Path(file).read_bytes() for file in (hlo.__file__, __file__))
+    return hashlib.sha256("\0".join(parts).encode() + readers).hexdigest()
+
+
+def _compile(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> Compiled:
+    start = time.perf_counter()
+    try:
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return Compiled(False, asked_for(str(error)), 0, (), time.perf_counter() - start)
+    spent = time.perf_counter() - start
+    memory, module = compiled.memory_analysis(), Module(compiled.as_text())
+    peak = (
+        memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
+        + memory.temp_size_in_bytes + memory.generated_code_size_in_bytes
+    )  # fmt: skip
+    collectives = module.collectives(mesh_shape, place.num_slices)
+    return Compiled(True, peak, module.hbm_bytes(), tuple(collectives), spent)
+
+
+def asked_for(error: str) -> int:
+    """Bytes, out of `HLO temporaries (80.92G) exceeds available HBM` or `Used 20.09G of 15.75G hbm`."""
+    found = re.search(r"\(([\d.]+)([KMGT])\) exceeds|Used ([\d.]+)([KMGT]) of", error)
+    if not found:
+        return 0
+    number, unit = (group for group in found.groups() if group)
+    return int(float(number) * 1024 ** " KMGT".index(unit))
