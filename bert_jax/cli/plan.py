@@ -93,20 +93,21 @@ def as_json(made: "Plan") -> dict[str, Any]:
 def _stage_json(stage: "StagePlan") -> dict[str, Any]:
     content = dataclasses.asdict(stage)
     content["collectives"] = [
-        {"kind": kind, "axes": list(axes), "hidden": hidden, **numbers}
-        for (kind, axes, hidden), numbers in _by_kind(stage).items()
+        {"kind": kind, "axes": list(axes), "hidden": hidden, "between_slices": network, **numbers}
+        for (kind, axes, hidden, network), numbers in _by_kind(stage).items()
     ]
     if stage.seconds:
         content["seconds"] |= {"step": stage.seconds.step, "bound_by": stage.seconds.bound_by}
     return content
 
 
-def _by_kind(stage: "StagePlan") -> dict[tuple[str, tuple[str, ...], bool], dict[str, float]]:
-    """(kind, axes, hidden) -> how many the program has, how often they run, and the bytes that a device sends."""
+def _by_kind(stage: "StagePlan") -> dict[tuple[str, tuple[str, ...], bool, bool], dict[str, float]]:
+    """(kind, axes, hidden, between slices) -> how many the program has, how often they run, and the bytes that a device
+    sends, the most first."""
     found: dict[Any, collections.Counter] = collections.defaultdict(collections.Counter)
     for collective in stage.collectives:
         if collective.devices > 1:
-            found[collective.kind, collective.axes, collective.hidden].update(
+            found[collective.kind, collective.axes, collective.hidden, collective.network].update(
                 count=1, runs=collective.times, wire_bytes=round(collective.wire_bytes)
             )
     most_first = sorted(found.items(), key=lambda item: -item[1]["wire_bytes"])
@@ -156,8 +157,8 @@ def _print_tables(config: str, made: "Plan") -> None:
         if by_kind := _by_kind(stage):
             collectives = Table("collective", "over", "", "in the program", "runs a step", "MB sent a device",
                                 title=f"{stage.batch_size:,} x {stage.length}", title_justify="left")  # fmt: skip
-            for (kind, axes, hidden), numbers in by_kind.items():
-                collectives.add_row(kind, " x ".join(axes), "hidden" if hidden else "exposed", str(numbers["count"]),
+            for (kind, axes, hidden, network), numbers in by_kind.items():
+                collectives.add_row(kind, " x ".join(axes) + ", between slices" * network, "hidden" if hidden else "exposed", str(numbers["count"]),
                                     f"{numbers['runs']:,}", f"{numbers['wire_bytes'] / 1e6:,.1f}")  # fmt: skip
             console.print(collectives)
     splits = Table("parameter", "shape and split", title="shardings", title_justify="left")
