@@ -158,8 +158,14 @@ def _print_tables(config: str, made: "Plan") -> None:
             collectives = Table("collective", "over", "", "in the program", "runs a step", "MB sent a device",
                                 title=f"{stage.batch_size:,} x {stage.length}", title_justify="left")  # fmt: skip
             for (kind, axes, hidden, network), numbers in by_kind.items():
-                collectives.add_row(kind, " x ".join(axes) + ", between slices" * network, "hidden" if hidden else "exposed", str(numbers["count"]),
-                                    f"{numbers['runs']:,}", f"{numbers['wire_bytes'] / 1e6:,.1f}")  # fmt: skip
+                collectives.add_row(
+                    kind,
+                    " x ".join(axes) + ", between slices" * network,
+                    "hidden" if hidden else "exposed",
+                    str(numbers["count"]),
+                    f"{numbers['runs']:,}",
+                    f"{numbers['wire_bytes'] / 1e6:,.1f}",
+                )
             console.print(collectives)
     splits = Table("parameter", "shape and split", title="shardings", title_justify="left")
     for name, split in made.shardings.items():
