@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 PYTEST_FLAGS ?= -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types format notebooks benchmark clean
+.PHONY: help demo test test-slow test-tpu lint types format notebooks benchmark clean
 
 help:
 	@echo 'make demo       pretrain a small BERT on the documentation inside your Python, fine-tune it, and ask it'
 	@echo 'make test       lint, types and tests'
 	@echo 'make test-slow  the exhaustive variants too'
+	@echo 'make test-tpu   every recipe compiled for its TPU slices, without a TPU; half an hour'
 	@echo 'make lint       ruff; `make format` mends what it can'
 	@echo 'make types      mypy'
 	@echo 'make notebooks  execute colab/*.ipynb in full'
@@ -26,6 +27,9 @@ test: lint types
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -rs $(PYTEST_FLAGS) -m "slow or not slow"
+
+test-tpu: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -rs tests/planning -m "slow or not slow"
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

@@ -3,7 +3,11 @@
 import importlib
 from typing import Any
 
+from bert_jax.tpu import give_compiler_room
+
 __version__ = "0.1.0"
+
+give_compiler_room()  # before anything loads libtpu
 
 # Public name -> the module that defines it; imported on first use, so that `import bert_jax` stays quick.
 _PUBLIC = {

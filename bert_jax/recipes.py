@@ -43,9 +43,9 @@ def _shared() -> ConfigDict:
     c.tokenizer = ""  # vocab.txt, tokenizer.json, *.model or a directory of them; "" = the data's or init_from's own
     c.dtype = "auto"  # of matrix products: float32, bfloat16, or auto (bfloat16 on accelerators, float32 on CPU)
     c.layers = "auto"  # scan compiles one layer once, unroll each of them; auto: unroll on CPU, where it runs faster
-    c.remat = (
-        "none"  # recomputed in the backward pass, for memory: dots, all but matrix products; full, a third more work
-    )
+    c.remat = "auto"  # recomputed in the backward pass: none; dots, all but matrix products; full, a third more work;
+    # auto: none on CPU, dots elsewhere, where memory is slower than arithmetic (docs/tpu_choices.md)
+    c.attention = "auto"  # how scores become sums: xla, fused or splash (TPU), cudnn (GPU); docs/attention.md
 
     c.model = ConfigDict()
     c.model.size = "base"  # a named size: tiny, mini, small, medium, base, large; the fields below change it
@@ -176,6 +176,8 @@ def resolve(recipe: ConfigDict, platform: str = "") -> ConfigDict:
         c.dtype = "float32" if on_cpu else "bfloat16"
     if c.layers == "auto":
         c.layers = "unroll" if on_cpu else "scan"
+    if c.remat == "auto":
+        c.remat = "none" if on_cpu else "dots"
     c.eval_batch_size = c.eval_batch_size or c.global_batch_size
     return c.lock()
 
@@ -332,7 +334,8 @@ def _choices(c: ConfigDict) -> None:
         "task": RECIPES,
         "dtype": DTYPES,
         "layers": ("auto", "scan", "unroll"),
-        "remat": ("none", "dots", "full"),
+        "remat": ("auto", "none", "dots", "full"),
+        "attention": ("auto", "xla", "fused", "splash", "cudnn"),
         "optimizer.name": OPTIMIZERS,
         "optimizer.schedule": SCHEDULES,
     }

@@ -136,6 +136,39 @@ def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
     return jax.lax.with_sharding_constraint(x, PartitionSpec(*spec))
 
 
+def split_rows(x: jax.Array, parts: int) -> jax.Array:
+    """`[B, ...] -> [parts, B / parts, ...]`, row i going to part i % parts: so no row leaves its device."""
+    x = x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
+    return constrain(x, None, "batch", *[None] * (x.ndim - 2))
+
+
+def join_rows(x: jax.Array) -> jax.Array:
+    """`[parts, B / parts, ...] -> [B, ...]`: what `split_rows` has split."""
+    x = x.swapaxes(0, 1)
+    return constrain(x.reshape(-1, *x.shape[2:]), "batch", *[None] * (x.ndim - 2))
+
+
+def device_rows(rows: int) -> int:
+    """How many of so many rows of a batch a device has, of the mesh that is set; without one, all."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return rows if mesh.empty else rows // _parts(mesh, "batch")
+
+
+def device_heads(heads: int) -> int:
+    """How many of so many heads a device has, of the mesh that is set; without one, all."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return heads if mesh.empty else heads // _parts(mesh, "heads")
+
+
+def mapped(function: Any, in_axes: Sequence[tuple[str | None, ...]], out_axes: tuple[str | None, ...]) -> Any:
+    """`function` run by each device on its part, for what the compiler cannot split; logical axes of each array."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or mesh.size == 1:
+        return function
+    specs = tuple(_spec(axes) for axes in in_axes)
+    return jax.shard_map(function, in_specs=specs, out_specs=_spec(out_axes), check_vma=False)
+
+
 def batch_parts(mesh: Mesh) -> int:
     """Into how many parts `mesh` splits a batch; a batch size must be a multiple of it."""
     return _parts(mesh, "batch")

@@ -15,7 +15,17 @@ from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.modeling import Bert
 
 ROOT = Path(__file__).parent.parent
-NAMES = ("README", "ARCHITECTURE", "CONTRIBUTING", "docs/planning", "launch/README", "launch/gke/README")
+NAMES = (
+    "README",
+    "ARCHITECTURE",
+    "CONTRIBUTING",
+    "docs/planning",
+    "docs/attention",
+    "docs/tpu",
+    "docs/tpu_choices",
+    "launch/README",
+    "launch/gke/README",
+)
 DOCUMENTS = [ROOT / f"{name}.md" for name in NAMES]
 LAUNCHERS = sorted(path for path in (ROOT / "launch").rglob("*") if path.suffix in (".sh", ".yaml"))
 CLI = sorted((ROOT / "bert_jax" / "cli").glob("*.py"))

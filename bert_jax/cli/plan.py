@@ -29,7 +29,7 @@ def add_verbs(verbs: Any) -> None:
         "memory, collectives, and bounds of the time of a step, MFU and chip-hours. Exit status 1 when it does not "
         "fit.",
         """bert-jax plan --config configs/bert_base.py --topology v5e:4x4
-           bert-jax plan --config configs/bert_large.py --topology v5p:4x4x4 --config.mesh.fsdp=8 --json
+           bert-jax plan --config configs/bert_large.py --topology v5p:4x4x4 --json
            bert-jax plan --config configs/bert_large.py --topology v5e:2x2 --search""",
     )
     plan.add_argument("--config", required=True, metavar="FILE[:ARG]", help="the recipe, of any task")

@@ -1,51 +1,93 @@
-"""Multi-head self-attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2)."""
+"""Multi-head self-attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2), and the ways to compute it.
+
+    xla     any platform, any length, dropout, attention maps; the scores [B, N, S, S] go through large memory
+    fused   TPU: `bert_jax.modeling.kernels.fused`, with dropout
+    splash  TPU: `bert_jax.modeling.kernels.splash`, for long sequences and local windows; no dropout
+    cudnn   GPU: `jax.nn.dot_product_attention`; no dropout
+
+All give the same result, rounding apart. docs/attention.md says what each costs and how `auto` chooses.
+"""
+
+import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 
 from bert_jax.config import BertConfig
-from bert_jax.modeling.compute import Compute
-from bert_jax.modeling.layers import Dense, LayerNorm, dropout
-from bert_jax.sharding import constrain
+from bert_jax.errors import InputError
+from bert_jax.modeling.compute import CONTEXT, Compute
+from bert_jax.modeling.dropout import bits_of_scores, drop, dropout
+from bert_jax.modeling.kernels import fused, splash
+from bert_jax.modeling.layers import Dense, LayerNorm
+from bert_jax.modeling.visibility import Visibility
+from bert_jax.sharding import constrain, device_heads, mapped
 
-# Added to the scores of masked keys. Finite: a row whose keys are all masked is a uniform distribution, not NaN.
-MASKED = -1e9
-
-
-def mask_to_bias(attention_mask: jax.Array) -> jax.Array:
-    """`[B, S]`, 1 for tokens and 0 for padding -> `[B, 1, 1, S]` float32, to be added to scores."""
-    return jnp.where(attention_mask[:, None, None, :] > 0, 0.0, MASKED).astype(jnp.float32)
-
-
-def attend(
-    query: jax.Array,  # [B, N, S, H]
-    key: jax.Array,  # [B, N, S, H]
-    value: jax.Array,  # [B, N, S, H]
-    bias: jax.Array | None,  # [B, 1, 1 or S, S]
-    dropout_rate: float,
-    dropout_key: jax.Array | None,
-    compute: Compute,
-) -> tuple[jax.Array, jax.Array]:
-    """Scaled dot-product attention: the result `[B, N, S, H]` and the probabilities `[B, N, S, S]`."""
-    exact = jax.lax.Precision.HIGHEST if compute.dtype == "float32" else None
-    query, key, value = (t.astype(compute.dtype) for t in (query * query.shape[-1] ** -0.5, key, value))
-    # The softmax is in float32, and so are the scores that it takes.
-    scores = jnp.einsum("bnqh,bnkh->bnqk", query, key, precision=exact, preferred_element_type=jnp.float32)
-    if bias is not None:
-        scores += bias
-    probabilities = jax.nn.softmax(scores, axis=-1)
-    dropped = dropout(probabilities, dropout_rate, dropout_key).astype(compute.dtype)
-    result = jnp.einsum(
-        "bnqk,bnkh->bnqh", dropped, value, precision=exact, preferred_element_type=compute.activation_dtype
-    )
-    return result, probabilities
+_PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
+_DROPPING = ("xla", "fused")
 
 
-def segments_to_bias(segment_ids: jax.Array) -> jax.Array:
-    """`[B, S]`, the number of each token's segment -> `[B, 1, S, S]` float32: scores stay within a segment."""
-    same = segment_ids[:, None, :, None] == segment_ids[:, None, None, :]
-    return jnp.where(same, 0.0, MASKED).astype(jnp.float32)
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Attending:
+    """How every layer attends.
+
+    Attributes:
+        way: one of `bert_jax.modeling.compute.ATTENTIONS` but auto.
+        visible: which keys a query sees.
+        bias: the same for xla, `[B or 1, 1, 1 or S, S]`, made once for all layers.
+    """
+
+    way: str = dataclasses.field(metadata={"static": True})
+    visible: Visibility
+    bias: jax.Array | None
+
+
+def attending(
+    visible: Visibility, config: BertConfig, compute: Compute, length: int, *, drops: bool, maps: bool
+) -> Attending:
+    """Decides how to attend in sequences of `length`, with or without dropout, with or without maps to be returned.
+
+    Raises:
+        InputError: `compute.attention` names a way that cannot do it.
+    """
+    drops = drops and config.attention_probs_dropout_prob > 0
+    way = compute.attention
+    if way == "auto" or maps:
+        way = "xla" if maps else _cheapest(config, compute, length, drops)
+    elif reason := _unfit(way, config, compute, length, drops):
+        raise InputError(f"attention={way}: {reason}; auto or xla would do")
+    return Attending(way, visible, visible.bias(length) if way == "xla" else None)
+
+
+def _cheapest(config: BertConfig, compute: Compute, length: int, drops: bool) -> str:
+    """By the bytes that go through large memory: docs/attention.md."""
+    for way, shortest in (("fused", 256), ("splash", 512), ("cudnn", 512)):
+        if length >= shortest and not _unfit(way, config, compute, length, drops):
+            return way
+    return "xla"
+
+
+def _unfit(way: str, config: BertConfig, compute: Compute, length: int, drops: bool) -> str | None:
+    """What keeps a way from being taken."""
+    platform = _PLATFORMS.get(way, compute.target)
+    if platform != compute.target:
+        return f"needs a {platform}, found {compute.target}"
+    if drops and way not in _DROPPING:
+        return (f"cannot drop attention probabilities, and attention_probs_dropout_prob is "
+                f"{config.attention_probs_dropout_prob}: set it to 0")  # fmt: skip
+    columns = device_heads(config.num_attention_heads) * config.head_size
+    if way == "fused" and not fused.supports(length, columns, config.head_size):
+        found = f"{length}, and {columns // config.head_size} heads of {config.head_size} a device"
+        fitting = f"a length of a multiple of {fused.LANES} up to {fused.LONGEST:,} and heads that fill {fused.LANES}"
+        return f"expected {fitting} columns, found {found}"
+    if way == "splash" and not splash.supports(length):
+        return f"expected a length of a multiple of 128, found {length}"
+    if way == "cudnn" and compute.dtype != "bfloat16":
+        return f"expected dtype bfloat16, found {compute.dtype}"
+    return None
 
 
 class SelfAttention(nnx.Module):
@@ -63,20 +105,108 @@ class SelfAttention(nnx.Module):
     def __call__(
         self,
         x: jax.Array,  # [B, S, D]
-        bias: jax.Array | None,  # [B, 1, 1 or S, S]
+        how: Attending,
         dropout_keys: tuple[jax.Array | None, jax.Array | None],
         compute: Compute,
-    ) -> tuple[jax.Array, jax.Array]:
-        """Returns the block's output and the attention probabilities `[B, N, S, S]`."""
-        batch, length, size = x.shape
-        heads = (batch, length, self.config.num_attention_heads, self.config.head_size)
-        query, key, value = (
-            constrain(project(x, compute).reshape(heads), "batch", None, "heads", None).swapaxes(1, 2)
-            for project in (self.query, self.key, self.value)
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Returns the block's output and, of xla, the attention probabilities `[B, N, S, S]`."""
+        projected = tuple(
+            constrain(project(x, compute), "batch", None, "heads") for project in (self.query, self.key, self.value)
         )
-        rate = self.config.attention_probs_dropout_prob
-        context, probabilities = attend(query, key, value, bias, rate, dropout_keys[0], compute)
-        context = constrain(context, "batch", "heads", None, None)  # and its gradient, which so stays by heads
-        context = context.swapaxes(1, 2).reshape(batch, length, size)
+        context, probabilities = attend(how, projected, self.config, dropout_keys[0], compute)
+        context = checkpoint_name(context, CONTEXT)
         y = dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1])
         return self.layer_norm(x + y), probabilities
+
+
+def attend(
+    how: Attending,
+    projected: tuple[jax.Array, ...],  # query, key, value [B, S, D]
+    config: BertConfig,
+    dropout_key: jax.Array | None,
+    compute: Compute,
+) -> tuple[jax.Array, jax.Array | None]:
+    """Scaled dot-product attention: the result `[B, S, D]` and, of xla, the probabilities `[B, N, S, S]`."""
+    batch, length, size = projected[0].shape
+    heads, rate = config.num_attention_heads, config.attention_probs_dropout_prob
+    words = None
+    if dropout_key is not None and rate > 0:
+        words = constrain(jax.random.bits(dropout_key, (batch, heads, 2), jnp.uint32), "batch", "heads", None)
+    dtype = compute.activation_dtype
+    if how.way == "fused":
+        return _fused(how.visible, projected, config, words, compute).astype(dtype), None
+    query, key, value = (x.reshape(batch, length, heads, config.head_size) for x in projected)
+    if how.way == "cudnn":
+        return _cudnn(how.visible, query, key, value, compute).reshape(batch, length, size), None
+    query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))
+    if how.way == "splash":
+        context, probabilities = _splash(how.visible, query, key, value, compute).astype(dtype), None
+    else:
+        context, probabilities = _xla(how.bias, query, key, value, words, rate, compute)
+    context = constrain(context, "batch", "heads", None, None)  # and its gradient, which so stays by heads
+    return context.swapaxes(1, 2).reshape(batch, length, size), probabilities
+
+
+def _xla(
+    bias: jax.Array | None,
+    query: jax.Array,  # [B, N, S, H], as are the next two
+    key: jax.Array,
+    value: jax.Array,
+    words: jax.Array | None,  # [B, N, 2] uint32, by which to drop
+    rate: float,
+    compute: Compute,
+) -> tuple[jax.Array, jax.Array]:
+    exact = jax.lax.Precision.HIGHEST if compute.dtype == "float32" else None
+    query, key, value = (t.astype(compute.dtype) for t in (query * query.shape[-1] ** -0.5, key, value))
+    # The softmax is in float32, and so are the scores that it takes.
+    scores = jnp.einsum("bnqh,bnkh->bnqk", query, key, precision=exact, preferred_element_type=jnp.float32)
+    if bias is not None:
+        scores += bias
+    probabilities = jax.nn.softmax(scores, axis=-1)
+    dropped = probabilities
+    if words is not None:
+        place = functools.partial(jax.lax.broadcasted_iota, jnp.uint32)
+        length = scores.shape[-1]
+        bits = bits_of_scores(
+            (words[..., :1, None], words[..., 1:, None]),
+            place((1, 1, length, 1), 2), place((1, 1, 1, length), 3),
+        )  # fmt: skip
+        dropped = drop(probabilities, bits, rate)
+    result = jnp.einsum(
+        "bnqk,bnkh->bnqh",
+        dropped.astype(compute.dtype),
+        value,
+        precision=exact,
+        preferred_element_type=compute.activation_dtype,
+    )
+    return result, probabilities
+
+
+def _fused(visible: Visibility, projected, config: BertConfig, words: jax.Array | None, compute: Compute) -> jax.Array:
+    batch, length, _ = projected[0].shape
+    rate = 0.0 if words is None else config.attention_probs_dropout_prob
+    form = fused.Form(config.head_size, compute.dtype, rate, visible.window)
+    if words is None:
+        words = jnp.zeros((batch, config.num_attention_heads, 2), jnp.uint32)
+    rows, columns = ("batch", None), ("batch", None, "heads")
+    run = mapped(
+        functools.partial(fused.fused_attention, form), (*[columns] * 3, rows, rows, ("batch", "heads", None)), columns
+    )
+    return run(*projected, *visible.ids(batch, length), words)
+
+
+def _splash(visible: Visibility, query, key, value, compute: Compute) -> jax.Array:
+    batch, _, length, _ = query.shape
+    rows, heads = ("batch", None), ("batch", "heads", None, None)
+    run = mapped(functools.partial(splash.splash_attention, window=visible.window), (*[heads] * 3, rows), heads)
+    # Padding sees padding, where in the other ways it sees the tokens: what becomes of it does not matter.
+    _, ids = visible.ids(batch, length)
+    return run(*(x.astype(compute.dtype) for x in (query, key, value)), ids)
+
+
+def _cudnn(visible: Visibility, query, key, value, compute: Compute) -> jax.Array:
+    bias = visible.bias(query.shape[1])
+    query, key, value = (x.astype(compute.dtype) for x in (query, key, value))
+    return jax.nn.dot_product_attention(
+        query, key, value, bias=None if bias is None else bias.astype(compute.dtype), implementation="cudnn"
+    )

@@ -7,7 +7,8 @@ from flax import nnx
 
 from bert_jax.config import BertConfig
 from bert_jax.modeling.compute import Compute
-from bert_jax.modeling.layers import Embedding, LayerNorm, dropout
+from bert_jax.modeling.dropout import dropout
+from bert_jax.modeling.layers import Embedding, LayerNorm
 from bert_jax.sharding import constrain
 
 

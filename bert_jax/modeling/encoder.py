@@ -7,9 +7,10 @@ import jax.numpy as jnp
 from flax import nnx
 
 from bert_jax.config import BertConfig
-from bert_jax.modeling.attention import SelfAttention
+from bert_jax.modeling.attention import Attending, SelfAttention
 from bert_jax.modeling.compute import Compute, checkpointed
-from bert_jax.modeling.layers import ACTIVATIONS, Dense, LayerNorm, dropout
+from bert_jax.modeling.dropout import dropout
+from bert_jax.modeling.layers import ACTIVATIONS, Dense, LayerNorm
 from bert_jax.sharding import constrain
 
 
@@ -36,11 +37,11 @@ class EncoderLayer(nnx.Module):
         self.mlp = FeedForward(config, rngs=rngs)
 
     def __call__(
-        self, x: jax.Array, bias: jax.Array | None, dropout_key: jax.Array | None, compute: Compute
-    ) -> tuple[jax.Array, jax.Array]:
-        """Returns `[B, S, D]` and the attention probabilities `[B, N, S, S]`."""
+        self, x: jax.Array, how: Attending, dropout_key: jax.Array | None, compute: Compute
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Returns `[B, S, D]` and, where they are at hand, the attention probabilities `[B, N, S, S]`."""
         keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
-        x, probabilities = self.attention(x, bias, (keys[0], keys[1]), compute)
+        x, probabilities = self.attention(x, how, (keys[0], keys[1]), compute)
         x = constrain(x, "batch", "length", "embed")
         x = self.mlp(x, keys[2], compute)
         return constrain(x, "batch", "length", "embed"), probabilities
@@ -62,7 +63,7 @@ class Encoder(nnx.Module):
     def __call__(
         self,
         x: jax.Array,  # [B, S, D]
-        bias: jax.Array | None,  # [B, 1, 1 or S, S]
+        how: Attending,
         dropout_key: jax.Array | None,
         compute: Compute,
         output_hidden_states: bool = False,
@@ -74,7 +75,7 @@ class Encoder(nnx.Module):
 
         def body(x, layer_and_key):
             layer, key = layer_and_key
-            y, probabilities = nnx.merge(layer_graph, layer)(x, bias, key, compute)
+            y, probabilities = nnx.merge(layer_graph, layer)(x, how, key, compute)
             return y, (y if output_hidden_states else None, probabilities if output_attentions else None)
 
         body = checkpointed(body, compute)

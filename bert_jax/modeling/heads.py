@@ -7,6 +7,7 @@ from flax import nnx
 from bert_jax.config import BertConfig
 from bert_jax.modeling.compute import Compute, matmul
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, LayerNorm
+from bert_jax.modeling.losses import vocabulary_cross_entropy
 
 
 class Pooler(nnx.Module):
@@ -29,8 +30,17 @@ class MaskedLMHead(nnx.Module):
         self.bias = nnx.Param(jnp.zeros((config.vocab_size,), jnp.float32))
 
     def __call__(self, x: jax.Array, word_embeddings: jax.Array, compute: Compute) -> jax.Array:
-        x = self.layer_norm(ACTIVATIONS[self.activation](self.dense(x, compute)))
+        x = self._transform(x, compute)
         return matmul(x, word_embeddings, compute, transposed=True, dtype=jnp.float32) + self.bias[...]
+
+    def losses(
+        self, x: jax.Array, labels: jax.Array, word_embeddings: jax.Array, compute: Compute
+    ) -> tuple[jax.Array, jax.Array]:
+        """`vocabulary_cross_entropy` of `x [B, P, D]`: the logits are never there all at once."""
+        return vocabulary_cross_entropy(self._transform(x, compute), labels, word_embeddings, self.bias[...], compute)
+
+    def _transform(self, x: jax.Array, compute: Compute) -> jax.Array:
+        return self.layer_norm(ACTIVATIONS[self.activation](self.dense(x, compute)))
 
 
 def gather_positions(x: jax.Array, positions: jax.Array) -> jax.Array:

@@ -1,11 +1,10 @@
-"""The parts that every block is made of: dense, LayerNorm, embedding, dropout, activations."""
+"""The parts that every block is made of: dense, LayerNorm, embedding, activations."""
 
 import functools
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from bert_jax.config import BertConfig
@@ -54,30 +53,6 @@ class Embedding(nnx.Module):
 
     def __call__(self, ids: jax.Array) -> jax.Array:
         return self.embedding[...][ids]
-
-
-def dropout(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
-    """Zeroes each element with probability `rate` and scales the rest up by 1/(1-rate); without a key, returns `x`."""
-    if key is None or rate == 0.0:
-        return x
-    keep = random_bits(key, x.shape) >= np.uint32(rate * 2**32)
-    return jnp.where(keep, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
-
-
-def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Independent uint32 of `shape`, good enough to drop by and an order of magnitude cheaper than `jax.random.bits`.
-
-    Two words from JAX's generator for every row are spread over its last axis by an integer hash (two rounds of
-    multiply and xor-shift with the constants of C. Wellons' "lowbias32"). Like JAX's, it is elementwise: the same bits
-    however the array is sharded, and recomputed rather than kept for the backward pass.
-    """
-    words = jax.random.bits(key, (*shape[:-1], 2), jnp.uint32)
-    first, second = words[..., :1], words[..., 1:]
-    column = jax.lax.broadcasted_iota(jnp.uint32, (1,) * (len(shape) - 1) + shape[-1:], len(shape) - 1)
-    h = (column * np.uint32(0x9E3779B9)) ^ first
-    h = (h ^ (h >> 16)) * np.uint32(0x7FEB352D) + second
-    h = (h ^ (h >> 15)) * np.uint32(0x846CA68B)
-    return h ^ (h >> 16)
 
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {

@@ -10,12 +10,14 @@ from flax import nnx
 
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.modeling.attention import mask_to_bias, segments_to_bias
+from bert_jax.modeling.attention import attending
 from bert_jax.modeling.compute import Compute
+from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.embeddings import Embeddings
 from bert_jax.modeling.encoder import Encoder
 from bert_jax.modeling.heads import MaskedLMHead, Pooler, gather_positions, pool_tokens
-from bert_jax.modeling.layers import Dense, dropout
+from bert_jax.modeling.layers import Dense
+from bert_jax.modeling.visibility import Visibility
 
 HEADS = (
     "encoder",
@@ -45,6 +47,9 @@ class BertOutput:
         logits: `[B, C]` (sequence classification), `[B, S, C]` (token classification), `[B, K]` (multiple choice),
             `[B, S, V]`, or `[B, P, V]` at given positions (masked LM).
         prediction_logits: `[B, S, V]`, or `[B, P, V]` at given positions (pretraining).
+        masked_lm_losses: `[B, P]`, the cross entropy of each label that was given; the logits are then not here
+            (masked LM, pretraining).
+        masked_lm_correct: `[B, P]`, 1 where the label has the greatest logit (masked LM, pretraining).
         seq_relationship_logits: `[B, 2]`, or `[B, M, 2]` at given positions; class 0 is "B follows A" (pretraining).
         start_logits: `[B, S]` (question answering).
         end_logits: `[B, S]` (question answering).
@@ -57,6 +62,8 @@ class BertOutput:
     pooler_output: jax.Array | None = None
     logits: jax.Array | None = None
     prediction_logits: jax.Array | None = None
+    masked_lm_losses: jax.Array | None = None
+    masked_lm_correct: jax.Array | None = None
     seq_relationship_logits: jax.Array | None = None
     start_logits: jax.Array | None = None
     end_logits: jax.Array | None = None
@@ -125,6 +132,7 @@ class Bert:
         token_type_ids: jax.Array | None = None,
         position_ids: jax.Array | None = None,
         masked_positions: jax.Array | None = None,
+        masked_labels: jax.Array | None = None,
         segment_ids: jax.Array | None = None,
         cls_positions: jax.Array | None = None,
         *,
@@ -141,6 +149,8 @@ class Bert:
             token_type_ids: segment ids; None means 0.
             position_ids: None means 0, 1, ...
             masked_positions: `[B, P]`, where the masked-LM logits are wanted; None means everywhere.
+            masked_labels: `[B, P]`, the tokens there: asks for losses instead of masked-LM logits, which takes a
+                fraction of the memory.
             segment_ids: `[B, S]`, for rows of several examples: tokens see those with the same number alone. Stands in
                 place of `attention_mask`, with a number of its own for padding.
             cls_positions: `[B, M]`, what the pooler looks at; None means the first token.
@@ -149,7 +159,7 @@ class Bert:
             output_attentions: whether to return all attention maps.
 
         Raises:
-            InputError: the sequence is longer than the model's positions.
+            InputError: the sequence is longer than the model's positions, or `compute.attention` cannot do it.
         """
         limit = self.config.max_position_embeddings
         if input_ids.shape[-1] > limit:
@@ -163,21 +173,23 @@ class Bert:
             inputs = jax.tree.map(lambda ids: ids.reshape(-1, ids.shape[-1]), inputs)
         module = self._merge(params)
         keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
-        bias = None if inputs[1] is None else mask_to_bias(inputs[1])
-        if segment_ids is not None:
-            bias = segments_to_bias(segment_ids)
-        output = self._encode(module, inputs, bias, cls_positions, keys, output_hidden_states, output_attentions)
-        return dataclasses.replace(output, **self._head(module, output, inputs[1], masked_positions, choices, keys[2]))
+        how = attending(
+            Visibility.of(inputs[1], segment_ids), self.config, self.compute, input_ids.shape[-1],
+            drops=dropout_key is not None, maps=output_attentions,
+        )  # fmt: skip
+        output = self._encode(module, inputs, how, cls_positions, keys, output_hidden_states, output_attentions)
+        masked = (masked_positions, masked_labels)
+        return dataclasses.replace(output, **self._head(module, output, inputs[1], masked, choices, keys[2]))
 
-    def _encode(self, module, inputs, bias, cls_positions, keys, states, attentions):
+    def _encode(self, module, inputs, how, cls_positions, keys, states, attentions):
         input_ids, _, token_type_ids, position_ids = inputs
         x = module.embeddings(input_ids, token_type_ids, position_ids, keys[0], self.compute)
-        x, hidden_states, maps = module.encoder(x, bias, keys[1], self.compute, states, attentions)
+        x, hidden_states, maps = module.encoder(x, how, keys[1], self.compute, states, attentions)
         first = x[:, 0] if cls_positions is None else gather_positions(x, cls_positions)
         pooled = module.pooler(first, self.compute) if hasattr(module, "pooler") else None
         return BertOutput(x, pooled, hidden_states=hidden_states, attentions=maps)
 
-    def _head(self, module, output, attention_mask, masked_positions, choices, key) -> dict[str, jax.Array]:
+    def _head(self, module, output, attention_mask, masked, choices, key) -> dict[str, jax.Array]:
         x, pooled = output.last_hidden_state, output.pooler_output
         rate = self.config.classifier_dropout
         drop = functools.partial(dropout, rate=self.config.hidden_dropout_prob if rate is None else rate, key=key)
@@ -187,15 +199,20 @@ class Bert:
         ):  # [..., D] -> [..., out], in float32: these products are small and their outputs are logits
             return layer(x.astype(jnp.float32), Compute(platform=self.compute.platform))
 
-        def masked_lm():
-            at = x if masked_positions is None else gather_positions(x, masked_positions)
-            return module.mlm(at, module.embeddings.word_embeddings.embedding[...], self.compute)
+        def masked_lm(logits_name: str) -> dict[str, jax.Array]:
+            positions, labels = masked
+            at = x if positions is None else gather_positions(x, positions)
+            table = module.embeddings.word_embeddings.embedding[...]
+            if labels is None:
+                return {logits_name: module.mlm(at, table, self.compute)}
+            losses, correct = module.mlm.losses(at, labels, table, self.compute)
+            return {"masked_lm_losses": losses, "masked_lm_correct": correct}
 
         match self.head:
             case "pretraining":
-                return {"prediction_logits": masked_lm(), "seq_relationship_logits": dense(module.nsp, pooled)}
+                return masked_lm("prediction_logits") | {"seq_relationship_logits": dense(module.nsp, pooled)}
             case "masked_lm":
-                return {"logits": masked_lm()}
+                return masked_lm("logits")
             case "sequence_classification":
                 return {"logits": dense(module.classifier, drop(pooled))}
             case "token_classification":

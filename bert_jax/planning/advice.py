@@ -31,6 +31,8 @@ def _of_stage(made: Plan, stage: StagePlan) -> list[str]:
         return [f"{what} does not fit; {'; or '.join(ways)}" if ways else f"{what} fits no slice of this size"]
     assert stage.seconds is not None
     sentences = []
+    if made.remat == "none" and stage.seconds.bound_by == "memory":
+        sentences.append(f"{what} waits for memory: --config.remat=dots computes more and moves less")
     if stage.seconds.exposed > _WAITING * stage.seconds.step:
         smaller = "a smaller mesh.tensor, or " if made.mesh["tensor"] > 1 else ""
         sentences.append(
@@ -40,8 +42,8 @@ def _of_stage(made: Plan, stage: StagePlan) -> list[str]:
     if stage.peak_bytes < _ROOMY * memory:
         if made.accumulation_steps > 1:
             sentences.append(f"{what} leaves half of the memory free: accumulation_steps can be halved")
-        elif made.remat != "none":
-            sentences.append(f"{what} leaves half of the memory free: --config.remat=none computes less")
+        elif made.remat == "full":
+            sentences.append(f"{what} leaves half of the memory free: --config.remat=dots computes less")
         else:
             sentences.append(f"{what} leaves half of the memory free: --search finds the largest batch, or take a "
                              "smaller slice")  # fmt: skip

@@ -16,6 +16,7 @@ from bert_jax import files
 from bert_jax.planning import hlo
 from bert_jax.planning.hlo import Collective, Module
 from bert_jax.planning.slices import Slice
+from bert_jax.tpu import COMPILER_OPTIONS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +64,7 @@ def _cache() -> Path:
 def _fingerprint(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> str:
     """Of all that the result follows from: the step, where it goes, the compiler, and how its output is read."""
     versions = [importlib.metadata.version(package) for package in ("jax", "libtpu")]
-    parts = [lowered.as_text(), str(mesh_shape), place.name, str(place.num_slices), *versions]
+    parts = [lowered.as_text(), str(COMPILER_OPTIONS), str(mesh_shape), place.name, str(place.num_slices), *versions]
     readers = b"".join(Path(file).read_bytes() for file in (hlo.__file__, __file__))
     return hashlib.sha256("\0".join(parts).encode() + readers).hexdigest()
 

@@ -8,6 +8,7 @@ import functools
 import math
 import re
 from collections.abc import Iterator, Sequence
+from typing import Self
 
 import numpy as np
 
@@ -232,38 +233,83 @@ class Module:
     def _traffic(self, instruction: Instruction, around: Sequence[Instruction]) -> int:
         if instruction.opcode.endswith("-done"):
             return 0  # all of it was counted at the start
+        if instruction.attribute(r'custom_call_target="(AllocateBuffer)"'):
+            return 0
         before = _by_name(around)
-        inner = self.computations[instruction.called[0]] if instruction.opcode == "fusion" else []
-        root = next((i for i in inner if i.is_root), None)
-        read = 0
-        for number, operand in enumerate(instruction.operands):
-            source = before.get(operand)
-            if source is None or len(source.arrays) != 1 or not source.arrays[0].in_hbm:
-                continue
-            read += min(source.arrays[0].num_bytes, _taken(inner, number) if inner else source.arrays[0].num_bytes)
-        written = sum(array.num_bytes for array in instruction.results if array.in_hbm)
-        if root is not None and root.opcode == "dynamic-update-slice":  # in place: as much as the slice
-            names = _by_name(inner)
-            update = names.get(root.operands[1])
-            written = min(written, sum(array.num_bytes for array in update.arrays) if update else written)
-        elif instruction.opcode == "dynamic-update-slice":
-            update = before.get(instruction.operands[1])
-            part = sum(array.num_bytes for array in update.arrays) if update else written
-            read, written = min(read, part), min(written, part)
-        elif instruction.opcode == "dynamic-slice":
-            read = written
+        arrays = [before[name].arrays if name in before else () for name in instruction.operands]
+        if instruction.opcode == "fusion":
+            inside = _Inside(self, self.computations[instruction.called[0]])
+        else:
+            inside = _Inside.alone(self, instruction, arrays)
+        read = sum(
+            min(found[0].num_bytes, inside.taken(number))
+            for number, found in enumerate(arrays)
+            if len(found) == 1 and found[0].in_hbm
+        )
+        results = instruction.results
+        changed = inside.changed() if len(results) == len(inside.results) else [None] * len(results)
+        written = sum(
+            array.num_bytes if part is None else part
+            for array, part in zip(results, changed, strict=True)
+            if array.in_hbm
+        )
         return read + written
 
 
-def _taken(inner: Sequence[Instruction], number: int) -> int:
-    """Bytes that a fusion reads of its operand: of one that it only takes slices of, as much as those."""
-    parameter = next(i for i in inner if i.opcode == "parameter" and i.rest.startswith(f"{number})"))
-    users = [i for i in inner if parameter.name in i.operands]
-    slices = [i for i in users if i.opcode in ("dynamic-slice", "slice", "gather") and i.operands[0] == parameter.name]
-    updated = [i for i in users if i.opcode == "dynamic-update-slice" and i.operands[0] == parameter.name]
-    if len(slices) + len(updated) < len(users):
-        return parameter.arrays[0].num_bytes
-    return sum(array.num_bytes for i in slices for array in i.arrays)
+class _Inside:
+    """The instructions of a fusion: what they take of its operands, and change of its results."""
+
+    def __init__(self, module: Module, instructions: Sequence[Instruction]):
+        self._module = module
+        self._instructions = instructions
+        self._names = _by_name(instructions)
+        root = next(i for i in instructions if i.is_root)
+        elements = [self._names[name] for name in root.operands] if root.opcode == "tuple" else [root]
+        self.results = [self._made_by(element) for element in elements]
+
+    @classmethod
+    def alone(cls, module: Module, instruction: Instruction, operands: Sequence[tuple[Array, ...]]) -> Self:
+        """A fusion of one instruction."""
+        parameters = [
+            Instruction(name, arrays, "parameter", f"{number})", False)
+            for number, (name, arrays) in enumerate(zip(instruction.operands, operands, strict=True))
+        ]
+        return cls(module, [*parameters, dataclasses.replace(instruction, is_root=True)])
+
+    def taken(self, number: int) -> int:
+        """Bytes that are read of an operand: of one of which only slices are taken, as much as those."""
+        parameters = (i for i in self._instructions if i.opcode == "parameter" and i.rest.startswith(f"{number})"))
+        return self._read(next(parameters))
+
+    def _read(self, instruction: Instruction) -> int:
+        total = 0
+        for user in self._instructions:
+            if instruction.name not in user.operands:
+                continue
+            if user.opcode == "bitcast":
+                total += self._read(user)
+            elif user.opcode == "fusion":
+                inner = _Inside(self._module, self._module.computations[user.called[0]])
+                total += sum(inner.taken(n) for n, name in enumerate(user.operands) if name == instruction.name)
+            elif user.opcode in ("dynamic-slice", "slice", "gather") and user.operands[0] == instruction.name:
+                total += sum(array.num_bytes for array in user.arrays)
+            elif user.opcode != "dynamic-update-slice" or user.operands[0] != instruction.name:
+                return sum(array.num_bytes for array in instruction.arrays)
+        return min(total, sum(array.num_bytes for array in instruction.arrays))
+
+    def changed(self) -> list[int | None]:
+        """Bytes that are written of each result that is changed in place; None: all of it."""
+        return [
+            sum(array.num_bytes for array in self._names[result.operands[1]].arrays)
+            if result.opcode == "dynamic-update-slice"
+            else None
+            for result in self.results
+        ]
+
+    def _made_by(self, instruction: Instruction) -> Instruction:
+        while instruction.opcode == "bitcast":
+            instruction = self._names[instruction.operands[0]]
+        return instruction
 
 
 def _by_name(instructions: Sequence[Instruction]) -> dict[str, Instruction]:

@@ -15,10 +15,10 @@ from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.data.examples import Columns
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
+from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import metrics, start
 from bert_jax.tasks.classification_data import EvalSource, TrainSource, choose_buckets, few_buckets, load
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
-from bert_jax.tasks.losses import cross_entropy
 
 HEAD = "sequence_classification"
 

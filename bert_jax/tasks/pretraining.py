@@ -20,9 +20,9 @@ from bert_jax.data.manifest import TOKENIZER_DIR, Manifest
 from bert_jax.data.pipeline import PretrainingEvalSource, PretrainingSource, StagedSource
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
+from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import start
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
-from bert_jax.tasks.losses import cross_entropy
 
 _COUNTED_LABELS = 20_000  # masked tokens among which the commonest is found
 
@@ -96,17 +96,16 @@ class PretrainingTask:
             batch["token_type_ids"],
             batch.get("position_ids"),
             masked_positions=batch["masked_positions"],
+            masked_labels=batch["masked_labels"],
             segment_ids=batch.get("segment_ids"),
             cls_positions=batch.get("cls_positions"),
             dropout_key=dropout_key,
         )
-        logits = out.prediction_logits if self.has_pairs else out.logits
-        assert logits is not None
+        assert out.masked_lm_losses is not None and out.masked_lm_correct is not None
         labels, masked = batch["masked_labels"], batch["masked_weights"]
-        mlm_losses, mlm_right = cross_entropy(logits, labels)
         sums = {
-            "mlm_loss": (mlm_losses * masked).sum(-1),
-            "mlm_correct": (mlm_right * masked).sum(-1),
+            "mlm_loss": (out.masked_lm_losses * masked).sum(-1),
+            "mlm_correct": (out.masked_lm_correct * masked).sum(-1),
             "mlm_commonest": ((labels == self.commonest_id) * masked).sum(-1),
             "mlm_count": masked.sum(-1),
         }

@@ -25,7 +25,7 @@ _SHAPING = (
 
 def compute(recipe: Any) -> Compute:
     """How the model of a resolved recipe runs."""
-    return Compute(dtype=recipe.dtype, layers=recipe.layers, remat=recipe.remat)
+    return Compute(dtype=recipe.dtype, layers=recipe.layers, remat=recipe.remat, attention=recipe.attention)
 
 
 def pretrained(recipe: Any, head: str) -> Loaded | None:

@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_jax import sharding
 from bert_jax.tasks.job import Batch, Metrics, Task
+from bert_jax.tpu import COMPILER_OPTIONS
 
 
 @jax.tree_util.register_dataclass
@@ -81,6 +82,7 @@ def jit_train_step(step: TrainStep, mesh: Mesh, shardings: State) -> TrainStep:
         donate_argnums=0,
         in_shardings=(shardings, NamedSharding(mesh, sharding.batch_spec())),
         out_shardings=(shardings, NamedSharding(mesh, PartitionSpec())),
+        compiler_options=COMPILER_OPTIONS if mesh.devices.flat[0].platform == "tpu" else None,
     )
 
 
@@ -123,16 +125,10 @@ def _gradients(
     if accumulation_steps == 1:
         return part(batch, dropout_key)
     parts = (
-        jax.tree.map(lambda x: _split_rows(x, accumulation_steps), batch),
+        jax.tree.map(lambda x: sharding.split_rows(x, accumulation_steps), batch),
         jax.random.split(dropout_key, accumulation_steps),
     )
     shapes = jax.eval_shape(part, *jax.tree.map(lambda x: x[0], parts))
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     (grads, metrics), _ = jax.lax.scan(lambda sums, xs: (jax.tree.map(jnp.add, sums, part(*xs)), None), zeros, parts)
     return grads, metrics | {"loss": (metrics["loss"][0], jnp.float32(1))}
-
-
-def _split_rows(x: jax.Array, parts: int) -> jax.Array:
-    """`[B, ...] -> [parts, B / parts, ...]`, row i going to part i % parts: so no row leaves its device."""
-    x = x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
-    return sharding.constrain(x, None, "batch", *[None] * (x.ndim - 2))

@@ -28,6 +28,7 @@ MAY_CHANGE = frozenset(
         "mesh.tensor",
         "layers",
         "remat",
+        "attention",
     }
 )
 

@@ -102,3 +102,46 @@ def test_traffic_is_what_large_memory_gives_and_takes():
     layer, counter = 8 * 128 * 4, 4
     gather = (2 * 128 + 8 * 128) * 2
     assert Module(PROGRAM).hbm_bytes() == 3 * (3 * layer + counter) + gather
+
+
+IN_PLACE = """\
+HloModule jit_step, is_scheduled=true
+
+%slice_of (stack: f32[3,8,128], number: s32[]) -> f32[8,128] {
+  %stack = f32[3,8,128]{2,1,0:T(8,128)} parameter(0)
+  %number = s32[]{:T(128)} parameter(1)
+  %same = f32[3,8,128]{2,1,0:T(8,128)} bitcast(%stack)
+  %slice = f32[1,8,128]{2,1,0:T(8,128)} dynamic-slice(%same, %number), dynamic_slice_sizes={1,8,128}
+  ROOT %layer = f32[8,128]{1,0:T(8,128)} bitcast(%slice)
+}
+
+%changes (kept: f32[3,8,128], taken: f32[3,8,128], n: s32[], whole: f32[8,128]) -> (f32[3,8,128], f32[8,128]) {
+  %kept = f32[3,8,128]{2,1,0:T(8,128)} parameter(0)
+  %taken = f32[3,8,128]{2,1,0:T(8,128)} parameter(1)
+  %n = s32[]{:T(128)} parameter(2)
+  %whole = f32[8,128]{1,0:T(8,128)} parameter(3)
+  %inner = f32[8,128]{1,0:T(8,128)} fusion(%taken, %n), kind=kLoop, calls=%slice_of
+  %sum = f32[8,128]{1,0:T(8,128)} add(%inner, %whole)
+  %row = f32[1,8,128]{2,1,0:T(8,128)} bitcast(%sum)
+  %put = f32[3,8,128]{2,1,0:T(8,128)} dynamic-update-slice(%kept, %row, %n)
+  %again = f32[3,8,128]{2,1,0:T(8,128)} bitcast(%put)
+  ROOT %both = (f32[3,8,128]{2,1,0:T(8,128)}, f32[8,128]{1,0:T(8,128)}) tuple(%again, %sum)
+}
+
+ENTRY %main (a: f32[3,8,128], b: f32[3,8,128], i: s32[], w: f32[8,128]) -> f32[8,128] {
+  %a = f32[3,8,128]{2,1,0:T(8,128)} parameter(0)
+  %b = f32[3,8,128]{2,1,0:T(8,128)} parameter(1)
+  %i = s32[]{:T(128)S(6)} parameter(2)
+  %w = f32[8,128]{1,0:T(8,128)} parameter(3)
+  %room = f32[8,128]{1,0:T(8,128)} custom-call(), custom_call_target="AllocateBuffer"
+  %done = (f32[3,8,128]{2,1,0:T(8,128)}, f32[8,128]{1,0:T(8,128)}) fusion(%a, %b, %i, %w), kind=kLoop, calls=%changes
+  ROOT %result = f32[8,128]{1,0:T(8,128)} get-tuple-element(%done), index=1
+}
+"""
+
+
+def test_of_a_stack_only_the_slices_that_are_read_and_written_count():
+    layer = 4 * 8 * 128
+    read = layer + layer  # the slice that the inner fusion takes, and the whole of the last operand
+    written = layer + layer  # the slice that is put into the first operand, and the second result
+    assert Module(IN_PLACE).hbm_bytes() == read + written

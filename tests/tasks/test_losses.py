@@ -10,8 +10,8 @@ import pytest
 
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert
+from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks.classification import ClassificationTask
-from bert_jax.tasks.losses import cross_entropy
 from bert_jax.tasks.pretraining import PretrainingTask
 
 CONFIG = BertConfig(

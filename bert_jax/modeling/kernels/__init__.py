@@ -1,0 +1,1 @@
+"""Attention as kernels that never write the scores to large memory."""

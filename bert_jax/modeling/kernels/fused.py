@@ -1,0 +1,198 @@
+"""Attention as one TPU kernel that keeps whole rows of scores on the chip, with dropout of the probabilities.
+
+Flash kernels walk along the keys and so never see a row's softmax as a whole. BERT's rows are short enough to hold (512
+keys for 512 queries are 1 MiB in float32), which makes the kernel exact, simple, and able to drop. It reads projections
+as they are, `[B, S, D]`: no transposition to heads and no head of 64 padded to the chip's 128 lanes.
+
+Drops the very elements that plain XLA does: both hash the same words (`bert_jax.modeling.dropout`).
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from bert_jax.modeling.dropout import bits_of_scores, drop
+from bert_jax.modeling.visibility import MASKED
+
+LONGEST = 2048  # that fits the 16 MiB of a v4
+LANES = 128  # of the chip's registers: heads are taken in groups of so many columns
+_SCORES = 2**18  # elements of a block of scores: 1 MiB in float32, of which the backward pass holds several
+_VMEM_BYTES = 64 * 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """What the kernel is compiled for.
+
+    Attributes:
+        head_size: H; a divisor or a multiple of 128, as is the hidden size's part of a device.
+        dtype: of the operands of products.
+        rate: of dropout.
+        window: how far from a query the keys are that it sees; None: everywhere.
+    """
+
+    head_size: int
+    dtype: str
+    rate: float = 0.0
+    window: int | None = None
+
+
+def supports(length: int, size: int, head_size: int) -> bool:
+    """Whether the kernel takes sequences of `length` with `size` columns a device."""
+    whole_groups = head_size % LANES == 0 or (LANES % head_size == 0 and size % LANES == 0)
+    return length % LANES == 0 and length <= LONGEST and whole_groups
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def fused_attention(
+    form: Form,
+    query: jax.Array,  # [B, S, D]
+    key: jax.Array,  # [B, S, D]
+    value: jax.Array,  # [B, S, D]
+    query_ids: jax.Array,  # [B, S] int32
+    key_ids: jax.Array,  # [B, S] int32
+    words: jax.Array,  # [B, N, 2] uint32, for the bits of dropout
+) -> jax.Array:
+    """`[B, S, D]`: scaled dot-product attention of queries to keys with the same id."""
+    (context,) = _call(form, _forward, [query, key, value], query_ids, key_ids, words)
+    return context
+
+
+def _fused_forward(form: Form, *arguments: jax.Array):
+    return fused_attention(form, *arguments), arguments
+
+
+def _fused_backward(form: Form, arguments, cotangent: jax.Array):
+    query, key, value, query_ids, key_ids, words = arguments
+    operands = [query, key, value, cotangent.astype(form.dtype)]
+    return *_call(form, _backward, operands, query_ids, key_ids, words), None, None, None
+
+
+fused_attention.defvjp(_fused_forward, _fused_backward)
+
+
+def _call(form: Form, kernel, operands, query_ids, key_ids, words) -> list[jax.Array]:
+    """Runs a kernel over (batch, groups of heads, blocks of queries)."""
+    batch, length, size = operands[0].shape
+    width = max(form.head_size, LANES)
+    heads = width // form.head_size
+    rows = _rows(length)
+    by_query = pl.BlockSpec((None, rows, width), lambda b, group, i: (b, i, group))
+    whole = pl.BlockSpec((None, length, width), lambda b, group, i: (b, 0, group))
+    backward = kernel is _backward
+    return pl.pallas_call(
+        functools.partial(kernel, form),
+        grid=(batch, size // width, length // rows),
+        in_specs=[
+            pl.BlockSpec((None, rows, 1), lambda b, group, i: (b, i, 0)),
+            pl.BlockSpec((None, 1, length), lambda b, group, i: (b, 0, 0)),
+            pl.BlockSpec((None, None, heads, 2), lambda b, group, i: (b, group, 0, 0)),
+            by_query,
+            whole,
+            whole,
+            *([by_query] if backward else []),
+        ],
+        out_specs=[by_query, whole, whole] if backward else [by_query],
+        out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands[: 3 if backward else 1]],
+        scratch_shapes=[pltpu.VMEM((length, width), jnp.float32)] * (2 if backward else 0),
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel", "parallel", "arbitrary"), vmem_limit_bytes=_VMEM_BYTES
+        ),
+        name="fused_attention_backward" if backward else "fused_attention",
+    )(query_ids[..., None], key_ids[:, None], words.reshape(batch, -1, heads, 2), *operands)
+
+
+def _rows(length: int) -> int:
+    """Queries in a block."""
+    return max(n for n in range(32, length + 1, 32) if length % n == 0 and (n == 32 or n * length <= _SCORES))
+
+
+def _forward(form: Form, query_ids, key_ids, words, query, key, value, context) -> None:
+    """A block `[rows, width]` of the result."""
+    seen = _seen(form, query_ids, key_ids)
+    results = []
+    for head in range(words.shape[0]):
+        q, k, v = _columns(form, head, query, key, value)
+        probabilities = _drop(form, words[head : head + 1], _probabilities(form, q, k, seen))
+        results.append(_dot(probabilities.astype(form.dtype), v, 1, 0))
+    context[...] = jnp.concatenate(results, axis=-1).astype(context.dtype)
+
+
+def _backward(
+    form: Form, query_ids, key_ids, words, query, key, value, cotangent, d_query, d_key, d_value, sum_key, sum_value
+) -> None:
+    """A block of the gradient by queries; those by keys and values are summed over the blocks, in float32."""
+
+    @pl.when(pl.program_id(2) == 0)
+    def _():
+        sum_key[...] = jnp.zeros_like(sum_key)
+        sum_value[...] = jnp.zeros_like(sum_value)
+
+    seen = _seen(form, query_ids, key_ids)
+    by_query, by_key, by_value = [], [], []
+    for head in range(words.shape[0]):
+        q, k, v, d_context = _columns(form, head, query, key, value, cotangent)
+        drop = functools.partial(_drop, form, words[head : head + 1])
+        p = _probabilities(form, q, k, seen)
+        by_value.append(_dot(drop(p).astype(form.dtype), d_context, 0, 0))
+        d_p = drop(_dot(d_context, v, 1, 1))
+        d_scores = (p * (d_p - (p * d_p).sum(axis=-1, keepdims=True))).astype(form.dtype)
+        by_query.append(_dot(d_scores, k, 1, 0) * form.head_size**-0.5)
+        by_key.append(_dot(d_scores, _scaled(form, q), 0, 0))
+    d_query[...] = jnp.concatenate(by_query, axis=-1).astype(d_query.dtype)
+    sum_key[...] += jnp.concatenate(by_key, axis=-1)
+    sum_value[...] += jnp.concatenate(by_value, axis=-1)
+
+    @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
+    def _():
+        d_key[...] = sum_key[...].astype(d_key.dtype)
+        d_value[...] = sum_value[...].astype(d_value.dtype)
+
+
+def _columns(form: Form, head: int, *blocks) -> list[jax.Array]:
+    """Those of a head."""
+    return [block[:, head * form.head_size : (head + 1) * form.head_size].astype(form.dtype) for block in blocks]
+
+
+def _scaled(form: Form, query: jax.Array) -> jax.Array:
+    return query * jnp.asarray(form.head_size**-0.5, query.dtype)
+
+
+def _seen(form: Form, query_ids, key_ids) -> jax.Array:
+    """`[rows, S]`, whether a query sees a key."""
+    seen = query_ids[...] == key_ids[...]
+    if form.window is not None:
+        row, column = _places(seen.shape, jnp.int32)
+        seen &= abs(row - column) <= form.window
+    return seen
+
+
+def _places(shape: tuple[int, ...], dtype) -> tuple[jax.Array, jax.Array]:
+    """The numbers in the sequence of queries `[rows, 1]` and of keys `[1, S]`, for scores of a shape."""
+    rows, length = shape
+    first = (pl.program_id(2) * rows).astype(dtype)
+    return first + jax.lax.broadcasted_iota(dtype, (rows, 1), 0), jax.lax.broadcasted_iota(dtype, (1, length), 1)
+
+
+def _probabilities(form: Form, query, key, seen) -> jax.Array:
+    """`[rows, S]` float32."""
+    scores = jnp.where(seen, _dot(_scaled(form, query), key, 1, 1), MASKED)
+    exponentials = jnp.exp(scores - scores.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def _drop(form: Form, words, x: jax.Array) -> jax.Array:
+    if form.rate == 0.0:
+        return x
+    return drop(x, bits_of_scores((words[:, :1], words[:, 1:]), *_places(x.shape, jnp.uint32)), form.rate)
+
+
+def _dot(a: jax.Array, b: jax.Array, axis_a: int, axis_b: int) -> jax.Array:
+    """The product of two matrices over an axis of each, in float32."""
+    exact = jax.lax.Precision.HIGHEST if a.dtype == jnp.float32 else None
+    contracted = (((axis_a,), (axis_b,)), ((), ()))
+    return jax.lax.dot_general(a, b, contracted, precision=exact, preferred_element_type=jnp.float32)

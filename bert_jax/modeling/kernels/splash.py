@@ -1,0 +1,44 @@
+"""Attention by JAX's own "splash" kernel for TPUs: flash attention that skips blocks of which a window sees nothing.
+
+Dao et al. 2022 (arXiv:2205.14135); the kernel is `jax.experimental.pallas.ops.tpu.splash_attention`.
+"""
+
+import contextlib
+
+import jax
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+
+_BLOCKS = (512, 384, 256, 128)  # queries and keys at once: the largest that divides the length
+
+
+def supports(length: int) -> bool:
+    """Whether the kernel takes sequences of `length`."""
+    return length % _BLOCKS[-1] == 0
+
+
+def splash_attention(
+    query: jax.Array,  # [B, N, S, H]
+    key: jax.Array,  # [B, N, S, H]
+    value: jax.Array,  # [B, N, S, H]
+    ids: jax.Array,  # [B, S] int32
+    window: int | None,
+) -> jax.Array:
+    """`[B, N, S, H]`: scaled dot-product attention of queries to keys with the same id and within the window.
+
+    Every query sees itself: the kernel is not defined for rows without a key.
+    """
+    heads, length, head_size = query.shape[1:]
+    shape = (length, length)
+    mask = masks.FullMask(shape) if window is None else masks.LocalMask(shape, (window, window), 0)
+    block = next(size for size in _BLOCKS if length % size == 0)
+    kernel = splash.make_splash_mha_single_device(
+        masks.MultiHeadMask([mask] * heads),
+        block_sizes=splash.BlockSizes(
+            block_q=block, block_kv=block, block_q_dkv=block, block_kv_dkv=block, block_q_dq=block, block_kv_dq=block
+        ),
+    )
+    # It leaves the precision of products to what is set around it.
+    exact = query.dtype == "float32"
+    with jax.default_matmul_precision("highest") if exact else contextlib.nullcontext():
+        return jax.vmap(kernel)(query * head_size**-0.5, key, value, splash.SegmentIds(ids, ids))

@@ -1,0 +1,51 @@
+"""Which keys a query sees, in the forms that the ways to attend take."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+# Added to the scores of masked keys. Finite: a row whose keys are all masked is a uniform distribution, not NaN.
+MASKED = -1e9
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Visibility:
+    """A query sees the keys with the same id, no further away than the window.
+
+    Attributes:
+        query_ids: `[B, S]` int32; None: all are 1.
+        key_ids: `[B, S]` int32; None: all are those of the queries.
+        window: the greatest distance between a query and a key that it sees; None: any.
+    """
+
+    query_ids: jax.Array | None = None
+    key_ids: jax.Array | None = None
+    window: int | None = dataclasses.field(default=None, metadata={"static": True})
+
+    @classmethod
+    def of(cls, attention_mask: jax.Array | None, segment_ids: jax.Array | None) -> "Visibility":
+        """From `[B, S]`, 1 for tokens and 0 for padding, or the number of each token's segment."""
+        if segment_ids is not None:
+            return cls(segment_ids, segment_ids)
+        return cls(None, None if attention_mask is None else (attention_mask > 0).astype(jnp.int32))
+
+    def bias(self, length: int) -> jax.Array | None:
+        """`[B or 1, 1, 1 or S, S]` float32, to be added to scores; None where everything is seen."""
+        seen = None
+        if self.key_ids is not None:
+            queries = jnp.int32(1) if self.query_ids is None else self.query_ids[:, None, :, None]
+            seen = queries == self.key_ids[:, None, None, :]
+        if self.window is not None and self.window < length - 1:
+            place = jnp.arange(length)
+            near = (abs(place[:, None] - place) <= self.window)[None, None]
+            seen = near if seen is None else seen & near
+        return None if seen is None else jnp.where(seen, 0.0, MASKED).astype(jnp.float32)
+
+    def ids(self, batch: int, length: int) -> tuple[jax.Array, jax.Array]:
+        """Those of queries and of keys, both `[B, S]` int32."""
+        ones = jnp.ones((batch, length), jnp.int32)
+        queries = ones if self.query_ids is None else self.query_ids.astype(jnp.int32)
+        keys = queries if self.key_ids is None else self.key_ids.astype(jnp.int32)
+        return queries, keys

@@ -1,0 +1,64 @@
+"""Run by conftest.py in a process with 8 devices: how far a mesh's results are from one device's, as JSON."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas
+
+from bert_jax import sharding
+from bert_jax.config import BertConfig
+from bert_jax.modeling import Compute
+from bert_jax.modeling.attention import attend, attending
+from bert_jax.modeling.losses import vocabulary_cross_entropy
+from bert_jax.modeling.visibility import Visibility
+
+
+def gradients(way, mesh, rate):
+    config = BertConfig.named("tiny", hidden_size=256, num_attention_heads=4, attention_probs_dropout_prob=rate)
+    compute = Compute(attention=way, platform="tpu")
+    random = np.random.default_rng(0)
+    q, k, v, up = (jnp.asarray(random.standard_normal((8, 128, 256)), jnp.float32) for _ in range(4))
+    segments = jnp.asarray(np.repeat(random.integers(1, 4, (8, 8)), 16, axis=1), jnp.int32)
+
+    def run(q, k, v, up):
+        how = attending(Visibility.of(None, segments), config, compute, 128, drops=rate > 0, maps=False)
+        key = jax.random.key(3) if rate else None
+        out, pull = jax.vjp(lambda *qkv: attend(how, qkv, config, key, compute)[0], q, k, v)
+        return out, *pull(up)
+
+    with jax.set_mesh(mesh):
+        return [np.asarray(x) for x in jax.jit(run)(q, k, v, up)]
+
+
+def losses(mesh, rows=16, vocabulary=30):
+    random = np.random.default_rng(1)
+    x, table = (
+        jnp.asarray(random.standard_normal(shape), jnp.float32) for shape in ((rows, 300, 32), (vocabulary, 32))
+    )
+    labels = jnp.asarray(random.integers(0, vocabulary, (rows, 300)), jnp.int32)
+    compute = Compute(platform="tpu")
+
+    def run(x, table, bias):
+        out, pull = jax.vjp(lambda *a: vocabulary_cross_entropy(a[0], labels, *a[1:], compute)[0], x, table, bias)
+        return out, *pull(jnp.sin(jnp.arange(out.size, dtype=jnp.float32)).reshape(out.shape))
+
+    with jax.set_mesh(mesh):
+        return [np.asarray(x) for x in jax.jit(run)(x, table, jnp.arange(vocabulary) / 10)]
+
+
+def furthest(found, expected):
+    return max(float(abs(a - b).max()) for a, b in zip(found, expected, strict=True))
+
+
+if __name__ == "__main__":
+    compiled = pallas.pallas_call
+    pallas.pallas_call = lambda *a, **k: compiled(*a, **k | {"interpret": True})
+    one, many = sharding.make_mesh(devices=jax.devices()[:1]), sharding.make_mesh(data=2, fsdp=2, tensor=2)
+    seen = {
+        "fused": furthest(gradients("fused", many, 0.3), gradients("xla", one, 0.3)),
+        "splash": furthest(gradients("splash", many, 0.0), gradients("xla", one, 0.0)),
+        "losses": furthest(losses(many), losses(one)),
+    }
+    print(json.dumps(seen))

@@ -1,0 +1,178 @@
+"""The ways to attend: that each gives the numbers of plain XLA, and when each is taken.
+
+Kernels for TPUs run here in Pallas' interpreter.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas
+
+from bert_jax.config import BertConfig
+from bert_jax.errors import InputError
+from bert_jax.modeling import Bert, Compute
+from bert_jax.modeling.attention import attend, attending
+from bert_jax.modeling.dropout import bits_of_scores
+from bert_jax.modeling.visibility import Visibility
+
+RATE = 0.3
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Pallas kernels run without a TPU."""
+    compiled = pallas.pallas_call
+    monkeypatch.setattr(pallas, "pallas_call", lambda *a, **k: compiled(*a, **k | {"interpret": True}))
+
+
+def config_of(heads=2, head_size=64, rate=0.0):
+    return BertConfig.named(
+        "tiny", hidden_size=heads * head_size, num_attention_heads=heads, attention_probs_dropout_prob=rate
+    )
+
+
+def visibility(kind, batch, length, window=None):
+    """Padding of various lengths, or four examples in a row."""
+    lengths = length - np.arange(batch)[:, None] * (length // 3)
+    mask = (np.arange(length) < lengths).astype(np.int32)
+    segments = np.broadcast_to(np.arange(length) * 4 // length + 1, (batch, length)).astype(np.int32)
+    made = {
+        "everything": Visibility(),
+        "mask": Visibility.of(jnp.asarray(mask), None),
+        "segments": Visibility.of(None, jnp.asarray(segments)),
+    }[kind]
+    tokens = mask if kind == "mask" else np.ones_like(mask)
+    return dataclasses.replace(made, window=window), tokens
+
+
+def results(way, dtype, length, kind, *, heads=2, head_size=64, rate=0.0, window=None, batch=2):
+    """What attention gives, and its gradients by query, key and value; of tokens alone."""
+    config, compute = config_of(heads, head_size, rate), Compute(dtype, attention=way, platform="tpu")
+    visible, tokens = visibility(kind, batch, length, window)
+    random = np.random.default_rng(0)
+    q, k, v, up = (jnp.asarray(random.standard_normal((batch, length, heads * head_size)), dtype) for _ in range(4))
+    key = jax.random.key(7) if rate else None
+
+    @jax.jit
+    def run(q, k, v, up):
+        how = attending(visible, config, compute, length, drops=key is not None, maps=False)
+        out, pull = jax.vjp(lambda *qkv: attend(how, qkv, config, key, compute)[0], q, k, v)
+        return out, *pull(up * tokens[..., None].astype(up.dtype))
+
+    return [np.asarray(array, np.float32) * tokens[..., None] for array in run(q, k, v, up)]
+
+
+CASES = [
+    ("fused", 128, "mask", {}),
+    ("fused", 256, "segments", {"rate": RATE}),
+    ("fused", 256, "everything", {"heads": 4, "head_size": 32, "rate": RATE}),
+    ("fused", 128, "mask", {"heads": 1, "head_size": 128}),
+    ("fused", 1024, "mask", {"rate": RATE, "batch": 1}),  # several blocks of queries
+    ("fused", 1024, "segments", {"window": 64, "rate": RATE, "batch": 1}),
+    ("splash", 128, "mask", {}),
+    ("splash", 384, "segments", {}),
+    ("splash", 1024, "mask", {"window": 64}),
+    ("splash", 1024, "segments", {"window": 200, "batch": 1}),
+]
+
+
+@pytest.mark.parametrize(("way", "length", "kind", "options"), CASES, ids=lambda value: str(value))
+def test_kernels_give_the_numbers_of_xla(way, length, kind, options, interpreted):
+    found, expected = (results(name, "float32", length, kind, **options) for name in (way, "xla"))
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize(("way", "rate"), [("fused", 0.0), ("fused", RATE), ("splash", 0.0)])
+def test_kernels_in_bfloat16_are_as_near_to_exact_as_xla(way, rate, interpreted):
+    exact = results("xla", "float32", 256, "segments", rate=rate)
+    found, plain = (results(name, "bfloat16", 256, "segments", rate=rate) for name in (way, "xla"))
+    for a, b, c in zip(found, plain, exact, strict=True):
+        scale = np.abs(c).max()
+        assert np.abs(a - b).mean() < 1e-3 * scale
+        assert np.abs(a - c).mean() < 1.2 * np.abs(b - c).mean() + 1e-6
+
+
+def test_dropped_scores_are_as_many_as_asked_for_and_differ_everywhere():
+    words = jax.random.bits(jax.random.key(0), (4, 1, 1, 2), jnp.uint32)
+    row, column = np.arange(512, dtype=np.uint32)[:, None], np.arange(512, dtype=np.uint32)[None]
+    bits = np.asarray(bits_of_scores((words[..., 0], words[..., 1]), row, column))
+    kept = bits >= np.uint32(RATE * 2**32)
+    assert abs(kept.mean() - (1 - RATE)) < 4 * np.sqrt(RATE * (1 - RATE) / kept.size)
+    flat = kept.reshape(-1, 512) - kept.mean()
+    for other in (np.roll(flat, 1, axis=0), np.roll(flat, 1, axis=1)):  # neighbours know nothing of one another
+        assert abs((flat * other).mean()) < 4 * RATE * (1 - RATE) / np.sqrt(kept.size)
+    assert len(np.unique(bits)) > 0.999 * bits.size
+
+
+def model_loss(compute, key):
+    config = config_of(rate=RATE).replace(vocab_size=64, max_position_embeddings=128)
+    model = Bert(config, "encoder", compute)
+    ids = np.random.default_rng(0).integers(0, 64, (2, 128))
+    mask = (np.arange(128) < [[128], [70]]).astype(np.int32)
+
+    def loss(params):
+        state = model.apply(params, ids, mask, dropout_key=key).last_hidden_state
+        return (jnp.square(state) * mask[..., None] * np.linspace(0, 1, 128)).sum()
+
+    return jax.jit(jax.value_and_grad(loss))(model.init(jax.random.key(0)))
+
+
+@pytest.mark.parametrize("remat", ["none", "dots"])
+def test_a_model_learns_the_same_by_a_kernel(remat, interpreted):
+    found, expected = (
+        model_loss(Compute(attention=way, platform="tpu", remat=remat), jax.random.key(1)) for way in ("fused", "xla")
+    )
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("way", ["fused", "splash"])
+def test_devices_run_kernels_on_their_parts(way, on_a_mesh):
+    assert on_a_mesh[way] < 1e-5
+
+
+def way_of(length, platform, *, drops=False, maps=False, rate=0.1, dtype="bfloat16", **config):
+    compute = Compute(dtype, platform=platform)
+    how = attending(Visibility(), config_of(rate=rate, **config), compute, length, drops=drops, maps=maps)
+    return how.way
+
+
+@pytest.mark.parametrize(
+    ("expected", "arguments"),
+    [
+        ("xla", {"length": 512, "platform": "cpu"}),
+        ("fused", {"length": 512, "platform": "tpu", "drops": True}),
+        ("xla", {"length": 500, "platform": "tpu", "drops": True}),
+        ("xla", {"length": 512, "platform": "tpu", "maps": True}),
+        ("xla", {"length": 512, "platform": "tpu", "drops": True, "heads": 1}),  # half of the columns of a register
+        ("splash", {"length": 512, "platform": "tpu", "heads": 1}),
+        ("splash", {"length": 8192, "platform": "tpu"}),
+        ("xla", {"length": 8192, "platform": "tpu", "drops": True}),
+        ("cudnn", {"length": 512, "platform": "gpu"}),
+        ("xla", {"length": 512, "platform": "gpu", "drops": True}),
+        ("xla", {"length": 512, "platform": "gpu", "dtype": "float32"}),
+    ],
+    ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else value,
+)
+def test_what_is_cheapest_and_can_do_it_is_taken(expected, arguments):
+    assert way_of(**arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("way", "platform", "length", "drops", "said"),
+    [
+        ("splash", "tpu", 512, True, "attention_probs_dropout_prob is 0.3: set it to 0"),
+        ("splash", "tpu", 500, False, "expected a length of a multiple of 128, found 500"),
+        ("fused", "cpu", 512, False, "needs a tpu, found cpu"),
+        ("fused", "tpu", 4096, False, "up to 2,048 .* found 4096"),
+        ("cudnn", "gpu", 512, True, "attention_probs_dropout_prob"),
+    ],
+)
+def test_what_a_way_cannot_do_is_said(way, platform, length, drops, said):
+    compute = Compute("bfloat16", attention=way, platform=platform)
+    with pytest.raises(InputError, match=said):
+        attending(Visibility(), config_of(rate=RATE), compute, length, drops=drops, maps=False)

@@ -1,0 +1,83 @@
+"""The cross entropy over a vocabulary whose logits are never held at once, beside the one of all logits."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax.modeling import Bert, Compute, losses
+from bert_jax.modeling.losses import cross_entropy, vocabulary_cross_entropy
+
+ROWS, POSITIONS, SIZE, VOCABULARY = 6, 40, 32, 101
+
+
+def inputs():
+    random = np.random.default_rng(0)
+    x, table = random.standard_normal((ROWS, POSITIONS, SIZE)), random.standard_normal((VOCABULARY, SIZE)) / 2
+    labels = random.integers(0, VOCABULARY, (ROWS, POSITIONS)).astype(np.int32)
+    return jnp.asarray(x, jnp.float32), labels, jnp.asarray(table, jnp.float32), jnp.linspace(-1, 1, VOCABULARY)
+
+
+def run(function):
+    """Losses, hits and gradients, for cotangents that differ from token to token and are 0 for some."""
+    x, labels, table, bias = inputs()
+
+    def total(x, table, bias):
+        found, right = function(x, labels, table, bias)
+        return (found * jnp.maximum(jnp.sin(jnp.arange(found.size)), 0).reshape(found.shape)).sum(), (found, right)
+
+    (_, found), gradients = jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2), has_aux=True))(x, table, bias)
+    return *found, *gradients
+
+
+def of_all_logits(x, labels, table, bias):
+    logits = jnp.einsum("bpd,vd->bpv", x, table, precision=jax.lax.Precision.HIGHEST) + bias
+    return cross_entropy(logits, labels)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+@pytest.mark.parametrize("tokens_at_once", [40, 100, 512])
+def test_it_is_the_cross_entropy_of_all_logits(platform, tokens_at_once, monkeypatch):
+    monkeypatch.setattr(losses, "_TOKENS", tokens_at_once)
+    found = run(lambda *a: vocabulary_cross_entropy(*a, Compute(platform=platform)))
+    for a, b in zip(found, run(of_all_logits), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_in_bfloat16_it_is_as_near_as_products_of_bfloat16_are(platform):
+    found, exact = (
+        run(lambda *a: vocabulary_cross_entropy(*a, Compute("bfloat16", platform=platform))),
+        run(of_all_logits),
+    )
+    assert all(array.dtype == jnp.float32 for array in found)
+    assert np.abs(found[0] - exact[0]).max() < 0.05
+    for a, b in zip(found[2:], exact[2:], strict=True):
+        assert np.linalg.norm(a - b) < 0.01 * np.linalg.norm(b)
+
+
+def test_devices_hold_parts_and_agree(on_a_mesh):
+    assert on_a_mesh["losses"] < 1e-4
+
+
+def test_no_part_is_as_large_as_the_whole():
+    assert losses._number_of_parts(16, 77) == 4
+    assert losses._number_of_parts(256, 20) == 16
+    assert losses._number_of_parts(2, 20) == 2
+
+
+@pytest.mark.parametrize("head", ["pretraining", "masked_lm"])
+def test_a_model_gives_losses_for_labels(head):
+    from test_models import CONFIG, batch
+
+    model = Bert(CONFIG, head)
+    params, given = model.init(jax.random.key(0)), batch()
+    positions = np.array([[1, 2], [0, 2], [2, 1], [1, 1]], np.int32)
+    labels = positions + 40
+    out = model.apply(params, **given, masked_positions=positions)
+    logits = out.logits if head == "masked_lm" else out.prediction_logits
+    expected, right = cross_entropy(logits, labels)
+    asked = model.apply(params, **given, masked_positions=positions, masked_labels=labels)
+    np.testing.assert_allclose(asked.masked_lm_losses, expected, rtol=1e-5)
+    np.testing.assert_array_equal(asked.masked_lm_correct, right)
+    assert asked.logits is None and asked.prediction_logits is None

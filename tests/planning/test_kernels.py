@@ -1,0 +1,87 @@
+"""What the TPU compiler makes of the attention kernels and of the masked-LM loss."""
+
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import SingleDeviceSharding
+
+from bert_jax import recipes, sharding, tasks
+from bert_jax.config import BertConfig
+from bert_jax.modeling import Compute, losses
+from bert_jax.modeling.attention import attend, attending
+from bert_jax.modeling.visibility import Visibility
+from bert_jax.planning.hlo import Module
+from bert_jax.planning.plan import for_tpu
+from bert_jax.planning.slices import find_slice
+from bert_jax.training.start import make_program
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="needs the TPU compiler: pip install 'bert-jax[tpu]'"
+)
+SMALL = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2", "tpu7x": "tpu7x:2x2x1"}
+SLOW = pytest.mark.slow
+
+
+def compile_attention(way, length, slice_name, rate=0.0, window=None):
+    """The program of a kernel and its gradient, with segment ids."""
+    config = BertConfig.named("tiny", hidden_size=256, num_attention_heads=4, attention_probs_dropout_prob=rate)
+    compute = Compute("bfloat16", attention=way, platform="tpu")
+    where = SingleDeviceSharding(find_slice(slice_name).devices[0])
+    x = jax.ShapeDtypeStruct((2, length, 256), jnp.bfloat16, sharding=where)
+    ids = jax.ShapeDtypeStruct((2, length), jnp.int32, sharding=where)
+
+    def run(q, k, v, up, ids):
+        how = attending(Visibility(ids, ids, window), config, compute, length, drops=rate > 0, maps=False)
+        key = jax.random.key(0) if rate else None
+        out, pull = jax.vjp(lambda *qkv: attend(how, qkv, config, key, compute)[0], q, k, v)
+        return out, *pull(up)
+
+    return Module(jax.jit(run).lower(x, x, x, x, ids).compile().as_text())
+
+
+@pytest.mark.parametrize("length", [128, 256, 384, 512, 1024, 2048, 4096, 8192])
+def test_splash_compiles_forward_and_backward_with_segments(length):
+    kernels = compile_attention("splash", length, "v5e:2x2")
+    assert count_kernels(kernels) == 3  # forward, by queries, by keys and values
+
+
+def test_splash_compiles_with_a_window():
+    assert count_kernels(compile_attention("splash", 1024, "v5e:2x2", window=64)) == 3
+
+
+@pytest.mark.parametrize("length", [128, 512, 2048])
+@pytest.mark.parametrize("chip", ["v5e", *(pytest.param(chip, marks=SLOW) for chip in SMALL if chip != "v5e")])
+def test_fused_compiles_forward_and_backward_with_segments_and_dropout(length, chip):
+    assert count_kernels(compile_attention("fused", length, SMALL[chip], rate=0.1)) == 2
+
+
+def count_kernels(module):
+    instructions = [i for instructions, _ in module.scheduled() for i in instructions]
+    return sum('custom_call_target="tpu_custom_call"' in i.rest for i in instructions)
+
+
+def largest_logits(monkeypatch, parts=None):
+    """Elements of the largest float32 array of a device with an axis of the vocabulary, in a step of a small BERT."""
+    recipe = recipes.pretraining()
+    recipe.model.size, recipe.stages = "tiny", ((90, 128, 64),)
+    recipe.optimizer.warmup_steps = 10
+    recipe = recipes.resolve(recipe, platform="tpu")
+    mesh = find_slice("v5e:2x2").mesh(recipe)
+    outline = for_tpu(tasks.outline(recipe))
+    if parts:
+        monkeypatch.setattr(losses, "_number_of_parts", lambda *_: parts)
+    with jax.set_mesh(mesh):
+        program = make_program(recipe, outline.task, outline.init_params, 90, mesh)
+        split = jax.sharding.NamedSharding(mesh, sharding.batch_spec())
+        batch = {k: jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=split) for k, v in outline.stages[0].batch.items()}
+        text = program.train_step.lower(program.like, batch).compile().as_text()
+    arrays = (a for found, _ in Module(text).scheduled() for i in found for a in i.arrays if a.dtype == "f32")
+    return max(a.num_bytes // 4 for a in arrays if 30522 in a.shape)
+
+
+def test_the_loss_never_holds_the_logits_of_all_tokens(monkeypatch):
+    tokens, vocabulary = 16 * 20, 30522  # of a device
+    assert largest_logits(monkeypatch) <= tokens * vocabulary / 2
+    assert largest_logits(monkeypatch, parts=1) == tokens * vocabulary
