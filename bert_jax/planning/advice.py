@@ -1,5 +1,7 @@
 """What to change in a recipe, from what its plan shows."""
 
+import math
+
 from bert_jax.planning.plan import Plan, StagePlan
 
 _ROOMY = 0.45  # of the memory: twice the batch may fit
@@ -28,7 +30,7 @@ def _of_stage(made: Plan, stage: StagePlan) -> list[str]:
             ways.append(f"recompute instead of keeping: --config.remat={'dots' if made.remat == 'none' else 'full'}")
         if stage.batch_size // made.accumulation_steps > parts:
             ways.append(f"take micro-batches: --config.accumulation_steps={2 * made.accumulation_steps}")
-        return [f"{what} does not fit; {'; or '.join(ways)}" if ways else f"{what} fits no slice of this size"]
+        return [f"{what} does not fit; {'; or '.join(ways)}" if ways else _hopeless(made, stage, what)]
     assert stage.seconds is not None
     sentences = []
     if made.remat == "none" and stage.seconds.bound_by == "memory":
@@ -48,3 +50,16 @@ def _of_stage(made: Plan, stage: StagePlan) -> list[str]:
             sentences.append(f"{what} leaves half of the memory free: --search finds the largest batch, or take a "
                              "smaller slice")  # fmt: skip
     return sentences
+
+
+def _hopeless(made: Plan, stage: StagePlan, what: str) -> str:
+    """Of what is split, recomputed and cut into micro-batches as far as it goes, and still too large."""
+    chip = made.place.chip
+    state, peak = (f"{size / 2**30:,.1f} of {chip.hbm_gib:g} GiB" for size in (stage.state_bytes, stage.peak_bytes))
+    beyond = f"{what} fits no slice like {made.place.name}"
+    if stage.state_bytes > 0.9 * chip.hbm_gib * 2**30:
+        times = math.ceil(stage.state_bytes / (0.5 * chip.hbm_gib * 2**30))
+        return (f"{beyond}: parameters and optimizer state alone take {state} on each device; it needs {times} times "
+                f"the devices, with mesh.fsdp to match")  # fmt: skip
+    return (f"{beyond}: a single sequence takes {peak} on each device; it needs shorter sequences, or more devices for "
+            f"each: --config.mesh.tensor={2 * made.mesh['tensor']}")  # fmt: skip

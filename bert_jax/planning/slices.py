@@ -102,8 +102,16 @@ def find_slice(name: str, num_slices: int = 1) -> Slice:
             **dict(chip.options),
         ).devices
     except jax.errors.JaxRuntimeError as error:
-        raise InputError(f"--topology {name!r}: {str(error).splitlines()[0]}") from error
+        larger = f"{generation}:{'x'.join(str(_next_size(size, chip.dimensions)) for size in shape)}"
+        raise InputError(
+            f"--topology {name!r}: {str(error).splitlines()[0]}; the next larger one is {larger}"
+        ) from error
     return Slice(name, chip, chips, devices, num_slices)
+
+
+def _next_size(size: int, dimensions: int) -> int:
+    """Slices of two dimensions double, those of three are made of cubes of 4."""
+    return 2 ** math.ceil(math.log2(size)) if dimensions == 2 else 4 * math.ceil(size / 4)
 
 
 def _use_compiler() -> None:

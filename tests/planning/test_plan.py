@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 from types import SimpleNamespace
 
 import jax
@@ -11,8 +12,9 @@ from bert_jax import recipes, tasks
 from bert_jax.cli import main
 from bert_jax.errors import InputError
 from bert_jax.planning import compiling, search, slices
+from bert_jax.planning.advice import advise
 from bert_jax.planning.compiling import asked_for
-from bert_jax.planning.plan import plan
+from bert_jax.planning.plan import Plan, StagePlan, plan
 from bert_jax.planning.slices import CHIPS, find_slice
 from bert_jax.training.throughput import peak_flops
 
@@ -112,7 +114,22 @@ def test_what_does_not_fit_says_so_and_exits_with_1(recipe_file, capfd):
     status, out, _ = run(capfd, "--config", recipe_file, "--topology", "v5e:1x1", "--config.stages=((90, 128, 16384),)")
     assert status == 1
     assert "DOES NOT FIT" in out
-    assert "--config.remat=dots; or take micro-batches: --config.accumulation_steps=2" in " ".join(out.split())
+    assert "--config.remat=full; or take micro-batches: --config.accumulation_steps=2" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("state_gib", "said"),
+    [
+        (24, "24.0 of 16 GiB on each device; it needs 3 times the devices"),
+        (2, "a single sequence takes 30.0 of 16 GiB on each device; .* --config.mesh.tensor=2"),
+    ],
+)
+def test_what_fits_no_slice_is_told_what_it_needs(state_gib, said):
+    stage = StagePlan(90, 512, 4, state_gib * 2**30, 30 * 2**30, False, (), 1e12, 0, None, 0.0, 1.0)
+    place = slices.Slice("v5e:2x2", CHIPS["v5e"], 4, [None] * 4, 1)
+    made = Plan(place, {"data": 1, "fsdp": 4, "tensor": 1}, "full", 1, 10**9, {}, (stage,))
+    assert not made.fits
+    assert re.search(said, advise(made)[0])
 
 
 @needs_compiler
@@ -191,7 +208,8 @@ def test_slices_of_every_generation(name, chips, devices):
         ("v5e:4x4x4", "2 dimensions"),
         ("v5p:4x4", "3 dimensions"),
         ("v5e", "2 dimensions"),
-        ("v5e:3x5", "not divisible"),
+        ("v5e:3x5", "the next larger one is v5e:4x8"),
+        ("v5p:3x4x4", "the next larger one is v5p:4x4x4"),
     ],
 )
 def test_a_slice_that_does_not_exist_is_answered_in_one_line(recipe_file, topology, message, capfd):
