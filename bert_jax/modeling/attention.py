@@ -79,9 +79,10 @@ def _unfit(way: str, config: BertConfig, compute: Compute, length: int, drops: b
         return (f"cannot drop attention probabilities, and attention_probs_dropout_prob is "
                 f"{config.attention_probs_dropout_prob}: set it to 0")  # fmt: skip
     columns = device_heads(config.num_attention_heads) * config.head_size
-    if way == "fused" and not fused.supports(length, columns, config.head_size):
+    if way == "fused" and not fused.supports(length, columns, config.head_size, compute.dtype):
         found = f"{length}, and {columns // config.head_size} heads of {config.head_size} a device"
-        fitting = f"a length of a multiple of {fused.LANES} up to {fused.LONGEST:,} and heads that fill {fused.LANES}"
+        longest = fused.LONGEST[compute.dtype]
+        fitting = f"a length of a multiple of {fused.LANES} up to {longest:,} and heads that fill {fused.LANES}"
         return f"expected {fitting} columns, found {found}"
     if way == "splash" and not splash.supports(length):
         return f"expected a length of a multiple of 128, found {length}"

@@ -24,12 +24,14 @@ SMALL = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2
 SLOW = pytest.mark.slow
 
 
-def compile_attention(way, length, slice_name, rate=0.0, window=None):
+def compile_attention(way, length, slice_name, rate=0.0, window=None, head_size=64, dtype="bfloat16"):
     """The program of a kernel and its gradient, with segment ids."""
-    config = BertConfig.named("tiny", hidden_size=256, num_attention_heads=4, attention_probs_dropout_prob=rate)
-    compute = Compute("bfloat16", attention=way, platform="tpu")
+    config = BertConfig.named(
+        "tiny", hidden_size=256, num_attention_heads=256 // head_size, attention_probs_dropout_prob=rate
+    )
+    compute = Compute(dtype, attention=way, platform="tpu")
     where = SingleDeviceSharding(find_slice(slice_name).devices[0])
-    x = jax.ShapeDtypeStruct((2, length, 256), jnp.bfloat16, sharding=where)
+    x = jax.ShapeDtypeStruct((2, length, 256), jnp.dtype(dtype), sharding=where)
     ids = jax.ShapeDtypeStruct((2, length), jnp.int32, sharding=where)
 
     def run(q, k, v, up, ids):
@@ -55,6 +57,13 @@ def test_splash_compiles_with_a_window():
 @pytest.mark.parametrize("chip", ["v5e", *(pytest.param(chip, marks=SLOW) for chip in SMALL if chip != "v5e")])
 def test_fused_compiles_forward_and_backward_with_segments_and_dropout(length, chip):
     assert count_kernels(compile_attention("fused", length, SMALL[chip], rate=0.1)) == 2
+
+
+@pytest.mark.parametrize(("dtype", "length"), [("bfloat16", 2048), ("float32", 1024)])
+@pytest.mark.parametrize("head_size", [32, pytest.param(64, marks=SLOW), pytest.param(128, marks=SLOW)])
+def test_fused_fits_the_smallest_chip_at_its_longest(head_size, dtype, length):
+    kernels = compile_attention("fused", length, SMALL["v4"], rate=0.1, head_size=head_size, dtype=dtype)
+    assert count_kernels(kernels) == 2
 
 
 def count_kernels(module):

@@ -18,7 +18,7 @@ from jax.experimental.pallas import tpu as pltpu
 from bert_jax.modeling.dropout import bits_of_scores, drop
 from bert_jax.modeling.visibility import MASKED
 
-LONGEST = 2048  # that fits the 16 MiB of a v4
+LONGEST = {"bfloat16": 2048, "float32": 1024}  # that fits the 16 MiB of a v4
 LANES = 128  # of the chip's registers: heads are taken in groups of so many columns
 _SCORES = 2**18  # elements of a block of scores: 1 MiB in float32, of which the backward pass holds several
 _VMEM_BYTES = 64 * 2**20
@@ -41,10 +41,10 @@ class Form:
     window: int | None = None
 
 
-def supports(length: int, size: int, head_size: int) -> bool:
+def supports(length: int, size: int, head_size: int, dtype: str) -> bool:
     """Whether the kernel takes sequences of `length` with `size` columns a device."""
     whole_groups = head_size % LANES == 0 or (LANES % head_size == 0 and size % LANES == 0)
-    return length % LANES == 0 and length <= LONGEST and whole_groups
+    return length % LANES == 0 and length <= LONGEST[dtype] and whole_groups
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -80,7 +80,7 @@ def _call(form: Form, kernel, operands, query_ids, key_ids, words) -> list[jax.A
     batch, length, size = operands[0].shape
     width = max(form.head_size, LANES)
     heads = width // form.head_size
-    rows = _rows(length)
+    rows = _rows(form, length)
     by_query = pl.BlockSpec((None, rows, width), lambda b, group, i: (b, i, group))
     whole = pl.BlockSpec((None, length, width), lambda b, group, i: (b, 0, group))
     backward = kernel is _backward
@@ -106,9 +106,10 @@ def _call(form: Form, kernel, operands, query_ids, key_ids, words) -> list[jax.A
     )(query_ids[..., None], key_ids[:, None], words.reshape(batch, -1, heads, 2), *operands)
 
 
-def _rows(length: int) -> int:
-    """Queries in a block."""
-    return max(n for n in range(32, length + 1, 32) if length % n == 0 and (n == 32 or n * length <= _SCORES))
+def _rows(form: Form, length: int) -> int:
+    """Queries in a block; fewer where many heads share it, or operands are float32."""
+    most = _SCORES // max(1, LANES // form.head_size // 2) // (2 if form.dtype == "float32" else 1)
+    return max(n for n in range(32, length + 1, 32) if length % n == 0 and (n == 32 or n * length <= most))
 
 
 def _forward(form: Form, query_ids, key_ids, words, query, key, value, context) -> None:
