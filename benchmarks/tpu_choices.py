@@ -3,7 +3,6 @@
 Compiled by the TPU compiler, not run: `bert-jax plan` with one thing changed at a time.
 """
 
-import contextlib
 from collections.abc import Callable, Iterator
 from unittest import mock
 
@@ -31,6 +30,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "the same by rbg": (),
     "no dropout": ("model.attention_probs_dropout_prob=0.0", "model.hidden_dropout_prob=0.0"),
 }
+GENERATORS = {"bits of all dropout but attention's by threefry": "threefry2x32", "the same by rbg": "rbg"}
 
 
 def bits_of(implementation: str) -> Callable[[jax.Array, tuple[int, ...]], jax.Array]:
@@ -48,13 +48,8 @@ def bits_of(implementation: str) -> Callable[[jax.Array, tuple[int, ...]], jax.A
 def measured(topology: str) -> Iterator[tuple[str, StagePlan]]:
     """Yields each variant and its plan."""
     for name, changes in VARIANTS.items():
-        generator = next((g for g in ("threefry", "rbg") if name.endswith(g)), None)
-        implementation = {"threefry": "threefry2x32", "rbg": "rbg", None: None}[generator]
-        with (
-            mock.patch.object(dropout, "random_bits", bits_of(implementation))
-            if implementation
-            else contextlib.nullcontext()
-        ):
+        bits = bits_of(GENERATORS[name]) if name in GENERATORS else dropout.random_bits
+        with mock.patch.object(dropout, "random_bits", bits):
             made = plan(recipes.load_recipe(CONFIG, [STAGES, *changes]), find_slice(topology))
         yield name, made.stages[0]
 

@@ -148,16 +148,10 @@ def join_rows(x: jax.Array) -> jax.Array:
     return constrain(x.reshape(-1, *x.shape[2:]), "batch", *[None] * (x.ndim - 2))
 
 
-def device_rows(rows: int) -> int:
-    """How many of so many rows of a batch a device has, of the mesh that is set; without one, all."""
+def device_share(size: int, logical_axis: str) -> int:
+    """How much of `size` along a logical axis a device has, of the mesh that is set; without one, all."""
     mesh = jax.sharding.get_abstract_mesh()
-    return rows if mesh.empty else rows // _parts(mesh, "batch")
-
-
-def device_heads(heads: int) -> int:
-    """How many of so many heads a device has, of the mesh that is set; without one, all."""
-    mesh = jax.sharding.get_abstract_mesh()
-    return heads if mesh.empty else heads // _parts(mesh, "heads")
+    return size if mesh.empty else size // _parts(mesh, logical_axis)
 
 
 def mapped(function: Any, in_axes: Sequence[tuple[str | None, ...]], out_axes: tuple[str | None, ...]) -> Any:

@@ -23,7 +23,7 @@ from bert_jax.modeling.dropout import bits_of_scores, drop, dropout
 from bert_jax.modeling.kernels import fused, splash
 from bert_jax.modeling.layers import Dense, LayerNorm
 from bert_jax.modeling.visibility import Visibility
-from bert_jax.sharding import constrain, device_heads, mapped
+from bert_jax.sharding import constrain, device_share, mapped
 
 _PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
 _DROPPING = ("xla", "fused")
@@ -55,8 +55,10 @@ def attending(
     """
     drops = drops and config.attention_probs_dropout_prob > 0
     way = compute.attention
-    if way == "auto" or maps:
-        way = "xla" if maps else _cheapest(config, compute, length, drops)
+    if maps:
+        way = "xla"
+    elif way == "auto":
+        way = _cheapest(config, compute, length, drops)
     elif reason := _unfit(way, config, compute, length, drops):
         raise InputError(f"attention={way}: {reason}; auto or xla would do")
     return Attending(way, visible, visible.bias(length) if way == "xla" else None)
@@ -78,7 +80,7 @@ def _unfit(way: str, config: BertConfig, compute: Compute, length: int, drops: b
     if drops and way not in _DROPPING:
         return (f"cannot drop attention probabilities, and attention_probs_dropout_prob is "
                 f"{config.attention_probs_dropout_prob}: set it to 0")  # fmt: skip
-    columns = device_heads(config.num_attention_heads) * config.head_size
+    columns = device_share(config.num_attention_heads, "heads") * config.head_size
     if way == "fused" and not fused.supports(length, columns, config.head_size, compute.dtype):
         found = f"{length}, and {columns // config.head_size} heads of {config.head_size} a device"
         longest = fused.LONGEST[compute.dtype]

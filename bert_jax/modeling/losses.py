@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.modeling.compute import Compute, matmul
-from bert_jax.sharding import constrain, device_rows, join_rows, split_rows
+from bert_jax.sharding import constrain, device_share, join_rows, split_rows
 
 _TOKENS = 512  # scored at once on a device: enough to keep its matrix units busy
 
@@ -84,6 +84,6 @@ def _in_parts(compute: Compute, x, labels, table, bias, with_gradient: bool):
 
 def _number_of_parts(rows: int, positions: int) -> int:
     """At least two, where a device has two rows."""
-    rows = device_rows(rows)
+    rows = device_share(rows, "batch")
     fitting = (n for n in range(2, rows + 1) if rows % n == 0 and rows // n * positions <= _TOKENS)
     return next(fitting, rows)

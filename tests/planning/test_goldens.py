@@ -42,6 +42,7 @@ def test_a_recipe_on_a_slice(case):
     for name, stage in expected["stages"].items():
         assert found["stages"][name]["collectives"] == stage["collectives"]
         assert found["stages"][name]["peak_gib"] == pytest.approx(stage["peak_gib"], rel=0.05)
+        assert found["stages"][name]["mfu"] == pytest.approx(stage["mfu"], rel=0.05)
 
 
 @pytest.mark.parametrize("case", goldens.CASES)
