@@ -105,10 +105,23 @@ def naming(path: PathLike, partial: PathLike | None = None) -> Iterator[None]:
 @contextlib.contextmanager
 def open_atomically(path: PathLike) -> Iterator[TextIO]:
     """Yields a new UTF-8 file beside `path`, moved to `path` when the block ends well and removed when it does not."""
+    with _opened_beside(path, "w", encoding="utf-8") as file:
+        yield file
+
+
+@contextlib.contextmanager
+def open_binary_atomically(path: PathLike) -> Iterator[BinaryIO]:
+    """As `open_atomically`, for bytes."""
+    with _opened_beside(path, "wb") as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _opened_beside(path: PathLike, mode: str, **how: str) -> Iterator[Any]:
     path = epath.Path(path)
     beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
     try:
-        with naming(path, beside), beside.open("w", encoding="utf-8") as file:
+        with naming(path, beside), beside.open(mode, **how) as file:
             yield file
         beside.replace(path)
     except BaseException:

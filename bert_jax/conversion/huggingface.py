@@ -12,13 +12,13 @@ from etils import epath
 
 from bert_jax import files
 from bert_jax.config import BertConfig, read_json
-from bert_jax.conversion import hub, safetensors_files, sentence_transformers, torch_files
+from bert_jax.conversion import hub, safetensors_files, sentence_transformers
 from bert_jax.conversion.huggingface_names import ARCHITECTURES, TIED, Slot, slots
+from bert_jax.conversion.tensors import open_weights
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.modeling import HEADS, Bert, Params
 from bert_jax.modeling.embeddings import sinusoids
 
-_FORMATS = (("model.safetensors", safetensors_files.read), ("pytorch_model.bin", torch_files.read))
 # Different heads whose tensors have one name: what is trained for one of them means nothing to another.
 _CLASSIFIERS = ("sequence_classification", "token_classification", "multiple_choice")
 # No parameter of a trained BERT is near this; a flipped exponent bit is far beyond it.
@@ -296,30 +296,8 @@ def _canonical_names(tensors: dict[str, np.ndarray], where: epath.Path) -> dict[
 
 def _read_weights(directory: epath.Path) -> tuple[dict[str, np.ndarray], epath.Path]:
     """All tensors of a directory by name, and the file to name in messages."""
-    for name, read in _FORMATS:
-        if (directory / name).exists():
-            return read(directory / name), directory / name
-        index = directory / f"{name}.index.json"
-        if index.exists():
-            return _read_shards(index, read), index
-    found = sorted(path.name for path in directory.iterdir())
-    raise InputError(
-        f"{directory}: expected model.safetensors or pytorch_model.bin, found {', '.join(found) or 'nothing'}"
-    )
-
-
-def _read_shards(index: epath.Path, read: Any) -> dict[str, np.ndarray]:
-    weight_map = read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
-        raise InputError(f"{index}: expected a weight_map of tensor names to file names")
-    tensors: dict[str, np.ndarray] = {}
-    for shard in sorted(set(weight_map.values())):
-        if "/" in shard or "\\" in shard:
-            raise InputError(f"{index}: expected the name of a file beside it, found {shard!r}")
-        tensors |= read(index.parent / shard)
-    if lost := sorted(weight_map.keys() - tensors.keys()):
-        raise InputError(f"{index}: expected a tensor {lost[0]!r} in {weight_map[lost[0]]}, found none")
-    return tensors
+    with open_weights(directory) as weights:
+        return {name: tensor.read() for name, tensor in weights.tensors.items()}, weights.where
 
 
 @functools.lru_cache(maxsize=32)

@@ -1,99 +1,217 @@
-"""Safetensors files: read with every doubt answered, written with a checksum of each tensor.
+"""Safetensors files: read tensor by tensor with every doubt answered, written with a checksum of each tensor.
 
 The format has no checksum of its own, so a flipped bit in somebody else's file can only be seen when it breaks the
 header or makes a value absurd. Files that we write carry a CRC-32 of every tensor in the header's `__metadata__`, which
-other readers pass over and `read` checks.
+other readers pass over and ours checks.
+
+The library would map a whole file into memory to read it, takes the second of two tensors with one name, and needs all
+tensors at once to write them; the header is therefore read and written here.
 """
 
+import collections
 import contextlib
 import json
-import os
-import tempfile
+import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+import ml_dtypes
 import numpy as np
-import safetensors
-import safetensors.numpy
-from etils import epath
 
 from bert_jax import files
+from bert_jax.conversion import stored
+from bert_jax.conversion.stored import StoredTensor
 from bert_jax.errors import InputError
 
 CHECKSUMS = "bert_jax.crc32"  # the key in `__metadata__`: a JSON object, tensor name -> CRC-32
 
+# In the order of the library, which writes tensors by dtype, the last of these first, and then by name.
+_DTYPES = {
+    "BOOL": np.dtype(np.bool_),
+    "U8": np.dtype(np.uint8),
+    "I8": np.dtype(np.int8),
+    "I16": np.dtype(np.int16),
+    "U16": np.dtype(np.uint16),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "I32": np.dtype(np.int32),
+    "U32": np.dtype(np.uint32),
+    "F32": np.dtype(np.float32),
+    "F64": np.dtype(np.float64),
+    "I64": np.dtype(np.int64),
+    "U64": np.dtype(np.uint64),
+}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_LONGEST_HEADER = 2**22  # bytes: ten times what 10,000 tensors need, and little to hold when it is parsed
 
-def read(path: files.PathLike) -> dict[str, np.ndarray]:
-    """Returns the tensors of a safetensors file by name, in the file's own dtypes.
+
+def begins(start: bytes) -> bool:
+    """Whether a file with this beginning can be a safetensors file."""
+    return start[8:9] == b"{"
+
+
+@contextlib.contextmanager
+def open_tensors(path: files.PathLike) -> Iterator[dict[str, StoredTensor]]:
+    """Yields the tensors of a safetensors file by name, in the file's own dtypes.
 
     Raises:
-        InputError: it is missing, truncated, not safetensors, its header does not describe its data, or a tensor does
-            not match the checksum that the file records for it.
+        InputError: it is missing, truncated, not safetensors, or its header does not describe its data; or, when a
+            tensor is read, it does not match the checksum that the file records for it.
     """
-    where = epath.Path(path)
-    if not where.exists():
-        raise InputError(f"{where}: no such file")
-    try:
-        with _local(where) as name, safetensors.safe_open(name, framework="np") as opened:
-            metadata = opened.metadata() or {}
-            tensors = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (not a dict)
-    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{where}: expected a whole safetensors file, found: {reason}") from None
-    _verify(tensors, metadata.get(CHECKSUMS), where)
-    return tensors
+    with stored.open_file(path) as file:
+        try:
+            start, header = _header(file)
+            metadata = _metadata(header.pop("__metadata__", {}))
+            entries = _entries(header, file.size - start)
+            checksums = _checksums(metadata.get(CHECKSUMS), entries)
+        except InputError as error:
+            raise InputError(f"{file.path}: {error}") from None
+        yield {
+            name: StoredTensor(shape, dtype, _reader(file, name, start + begin, shape, dtype, checksums))
+            for name, (shape, dtype, begin) in entries.items()
+        }
 
 
-def write(path: files.PathLike, tensors: dict[str, np.ndarray]) -> None:
-    """Writes tensors with the metadata that PyTorch readers expect and our checksums; whole or not at all."""
-    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-    checksums = {name: _checksum(name, tensor) for name, tensor in tensors.items()}
-    metadata = {"format": "pt", CHECKSUMS: json.dumps(checksums)}
-    files.write_atomically(path, _ordered(safetensors.numpy.save(tensors, metadata)))
+def write(path: files.PathLike, tensors: Mapping[str, np.ndarray | StoredTensor]) -> None:
+    """Writes tensors with the metadata that PyTorch readers expect and our checksums; whole or not at all.
 
+    Equal tensors in an equal order make equal files. Stored tensors are read twice, one at a time.
 
-def _ordered(content: bytes) -> bytes:
-    """The file with its metadata in order: the library's is another each time, and equal models deserve equal files."""
-    start = 8 + int.from_bytes(content[:8], "little")
-    header = json.loads(content[8:start])
-    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    Raises:
+        InputError: a tensor has a dtype that the format does not know.
+    """
+    for name, tensor in tensors.items():
+        if np.dtype(tensor.dtype) not in _CODES:
+            raise InputError(f"{path}: tensor {name!r}: expected one of {', '.join(_DTYPES)}, found {tensor.dtype}")
+    order = list(_DTYPES.values())
+    ordered = sorted(tensors, key=lambda name: (-order.index(np.dtype(tensors[name].dtype)), name))
+    checksums = {name: _checksum(name, _values(tensor)) for name, tensor in tensors.items()}
+    header: dict[str, Any] = {"__metadata__": {CHECKSUMS: json.dumps(checksums), "format": "pt"}}
+    end = 0
+    for name in ordered:
+        tensor = tensors[name]
+        begin, end = end, end + math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
+        code = _CODES[np.dtype(tensor.dtype)]
+        header[name] = {"dtype": code, "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # the data stay aligned
-    return b"".join((len(text).to_bytes(8, "little"), text, memoryview(content)[start:]))
+    with files.open_binary_atomically(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in ordered:
+            for piece in stored.pieces(_values(tensors[name])):
+                file.write(piece)
+
+
+def _values(tensor: np.ndarray | StoredTensor) -> np.ndarray:
+    return tensor.read() if isinstance(tensor, StoredTensor) else tensor
+
+
+def _header(file: stored.OpenFile) -> tuple[int, dict[str, Any]]:
+    """Where the data start, and what the header says of them."""
+    if file.size < 8:
+        raise InputError(f"expected a whole safetensors file, found {file.size} bytes")
+    length = int.from_bytes(file.read(0, 8), "little")
+    if length > min(_LONGEST_HEADER, file.size - 8):
+        raise InputError(
+            f"expected a whole safetensors file, found {file.size} bytes, of which its header would take {length}"
+        )
+    try:
+        header = json.loads(file.read(8, length).decode(), object_pairs_hook=_without_repetition)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = " ".join(str(error).split())[:100]
+        raise InputError(f"expected a whole safetensors file, found a header that is not JSON ({reason})") from None
+    if not isinstance(header, dict):
+        raise InputError("expected a whole safetensors file, found a header that is not a JSON object")
+    return 8 + length, header
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = collections.Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise InputError(f"expected each name once in the header, found {twice[:80]!r} twice")
+    return found
+
+
+def _metadata(metadata: Any) -> dict[str, str]:
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise InputError("expected __metadata__ of strings in the header, found something else")
+    return metadata
+
+
+def _entries(header: dict[str, Any], size: int) -> dict[str, tuple[tuple[int, ...], np.dtype, int]]:
+    """Tensor name -> shape, dtype, offset in the data, which the tensors must cover without gap or overlap."""
+    if len(header) > stored.MOST_TENSORS:
+        raise InputError(f"expected at most {stored.MOST_TENSORS} tensors, found {len(header)}")
+    entries, spans = {}, []
+    for name, entry in header.items():
+        if not isinstance(entry, dict) or not entry.keys() >= {"dtype", "shape", "data_offsets"}:
+            raise InputError(f"tensor {name!r}: expected dtype, shape and data_offsets in the header")
+        if not isinstance(entry["dtype"], str) or entry["dtype"] not in _DTYPES:
+            found = str(entry["dtype"])[:20]
+            raise InputError(f"tensor {name!r}: expected a dtype of {', '.join(_DTYPES)}, found {found!r}")
+        dtype = _DTYPES[entry["dtype"]]
+        shape = stored.checked_shape(entry["shape"], f"tensor {name!r}")
+        offsets = entry["data_offsets"]
+        if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(offset) is int for offset in offsets):
+            raise InputError(f"tensor {name!r}: expected two data_offsets, found {str(offsets)[:80]}")
+        begin, end = offsets
+        if end - begin != math.prod(shape) * dtype.itemsize:
+            raise InputError(
+                f"tensor {name!r}: expected {math.prod(shape) * dtype.itemsize} bytes for {entry['dtype']} "
+                f"{list(shape)}, found data_offsets {begin} to {end}"
+            )
+        entries[name] = shape, dtype, begin
+        spans.append((begin, end, name))
+    last = 0
+    for begin, end, name in sorted(spans):
+        if begin != last:
+            kind = "overlap" if begin < last else "gap"
+            raise InputError(f"tensor {name!r}: expected its data at {last}, found them at {begin}: {kind}")
+        last = end
+    if last != size:
+        raise InputError(f"expected a whole safetensors file, with {last} bytes of data, found {size}")
+    return entries
+
+
+def _checksums(recorded: str | None, entries: Mapping[str, Any]) -> dict[str, Any] | None:
+    if recorded is None:
+        return None
+    try:
+        checksums = dict(json.loads(recorded))
+    except (ValueError, TypeError, RecursionError):
+        raise InputError(f"expected checksums in the header's {CHECKSUMS!r}, found something else") from None
+    if unmatched := sorted(checksums.keys() ^ entries.keys()):
+        raise InputError(f"tensor {unmatched[0]!r} and the recorded checksums do not match; the file is damaged")
+    return checksums
+
+
+def _reader(
+    file: stored.OpenFile,
+    name: str,
+    offset: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    checksums: dict[str, Any] | None,
+) -> Callable[[], np.ndarray]:
+    def read() -> np.ndarray:
+        tensor = file.array(offset, shape, dtype)
+        if checksums is not None and (found := _checksum(name, tensor)) != checksums[name]:
+            expected = str(checksums[name])[:20]
+            raise InputError(
+                f"{file.path}: tensor {name!r} has checksum {found}, expected {expected}; the file is damaged"
+            )
+        return tensor
+
+    return read
 
 
 def _checksum(name: str, tensor: np.ndarray) -> int:
     """CRC-32 of what the tensor is and what it holds."""
-    described = f"{name} {tensor.dtype.name} {list(tensor.shape)}".encode()
-    return zlib.crc32(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8), zlib.crc32(described))
-
-
-def _verify(tensors: dict[str, np.ndarray], recorded: str | None, path: epath.Path) -> None:
-    if recorded is None:
-        return
-    try:
-        checksums = dict(json.loads(recorded))
-    except (ValueError, TypeError):
-        raise InputError(f"{path}: expected checksums in the header's {CHECKSUMS!r}, found something else") from None
-    if unmatched := sorted(checksums.keys() ^ tensors.keys()):
-        raise InputError(
-            f"{path}: tensor {unmatched[0]!r} and the recorded checksums do not match; the file is damaged"
-        )
-    for name, tensor in tensors.items():
-        if (found := _checksum(name, tensor)) != checksums[name]:
-            raise InputError(
-                f"{path}: tensor {name!r} has checksum {found}, expected {checksums[name]}; the file is damaged"
-            )
-
-
-@contextlib.contextmanager
-def _local(path: epath.Path) -> Iterator[str]:
-    """Yields the name of a local file with the contents of `path`, which is itself when it is local."""
-    name = os.fspath(path)
-    if os.path.exists(name):
-        yield name
-        return
-    with tempfile.NamedTemporaryFile(suffix=".safetensors") as copy:
-        copy.write(path.read_bytes())
-        copy.flush()
-        yield copy.name
+    total = zlib.crc32(f"{name} {tensor.dtype.name} {list(tensor.shape)}".encode(errors="surrogatepass"))
+    for piece in stored.pieces(tensor):
+        total = zlib.crc32(piece, total)
+    return total

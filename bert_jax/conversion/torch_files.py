@@ -1,27 +1,30 @@
 """PyTorch's `pytorch_model.bin` without PyTorch, and without running anything that is inside it.
 
 Such a file is a pickle, and unpickling is a programming language. Here the pickle may name only the few things that a
-state dict is made of (`_ALLOWED`); what they make are descriptions of tensors (`_Tensor`), whose bytes are then cut out
-of the file's storages with every offset and stride checked. Any other name is refused before anything is called.
+state dict is made of (`_ALLOWED`); what they make are descriptions of tensors (`_Tensor`), whose bytes are cut out of
+the file's storages, when a tensor is read, with every offset and stride checked. Any other name is refused before
+anything is called.
 
 Both layouts of `torch.save` are read: the zip archive (since PyTorch 1.6) and the older sequence of pickles.
 """
 
 import collections
+import contextlib
 import io
 import math
 import pickle
 import pickletools
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 import ml_dtypes
 import numpy as np
-from etils import epath
 
 from bert_jax import files
+from bert_jax.conversion import stored
+from bert_jax.conversion.stored import StoredTensor
 from bert_jax.errors import InputError
 
 _STORAGES = {
@@ -48,6 +51,12 @@ _OPCODES = frozenset({
 # What opens the older layout: a magic number and a protocol version (torch/serialization.py).
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_PROTOCOL = 1001
+# Bounds on what describes the tensors, far above what 10,000 of them need: every opcode of a pickle can make an object,
+# and every entry of an archive does.
+_LONGEST_DESCRIPTION = 2**22  # bytes
+_MOST_OPCODES = 500_000
+# How often the bytes of a file may be read for all of its tensors: tied ones, and columns of one storage, share bytes.
+_MOST_SHARING = 16
 
 
 # The three are named tuples because a pickle can set attributes on what it holds: these take none.
@@ -79,32 +88,60 @@ class _Tensor(NamedTuple):
     strides: tuple[int, ...]
 
 
-def read(path: files.PathLike) -> dict[str, np.ndarray]:
-    """Returns the tensors of a PyTorch state-dict file by name, in the file's own dtypes.
+class _Extent(NamedTuple):
+    """Where the bytes of a storage lie in the file, with their CRC-32 where the file has one."""
+
+    start: int
+    size: int
+    crc: int | None = None
+
+
+def begins(start: bytes) -> bool:
+    """Whether a file with this beginning can be a PyTorch file: a zip archive, or a pickle of protocol 2 or later."""
+    return start[:4] == b"PK\x03\x04" or (start[:1] == b"\x80" and 2 <= int.from_bytes(start[1:2]) <= 5)
+
+
+@contextlib.contextmanager
+def open_tensors(path: files.PathLike) -> Iterator[dict[str, StoredTensor]]:
+    """Yields the tensors of a PyTorch state-dict file by name, in the file's own dtypes.
 
     Raises:
         InputError: it is missing, damaged, not a state dict, or its pickle names anything that a state dict does not
-            need; nothing has been run then.
+            need; nothing has been run then. Or, when a tensor is read, its storage is damaged.
     """
-    where = epath.Path(path)
-    if not where.exists():
-        raise InputError(f"{where}: no such file")
-    data = where.read_bytes()
-    try:
-        state, storage_bytes = (_read_zip if data[:4] == b"PK\x03\x04" else _read_legacy)(data)
-        if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
-            raise InputError("expected a state dict (names to tensors), found something else")
-        tensors = {}
-        for name, value in state.items():
-            if not isinstance(value, _Tensor):
-                raise InputError(f"expected a tensor under {name!r}, found {type(value).__name__}")
-            tensors[name] = _cut(value, storage_bytes(value.storage), name)
-        return tensors
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-    except Exception as error:  # a damaged pickle can raise almost anything
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{where}: expected a whole PyTorch state-dict file, found: {reason}") from None
+    with stored.open_file(path) as file:
+        try:
+            described = _open_zip if file.size > 4 and file.read(0, 4) == b"PK\x03\x04" else _open_legacy
+            state, extents = described(file)
+            tensors = _tensors(file, state, extents)
+        except InputError as error:
+            raise InputError(f"{file.path}: {error}") from None
+        except Exception as error:  # a damaged pickle can raise almost anything
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise InputError(f"{file.path}: expected a whole PyTorch state-dict file, found: {reason}") from None
+        yield tensors
+
+
+def _tensors(file: stored.OpenFile, state: Any, extents: dict[str, _Extent]) -> dict[str, StoredTensor]:
+    """What a state dict describes, after checking that all of it is in the file."""
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        raise InputError("expected a state dict (names to tensors), found something else")
+    if len(state) > stored.MOST_TENSORS:
+        raise InputError(f"expected at most {stored.MOST_TENSORS} tensors, found {len(state)}")
+    whole: set[str] = set()  # keys of the storages whose CRC-32 was found right
+    tensors, claimed = {}, 0
+    for name, value in state.items():
+        if not isinstance(value, _Tensor):
+            raise InputError(f"expected a tensor under {name!r}, found {type(value).__name__}")
+        if value.storage.key not in extents:
+            raise InputError(f"{name}: expected its storage {value.storage.key!r} in the file, found none")
+        extent = extents[value.storage.key]
+        count = _reach(value, extent, name)
+        claimed += count
+        tensors[name] = StoredTensor(value.shape, value.storage.dtype, _reader(file, value, extent, count, whole))
+    if claimed > _MOST_SHARING * file.size:
+        raise InputError(f"expected tensors of {file.size} bytes in all, found that they claim {claimed}")
+    return tensors
 
 
 def _integer(value: Any, what: str) -> int:
@@ -117,7 +154,7 @@ def _rebuild_tensor(storage, offset, shape, strides, requires_grad=False, hooks=
     """Stands for `torch._utils._rebuild_tensor_v2`."""
     if not isinstance(storage, _Storage) or not isinstance(shape, tuple) or not isinstance(strides, tuple):
         raise InputError("expected a tensor's storage, shape and strides, found something else")
-    shape = tuple(_integer(size, "a tensor's size") for size in shape)
+    shape = stored.checked_shape(shape, "a tensor")
     strides = tuple(_integer(stride, "a tensor's stride") for stride in strides)
     return _Tensor(storage, _integer(offset, "a tensor's offset"), shape, strides)
 
@@ -170,7 +207,11 @@ class _Unpickler(pickle.Unpickler):
     def load(self) -> Any:
         """The next object of the file, whose opcodes are looked at first."""
         start = self._file.tell()
-        for opcode, argument, _ in pickletools.genops(self._file):
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(self._file)):
+            if count > _MOST_OPCODES:
+                raise InputError(
+                    f"refused: the pickle has more than {_MOST_OPCODES} opcodes, which no state dict needs"
+                )
             if opcode.name not in _OPCODES:
                 raise InputError(f"refused: the pickle uses {opcode.name}, which no state dict needs; nothing was run")
             # A memo index makes the unpickler allocate that many slots, however short the file.
@@ -198,67 +239,135 @@ class _Unpickler(pickle.Unpickler):
         return _Storage(str(key), kind.dtype, numel, offset)
 
 
-def _cut(tensor: _Tensor, data: memoryview, name: str) -> np.ndarray:
-    """The tensor's values, after checking that it lies inside of its storage."""
-    storage, dtype = tensor.storage, tensor.storage.dtype
-    if len(data) % dtype.itemsize or (storage.offset + storage.numel) * dtype.itemsize > len(data):
-        raise InputError(f"{name}: expected {storage.numel} {dtype} elements in storage, found {len(data)} bytes")
+def _reach(tensor: _Tensor, extent: _Extent, name: str) -> int:
+    """Bytes from the first of a tensor's elements to the end of its last, which lie inside of its storage."""
+    storage, itemsize = tensor.storage, tensor.storage.dtype.itemsize
+    if extent.size % itemsize or (storage.offset + storage.numel) * itemsize > extent.size:
+        raise InputError(f"{name}: expected {storage.numel} {storage.dtype} in storage, found {extent.size} bytes")
     if len(tensor.shape) != len(tensor.strides):
         raise InputError(f"{name}: shape {list(tensor.shape)} and strides {list(tensor.strides)} differ in rank")
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
     count = math.prod(tensor.shape)
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
     # The count is bounded too: with a stride of 0 a few bytes could claim to be a tensor of any size.
     if count > storage.numel or (count and tensor.offset + last >= storage.numel):
         raise InputError(
             f"{name}: shape {list(tensor.shape)} reaches outside of its storage of {storage.numel} elements"
         )
-    if not count:
-        return np.zeros(tensor.shape, dtype)
-    values = np.frombuffer(data, dtype)[storage.offset + tensor.offset :]
+    return (last + 1) * itemsize if count else 0
+
+
+def _reader(
+    file: stored.OpenFile, tensor: _Tensor, extent: _Extent, count: int, whole: set[str]
+) -> Callable[[], np.ndarray]:
+    """What reads a tensor: `count` bytes of the file, seen by its strides."""
+    storage, dtype = tensor.storage, tensor.storage.dtype
     strides = [stride * dtype.itemsize for stride in tensor.strides]
-    return np.lib.stride_tricks.as_strided(values, tensor.shape, strides, writeable=False)
+    start = extent.start + (storage.offset + tensor.offset) * dtype.itemsize
+
+    def read() -> np.ndarray:
+        if not count:
+            return np.zeros(tensor.shape, dtype)
+        if extent.crc is not None and storage.key not in whole:
+            found = 0
+            for chunk in file.chunks(extent.start, extent.size):
+                found = zlib.crc32(chunk, found)
+            if found != extent.crc:
+                raise InputError(
+                    f"{file.path}: storage {storage.key!r} has another CRC-32 than the file records: damaged"
+                )
+            whole.add(storage.key)
+        values = file.array(start, (count // dtype.itemsize,), dtype)
+        return np.lib.stride_tricks.as_strided(values, tensor.shape, strides, writeable=False)
+
+    return read
 
 
-def _read_zip(data: bytes) -> tuple[Any, Callable[[_Storage], memoryview]]:
+class _Directory(io.BufferedIOBase):
+    """What `zipfile` reads an archive's list of members through, which it would take whole whatever its size."""
+
+    def __init__(self, file: stored.OpenFile):
+        self._file = file
+        self._position = 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size}[whence]
+        if base + offset < 0:
+            raise OSError("before the beginning")
+        self._position = base + offset
+        return self._position
+
+    def read(self, count: int | None = -1) -> bytes:
+        left = max(0, self._file.size - self._position)
+        count = left if count is None or count < 0 else min(count, left)
+        if count > _LONGEST_DESCRIPTION:
+            raise InputError(f"expected a list of members in the archive, found one of {count} bytes")
+        found = self._file.read(self._position, count)
+        self._position += count
+        return found
+
+
+def _open_zip(file: stored.OpenFile) -> tuple[Any, dict[str, _Extent]]:
     """The archive: one pickle `NAME/data.pkl` and the storages `NAME/data/KEY`, uncompressed, each with a CRC-32."""
     try:
-        archive = zipfile.ZipFile(io.BytesIO(data))
+        with zipfile.ZipFile(_Directory(file)) as archive:
+            members = {info.filename: info for info in archive.infolist()}
     except zipfile.BadZipFile as error:
         raise InputError(f"expected a whole zip archive, found: {error}") from None
-    members = {info.filename: info for info in archive.infolist()}
     pickles = [name for name in members if name.endswith("/data.pkl") and name.count("/") == 1]
     if len(pickles) != 1:
         raise InputError(f"expected one NAME/data.pkl in the archive, found {len(pickles)}")
     root = pickles[0].removesuffix("data.pkl")
-
-    def member(name: str) -> bytes:
-        if name not in members:
-            raise InputError(f"expected {name!r} in the archive, found no such member")
-        if members[name].compress_type != zipfile.ZIP_STORED:  # torch never compresses; a bomb would
-            raise InputError(f"expected {name!r} to be stored uncompressed in the archive")
-        try:
-            return archive.read(name)
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-            raise InputError(f"{name!r} in the archive is damaged: {error}") from None
-
-    if f"{root}byteorder" in members and member(f"{root}byteorder").strip() != b"little":
+    prefix = f"{root}data/"
+    if f"{root}byteorder" in members and _short(file, members[f"{root}byteorder"]).strip() != b"little":
         raise InputError("expected little-endian storages")
-    storages: dict[str, memoryview] = {}
-
-    def storage_bytes(storage: _Storage) -> memoryview:
-        if storage.key not in storages:
-            storages[storage.key] = memoryview(member(f"{root}data/{storage.key}"))
-        return storages[storage.key]
-
-    return _Unpickler(io.BytesIO(member(pickles[0]))).load(), storage_bytes
+    state = _Unpickler(io.BytesIO(_short(file, members[pickles[0]]))).load()
+    extents = {name.removeprefix(prefix): _extent(file, members[name]) for name in members if name.startswith(prefix)}
+    if sum(extent.size for extent in extents.values()) > file.size:
+        raise InputError("expected storages that lie apart in the archive, found them over each other")
+    return state, extents
 
 
-def _read_legacy(data: bytes) -> tuple[Any, Callable[[_Storage], memoryview]]:
+def _extent(file: stored.OpenFile, member: zipfile.ZipInfo) -> _Extent:
+    """Where a member of the archive lies."""
+    name = member.filename
+    if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
+        # torch never compresses; a bomb would
+        raise InputError(f"expected {name!r} to be stored uncompressed in the archive")
+    if member.flag_bits & 1:
+        raise InputError(f"expected {name!r} in the archive as it is, found it encrypted")
+    header = file.read(member.header_offset, 30)
+    if header[:4] != b"PK\x03\x04":
+        raise InputError(f"{name!r} in the archive is damaged: expected a member at {member.header_offset}")
+    lengths = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+    extent = _Extent(member.header_offset + 30 + lengths, member.file_size, member.CRC)
+    if extent.start + extent.size > file.size:
+        raise InputError(f"{name!r} in the archive is damaged: expected {extent.size} bytes at {extent.start}")
+    return extent
+
+
+def _short(file: stored.OpenFile, member: zipfile.ZipInfo) -> bytes:
+    """The contents of a member of the archive that describes the tensors."""
+    extent = _extent(file, member)
+    if extent.size > _LONGEST_DESCRIPTION:
+        raise InputError(f"expected {member.filename!r} to describe tensors, found {extent.size} bytes")
+    content = file.read(extent.start, extent.size)
+    if zlib.crc32(content) != extent.crc:
+        raise InputError(f"{member.filename!r} in the archive is damaged: another CRC-32 than recorded")
+    return content
+
+
+def _open_legacy(file: stored.OpenFile) -> tuple[Any, dict[str, _Extent]]:
     """The older layout: pickles of magic number, version, system, state dict and storage keys, then the storages.
 
     Each storage is its number of elements (int64) and its bytes, in the order of the keys.
     """
-    stream = io.BytesIO(data)
+    stream = io.BytesIO(file.read(0, min(file.size, _LONGEST_DESCRIPTION)))
 
     def load() -> Any:
         return _Unpickler(stream).load()
@@ -271,26 +380,20 @@ def _read_legacy(data: bytes) -> tuple[Any, Callable[[_Storage], memoryview]]:
         raise InputError("expected little-endian storages")
     unpickler = _LegacyUnpickler(stream)
     state, keys = unpickler.load(), load()
-    storages: dict[str, memoryview] = {}
-    position, view = stream.tell(), memoryview(data)
     if not isinstance(keys, list):
         raise InputError("expected the list of storage keys")
+    extents: dict[str, _Extent] = {}
+    position = stream.tell()
     for key in map(str, keys):
         if key not in unpickler.itemsizes:
             raise InputError(f"storage {key!r} belongs to no tensor")
-        size = int.from_bytes(view[position : position + 8], "little") * unpickler.itemsizes[key]
+        size = int.from_bytes(file.read(position, 8), "little") * unpickler.itemsizes[key]
         position += 8
-        if position + size > len(data):
-            raise InputError(f"truncated: storage {key!r} needs {size} bytes, found {max(0, len(data) - position)}")
-        storages[key] = view[position : position + size]
+        if position + size > file.size:
+            raise InputError(f"truncated: storage {key!r} needs {size} bytes, found {max(0, file.size - position)}")
+        extents[key] = _Extent(position, size)
         position += size
-
-    def storage_bytes(storage: _Storage) -> memoryview:
-        if storage.key not in storages:
-            raise InputError(f"storage {storage.key!r} is not in the file")
-        return storages[storage.key]
-
-    return state, storage_bytes
+    return state, extents
 
 
 class _LegacyUnpickler(_Unpickler):

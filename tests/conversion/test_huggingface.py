@@ -274,7 +274,7 @@ def test_directories_that_are_not_models(tmp_path, directory):
     with pytest.raises(InputError, match="found a file"):
         load_pretrained(directory / "config.json")
     (directory / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=r"expected model.safetensors or pytorch_model.bin, found config.json"):
+    with pytest.raises(InputError, match=r"expected weights \(model.safetensors, .*\), found config.json"):
         load_pretrained(directory)
     (directory / "config.json").write_text("{")
     with pytest.raises(InputError, match="expected JSON"):

@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import struct
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -61,7 +62,12 @@ def archive(pickled: bytes, data: bytes = VALUES.tobytes(), compression: int = z
 def read(tmp_path, content: bytes) -> dict[str, np.ndarray]:
     path = tmp_path / "pytorch_model.bin"
     path.write_bytes(content)
-    return torch_files.read(path)
+    return read_file(path)
+
+
+def read_file(path) -> dict[str, np.ndarray]:
+    with torch_files.open_tensors(path) as tensors:
+        return {name: tensor.read() for name, tensor in tensors.items()}
 
 
 def test_a_state_dict(tmp_path):
@@ -166,7 +172,7 @@ def test_damaged_archives(tmp_path):
     with pytest.raises(InputError, match="uncompressed"):
         read(tmp_path, archive(state(tensor()), compression=zipfile.ZIP_DEFLATED))
     with pytest.raises(InputError, match="no such file"):
-        torch_files.read(tmp_path / "absent.bin")
+        read_file(tmp_path / "absent.bin")
 
 
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
@@ -189,7 +195,7 @@ def test_what_torch_saves(tmp_path, zipped):
     }
     path = tmp_path / "pytorch_model.bin"
     torch.save(saved, path, _use_new_zipfile_serialization=zipped)
-    found = torch_files.read(path)
+    found = read_file(path)
     assert found.keys() == saved.keys()
     for name, value in saved.items():
         expected = value.detach().float().numpy()
@@ -198,7 +204,37 @@ def test_what_torch_saves(tmp_path, zipped):
     for size in (10, len(whole) // 3, len(whole) // 2, len(whole) - 4):
         path.write_bytes(whole[:size])
         with pytest.raises(InputError):
-            torch_files.read(path)
+            read_file(path)
     torch.save(torch.nn.Linear(2, 2), path, _use_new_zipfile_serialization=zipped)
     with pytest.raises(InputError, match="refused"):
-        torch_files.read(path)
+        read_file(path)
+
+
+def test_one_tensor_at_a_time_is_in_memory(tmp_path):
+    row_bytes = 2**20
+    data = np.arange(16 * row_bytes // 4, dtype=np.float32)
+    path = tmp_path / "pytorch_model.bin"
+    path.write_bytes(archive(state(tensor((16, row_bytes // 4), (row_bytes // 4, 1), numel=data.size)), data.tobytes()))
+    rows = [state(tensor((row_bytes // 4,), (1,), i * row_bytes // 4, data.size), f"w{i}")[3:-2] for i in range(16)]
+    many = tmp_path / "many.bin"
+    many.write_bytes(archive(b"\x80\x02}" + b"s".join(rows) + b"s.", data.tobytes()))
+    tracemalloc.start()
+    try:
+        with torch_files.open_tensors(many) as tensors:
+            assert tracemalloc.get_traced_memory()[1] < 2**19
+            for i in range(16):
+                assert tensors[f"w{i}"].read()[0] == i * row_bytes // 4
+            assert tracemalloc.get_traced_memory()[1] < 2**21
+        with torch_files.open_tensors(path) as tensors:
+            assert np.array_equal(tensors["w"].read().reshape(-1), data)
+    finally:
+        tracemalloc.stop()
+
+
+def test_tensors_that_claim_the_same_bytes_over_and_over_are_refused(tmp_path):
+    many = b"s".join(state(tensor(), f"w{i}")[3:-2] for i in range(3000))
+    data = np.zeros(500_000, np.float32)
+    whole = b"s".join(state(tensor((data.size,), (1,), 0, data.size), f"w{i}")[3:-2] for i in range(100))
+    assert len(read(tmp_path, archive(b"\x80\x02}" + many + b"s."))) == 3000
+    with pytest.raises(InputError, match="claim"):
+        read(tmp_path, archive(b"\x80\x02}" + whole + b"s.", data.tobytes()))

@@ -1,0 +1,128 @@
+"""Tensors that stay in their file until they are read, and files that are read by offset.
+
+Nothing is mapped into memory: what a process holds of a file is what it has read and not let go of.
+"""
+
+import contextlib
+import dataclasses
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from bert_jax import files
+from bert_jax.errors import InputError
+
+# Bounds on what a file may claim, so that a small one cannot take much memory or time. The largest BERT has some 400
+# tensors.
+MOST_TENSORS = 10_000
+_MOST_AXES = 32
+_CHUNK = 2**18  # bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredTensor:
+    """A tensor in a file that is open.
+
+    Attributes:
+        shape: of the array that `read` returns.
+        dtype: of that array, which is the file's own.
+        read: gets the values, each time anew; nothing of them is in memory before. Raises InputError when they are
+            damaged.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    read: Callable[[], np.ndarray]
+
+    def transposed(self) -> "StoredTensor":
+        """The tensor with its axes in reverse."""
+        return StoredTensor(self.shape[::-1], self.dtype, lambda: self.read().T)
+
+
+class OpenFile:
+    """A local file whose parts are read by offset.
+
+    Attributes:
+        path: what to call it in messages.
+        size: bytes.
+    """
+
+    def __init__(self, path: epath.Path, name: str):
+        self.path = path
+        self._file = open(name, "rb", buffering=0)  # noqa: SIM115 (closed by `open_file`)
+        self.size = os.fstat(self._file.fileno()).st_size
+
+    def close(self) -> None:
+        self._file.close()
+
+    def read(self, offset: int, count: int) -> bytes:
+        """`count` bytes from `offset`. Raises InputError when the file has fewer."""
+        return self.array(offset, (count,), np.dtype(np.uint8)).tobytes()
+
+    def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """A fresh array of what lies at `offset`. Raises InputError when the file ends before."""
+        count = math.prod(shape) * dtype.itemsize
+        if offset < 0 or offset + count > self.size:
+            raise InputError(f"{self.path}: expected {count} bytes at {offset}, found the end at {self.size}")
+        values = np.empty(shape, dtype)
+        left = memoryview(values.reshape(-1).view(np.uint8))
+        while left:  # one call reads 2 GB at most
+            done = os.preadv(self._file.fileno(), [left], offset)
+            if not done:
+                raise InputError(f"{self.path}: expected {self.size} bytes, found fewer: it was cut while being read")
+            left, offset = left[done:], offset + done
+        return values
+
+    def chunks(self, offset: int, count: int) -> Iterator[memoryview]:
+        """The `count` bytes from `offset`, a part at a time."""
+        for start in range(offset, offset + count, _CHUNK):
+            yield memoryview(self.array(start, (min(_CHUNK, offset + count - start),), np.dtype(np.uint8)))
+
+
+@contextlib.contextmanager
+def open_file(path: files.PathLike) -> Iterator[OpenFile]:
+    """Opens a file, of which a copy on this machine is made when it is elsewhere.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    where = epath.Path(path)
+    if not where.exists():
+        raise InputError(f"{where}: no such file")
+    if where.is_dir():
+        raise InputError(f"{where}: expected a file, found a directory")
+    with contextlib.ExitStack() as stack:
+        name = os.fspath(where)
+        if not os.path.exists(name):
+            copy = stack.enter_context(tempfile.NamedTemporaryFile())
+            with where.open("rb") as remote:
+                shutil.copyfileobj(remote, copy, 2**24)
+            copy.flush()
+            name = copy.name
+        yield stack.enter_context(contextlib.closing(OpenFile(where, name)))
+
+
+def checked_shape(shape: Any, what: str) -> tuple[int, ...]:
+    """A shape that a file claims, as a tuple. Raises InputError, naming `what`, when no array can have it."""
+    sizes = tuple(shape) if isinstance(shape, list | tuple) else (None,)
+    if not all(type(size) is int and 0 <= size < 2**48 for size in sizes) or len(sizes) > _MOST_AXES:
+        raise InputError(f"{what}: expected a shape of non-negative integers, found {str(shape)[:80]}")
+    if math.prod(max(1, size) for size in sizes) >= 2**58:
+        raise InputError(f"{what}: expected a shape that fits into memory, found {list(sizes)}")
+    return sizes
+
+
+def pieces(array: np.ndarray) -> Iterator[memoryview]:
+    """The bytes of an array in C order: all at once where they lie so, otherwise some rows at a time."""
+    if array.flags.c_contiguous:
+        yield memoryview(array.reshape(-1).view(np.uint8))
+        return
+    rows = max(1, _CHUNK * len(array) // array.nbytes)
+    for start in range(0, len(array), rows):
+        yield memoryview(np.ascontiguousarray(array[start : start + rows]).reshape(-1).view(np.uint8))

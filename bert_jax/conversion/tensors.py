@@ -1,0 +1,144 @@
+"""The weights of a model directory, in whichever format they are: one interface over all of them.
+
+What comes out has PyTorch's names and orientation (a kernel is `[out, in]`), so that one table of names serves every
+format. A tensor is read when it is asked for.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+from etils import epath
+
+from bert_jax import files
+from bert_jax.config import read_json
+from bert_jax.conversion import safetensors_files, torch_files
+from bert_jax.conversion.stored import StoredTensor
+from bert_jax.errors import InputError
+
+__all__ = ["StoredTensor", "Weights", "is_weights", "open_weights"]
+
+_Tensors = dict[str, StoredTensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """Open weights.
+
+    Attributes:
+        where: the file to name in messages.
+        format: a key of `FORMATS`.
+        tensors: by PyTorch's names.
+        ignored: names, as in the file, of what it holds that is no parameter, such as an optimizer's.
+    """
+
+    where: epath.Path
+    format: str
+    tensors: _Tensors
+    ignored: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Format:
+    """A kind of file.
+
+    Attributes:
+        name: of the file in a directory; with `.index.json` behind it, of the list of its shards.
+        open: opens one by its path.
+        begins: whether a file that begins so can be of this kind.
+        renamed: the tensors of all shards under PyTorch's names.
+    """
+
+    name: str
+    open: Callable[[files.PathLike], AbstractContextManager[_Tensors]]
+    begins: Callable[[bytes], bool]
+    renamed: Callable[[_Tensors], _Tensors] = dict
+
+
+# In order of preference.
+FORMATS = {
+    "safetensors": _Format("model.safetensors", safetensors_files.open_tensors, safetensors_files.begins),
+    "torch": _Format("pytorch_model.bin", torch_files.open_tensors, torch_files.begins),
+}
+_LONGEST_BEGINNING = 64
+_LONGEST_INDEX = 2**24  # bytes
+_LFS_POINTER = b"version https://git-lfs"
+
+
+def is_weights(directory: files.PathLike) -> bool:
+    """Whether a directory holds weights of a format that `open_weights` reads, whole or not."""
+    directory = epath.Path(directory)
+    return directory.is_dir() and _found(directory) is not None
+
+
+@contextlib.contextmanager
+def open_weights(directory: files.PathLike) -> Iterator[Weights]:
+    """Yields the weights of a directory (local or `gs://`), whose tensors can be read inside the block.
+
+    Where there are several formats, the first of `FORMATS` is taken. What a file contains decides how it is read, where
+    that is not what its name says.
+
+    Raises:
+        InputError: there are none, or they are damaged; when a tensor is read, it is damaged.
+    """
+    directory = epath.Path(directory)
+    found = _found(directory)
+    if found is None:
+        names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+        expected = ", ".join(form.name for form in FORMATS.values())
+        raise InputError(f"{directory}: expected weights ({expected}), found {', '.join(names) or 'nothing'}")
+    format_name, where = found
+    with contextlib.ExitStack() as stack:
+        if where.name.endswith(".index.json"):
+            tensors = _open_shards(where, format_name, stack)
+        else:
+            format_name = _by_content(where, format_name)
+            tensors = stack.enter_context(FORMATS[format_name].open(where))
+        yield Weights(where, format_name, FORMATS[format_name].renamed(tensors))
+
+
+def _found(directory: epath.Path) -> tuple[str, epath.Path] | None:
+    """The format, going by names, and the file to open."""
+    for format_name, form in FORMATS.items():
+        for name in (form.name, f"{form.name}.index.json"):
+            if (directory / name).exists():
+                return format_name, directory / name
+    return None
+
+
+def _by_content(path: epath.Path, named: str) -> str:
+    """The format of a file whose name says `named`; that one where its beginning fits none."""
+    if path.is_dir():
+        raise InputError(f"{path}: expected a file, found a directory")
+    with path.open("rb") as file:
+        start = file.read(_LONGEST_BEGINNING)
+    if start.startswith(_LFS_POINTER):
+        raise InputError(f"{path}: expected weights, found a pointer of Git LFS to them; `git lfs pull` gets them")
+    candidates = (named, *FORMATS)
+    return next((name for name in candidates if FORMATS[name].begins(start)), named)
+
+
+def _open_shards(index: epath.Path, format_name: str, stack: contextlib.ExitStack) -> _Tensors:
+    """The tensors that an index lists, each from the shard that it names."""
+    if index.stat().length > _LONGEST_INDEX:
+        raise InputError(f"{index}: expected at most {_LONGEST_INDEX} bytes, found {index.stat().length}")
+    try:
+        weight_map = read_json(index).get("weight_map")
+    except RecursionError:
+        raise InputError(f"{index}: expected a weight_map, found nesting without end") from None
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise InputError(f"{index}: expected a weight_map of tensor names to file names")
+    beside = {path.name for path in index.parent.iterdir()}
+    shards: dict[str, _Tensors] = {}
+    for shard in sorted(set(weight_map.values())):
+        if "/" in shard or "\\" in shard:
+            raise InputError(f"{index}: expected the name of a file beside it, found {shard[:80]!r}")
+        if shard not in beside:
+            raise InputError(f"{index}: expected the shard {shard[:80]!r} beside it, found no such file")
+        opener = FORMATS[_by_content(index.parent / shard, format_name)].open
+        shards[shard] = stack.enter_context(opener(index.parent / shard))
+    for name, shard in weight_map.items():
+        if name not in shards[shard]:
+            raise InputError(f"{index}: expected a tensor {name!r} in {shard}, found none")
+    return {name: shards[shard][name] for name, shard in weight_map.items()}
