@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from bert_jax import files
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.families import FAMILIES
 
 # (layers, hidden size, heads): base and large from Devlin et al. 2018 (arXiv:1810.04805) section 3, the others from
 # Turc et al. 2019 (arXiv:1908.08962) table 1. The feed-forward size is always 4 times the hidden size.
@@ -17,36 +18,81 @@ SIZES: dict[str, tuple[int, int, int]] = {
     "base": (12, 768, 12),
     "large": (24, 1024, 16),
 }
-ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
-POSITIONS = ("absolute", "sinusoidal")
-POOLINGS = ("mean", "cls", "max")
+ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu", "tanh")
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
+SUMMARIES = ("pooler", "tanh", "relu", "gelu", "transform")
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "family": tuple(FAMILIES),
+    "hidden_act": ACTIVATIONS,
+    "head_act": ACTIVATIONS,
+    "position_embedding_type": ("absolute", "sinusoidal", "rotary"),
+    "norm": ("layer_norm", "rms_norm"),
+    "norm_placement": ("post", "pre"),
+    "classifier_summary": SUMMARIES,
+    "choice_summary": SUMMARIES,
+    "classifier_pooling": ("cls", "mean"),
+    "pooling": ("mean", "cls", "max"),
+    "problem_type": PROBLEM_TYPES,
+}
+_POSITIVE = (
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "embedding_size",
+    "max_position_embeddings", "num_labels", "local_window", "global_every",
+)  # fmt: skip
+_MAY_BE_NONE = ("head_act", "problem_type", "classifier_dropout", "embedding_size", "local_window", "local_rope_theta")
 
 # Names that Hugging Face files use for one of ACTIVATIONS.
-_ACTIVATION_ALIASES = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_python": "gelu"}
+_ACTIVATION_ALIASES = {
+    "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_python": "gelu", "swish": "silu",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """One BERT architecture; equal configs have equal parameter trees.
+    """One architecture; equal configs have equal parameter trees. The defaults are BERT-base's.
 
     Attributes:
+        family: one of `bert_jax.families.FAMILIES`: whose names and `config.json` its files have.
         vocab_size: rows of the word embedding.
         hidden_size: width of the residual stream.
         num_hidden_layers: encoder layers.
         num_attention_heads: heads; must divide `hidden_size`.
         intermediate_size: width of the feed-forward layer.
-        hidden_act: `gelu` (erf, the 2018 release) or `gelu_tanh` (the small models), or `relu`.
+        embedding_size: width of the embeddings, which a dense layer brings to `hidden_size`; None: they have it.
+        hidden_act: `gelu` (erf, the 2018 release), `gelu_tanh` (the small models), `relu`, `silu` or `tanh`.
+        gated: whether the feed-forward layer is act(gate) * up (Shazeer 2020, arXiv:2002.05202), or act(up).
         hidden_dropout_prob: dropout rate after embeddings, attention output and feed-forward output.
         attention_probs_dropout_prob: dropout rate on attention probabilities.
         classifier_dropout: dropout rate before a classifier; None means `hidden_dropout_prob`.
+        qa_dropout: dropout rate before the span head.
         max_position_embeddings: longest sequence the model takes, in tokens.
-        type_vocab_size: number of segment ids.
+        position_embedding_type: `absolute` (learned), `sinusoidal` (fixed), or `rotary` (Su et al. 2021,
+            arXiv:2104.09864), which turns queries and keys instead.
+        position_offset: rows of the position table before the first position's, one of which is padding's.
+        rope_theta: the base of rotary positions.
+        local_rope_theta: the same in layers with a window; None: `rope_theta`.
+        relative_attention_buckets: distances between tokens that have a bias of their own in attention, all layers
+            sharing it (Raffel et al. 2019, arXiv:1910.10683, section 2.1); 0: none.
+        local_window: how far a token sees to either side in local layers; None: every layer is global.
+        global_every: every so many layers, from the first, one is global.
+        type_vocab_size: number of segment ids; 0: no segment embedding.
+        norm: `layer_norm` or `rms_norm`.
+        norm_placement: `post` (after the residual sum) or `pre` (before each block, but for the first, which the
+            embeddings' comes before, and after the last layer).
+        norm_bias, attention_bias, mlp_bias: whether these have biases.
         initializer_range: the parameter (not the standard deviation) of the truncated normal initialiser.
         layer_norm_eps: added to the variance in LayerNorm.
         pad_token_id: id of the padding token.
-        position_embedding_type: `absolute` (learned) or `sinusoidal` (fixed).
         pooler: whether there is a tanh pooler over the first token, for the heads that can do without.
+        classifier_summary: what a sequence classifier sees: the pooler's result (`pooler`), that of a dense layer of
+            its own with an activation (`tanh`, `relu`, `gelu`), or of the masked-LM head's transformation
+            (`transform`), which then stands before the heads of tokens and spans too.
+        choice_summary: the same for multiple choice.
+        classifier_pooling: of which tokens: the first (`cls`) or the `mean` of all, for `transform`.
+        drop_before_summary: whether a sequence classifier's own dense layer comes after a dropout too.
+        head_act: the activation in the masked-LM head; None: `hidden_act`.
+        head_bias: whether its dense layer has a bias.
+        decoder_bias: whether each word has one there.
+        tie_word_embeddings: whether its output matrix is the word embedding.
         num_labels: classes of a classifier head (1 for regression).
         id2label: their names, or None.
         problem_type: what a sequence classifier is trained for, or None when not said.
@@ -54,22 +100,45 @@ class BertConfig:
         normalize_embeddings: whether a sentence embedding is scaled to unit length.
     """
 
+    family: str = "bert"
     vocab_size: int = 30522
     hidden_size: int = 768
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
     intermediate_size: int = 3072
+    embedding_size: int | None = None
     hidden_act: str = "gelu"
+    gated: bool = False
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     classifier_dropout: float | None = None
+    qa_dropout: float = 0.0
     max_position_embeddings: int = 512
+    position_embedding_type: str = "absolute"
+    position_offset: int = 0
+    rope_theta: float = 10000.0
+    local_rope_theta: float | None = None
+    relative_attention_buckets: int = 0
+    local_window: int | None = None
+    global_every: int = 1
     type_vocab_size: int = 2
+    norm: str = "layer_norm"
+    norm_placement: str = "post"
+    norm_bias: bool = True
+    attention_bias: bool = True
+    mlp_bias: bool = True
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     pad_token_id: int = 0
-    position_embedding_type: str = "absolute"
     pooler: bool = True
+    classifier_summary: str = "pooler"
+    choice_summary: str = "pooler"
+    classifier_pooling: str = "cls"
+    drop_before_summary: bool = False
+    head_act: str | None = None
+    head_bias: bool = True
+    decoder_bias: bool = True
+    tie_word_embeddings: bool = True
     num_labels: int = 2
     id2label: tuple[str, ...] | None = None
     problem_type: str | None = None
@@ -77,27 +146,19 @@ class BertConfig:
     normalize_embeddings: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-                     "max_position_embeddings", "type_vocab_size", "num_labels"):  # fmt: skip
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"model config: {name} must be a positive integer, found {value!r}")
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
-            value = getattr(self, name)
-            if value is None and name == "classifier_dropout":
-                continue
-            if not isinstance(value, (int, float)) or not 0 <= value < 1:
-                raise InputError(f"model config: {name} must be a rate in [0, 1), found {value!r}")
-        for name, choices in (("hidden_act", ACTIVATIONS), ("position_embedding_type", POSITIONS),
-                              ("pooling", POOLINGS), ("problem_type", PROBLEM_TYPES)):  # fmt: skip
-            value = getattr(self, name)
-            if value not in choices and not (value is None and name == "problem_type"):
-                raise InputError(f"model config: {name} {value!r} is not known{did_you_mean(str(value), choices)}")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is not None or field.name not in _MAY_BE_NONE:
+                _check(field.name, value, field.type)
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
                 f"model config: num_attention_heads {self.num_attention_heads} must divide "
                 f"hidden_size {self.hidden_size}"
             )
+        if self.position_embedding_type == "rotary" and self.head_size % 2:
+            raise InputError(f"model config: rotary positions need heads of an even size, found {self.head_size}")
+        if self.embedding_size == self.hidden_size:
+            object.__setattr__(self, "embedding_size", None)  # one value for one architecture
         if self.id2label is not None and len(self.id2label) != self.num_labels:
             raise InputError(f"model config: num_labels is {self.num_labels} but id2label names {len(self.id2label)}")
 
@@ -106,19 +167,30 @@ class BertConfig:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings."""
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        """How far a token sees in each layer; None: anywhere."""
+        return tuple(self.local_window if i % self.global_every else None for i in range(self.num_hidden_layers))
+
     @classmethod
-    def named(cls, size: str, **changes: Any) -> Self:
-        """The config of a named size (`SIZES`), with some fields changed. Raises InputError for an unknown name."""
-        if size not in SIZES:
-            raise InputError(f"model size {size!r} is not known{did_you_mean(size, SIZES)}")
-        layers, hidden, heads = SIZES[size]
-        shape = {
-            "num_hidden_layers": layers,
-            "hidden_size": hidden,
-            "num_attention_heads": heads,
-            "intermediate_size": 4 * hidden,
-        }
-        return cls(**(shape | changes))
+    def named(cls, size: str, family: str = "bert", **changes: Any) -> Self:
+        """The config of a named size (`SIZES`, or the family's own) of a family, with some fields changed.
+
+        Raises:
+            InputError: no such size, or no such family.
+        """
+        _check("family", family, str)
+        base = cls._of_family({}, family)
+        sizes = {name: (*shape, 4 * shape[1]) for name, shape in SIZES.items()} | dict(FAMILIES[family].sizes)
+        if size not in sizes:
+            raise InputError(f"model size {size!r} is not known{did_you_mean(size, sizes)}")
+        names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
+        return base.replace(**dict(zip(names, sizes[size], strict=True)) | changes)
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
@@ -128,41 +200,63 @@ class BertConfig:
     def from_hf(cls, hf: dict[str, Any], where: str = "config.json") -> Self:
         """The config that a Hugging Face `config.json` (as a dict) describes.
 
-        Keys that do not shape a BERT are ignored.
+        Keys that do not shape an encoder are ignored.
 
         Raises:
-            InputError: it is not a BERT, or a field has no meaning here.
+            InputError: it is of no family that is known, or a field has no meaning here.
         """
-        model_type = hf.get("model_type", "bert")
-        if model_type != "bert":
-            raise InputError(f"{where}: expected model_type 'bert', found {model_type!r}")
-        ours = {name: hf[name] for name in _HF_FIELDS if name in hf}
-        ours["hidden_act"] = _ACTIVATION_ALIASES.get(hf.get("hidden_act", "gelu"), hf.get("hidden_act", "gelu"))
-        labels = hf.get("id2label")
-        if labels:
-            try:
-                names = [str(labels[key]) for key in sorted(labels, key=int)]
-            except (TypeError, ValueError):
-                raise InputError(f"{where}: id2label must map 0, 1, ... to names, found {labels!r}") from None
-            ours["num_labels"] = len(names)
-            generic = names == [f"LABEL_{i}" for i in range(len(names))]
-            ours["id2label"] = None if generic else tuple(names)
-        elif "num_labels" in hf:
-            ours["num_labels"] = hf["num_labels"]
+        family = hf.get("model_type", "bert")
+        if family not in FAMILIES:
+            known = ", ".join(FAMILIES)
+            raise InputError(f"{where}: expected model_type to be one of {known}, found {family!r}")
         try:
-            return cls(**ours)
+            return cls._of_family(hf, family, **_labels(hf))
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
 
+    @classmethod
+    def _of_family(cls, hf: dict[str, Any], family: str, **more: Any) -> Self:
+        kind = FAMILIES[family]
+        hf = kind.defaults | hf
+        ours = (
+            {field: hf[key] for field, key in kind.keys.items() if hf.get(key) is not None}
+            | kind.reads(hf)
+            | dict(kind.fixed)
+        )
+        for name in ("hidden_act", "head_act"):
+            if name in ours:
+                ours[name] = _ACTIVATION_ALIASES.get(str(ours[name]), ours[name])
+        return cls(family=family, **ours | more)
+
     def to_hf(self, architecture: str = "BertModel") -> dict[str, Any]:
-        """The dict that Hugging Face writes as `config.json`; `architecture` is its class name."""
-        hf: dict[str, Any] = {"architectures": [architecture], "model_type": "bert"}
-        hf |= {name: getattr(self, name) for name in _HF_FIELDS}
-        hf["hidden_act"] = "gelu_new" if self.hidden_act == "gelu_tanh" else self.hidden_act
+        """The dict that Hugging Face writes as `config.json`; `architecture` is its class name.
+
+        Raises:
+            InputError: the family has no way to say what this config is.
+        """
+        kind = FAMILIES[self.family]
+        hf: dict[str, Any] = {"architectures": [architecture], "model_type": self.family}
+        hf |= {key: getattr(self, field) for field, key in kind.keys.items()}
+        hf |= kind.writes(dataclasses.asdict(self))
+        for key in (kind.keys["hidden_act"], kind.keys.get("head_act", "")):
+            if hf.get(key) == "gelu_tanh":
+                hf[key] = "gelu_new"
+        if "embedding_size" in kind.keys:
+            hf["embedding_size"] = self.embedding_width
         names = self.id2label or tuple(f"LABEL_{i}" for i in range(self.num_labels))
         hf["id2label"] = {str(i): name for i, name in enumerate(names)}
         hf["label2id"] = {name: i for i, name in enumerate(names)}
+        self._check_said(BertConfig.from_hf(hf))
         return hf
+
+    def _check_said(self, back: "BertConfig") -> None:
+        for field in dataclasses.fields(self):
+            ours, theirs = getattr(self, field.name), getattr(back, field.name)
+            if ours != theirs and field.name not in _NOT_IN_HF:
+                raise InputError(
+                    f"model config: {field.name}: expected {theirs!r}, as every {self.family} in the Hugging Face "
+                    f"layout has it, found {ours!r}"
+                )
 
     @classmethod
     def from_json_file(cls, path: files.PathLike) -> Self:
@@ -185,9 +279,37 @@ def read_json(path: files.PathLike) -> dict[str, Any]:
     return value
 
 
-# Fields that a Hugging Face config.json holds under the same name. (`hidden_act` and the labels are translated.)
-_HF_FIELDS = tuple(
-    field.name
-    for field in dataclasses.fields(BertConfig)
-    if field.name not in ("hidden_act", "num_labels", "id2label", "pooler", "pooling", "normalize_embeddings")
-)
+# What a Hugging Face config.json does not say: other files do, or nothing needs to.
+_NOT_IN_HF = ("pooler", "pooling", "normalize_embeddings", "id2label")
+
+
+def _check(name: str, value: Any, kind: Any) -> None:
+    """Raises InputError when a field cannot have this value."""
+    if name in _CHOICES:
+        if value not in _CHOICES[name]:
+            raise InputError(f"model config: {name} {value!r} is not known{did_you_mean(str(value), _CHOICES[name])}")
+    elif name in _POSITIVE or kind is int:
+        least, what = (1, "positive") if name in _POSITIVE else (0, "non-negative")
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise InputError(f"model config: {name} must be a {what} integer, found {value!r}")
+    elif name.endswith(("_prob", "_dropout")):
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < 1:
+            raise InputError(f"model config: {name} must be a rate in [0, 1), found {value!r}")
+    elif "theta" in name:
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or value <= 0:
+            raise InputError(f"model config: {name} must be a positive number, found {value!r}")
+    elif kind is bool and not isinstance(value, bool):
+        raise InputError(f"model config: {name} must be true or false, found {value!r}")
+
+
+def _labels(hf: dict[str, Any]) -> dict[str, Any]:
+    """The fields that a `config.json` says of classes."""
+    labels = hf.get("id2label")
+    if not labels:
+        return {"num_labels": hf["num_labels"]} if "num_labels" in hf else {}
+    try:
+        names = tuple(str(labels[key]) for key in sorted(labels, key=int))
+    except (TypeError, ValueError):
+        raise InputError(f"id2label must map 0, 1, ... to names, found {labels!r}") from None
+    generic = names == tuple(f"LABEL_{i}" for i in range(len(names)))
+    return {"num_labels": len(names), "id2label": None if generic else names}

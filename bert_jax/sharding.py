@@ -33,18 +33,19 @@ RULES: dict[str, tuple[str, ...]] = {
 # layers) is never split. First match wins. Vectors of the hidden size stay whole: they are tiny.
 AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"v_(row|col)/.*", ()),  # Adafactor's vectors of a matrix: tiny
-    (r"word_embeddings/embedding", ("vocab", "embed")),
+    (r"(word_embeddings|decoder)/embedding", ("vocab", "embed")),
     (r"(position|token_type)_embeddings/embedding", (None, "embed")),
     (r"layer_norm/(scale|bias)", (None,)),
     (r"attention/(query|key|value)/kernel", ("embed", "heads")),
     (r"attention/(query|key|value)/bias", ("heads",)),
     (r"attention/output/kernel", ("heads", "embed")),
-    (r"mlp/up/kernel", ("embed", "mlp")),
-    (r"mlp/up/bias", ("mlp",)),
+    (r"mlp/(up|gate)/kernel", ("embed", "mlp")),
+    (r"mlp/(up|gate)/bias", ("mlp",)),
     (r"mlp/down/kernel", ("mlp", "embed")),
     (r"mlm/bias", ("vocab",)),
-    (r"(pooler|mlm)/dense/kernel", ("embed", None)),
-    (r"(nsp|classifier|qa_outputs)/kernel", ("embed", None)),
+    (r"relative_attention_bias/embedding", (None, None)),
+    (r"(pooler|mlm|summary|discriminator)/dense/kernel", ("embed", None)),
+    (r"(projection|nsp|classifier|qa_outputs|discriminator/output)/kernel", ("embed", None)),
     (r"bias", (None,)),
     (r"ns_coeffs", (None,)),  # of Muon's state
 )

@@ -15,8 +15,8 @@ MOST_LINES = 450
 
 # Each part imports only from the parts before it.
 ORDER = (
-    "tpu", "errors", "files", "config", "sharding", "modeling", "tokenization", "data", "conversion", "recipes",
-    "inference", "tasks", "training", "planning", "demo", "cli", "__main__",
+    "tpu", "errors", "files", "families", "config", "sharding", "modeling", "tokenization", "data", "conversion",
+    "recipes", "inference", "tasks", "training", "planning", "demo", "cli", "__main__",
 )  # fmt: skip
 
 

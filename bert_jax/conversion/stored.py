@@ -44,6 +44,12 @@ class StoredTensor:
         """The tensor with its axes in reverse."""
         return StoredTensor(self.shape[::-1], self.dtype, lambda: self.read().T)
 
+    def part(self, index: int, count: int) -> "StoredTensor":
+        """One of `count` equal parts along the first axis, of which some rows may be left over."""
+        rows = self.shape[0] // count
+        select = slice(index * rows, (index + 1) * rows)
+        return StoredTensor((rows, *self.shape[1:]), self.dtype, lambda: self.read()[select])
+
 
 class OpenFile:
     """A local file whose parts are read by offset.

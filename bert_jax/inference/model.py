@@ -31,7 +31,12 @@ _PADDED_AXES = {
     "start_logits": "BS",
     "end_logits": "BS",
 }
-_LOGITS_AXES = {"masked_lm": "BS.", "pretraining": "BS.", "token_classification": "BS."}
+_LOGITS_AXES = {
+    "masked_lm": "BS.",
+    "pretraining": "BS.",
+    "token_classification": "BS.",
+    "replaced_token_detection": "BS",
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -142,6 +147,8 @@ class PretrainedModel:
         """The inputs that were given as int32 arrays, after checking their shapes and ranges."""
         config = self.config
         arrays = {name: _integers(name, value) for name, value in inputs.items() if value is not None}
+        if config.type_vocab_size < 2:  # such models have nothing to tell segments apart by
+            arrays.pop("token_type_ids", None)
         ids = arrays["input_ids"]
         expected = "[B, K, S]" if self.head == "multiple_choice" else "[B, S]"
         if ids.ndim != (3 if self.head == "multiple_choice" else 2) or 0 in ids.shape:

@@ -1,6 +1,7 @@
 """Multi-head self-attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2), and the ways to compute it.
 
-    xla     any platform, any length, dropout, attention maps; the scores [B, N, S, S] go through large memory
+    xla     any platform, any length, dropout, attention maps; the scores [B, N, S, S] go through large memory, but for
+            a window in a long sequence: `bert_jax.modeling.kernels.local`
     fused   TPU: `bert_jax.modeling.kernels.fused`, with dropout
     splash  TPU: `bert_jax.modeling.kernels.splash`, for long sequences and local windows; no dropout
     cudnn   GPU: `jax.nn.dot_product_attention`; no dropout
@@ -13,6 +14,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
@@ -20,7 +22,7 @@ from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
 from bert_jax.modeling.compute import CONTEXT, Compute
 from bert_jax.modeling.dropout import bits_of_scores, drop, dropout
-from bert_jax.modeling.kernels import fused, splash
+from bert_jax.modeling.kernels import fused, local, splash
 from bert_jax.modeling.layers import Dense, LayerNorm
 from bert_jax.modeling.visibility import Visibility
 from bert_jax.sharding import constrain, device_share, mapped
@@ -29,20 +31,26 @@ _PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
 _DROPPING = ("xla", "fused")
 
 
+_LOCAL = "local"  # what xla is where a window is small for the length
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Attending:
-    """How every layer attends.
+    """How a layer attends.
 
     Attributes:
-        way: one of `bert_jax.modeling.compute.ATTENTIONS` but auto.
+        way: one of `bert_jax.modeling.compute.ATTENTIONS` but auto; or local.
         visible: which keys a query sees.
-        bias: the same for xla, `[B or 1, 1, 1 or S, S]`, made once for all layers.
+        bias: for xla, what is added to the scores, `[B or 1, N or 1, 1 or S, S]`: of `visible`, and of relative
+            positions.
+        rotation: cosines and sines `[B or 1, S, 1, H / 2]` by which queries and keys are turned; None: they are not.
     """
 
     way: str = dataclasses.field(metadata={"static": True})
     visible: Visibility
     bias: jax.Array | None
+    rotation: tuple[jax.Array, jax.Array] | None = None
 
 
 def attending(
@@ -58,16 +66,50 @@ def attending(
     if maps:
         way = "xla"
     elif way == "auto":
-        way = _cheapest(config, compute, length, drops)
+        way = _cheapest(config, compute, visible.window, length, drops)
     elif reason := _unfit(way, config, compute, length, drops):
         raise InputError(f"attention={way}: {reason}; auto or xla would do")
+    if way == "xla" and not maps and not config.relative_attention_buckets and local.supports(length, visible.window):
+        way = _LOCAL
     return Attending(way, visible, visible.bias(length) if way == "xla" else None)
 
 
-def _cheapest(config: BertConfig, compute: Compute, length: int, drops: bool) -> str:
+def rotation(length: int, position_ids: jax.Array | None, size: int, theta: float) -> tuple[jax.Array, jax.Array]:
+    """Cosines and sines `[B or 1, S, 1, H / 2]` of rotary positions; `position_ids [B, S]` None means 0, 1, ..."""
+    places = jnp.arange(length)[None] if position_ids is None else position_ids
+    speeds = theta ** -(jnp.arange(0, size, 2, dtype=jnp.float32) / size)
+    angles = (places[..., None].astype(jnp.float32) * speeds)[:, :, None]
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def rotate(x: jax.Array, turn: tuple[jax.Array, jax.Array] | None) -> jax.Array:
+    """Turns `x [B, S, N, H]`, in which the two halves of a head hold the coordinates of H / 2 points."""
+    if turn is None:
+        return x
+    (cosines, sines), (a, b) = turn, jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    return jnp.concatenate((a * cosines - b * sines, b * cosines + a * sines), axis=-1).astype(x.dtype)
+
+
+def relative_buckets(length: int, buckets: int) -> np.ndarray:
+    """The bucket `[S, S]` of the distance from each query to each key.
+
+    Half of the buckets are for keys after the query; in each half, the first half are for one distance each, and the
+    rest for ranges that grow by one factor up to 128, the last for all beyond (Raffel et al. 2019, arXiv:1910.10683).
+    """
+    distance = np.arange(length)[None] - np.arange(length)[:, None]
+    half, exact = buckets // 2, buckets // 4
+    far = np.log(np.maximum(abs(distance), 1).astype(np.float32) / exact) / np.float32(np.log(128 / exact))
+    far = exact + (far * (half - exact)).astype(np.int32)
+    return np.where(distance > 0, half, 0) + np.where(abs(distance) < exact, abs(distance), np.minimum(far, half - 1))
+
+
+def _cheapest(config: BertConfig, compute: Compute, window: int | None, length: int, drops: bool) -> str:
     """By the bytes that go through large memory: docs/attention.md."""
-    for way, shortest in (("fused", 256), ("splash", 512), ("cudnn", 512)):
-        if length >= shortest and not _unfit(way, config, compute, length, drops):
+    shortest = {"fused": 256, "splash": 512, "cudnn": 512}
+    if local.supports(length, window):  # what knows of windows, and what never does work outside of one
+        shortest = {"splash": 512}
+    for way, least in shortest.items():
+        if length >= least and not _unfit(way, config, compute, length, drops):
             return way
     return "xla"
 
@@ -77,6 +119,8 @@ def _unfit(way: str, config: BertConfig, compute: Compute, length: int, drops: b
     platform = _PLATFORMS.get(way, compute.target)
     if platform != compute.target:
         return f"needs a {platform}, found {compute.target}"
+    if config.relative_attention_buckets and way != "xla":
+        return "has no relative positions"
     if drops and way not in _DROPPING:
         return (f"cannot drop attention probabilities, and attention_probs_dropout_prob is "
                 f"{config.attention_probs_dropout_prob}: set it to 0")  # fmt: skip
@@ -94,32 +138,35 @@ def _unfit(way: str, config: BertConfig, compute: Compute, length: int, drops: b
 
 
 class SelfAttention(nnx.Module):
-    """`x [B, S, D] -> [B, S, D]`: attention, output projection, dropout, residual, LayerNorm."""
+    """`x [B, S, D] -> [B, S, D]`: attention, output projection, dropout, residual; LayerNorm before or after."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
         size = config.hidden_size
-        self.query = Dense(config, size, size, rngs=rngs)
-        self.key = Dense(config, size, size, rngs=rngs)
-        self.value = Dense(config, size, size, rngs=rngs)
-        self.output = Dense(config, size, size, rngs=rngs)
+        dense = functools.partial(Dense, config, size, size, use_bias=config.attention_bias, rngs=rngs)
+        self.query, self.key, self.value, self.output = dense(), dense(), dense(), dense()
         self.layer_norm = LayerNorm(config, size)
 
     def __call__(
         self,
         x: jax.Array,  # [B, S, D]
         how: Attending,
+        is_first: jax.Array | bool,
         dropout_keys: tuple[jax.Array | None, jax.Array | None],
         compute: Compute,
     ) -> tuple[jax.Array, jax.Array | None]:
         """Returns the block's output and, of xla, the attention probabilities `[B, N, S, S]`."""
+        pre = self.config.norm_placement == "pre"
+        # The first layer's input was normalised by the embeddings.
+        normed = jnp.where(is_first, x, self.layer_norm(x)) if pre else x
         projected = tuple(
-            constrain(project(x, compute), "batch", None, "heads") for project in (self.query, self.key, self.value)
+            constrain(project(normed, compute), "batch", None, "heads")
+            for project in (self.query, self.key, self.value)
         )
         context, probabilities = attend(how, projected, self.config, dropout_keys[0], compute)
         context = checkpoint_name(context, CONTEXT)
-        y = dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1])
-        return self.layer_norm(x + y), probabilities
+        x += dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1])
+        return x if pre else self.layer_norm(x), probabilities
 
 
 def attend(
@@ -136,14 +183,18 @@ def attend(
     if dropout_key is not None and rate > 0:
         words = constrain(jax.random.bits(dropout_key, (batch, heads, 2), jnp.uint32), "batch", "heads", None)
     dtype = compute.activation_dtype
-    if how.way == "fused":
-        return _fused(how.visible, projected, config, words, compute).astype(dtype), None
     query, key, value = (x.reshape(batch, length, heads, config.head_size) for x in projected)
+    query, key = rotate(query, how.rotation), rotate(key, how.rotation)
+    if how.way == "fused":
+        projected = tuple(x.reshape(batch, length, size) for x in (query, key, value))
+        return _fused(how.visible, projected, config, words, compute).astype(dtype), None
     if how.way == "cudnn":
         return _cudnn(how.visible, query, key, value, compute).reshape(batch, length, size), None
     query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))
     if how.way == "splash":
         context, probabilities = _splash(how.visible, query, key, value, compute).astype(dtype), None
+    elif how.way == _LOCAL:
+        context, probabilities = local.local_attention(how.visible, query, key, value, words, rate, compute), None
     else:
         context, probabilities = _xla(how.bias, query, key, value, words, rate, compute)
     context = constrain(context, "batch", "heads", None, None)  # and its gradient, which so stays by heads

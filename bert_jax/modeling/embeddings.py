@@ -8,7 +8,7 @@ from flax import nnx
 from bert_jax.config import BertConfig
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
-from bert_jax.modeling.layers import Embedding, LayerNorm
+from bert_jax.modeling.layers import Dense, Embedding, LayerNorm
 from bert_jax.sharding import constrain
 
 
@@ -26,11 +26,16 @@ class Embeddings(nnx.Module):
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
-        self.word_embeddings = Embedding(config, config.vocab_size, rngs=rngs)
+        width = config.embedding_width
+        self.word_embeddings = Embedding(config, config.vocab_size, width, rngs=rngs)
         if config.position_embedding_type == "absolute":
-            self.position_embeddings = Embedding(config, config.max_position_embeddings, rngs=rngs)
-        self.token_type_embeddings = Embedding(config, config.type_vocab_size, rngs=rngs)
-        self.layer_norm = LayerNorm(config, config.hidden_size)
+            rows = config.position_offset + config.max_position_embeddings
+            self.position_embeddings = Embedding(config, rows, width, rngs=rngs)
+        if config.type_vocab_size:
+            self.token_type_embeddings = Embedding(config, config.type_vocab_size, width, rngs=rngs)
+        self.layer_norm = LayerNorm(config, width)
+        if width != config.hidden_size:
+            self.projection = Dense(config, width, config.hidden_size, rngs=rngs)
 
     def __call__(
         self,
@@ -43,19 +48,33 @@ class Embeddings(nnx.Module):
         # A table gathered over fsdp: lookups in a split hidden axis would have to be replicated to change their split.
         words = constrain(self.word_embeddings.embedding[...], "vocab", None)
         x = constrain(words[input_ids], "batch", "length", "embed")
-        x += self._positions(position_ids, input_ids.shape[1])
-        types = self.token_type_embeddings.embedding[...]
-        if token_type_ids is None:
-            x += types[0]
-        else:
-            # A product with a one-hot matrix: a gather from two rows has a slow, serial gradient.
-            x += jnp.dot(jax.nn.one_hot(token_type_ids, types.shape[0]), types, precision=jax.lax.Precision.HIGHEST)
+        if self.config.position_embedding_type != "rotary":
+            x += self._positions(position_ids, input_ids)
+        if self.config.type_vocab_size:
+            x += self._segments(token_type_ids)
         x = constrain(self.layer_norm(x).astype(compute.activation_dtype), "batch", "length", "embed")
-        return dropout(x, self.config.hidden_dropout_prob, dropout_key)
+        x = dropout(x, self.config.hidden_dropout_prob, dropout_key)
+        if hasattr(self, "projection"):
+            x = constrain(self.projection(x, compute), "batch", "length", "embed")
+        return x
 
-    def _positions(self, position_ids: jax.Array | None, length: int) -> jax.Array:
+    def _positions(self, position_ids: jax.Array | None, input_ids: jax.Array) -> jax.Array:
+        offset = self.config.position_offset
         if self.config.position_embedding_type == "absolute":
             table = self.position_embeddings.embedding[...]
         else:
-            table = jnp.asarray(sinusoids(self.config.max_position_embeddings, self.config.hidden_size))
-        return table[:length] if position_ids is None else table[position_ids]
+            table = jnp.asarray(sinusoids(self.config.max_position_embeddings, self.config.embedding_width))
+        if position_ids is not None:
+            return table[position_ids + offset]
+        if not offset:
+            return table[: input_ids.shape[1]]
+        # As RoBERTa counts: padding has no place, and the row before the first position's.
+        is_token = (input_ids != self.config.pad_token_id).astype(jnp.int32)
+        return table[jnp.cumsum(is_token, axis=1) * is_token + offset - 1]
+
+    def _segments(self, token_type_ids: jax.Array | None) -> jax.Array:
+        types = self.token_type_embeddings.embedding[...]
+        if token_type_ids is None or len(types) == 1:
+            return types[0]
+        # A product with a one-hot matrix: a gather from two rows has a slow, serial gradient.
+        return jnp.dot(jax.nn.one_hot(token_type_ids, types.shape[0]), types, precision=jax.lax.Precision.HIGHEST)

@@ -1,47 +1,64 @@
 """The encoder: layers stacked on a leading axis, scanned or unrolled."""
 
+import dataclasses
 import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from bert_jax.config import BertConfig
-from bert_jax.modeling.attention import Attending, SelfAttention
+from bert_jax.modeling.attention import Attending, SelfAttention, relative_buckets
 from bert_jax.modeling.compute import Compute, checkpointed
 from bert_jax.modeling.dropout import dropout
-from bert_jax.modeling.layers import ACTIVATIONS, Dense, LayerNorm
+from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm
 from bert_jax.sharding import constrain
 
 
 class FeedForward(nnx.Module):
-    """`x [B, S, D] -> [B, S, D]`: up to F, activation, down, dropout, residual, LayerNorm."""
+    """`x [B, S, D] -> [B, S, D]`: up to F, activation (or gate), down, dropout, residual; LayerNorm before or after."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
-        self.up = Dense(config, config.hidden_size, config.intermediate_size, rngs=rngs)
-        self.down = Dense(config, config.intermediate_size, config.hidden_size, rngs=rngs)
+        dense = functools.partial(Dense, config, use_bias=config.mlp_bias, rngs=rngs)
+        self.up = dense(config.hidden_size, config.intermediate_size)
+        if config.gated:
+            self.gate = dense(config.hidden_size, config.intermediate_size)
+        self.down = dense(config.intermediate_size, config.hidden_size)
         self.layer_norm = LayerNorm(config, config.hidden_size)
 
     def __call__(self, x: jax.Array, dropout_key: jax.Array | None, compute: Compute) -> jax.Array:
-        y = constrain(self.up(x, compute), "batch", None, "mlp")
-        y = self.down(ACTIVATIONS[self.config.hidden_act](y), compute)
-        return self.layer_norm(x + dropout(y, self.config.hidden_dropout_prob, dropout_key))
+        pre = self.config.norm_placement == "pre"
+        activation = ACTIVATIONS[self.config.hidden_act]
+        normed = self.layer_norm(x) if pre else x
+        y = constrain(self.up(normed, compute), "batch", None, "mlp")
+        if self.config.gated:
+            y *= activation(constrain(self.gate(normed, compute), "batch", None, "mlp"))
+        else:
+            y = activation(y)
+        x += dropout(self.down(y, compute), self.config.hidden_dropout_prob, dropout_key)
+        return x if pre else self.layer_norm(x)
 
 
 class EncoderLayer(nnx.Module):
-    """One post-LayerNorm transformer layer."""
+    """One transformer layer."""
 
     def __init__(self, config: BertConfig, rngs: nnx.Rngs):
         self.attention = SelfAttention(config, rngs=rngs)
         self.mlp = FeedForward(config, rngs=rngs)
 
     def __call__(
-        self, x: jax.Array, how: Attending, dropout_key: jax.Array | None, compute: Compute
+        self,
+        x: jax.Array,
+        how: Attending,
+        is_first: jax.Array | bool,
+        dropout_key: jax.Array | None,
+        compute: Compute,
     ) -> tuple[jax.Array, jax.Array | None]:
         """Returns `[B, S, D]` and, where they are at hand, the attention probabilities `[B, N, S, S]`."""
         keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
-        x, probabilities = self.attention(x, how, (keys[0], keys[1]), compute)
+        x, probabilities = self.attention(x, how, is_first, (keys[0], keys[1]), compute)
         x = constrain(x, "batch", "length", "embed")
         x = self.mlp(x, keys[2], compute)
         return constrain(x, "batch", "length", "embed"), probabilities
@@ -51,7 +68,7 @@ class Encoder(nnx.Module):
     """`x [B, S, D] -> [B, S, D]` through `num_hidden_layers` layers, whose parameters are stacked `[L, ...]`."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
-        self.num_layers = config.num_hidden_layers
+        self.config = config
 
         @nnx.split_rngs(splits=config.num_hidden_layers)
         @nnx.vmap(in_axes=0, out_axes=0)
@@ -59,42 +76,89 @@ class Encoder(nnx.Module):
             return EncoderLayer(config, rngs)
 
         self.layers = stacked(rngs)
+        if config.relative_attention_buckets:
+            buckets, heads = config.relative_attention_buckets, config.num_attention_heads
+            self.relative_attention_bias = Embedding(config, buckets, heads, rngs=rngs)
+        if config.norm_placement == "pre":
+            self.layer_norm = LayerNorm(config, config.hidden_size)
 
     def __call__(
         self,
         x: jax.Array,  # [B, S, D]
-        how: Attending,
+        hows: tuple[Attending, ...],  # of the first layers; then they begin anew
         dropout_key: jax.Array | None,
         compute: Compute,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> tuple[jax.Array, tuple[jax.Array, ...] | None, tuple[jax.Array, ...] | None]:
         """Returns the last hidden state, all `L + 1` hidden states and all `L` attention maps, or None for these."""
+        count, period = self.config.num_hidden_layers, len(hows)
         layer_graph, layers = nnx.split(self.layers)
-        keys = None if dropout_key is None else jax.random.split(dropout_key, self.num_layers)
+        keys = None if dropout_key is None else jax.random.split(dropout_key, count)
+        first = np.arange(count) == 0 if self.config.norm_placement == "pre" else None
+        hows = tuple(self._with_relative_positions(how, x.shape[1]) for how in hows)
 
-        def body(x, layer_and_key):
-            layer, key = layer_and_key
-            y, probabilities = nnx.merge(layer_graph, layer)(x, how, key, compute)
-            return y, (y if output_hidden_states else None, probabilities if output_attentions else None)
+        def step(how: Attending):
+            def run(x, layer_and_key):
+                layer, key, is_first = layer_and_key
+                y, probabilities = nnx.merge(layer_graph, layer)(x, how, is_first, key, compute)
+                return y, (y if output_hidden_states else None, probabilities if output_attentions else None)
 
-        body = checkpointed(body, compute)
-        first = x
-        if compute.layers == "scan":
-            x, (states, attentions) = jax.lax.scan(body, x, (layers, keys))
-        else:
-            states, attentions = [], []
-            for layer in zip(
-                _unstack(self.num_layers, layers), keys if keys is not None else [None] * self.num_layers, strict=True
-            ):
-                x, (state, attention) = body(x, layer)
-                states.append(state)
-                attentions.append(attention)
+            return checkpointed(run, compute)
+
+        steps = [step(how) for how in hows]
+        start, stacked, outputs = x, (layers, keys, first), []
+        whole = count - count % period if compute.layers == "scan" else 0  # layers in whole turns
+        if whole:
+            x, ys = _scan(steps, x, _rows(stacked, 0, whole, count))
+            outputs += [jax.tree.map(lambda leaf, i=i: leaf[i], ys) for i in range(whole)]
+        for i, layer in enumerate(_apart(count - whole, _rows(stacked, whole, count, count))):
+            x, y = steps[i % period](x, layer)
+            outputs.append(y)
+        if hasattr(self, "layer_norm"):
+            x = self.layer_norm(x)
+        states, maps = zip(*outputs, strict=True)
         return (
             x,
-            (first, *states) if output_hidden_states else None,
-            tuple(attentions) if output_attentions else None,
+            (start, *states[:-1], x) if output_hidden_states else None,
+            maps if output_attentions else None,
         )
+
+    def _with_relative_positions(self, how: Attending, length: int) -> Attending:
+        if not self.config.relative_attention_buckets:
+            return how
+        table = self.relative_attention_bias.embedding[...]
+        bias = table[relative_buckets(length, len(table))].transpose(2, 0, 1)[None]  # [1, N, S, S]
+        return dataclasses.replace(how, bias=bias if how.bias is None else bias + how.bias)
+
+
+def _scan(steps, x, stacked):
+    """Runs layers stacked on a leading axis, the steps taking turns; also what they give besides, stacked."""
+    if len(steps) == 1:
+        return jax.lax.scan(steps[0], x, stacked)
+
+    def turn(x, layers):
+        ys = []
+        for step, layer in zip(steps, _apart(len(steps), layers), strict=True):
+            x, y = step(x, layer)
+            ys.append(y)
+        return x, jax.tree.map(lambda *leaves: jnp.stack(leaves), *ys)
+
+    turns = jax.tree.map(lambda leaf: leaf.reshape(-1, len(steps), *leaf.shape[1:]), stacked)
+    x, ys = jax.lax.scan(turn, x, turns)
+    return x, jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), ys)
+
+
+def _rows(stacked, start: int, stop: int, count: int):
+    """Some of the stacked layers."""
+    return stacked if stop - start == count else jax.tree.map(lambda leaf: leaf[start:stop], stacked)
+
+
+def _apart(length: int, stacked) -> list:
+    """Stacked layers, dropout keys and marks of the first, one by one."""
+    layers, *others = stacked
+    apart = [[None] * length if x is None else [x[i] for i in range(length)] for x in others]
+    return list(zip(_unstack(length, layers), *apart, strict=True))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -6,7 +6,7 @@ from flax import nnx
 
 from bert_jax.config import BertConfig
 from bert_jax.modeling.compute import Compute, matmul
-from bert_jax.modeling.layers import ACTIVATIONS, Dense, LayerNorm
+from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm
 from bert_jax.modeling.losses import vocabulary_cross_entropy
 
 
@@ -20,27 +20,68 @@ class Pooler(nnx.Module):
         return jnp.tanh(self.dense(x, compute))
 
 
-class MaskedLMHead(nnx.Module):
-    """`[..., D] -> [..., V]` float32 logits: dense, activation, LayerNorm, then the word embeddings transposed."""
+class Transform(nnx.Module):
+    """`[..., D] -> [..., E]`: dense, activation, LayerNorm; what stands before the vocabulary."""
+
+    def __init__(self, config: BertConfig, features: int, *, rngs: nnx.Rngs):
+        self.activation = config.head_act or config.hidden_act
+        self.dense = Dense(config, config.hidden_size, features, use_bias=config.head_bias, rngs=rngs)
+        self.layer_norm = LayerNorm(config, features)
+
+    def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:
+        return self.layer_norm(ACTIVATIONS[self.activation](self.dense(x, compute)))
+
+
+class MaskedLMHead(Transform):
+    """The transformation, then the word embeddings transposed, and a bias: what a masked word is."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
-        self.activation = config.hidden_act
-        self.dense = Dense(config, config.hidden_size, config.hidden_size, rngs=rngs)
-        self.layer_norm = LayerNorm(config, config.hidden_size)
-        self.bias = nnx.Param(jnp.zeros((config.vocab_size,), jnp.float32))
+        super().__init__(config, config.embedding_width, rngs=rngs)
+        if not config.tie_word_embeddings:
+            self.decoder = Embedding(config, config.vocab_size, config.embedding_width, rngs=rngs)
+        if config.decoder_bias:
+            self.bias = nnx.Param(jnp.zeros((config.vocab_size,), jnp.float32))
 
-    def __call__(self, x: jax.Array, word_embeddings: jax.Array, compute: Compute) -> jax.Array:
-        x = self._transform(x, compute)
-        return matmul(x, word_embeddings, compute, transposed=True, dtype=jnp.float32) + self.bias[...]
+    def logits(self, x: jax.Array, word_embeddings: jax.Array, compute: Compute) -> jax.Array:
+        """`[..., D] -> [..., V]` float32."""
+        table, bias = self._output(word_embeddings)
+        return matmul(self(x, compute), table, compute, transposed=True, dtype=jnp.float32) + bias
 
     def losses(
         self, x: jax.Array, labels: jax.Array, word_embeddings: jax.Array, compute: Compute
     ) -> tuple[jax.Array, jax.Array]:
         """`vocabulary_cross_entropy` of `x [B, P, D]`: the logits are never there all at once."""
-        return vocabulary_cross_entropy(self._transform(x, compute), labels, word_embeddings, self.bias[...], compute)
+        table, bias = self._output(word_embeddings)
+        return vocabulary_cross_entropy(self(x, compute), labels, table, bias, compute)
 
-    def _transform(self, x: jax.Array, compute: Compute) -> jax.Array:
-        return self.layer_norm(ACTIVATIONS[self.activation](self.dense(x, compute)))
+    def _output(self, word_embeddings: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The output matrix `[V, E]` and bias `[V]`."""
+        table = self.decoder.embedding[...] if hasattr(self, "decoder") else word_embeddings
+        return table, self.bias[...] if hasattr(self, "bias") else jnp.zeros(table.shape[:1], jnp.float32)
+
+
+class Summary(nnx.Module):
+    """`[B, D] -> [B, D]`: a dense layer of a classifier's own, and an activation."""
+
+    def __init__(self, config: BertConfig, activation: str, *, rngs: nnx.Rngs):
+        self.activation = activation
+        self.dense = Dense(config, config.hidden_size, config.hidden_size, rngs=rngs)
+
+    def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:
+        return ACTIVATIONS[self.activation](self.dense(x, compute))
+
+
+class Discriminator(nnx.Module):
+    """`[..., D] -> [...]` logits of a token having been replaced (Clark et al. 2020, arXiv:2003.10555)."""
+
+    def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
+        self.activation = config.hidden_act
+        self.dense = Dense(config, config.hidden_size, config.hidden_size, rngs=rngs)
+        self.output = Dense(config, config.hidden_size, 1, rngs=rngs)
+
+    def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:
+        x = ACTIVATIONS[self.activation](self.dense(x, compute)).astype(jnp.float32)
+        return self.output(x, Compute(platform=compute.platform))[..., 0]
 
 
 def gather_positions(x: jax.Array, positions: jax.Array) -> jax.Array:

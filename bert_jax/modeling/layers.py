@@ -19,37 +19,44 @@ def initializer(config: BertConfig) -> jax.nn.initializers.Initializer:
 class Dense(nnx.Module):
     """`x [..., in] -> [..., out]`."""
 
-    def __init__(self, config: BertConfig, features_in: int, features_out: int, *, rngs: nnx.Rngs):
+    def __init__(
+        self, config: BertConfig, features_in: int, features_out: int, *, use_bias: bool = True, rngs: nnx.Rngs
+    ):
         self.kernel = nnx.Param(initializer(config)(rngs.params(), (features_in, features_out), jnp.float32))
-        self.bias = nnx.Param(jnp.zeros((features_out,), jnp.float32))
+        if use_bias:
+            self.bias = nnx.Param(jnp.zeros((features_out,), jnp.float32))
 
     def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:
         y = matmul(x, self.kernel[...], compute)
-        return y + self.bias[...].astype(y.dtype)
+        return y + self.bias[...].astype(y.dtype) if hasattr(self, "bias") else y
 
 
 class LayerNorm(nnx.Module):
-    """Normalises the last axis; statistics in float32 and in two passes, whatever the dtype of `x`."""
+    """Normalises the last axis; statistics in float32 and in two passes, whatever the dtype of `x`.
+
+    Without the mean (Zhang and Sennrich 2019, arXiv:1910.07467) where `config.norm` is rms_norm.
+    """
 
     def __init__(self, config: BertConfig, features: int):
-        self.epsilon = config.layer_norm_eps
+        self.epsilon, self.centred = config.layer_norm_eps, config.norm == "layer_norm"
         self.scale = nnx.Param(jnp.ones((features,), jnp.float32))
-        self.bias = nnx.Param(jnp.zeros((features,), jnp.float32))
+        if config.norm_bias:
+            self.bias = nnx.Param(jnp.zeros((features,), jnp.float32))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         dtype = x.dtype
         x = x.astype(jnp.float32)
-        centred = x - x.mean(axis=-1, keepdims=True)
+        centred = x - x.mean(axis=-1, keepdims=True) if self.centred else x
         variance = jnp.square(centred).mean(axis=-1, keepdims=True)
-        y = centred * jax.lax.rsqrt(variance + self.epsilon) * self.scale[...] + self.bias[...]
-        return y.astype(dtype)
+        y = centred * jax.lax.rsqrt(variance + self.epsilon) * self.scale[...]
+        return (y + self.bias[...] if hasattr(self, "bias") else y).astype(dtype)
 
 
 class Embedding(nnx.Module):
-    """A table `[rows, D]` that ids index."""
+    """A table `[rows, features]` that ids index."""
 
-    def __init__(self, config: BertConfig, rows: int, *, rngs: nnx.Rngs):
-        self.embedding = nnx.Param(initializer(config)(rngs.params(), (rows, config.hidden_size), jnp.float32))
+    def __init__(self, config: BertConfig, rows: int, features: int, *, rngs: nnx.Rngs):
+        self.embedding = nnx.Param(initializer(config)(rngs.params(), (rows, features), jnp.float32))
 
     def __call__(self, ids: jax.Array) -> jax.Array:
         return self.embedding[...][ids]
@@ -59,4 +66,6 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": functools.partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
     "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+    "tanh": jnp.tanh,
 }

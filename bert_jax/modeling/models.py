@@ -10,12 +10,20 @@ from flax import nnx
 
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.modeling.attention import attending
+from bert_jax.modeling.attention import Attending, attending, rotation
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.embeddings import Embeddings
 from bert_jax.modeling.encoder import Encoder
-from bert_jax.modeling.heads import MaskedLMHead, Pooler, gather_positions, pool_tokens
+from bert_jax.modeling.heads import (
+    Discriminator,
+    MaskedLMHead,
+    Pooler,
+    Summary,
+    Transform,
+    gather_positions,
+    pool_tokens,
+)
 from bert_jax.modeling.layers import Dense
 from bert_jax.modeling.visibility import Visibility
 
@@ -27,11 +35,12 @@ HEADS = (
     "token_classification",
     "question_answering",
     "multiple_choice",
+    "replaced_token_detection",
     "sentence_embedding",
 )
-# The original's classes: these have no pooler whatever the config says, and these cannot do without one.
-_WITHOUT_POOLER = ("masked_lm", "token_classification", "question_answering")
-_POOLED = ("pretraining", "sequence_classification", "multiple_choice")
+# The original's classes: these have no pooler whatever the config says.
+_WITHOUT_POOLER = ("masked_lm", "token_classification", "question_answering", "replaced_token_detection")
+_CLASSIFIERS = ("sequence_classification", "token_classification", "multiple_choice")
 
 Params = dict[str, Any]  # the canonical tree: nested dicts of arrays
 
@@ -45,7 +54,7 @@ class BertOutput:
         last_hidden_state: `[B, S, D]`.
         pooler_output: `[B, D]`, or `[B, M, D]` at given positions.
         logits: `[B, C]` (sequence classification), `[B, S, C]` (token classification), `[B, K]` (multiple choice),
-            `[B, S, V]`, or `[B, P, V]` at given positions (masked LM).
+            `[B, S, V]`, or `[B, P, V]` at given positions (masked LM), `[B, S]` (replaced-token detection).
         prediction_logits: `[B, S, V]`, or `[B, P, V]` at given positions (pretraining).
         masked_lm_losses: `[B, P]`, the cross entropy of each label that was given; the logits are then not here
             (masked LM, pretraining).
@@ -72,25 +81,42 @@ class BertOutput:
     attentions: tuple[jax.Array, ...] | None = None
 
 
+def summary_of(config: BertConfig, head: str) -> str | None:
+    """What stands between the encoder and a head: one of `bert_jax.config.SUMMARIES`, or None."""
+    match head:
+        case "pretraining":
+            return "pooler"
+        case "sequence_classification":
+            return config.classifier_summary
+        case "multiple_choice":
+            return config.choice_summary
+        case "token_classification" | "question_answering" if config.classifier_summary == "transform":
+            return "transform"
+    return None
+
+
 class _Module(nnx.Module):
     """The parameters of a BERT with one head; attribute names are the paths of the canonical tree."""
 
     def __init__(self, config: BertConfig, head: str, *, rngs: nnx.Rngs):
-        size = config.hidden_size
+        size, summary = config.hidden_size, summary_of(config, head)
         self.embeddings = Embeddings(config, rngs=rngs)
         self.encoder = Encoder(config, rngs=rngs)
-        if config.pooler and head not in _WITHOUT_POOLER:
+        if config.pooler and head not in _WITHOUT_POOLER and summary in (None, "pooler"):
             self.pooler = Pooler(config, rngs=rngs)
+        if summary not in (None, "pooler"):
+            kind = Transform(config, size, rngs=rngs) if summary == "transform" else Summary(config, summary, rngs=rngs)
+            self.summary: Transform | Summary = kind
         if head in ("pretraining", "masked_lm"):
             self.mlm = MaskedLMHead(config, rngs=rngs)
         if head == "pretraining":
             self.nsp = Dense(config, size, 2, rngs=rngs)
-        if head in ("sequence_classification", "token_classification"):
-            self.classifier = Dense(config, size, config.num_labels, rngs=rngs)
-        if head == "multiple_choice":
-            self.classifier = Dense(config, size, 1, rngs=rngs)
+        if head in _CLASSIFIERS:
+            self.classifier = Dense(config, size, 1 if head == "multiple_choice" else config.num_labels, rngs=rngs)
         if head == "question_answering":
             self.qa_outputs = Dense(config, size, 2, rngs=rngs)
+        if head == "replaced_token_detection":
+            self.discriminator = Discriminator(config, rngs=rngs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +139,7 @@ class Bert:
     def __post_init__(self) -> None:
         if self.head not in HEADS:
             raise InputError(f"head {self.head!r} is not known{did_you_mean(self.head, HEADS)}")
-        if self.head in _POOLED and not self.config.pooler:
+        if summary_of(self.config, self.head) == "pooler" and not self.config.pooler:
             raise InputError(f"head {self.head!r} needs a pooler, and the model config has pooler=False")
 
     def init(self, key: jax.Array) -> Params:
@@ -173,24 +199,36 @@ class Bert:
             inputs = jax.tree.map(lambda ids: ids.reshape(-1, ids.shape[-1]), inputs)
         module = self._merge(params)
         keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
-        how = attending(
-            Visibility.of(inputs[1], segment_ids), self.config, self.compute, input_ids.shape[-1],
-            drops=dropout_key is not None, maps=output_attentions,
-        )  # fmt: skip
-        output = self._encode(module, inputs, how, cls_positions, keys, output_hidden_states, output_attentions)
+        visible = Visibility.of(inputs[1], segment_ids)
+        hows = self._hows(visible, inputs[3], input_ids.shape[-1], dropout_key is not None, output_attentions)
+        output = self._encode(module, inputs, hows, cls_positions, keys, output_hidden_states, output_attentions)
         masked = (masked_positions, masked_labels)
         return dataclasses.replace(output, **self._head(module, output, inputs[1], masked, choices, keys[2]))
 
-    def _encode(self, module, inputs, how, cls_positions, keys, states, attentions):
+    def _hows(self, visible, position_ids, length: int, drops: bool, maps: bool) -> tuple[Attending, ...]:
+        """How the first layers attend, until they begin anew."""
+        config = self.config
+        made = {}
+        windows = config.windows[: config.global_every if config.local_window else 1]
+        for window in set(windows):
+            seen = dataclasses.replace(visible, window=window)
+            how = attending(seen, config, self.compute, length, drops=drops, maps=maps)
+            if config.position_embedding_type == "rotary":
+                theta = (config.local_rope_theta if window else None) or config.rope_theta
+                how = dataclasses.replace(how, rotation=rotation(length, position_ids, config.head_size, theta))
+            made[window] = how
+        return tuple(made[window] for window in windows)
+
+    def _encode(self, module, inputs, hows, cls_positions, keys, states, attentions):
         input_ids, _, token_type_ids, position_ids = inputs
         x = module.embeddings(input_ids, token_type_ids, position_ids, keys[0], self.compute)
-        x, hidden_states, maps = module.encoder(x, how, keys[1], self.compute, states, attentions)
+        x, hidden_states, maps = module.encoder(x, hows, keys[1], self.compute, states, attentions)
         first = x[:, 0] if cls_positions is None else gather_positions(x, cls_positions)
         pooled = module.pooler(first, self.compute) if hasattr(module, "pooler") else None
         return BertOutput(x, pooled, hidden_states=hidden_states, attentions=maps)
 
     def _head(self, module, output, attention_mask, masked, choices, key) -> dict[str, jax.Array]:
-        x, pooled = output.last_hidden_state, output.pooler_output
+        x = output.last_hidden_state
         rate = self.config.classifier_dropout
         drop = functools.partial(dropout, rate=self.config.hidden_dropout_prob if rate is None else rate, key=key)
 
@@ -204,29 +242,54 @@ class Bert:
             at = x if positions is None else gather_positions(x, positions)
             table = module.embeddings.word_embeddings.embedding[...]
             if labels is None:
-                return {logits_name: module.mlm(at, table, self.compute)}
+                return {logits_name: module.mlm.logits(at, table, self.compute)}
             losses, correct = module.mlm.losses(at, labels, table, self.compute)
             return {"masked_lm_losses": losses, "masked_lm_correct": correct}
 
         match self.head:
             case "pretraining":
-                return masked_lm("prediction_logits") | {"seq_relationship_logits": dense(module.nsp, pooled)}
+                labels = dense(module.nsp, output.pooler_output)
+                return masked_lm("prediction_logits") | {"seq_relationship_logits": labels}
             case "masked_lm":
                 return masked_lm("logits")
             case "sequence_classification":
-                return {"logits": dense(module.classifier, drop(pooled))}
+                return {"logits": dense(module.classifier, drop(self._summary(module, output, attention_mask, key)))}
             case "token_classification":
-                return {"logits": dense(module.classifier, drop(x))}
+                return {"logits": dense(module.classifier, drop(self._of_tokens(module, x)))}
             case "multiple_choice":
-                return {"logits": dense(module.classifier, drop(pooled)).reshape(-1, choices)}
+                summary = self._summary(module, output, attention_mask, None)
+                return {"logits": dense(module.classifier, drop(summary)).reshape(-1, choices)}
             case "question_answering":
+                x = dropout(self._of_tokens(module, x), self.config.qa_dropout, key)
                 logits = dense(module.qa_outputs, x)
                 return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+            case "replaced_token_detection":
+                return {"logits": module.discriminator(x, self.compute)}
             case "sentence_embedding":
-                mask = jnp.ones(x.shape[:2], jnp.int32) if attention_mask is None else attention_mask
-                embedding = pool_tokens(x, mask, self.config.pooling, self.config.normalize_embeddings)
+                embedding = pool_tokens(
+                    x, _mask(x, attention_mask), self.config.pooling, self.config.normalize_embeddings
+                )
                 return {"sentence_embedding": embedding}
         return {}
+
+    def _summary(self, module, output: BertOutput, attention_mask, dropout_key) -> jax.Array:
+        """`[B, D]`: what a classifier of sequences sees; after a dropout where the config says so."""
+        if not hasattr(module, "summary"):
+            assert output.pooler_output is not None
+            return output.pooler_output
+        x, config = output.last_hidden_state, self.config
+        if config.classifier_pooling == "mean":
+            first = pool_tokens(x, _mask(x, attention_mask), "mean", normalize=False).astype(x.dtype)
+        else:
+            first = x[:, 0]
+        if config.drop_before_summary:
+            rate = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+            first = dropout(first, rate, None if dropout_key is None else jax.random.fold_in(dropout_key, 1))
+        return module.summary(first, self.compute)
+
+    def _of_tokens(self, module, x: jax.Array) -> jax.Array:
+        """`[B, S, D]`: what a head of tokens or spans sees."""
+        return module.summary(x, self.compute) if hasattr(module, "summary") else x
 
     def _create(self, key: jax.Array) -> _Module:
         return _Module(self.config, self.head, rngs=nnx.Rngs(params=key))
@@ -235,6 +298,10 @@ class Bert:
         graph, state = _skeleton(self.config, self.head)
         nnx.replace_by_pure_dict(state, params)
         return nnx.merge(graph, state)
+
+
+def _mask(x: jax.Array, attention_mask: jax.Array | None) -> jax.Array:
+    return jnp.ones(x.shape[:2], jnp.int32) if attention_mask is None else attention_mask
 
 
 def _skeleton(config: BertConfig, head: str):

@@ -11,10 +11,9 @@ import safetensors.numpy
 from bert_jax.config import BertConfig
 from bert_jax.conversion import huggingface
 from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
-from bert_jax.conversion.huggingface_names import ARCHITECTURES, ENCODER, slots
-from bert_jax.conversion.huggingface_names import HEADS as HEAD_ENTRIES
+from bert_jax.conversion.names import FAMILIES, slots
 from bert_jax.errors import InputError
-from bert_jax.modeling import HEADS, Bert
+from bert_jax.modeling import Bert
 
 CONFIG = BertConfig(
     vocab_size=31,
@@ -62,7 +61,7 @@ def rewrite(directory, tensors: dict[str, np.ndarray], **config) -> None:
     (directory / "config.json").write_text(json.dumps(kept))
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", FAMILIES["bert"].architectures)
 def test_round_trip_of_every_head(tmp_path, head):
     params = random_params(CONFIG, head)
     save_pretrained(tmp_path / "model", CONFIG, head, params)
@@ -71,27 +70,40 @@ def test_round_trip_of_every_head(tmp_path, head):
     assert equal(loaded.params, params)
     assert loaded.missing == [] and loaded.unused == []
     described = json.loads((tmp_path / "model" / "config.json").read_text())
-    assert described["architectures"] == [ARCHITECTURES[head]]
+    assert described["architectures"] == [FAMILIES["bert"].architectures[head]]
     save_pretrained(tmp_path / "again", loaded.config, loaded.head, loaded.params)
     for name in ("model.safetensors", "config.json"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "model" / name).read_bytes()
 
 
-@pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("positions", ["absolute", "sinusoidal"])
-def test_the_table_covers_every_parameter_once(head, positions):
-    config = CONFIG.replace(position_embedding_type=positions)
+@pytest.mark.parametrize(("family", "head"), [(f, head) for f in FAMILIES for head in FAMILIES[f].architectures])
+def test_the_tables_cover_every_parameter_once(family, head, positions):
+    changes = {} if family != "bert" else {"position_embedding_type": positions}
+    shape = {"num_hidden_layers": 4, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 24}
+    config = BertConfig.named("base", family, **shape | changes)
+    if family == "electra":
+        config = config.replace(embedding_size=4)
     paths = jax.tree_util.tree_leaves_with_path(Bert(config, head).abstract_params())
     shapes = {"/".join(key.key for key in path): leaf.shape for path, leaf in paths}
-    found = list(slots(shapes))
+    found = list(slots(FAMILIES[family], head, shapes))
     assert {slot.path for slot in found} == shapes.keys()
-    assert len({slot.name for slot in found}) == len(found)
-    assert sum(np.prod(slot.shape) for slot in found) == sum(np.prod(shape) for shape in shapes.values())
+    assert len({(slot.name, slot.part) for slot in found}) == len(found)
+    skipped = {  # a normalisation that the first layer has not
+        path: shape[1] for path, shape in shapes.items()
+        if config.norm_placement == "pre" and path.startswith("encoder/layers/attention/layer_norm/")
+    }  # fmt: skip
+    ours = sum(np.prod(shape) for shape in shapes.values()) - sum(skipped.values())
+    assert sum(np.prod(slot.shape) // slot.part[1] for slot in found) == ours
+    names = {slot.name: slot.part[1] for slot in found}
+    assert sum(names.values()) == len(found), "every part of a tensor is somewhere"
 
 
-def test_no_name_is_in_the_table_twice():
-    entries = (*ENCODER, *HEAD_ENTRIES)
-    assert len({entry.theirs for entry in entries}) == len({entry.ours for entry in entries}) == len(entries)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_name_is_in_a_table_twice(family):
+    for entries in (FAMILIES[family].encoder, *FAMILIES[family].heads.values()):
+        assert len({(entry.theirs, entry.part) for entry in entries}) == len({entry.ours for entry in entries})
+        assert len({entry.ours for entry in entries}) == len(entries)
 
 
 def test_sinusoidal_positions_are_written_for_those_who_only_know_tables(tmp_path):
@@ -242,7 +254,7 @@ def poked(value):
         (dict, {"vocab_size": 30}, r"word_embeddings.weight' is of another size.*\[30, 8\], found \[31, 8\]"),
         (dict, {"num_hidden_layers": 1}, "expected 1 layers as config.json says, found tensor"),
         (dict, {"num_hidden_layers": 3}, "expected a tensor 'bert.encoder.layer.2"),
-        (dict, {"model_type": "roberta"}, "expected model_type 'bert', found 'roberta'"),
+        (dict, {"model_type": "gpt2"}, "expected model_type to be one of bert, .*found 'gpt2'"),
         (dict, {"is_decoder": True}, "expected an encoder"),
         (with_value(WORDS, lambda t: t.astype(np.int32)), {}, "expected floating point, found int32"),
         (with_value(WORDS, poked(np.nan)), {}, "expected finite parameters, found nan"),

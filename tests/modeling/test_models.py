@@ -66,6 +66,7 @@ def test_every_head_has_its_outputs(head):
         "token_classification": {"logits": (4, 12, 3)},
         "question_answering": {"start_logits": (4, 12), "end_logits": (4, 12)},
         "multiple_choice": {"logits": (4, 2)},
+        "replaced_token_detection": {"logits": (4, 12)},
         "sentence_embedding": {"sentence_embedding": (4, 128)},
     }[head]
     always = ("last_hidden_state", "pooler_output", "hidden_states", "attentions")
@@ -75,7 +76,9 @@ def test_every_head_has_its_outputs(head):
         if field.name not in always and getattr(out, field.name) is not None
     }
     assert found == expected
-    assert (out.pooler_output is None) == (head in ("masked_lm", "token_classification", "question_answering"))
+    assert (out.pooler_output is None) == (
+        head in ("masked_lm", "token_classification", "question_answering", "replaced_token_detection")
+    )
     assert len(out.hidden_states) == 4 and len(out.attentions) == 3
     np.testing.assert_array_equal(out.hidden_states[-1], out.last_hidden_state)
     np.testing.assert_allclose(np.asarray(out.attentions[0]).sum(-1), 1.0, rtol=1e-5)

@@ -1,0 +1,17 @@
+"""The names that each family gives its tensors, and where each lies in the canonical tree."""
+
+from bert_jax.conversion.names import bert, distilbert, electra, modernbert, mpnet, nomic_bert, roberta
+from bert_jax.conversion.names.table import Names, Slot, slots
+
+__all__ = ["FAMILIES", "Names", "Slot", "slots"]
+
+FAMILIES: dict[str, Names] = {
+    "bert": bert.NAMES,
+    "distilbert": distilbert.NAMES,
+    "roberta": roberta.NAMES,
+    "xlm-roberta": roberta.XLM_NAMES,
+    "electra": electra.NAMES,
+    "mpnet": mpnet.NAMES,
+    "nomic_bert": nomic_bert.NAMES,
+    "modernbert": modernbert.NAMES,
+}

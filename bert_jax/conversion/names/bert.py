@@ -1,0 +1,56 @@
+"""BERT's names, and what other families share of them."""
+
+from bert_jax.conversion.names.table import Entry, Names, architectures, classifiers, dense, embedding, embeddings, norm
+
+LAYERS = "encoder/layers"
+
+
+def encoder(prefix: str) -> tuple[Entry, ...]:
+    """The entries of BERT's embeddings, layers and pooler."""
+    layer = f"{prefix}encoder.layer.{{layer}}"
+    return (
+        *embeddings(prefix),
+        *dense(f"{layer}.attention.self.query", f"{LAYERS}/attention/query"),
+        *dense(f"{layer}.attention.self.key", f"{LAYERS}/attention/key"),
+        *dense(f"{layer}.attention.self.value", f"{LAYERS}/attention/value"),
+        *dense(f"{layer}.attention.output.dense", f"{LAYERS}/attention/output"),
+        *norm(f"{layer}.attention.output.LayerNorm", f"{LAYERS}/attention/layer_norm"),
+        *feed_forward(layer),
+        *dense(f"{prefix}pooler.dense", "pooler/dense"),
+    )
+
+
+def feed_forward(layer: str) -> tuple[Entry, ...]:
+    """The entries of a layer's second half."""
+    return (
+        *dense(f"{layer}.intermediate.dense", f"{LAYERS}/mlp/up"),
+        *dense(f"{layer}.output.dense", f"{LAYERS}/mlp/down"),
+        *norm(f"{layer}.output.LayerNorm", f"{LAYERS}/mlp/layer_norm"),
+    )
+
+
+def masked_lm(layer_norm: str = "LayerNorm") -> tuple[Entry, ...]:
+    """The entries of BERT's masked-LM head."""
+    return (
+        *dense("cls.predictions.transform.dense", "mlm/dense"),
+        *norm(f"cls.predictions.transform.{layer_norm}", "mlm/layer_norm"),
+        Entry("cls.predictions.bias", "mlm/bias"),
+        embedding("cls.predictions.decoder", "mlm/decoder"),
+    )
+
+
+def tied(prefix: str) -> tuple[tuple[str, str], ...]:
+    """The second names in BERT's masked-LM head."""
+    return (
+        ("cls.predictions.decoder.weight", f"{prefix}embeddings.word_embeddings.weight"),
+        ("cls.predictions.decoder.bias", "cls.predictions.bias"),
+    )
+
+
+NAMES = Names(
+    prefix="bert.",
+    encoder=encoder("bert."),
+    heads=classifiers(masked_lm=masked_lm(), pretraining=(*masked_lm(), *dense("cls.seq_relationship", "nsp"))),
+    architectures=architectures("Bert", pretraining="ForPreTraining"),
+    tied=tied("bert."),
+)

@@ -1,0 +1,59 @@
+"""NomicBERT's names (Nussbaum et al. 2024, arXiv:2402.01613): transformers' own, and those of its authors' files."""
+
+import re
+
+from bert_jax.conversion.names import bert
+from bert_jax.conversion.names.bert import LAYERS
+from bert_jax.conversion.names.table import Names, Tensors, architectures, dense, embeddings, norm
+
+_LAYER = "nomic_bert.layers.{layer}"
+_OLDER = (
+    (r"^bert\.", "nomic_bert."),
+    (r"(^|\.)emb_ln\.", r"\1embeddings.LayerNorm."),
+    (r"(^|\.)encoder\.layers\.", r"\1layers."),
+    (r"\.attn\.out_proj\.", ".self_attn.o_proj."),
+    (r"\.mlp\.fc11\.", ".mlp.up_proj."),
+    (r"\.mlp\.fc12\.", ".mlp.gate_proj."),
+    (r"\.mlp\.fc2\.", ".mlp.down_proj."),
+    (r"\.norm1\.", ".post_attention_layernorm."),
+    (r"\.norm2\.", ".post_mlp_layernorm."),
+)
+
+
+def _older(tensors: Tensors) -> Tensors:
+    renamed = {}
+    for name, tensor in tensors.items():
+        for pattern, replacement in _OLDER:
+            name = re.sub(pattern, replacement, name)
+        if ".attn.Wqkv." not in name:
+            renamed[name] = tensor
+            continue
+        for i, part in enumerate(("q_proj", "k_proj", "v_proj")):
+            renamed[name.replace(".attn.Wqkv.", f".self_attn.{part}.")] = tensor.part(i, 3)
+    return renamed
+
+
+NAMES = Names(
+    prefix="nomic_bert.",
+    encoder=(
+        *embeddings("nomic_bert."),
+        *dense(f"{_LAYER}.self_attn.q_proj", f"{LAYERS}/attention/query"),
+        *dense(f"{_LAYER}.self_attn.k_proj", f"{LAYERS}/attention/key"),
+        *dense(f"{_LAYER}.self_attn.v_proj", f"{LAYERS}/attention/value"),
+        *dense(f"{_LAYER}.self_attn.o_proj", f"{LAYERS}/attention/output"),
+        *norm(f"{_LAYER}.post_attention_layernorm", f"{LAYERS}/attention/layer_norm"),
+        *dense(f"{_LAYER}.mlp.gate_proj", f"{LAYERS}/mlp/gate"),
+        *dense(f"{_LAYER}.mlp.up_proj", f"{LAYERS}/mlp/up"),
+        *dense(f"{_LAYER}.mlp.down_proj", f"{LAYERS}/mlp/down"),
+        *norm(f"{_LAYER}.post_mlp_layernorm", f"{LAYERS}/mlp/layer_norm"),
+        *dense("nomic_bert.pooler.dense", "pooler/dense"),
+    ),
+    heads={
+        "masked_lm": bert.masked_lm("layer_norm"),
+        "sequence_classification": dense("classifier", "classifier"),
+        "token_classification": dense("classifier", "classifier"),
+    },
+    architectures=architectures("NomicBert", without=("question_answering", "multiple_choice")),
+    tied=bert.tied("nomic_bert."),
+    older=_older,
+)

@@ -1,0 +1,32 @@
+"""The names of RoBERTa (Liu et al. 2019, arXiv:1907.11692) and of XLM-R (Conneau et al. 2019, arXiv:1911.02116)."""
+
+import dataclasses
+
+from bert_jax.conversion.names import bert
+from bert_jax.conversion.names.table import Entry, Names, architectures, classifiers, dense, embedding, norm
+
+MASKED_LM = (
+    *dense("lm_head.dense", "mlm/dense"),
+    *norm("lm_head.layer_norm", "mlm/layer_norm"),
+    Entry("lm_head.bias", "mlm/bias"),
+    embedding("lm_head.decoder", "mlm/decoder"),
+)
+CLASSIFIER = (*dense("classifier.dense", "summary/dense"), *dense("classifier.out_proj", "classifier"))
+
+
+def tied(prefix: str) -> tuple[tuple[str, str], ...]:
+    """The second names in RoBERTa's masked-LM head."""
+    return (
+        ("lm_head.decoder.weight", f"{prefix}embeddings.word_embeddings.weight"),
+        ("lm_head.decoder.bias", "lm_head.bias"),
+    )
+
+
+NAMES = Names(
+    prefix="roberta.",
+    encoder=bert.encoder("roberta."),
+    heads=classifiers(masked_lm=MASKED_LM, sequence_classification=CLASSIFIER),
+    architectures=architectures("Roberta"),
+    tied=tied("roberta."),
+)
+XLM_NAMES = dataclasses.replace(NAMES, architectures=architectures("XLMRoberta"))

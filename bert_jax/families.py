@@ -1,0 +1,210 @@
+"""The families of encoders: what all models of one have in common, and what its Hugging Face `config.json` says.
+
+A family is a choice of `BertConfig`'s switches. The encoder never asks for the family: it looks at the switches. The
+names that a family gives its tensors are in `bert_jax.conversion.names`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bert_jax.errors import InputError
+
+Json = dict[str, Any]
+
+_SHARED = (
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size",
+    "initializer_range", "layer_norm_eps", "pad_token_id", "classifier_dropout", "tie_word_embeddings", "problem_type",
+)  # fmt: skip
+
+
+def _keys(*more: str, without: tuple[str, ...] = (), **other_names: str) -> dict[str, str]:
+    """Field -> key: the shared ones and `more` under their own names, some under others."""
+    return {field: other_names.get(field, field) for field in (*_SHARED, *more) if field not in without}
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """One family.
+
+    Attributes:
+        fixed: fields of `BertConfig` that all its models share.
+        sizes: named size -> layers, hidden size, heads, feed-forward size, where they are not BERT's.
+        keys: field -> key of its `config.json`, for what is there one to one.
+        defaults: what its `config.json` means where it lacks a key, where that is not what `BertConfig` says.
+        reads: its `config.json`, defaults filled in -> further fields.
+        writes: a config's fields -> further keys.
+    """
+
+    fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    sizes: Mapping[str, tuple[int, int, int, int]] = dataclasses.field(default_factory=dict)
+    keys: Mapping[str, str] = dataclasses.field(default_factory=_keys)
+    defaults: Json = dataclasses.field(default_factory=dict)
+    reads: Callable[[Json], Json] = lambda hf: {}
+    writes: Callable[[Json], Json] = lambda fields: {}
+
+
+def _offset_positions(family: Family, offset: Callable[[Json], int]) -> Family:
+    """A family that counts the rows of its position table, whose first stand for no position; we count positions."""
+
+    def reads(hf: Json) -> Json:
+        rows = _number(hf, "max_position_embeddings")
+        return {"max_position_embeddings": rows - offset(hf), "position_offset": offset(hf)}
+
+    def writes(fields: Json) -> Json:
+        return {"max_position_embeddings": fields["max_position_embeddings"] + offset(fields)}
+
+    return dataclasses.replace(family, reads=reads, writes=writes)
+
+
+def _number(hf: Json, key: str) -> Any:
+    value = hf.get(key)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise InputError(f"{key} must be a number, found {value!r}")
+    return value
+
+
+_ROBERTA_HEADS = {"classifier_summary": "tanh", "drop_before_summary": True, "head_act": "gelu"}
+_ROBERTA = _offset_positions(
+    Family(
+        fixed=_ROBERTA_HEADS,
+        defaults={"vocab_size": 50265, "pad_token_id": 1, "max_position_embeddings": 514, "layer_norm_eps": 1e-5},
+    ),
+    lambda fields: _number(fields, "pad_token_id") + 1,
+)
+
+# --- NomicBERT: the files of its authors name things as GPT-2 does; transformers 5 has names of its own.
+
+_NOMIC_OLD = {
+    "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
+    "intermediate_size": "n_inner", "max_position_embeddings": "n_positions", "layer_norm_eps": "layer_norm_epsilon",
+    "hidden_dropout_prob": "resid_pdrop", "attention_probs_dropout_prob": "attn_pdrop",
+}  # fmt: skip
+# What those files can switch and transformers' NomicBERT has not.
+_NOMIC_FIXED = {
+    "activation_function": "swiglu", "prenorm": False, "use_rms_norm": False, "rotary_emb_fraction": 1.0,
+    "rotary_emb_interleaved": False, "rotary_emb_scale_base": None, "rotary_scaling_factor": None,
+    "qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False, "causal": False, "parallel_block": False,
+}  # fmt: skip
+
+
+def _read_nomic(hf: Json) -> Json:
+    if "n_embd" not in hf:
+        return {"rope_theta": _theta(hf.get("rope_parameters"), 1000.0)}
+    for key, expected in _NOMIC_FIXED.items():
+        if hf.get(key, expected) != expected:
+            raise InputError(f"{key}: expected {expected!r} in a NomicBERT, found {hf[key]!r}")
+    fields = {field: hf[key] for field, key in _NOMIC_OLD.items() if key in hf}
+    return fields | {"hidden_act": "silu", "rope_theta": hf.get("rotary_emb_base", 10000.0)}
+
+
+def _theta(parameters: Any, default: float) -> float:
+    """The base of rotary positions. Raises InputError for a kind that stretches them."""
+    parameters = parameters or {}
+    kind = parameters.get("rope_type", "default")
+    if kind != "default":
+        raise InputError(f"rope_type: expected 'default', found {kind!r}")
+    return parameters.get("rope_theta", default)
+
+
+# --- ModernBERT
+
+_KINDS = ("full_attention", "sliding_attention")
+
+
+def _read_modernbert(hf: Json) -> Json:
+    layers = _number(hf, "num_hidden_layers")
+    every = hf.get("global_attn_every_n_layers", 3)
+    kinds = hf.get("layer_types")
+    if kinds is not None:
+        every = next((n for n in range(1, layers + 1) if kinds == _kinds(layers, n)), None)
+        if every is None:
+            raise InputError(
+                f"layer_types: expected every n-th layer, from the first, to be {_KINDS[0]}, found {kinds}"
+            )
+    if hf["embedding_dropout"] != hf["mlp_dropout"]:
+        raise InputError(f"embedding_dropout: expected that of mlp_dropout, {hf['mlp_dropout']}, "
+                         f"found {hf['embedding_dropout']}")  # fmt: skip
+    rope = hf.get("rope_parameters") or {}
+    return {
+        "global_every": every,
+        "local_window": _number(hf, "local_attention") // 2,
+        "rope_theta": _theta(rope.get(_KINDS[0]), hf.get("global_rope_theta", 160_000.0)),
+        "local_rope_theta": _theta(rope.get(_KINDS[1]), hf.get("local_rope_theta", 10_000.0)),
+    }
+
+
+def _write_modernbert(fields: Json) -> Json:
+    thetas = dict(zip(_KINDS, (fields["rope_theta"], fields["local_rope_theta"]), strict=True))
+    return {
+        "layer_types": _kinds(fields["num_hidden_layers"], fields["global_every"]),
+        "global_attn_every_n_layers": fields["global_every"],
+        "local_attention": 2 * fields["local_window"],
+        "embedding_dropout": fields["hidden_dropout_prob"],
+        "global_rope_theta": thetas[_KINDS[0]],
+        "local_rope_theta": thetas[_KINDS[1]],
+        "rope_parameters": {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in thetas.items()},
+    }
+
+
+def _kinds(layers: int, every: int) -> list[str]:
+    return [_KINDS[i % every > 0] for i in range(layers)]
+
+
+FAMILIES: dict[str, Family] = {
+    "bert": Family(keys=_keys("position_embedding_type")),
+    "distilbert": Family(
+        fixed={"type_vocab_size": 0, "pooler": False, "classifier_summary": "relu", "choice_summary": "relu"},
+        keys=_keys(
+            "qa_dropout", without=("type_vocab_size", "layer_norm_eps"),
+            hidden_size="dim", num_hidden_layers="n_layers", num_attention_heads="n_heads",
+            intermediate_size="hidden_dim", hidden_act="activation", hidden_dropout_prob="dropout",
+            attention_probs_dropout_prob="attention_dropout", classifier_dropout="seq_classif_dropout",
+        ),
+        defaults={"n_layers": 6, "seq_classif_dropout": 0.2, "qa_dropout": 0.1},
+    ),
+    "roberta": _ROBERTA,
+    "xlm-roberta": dataclasses.replace(_ROBERTA, defaults=_ROBERTA.defaults | {"vocab_size": 250002}),
+    "electra": Family(
+        fixed={"pooler": False, "classifier_summary": "gelu", "choice_summary": "gelu", "drop_before_summary": True,
+               "head_act": "gelu"},
+        sizes={"small": (12, 256, 4, 1024)},
+        keys=_keys("embedding_size"),
+        defaults={"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
+    ),
+    "mpnet": _offset_positions(
+        Family(
+            fixed=_ROBERTA_HEADS | {"type_vocab_size": 0, "relative_attention_buckets": 32},
+            keys=_keys(without=("type_vocab_size", "classifier_dropout")),
+            defaults={"vocab_size": 30527, "pad_token_id": 1, "max_position_embeddings": 514},
+        ),
+        lambda fields: 2,  # whatever the padding's id is
+    ),
+    "nomic_bert": Family(
+        fixed={"position_embedding_type": "rotary", "gated": True, "attention_bias": False, "mlp_bias": False},
+        defaults={"vocab_size": 30528, "hidden_act": "silu", "max_position_embeddings": 2048,
+                  "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+        reads=_read_nomic,
+        writes=lambda fields: {"rope_parameters": {"rope_type": "default", "rope_theta": fields["rope_theta"]}},
+    ),
+    "modernbert": Family(
+        fixed={"position_embedding_type": "rotary", "norm_placement": "pre", "gated": True, "type_vocab_size": 0,
+               "pooler": False, "classifier_summary": "transform", "choice_summary": "transform"},
+        sizes={"base": (22, 768, 12, 1152), "large": (28, 1024, 16, 2624)},
+        keys=_keys(
+            "norm_bias", "attention_bias", "mlp_bias", "head_act", "head_bias", "decoder_bias", "classifier_pooling",
+            without=("type_vocab_size",), hidden_act="hidden_activation", hidden_dropout_prob="mlp_dropout",
+            attention_probs_dropout_prob="attention_dropout", layer_norm_eps="norm_eps",
+            head_act="classifier_activation", head_bias="classifier_bias",
+        ),
+        defaults={
+            "vocab_size": 50368, "num_hidden_layers": 22, "intermediate_size": 1152, "pad_token_id": 50283,
+            "max_position_embeddings": 8192, "norm_eps": 1e-5, "norm_bias": False, "attention_bias": False,
+            "mlp_bias": False, "classifier_bias": False, "classifier_activation": "gelu", "local_attention": 128,
+            "embedding_dropout": 0.0, "mlp_dropout": 0.0, "attention_dropout": 0.0, "classifier_dropout": 0.0,
+        },
+        reads=_read_modernbert,
+        writes=_write_modernbert,
+    ),
+}  # fmt: skip

@@ -1,0 +1,78 @@
+"""Attention within a window in plain XLA, block by block: work and memory are linear in the length.
+
+A block of 2W queries sees the 4W keys around it, of which each query takes the 2W + 1 nearest (Beltagy et al. 2020,
+arXiv:2004.05150, section 3.1).
+"""
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax.modeling.compute import Compute
+from bert_jax.modeling.dropout import bits_of_scores, drop
+from bert_jax.modeling.visibility import MASKED, Visibility
+
+
+def supports(length: int, window: int | None) -> bool:
+    """Whether blocks spare at least half of the scores."""
+    return window is not None and length >= 8 * window
+
+
+def local_attention(
+    visible: Visibility,
+    query: jax.Array,  # [B, N, S, H], as are the next two
+    key: jax.Array,
+    value: jax.Array,
+    words: jax.Array | None,  # [B, N, 2] uint32, by which to drop
+    rate: float,
+    compute: Compute,
+) -> jax.Array:
+    """`[B, N, S, H]`: what the scores of all keys would give under `visible.bias`, and under the same dropout."""
+    batch, _, length, size = query.shape
+    window = visible.window
+    assert window is not None
+    exact = jax.lax.Precision.HIGHEST if compute.dtype == "float32" else None
+    query, key, value = (t.astype(compute.dtype) for t in (query * size**-0.5, key, value))
+    blocks = -(-length // (2 * window))
+    query, key, value = _halves(query, blocks, window), _around(key, blocks, window), _around(value, blocks, window)
+    scores = jnp.einsum("bncqh,bnckh->bncqk", query, key, precision=exact, preferred_element_type=jnp.float32)
+    rows, columns = _places(blocks, window)  # [C, 2W, 1], [C, 1, 4W]
+    seen = (abs(rows - columns) <= window) & (columns >= 0) & (columns < length)
+    query_ids, key_ids = visible.ids(batch, length)
+    same = _halves(query_ids, blocks, window)[..., None] == _around(key_ids, blocks, window)[..., None, :]
+    probabilities = jax.nn.softmax(scores + jnp.where(seen & same, 0.0, MASKED)[:, None], axis=-1)
+    if words is not None:
+        pair = (words[:, :, :1, None, None], words[:, :, 1:, None, None])
+        bits = bits_of_scores(pair, rows.astype(jnp.uint32), columns.astype(jnp.uint32))
+        probabilities = drop(probabilities, bits, rate)
+    result = jnp.einsum(
+        "bncqk,bnckh->bncqh", probabilities.astype(compute.dtype), value,
+        precision=exact, preferred_element_type=compute.activation_dtype,
+    )  # fmt: skip
+    return result.reshape(*result.shape[:2], -1, size)[:, :, :length]
+
+
+def _places(blocks: int, window: int) -> tuple[jax.Array, jax.Array]:
+    """The place of each query and of each key in the sequence; negative before its start."""
+    first = 2 * window * jnp.arange(blocks, dtype=jnp.int32)[:, None, None]
+    rows = first + jnp.arange(2 * window, dtype=jnp.int32)[:, None]
+    return rows, first - window + jnp.arange(4 * window, dtype=jnp.int32)
+
+
+def _halves(x: jax.Array, blocks: int, window: int) -> jax.Array:
+    """`[..., S, H] -> [..., C, 2W, H]` of four axes, or `[B, S] -> [B, C, 2W]`."""
+    axis = min(x.ndim - 1, 2)
+    x = _padded(x, axis, 0, 2 * window * blocks - x.shape[axis])
+    return x.reshape(*x.shape[:axis], blocks, 2 * window, *x.shape[axis + 1 :])
+
+
+def _around(x: jax.Array, blocks: int, window: int) -> jax.Array:
+    """`[..., S, H] -> [..., C, 4W, H]`: each block's keys and W on either side."""
+    axis = min(x.ndim - 1, 2)
+    x = _padded(x, axis, window, 2 * window * blocks + window - x.shape[axis])
+    x = x.reshape(*x.shape[:axis], 2 * blocks + 2, window, *x.shape[axis + 1 :])
+    parts = [jax.lax.slice_in_dim(x, i, 2 * blocks + i - 1, stride=2, axis=axis) for i in range(4)]
+    return jnp.concatenate(parts, axis=axis + 1)
+
+
+def _padded(x: jax.Array, axis: int, before: int, after: int) -> jax.Array:
+    return jnp.pad(x, [(before, after) if i == axis else (0, 0) for i in range(x.ndim)])

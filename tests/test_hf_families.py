@@ -1,0 +1,167 @@
+"""Every family and head beside Hugging Face transformers, from the same random weights, in float32.
+
+Tolerances are relative: the largest difference over the largest value of a tensor.
+"""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax import from_pretrained
+from bert_jax.conversion.huggingface import to_huggingface
+from bert_jax.conversion.names import FAMILIES
+
+torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
+transformers = pytest.importorskip("transformers", reason="transformers is the oracle; installed on Python 3.11 only")
+
+VOCABULARY, LENGTHS, CHOICES = 97, (23, 13, 7), 3
+_BERT = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 96}
+# What each family's transformers config is made of; pad_token_id 1 is RoBERTa's.
+CONFIGS = {
+    "bert": _BERT,
+    "distilbert": {"dim": 48, "n_layers": 3, "n_heads": 4, "hidden_dim": 96},
+    "roberta": _BERT | {"pad_token_id": 1, "max_position_embeddings": 40, "type_vocab_size": 1},
+    "xlm-roberta": _BERT | {"pad_token_id": 1, "max_position_embeddings": 40, "type_vocab_size": 1},
+    "electra": _BERT | {"embedding_size": 16},
+    "mpnet": _BERT | {"pad_token_id": 1, "max_position_embeddings": 40},
+    "nomic_bert": _BERT,
+    "modernbert": _BERT | {"num_hidden_layers": 5, "local_attention": 8, "pad_token_id": 1},
+}
+CASES = [(f, head) for f, names in FAMILIES.items() for head in names.architectures if head != "sentence_embedding"]
+
+
+def relative(ours, theirs) -> float:
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    assert ours.shape == theirs.shape
+    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+
+
+def oracle(family: str, head: str, **changes):
+    """A transformers model in which every parameter is random, LayerNorms and biases too."""
+    torch.manual_seed(0)
+    classes = FAMILIES[family].architectures
+    kind = getattr(transformers, classes["encoder"].removesuffix("Model") + "Config")
+    fields = {"vocab_size": VOCABULARY, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 2}
+    fields |= {"eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3, "attn_implementation": "eager"}
+    config = kind(**fields | CONFIGS[family] | changes)
+    model = getattr(transformers, classes[head])(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            is_scale = "norm" in name.lower() and name.endswith("weight")
+            parameter.normal_(1.0 if is_scale else 0.0, 0.15)
+    return model
+
+
+def batch(model, head: str, padded: bool = True) -> dict[str, np.ndarray]:
+    """Rows of several lengths, or of one; two segments where the model has them; for multiple choice, three of each."""
+    generator = np.random.default_rng(1)
+    pad = model.config.pad_token_id
+    shape = (len(LENGTHS), CHOICES, max(LENGTHS)) if head == "multiple_choice" else (len(LENGTHS), max(LENGTHS))
+    lengths = np.asarray(LENGTHS if padded else (max(LENGTHS),) * 3).reshape((-1,) + (1,) * (len(shape) - 1))
+    mask = np.broadcast_to(np.arange(max(LENGTHS)) < lengths, shape)
+    inputs = {
+        "input_ids": np.where(mask, generator.integers(2, VOCABULARY, shape), pad),
+        "attention_mask": mask.copy(),
+    }
+    if getattr(model.config, "type_vocab_size", 0) > 1 and model.config.model_type != "modernbert":
+        inputs["token_type_ids"] = np.broadcast_to(np.arange(max(LENGTHS)) >= lengths // 2, shape) & mask
+    return {name: array.astype(np.int32) for name, array in inputs.items()}
+
+
+def run(model, inputs):
+    with torch.no_grad():
+        return model(
+            **{name: torch.tensor(array).long() for name, array in inputs.items()},
+            output_hidden_states=True,
+            output_attentions=True,
+        )
+
+
+@pytest.mark.parametrize("padded", [True, False], ids=["padded", "full"])
+@pytest.mark.parametrize(("family", "head"), CASES)
+def test_outputs(tmp_path, family, head, padded):
+    model = oracle(family, head)
+    model.save_pretrained(tmp_path)
+    ours = from_pretrained(tmp_path)
+    assert (ours.config.family, ours.head, ours.missing) == (family, head, ())
+    inputs = batch(model, head, padded)
+    expected = run(model, inputs)
+    out = ours(**inputs, output_hidden_states=True, output_attentions=True)
+    is_token = inputs["attention_mask"].reshape(-1, max(LENGTHS)) > 0
+    compared = 0
+    for name in ("last_hidden_state", "pooler_output", "logits", "prediction_logits", "seq_relationship_logits",
+                 "start_logits", "end_logits"):  # fmt: skip
+        if (theirs := expected.get(name)) is None:
+            continue
+        found, theirs = getattr(out, name), theirs.numpy()
+        if found.shape[:2] == is_token.shape:  # what stands at padding is nobody's concern
+            found, theirs = found[is_token], theirs[is_token]
+        assert relative(found, theirs) < 1e-5, name
+        compared += 1
+    assert compared >= 1
+    assert len(out.hidden_states) == len(expected.hidden_states) == ours.config.num_hidden_layers + 1
+    for state, theirs in zip(out.hidden_states, expected.hidden_states, strict=True):
+        assert relative(state[is_token], theirs.numpy()[is_token]) < 1e-5
+    assert len(out.attentions) == len(expected.attentions)
+    for attention, theirs in zip(out.attentions, expected.attentions, strict=True):
+        at_tokens = [np.moveaxis(np.asarray(x), 2, 1)[is_token] for x in (attention, theirs)]
+        assert relative(*at_tokens) < 1e-5
+    plain = ours(**inputs)  # without the maps another way to attend may be taken
+    assert relative(plain.last_hidden_state[is_token], out.last_hidden_state[is_token]) < 1e-5
+
+
+@pytest.mark.parametrize(("family", "head"), CASES)
+def test_gradients(tmp_path, family, head):
+    model = oracle(family, head)
+    model.save_pretrained(tmp_path)
+    ours = from_pretrained(tmp_path)
+    inputs = batch(model, head)
+    is_token = inputs["attention_mask"].reshape(-1, max(LENGTHS)) > 0
+    outputs = {name: value for name, value in model(**tensors(inputs)).items() if name in (
+        "last_hidden_state", "pooler_output", "logits", "prediction_logits", "seq_relationship_logits", "start_logits",
+        "end_logits")}  # fmt: skip
+    generator = np.random.default_rng(2)
+    up = {name: generator.standard_normal(value.shape).astype(np.float32) for name, value in outputs.items()}
+    for array in up.values():
+        if array.shape[:2] == is_token.shape:
+            array[~is_token] = 0
+    sum((value * torch.tensor(up[name])).sum() for name, value in outputs.items()).backward()
+
+    @jax.jit
+    def loss(params):
+        out = ours.bert.apply(params, **{k: jnp.asarray(v) for k, v in inputs.items()})
+        return sum((getattr(out, name) * array).sum() for name, array in up.items())
+
+    named = to_huggingface(ours.config, ours.head, jax.grad(loss)(ours.params))
+    tied = dict(FAMILIES[family].tied)
+    expected = {tied.get(name, name): p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None}
+    assert named.keys() == expected.keys()
+    largest = max(np.abs(gradient).max() for gradient in expected.values())
+    for name, gradient in expected.items():
+        # A key's bias has no gradient in exact arithmetic: what both give there is rounding.
+        tolerance = max(1e-4 * np.abs(gradient).max(), 1e-6 * largest)
+        assert np.abs(named[name] - gradient).max() < tolerance, name
+
+
+def tensors(inputs):
+    return {name: torch.tensor(array).long() for name, array in inputs.items()}
+
+
+@pytest.mark.parametrize(("family", "head"), CASES)
+def test_round_trip_is_bitwise(tmp_path, family, head):
+    model = oracle(family, head)
+    model.save_pretrained(tmp_path / "theirs")
+    from_pretrained(tmp_path / "theirs").save_pretrained(tmp_path / "ours")
+    again, info = type(model).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not any(info.values()), info
+    before, after = model.state_dict(), again.state_dict()
+    assert before.keys() == after.keys()
+    for name, tensor in before.items():
+        assert after[name].dtype == tensor.dtype and torch.equal(after[name], tensor), name
+    ours = json.loads((tmp_path / "ours" / "config.json").read_text())
+    for key, value in json.loads((tmp_path / "theirs" / "config.json").read_text()).items():
+        if key in ours and key not in ("transformers_version", "dtype"):
+            assert ours[key] == value, key
