@@ -60,13 +60,11 @@ def open_tensors(path: files.PathLike) -> Iterator[dict[str, StoredTensor]]:
             tensor is read, it does not match the checksum that the file records for it.
     """
     with stored.open_file(path) as file:
-        try:
+        with stored.about(file.path):
             start, header = _header(file)
             metadata = _metadata(header.pop("__metadata__", {}))
             entries = _entries(header, file.size - start)
             checksums = _checksums(metadata.get(CHECKSUMS), entries)
-        except InputError as error:
-            raise InputError(f"{file.path}: {error}") from None
         yield {
             name: StoredTensor(shape, dtype, _reader(file, name, start + begin, shape, dtype, checksums))
             for name, (shape, dtype, begin) in entries.items()

@@ -73,17 +73,23 @@ class OpenFile:
 
     def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """A fresh array of what lies at `offset`. Raises InputError when the file ends before."""
-        count = math.prod(shape) * dtype.itemsize
-        if offset < 0 or offset + count > self.size:
-            raise InputError(f"{self.path}: expected {count} bytes at {offset}, found the end at {self.size}")
+        self._check(offset, math.prod(shape) * dtype.itemsize)  # before memory is taken for it
         values = np.empty(shape, dtype)
-        left = memoryview(values.reshape(-1).view(np.uint8))
+        self.fill(offset, memoryview(values.reshape(-1).view(np.uint8)))
+        return values
+
+    def fill(self, offset: int, left: memoryview) -> None:
+        """Copies what lies at `offset` to memory. Raises InputError when the file ends before."""
+        self._check(offset, len(left))
         while left:  # one call reads 2 GB at most
             done = os.preadv(self._file.fileno(), [left], offset)
             if not done:
                 raise InputError(f"{self.path}: expected {self.size} bytes, found fewer: it was cut while being read")
             left, offset = left[done:], offset + done
-        return values
+
+    def _check(self, offset: int, count: int) -> None:
+        if offset < 0 or offset + count > self.size:
+            raise InputError(f"{self.path}: expected {count} bytes at {offset}, found the file's end at {self.size}")
 
     def chunks(self, offset: int, count: int) -> Iterator[memoryview]:
         """The `count` bytes from `offset`, a part at a time."""
@@ -112,6 +118,16 @@ def open_file(path: files.PathLike) -> Iterator[OpenFile]:
             copy.flush()
             name = copy.name
         yield stack.enter_context(contextlib.closing(OpenFile(where, name)))
+
+
+@contextlib.contextmanager
+def about(path: epath.Path) -> Iterator[None]:
+    """Makes an InputError that comes out of the block name `path`, if it names no file yet."""
+    try:
+        yield
+    except InputError as error:
+        named = str(error).startswith(f"{path.parent}")
+        raise error if named else InputError(f"{path}: {error}") from None
 
 
 def checked_shape(shape: Any, what: str) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from etils import epath
 
 from bert_jax import files
 from bert_jax.config import read_json
-from bert_jax.conversion import safetensors_files, torch_files
+from bert_jax.conversion import flax_msgpack, safetensors_files, stored, tf1, torch_files
 from bert_jax.conversion.stored import StoredTensor
 from bert_jax.errors import InputError
 
@@ -28,7 +28,7 @@ class Weights:
 
     Attributes:
         where: the file to name in messages.
-        format: a key of `FORMATS`.
+        format: "safetensors", "torch", "tf1" or "flax".
         tensors: by PyTorch's names.
         ignored: names, as in the file, of what it holds that is no parameter, such as an optimizer's.
     """
@@ -56,10 +56,11 @@ class _Format:
     renamed: Callable[[_Tensors], _Tensors] = dict
 
 
-# In order of preference.
-FORMATS = {
+# In order of preference, behind the first two of which TensorFlow's is, whose files have any name.
+_FORMATS = {
     "safetensors": _Format("model.safetensors", safetensors_files.open_tensors, safetensors_files.begins),
     "torch": _Format("pytorch_model.bin", torch_files.open_tensors, torch_files.begins),
+    "flax": _Format("flax_model.msgpack", flax_msgpack.open_tensors, flax_msgpack.begins, flax_msgpack.renamed),
 }
 _LONGEST_BEGINNING = 64
 _LONGEST_INDEX = 2**24  # bytes
@@ -69,42 +70,64 @@ _LFS_POINTER = b"version https://git-lfs"
 def is_weights(directory: files.PathLike) -> bool:
     """Whether a directory holds weights of a format that `open_weights` reads, whole or not."""
     directory = epath.Path(directory)
-    return directory.is_dir() and _found(directory) is not None
+    return directory.is_dir() and (
+        any(_named(directory, form) for form in _FORMATS.values())
+        or any(path.name.endswith(".index") for path in directory.iterdir())
+    )
 
 
 @contextlib.contextmanager
 def open_weights(directory: files.PathLike) -> Iterator[Weights]:
     """Yields the weights of a directory (local or `gs://`), whose tensors can be read inside the block.
 
-    Where there are several formats, the first of `FORMATS` is taken. What a file contains decides how it is read, where
-    that is not what its name says.
+    Where there are several formats, the first is taken of safetensors, PyTorch's, TensorFlow's and Flax's. What a file
+    contains decides how it is read, where that is not what its name says.
 
     Raises:
         InputError: there are none, or they are damaged; when a tensor is read, it is damaged.
     """
     directory = epath.Path(directory)
-    found = _found(directory)
-    if found is None:
-        names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
-        expected = ", ".join(form.name for form in FORMATS.values())
-        raise InputError(f"{directory}: expected weights ({expected}), found {', '.join(names) or 'nothing'}")
-    format_name, where = found
+    format_name, where = _found(directory)
     with contextlib.ExitStack() as stack:
-        if where.name.endswith(".index.json"):
+        ignored: tuple[str, ...] = ()
+        if format_name == "tf1":
+            tensors, ignored = stack.enter_context(tf1.open_variables(where))
+        elif where.name.endswith(".index.json"):
             tensors = _open_shards(where, format_name, stack)
         else:
             format_name = _by_content(where, format_name)
-            tensors = stack.enter_context(FORMATS[format_name].open(where))
-        yield Weights(where, format_name, FORMATS[format_name].renamed(tensors))
+            tensors = stack.enter_context(_FORMATS[format_name].open(where))
+        renamed = tf1.renamed if format_name == "tf1" else _FORMATS[format_name].renamed
+        with stored.about(where):
+            tensors = renamed(tensors)
+        yield Weights(where, format_name, tensors, ignored)
 
 
-def _found(directory: epath.Path) -> tuple[str, epath.Path] | None:
+def _found(directory: epath.Path) -> tuple[str, epath.Path]:
     """The format, going by names, and the file to open."""
-    for format_name, form in FORMATS.items():
-        for name in (form.name, f"{form.name}.index.json"):
-            if (directory / name).exists():
-                return format_name, directory / name
-    return None
+    if not directory.is_dir():
+        raise InputError(f"{directory}: expected a directory with weights, found none")
+    for format_name, form in _FORMATS.items():
+        if format_name == "flax" and (index := tf1.find(directory)):
+            return "tf1", index
+        if path := _named(directory, form):
+            return format_name, path
+    if old := tf1.find_old(directory):
+        raise InputError(
+            f"{old}: expected TensorFlow's checkpoint format V2 (PREFIX.index and PREFIX.data-*), found the older V1, "
+            "in one file; load it with TensorFlow and save it again with tf.compat.v1.train.Saver()"
+        )
+    names = sorted(path.name for path in directory.iterdir())
+    expected = ", ".join(form.name for form in _FORMATS.values())
+    raise InputError(
+        f"{directory}: expected weights ({expected} or a TensorFlow checkpoint), found {', '.join(names) or 'nothing'}"
+    )
+
+
+def _named(directory: epath.Path, form: _Format) -> epath.Path | None:
+    """The file that has a format's name, or the index of its shards."""
+    names = (form.name, f"{form.name}.index.json")
+    return next((directory / name for name in names if (directory / name).exists()), None)
 
 
 def _by_content(path: epath.Path, named: str) -> str:
@@ -115,8 +138,8 @@ def _by_content(path: epath.Path, named: str) -> str:
         start = file.read(_LONGEST_BEGINNING)
     if start.startswith(_LFS_POINTER):
         raise InputError(f"{path}: expected weights, found a pointer of Git LFS to them; `git lfs pull` gets them")
-    candidates = (named, *FORMATS)
-    return next((name for name in candidates if FORMATS[name].begins(start)), named)
+    candidates = (named, *_FORMATS)
+    return next((name for name in candidates if _FORMATS[name].begins(start)), named)
 
 
 def _open_shards(index: epath.Path, format_name: str, stack: contextlib.ExitStack) -> _Tensors:
@@ -136,8 +159,15 @@ def _open_shards(index: epath.Path, format_name: str, stack: contextlib.ExitStac
             raise InputError(f"{index}: expected the name of a file beside it, found {shard[:80]!r}")
         if shard not in beside:
             raise InputError(f"{index}: expected the shard {shard[:80]!r} beside it, found no such file")
-        opener = FORMATS[_by_content(index.parent / shard, format_name)].open
+        opener = _FORMATS[_by_content(index.parent / shard, format_name)].open
         shards[shard] = stack.enter_context(opener(index.parent / shard))
+    if format_name == "flax":  # whose index names stacked layers once, and shards hold what they hold
+        tensors: _Tensors = {}
+        for shard, held in shards.items():
+            if twice := sorted(tensors.keys() & held.keys()):
+                raise InputError(f"{index}: expected array {twice[0]!r} in one shard, found it in {shard} too")
+            tensors |= held
+        return tensors
     for name, shard in weight_map.items():
         if name not in shards[shard]:
             raise InputError(f"{index}: expected a tensor {name!r} in {shard}, found none")

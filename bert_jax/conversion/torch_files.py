@@ -110,15 +110,15 @@ def open_tensors(path: files.PathLike) -> Iterator[dict[str, StoredTensor]]:
             need; nothing has been run then. Or, when a tensor is read, its storage is damaged.
     """
     with stored.open_file(path) as file:
-        try:
-            described = _open_zip if file.size > 4 and file.read(0, 4) == b"PK\x03\x04" else _open_legacy
-            state, extents = described(file)
-            tensors = _tensors(file, state, extents)
-        except InputError as error:
-            raise InputError(f"{file.path}: {error}") from None
-        except Exception as error:  # a damaged pickle can raise almost anything
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
-            raise InputError(f"{file.path}: expected a whole PyTorch state-dict file, found: {reason}") from None
+        with stored.about(file.path):
+            try:
+                described = _open_zip if file.size > 4 and file.read(0, 4) == b"PK\x03\x04" else _open_legacy
+                tensors = _tensors(file, *described(file))
+            except InputError:
+                raise
+            except Exception as error:  # a damaged pickle can raise almost anything
+                reason = " ".join(str(error).split())[:200] or type(error).__name__
+                raise InputError(f"expected a whole PyTorch state-dict file, found: {reason}") from None
         yield tensors
 
 

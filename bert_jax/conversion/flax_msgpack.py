@@ -1,0 +1,356 @@
+"""Hugging Face's `flax_model.msgpack`: nested dicts of arrays in MessagePack, as `flax.serialization` writes them.
+
+An array is an extension of type 1 that holds (shape, name of the dtype, bytes), packed in their turn; one of more than
+`MAX_CHUNK` bytes is a dict of such chunks. The structure is walked over by offset and the bytes are passed over, since
+a library for the format would make all of them at once.
+"""
+
+import contextlib
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
+
+import ml_dtypes
+import numpy as np
+
+from bert_jax import files
+from bert_jax.conversion import stored
+from bert_jax.conversion.stored import StoredTensor
+from bert_jax.errors import InputError
+
+MAX_CHUNK = 2**30  # bytes; as in `flax.serialization`
+_DTYPES = {
+    np.dtype(kind).name: np.dtype(kind)
+    for kind in (
+        *(np.float16, np.float32, np.float64, ml_dtypes.bfloat16, np.bool_),
+        *(np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
+    )
+}
+_CHUNKED = "__msgpack_chunked_array__"
+_ARRAYS = (1, 3)  # types of extensions: an array, and a numpy scalar, which is written as an array without axes
+# Names under which `nn.scan` and Hugging Face put layers that are stacked on a leading axis; some files have none.
+_STACK = re.compile(r"(Flax)?ScanLayers|[Ss]can_?[Ll]ayers?|\w*Collection_\d+")
+# Bounds on the structure: what a small file could make is small too.
+_DEEPEST = 64
+_LONGEST_PATH = 1024
+_WINDOW = 2**12  # bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class _Array:
+    """An array in the file, in one part or several: offset and size in bytes of each."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    parts: tuple[tuple[int, int], ...]
+
+    def stored(self, file: stored.OpenFile, skipped: int = 0, shape: tuple[int, ...] | None = None) -> StoredTensor:
+        """The tensor of this shape whose first value is behind `skipped` others."""
+        shape = self.shape if shape is None else shape
+
+        def read() -> np.ndarray:
+            values = np.empty(shape, self.dtype)
+            left, begin = memoryview(values.reshape(-1).view(np.uint8)), skipped * self.dtype.itemsize
+            for offset, size in self.parts:
+                here = min(max(0, size - begin), len(left))
+                file.fill(offset + begin, left[:here])
+                left, begin = left[here:], max(0, begin - size)
+            return values
+
+        return StoredTensor(shape, self.dtype, read)
+
+
+def begins(start: bytes) -> bool:
+    """Whether a file with this beginning can be MessagePack of a dict."""
+    return start[:1] != b"" and (0x80 <= start[0] <= 0x8F or start[0] in (0xDE, 0xDF))
+
+
+@contextlib.contextmanager
+def open_tensors(path: files.PathLike) -> Iterator[dict[str, StoredTensor]]:
+    """Yields the arrays of a file by Flax's names, as `a/b/c`; those of `params` alone where it has such a dict.
+
+    Layers that are stacked on a leading axis come apart: `layer/attention/...` as `layer/0/attention/...` and so on.
+
+    Raises:
+        InputError: it is missing, truncated, not MessagePack, or holds what no tree of parameters does.
+    """
+    with stored.open_file(path) as file:
+        with stored.about(file.path):
+            reader = _Reader(file)
+            tree = reader.value()
+            if reader.position != file.size:
+                raise InputError(f"expected the file's end at {reader.position}, found it at {file.size}")
+            if isinstance(tree, dict) and isinstance(tree.get("params"), dict):
+                tree = tree["params"]
+            if not isinstance(tree, dict):
+                raise InputError("expected a dict of arrays, found something else")
+            tensors: dict[str, StoredTensor] = {}
+            for name, array in _flatten(tree):
+                for single, tensor in _unstacked(file, name, array):
+                    if single in tensors:
+                        raise InputError(f"array {single!r} is there twice")
+                    tensors[single] = tensor
+                    if len(tensors) > stored.MOST_TENSORS:
+                        raise InputError(f"expected at most {stored.MOST_TENSORS} arrays, found more")
+        yield tensors
+
+
+def renamed(arrays: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """Arrays under the names, and with the orientation, that they have in PyTorch.
+
+    Raises:
+        InputError: two of them have one name in PyTorch.
+    """
+    tensors: dict[str, StoredTensor] = {}
+    for name, array in arrays.items():
+        new = re.sub(r"(^|/)(kernel|scale|embedding)$", r"\1weight", name).replace("/", ".")
+        if new in tensors:
+            raise InputError(f"array {name!r} and another are both {new!r} in PyTorch")
+        flipped = re.search(r"(^|/)kernel$", name) and len(array.shape) == 2
+        tensors[new] = array.transposed() if flipped else array
+    return tensors
+
+
+def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, _Array]]:
+    """The arrays of nested dicts by path; other values, such as a step, are passed over."""
+    for name, value in tree.items():
+        path = f"{prefix}{name}"
+        if len(path) > _LONGEST_PATH:
+            raise InputError(f"expected names of at most {_LONGEST_PATH} characters, found {path[:80]!r}...")
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{path}/")
+        elif isinstance(value, _Array):
+            yield path, value
+
+
+def _unstacked(file: stored.OpenFile, name: str, array: _Array) -> Iterator[tuple[str, StoredTensor]]:
+    """An array, or each layer of one that stacks them, with the layer's number in its name."""
+    match = re.match(r"((?:.*/)?layers?)/(?!\d+/)(.+)$", name)
+    if match is None:
+        yield name, array.stored(file)
+        return
+    before, rest = match.groups()
+    scope, _, inner = rest.partition("/")
+    if inner and _STACK.fullmatch(scope):
+        rest = inner
+    if not array.shape or array.shape[0] > stored.MOST_TENSORS:
+        raise InputError(f"array {name!r}: expected layers on a leading axis, found shape {list(array.shape)}")
+    shape = array.shape[1:]
+    for layer in range(array.shape[0]):
+        yield f"{before}/{layer}/{rest}", array.stored(file, layer * math.prod(shape), shape)
+
+
+class _Reader:
+    """Walks over a file's MessagePack, of which it knows the types that such a file has.
+
+    Attributes:
+        position: of the next byte.
+    """
+
+    def __init__(self, file: stored.OpenFile):
+        self.position = 0
+        self._file = file
+        self._window, self._start = b"", 0
+        self._entries = 0
+
+    def value(self, depth: int = 0) -> Any:
+        """The next value: a dict, an `_Array`, an integer, a string, or None for what no parameter is."""
+        kind = self._take(1)[0]
+        if kind < 0x80 or kind >= 0xE0:
+            return kind if kind < 0x80 else kind - 0x100
+        if kind < 0x90 or kind in (0xDE, 0xDF):
+            return self._dict(kind & 0x0F if kind < 0x90 else self._number(2 if kind == 0xDE else 4), depth)
+        if 0xA0 <= kind < 0xC0 or 0xD9 <= kind <= 0xDB:
+            return self._text(kind & 0x1F if kind < 0xC0 else self._number(1 << kind - 0xD9))
+        if 0xCC <= kind <= 0xD3:
+            return self._number(1 << (kind - 0xCC) % 4, signed=kind >= 0xD0)
+        if 0xD4 <= kind <= 0xD8 or 0xC7 <= kind <= 0xC9:
+            return self._extension(1 << kind - 0xD4 if kind >= 0xD4 else self._number(1 << kind - 0xC7))
+        if kind in (0xC0, 0xC2, 0xC3):  # nil, false, true
+            return None
+        if kind in (0xCA, 0xCB):  # floating point
+            return self._skip(4 if kind == 0xCA else 8)
+        if 0xC4 <= kind <= 0xC6:  # bytes
+            return self._skip(self._number(1 << kind - 0xC4))
+        raise InputError(f"expected nested dicts of arrays, found MessagePack type 0x{kind:02x} at {self.position - 1}")
+
+    def _dict(self, count: int, depth: int) -> Any:
+        if depth >= _DEEPEST:
+            raise InputError(f"expected dicts nested at most {_DEEPEST} deep, found more at {self.position}")
+        self._entries += count
+        if self._entries > 4 * stored.MOST_TENSORS:
+            raise InputError(f"expected at most {stored.MOST_TENSORS} arrays, found dicts of {self._entries} entries")
+        found: dict[str, Any] = {}
+        for _ in range(count):
+            where = self.position
+            key = self.value(_DEEPEST)
+            if not isinstance(key, str | int) or str(key) in found:
+                raise InputError(f"expected another name in a dict at {where}, found {str(key)[:80]!r}")
+            found[str(key)] = self.value(depth + 1)
+        return _joined(found) if _CHUNKED in found else found
+
+    def _extension(self, size: int) -> _Array:
+        """An array; its bytes are passed over."""
+        where, code = self.position, self._take(1)[0]
+        if code not in _ARRAYS:
+            raise InputError(f"expected an array at {where}, found an extension of type {code}")
+        end = self.position + size
+        if self._take(1) != b"\x93":
+            raise InputError(f"expected an array's shape, dtype and bytes at {where}, found something else")
+        kind = self._take(1)[0]
+        if kind & 0xF0 != 0x90:
+            raise InputError(f"expected an array's shape at {where}, found something else")
+        shape = stored.checked_shape([self.value(_DEEPEST) for _ in range(kind & 0x0F)], f"array at {where}")
+        name = self.value(_DEEPEST)
+        if not isinstance(name, str) or name not in _DTYPES:
+            raise InputError(f"array at {where}: expected a dtype of {', '.join(_DTYPES)}, found {str(name)[:80]!r}")
+        dtype = _DTYPES[name]
+        kind = self._take(1)[0]
+        if not 0xC4 <= kind <= 0xC6:
+            raise InputError(f"expected an array's bytes at {self.position}, found something else")
+        length = self._number(1 << kind - 0xC4)
+        if length != math.prod(shape) * dtype.itemsize or self.position + length != end:
+            raise InputError(
+                f"array at {where}: expected {math.prod(shape) * dtype.itemsize} bytes for {name} {list(shape)}, "
+                f"found {length} in an extension of {size}"
+            )
+        start = self.position
+        self._skip(length)
+        return _Array(shape, dtype, ((start, length),))
+
+    def _text(self, length: int) -> str:
+        if length > _LONGEST_PATH:
+            raise InputError(f"expected a name at {self.position}, found one of {length} bytes")
+        content = self._take(length)
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            raise InputError(f"expected a name in UTF-8 at {self.position}, found {content[:80]!r}") from None
+
+    def _number(self, width: int, signed: bool = False) -> int:
+        return int.from_bytes(self._take(width), "big", signed=signed)
+
+    def _skip(self, count: int) -> None:
+        if self.position + count > self._file.size:
+            raise InputError(f"expected {count} bytes at {self.position}, found the file's end at {self._file.size}")
+        self.position += count
+
+    def _take(self, count: int) -> bytes:
+        begin = self.position - self._start
+        self._skip(count)
+        if begin + count > len(self._window):
+            self._start, begin = self.position - count, 0
+            self._window = self._file.read(self._start, min(_WINDOW, self._file.size - self._start))
+        return self._window[begin : begin + count]
+
+
+def _joined(chunked: dict[str, Any]) -> _Array:
+    """The array that a dict of chunks describes."""
+    sizes, chunks = chunked.get("shape"), chunked.get("chunks")
+    if not isinstance(sizes, dict) or not isinstance(chunks, dict):
+        raise InputError("expected the shape and the chunks of an array, found something else")
+    shape = stored.checked_shape([sizes.get(str(i)) for i in range(len(sizes))], "a chunked array")
+    parts = [part for i in range(len(chunks)) if isinstance(part := chunks.get(str(i)), _Array)]
+    if len(parts) != len(chunks) or len({part.dtype for part in parts}) != 1:
+        raise InputError("expected an array in chunks of one dtype, found something else")
+    if sum(math.prod(part.shape) for part in parts) != math.prod(shape):
+        raise InputError(f"expected chunks that make up shape {list(shape)}, found another number of values")
+    return _Array(shape, parts[0].dtype, tuple(extent for part in parts for extent in part.parts))
+
+
+def write(path: files.PathLike, tensors: Mapping[str, np.ndarray | StoredTensor]) -> None:
+    """Writes tensors that have PyTorch's names and orientation as Hugging Face's Flax models read them.
+
+    The file is written whole or not at all, and tensors are read one at a time.
+
+    Raises:
+        InputError: two names cannot be in one tree, or a tensor has a dtype that is not written.
+    """
+    tree: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        if np.dtype(tensor.dtype).name not in _DTYPES or len(tensor.shape) > 15:
+            found = f"{tensor.dtype} {list(tensor.shape)}"
+            raise InputError(f"{path}: tensor {name!r}: expected one of {', '.join(_DTYPES)}, found {found}")
+        *scopes, last = name.split(".")
+        node: Any = tree
+        leaf, flipped = _flax_leaf(scopes, last, len(tensor.shape))
+        for scope in scopes:
+            node = node.setdefault(scope, {})
+            if not isinstance(node, dict):
+                break
+        if not isinstance(node, dict) or leaf in node:
+            raise InputError(f"{path}: tensor {name!r}: expected a name of its own in the tree, found it taken")
+        node[leaf] = (tensor, flipped)
+    with files.open_binary_atomically(path) as file:
+        _write_tree(file, tree)
+
+
+def _flax_leaf(scopes: list[str], last: str, rank: int) -> tuple[str, bool]:
+    """What Flax calls a parameter of PyTorch, and whether it keeps it the other way around."""
+    if last != "weight" or rank not in (1, 2):
+        return last, False
+    if rank == 1:
+        return "scale", False
+    if scopes and re.search(r"embeddings?$|^relative_attention_bias$", scopes[-1]):
+        return "embedding", False
+    return "kernel", True
+
+
+def _write_tree(file: BinaryIO, tree: dict[str, Any]) -> None:
+    file.write(_header(len(tree), 0x80, 16, (None, 0xDE, 0xDF)))
+    for name, value in sorted(tree.items()):  # as Flax writes them
+        file.write(_text(name))
+        if isinstance(value, dict):
+            _write_tree(file, value)
+            continue
+        tensor, flipped = value
+        array = tensor.read() if isinstance(tensor, StoredTensor) else tensor
+        _write_leaf(file, array.T if flipped else array)
+
+
+def _write_leaf(file: BinaryIO, array: np.ndarray) -> None:
+    if array.nbytes <= MAX_CHUNK:
+        _write_array(file, array)
+        return
+    count = max(1, MAX_CHUNK // array.itemsize)
+    flat = array.reshape(-1)
+    file.write(b"\x83" + _text(_CHUNKED) + b"\xc3" + _text("shape") + _header(array.ndim, 0x80, 16, (None, 0xDE, 0xDF)))
+    for i, size in enumerate(array.shape):
+        file.write(_text(str(i)) + _integer(size))
+    file.write(_text("chunks") + _header(-(-flat.size // count), 0x80, 16, (None, 0xDE, 0xDF)))
+    for i, start in enumerate(range(0, flat.size, count)):
+        file.write(_text(str(i)))
+        _write_array(file, flat[start : start + count])
+
+
+def _write_array(file: BinaryIO, array: np.ndarray) -> None:
+    shape = b"".join(_integer(size) for size in array.shape)
+    inner = b"\x93" + bytes([0x90 | array.ndim]) + shape + _text(array.dtype.name)
+    inner += _header(array.nbytes, 0, 0, (0xC4, 0xC5, 0xC6))
+    size = len(inner) + array.nbytes
+    fixed = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}
+    file.write(bytes([fixed[size]]) if size in fixed else _header(size, 0, 0, (0xC7, 0xC8, 0xC9)))
+    file.write(b"\x01" + inner)
+    for piece in stored.pieces(array):
+        file.write(piece)
+
+
+def _header(count: int, short: int, below: int, codes: tuple[int | None, int, int]) -> bytes:
+    """The beginning of a value with a length: in its first byte where it is below a limit, otherwise behind a code."""
+    if count < below:
+        return bytes([short | count])
+    for code, width in zip(codes, (1, 2, 4), strict=True):
+        if code is not None and count < 1 << 8 * width:
+            return bytes([code]) + count.to_bytes(width, "big")
+    raise InputError(f"expected fewer than 2**32 bytes or entries, found {count}")
+
+
+def _text(value: str) -> bytes:
+    content = value.encode()
+    return _header(len(content), 0xA0, 32, (0xD9, 0xDA, 0xDB)) + content
+
+
+def _integer(value: int) -> bytes:
+    return _header(value, 0, 128, (0xCC, 0xCD, 0xCE))

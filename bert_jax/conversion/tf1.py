@@ -1,0 +1,262 @@
+"""TensorFlow's checkpoints without TensorFlow: those of google-research/bert and its kin.
+
+Such a checkpoint ("tensor bundle", `tensorflow/core/util/tensor_bundle`) is `PREFIX.index`, a table of variable names
+that says where each variable lies, and `PREFIX.data-0000x-of-0000n`, their bytes. The entries of the table are protocol
+buffers, of whose few fields a small reader is below.
+"""
+
+import contextlib
+import dataclasses
+import math
+import re
+from collections.abc import Iterator
+
+import ml_dtypes
+import numpy as np
+from etils import epath
+
+from bert_jax import files
+from bert_jax.conversion import crc32c, sstables, stored
+from bert_jax.conversion.stored import StoredTensor
+from bert_jax.errors import InputError
+
+# `enum DataType` (tensorflow/core/framework/types.proto), of which these can be parameters.
+_DTYPES = {
+    1: np.dtype(np.float32),
+    2: np.dtype(np.float64),
+    14: np.dtype(ml_dtypes.bfloat16),
+    19: np.dtype(np.float16),
+}
+# What a training run keeps beside its parameters: counters by these names, and an optimizer's slots, which are named
+# after a variable and lie under it.
+_NO_PARAMETER = re.compile(
+    r"(^|/)(global_step|beta[12]_power|loss_scale\w*|num_good_steps|good_steps|temperature|save_counter)(:\d+)?$"
+    r"|/(adam|lamb|adamw)_[mvr](_\d+)?$|/(Adam|AdamW|AdamWeightDecayOptimizer|LAMB|LAMBOptimizer|LAMBWeightDecay\w*|"
+    r"Momentum|RMSProp|Adagrad|Adafactor\w*|ExponentialMovingAverage)(_\d+)?$",
+    re.IGNORECASE,
+)
+_KEYS_OF_SLICES = b"\0"  # begins the keys of parts of a variable
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_MOST_SHARDS = 256
+_LONGEST_STATE = 2**16  # bytes of the file `checkpoint`
+# Their names to PyTorch's, each rule after the one before it; then `/` becomes `.`.
+_RENAMED = (
+    (r"^bert/encoder/embedding_hidden_mapping_in/", "bert/embeddings_project/"),
+    (r"^cls/squad/", "qa_outputs/"),
+    (r"^output_(weights|bias)$", r"classifier/output_\1"),
+    (r"^discriminator_predictions/dense_1/", "discriminator_predictions/dense_prediction/"),
+    (r"^generator_predictions/output_bias$", "generator_lm_head/output_bias"),
+    (r"/layer_(\d+)/", r"/layer/\1/"),
+    (r"/(kernel|gamma|output_weights)$", "/weight"),
+    (r"/(beta|output_bias)$", "/bias"),
+    (r"_embeddings$", "_embeddings/weight"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entry:
+    """A variable's entry in the table (`BundleEntryProto`)."""
+
+    dtype: int
+    shape: tuple[int, ...]
+    shard: int
+    offset: int
+    size: int
+    crc: int  # masked
+    sliced: bool
+
+
+def find(directory: epath.Path) -> epath.Path | None:
+    """The index of the checkpoint in a directory, or None when there is none.
+
+    Raises:
+        InputError: there are several, and the file `checkpoint` does not say which.
+    """
+    found = sorted(path for path in directory.iterdir() if path.name.endswith(".index") and path.is_file())
+    latest = _latest(directory / "checkpoint")
+    named = [path for path in found if path.name == f"{latest}.index"]
+    if len(found) > 1 and not named:
+        names = ", ".join(path.name for path in found[:5])
+        raise InputError(
+            f"{directory}: expected one TensorFlow checkpoint, or a file `checkpoint` that names one, found {names}"
+        )
+    return next(iter(named or found), None)
+
+
+def find_old(directory: epath.Path) -> epath.Path | None:
+    """A checkpoint of the older format, V1, which is one file and is not read here, or None when there is none."""
+    for path in sorted(directory.iterdir()):
+        if ".ckpt" in path.name and path.is_file() and path.stat().length > 48:
+            with path.open("rb") as file:
+                file.seek(-8, 2)
+                if sstables.is_table(file.read(8)):
+                    return path
+    return None
+
+
+def _latest(state: epath.Path) -> str | None:
+    """The prefix that the file `checkpoint` names, which is a path on the machine where it was written."""
+    if not state.is_file() or state.stat().length > _LONGEST_STATE:
+        return None
+    match = re.search(rb'^model_checkpoint_path: "([^"\n]*)"', state.read_bytes(), re.MULTILINE)
+    return re.split(r"[/\\]", match[1].decode(errors="replace"))[-1] if match else None
+
+
+@contextlib.contextmanager
+def open_variables(index: files.PathLike) -> Iterator[tuple[dict[str, StoredTensor], tuple[str, ...]]]:
+    """Yields the variables of a checkpoint by TensorFlow's names, and the names of those that are no parameters.
+
+    Raises:
+        InputError: something is missing, damaged, or of a kind that no BERT has; or, when a variable is read, it does
+            not match its checksum.
+    """
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(stored.open_file(index))
+        with stored.about(file.path):
+            shards, entries = _table(file)
+            ignored = {name for name, entry in entries.items() if _is_ignored(name, entry, entries)}
+            kept = {name: entry for name, entry in entries.items() if name not in ignored}
+            opened = _open_shards(file.path, shards, {entry.shard for entry in kept.values()}, stack)
+            variables = {name: _variable(opened[entry.shard], name, entry) for name, entry in kept.items()}
+            if sum(entry.size for entry in kept.values()) > sum(shard.size for shard in opened.values()):
+                raise InputError("expected variables that lie apart, found them over each other")
+        yield variables, tuple(sorted(ignored))
+
+
+def renamed(variables: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """Variables under the names, and with the orientation, that they have in PyTorch.
+
+    A checkpoint of ELECTRA's pretraining holds two models: the discriminator's encoder becomes `electra.`, the
+    generator's stays `generator.`, unless it is alone.
+
+    Raises:
+        InputError: two of them have one name in PyTorch.
+    """
+    alone = not any(name.startswith("electra/encoder/") for name in variables)
+    tensors: dict[str, StoredTensor] = {}
+    for name, variable in variables.items():
+        new = re.sub(r"^generator/", "electra/", name) if alone else name
+        for pattern, replacement in _RENAMED:
+            new = re.sub(pattern, replacement, new)
+        new = new.replace("/", ".")
+        if new in tensors:
+            raise InputError(f"variable {name!r} and another are both {new!r} in PyTorch")
+        tensors[new] = variable.transposed() if name.endswith("/kernel") else variable
+    return tensors
+
+
+def _is_ignored(name: str, entry: _Entry, entries: dict[str, _Entry]) -> bool:
+    """Whether a variable is no parameter: a counter, or what an optimizer keeps."""
+    under_another = name.rpartition("/")[0] in entries
+    return under_another or entry.dtype not in _DTYPES or _NO_PARAMETER.search(name) is not None
+
+
+def _table(file: stored.OpenFile) -> tuple[int, dict[str, _Entry]]:
+    """The number of shards, and the entries by name."""
+    shards, found = None, {}
+    for key, value in sstables.entries(file):
+        if key == b"":
+            shards = _shards(value)
+        elif not key.startswith(_KEYS_OF_SLICES):
+            try:
+                name = key.decode()
+            except UnicodeDecodeError:
+                raise InputError(f"expected names in UTF-8, found {key[:80]!r}") from None
+            found[name] = _entry(name, value)
+        if len(found) > stored.MOST_TENSORS:
+            raise InputError(f"expected at most {stored.MOST_TENSORS} variables, found more")
+    if shards is None:
+        raise InputError("expected the index of a TensorFlow checkpoint, found one without its header")
+    if _OBJECT_GRAPH in found:
+        raise InputError(
+            "expected a checkpoint of variables by name, found one of objects (tf.train.Checkpoint or Keras); "
+            "save the model's variables with tf.compat.v1.train.Saver()"
+        )
+    return shards, found
+
+
+def _shards(header: bytes) -> int:
+    """The number of shards that the table's header (`BundleHeaderProto`) tells."""
+    fields = dict(_fields(header, "the header"))
+    if fields.get(2, 0) != 0:
+        raise InputError("expected a little-endian checkpoint")
+    shards = fields.get(1, 0)
+    if not isinstance(shards, int) or not 1 <= shards < 100_000:
+        raise InputError(f"expected a number of shards in the header, found {shards!r}")
+    return shards
+
+
+def _entry(name: str, value: bytes) -> _Entry:
+    numbers, sizes, sliced = {1: 0, 3: 0, 4: 0, 5: 0, 6: 0}, [], False
+    for field, found in _fields(value, f"variable {name!r}"):
+        if field == 2 and isinstance(found, bytes):  # TensorShapeProto, whose field 2 are its dimensions
+            for part, dimension in _fields(found, f"variable {name!r}"):
+                if part == 2 and isinstance(dimension, bytes):
+                    sizes.append(dict(_fields(dimension, f"variable {name!r}")).get(1, 0))
+        elif field == 7:
+            sliced = True
+        elif field in numbers and isinstance(found, int):
+            numbers[field] = found
+    shape = stored.checked_shape(sizes, f"variable {name!r}")
+    return _Entry(numbers[1], shape, numbers[3], numbers[4], numbers[5], numbers[6], sliced)
+
+
+def _fields(message: bytes, what: str) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a protocol buffer as it lies in a file: number and value."""
+    position = 0
+    while position < len(message):
+        tag, position = sstables.varint(message, position)
+        kind = tag & 7
+        if kind == 0:
+            value, position = sstables.varint(message, position)
+            yield tag >> 3, value
+            continue
+        if kind not in (1, 2, 5):
+            raise InputError(f"{what}: expected an entry of a TensorFlow checkpoint, found something else")
+        length = {1: 8, 5: 4}.get(kind)
+        if length is None:
+            length, position = sstables.varint(message, position)
+        if position + length > len(message):
+            raise InputError(f"{what}: expected an entry of a TensorFlow checkpoint, found a part of one")
+        content = message[position : position + length]
+        position += length
+        yield tag >> 3, content if kind == 2 else int.from_bytes(content, "little")
+
+
+def _open_shards(
+    index: epath.Path, count: int, wanted: set[int], stack: contextlib.ExitStack
+) -> dict[int, stored.OpenFile]:
+    if len(wanted) > _MOST_SHARDS:
+        raise InputError(f"expected at most {_MOST_SHARDS} shards, found {len(wanted)}")
+    prefix = index.name.removesuffix(".index")
+    opened = {}
+    for shard in sorted(wanted):
+        if shard >= count:
+            raise InputError(f"expected {count} shards, found a variable in shard {shard}")
+        path = index.parent / f"{prefix}.data-{shard:05}-of-{count:05}"
+        opened[shard] = stack.enter_context(stored.open_file(path))
+    return opened
+
+
+def _variable(shard: stored.OpenFile, name: str, entry: _Entry) -> StoredTensor:
+    dtype = _DTYPES[entry.dtype]
+    if entry.sliced:
+        raise InputError(f"variable {name!r}: expected it whole, found it in slices; save it without a partitioner")
+    if entry.size != math.prod(entry.shape) * dtype.itemsize:
+        raise InputError(
+            f"variable {name!r}: expected {math.prod(entry.shape) * dtype.itemsize} bytes for {dtype} "
+            f"{list(entry.shape)}, found {entry.size}"
+        )
+    if entry.offset + entry.size > shard.size:
+        raise InputError(
+            f"variable {name!r}: expected it in {shard.path.name} at {entry.offset} to {entry.offset + entry.size}, "
+            f"found the file's end at {shard.size}"
+        )
+
+    def read() -> np.ndarray:
+        values = shard.array(entry.offset, entry.shape, dtype)
+        if crc32c.masked(crc32c.crc32c(values.reshape(-1).view(np.uint8))) != entry.crc:
+            raise InputError(f"{shard.path}: variable {name!r} does not match its checksum; the file is damaged")
+        return values
+
+    return StoredTensor(entry.shape, dtype, read)
