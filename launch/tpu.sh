@@ -4,10 +4,14 @@ set -euo pipefail
 umask 077 # the secrets, and what is remembered of a run, are for nobody else
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 host_script=$(<"$here/tpu/host.sh") # what happens on a host
+# shellcheck source=cloud/say.sh
+source "$here/cloud/say.sh"
+# shellcheck source=cloud/retry.sh
+source "$here/cloud/retry.sh"
+# shellcheck source=cloud/price.sh
+source "$here/cloud/price.sh"
 # shellcheck source=tpu/gcloud.sh
 source "$here/tpu/gcloud.sh"
-# shellcheck source=tpu/price.sh
-source "$here/tpu/price.sh"
 # shellcheck source=tpu/watch.sh
 source "$here/tpu/watch.sh"
 
@@ -27,30 +31,6 @@ default: the list price); SECRETS (variables handed to the hosts when set, defau
 In seconds: WAIT_SECONDS (for a slice, 14400), POLL_SECONDS (30), RETRY_SECONDS (5, doubled each time), SETTLE_SECONDS
 (a run must outlive them, 20), STOP_SECONDS (to save, 120). Hosts worked on at once: PARALLEL (32).
 USAGE
-}
-
-say() { echo "$name: $*"; }
-
-# What was asked for does not fit: one line, and nothing has been done.
-die() {
-  echo "tpu.sh: $*" >&2
-  exit 2
-}
-
-# What was asked for would disturb a run that is going, for which the slice is needed.
-refuse() {
-  echo "tpu.sh: $*" >&2
-  exit 1
-}
-
-# What was asked for did not succeed. The slice stays as it is, unless --delete-on-failure.
-fail() {
-  echo "tpu.sh: $*" >&2
-  if [[ -n $delete_on_failure ]]; then
-    delete_on_failure=
-    delete
-  fi
-  exit 1
 }
 
 # What `watch` needs to know of `create` and `run`: their words, each in a file.
@@ -77,7 +57,26 @@ read_create_words() {
     shift || true
   done
   [[ -n $type ]] || die "create needs --type, for example --type v5litepod-16"
-  appraise "$type"
+  read_type "$type"
+}
+
+# Sets `chips`, `price` and `runtime` for a type such as v5litepod-16. The names of v4 and v5p count TensorCores, two of
+# which make a chip. The runtimes: https://cloud.google.com/tpu/docs/runtimes
+read_type() {
+  local cores=1 generation
+  [[ $1 =~ ^(v4|v5p|v5litepod|v6e)-([1-9][0-9]*)$ ]] ||
+    die "--type must be v4-N, v5litepod-N, v5p-N or v6e-N, for example v5litepod-16; found '$1'"
+  generation=${BASH_REMATCH[1]} chips=${BASH_REMATCH[2]}
+  case "$generation" in
+    v4) cores=2 runtime=tpu-ubuntu2204-base ;;
+    v5p) cores=2 runtime=v2-alpha-tpuv5 ;;
+    v5litepod) generation=v5e runtime=v2-alpha-tpuv5-lite ;;
+    v6e) runtime=v2-alpha-tpuv6e ;;
+  esac
+  chips=$((chips / cores))
+  ((chips)) || die "--type $1 is less than a chip: the number counts TensorCores, two to a chip"
+  runtime=${RUNTIME:-$runtime}
+  appraise "$generation"
 }
 
 # Asks for the slice. An earlier try whose answer was lost may have come through.
@@ -94,7 +93,7 @@ create() {
   read_create_words "$@"
   need_state
   if [[ $state == ABSENT ]]; then
-    agree
+    agree "$type" ACTIVE
     remember create "$@"
     request
   else
@@ -158,9 +157,6 @@ run() {
   remember run "$@"
   start "$@"
 }
-
-# The same words are the same run.
-fingerprint() { printf '%s\0' "$@" | cksum | tr ' ' -; }
 
 # Starts a run on all hosts, or on none: a run that lacks a host would wait for it, and cost.
 start() {

@@ -1,25 +1,5 @@
-# Part of ../tpu.sh: asking Google, and the hosts, and asking again.
+# Part of ../tpu.sh: asking Google, and the hosts.
 # shellcheck shell=bash
-
-# Failures that pass by themselves: ssh could not connect (status 255), the API is overloaded or was not reached.
-passing='exited with return code \[255\]|HTTPError (429|50[0234])|UNAVAILABLE|DEADLINE_EXCEEDED|RATE_LIMIT_EXCEEDED'
-passing+='|per minute|Too Many Requests|Service Unavailable|lost connection|Connection (refused|reset|closed|timed out)'
-
-# Tries a command up to five times, each time after twice the delay, as long as its failure is a passing one.
-retry() {
-  local attempt status delay=$RETRY_SECONDS errors=$scratch/errors.$BASHPID
-  for ((attempt = 1; ; attempt++)); do
-    status=0
-    "$@" 2>"$errors" || status=$?
-    cat "$errors" >&2
-    ((status)) || return 0
-    ((attempt < 5)) || return "$status"
-    ((status == 255)) || grep -qE "$passing" "$errors" || return "$status"
-    echo "trying again in $delay s" >&2
-    sleep "$delay"
-    delay=$((delay * 2))
-  done
-}
 
 gcloud_tpus() { gcloud compute tpus "$@" --zone="$ZONE" --quiet ${PROJECT:+--project="$PROJECT"}; }
 queue() { retry gcloud_tpus queued-resources "$@"; }

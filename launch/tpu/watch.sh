@@ -10,7 +10,7 @@ watch() {
   recall create
   read_create_words "${recalled[@]}"
   [[ -e $record/bert_jax.tar.gz ]] || die "$name was not set up from here; run setup first"
-  agree
+  agree "$type" ACTIVE
   while [[ -e $record/run ]]; do
     look || state=unknown
     [[ $state == "$seen" ]] || say "$state"
