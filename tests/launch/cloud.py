@@ -1,14 +1,17 @@
-"""A cloud of one slice for launch/tpu.sh: stand-ins on PATH, what they were asked, and what is on the hosts."""
+"""A cloud of one slice for launch/tpu.sh and launch/gke.sh: stand-ins on PATH, and what they were asked and did."""
 
 import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / "launch"
@@ -17,6 +20,8 @@ HOST_SCRIPT = (LAUNCH / "tpu" / "host.sh").read_text().rstrip("\n")
 
 # Arguments that a launcher which does not quote would change.
 HOSTILE = ["a b", "it's", 'say "no"', "$HOME", "`id`", "*", "", "two\nlines", "--yes", "back\\slash", "; exit 7", "ü"]
+
+SCRATCH = re.compile(r"/\S*/tmp\.\w+")
 
 # The images' python3, of which setup uses `-m pip`, `-m uv venv` and `-m uv pip install`.
 PYTHON3 = """#!/bin/bash
@@ -42,6 +47,9 @@ done
 
 class Cloud:
     """A slice that nobody has rented yet, of two hosts."""
+
+    script = "tpu.sh"
+    environment: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, root: Path):
         self.root = root
@@ -101,7 +109,8 @@ class Cloud:
             "SETTLE_SECONDS": SETTLE_SECONDS,
             "STOP_SECONDS": "20",
         }
-        return {"args": [str(LAUNCH / "tpu.sh"), *arguments], "env": env | environment, "text": True}
+        env |= self.environment | environment
+        return {"args": [str(LAUNCH / self.script), *arguments], "env": env, "text": True}
 
     def launch(self, *arguments, stdin=subprocess.DEVNULL, timeout=60, **environment):
         return subprocess.run(
@@ -158,6 +167,37 @@ class Cloud:
     def state(self):
         with self.google() as known:
             return known["states"][0] if known["type"] else "ABSENT"
+
+
+class Cluster(Cloud):
+    """A GKE cluster without a TPU slice, for launch/gke.sh; stand_ins/gke.py is its gcloud and its kubectl."""
+
+    script = "gke.sh"
+    environment = MappingProxyType({"CLUSTER": "my-cluster", "IMAGE": "registry/bert-jax:1"})
+
+    def __init__(self, root: Path):
+        super().__init__(root)
+        text = (STAND_INS / "gke.py").read_text()
+        self.program("bin/gcloud", text, python=True)
+        self.program("bin/kubectl", f"#!{sys.executable} -I\n{text}")  # with the site's packages, for YAML
+        with self.google() as known:
+            known.update(
+                pool=None, message="", accounts=["bert-jax"], secret=None, jobset=None, stands=[{}], waits="", deaths=""
+            )
+
+    def rent(self, topology="v5e-4x4"):
+        """A slice that is there."""
+        with self.google() as known:
+            known.update(pool=topology, states=["RUNNING"])
+
+    def stands(self, *stands):
+        """How the run stands at successive looks, of which the last stays; see stand_ins/gke.py."""
+        with self.google() as known:
+            known["stands"] = list(stands)
+
+    def calls(self, *words):
+        """As in the cloud, with one name for the folder that each launch makes for itself."""
+        return [[SCRATCH.sub("SCRATCH", word) for word in call] for call in super().calls(*words)]
 
 
 def words_on_host(call):

@@ -1,11 +1,11 @@
-"""The cloud in which launch/tpu.sh is tried."""
+"""The cloud in which launch/tpu.sh is tried, and the cluster for launch/gke.sh."""
 
 import fcntl
 import os
 import signal
 
 import pytest
-from cloud import Cloud
+from cloud import Cloud, Cluster
 
 
 @pytest.fixture
@@ -24,3 +24,15 @@ def slice_of_two(cloud):
     """The cloud with a slice of two hosts, set up."""
     cloud.rent()
     return cloud
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    return Cluster(tmp_path)
+
+
+@pytest.fixture
+def rented(cluster):
+    """The cluster with a slice of four hosts."""
+    cluster.rent()
+    return cluster
