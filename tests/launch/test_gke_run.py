@@ -87,6 +87,23 @@ def test_the_jobset_has_a_pod_for_each_host_of_the_slice(cluster, topology, host
     assert container(jobset)["resources"] == {kind: {"google.com/tpu": chips} for kind in ("requests", "limits")}
 
 
+def test_slices_of_the_readme_are_filled_in_as_it_says(cluster):
+    text = (LAUNCH / "gke" / "README.md").read_text()
+    rows = re.findall(r"^\| (\w+), \d+ chips \| `(\S+)` \| `(\S+)` \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
+    assert len(rows) == 6
+    for generation, accelerator, topology, hosts, chips in rows:
+        cluster.rent(f"{generation}-{topology}")
+        with cluster.google() as google:
+            google["jobset"] = None
+        assert cluster.launch(*RUN).returncode == 0
+        jobset = given(cluster, "jobset")
+        assert job(jobset)["completions"] == int(hosts)
+        assert container(jobset)["resources"]["limits"] == {"google.com/tpu": int(chips)}
+        selector = job(jobset)["template"]["spec"]["nodeSelector"]
+        assert selector["cloud.google.com/gke-tpu-accelerator"] == accelerator
+        assert selector["cloud.google.com/gke-tpu-topology"] == topology
+
+
 def test_every_argument_arrives_as_it_was_written(rented):
     words = [
         "finetune",
