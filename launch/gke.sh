@@ -97,7 +97,10 @@ run() {
   [[ -n ${IMAGE-} ]] || die "set IMAGE, for example IMAGE=us-docker.pkg.dev/my-project/bert-jax/bert-jax:0.1.0"
   printf '%s\n' "$@" "$IMAGE" | iconv -f UTF-8 -t UTF-8 >/dev/null 2>&1 || die "the words of a run must be UTF-8"
   need_pool
-  [[ $state != ABSENT ]] || fail "there is no slice $name in $CLUSTER; \`create\` rents it"
+  case "$state" in
+    ABSENT) fail "there is no slice $name in $CLUSTER; \`create\` rents it" ;;
+    ERROR | STOPPING) fail "the slice is $state; delete it, and create it again" ;;
+  esac
   need_ours
   read_topology "$rented"
   need_connection

@@ -29,7 +29,7 @@ look_at_run() {
     *) standing=Ending ;;
   esac
 }
-need_run() { look_at_run || refuse "Kubernetes does not tell how $name stands"; }
+need_run() { look_at_run || refuse "Kubernetes does not tell how $name stands; does the cluster have JobSet?"; }
 
 # Tells how the run stands, each time that it changes, until it has ended. Kubernetes may be out of reach for a while, as
 # when the cluster is upgraded.

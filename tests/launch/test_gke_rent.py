@@ -192,8 +192,9 @@ def test_delete_with_nobody_to_ask_leaves_the_run_alone(rented):
     assert not rented.calls("delete")
 
 
-def test_a_cluster_that_does_not_answer_does_not_keep_the_slice(rented):
-    rented.fault("kubectl", message="(Forbidden): no", times=99)
+@pytest.mark.parametrize("what", ["kubectl", "get-credentials"])
+def test_a_cluster_that_does_not_answer_does_not_keep_the_slice(rented, what):
+    rented.fault(what, message="(Forbidden): no", times=99)
     result = rented.launch("delete", "my-slice", "--yes")
     assert result.returncode == 0, result.stderr
     assert "the run could not be ended first" in result.stdout

@@ -214,6 +214,16 @@ def test_a_slice_that_is_not_there_is_told(cluster):
     assert "there is no slice my-slice in my-cluster" in result.stderr
 
 
+@pytest.mark.parametrize("state", ["ERROR", "STOPPING"])
+def test_nothing_is_started_on_a_slice_that_did_not_come_up_or_is_going(rented, state):
+    with rented.google() as google:
+        google["states"] = [state]
+    result = rented.launch(*RUN)
+    assert result.returncode == 1
+    assert f"the slice is {state}" in result.stderr
+    assert not rented.calls("apply")
+
+
 PASSING = [
     "The connection to the server 10.0.0.1 was refused - did you specify the right host or port?",
     "Unable to connect to the server: net/http: TLS handshake timeout",
