@@ -43,7 +43,7 @@ _DTYPES = {
     "U64": np.dtype(np.uint64),
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
-_LONGEST_HEADER = 2**22  # bytes: ten times what 10,000 tensors need, and little to hold when it is parsed
+_LONGEST_HEADER = 2**21  # bytes: twice what MOST_TENSORS need, and little to hold when it is parsed
 
 
 def begins(start: bytes) -> bool:

@@ -1,91 +1,34 @@
 """PyTorch's `pytorch_model.bin` without PyTorch, and without running anything that is inside it.
 
-Such a file is a pickle, and unpickling is a programming language. Here the pickle may name only the few things that a
-state dict is made of (`_ALLOWED`); what they make are descriptions of tensors (`_Tensor`), whose bytes are cut out of
-the file's storages, when a tensor is read, with every offset and stride checked. Any other name is refused before
-anything is called.
+Its pickle (`torch_pickles.py`) is read as a description of tensors, whose bytes are cut out of the storages, when a
+tensor is read, with every offset and stride checked.
 
 Both layouts of `torch.save` are read: the zip archive (since PyTorch 1.6) and the older sequence of pickles.
 """
 
-import collections
 import contextlib
 import io
 import math
-import pickle
-import pickletools
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 from bert_jax import files
 from bert_jax.conversion import stored
 from bert_jax.conversion.stored import StoredTensor
+from bert_jax.conversion.torch_pickles import LegacyUnpickler, Tensor, Unpickler
 from bert_jax.errors import InputError
 
-_STORAGES = {
-    "DoubleStorage": np.float64,
-    "FloatStorage": np.float32,
-    "HalfStorage": np.float16,
-    "BFloat16Storage": ml_dtypes.bfloat16,
-    "LongStorage": np.int64,
-    "IntStorage": np.int32,
-    "ShortStorage": np.int16,
-    "CharStorage": np.int8,
-    "ByteStorage": np.uint8,
-    "BoolStorage": np.bool_,
-}
-# The opcodes that `torch.save` writes, under Python 2 and 3.
-# fmt: off
-_OPCODES = frozenset({
-    "PROTO", "FRAME", "MEMOIZE", "MARK", "STOP", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2",
-    "TUPLE3", "SETITEM", "SETITEMS", "APPEND", "APPENDS", "BINUNICODE", "SHORT_BINUNICODE", "BINSTRING",
-    "SHORT_BINSTRING", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "NONE", "NEWTRUE", "NEWFALSE", "BINPUT",
-    "LONG_BINPUT", "BINGET", "LONG_BINGET", "GLOBAL", "STACK_GLOBAL", "BINPERSID", "REDUCE", "BUILD",
-})
-# fmt: on
 # What opens the older layout: a magic number and a protocol version (torch/serialization.py).
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_PROTOCOL = 1001
-# Bounds on what describes the tensors, far above what 10,000 of them need: every opcode of a pickle can make an object,
-# and every entry of an archive does.
-_LONGEST_DESCRIPTION = 2**22  # bytes
-_MOST_OPCODES = 500_000
+# A bound on what describes the tensors, far above what MOST_TENSORS need: every entry of an archive makes an object.
+_LONGEST_DESCRIPTION = 2**21  # bytes
 # How often the bytes of a file may be read for all of its tensors: tied ones, and columns of one storage, share bytes.
 _MOST_SHARING = 16
-
-
-# The three are named tuples because a pickle can set attributes on what it holds: these take none.
-class _StorageType(NamedTuple):
-    """Stands for `torch.FloatStorage` and its kin."""
-
-    name: str
-
-    @property
-    def dtype(self) -> np.dtype:
-        return np.dtype(_STORAGES[self.name])
-
-
-class _Storage(NamedTuple):
-    """A run of `numel` elements kept in the file under `key`; `offset` elements in when it is a view of it."""
-
-    key: str
-    dtype: np.dtype
-    numel: int
-    offset: int = 0
-
-
-class _Tensor(NamedTuple):
-    """A tensor as the pickle describes it: where it lies in its storage."""
-
-    storage: _Storage
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
 
 
 class _Extent(NamedTuple):
@@ -131,10 +74,10 @@ def _tensors(file: stored.OpenFile, state: Any, extents: dict[str, _Extent]) -> 
     whole: set[str] = set()  # keys of the storages whose CRC-32 was found right
     tensors, claimed = {}, 0
     for name, value in state.items():
-        if not isinstance(value, _Tensor):
+        if not isinstance(value, Tensor):
             raise InputError(f"expected a tensor under {name!r}, found {type(value).__name__}")
         if value.storage.key not in extents:
-            raise InputError(f"{name}: expected its storage {value.storage.key!r} in the file, found none")
+            raise InputError(f"{name!r}: expected its storage {value.storage.key!r} in the file, found none")
         extent = extents[value.storage.key]
         count = _reach(value, extent, name)
         claimed += count
@@ -144,120 +87,25 @@ def _tensors(file: stored.OpenFile, state: Any, extents: dict[str, _Extent]) -> 
     return tensors
 
 
-def _integer(value: Any, what: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InputError(f"expected {what} to be a non-negative integer, found {value!r}")
-    return value
-
-
-def _rebuild_tensor(storage, offset, shape, strides, requires_grad=False, hooks=None, metadata=None) -> _Tensor:
-    """Stands for `torch._utils._rebuild_tensor_v2`."""
-    if not isinstance(storage, _Storage) or not isinstance(shape, tuple) or not isinstance(strides, tuple):
-        raise InputError("expected a tensor's storage, shape and strides, found something else")
-    shape = stored.checked_shape(shape, "a tensor")
-    strides = tuple(_integer(stride, "a tensor's stride") for stride in strides)
-    return _Tensor(storage, _integer(offset, "a tensor's offset"), shape, strides)
-
-
-def _rebuild_parameter(tensor, requires_grad=True, hooks=None) -> _Tensor:
-    """Stands for `torch._utils._rebuild_parameter`."""
-    if not isinstance(tensor, _Tensor):
-        raise InputError("expected a parameter to hold a tensor, found something else")
-    return tensor
-
-
-class _Closed:
-    """A function that a pickle may call and can do nothing else with: it has no attributes to set."""
-
-    __slots__ = ("function",)
-    function: Callable[..., Any]
-
-    def __init__(self, function: Callable[..., Any]):
-        object.__setattr__(self, "function", function)
-
-    def __call__(self, *args: Any) -> Any:
-        return self.function(*args)
-
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise InputError(f"the pickle tries to set {name!r}")
-
-
-class _StateDict(collections.OrderedDict):
-    """An ordered dict that takes no attributes: `torch.save` attaches `_metadata` to one, which nobody here needs."""
-
-    def __setstate__(self, state: Any) -> None:
-        pass
-
-
-_ALLOWED: dict[tuple[str, str], Any] = {
-    ("collections", "OrderedDict"): _Closed(lambda *items: _StateDict(*items)),
-    ("torch._utils", "_rebuild_tensor_v2"): _Closed(_rebuild_tensor),
-    ("torch._utils", "_rebuild_parameter"): _Closed(_rebuild_parameter),
-    **{("torch", name): _StorageType(name) for name in _STORAGES},
-}
-
-
-class _Unpickler(pickle.Unpickler):
-    """An unpickler that knows the names in `_ALLOWED` and no others."""
-
-    def __init__(self, file: io.BytesIO):
-        super().__init__(file, encoding="utf-8")
-        self._file = file
-
-    def load(self) -> Any:
-        """The next object of the file, whose opcodes are looked at first."""
-        start = self._file.tell()
-        for count, (opcode, argument, _) in enumerate(pickletools.genops(self._file)):
-            if count > _MOST_OPCODES:
-                raise InputError(
-                    f"refused: the pickle has more than {_MOST_OPCODES} opcodes, which no state dict needs"
-                )
-            if opcode.name not in _OPCODES:
-                raise InputError(f"refused: the pickle uses {opcode.name}, which no state dict needs; nothing was run")
-            # A memo index makes the unpickler allocate that many slots, however short the file.
-            if opcode.name == "LONG_BINPUT" and int(argument or 0) > self._file.getbuffer().nbytes:
-                raise InputError(f"refused: the pickle memoises at {argument}, past its own length")
-        self._file.seek(start)
-        return super().load()
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
-            raise InputError(f"refused: the pickle names {module}.{name}, which no state dict needs; nothing was run")
-        return _ALLOWED[module, name]
-
-    def persistent_load(self, pid: Any) -> _Storage:
-        """`('storage', type, key, device, numel)`; the older layout appends None or a view `(key, offset, numel)`."""
-        if not isinstance(pid, tuple) or len(pid) not in (5, 6) or pid[0] != "storage":
-            raise InputError(f"expected a reference to a storage, found {str(pid)[:80]!r}")
-        _, kind, key, _, numel = pid[:5]
-        if not isinstance(kind, _StorageType):
-            raise InputError(f"expected a storage type, found {str(kind)[:80]!r}")
-        numel, offset = _integer(numel, "a storage's size"), 0
-        if len(pid) == 6 and pid[5] is not None:
-            _, offset, numel = pid[5]
-            offset, numel = _integer(offset, "a view's offset"), _integer(numel, "a view's size")
-        return _Storage(str(key), kind.dtype, numel, offset)
-
-
-def _reach(tensor: _Tensor, extent: _Extent, name: str) -> int:
+def _reach(tensor: Tensor, extent: _Extent, name: str) -> int:
     """Bytes from the first of a tensor's elements to the end of its last, which lie inside of its storage."""
     storage, itemsize = tensor.storage, tensor.storage.dtype.itemsize
     if extent.size % itemsize or (storage.offset + storage.numel) * itemsize > extent.size:
-        raise InputError(f"{name}: expected {storage.numel} {storage.dtype} in storage, found {extent.size} bytes")
+        raise InputError(f"{name!r}: expected {storage.numel} {storage.dtype} in storage, found {extent.size} bytes")
     if len(tensor.shape) != len(tensor.strides):
-        raise InputError(f"{name}: shape {list(tensor.shape)} and strides {list(tensor.strides)} differ in rank")
+        raise InputError(f"{name!r}: shape {list(tensor.shape)} and strides {list(tensor.strides)} differ in rank")
     count = math.prod(tensor.shape)
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
     # The count is bounded too: with a stride of 0 a few bytes could claim to be a tensor of any size.
     if count > storage.numel or (count and tensor.offset + last >= storage.numel):
         raise InputError(
-            f"{name}: shape {list(tensor.shape)} reaches outside of its storage of {storage.numel} elements"
+            f"{name!r}: shape {list(tensor.shape)} reaches outside of its storage of {storage.numel} elements"
         )
     return (last + 1) * itemsize if count else 0
 
 
 def _reader(
-    file: stored.OpenFile, tensor: _Tensor, extent: _Extent, count: int, whole: set[str]
+    file: stored.OpenFile, tensor: Tensor, extent: _Extent, count: int, whole: set[str]
 ) -> Callable[[], np.ndarray]:
     """What reads a tensor: `count` bytes of the file, seen by its strides."""
     storage, dtype = tensor.storage, tensor.storage.dtype
@@ -326,7 +174,7 @@ def _open_zip(file: stored.OpenFile) -> tuple[Any, dict[str, _Extent]]:
     prefix = f"{root}data/"
     if f"{root}byteorder" in members and _short(file, members[f"{root}byteorder"]).strip() != b"little":
         raise InputError("expected little-endian storages")
-    state = _Unpickler(io.BytesIO(_short(file, members[pickles[0]]))).load()
+    state = Unpickler(io.BytesIO(_short(file, members[pickles[0]]))).load()
     extents = {name.removeprefix(prefix): _extent(file, members[name]) for name in members if name.startswith(prefix)}
     if sum(extent.size for extent in extents.values()) > file.size:
         raise InputError("expected storages that lie apart in the archive, found them over each other")
@@ -370,7 +218,7 @@ def _open_legacy(file: stored.OpenFile) -> tuple[Any, dict[str, _Extent]]:
     stream = io.BytesIO(file.read(0, min(file.size, _LONGEST_DESCRIPTION)))
 
     def load() -> Any:
-        return _Unpickler(stream).load()
+        return Unpickler(stream).load()
 
     # Not by `!=` on anything unpickled but integers: these come from the file too.
     if load() != _LEGACY_MAGIC or load() != _LEGACY_PROTOCOL:
@@ -378,7 +226,7 @@ def _open_legacy(file: stored.OpenFile) -> tuple[Any, dict[str, _Extent]]:
     system = load()
     if not isinstance(system, dict) or system.get("little_endian") is not True:
         raise InputError("expected little-endian storages")
-    unpickler = _LegacyUnpickler(stream)
+    unpickler = LegacyUnpickler(stream)
     state, keys = unpickler.load(), load()
     if not isinstance(keys, list):
         raise InputError("expected the list of storage keys")
@@ -394,16 +242,3 @@ def _open_legacy(file: stored.OpenFile) -> tuple[Any, dict[str, _Extent]]:
         extents[key] = _Extent(position, size)
         position += size
     return state, extents
-
-
-class _LegacyUnpickler(_Unpickler):
-    """Remembers the element size of each storage, which the older layout does not write beside its bytes."""
-
-    def __init__(self, file: io.BytesIO):
-        super().__init__(file)
-        self.itemsizes: dict[str, int] = {}
-
-    def persistent_load(self, pid: Any) -> _Storage:
-        storage = super().persistent_load(pid)
-        self.itemsizes[storage.key] = storage.dtype.itemsize
-        return storage

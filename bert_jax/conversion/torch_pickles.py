@@ -1,0 +1,214 @@
+"""The pickle in a PyTorch file, read as a description of tensors and never as the program that it is.
+
+It may use the few opcodes (`_OPCODES`) and name the few things (`_ALLOWED`) that `torch.save` does for a state dict;
+any other is refused before anything is called.
+"""
+
+import collections
+import io
+import pickle
+import pickletools
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
+
+import ml_dtypes
+import numpy as np
+
+from bert_jax.conversion import stored
+from bert_jax.errors import InputError
+
+_STORAGES = {
+    "DoubleStorage": np.float64,
+    "FloatStorage": np.float32,
+    "HalfStorage": np.float16,
+    "BFloat16Storage": ml_dtypes.bfloat16,
+    "LongStorage": np.int64,
+    "IntStorage": np.int32,
+    "ShortStorage": np.int16,
+    "CharStorage": np.int8,
+    "ByteStorage": np.uint8,
+    "BoolStorage": np.bool_,
+}
+# The opcodes that `torch.save` writes, under Python 2 and 3.
+# fmt: off
+_OPCODES = frozenset({
+    "PROTO", "FRAME", "MEMOIZE", "MARK", "STOP", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2",
+    "TUPLE3", "SETITEM", "SETITEMS", "APPEND", "APPENDS", "BINUNICODE", "SHORT_BINUNICODE", "BINSTRING",
+    "SHORT_BINSTRING", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "NONE", "NEWTRUE", "NEWFALSE", "BINPUT",
+    "LONG_BINPUT", "BINGET", "LONG_BINGET", "GLOBAL", "STACK_GLOBAL", "BINPERSID", "REDUCE", "BUILD",
+})
+# fmt: on
+# Every opcode can make an object, so that a bound on them bounds memory too.
+_MOST_OPCODES = 50 * stored.MOST_TENSORS
+_DEEPEST = 20  # tuples in each other
+
+
+# The three are named tuples because a pickle can set attributes on what it holds: these take none.
+class _StorageType(NamedTuple):
+    """Stands for `torch.FloatStorage` and its kin."""
+
+    name: str
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(_STORAGES[self.name])
+
+
+class Storage(NamedTuple):
+    """A run of `numel` elements kept in the file under `key`; `offset` elements in when it is a view of it."""
+
+    key: str
+    dtype: np.dtype
+    numel: int
+    offset: int = 0
+
+
+class Tensor(NamedTuple):
+    """A tensor as the pickle describes it: where it lies in its storage."""
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def _integer(value: Any, what: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InputError(f"expected {what} to be a non-negative integer, found {value!r}")
+    return value
+
+
+def _rebuild_tensor(storage, offset, shape, strides, requires_grad=False, hooks=None, metadata=None) -> Tensor:
+    """Stands for `torch._utils._rebuild_tensor_v2`."""
+    if not isinstance(storage, Storage) or not isinstance(shape, tuple) or not isinstance(strides, tuple):
+        raise InputError("expected a tensor's storage, shape and strides, found something else")
+    shape = stored.checked_shape(shape, "a tensor")
+    strides = tuple(_integer(stride, "a tensor's stride") for stride in strides)
+    return Tensor(storage, _integer(offset, "a tensor's offset"), shape, strides)
+
+
+def _rebuild_parameter(tensor, requires_grad=True, hooks=None) -> Tensor:
+    """Stands for `torch._utils._rebuild_parameter`."""
+    if not isinstance(tensor, Tensor):
+        raise InputError("expected a parameter to hold a tensor, found something else")
+    return tensor
+
+
+class _Closed:
+    """A function that a pickle may call and can do nothing else with: it has no attributes to set."""
+
+    __slots__ = ("function",)
+    function: Callable[..., Any]
+
+    def __init__(self, function: Callable[..., Any]):
+        object.__setattr__(self, "function", function)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise InputError(f"the pickle tries to set {name!r}")
+
+
+class _StateDict(collections.OrderedDict):
+    """An ordered dict that takes no attributes: `torch.save` attaches `_metadata` to one, which nobody here needs."""
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("collections", "OrderedDict"): _Closed(lambda *items: _StateDict(*items)),
+    ("torch._utils", "_rebuild_tensor_v2"): _Closed(_rebuild_tensor),
+    ("torch._utils", "_rebuild_parameter"): _Closed(_rebuild_parameter),
+    **{("torch", name): _StorageType(name) for name in _STORAGES},
+}
+
+
+class _Nesting:
+    """Follows how deep a pickle nests tuples: Python overruns its stack, and dies, when it hashes a deep one.
+
+    The stack and the memo hold the depth of each object: none for all but tuples, which cannot be hashed or are ours.
+    """
+
+    def __init__(self) -> None:
+        self._stack: list[int | None] = []  # None is a mark
+        self._memo: dict[int, int] = {}
+
+    def follow(self, opcode: pickletools.OpcodeInfo, argument: Any) -> None:
+        """Does to the stack and the memo what the opcode does."""
+        if opcode.name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            index = len(self._memo) if argument is None else int(argument)
+            self._memo[index] = (self._stack[-1] if self._stack else 0) or 0
+            return
+        inside, taken = 0, opcode.stack_before
+        if pickletools.markobject in taken:
+            while self._stack and (depth := self._stack.pop()) is not None:
+                inside = max(inside, depth)
+            taken = taken[: taken.index(pickletools.markobject)]
+        for _ in taken:
+            inside = max(inside, (self._stack.pop() if self._stack else 0) or 0)
+        made = 0
+        if opcode.name in ("BINGET", "LONG_BINGET"):
+            made = self._memo.get(int(argument), 0)
+        elif opcode.name.startswith("TUPLE"):
+            made = inside + 1
+        if made > _DEEPEST:
+            raise InputError(f"refused: the pickle nests more than {_DEEPEST} tuples, which no state dict needs")
+        self._stack += [None if kind is pickletools.markobject else made for kind in opcode.stack_after]
+
+
+class Unpickler(pickle.Unpickler):
+    """An unpickler that knows the names in `_ALLOWED` and no others."""
+
+    def __init__(self, file: io.BytesIO):
+        super().__init__(file, encoding="utf-8")
+        self._file = file
+
+    def load(self) -> Any:
+        """The next object of the file, whose opcodes are looked at first."""
+        start = self._file.tell()
+        nesting = _Nesting()
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(self._file)):
+            if count > _MOST_OPCODES:
+                raise InputError(f"refused: the pickle has over {_MOST_OPCODES} opcodes, which no state dict needs")
+            if opcode.name not in _OPCODES:
+                raise InputError(f"refused: the pickle uses {opcode.name}, which no state dict needs; nothing was run")
+            # A memo index makes the unpickler allocate that many slots, however short the file.
+            if opcode.name == "LONG_BINPUT" and int(argument or 0) > self._file.getbuffer().nbytes:
+                raise InputError(f"refused: the pickle memoises at {argument}, past its own length")
+            nesting.follow(opcode, argument)
+        self._file.seek(start)
+        return super().load()
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            named = f"{module}.{name}"[:100]
+            raise InputError(f"refused: the pickle names {named!r}, which no state dict needs; nothing was run")
+        return _ALLOWED[module, name]
+
+    def persistent_load(self, pid: Any) -> Storage:
+        """`('storage', type, key, device, numel)`; the older layout appends None or a view `(key, offset, numel)`."""
+        if not isinstance(pid, tuple) or len(pid) not in (5, 6) or pid[0] != "storage":
+            raise InputError(f"expected a reference to a storage, found {str(pid)[:80]!r}")
+        _, kind, key, _, numel = pid[:5]
+        if not isinstance(kind, _StorageType):
+            raise InputError(f"expected a storage type, found {str(kind)[:80]!r}")
+        numel, offset = _integer(numel, "a storage's size"), 0
+        if len(pid) == 6 and pid[5] is not None:
+            _, offset, numel = pid[5]
+            offset, numel = _integer(offset, "a view's offset"), _integer(numel, "a view's size")
+        return Storage(str(key), kind.dtype, numel, offset)
+
+
+class LegacyUnpickler(Unpickler):
+    """Remembers the element size of each storage, which the older layout does not write beside its bytes."""
+
+    def __init__(self, file: io.BytesIO):
+        super().__init__(file)
+        self.itemsizes: dict[str, int] = {}
+
+    def persistent_load(self, pid: Any) -> Storage:
+        storage = super().persistent_load(pid)
+        self.itemsizes[storage.key] = storage.dtype.itemsize
+        return storage
