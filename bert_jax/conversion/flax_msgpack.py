@@ -34,7 +34,7 @@ _ARRAYS = (1, 3)  # types of extensions: an array, and a numpy scalar, which is 
 _STACK = re.compile(r"(Flax)?ScanLayers|[Ss]can_?[Ll]ayers?|\w*Collection_\d+")
 # Bounds on the structure: what a small file could make is small too.
 _DEEPEST = 64
-_LONGEST_PATH = 1024
+_LONGEST_TEXT = 1024  # bytes
 _WINDOW = 2**12  # bytes
 
 
@@ -116,9 +116,7 @@ def renamed(arrays: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
 def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, _Array]]:
     """The arrays of nested dicts by path; other values, such as a step, are passed over."""
     for name, value in tree.items():
-        path = f"{prefix}{name}"
-        if len(path) > _LONGEST_PATH:
-            raise InputError(f"expected names of at most {_LONGEST_PATH} characters, found {path[:80]!r}...")
+        path = stored.checked_name(f"{prefix}{name}")
         if isinstance(value, dict):
             yield from _flatten(value, f"{path}/")
         elif isinstance(value, _Array):
@@ -221,7 +219,7 @@ class _Reader:
         return _Array(shape, dtype, ((start, length),))
 
     def _text(self, length: int) -> str:
-        if length > _LONGEST_PATH:
+        if length > _LONGEST_TEXT:
             raise InputError(f"expected a name at {self.position}, found one of {length} bytes")
         content = self._take(length)
         try:

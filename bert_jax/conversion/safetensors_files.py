@@ -8,7 +8,6 @@ The library would map a whole file into memory to read it, takes the second of t
 tensors at once to write them; the header is therefore read and written here.
 """
 
-import collections
 import contextlib
 import json
 import math
@@ -43,7 +42,6 @@ _DTYPES = {
     "U64": np.dtype(np.uint64),
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
-_LONGEST_HEADER = 2**21  # bytes: twice what MOST_TENSORS need, and little to hold when it is parsed
 
 
 def begins(start: bytes) -> bool:
@@ -110,28 +108,11 @@ def _header(file: stored.OpenFile) -> tuple[int, dict[str, Any]]:
     if file.size < 8:
         raise InputError(f"expected a whole safetensors file, found {file.size} bytes")
     length = int.from_bytes(file.read(0, 8), "little")
-    if length > min(_LONGEST_HEADER, file.size - 8):
+    if length > min(stored.LONGEST_DESCRIPTION, file.size - 8):
         raise InputError(
             f"expected a whole safetensors file, found {file.size} bytes, of which its header would take {length}"
         )
-    try:
-        header = json.loads(file.read(8, length).decode(), object_pairs_hook=_without_repetition)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        reason = " ".join(str(error).split())[:100]
-        raise InputError(f"expected a whole safetensors file, found a header that is not JSON ({reason})") from None
-    if not isinstance(header, dict):
-        raise InputError("expected a whole safetensors file, found a header that is not a JSON object")
-    return 8 + length, header
-
-
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        twice = collections.Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise InputError(f"expected each name once in the header, found {twice[:80]!r} twice")
-    return found
+    return 8 + length, stored.parse_json(file.read(8, length), "a header of tensors")
 
 
 def _metadata(metadata: Any) -> dict[str, str]:
@@ -146,6 +127,7 @@ def _entries(header: dict[str, Any], size: int) -> dict[str, tuple[tuple[int, ..
         raise InputError(f"expected at most {stored.MOST_TENSORS} tensors, found {len(header)}")
     entries, spans = {}, []
     for name, entry in header.items():
+        stored.checked_name(name)
         if not isinstance(entry, dict) or not entry.keys() >= {"dtype", "shape", "data_offsets"}:
             raise InputError(f"tensor {name!r}: expected dtype, shape and data_offsets in the header")
         if not isinstance(entry["dtype"], str) or entry["dtype"] not in _DTYPES:

@@ -3,8 +3,10 @@
 Nothing is mapped into memory: what a process holds of a file is what it has read and not let go of.
 """
 
+import collections
 import contextlib
 import dataclasses
+import json
 import math
 import os
 import shutil
@@ -21,6 +23,8 @@ from bert_jax.errors import InputError
 # Bounds on what a file may claim, so that a small one cannot take much memory or time. The largest BERT has some 400
 # tensors, and three times as many variables with its optimizer's.
 MOST_TENSORS = 5_000
+LONGEST_DESCRIPTION = 2**21  # bytes of what says where the tensors are
+_LONGEST_NAME = 500  # characters
 _MOST_AXES = 32
 _CHUNK = 2**18  # bytes
 
@@ -130,6 +134,46 @@ def about(path: epath.Path) -> Iterator[None]:
         raise error if named else InputError(f"{path}: {error}") from None
     except RecursionError:
         raise InputError(f"{path}: expected weights, found nesting without end") from None
+
+
+def parse_json(text: bytes, what: str) -> dict[str, Any]:
+    """The JSON object in a text that describes tensors, each name in it once.
+
+    Raises:
+        InputError: it is longer than MOST_TENSORS need, no JSON object, or made to take memory when it is parsed.
+    """
+    if len(text) > LONGEST_DESCRIPTION:
+        raise InputError(f"expected {what} of at most {LONGEST_DESCRIPTION} bytes, found {len(text)}")
+    # A tensor has three brackets in no fewer than 48 bytes; an object each two bytes would take thirty times the text.
+    if text.count(b"{") + text.count(b"[") > 64 + len(text) / 16:
+        raise InputError(f"expected {what}, found nesting without end")
+    try:
+        found = json.loads(text.decode(), object_pairs_hook=_without_repetition)
+    except RecursionError:
+        raise InputError(f"expected {what}, found nesting without end") from None
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        reason = " ".join(str(error).split())[:100]
+        raise InputError(f"expected {what} in JSON, found: {reason}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"expected {what}, a JSON object, found {type(found).__name__}")
+    return found
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = collections.Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise InputError(f"expected each name once, found {twice[:80]!r} twice")
+    return found
+
+
+def checked_name(name: str) -> str:
+    """A tensor's name that a file gives. Raises InputError when it is longer than any message should be."""
+    if len(name) > _LONGEST_NAME:
+        raise InputError(f"expected names of at most {_LONGEST_NAME} characters, found {name[:80]!r}...")
+    return name
 
 
 def checked_shape(shape: Any, what: str) -> tuple[int, ...]:

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from etils import epath
 
 from bert_jax import files
-from bert_jax.config import read_json
 from bert_jax.conversion import flax_msgpack, safetensors_files, stored, tf1, torch_files
 from bert_jax.conversion.stored import StoredTensor
 from bert_jax.errors import InputError
@@ -63,7 +62,6 @@ _FORMATS = {
     "flax": _Format("flax_model.msgpack", flax_msgpack.open_tensors, flax_msgpack.begins, flax_msgpack.renamed),
 }
 _LONGEST_BEGINNING = 64
-_LONGEST_INDEX = 2**24  # bytes
 _LFS_POINTER = b"version https://git-lfs"
 
 
@@ -144,12 +142,9 @@ def _by_content(path: epath.Path, named: str) -> str:
 
 def _open_shards(index: epath.Path, format_name: str, stack: contextlib.ExitStack) -> _Tensors:
     """The tensors that an index lists, each from the shard that it names."""
-    if index.stat().length > _LONGEST_INDEX:
-        raise InputError(f"{index}: expected at most {_LONGEST_INDEX} bytes, found {index.stat().length}")
-    try:
-        weight_map = read_json(index).get("weight_map")
-    except RecursionError:
-        raise InputError(f"{index}: expected a weight_map, found nesting without end") from None
+    with stored.open_file(index) as file, stored.about(index):
+        text = file.read(0, min(file.size, stored.LONGEST_DESCRIPTION + 1))
+        weight_map = stored.parse_json(text, "a weight_map").get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise InputError(f"{index}: expected a weight_map of tensor names to file names")
     beside = {path.name for path in index.parent.iterdir()}

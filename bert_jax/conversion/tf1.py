@@ -159,7 +159,7 @@ def _table(file: stored.OpenFile) -> tuple[int, dict[str, _Entry]]:
             shards = _shards(value)
         elif not key.startswith(_KEYS_OF_SLICES):
             try:
-                name = key.decode()
+                name = stored.checked_name(key.decode())
             except UnicodeDecodeError:
                 raise InputError(f"expected names in UTF-8, found {key[:80]!r}") from None
             found[name] = _entry(name, value)

@@ -25,8 +25,6 @@ from bert_jax.errors import InputError
 # What opens the older layout: a magic number and a protocol version (torch/serialization.py).
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_PROTOCOL = 1001
-# A bound on what describes the tensors, far above what MOST_TENSORS need: every entry of an archive makes an object.
-_LONGEST_DESCRIPTION = 2**21  # bytes
 # How often the bytes of a file may be read for all of its tensors: tied ones, and columns of one storage, share bytes.
 _MOST_SHARING = 16
 
@@ -74,6 +72,7 @@ def _tensors(file: stored.OpenFile, state: Any, extents: dict[str, _Extent]) -> 
     whole: set[str] = set()  # keys of the storages whose CRC-32 was found right
     tensors, claimed = {}, 0
     for name, value in state.items():
+        stored.checked_name(name)
         if not isinstance(value, Tensor):
             raise InputError(f"expected a tensor under {name!r}, found {type(value).__name__}")
         if value.storage.key not in extents:
@@ -153,7 +152,7 @@ class _Directory(io.BufferedIOBase):
     def read(self, count: int | None = -1) -> bytes:
         left = max(0, self._file.size - self._position)
         count = left if count is None or count < 0 else min(count, left)
-        if count > _LONGEST_DESCRIPTION:
+        if count > stored.LONGEST_DESCRIPTION:
             raise InputError(f"expected a list of members in the archive, found one of {count} bytes")
         found = self._file.read(self._position, count)
         self._position += count
@@ -202,7 +201,7 @@ def _extent(file: stored.OpenFile, member: zipfile.ZipInfo) -> _Extent:
 def _short(file: stored.OpenFile, member: zipfile.ZipInfo) -> bytes:
     """The contents of a member of the archive that describes the tensors."""
     extent = _extent(file, member)
-    if extent.size > _LONGEST_DESCRIPTION:
+    if extent.size > stored.LONGEST_DESCRIPTION:
         raise InputError(f"expected {member.filename!r} to describe tensors, found {extent.size} bytes")
     content = file.read(extent.start, extent.size)
     if zlib.crc32(content) != extent.crc:
@@ -215,7 +214,7 @@ def _open_legacy(file: stored.OpenFile) -> tuple[Any, dict[str, _Extent]]:
 
     Each storage is its number of elements (int64) and its bytes, in the order of the keys.
     """
-    stream = io.BytesIO(file.read(0, min(file.size, _LONGEST_DESCRIPTION)))
+    stream = io.BytesIO(file.read(0, min(file.size, stored.LONGEST_DESCRIPTION)))
 
     def load() -> Any:
         return Unpickler(stream).load()

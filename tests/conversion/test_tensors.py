@@ -81,8 +81,9 @@ def test_shards_are_opened_by_their_index(tmp_path):
         ('{"weight_map": {"w": "model-0.safetensors"}}', "expected a tensor 'w' in model-0.safetensors"),
         ('{"weight_map": {"w": 1}}', "expected a weight_map"),
         ("{}", "expected a weight_map"),
+        ('{"weight_map": {"w": "a", "w": "b"}}', "found 'w' twice"),
         ("[" * 200_000, "nesting"),
-        ("{", "expected JSON"),
+        ("{", "expected a weight_map in JSON, found"),
     ],
 )
 def test_an_index_that_lies(tmp_path, index, message):
