@@ -38,8 +38,10 @@ _OPCODES = frozenset({
     "LONG_BINPUT", "BINGET", "LONG_BINGET", "GLOBAL", "STACK_GLOBAL", "BINPERSID", "REDUCE", "BUILD",
 })
 # fmt: on
-# Every opcode can make an object, so that a bound on them bounds memory too.
-_MOST_OPCODES = 50 * stored.MOST_TENSORS
+# Every opcode can make an object, so that a bound on them bounds memory too: one for each storage that the pickle has
+# named so far, of which a tensor takes half, and one for what names none, such as a list of keys.
+_OPCODES_A_STORAGE = 100
+_OPCODES_BESIDE = 2 * stored.MOST_TENSORS
 _DEEPEST = 20  # tuples in each other
 
 
@@ -169,9 +171,11 @@ class Unpickler(pickle.Unpickler):
         """The next object of the file, whose opcodes are looked at first."""
         start = self._file.tell()
         nesting = _Nesting()
+        allowed = _OPCODES_BESIDE
         for count, (opcode, argument, _) in enumerate(pickletools.genops(self._file)):
-            if count > _MOST_OPCODES:
-                raise InputError(f"refused: the pickle has over {_MOST_OPCODES} opcodes, which no state dict needs")
+            allowed += _OPCODES_A_STORAGE * (opcode.name == "BINPERSID")
+            if count > allowed:
+                raise InputError(f"refused: the pickle takes over {allowed} opcodes, which no state dict needs")
             if opcode.name not in _OPCODES:
                 raise InputError(f"refused: the pickle uses {opcode.name}, which no state dict needs; nothing was run")
             # A memo index makes the unpickler allocate that many slots, however short the file.
