@@ -192,10 +192,7 @@ def _extent(file: stored.OpenFile, member: zipfile.ZipInfo) -> _Extent:
     if header[:4] != b"PK\x03\x04":
         raise InputError(f"{name!r} in the archive is damaged: expected a member at {member.header_offset}")
     lengths = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
-    extent = _Extent(member.header_offset + 30 + lengths, member.file_size, member.CRC)
-    if extent.start + extent.size > file.size:
-        raise InputError(f"{name!r} in the archive is damaged: expected {extent.size} bytes at {extent.start}")
-    return extent
+    return _Extent(member.header_offset + 30 + lengths, member.file_size, member.CRC)
 
 
 def _short(file: stored.OpenFile, member: zipfile.ZipInfo) -> bytes:

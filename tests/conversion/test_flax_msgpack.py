@@ -218,6 +218,12 @@ def test_hostile_files_are_refused_in_one_line(tmp_path, content):
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
 
 
+def test_dicts_without_end(tmp_path):
+    assert read(tmp_path, b"\x81\xa1a" * 50 + array())
+    with pytest.raises(InputError, match="nested at most 64 deep"):
+        read(tmp_path, b"\x81\xa1a" * 65 + array())
+
+
 @pytest.mark.parametrize("names", [("a", "a.b"), ("a.b", "a"), ("a.weight", "a.scale")])
 def test_names_that_no_tree_can_hold_are_not_written(tmp_path, names):
     with pytest.raises(InputError, match="found it taken"):

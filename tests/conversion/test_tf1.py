@@ -159,6 +159,22 @@ def test_what_tensorflow_does_not_write(tmp_path):
             read(tmp_path)
 
 
+def test_a_block_whose_insides_do_not_fit_together(tmp_path):
+    for inside in (
+        b"\x01\x00\x00",  # shares a byte with no key
+        b"\x00\x05\x00ab",  # a key, and
+        b"\x00\x01\x7fa",  # a value, of more bytes than there are
+    ):
+        content = inside + struct.pack("<II", 0, 1) + b"\0"
+        content += struct.pack("<I", bundles.masked_crc(content))
+        index = bundles.block([(b"z", bundles.varint(0) + bundles.varint(len(content) - 5))])
+        footer = bundles.varint(0) * 2 + bundles.varint(len(content)) + bundles.varint(len(index) - 5)
+        whole = content + index + footer.ljust(40, b"\0") + struct.pack("<Q", bundles.MAGIC)
+        (tmp_path / "model.index").write_bytes(whole)
+        with pytest.raises(InputError, match="expected entries that fit into the block at 0"):
+            read(tmp_path)
+
+
 def test_the_file_checkpoint_tells_one_of_several(tmp_path):
     for step in (10, 20):
         bundles.write(tmp_path, {"w": np.full(2, step, np.float32)}, prefix=f"model.ckpt-{step}")

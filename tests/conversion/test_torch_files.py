@@ -166,6 +166,14 @@ def test_hostile_pickles_are_refused_in_one_line(tmp_path, pickled):
     assert np.array_equal(read(tmp_path, archive(state(tensor())))["w"], VALUES.reshape(3, 4))  # and left no trace
 
 
+def test_tuples_in_tuples_are_refused_before_python_dies_of_them(tmp_path):
+    storages = row(text("storage"), glob("torch", "FloatStorage"), text("0"), text("cpu"), number(1)) + b"q\x00Q"
+    storages += b"h\x00Q" * 3000  # which allow so many opcodes
+    for nest in (b"N" + b"\x85" * 200_000, b"N" + b"\x85q\x01h\x01" * 60_000, b"(" * 50_000 + b"t" * 50_000):
+        with pytest.raises(InputError, match="nests more than 20 tuples"):
+            read(tmp_path, archive(b"\x80\x02" + storages + b"}" + nest + b"Ns."))
+
+
 def test_damaged_archives(tmp_path):
     whole = archive(state(tensor()))
     flipped = bytearray(whole)
