@@ -115,7 +115,7 @@ def open_file(path: files.PathLike) -> Iterator[OpenFile]:
         raise InputError(f"{where}: expected a file, found a directory")
     with contextlib.ExitStack() as stack:
         name = os.fspath(where)
-        if not os.path.exists(name):
+        if "://" in name:
             copy = stack.enter_context(tempfile.NamedTemporaryFile())
             with where.open("rb") as remote:
                 shutil.copyfileobj(remote, copy, 2**24)

@@ -34,6 +34,7 @@ def test_crc32c_by_lanes_is_that_by_bytes(size):
 @pytest.mark.parametrize("shards", [1, 3])
 def test_every_variable_is_found_under_pytorchs_name(tmp_path, shards):
     bundles.write(tmp_path, VARIABLES, shards=shards)
+    assert tensors.is_weights(tmp_path)
     found = read(tmp_path)
     pooler = VARIABLES["bert/pooler/dense/kernel"]
     assert np.array_equal(found["bert.pooler.dense.weight"], pooler.T)
