@@ -27,10 +27,14 @@ MASK_UNITS = ("token", "word", "span")
 SCHEDULES = ("bert_linear", "linear", "constant", "quadratic", "cosine", "rsqrt", "wsd")
 
 _MODEL_FIELDS = (
+    ("family", str),
     ("hidden_size", int), ("num_hidden_layers", int), ("num_attention_heads", int), ("intermediate_size", int),
     ("hidden_act", str), ("hidden_dropout_prob", float), ("attention_probs_dropout_prob", float),
     ("classifier_dropout", float), ("max_position_embeddings", int), ("type_vocab_size", int),
-    ("initializer_range", float), ("layer_norm_eps", float), ("position_embedding_type", str),
+    ("initializer_range", float), ("layer_norm_eps", float), ("position_embedding_type", str), ("embedding_size", int),
+    ("local_window", int), ("global_every", int), ("rope_theta", float), ("local_rope_theta", float),
+    ("norm_bias", bool), ("attention_bias", bool), ("mlp_bias", bool), ("head_bias", bool), ("decoder_bias", bool),
+    ("tie_word_embeddings", bool), ("classifier_pooling", str), ("qa_dropout", float),
 )  # fmt: skip
 
 
@@ -48,7 +52,7 @@ def _shared() -> ConfigDict:
     c.attention = "auto"  # how scores become sums: xla, fused or splash (TPU), cudnn (GPU); docs/attention.md
 
     c.model = ConfigDict()
-    c.model.size = "base"  # a named size: tiny, mini, small, medium, base, large; the fields below change it
+    c.model.size = "base"  # tiny, mini, small, medium, base, large, or a size of model.family's; the fields change it
     c.model.vocab_size = 0  # rows of the word embedding; 0 = the tokenizer's number of pieces
     for name, kind in _MODEL_FIELDS:  # as in bert_jax.BertConfig; None = as the size or the model of init_from has it
         c.model[name] = config_dict.placeholder(kind)

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import json
+import math
 import os
 from typing import Any
 
@@ -28,15 +29,24 @@ def add_verbs(verbs: Any) -> None:
         "convert",
         run_convert,
         "write a model in the Hugging Face layout",
-        "Reads any BERT-layout directory (model.safetensors or pytorch_model.bin, with or without a head, "
-        "sentence-transformers folders too) and writes config.json, model.safetensors and the tokenizer's files. "
-        "Neither PyTorch nor TensorFlow is needed, and no code in a pickle is run.",
+        "Reads a model directory of any family that is known (BERT, DistilBERT, RoBERTa, XLM-R, ELECTRA, MPNet, "
+        "NomicBERT, ModernBERT) in any format: model.safetensors, pytorch_model.bin, flax_model.msgpack, their shards, "
+        "and TensorFlow checkpoints (bert_model.ckpt.index with bert_config.json). Writes config.json, the weights and "
+        "the tokenizer's files, and says of each tensor what became of it. Neither PyTorch nor TensorFlow is needed, "
+        "and no code in a pickle is run.",
         """bert-jax convert old-bert/ new-bert/
+           bert-jax convert uncased_L-12_H-768_A-12/ bert-base/ --dtype bfloat16
            bert-jax convert pretrained/ start/ --head sequence_classification""",
     )
     convert.add_argument("source", metavar="SRC", help="a model directory")
     convert.add_argument("destination", metavar="DST", help="a new directory")
     convert.add_argument("--head", metavar="HEAD", help="the head to write (default: the one that is there)")
+    convert.add_argument("--dtype", default="float32", metavar="DTYPE", help="float32 (default), bfloat16 or float16")
+    convert.add_argument(
+        "--family", default="", metavar="FAMILY", help="bert, roberta, ... (default: as config.json says)"
+    )
+    convert.add_argument("--format", default="safetensors", metavar="FORMAT", help="safetensors (default) or flax")
+    convert.add_argument("--tensors", action="store_true", help="list every tensor that was read")
 
 
 def run_inspect(args: argparse.Namespace) -> None:
@@ -80,7 +90,7 @@ def _print_tables(name: str, head: str, parts: dict[str, int], config: dict, not
 
     console = Console(highlight=False)
     total = sum(parts.values())
-    table = Table("part", title=Text(f"{name}: BERT for {head.replace('_', ' ')}"), title_justify="left")
+    table = Table("part", title=Text(f"{name}: {config['family']} for {head.replace('_', ' ')}"), title_justify="left")
     for column in ("parameters", "share", "MB in float32"):
         table.add_column(column, justify="right")
     for part, count in parts.items():
@@ -100,14 +110,37 @@ def _print_tables(name: str, head: str, parts: dict[str, int], config: dict, not
 def run_convert(args: argparse.Namespace) -> None:
     """Writes a model directory anew."""
     from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
+    from bert_jax.errors import InputError, did_you_mean
+    from bert_jax.families import FAMILIES
     from bert_jax.tokenization import has_tokenizer, load_tokenizer
 
-    loaded = load_pretrained(args.source, args.head)
+    if args.family and args.family not in FAMILIES:
+        raise InputError(f"--family {args.family!r} is not known{did_you_mean(args.family, FAMILIES)}")
+    loaded = load_pretrained(args.source, args.head, family=args.family)
     tokenizer = load_tokenizer(loaded.directory) if has_tokenizer(loaded.directory) else None
     save_pretrained(
-        args.destination, loaded.config, loaded.head, loaded.params, tokenizer, max_length=loaded.max_length
-    )
-    print(f"{args.destination}: a BERT for {loaded.head.replace('_', ' ')}, {_count(loaded.params):,} parameters")
-    for what, tensors in (("freshly initialised", loaded.missing), ("left out", loaded.unused)):
-        if tensors:
-            print(f"{what}: {', '.join(tensors)}")
+        args.destination, loaded.config, loaded.head, loaded.params, tokenizer,
+        max_length=loaded.max_length, dtype=args.dtype, weights=args.format,
+    )  # fmt: skip
+    _print_tensors(loaded, args.tensors)
+    kind = f"{loaded.config.family} for {loaded.head.replace('_', ' ')}"
+    print(f"{args.destination}: a {kind}, {_count(loaded.params):,} parameters in {args.dtype}")
+
+
+def _print_tensors(loaded: Any, each: bool) -> None:
+    """What became of the tensors of a model's files."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("tensors", "dtype", title=f"from {loaded.format}", title_justify="left")
+    table.add_column("number", justify="right")
+    table.add_column("parameters", justify="right")
+    table.add_column("names", overflow="fold")
+    for dtype in sorted({dtype for dtype, _ in loaded.read.values()}):
+        read = {name: math.prod(shape) for name, (kind, shape) in loaded.read.items() if kind == dtype}
+        names = "\n".join(read) if each else ""
+        table.add_row("read", dtype, str(len(read)), f"{sum(read.values()):,}", names)
+    for what, names in (("left out", loaded.unused), ("freshly initialised", loaded.missing)):
+        if names:
+            table.add_row(what, "", str(len(names)), "", "\n".join(names))
+    Console(highlight=False, markup=False).print(table)

@@ -15,7 +15,7 @@ from etils import epath
 
 from bert_jax import files
 from bert_jax.config import BertConfig, read_json
-from bert_jax.conversion import hub, safetensors_files, sentence_transformers
+from bert_jax.conversion import flax_msgpack, hub, safetensors_files, sentence_transformers
 from bert_jax.conversion.names import FAMILIES, Names, Slot, slots
 from bert_jax.conversion.names.table import Tensors
 from bert_jax.conversion.stored import StoredTensor
@@ -26,6 +26,11 @@ from bert_jax.modeling.embeddings import sinusoids
 
 # Heads with tensors of one name: what is trained for one of them means nothing to another.
 _CLASSIFIER = "classifier."
+# What is written: a format's file, and by whom.
+WRITERS = {
+    "safetensors": ("model.safetensors", safetensors_files.write),
+    "flax": ("flax_model.msgpack", flax_msgpack.write),
+}
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 # No parameter of a trained BERT is near this; a flipped exponent bit is far beyond it.
 _LARGEST_PLAUSIBLE = 1e6
@@ -95,7 +100,7 @@ def load_pretrained(path: files.PathLike, head: str | None = None, seed: int = 0
             raise InputError(f"{where}: a {config.family} has no head {head!r} (but {heads})")
         if head == "sentence_embedding" and embeds:
             config = config.replace(**sentence_transformers.pooling_settings(root))
-        if head in ("encoder", "sentence_embedding") and config.pooler:
+        if head in ("encoder", "sentence_embedding"):
             config = config.replace(pooler=f"{names.prefix}pooler.dense.weight" in tensors)
         if saved_head is not None and head != saved_head:
             usable = {name: tensor for name, tensor in tensors.items() if not name.startswith(_CLASSIFIER)}
@@ -140,6 +145,7 @@ def save_pretrained(
     max_length: int | None = None,
     overwrite: bool = False,
     dtype: str = "float32",
+    weights: str = "safetensors",
 ) -> None:
     """Writes a model directory that Hugging Face transformers reads as it is; the whole directory or nothing.
 
@@ -154,12 +160,15 @@ def save_pretrained(
         max_length: for a sentence embedding, the longest input in tokens that it is meant for.
         overwrite: whether a model directory that is already there is replaced, with all that is in it.
         dtype: of the tensors in the file: float32, bfloat16 or float16.
+        weights: the format of that file: safetensors, or flax, which Hugging Face's Flax models (transformers 4) read.
 
     Raises:
         InputError: the parameters do not fit config and head, or the directory holds something already.
     """
-    if dtype not in DTYPES:
-        raise InputError(f"dtype {dtype!r} is not known{did_you_mean(dtype, DTYPES)}")
+    for what, value, known in (("dtype", dtype, DTYPES), ("weights", weights, WRITERS)):
+        if value not in known:
+            raise InputError(f"{what} {value!r} is not known{did_you_mean(value, known)}")
+    name, write = WRITERS[weights]
     tensors = _stored(config, head, params, np.dtype(DTYPES[dtype]))
     home = epath.Path(directory)
     described = config.to_hf(FAMILIES[config.family].architectures[head]) | {"dtype": dtype}
@@ -168,7 +177,7 @@ def save_pretrained(
         raise InputError(f"{home}: expected a model directory to replace, found one without config.json")
     target = _sibling(home, "new") if replaced else home
     with files.directory_atomically(target) as beside:
-        safetensors_files.write(beside / "model.safetensors", tensors)
+        write(beside / name, tensors)
         if tokenizer is not None:
             tokenizer.save(beside)
         if head == "sentence_embedding":

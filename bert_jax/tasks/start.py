@@ -12,7 +12,9 @@ from bert_jax.tokenization import Tokenizer, load_tokenizer
 
 # Fields of BertConfig that decide the shapes or the meaning of parameters.
 _SHAPING = (
+    "family",
     "vocab_size",
+    "embedding_size",
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
@@ -20,6 +22,12 @@ _SHAPING = (
     "max_position_embeddings",
     "type_vocab_size",
     "position_embedding_type",
+    "norm_bias",
+    "attention_bias",
+    "mlp_bias",
+    "head_bias",
+    "decoder_bias",
+    "tie_word_embeddings",
 )
 
 
@@ -53,6 +61,7 @@ def config(recipe: Any, tokenizer: Tokenizer, loaded: Loaded | None) -> BertConf
     check_vocabulary(tokenizer, config)
     if loaded:
         _check_shapes(loaded, config)
+    config.to_hf()  # better refused now than when the trained model is written
     return config
 
 

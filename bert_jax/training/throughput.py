@@ -10,6 +10,7 @@ import jax
 from jax.sharding import Mesh
 
 from bert_jax.config import BertConfig
+from bert_jax.modeling.models import summary_of
 
 # Dense bfloat16 peak of one JAX device in TFLOP/s, from the vendors' sheets: cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e,
 # tpu7x}; nvidia.com data sheets of A100, H100 and H200 SXM (without sparsity). Looked up in `device_kind`, in this
@@ -38,11 +39,15 @@ def peak_flops(device: jax.Device) -> float | None:
 def train_flops(config: BertConfig, head: str, sequences: int, length: int, predictions: int | None = None) -> float:
     """Model FLOPs of one training step, counted from the matrix products alone (2 for a multiplication and addition).
 
-    For a sequence of S tokens and P predictions, with hidden size D, feed-forward F, vocabulary V, L layers, C labels:
+    For a sequence of S tokens and P predictions, with hidden size D, embeddings E, feed-forward F, vocabulary V, L
+    layers, C labels:
 
-        layers        L * (8 S D^2 + 4 S D F + 4 S^2 D)      projections, feed-forward, attention scores and sums
-        MLM head      P * (2 D^2 + 2 D V)                    gathered: P = S when no positions are given
-        pooler        2 D^2
+        layers        L * (8 S D^2 + 4 S D F)                projections, feed-forward (6 S D F where it is gated)
+        attention     4 S K D, summed over layers            scores and sums; K = min(S, 2 window + 1) keys a query
+        embeddings    2 S E D                                where E is not D
+        MLM head      P * (2 D E + 2 E V)                    gathered: P = S when no positions are given
+        summary       2 D^2                                  pooler, or what else a classifier sees; of each token
+                                                             where the head is one of tokens
         classifiers   2 D C (NSP: C = 2; for each token where the head is one of tokens)
 
     times 3 for forward and backward. Recomputation (remat) is not counted, nor is padding left out.
@@ -52,20 +57,27 @@ def train_flops(config: BertConfig, head: str, sequences: int, length: int, pred
         length: S, padding included.
         predictions: P.
     """
-    hidden, feed_forward = config.hidden_size, config.intermediate_size
-    layer = 8 * length * hidden**2 + 4 * length * hidden * feed_forward + 4 * length**2 * hidden
-    total = config.num_hidden_layers * layer
+    hidden, width = config.hidden_size, config.embedding_width
+    products = 6 if config.gated else 4
+    total = config.num_hidden_layers * length * hidden * (8 * hidden + products * config.intermediate_size)
+    keys = (length if window is None else min(length, 2 * window + 1) for window in config.windows)
+    total += 4 * length * hidden * sum(keys)
+    if width != hidden:
+        total += 2 * length * width * hidden
     if head in ("pretraining", "masked_lm"):
-        total += (length if predictions is None else predictions) * 2 * hidden * (hidden + config.vocab_size)
-    if head in ("pretraining", "sequence_classification", "multiple_choice"):
-        total += 2 * hidden**2
-    total += {
-        "pretraining": 2 * hidden * 2,
-        "sequence_classification": 2 * hidden * config.num_labels,
-        "multiple_choice": 2 * hidden,
-        "token_classification": 2 * length * hidden * config.num_labels,
-        "question_answering": 2 * length * hidden * 2,
-    }.get(head, 0)
+        total += (length if predictions is None else predictions) * 2 * width * (hidden + config.vocab_size)
+    places = length if head in ("token_classification", "question_answering", "replaced_token_detection") else 1
+    if summary_of(config, head) is not None or head == "replaced_token_detection":
+        total += 2 * places * hidden**2
+    outputs = {
+        "pretraining": 2,
+        "sequence_classification": config.num_labels,
+        "multiple_choice": 1,
+        "token_classification": config.num_labels,
+        "question_answering": 2,
+        "replaced_token_detection": 1,
+    }
+    total += 2 * places * hidden * outputs.get(head, 0)
     return 3.0 * sequences * total
 
 

@@ -336,7 +336,7 @@ def test_a_full_disk_leaves_what_was_there(directory, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(huggingface.safetensors_files, "write", full)
+    monkeypatch.setitem(huggingface.WRITERS, "safetensors", ("model.safetensors", full))
     params = random_params(CONFIG, "masked_lm", seed=1)
     for target in (directory, directory.parent / "new"):
         with pytest.raises(OSError, match="No space left"):
