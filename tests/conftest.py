@@ -39,6 +39,16 @@ def minilm() -> Path:
 
 
 @pytest.fixture(scope="session")
+def antiberty() -> Path:
+    """The folder of AntiBERTy's trained models; the test is skipped, saying so, where its package is missing."""
+    spec = importlib.util.find_spec("antiberty")
+    folder = Path(spec.origin).parent / "trained_models" if spec is not None and spec.origin is not None else None
+    if folder is None or not folder.is_dir():
+        pytest.skip("needs the weights in the package antiberty, version 0.1.3")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def tiny_vocab() -> tuple[str, ...]:
     """Some 150 word pieces that can spell any lower-case English text."""
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
