@@ -137,7 +137,7 @@ def _entries(header: dict[str, Any], size: int) -> dict[str, tuple[tuple[int, ..
         shape = stored.checked_shape(entry["shape"], f"tensor {name!r}")
         offsets = entry["data_offsets"]
         if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(offset) is int for offset in offsets):
-            raise InputError(f"tensor {name!r}: expected two data_offsets, found {str(offsets)[:80]}")
+            raise InputError(f"tensor {name!r}: expected two data_offsets, found {repr(offsets)[:80]}")
         begin, end = offsets
         if end - begin != math.prod(shape) * dtype.itemsize:
             raise InputError(

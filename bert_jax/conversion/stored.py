@@ -101,6 +101,12 @@ class OpenFile:
             yield memoryview(self.array(start, (min(_CHUNK, offset + count - start),), np.dtype(np.uint8)))
 
 
+def is_plain_file(path: epath.Path) -> bool:
+    """Whether there is a file with contents: a pipe of that name would be waited for without end."""
+    name = os.fspath(path)
+    return path.exists() and not path.is_dir() if "://" in name else os.path.isfile(name)
+
+
 @contextlib.contextmanager
 def open_file(path: files.PathLike) -> Iterator[OpenFile]:
     """Opens a file, of which a copy on this machine is made when it is elsewhere.
@@ -111,8 +117,8 @@ def open_file(path: files.PathLike) -> Iterator[OpenFile]:
     where = epath.Path(path)
     if not where.exists():
         raise InputError(f"{where}: no such file")
-    if where.is_dir():
-        raise InputError(f"{where}: expected a file, found a directory")
+    if not is_plain_file(where):
+        raise InputError(f"{where}: expected a file, found a directory or a device")
     with contextlib.ExitStack() as stack:
         name = os.fspath(where)
         if "://" in name:
@@ -130,7 +136,7 @@ def about(path: epath.Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        named = str(error).startswith(f"{path.parent}")
+        named = str(error).startswith((f"{path}: ", f"{path.parent}/"))
         raise error if named else InputError(f"{path}: {error}") from None
     except RecursionError:
         raise InputError(f"{path}: expected weights, found nesting without end") from None
@@ -180,7 +186,7 @@ def checked_shape(shape: Any, what: str) -> tuple[int, ...]:
     """A shape that a file claims, as a tuple. Raises InputError, naming `what`, when no array can have it."""
     sizes = tuple(shape) if isinstance(shape, list | tuple) else (None,)
     if not all(type(size) is int and 0 <= size < 2**48 for size in sizes) or len(sizes) > _MOST_AXES:
-        raise InputError(f"{what}: expected a shape of non-negative integers, found {str(shape)[:80]}")
+        raise InputError(f"{what}: expected a shape of non-negative integers, found {repr(shape)[:80]}")
     if math.prod(max(1, size) for size in sizes) >= 2**58:
         raise InputError(f"{what}: expected a shape that fits into memory, found {list(sizes)}")
     return sizes

@@ -69,8 +69,7 @@ def is_weights(directory: files.PathLike) -> bool:
     """Whether a directory holds weights of a format that `open_weights` reads, whole or not."""
     directory = epath.Path(directory)
     return directory.is_dir() and (
-        any(_named(directory, form) for form in _FORMATS.values())
-        or any(path.name.endswith(".index") for path in directory.iterdir())
+        any(_named(directory, form) for form in _FORMATS.values()) or bool(tf1.indices(directory))
     )
 
 
@@ -130,8 +129,8 @@ def _named(directory: epath.Path, form: _Format) -> epath.Path | None:
 
 def _by_content(path: epath.Path, named: str) -> str:
     """The format of a file whose name says `named`; that one where its beginning fits none."""
-    if path.is_dir():
-        raise InputError(f"{path}: expected a file, found a directory")
+    if not stored.is_plain_file(path):
+        raise InputError(f"{path}: expected a file, found a directory or a device")
     with path.open("rb") as file:
         start = file.read(_LONGEST_BEGINNING)
     if start.startswith(_LFS_POINTER):

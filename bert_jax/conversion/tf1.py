@@ -66,13 +66,24 @@ class _Entry:
     sliced: bool
 
 
+def indices(directory: epath.Path) -> list[epath.Path]:
+    """The files in a directory that are, or by the data beside them were meant to be, indices of checkpoints."""
+    beside = sorted(directory.iterdir())
+    return [
+        path
+        for path in beside
+        if path.name.endswith(".index")
+        and (any(other.name.startswith(f"{path.name[:-6]}.data-") for other in beside) or _is_table(path))
+    ]
+
+
 def find(directory: epath.Path) -> epath.Path | None:
     """The index of the checkpoint in a directory, or None when there is none.
 
     Raises:
         InputError: there are several, and the file `checkpoint` does not say which.
     """
-    found = sorted(path for path in directory.iterdir() if path.name.endswith(".index") and path.is_file())
+    found = indices(directory)
     latest = _latest(directory / "checkpoint")
     named = [path for path in found if path.name == f"{latest}.index"]
     if len(found) > 1 and not named:
@@ -85,18 +96,20 @@ def find(directory: epath.Path) -> epath.Path | None:
 
 def find_old(directory: epath.Path) -> epath.Path | None:
     """A checkpoint of the older format, V1, which is one file and is not read here, or None when there is none."""
-    for path in sorted(directory.iterdir()):
-        if ".ckpt" in path.name and path.is_file() and path.stat().length > 48:
-            with path.open("rb") as file:
-                file.seek(-8, 2)
-                if sstables.is_table(file.read(8)):
-                    return path
-    return None
+    return next((path for path in sorted(directory.iterdir()) if ".ckpt" in path.name and _is_table(path)), None)
+
+
+def _is_table(path: epath.Path) -> bool:
+    if not stored.is_plain_file(path) or path.stat().length < 48:
+        return False
+    with path.open("rb") as file:
+        file.seek(-8, 2)
+        return sstables.is_table(file.read(8))
 
 
 def _latest(state: epath.Path) -> str | None:
     """The prefix that the file `checkpoint` names, which is a path on the machine where it was written."""
-    if not state.is_file() or state.stat().length > _LONGEST_STATE:
+    if not stored.is_plain_file(state) or state.stat().length > _LONGEST_STATE:
         return None
     match = re.search(rb'^model_checkpoint_path: "([^"\n]*)"', state.read_bytes(), re.MULTILINE)
     return re.split(r"[/\\]", match[1].decode(errors="replace"))[-1] if match else None

@@ -187,8 +187,8 @@ class Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            named = f"{module}.{name}"[:100]
-            raise InputError(f"refused: the pickle names {named!r}, which no state dict needs; nothing was run")
+            named = repr(f"{module}.{name}"[:100])[1:-1]  # in one line, whatever it is
+            raise InputError(f"refused: the pickle names {named}, which no state dict needs; nothing was run")
         return _ALLOWED[module, name]
 
     def persistent_load(self, pid: Any) -> Storage:

@@ -1,6 +1,7 @@
 """One interface over all formats of weights: which file is opened, and what is said when none can be."""
 
 import json
+import os
 import tempfile
 
 import bundles
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from bert_jax.conversion import safetensors_files, tensors
+from bert_jax.conversion import flax_msgpack, safetensors_files, tensors
 from bert_jax.errors import InputError
 
 WEIGHTS = {"bert.pooler.dense.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "classifier.bias": np.ones(2)}
@@ -54,6 +55,19 @@ def test_what_a_file_holds_decides_how_it_is_read(tmp_path):
     assert tensors.is_weights(tmp_path) and same(read(tmp_path), WEIGHTS)
     with tensors.open_weights(tmp_path) as weights:
         assert weights.format == "safetensors" and weights.where.name == "pytorch_model.bin"
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match="expected a file, found a directory or a device"):
+        read(tmp_path)
+
+
+def test_an_index_of_something_else_is_no_checkpoint(tmp_path):
+    (tmp_path / "passages.index").write_bytes(b"of a search library" * 10)
+    assert not tensors.is_weights(tmp_path)
+    flax_msgpack.write(tmp_path / "flax_model.msgpack", WEIGHTS)
+    assert same(read(tmp_path), WEIGHTS)
 
 
 def test_safetensors_come_first(tmp_path):

@@ -148,6 +148,7 @@ def test_an_index_that_lies_is_refused_in_one_line(tmp_path, entries, message):
 
 def test_what_tensorflow_does_not_write(tmp_path):
     entries = [(b"", bundles.header()), (b"w", described())]
+    (tmp_path / "model.data-00000-of-00001").write_bytes(bytes(8))
     for content, message in (
         (bundles.table(entries[1:]), "without its header"),
         (bundles.table([(b"", bundles.header(more=bundles.field(2, 1))), *entries[1:]]), "little-endian"),
