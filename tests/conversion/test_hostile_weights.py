@@ -145,8 +145,7 @@ def measured(directory: Path) -> tuple[str, int]:
 def test_bombs_take_no_more_than_their_size(tmp_path, what):
     found = hostile.bombs()[what]
     directory = written(tmp_path / "case", found)
-    how, memory = measured(directory)
-    print(what, how, memory, sum(map(len, found.values())))
+    _, memory = measured(directory)
     assert memory <= 2 * sum(map(len, found.values())) + BOMB_MEMORY
 
 
