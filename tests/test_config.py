@@ -6,6 +6,7 @@ import pytest
 
 from bert_jax.config import SIZES, BertConfig
 from bert_jax.errors import InputError
+from bert_jax.families import FAMILIES
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -58,3 +59,53 @@ def test_files_that_are_not_a_bert_are_refused(tmp_path):
         BertConfig.from_json_file(path)
     with pytest.raises(InputError, match="did you mean 'large'"):
         BertConfig.named("larg")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_config_json_round_trip_of_every_family(family):
+    config = BertConfig.named("base", family, num_labels=3, id2label=("no", "yes", "maybe"))
+    hf = config.to_hf("X")
+    assert hf["model_type"] == family
+    assert BertConfig.from_hf(hf) == config
+    changed = config.replace(num_hidden_layers=7, vocab_size=1000, max_position_embeddings=99, hidden_act="gelu_tanh")
+    assert BertConfig.from_hf(changed.to_hf()) == changed
+
+
+def test_what_a_family_cannot_say_is_refused():
+    with pytest.raises(InputError, match="gated: expected False, as every roberta"):
+        BertConfig.named("base", "roberta", gated=True).to_hf()
+    with pytest.raises(InputError, match="did you mean 'roberta'"):
+        BertConfig.named("base", "robberta")
+    with pytest.raises(InputError, match="model size 'tinny' is not known"):
+        BertConfig.named("tinny", "modernbert")
+
+
+def test_positions_are_counted_and_not_rows():
+    config = BertConfig.from_hf({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1})
+    assert (config.max_position_embeddings, config.position_offset) == (512, 2)
+    assert config.to_hf()["max_position_embeddings"] == 514
+
+
+def test_a_config_as_the_authors_of_nomicbert_wrote_it():
+    theirs = {
+        "model_type": "nomic_bert", "n_embd": 768, "n_head": 12, "n_inner": 3072, "n_layer": 12, "n_positions": 8192,
+        "activation_function": "swiglu", "attn_pdrop": 0.0, "resid_pdrop": 0.0, "layer_norm_epsilon": 1e-12,
+        "prenorm": False, "qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False, "vocab_size": 30528,
+        "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "type_vocab_size": 2,
+    }  # fmt: skip
+    config = BertConfig.from_hf(theirs)
+    assert (config.hidden_size, config.max_position_embeddings, config.rope_theta) == (768, 8192, 1000)
+    assert config.gated and config.hidden_act == "silu" and not config.attention_bias
+    with pytest.raises(InputError, match="qkv_proj_bias: expected False in a NomicBERT, found True"):
+        BertConfig.from_hf(theirs | {"qkv_proj_bias": True})
+
+
+def test_which_layers_of_a_modernbert_see_everything():
+    assert BertConfig.named("base", "modernbert").windows == (None, 64, 64) * 7 + (None,)
+    kinds = ["full_attention", "sliding_attention"] * 2
+    hf = {"model_type": "modernbert", "num_hidden_layers": 4, "local_attention": 32, "layer_types": kinds}
+    assert BertConfig.from_hf(hf).windows == (None, 16, None, 16)
+    with pytest.raises(InputError, match="expected every n-th layer, from the first, to be full_attention"):
+        BertConfig.from_hf(hf | {"layer_types": kinds[::-1]})
+    with pytest.raises(InputError, match="rope_type: expected 'default', found 'yarn'"):
+        BertConfig.from_hf(hf | {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}})

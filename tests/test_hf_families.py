@@ -13,6 +13,7 @@ import pytest
 from bert_jax import from_pretrained
 from bert_jax.conversion.huggingface import to_huggingface
 from bert_jax.conversion.names import FAMILIES
+from bert_jax.modeling.attention import relative_buckets
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle; installed on Python 3.11 only")
@@ -165,3 +166,51 @@ def test_round_trip_is_bitwise(tmp_path, family, head):
     for key, value in json.loads((tmp_path / "theirs" / "config.json").read_text()).items():
         if key in ours and key not in ("transformers_version", "dtype"):
             assert ours[key] == value, key
+
+
+def test_distances_have_the_buckets_of_mpnet():
+    from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
+
+    distances = torch.arange(300)[None] - torch.arange(300)[:, None]
+    expected = MPNetEncoder.relative_position_bucket(distances, num_buckets=32).numpy()
+    np.testing.assert_array_equal(relative_buckets(300, 32), expected)
+
+
+def test_the_files_of_nomicberts_authors(tmp_path):
+    model = oracle("nomic_bert", "encoder")
+    model.save_pretrained(tmp_path / "theirs")
+    named = dict(model.state_dict())
+    older = {}
+    for name, tensor in named.items():
+        if "k_proj" in name or "v_proj" in name:
+            continue
+        if "q_proj" in name:
+            parts = [named[name.replace("q_proj", part)] for part in ("q_proj", "k_proj", "v_proj")]
+            name, tensor = name.replace("self_attn.q_proj", "attn.Wqkv"), torch.cat(parts)
+        for new, old in (
+            ("layers.", "encoder.layers."), ("embeddings.LayerNorm", "emb_ln"), ("self_attn.o_proj", "attn.out_proj"),
+            ("up_proj", "fc11"), ("gate_proj", "fc12"), ("down_proj", "fc2"), ("post_attention_layernorm", "norm1"),
+            ("post_mlp_layernorm", "norm2"),
+        ):  # fmt: skip
+            name = name.replace(new, old)
+        older[name] = tensor.contiguous()
+    (tmp_path / "older").mkdir()
+    config = {"model_type": "nomic_bert", "n_embd": 48, "n_layer": 3, "n_head": 4, "n_inner": 96, "n_positions": 64}
+    config |= {"vocab_size": VOCABULARY, "rotary_emb_base": 1000, "layer_norm_epsilon": 1e-12}
+    (tmp_path / "older" / "config.json").write_text(json.dumps(config))
+    torch.save(older, tmp_path / "older" / "pytorch_model.bin")
+    found, expected = (from_pretrained(tmp_path / name) for name in ("older", "theirs"))
+    assert all(jax.tree.leaves(jax.tree.map(np.array_equal, found.params, expected.params)))
+    inputs = batch(model, "encoder")
+    assert relative(found(**inputs).last_hidden_state, run(model, inputs)[0]) < 1e-4
+
+
+def test_windows_at_length_1024(tmp_path):
+    model = oracle("modernbert", "encoder", max_position_embeddings=1024, local_attention=128)
+    model.save_pretrained(tmp_path)
+    ours = from_pretrained(tmp_path)
+    mask = (np.arange(1024) < [[1024], [700]]).astype(np.int32)
+    ids = np.where(mask, np.random.default_rng(0).integers(2, VOCABULARY, mask.shape), 1).astype(np.int32)
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    found, expected = ours(**inputs).last_hidden_state, run(model, inputs)[0].numpy()
+    assert relative(found[mask > 0], expected[mask > 0]) < 1e-5

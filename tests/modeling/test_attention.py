@@ -16,6 +16,7 @@ from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Compute
 from bert_jax.modeling.attention import attend, attending
 from bert_jax.modeling.dropout import bits_of_scores
+from bert_jax.modeling.kernels import local
 from bert_jax.modeling.visibility import Visibility
 
 RATE = 0.3
@@ -84,6 +85,31 @@ def test_kernels_give_the_numbers_of_xla(way, length, kind, options, interpreted
     found, expected = (results(name, "float32", length, kind, **options) for name in (way, "xla"))
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("length", "window", "kind", "rate"),
+    [(96, 12, "mask", 0.0), (101, 12, "segments", RATE), (130, 16, "everything", RATE), (64, 8, "mask", RATE)],
+)
+def test_a_window_taken_block_by_block_gives_the_numbers_of_all_scores(length, window, kind, rate, monkeypatch):
+    options = {"rate": rate, "window": window, "head_size": 16}
+    found = results("xla", "float32", length, kind, **options)
+    monkeypatch.setattr(local, "supports", lambda length, window: False)
+    expected = results("xla", "float32", length, kind, **options)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+    assert not np.array_equal(found[0], expected[0]), "two ways to add up"
+
+
+def test_work_within_a_window_is_linear_in_the_length():
+    def flops(length, layers):  # the first sees everything
+        config = config_of().replace(max_position_embeddings=length, local_window=16, global_every=99)
+        model = Bert(config.replace(num_hidden_layers=layers), compute=Compute(layers="unroll"))
+        shapes = model.abstract_params(), jax.ShapeDtypeStruct((1, length), jnp.int32)
+        return jax.jit(model.apply).lower(*shapes).compile().cost_analysis()["flops"]
+
+    short, long = (flops(length, 3) - flops(length, 1) for length in (1024, 2048))
+    assert 1.9 * short < long < 2.1 * short
 
 
 @pytest.mark.parametrize(("way", "rate"), [("fused", 0.0), ("fused", RATE), ("splash", 0.0)])
