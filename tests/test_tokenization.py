@@ -279,7 +279,7 @@ def test_bad_files_are_named(tmp_path, name, content, message):
 def test_missing_paths_are_named(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         load_tokenizer(tmp_path / "vocab.txt")
-    with pytest.raises(InputError, match=r"expected a tokenizer.json, a vocab.txt or one \*.model, found none"):
+    with pytest.raises(InputError, match=r"a tokenizer.json, a vocab.txt, a vocab.json or one \*.model, found none"):
         load_tokenizer(tmp_path)
 
 

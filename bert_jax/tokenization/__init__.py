@@ -1,17 +1,23 @@
-"""Text to ids and back: WordPiece and SentencePiece behind one interface, loaded from files or trained."""
+"""Text to ids and back: WordPiece, SentencePiece and byte-level BPE behind one interface, from files or trained."""
 
+from bert_jax.tokenization.families import byte_level_bpe, mpnet, xlm_roberta
 from bert_jax.tokenization.huggingface import word_piece
 from bert_jax.tokenization.interface import Tokenizer
+from bert_jax.tokenization.layout import RowLayout
 from bert_jax.tokenization.loading import has_tokenizer, load_tokenizer
 from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
 from bert_jax.tokenization.training import train_sentencepiece, train_wordpiece
 
 __all__ = [
+    "RowLayout",
     "SentencePieceTokenizer",
     "Tokenizer",
+    "byte_level_bpe",
     "has_tokenizer",
     "load_tokenizer",
+    "mpnet",
     "train_sentencepiece",
     "train_wordpiece",
     "word_piece",
+    "xlm_roberta",
 ]

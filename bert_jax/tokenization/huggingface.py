@@ -1,10 +1,11 @@
 """Tokenizers run by the `tokenizers` library: BERT's WordPiece, and any `tokenizer.json` as it stands."""
 
+import dataclasses
 import functools
 import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -14,59 +15,84 @@ from bert_jax import files
 from bert_jax.errors import InputError
 from bert_jax.files import PathLike
 from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer
+from bert_jax.tokenization.layout import RowLayout, layout_of
 
 WORD_PIECE_SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+NO_TOKEN_TYPES = {"model_input_names": ["input_ids", "attention_mask"]}  # settings of models with one segment
 # What the original drops (`tokenization.py`, `_clean_text`): NUL, U+FFFD and categories Cc and Cf. The library's own
 # clean_text also drops private-use and unassigned characters, which would turn unknown words into known ones.
 _DROPPED = r"[\x00\x{fffd}\p{Cc}\p{Cf}&&[^\t\n\r]]"
 _WORDS_REMEMBERED = 1 << 17
 _MAX_CHARS_PER_WORD = 200  # longer words are unknown, as in the original; the library's default is 100
+# What Hugging Face's clean-up closes up in a decoded text; the library, piece by piece, sees only a part of it.
+_CLOSED_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 
 
 class BackendTokenizer(Tokenizer):
     """A Tokenizer over a `tokenizers.Tokenizer`.
 
     Args:
-        backend: the library's tokenizer; its own padding, truncation and templates are not used.
+        backend: the library's tokenizer; its own padding and truncation are not used, and its post_processor says how
+            rows are laid out.
         special: its special tokens by name.
-        settings: what `tokenizer_config.json` says about it, written back by `save`.
+        settings: what `tokenizer_config.json` says about it, written back by `save`. Where its model_input_names have
+            no token_type_ids, all tokens are of type 0.
+        sentencepiece_model: the bytes of the model that it was made from, written back by `save`.
+
+    Raises:
+        InputError: a post_processor that names unknown tokens, or rows that `RowLayout` cannot describe.
     """
 
-    saved_files: ClassVar[tuple[str, ...]] = (
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "vocab.txt",
-    )
-
-    def __init__(self, backend: tokenizers.Tokenizer, special: dict[str, str], settings: dict[str, Any]):
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        special: dict[str, str],
+        settings: dict[str, Any],
+        sentencepiece_model: bytes | None = None,
+    ):
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
         self._special = special
         self._settings = settings
+        self._sentencepiece_model = sentencepiece_model
         ids = backend.get_vocab(with_added_tokens=True)
         pieces = [""] * (max(ids.values()) + 1)
         for piece, i in ids.items():
             pieces[i] = piece
+        layout = layout_of(part_of(backend.post_processor), ids)
+        if layout is None:
+            layout = RowLayout.bert(ids[special["cls"]], ids[special["sep"]])
+        if "token_type_ids" not in settings.get("model_input_names", ["token_type_ids"]):
+            layout = dataclasses.replace(layout, second_type=0)
         limit = settings.get("model_max_length")
         super().__init__(
             pieces,
             SpecialIds(**{role: ids[token] for role, token in special.items()}),
             continuation_pieces(pieces, getattr(backend.model, "continuing_subword_prefix", None)),
             int(limit) if isinstance(limit, int) and 0 < limit < 1_000_000 else None,
+            layout,
         )
+
+    @property
+    def saved_files(self) -> tuple[str, ...]:
+        return "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", *self._vocabulary_files()
 
     @functools.cached_property
     def _plain_backend(self) -> tokenizers.Tokenizer:
         """A copy for which special tokens within a text are characters like any other."""
-        plain = tokenizers.Tokenizer.from_str(self._backend.to_str())
+        content = json.loads(self._backend.to_str())
+        if content["model"]["type"] == "Unigram":
+            _hide_specials(content)
+        plain = tokenizers.Tokenizer.from_str(json.dumps(content))
         plain.encode_special_tokens = True
         return plain
 
     @functools.cached_property
     def _ids_of_word(self) -> Callable[[str], list[int]] | None:
         """Remembers the ids of words between spaces, where a word has the same ids in every text; else None."""
+        if not isinstance(self._backend.model, tokenizers.models.WordPiece):
+            return None
         if not _words_stand_alone(json.loads(self._plain_backend.to_str())):
             return None
         encode = self._plain_backend.encode
@@ -83,8 +109,12 @@ class BackendTokenizer(Tokenizer):
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         text = self._backend.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)
-        # Hugging Face's clean-up closes up apostrophes in the whole text; the library, piece by piece, cannot see them.
-        return text.replace(" ' ", "'") if isinstance(self._backend.model, tokenizers.models.WordPiece) else text
+        is_word_piece = isinstance(self._backend.model, tokenizers.models.WordPiece)
+        is_bpe = isinstance(self._backend.model, tokenizers.models.BPE)  # whose spaces are the text's own
+        if self._settings.get("clean_up_tokenization_spaces", is_word_piece) and not is_bpe:
+            for apart in _CLOSED_UP:
+                text = text.replace(apart, apart.strip())
+        return text
 
     def save(self, directory: PathLike) -> None:
         directory = epath.Path(directory)
@@ -95,8 +125,38 @@ class BackendTokenizer(Tokenizer):
         files.write_atomically(directory / "tokenizer.json", self._backend.to_str(pretty=True))
         files.write_atomically(directory / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
         files.write_atomically(directory / "special_tokens_map.json", json.dumps(tokens, indent=2) + "\n")
+        for name, content in self._vocabulary_files().items():
+            files.write_atomically(directory / name, content)
+
+    def _vocabulary_files(self) -> dict[str, str | bytes]:
+        """The files of the family's own, beside tokenizer.json."""
         if isinstance(self._backend.model, tokenizers.models.WordPiece):
-            files.write_atomically(directory / "vocab.txt", "".join(f"{piece}\n" for piece in self.pieces))
+            return {"vocab.txt": "".join(f"{piece}\n" for piece in self.pieces)}
+        if self._sentencepiece_model is not None:
+            return {"sentencepiece.bpe.model": self._sentencepiece_model}
+        if str(self._settings.get("tokenizer_class")).startswith("RobertaTokenizer"):
+            merges = (part_of(self._backend.model) or {})["merges"]
+            return {
+                "vocab.json": json.dumps(
+                    {piece: i for i, piece in enumerate(self.pieces) if piece}, ensure_ascii=False
+                ),
+                "merges.txt": "#version: 0.2\n" + "".join(f"{first} {second}\n" for first, second in merges),
+            }
+        return {}
+
+
+def part_of(part: Any) -> dict[str, Any] | None:
+    """The JSON of a part of a `tokenizers.Tokenizer` as it stands in tokenizer.json."""
+    return None if part is None else json.loads(part.__getstate__())
+
+
+def _hide_specials(content: dict[str, Any]) -> None:
+    """Renames special tokens in a tokenizer.json so that no text spells them; to unigrams they are pieces like any."""
+    special = {token["content"] for token in content["added_tokens"] if token["special"]}
+    hidden = {piece: f" {piece}" for piece in special}  # spaces never reach the model
+    content["model"]["vocab"] = [[hidden.get(piece, piece), score] for piece, score in content["model"]["vocab"]]
+    for token in content["added_tokens"]:
+        token["content"] = hidden.get(token["content"], token["content"])
 
 
 def word_piece(
@@ -106,6 +166,7 @@ def word_piece(
     strip_accents: bool | None = None,
     chinese_chars: bool = True,
     max_length: int | None = None,
+    token_types: bool = True,
 ) -> BackendTokenizer:
     """Returns BERT's tokenizer (google-research/bert `tokenization.py`) over a vocabulary.
 
@@ -115,27 +176,18 @@ def word_piece(
         strip_accents: whether accents are dropped; None means as `lowercase`.
         chinese_chars: whether each CJK ideograph is a word of its own.
         max_length: the longest sequence the model takes, where known.
+        token_types: whether the model is told the segments of a pair apart; DistilBERT is not.
 
     Raises:
         InputError: a special token is missing, or a piece occurs twice.
     """
-    ids = {piece: i for i, piece in enumerate(pieces)}
-    if len(ids) != len(pieces):
-        twice = next(i for i, piece in enumerate(pieces) if ids[piece] != i)
-        raise InputError(
-            f"expected each piece once, found {pieces[twice]!r} in lines {twice + 1} and {ids[pieces[twice]] + 1}"
-        )
+    backend, ids = word_piece_backend(pieces, "[UNK]", _MAX_CHARS_PER_WORD)
     missing = [token for token in WORD_PIECE_SPECIALS.values() if token not in ids]
     if missing:
         raise InputError(
             f"expected the special tokens of BERT, found no {', '.join(missing)} among {len(pieces)} pieces"
         )
-    backend = tokenizers.Tokenizer(
-        tokenizers.models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=_MAX_CHARS_PER_WORD)
-    )
     backend.normalizer = bert_normalizer(lowercase, strip_accents, chinese_chars)
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    backend.decoder = tokenizers.decoders.WordPiece()
     backend.post_processor = tokenizers.processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
@@ -148,8 +200,31 @@ def word_piece(
         "strip_accents": strip_accents,
         "tokenize_chinese_chars": chinese_chars,
         "model_max_length": max_length,
+        **({} if token_types else NO_TOKEN_TYPES),
     }
     return BackendTokenizer(backend, WORD_PIECE_SPECIALS, {k: v for k, v in settings.items() if v is not None})
+
+
+def word_piece_backend(
+    pieces: Sequence[str], unk_token: str, max_chars_per_word: int
+) -> tuple[tokenizers.Tokenizer, dict[str, int]]:
+    """Returns what cuts words into pieces, with neither normaliser nor rows yet, and the ids of the pieces.
+
+    Raises:
+        InputError: a piece occurs twice.
+    """
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    if len(ids) != len(pieces):
+        twice = next(i for i, piece in enumerate(pieces) if ids[piece] != i)
+        raise InputError(
+            f"expected each piece once, found {pieces[twice]!r} in lines {twice + 1} and {ids[pieces[twice]] + 1}"
+        )
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece(ids, unk_token=unk_token, max_input_chars_per_word=max_chars_per_word)
+    )
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    backend.decoder = tokenizers.decoders.WordPiece()
+    return backend, ids
 
 
 def bert_normalizer(

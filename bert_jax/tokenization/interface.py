@@ -4,12 +4,13 @@ import abc
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from bert_jax.errors import InputError
 from bert_jax.files import PathLike
+from bert_jax.tokenization.layout import RowLayout
 
 Encoded = tuple[list[int], list[tuple[int, int]]]  # ids and, for each, the characters [start, end) that it came from
 
@@ -35,18 +36,24 @@ class Tokenizer(abc.ABC):
         special_ids: those five, sorted.
         is_continuation: bool [V], True where a piece goes on with the word that the piece before it began.
         max_length: the longest sequence its model takes, in tokens, where the files say so; None otherwise.
+        layout: where special tokens stand in a row.
     """
 
-    # Files that `save` writes, so that copies can be made and compared.
-    saved_files: ClassVar[tuple[str, ...]]
-
-    def __init__(self, pieces: Sequence[str], special: SpecialIds, is_continuation: np.ndarray, max_length: int | None):
+    def __init__(
+        self,
+        pieces: Sequence[str],
+        special: SpecialIds,
+        is_continuation: np.ndarray,
+        max_length: int | None,
+        layout: RowLayout,
+    ):
         self.pieces = tuple(pieces)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = dataclasses.astuple(special)
         self.special_ids = tuple(sorted(set(dataclasses.astuple(special))))
         self.is_continuation = is_continuation
         self.is_continuation[list(self.special_ids)] = False
         self.max_length = max_length
+        self.layout = layout
         self._ids = {piece: i for i, piece in enumerate(self.pieces)}
 
     @property
@@ -58,9 +65,14 @@ class Tokenizer(abc.ABC):
         """SHA-256 of the vocabulary in hex: equal for tokenizers whose ids mean the same pieces."""
         return hashlib.sha256("\n".join(self.pieces).encode()).hexdigest()
 
+    @property
+    @abc.abstractmethod
+    def saved_files(self) -> tuple[str, ...]:
+        """Names of the files that `save` writes, so that copies can be made and compared."""
+
     @abc.abstractmethod
     def encode_batch(self, texts: Sequence[str], parse_special: bool = True) -> list[list[int]]:
-        """Returns the ids of each text, without [CLS] and [SEP]; uses every core.
+        """Returns the ids of each text, without the special tokens of its row; uses every core.
 
         Args:
             texts: any strings.
@@ -81,7 +93,7 @@ class Tokenizer(abc.ABC):
         """Writes the files that Hugging Face's AutoTokenizer and `load_tokenizer` read; makes the directory."""
 
     def encode(self, text: str, parse_special: bool = True) -> list[int]:
-        """Returns the ids of one text, without [CLS] and [SEP]."""
+        """Returns the ids of one text, without the special tokens of its row."""
         return self.encode_batch([text], parse_special)[0]
 
     def tokenize(self, text: str) -> list[str]:
@@ -108,7 +120,8 @@ class Tokenizer(abc.ABC):
         pad_to_multiple_of: int | None = None,
         return_offsets: bool = False,
     ) -> dict[str, np.ndarray]:
-        """Returns model inputs for a batch: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`, padded on the right.
+        """Returns model inputs for a batch, padded on the right: `[CLS] A [SEP]`, `[CLS] A [SEP] B [SEP]`, or as
+        `layout` says.
 
         Args:
             texts: B strings, or one string for B = 1.
@@ -120,7 +133,8 @@ class Tokenizer(abc.ABC):
             return_offsets: adds `offset_mapping`.
 
         Returns:
-            int32 [B, S] arrays `input_ids`, `token_type_ids` (1 over `B [SEP]`) and `attention_mask` (0 over padding);
+            int32 [B, S] arrays `input_ids`, `token_type_ids` (1 over `B [SEP]` where the family tells segments apart,
+            else 0) and `attention_mask` (0 over padding);
             `offset_mapping` int32 [B, S, 2], character ranges within the text or its pair, (0, 0) for special tokens.
 
         Raises:
@@ -131,9 +145,12 @@ class Tokenizer(abc.ABC):
         if second is not None and len(second) != len(first):
             raise InputError(f"expected as many text pairs as texts, found {len(second)} and {len(first)}")
         pairs = [(a, None) for a in first] if second is None else list(zip(first, second, strict=True))
+        special = self.layout.num_special(second is not None)
         if truncation and max_length is not None:
-            pairs = [_truncate(a, b, max_length) for a, b in pairs]
-        lengths = [len(a[0]) + 2 + (0 if b is None else len(b[0]) + 1) for a, b in pairs]
+            if max_length <= special:
+                raise InputError(f"max_length: expected room for a token beside the special ones, found {max_length}")
+            pairs = [_truncate(a, b, max_length - special) for a, b in pairs]
+        lengths = [special + len(a[0]) + (0 if b is None else len(b[0])) for a, b in pairs]
         length = _row_length(lengths, max_length, padding, pad_to_multiple_of)
         return self._fill(pairs, lengths, length, return_offsets)
 
@@ -155,26 +172,26 @@ class Tokenizer(abc.ABC):
         }
         if offsets:
             out["offset_mapping"] = np.zeros((*shape, 2), np.int32)
+        layout = self.layout
         for row, (a, b) in enumerate(pairs):
-            start = len(a[0]) + 2
-            out["input_ids"][row, :start] = [self.cls_id, *a[0], self.sep_id]
+            start_a = len(layout.start)
+            end_a = start_a + len(a[0])
             if offsets and a[1]:
-                out["offset_mapping"][row, 1 : start - 1] = a[1]
+                out["offset_mapping"][row, start_a:end_a] = a[1]
             if b is None:
+                out["input_ids"][row, : lengths[row]] = [*layout.start, *a[0], *layout.end]
                 continue
-            end = start + len(b[0]) + 1
-            out["input_ids"][row, start:end] = [*b[0], self.sep_id]
-            out["token_type_ids"][row, start:end] = 1
+            start_b = end_a + len(layout.between)
+            ids = [*layout.start, *a[0], *layout.between, *b[0], *layout.end]
+            out["input_ids"][row, : lengths[row]] = ids
+            out["token_type_ids"][row, start_b : lengths[row]] = layout.second_type
             if offsets and b[1]:
-                out["offset_mapping"][row, start : end - 1] = b[1]
+                out["offset_mapping"][row, start_b : start_b + len(b[0])] = b[1]
         return out
 
 
-def _truncate(a: Encoded, b: Encoded | None, max_length: int) -> tuple[Encoded, Encoded | None]:
-    """Cuts the ends of segments until the row fits, the longer first; ties as in the `tokenizers` library."""
-    room = max_length - (2 if b is None else 3)
-    if room < 1:
-        raise InputError(f"max_length: expected room for a token beside the special ones, found {max_length}")
+def _truncate(a: Encoded, b: Encoded | None, room: int) -> tuple[Encoded, Encoded | None]:
+    """Cuts the ends of segments until they fit, the longer first; ties as in the `tokenizers` library."""
     if b is None:
         return _cut(a, room), None
     keep_a, keep_b = len(a[0]), len(b[0])

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import sentencepiece
 import tokenizers
@@ -15,6 +15,7 @@ from bert_jax.errors import InputError
 from bert_jax.files import PathLike
 from bert_jax.tokenization.huggingface import continuation_pieces
 from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer
+from bert_jax.tokenization.layout import RowLayout
 
 # Pieces that may stand for each special token, the likeliest first.
 _CANDIDATES = {
@@ -38,13 +39,6 @@ class SentencePieceTokenizer(Tokenizer):
         InputError: not a SentencePiece model, or one without a piece for [CLS], [SEP], <pad>, [MASK] or unknown.
     """
 
-    saved_files: ClassVar[tuple[str, ...]] = (
-        MODEL_FILE,
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-    )
-
     def __init__(self, model: bytes, settings: dict[str, Any] | None = None):
         self._model = model
         self._settings = dict(settings or {})
@@ -61,9 +55,14 @@ class SentencePieceTokenizer(Tokenizer):
             special,
             continuation_pieces(pieces, None),
             int(limit) if isinstance(limit, int) and 0 < limit < 1_000_000 else None,
+            RowLayout.bert(special.cls, special.sep),
         )
         written = (self.pieces[i] for i in (self.pad_id, self.cls_id, self.sep_id, self.mask_id))
         self._special_pattern = re.compile("(" + "|".join(map(re.escape, written)) + ")")
+
+    @property
+    def saved_files(self) -> tuple[str, ...]:
+        return MODEL_FILE, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool = True) -> list[list[int]]:
         if not parse_special:

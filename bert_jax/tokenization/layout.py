@@ -1,0 +1,126 @@
+"""Where a family's special tokens stand in its rows, and how a `tokenizer.json` says so."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from bert_jax.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class RowLayout:
+    """Rows `start A end`, and `start A between B end` of pairs.
+
+    Attributes:
+        start, between, end: ids of special tokens.
+        second_type: token type of B and of the end behind it; all the rest is of type 0.
+    """
+
+    start: tuple[int, ...]
+    between: tuple[int, ...]
+    end: tuple[int, ...]
+    second_type: int = 1
+
+    @classmethod
+    def bert(cls, first: int, sep: int) -> "RowLayout":
+        """`[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`."""
+        return cls((first,), (sep,), (sep,))
+
+    @classmethod
+    def roberta(cls, first: int, sep: int) -> "RowLayout":
+        """`<s> A </s>` and `<s> A </s></s> B </s>`, all of one type."""
+        return cls((first,), (sep, sep), (sep,), 0)
+
+    def num_special(self, pair: bool) -> int:
+        """How many special tokens a row has, or a row of a pair."""
+        return len(self.start) + len(self.between) * pair + len(self.end)
+
+    def templates(self, pieces: tuple[str, ...]) -> dict[str, Any]:
+        """The arguments of the `tokenizers` library's TemplateProcessing that make the same rows.
+
+        Args:
+            pieces: the vocabulary in the order of its ids.
+        """
+        start, between, end = ([pieces[i] for i in part] for part in (self.start, self.between, self.end))
+        second = [f"{token}:{self.second_type}" for token in ("$B", *end)]
+        names = sorted({*start, *between, *end})
+        return {
+            "single": [*start, "$A", *end],
+            "pair": [*start, "$A", *between, *second],
+            "special_tokens": [(name, pieces.index(name)) for name in names],
+        }
+
+
+def layout_of(post_processor: Mapping[str, Any] | None, ids: Mapping[str, int]) -> RowLayout | None:
+    """Returns the layout that a `post_processor` of `tokenizer.json` describes; None where it adds nothing.
+
+    Args:
+        post_processor: its JSON.
+        ids: of every piece, added tokens with them.
+
+    Raises:
+        InputError: it names tokens that the vocabulary has not, or rows that a RowLayout cannot describe.
+    """
+    if post_processor is None:
+        return None
+    kind = post_processor["type"]
+    if kind == "Sequence":
+        layouts = [layout_of(part, ids) for part in post_processor["processors"]]
+        found = [layout for layout in layouts if layout is not None]
+        if len(found) > 1:
+            raise InputError(f"post_processor: expected one that lays rows out, found {len(found)}")
+        return found[0] if found else None
+    if kind in ("BertProcessing", "RobertaProcessing"):
+        first, sep = (_known(post_processor[role][0], [post_processor[role][1]], ids)[0] for role in ("cls", "sep"))
+        return RowLayout.bert(first, sep) if kind == "BertProcessing" else RowLayout.roberta(first, sep)
+    return _of_template(post_processor, ids) if kind == "TemplateProcessing" else None
+
+
+def _of_template(template: Mapping[str, Any], ids: Mapping[str, int]) -> RowLayout:
+    special = {name: tuple(_known(name, token["ids"], ids)) for name, token in template["special_tokens"].items()}
+    single, pair = template["single"], template["pair"]
+    if _segments(single) == ["A"] and _segments(pair) == ["A", "B"]:
+        types = [_content(item)["type_id"] for item in pair]
+        second = next(i for i, item in enumerate(pair) if item.get("Sequence", {}).get("id") == "B")
+        plain = not any(types[:second]) and not any(_content(item)["type_id"] for item in single)
+        start, between, end = _around(pair, special)
+        if plain and len(set(types[second:])) == 1 and _around(single, special) == [start, end]:
+            return RowLayout(start, between, end, types[second])
+    raise InputError(
+        "post_processor: expected special tokens of type 0 around A and the same before A and after B in pairs, "
+        f"found {_written(single)!r} and {_written(pair)!r}"
+    )
+
+
+def _segments(template: list[dict[str, Any]]) -> list[str]:
+    return [item["Sequence"]["id"] for item in template if "Sequence" in item]
+
+
+def _around(template: list[dict[str, Any]], special: Mapping[str, tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The ids before the first segment, between segments, and after the last."""
+    parts: list[tuple[int, ...]] = [()]
+    for item in template:
+        if "Sequence" in item:
+            parts.append(())
+        else:
+            parts[-1] += special[item["SpecialToken"]["id"]]
+    return parts
+
+
+def _content(item: dict[str, Any]) -> dict[str, Any]:
+    return next(iter(item.values()))
+
+
+def _written(template: list[dict[str, Any]]) -> str:
+    named = (("$" if "Sequence" in item else "", _content(item)) for item in template)
+    return " ".join(f"{mark}{content['id']}:{content['type_id']}" for mark, content in named)
+
+
+def _known(name: str, token_ids: list[int], ids: Mapping[str, int]) -> list[int]:
+    """The ids of a special token, if the vocabulary agrees."""
+    last = max(ids.values(), default=-1)
+    if not all(0 <= i <= last for i in token_ids) or (len(token_ids) == 1 and ids.get(name) != token_ids[0]):
+        there = f"id {ids[name]}" if name in ids else "none"
+        raise InputError(f"post_processor: expected tokens of the vocabulary, found {name!r} as {token_ids}, which has "
+                         f"{there} there")  # fmt: skip
+    return token_ids

@@ -1,0 +1,237 @@
+"""Tokenizers of BERT's cousins, beside those of transformers: ids, ranges, types, rows of pairs, text, files."""
+
+import gzip
+import io
+import json
+
+import numpy as np
+import pytest
+import sentencepiece
+import tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
+
+from bert_jax.tokenization import load_tokenizer
+
+transformers = pytest.importorskip("transformers", reason="compares with transformers, which is not installed")
+
+ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PLAIN = [f"The {a} {b}, {c} by the river." for a in ("old", "young") for b in ("cat", "dog's") for c in ("sat", "I")]
+STRANGE = [
+    "",
+    " ",
+    "  two  spaces ",
+    "The cat <mask> by the river.",
+    "the cat<mask> sat",
+    " <mask>  <mask><mask>",
+    "a [MASK] cat [SEP] [CLS] </s> <s> [PAD] <pad>",
+    "it ' s not n't , is n't it ?",
+    "caf\u00e9 cafe\u0301 na\u00efve Z\u0301\u0302 \u00c5ngstr\u00f6m \u1e9b\u0323",
+    "\u6c34 and \u4eca\u5929\u5929\u6c14\u5f88\u597d\u3002\u3000\uff21 \u30ab\u30bf\u30ab\u30ca \ud55c\uad6d\uc5b4",
+    "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd \u0645\u0631\u062d\u0628\u0627 \u200fabc\u200e",
+    "\U0001f600 \U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea\u2764\ufe0f!",
+    "tab\there\nnew\r\nline\u00a0nbsp\u2028sep\u0085next",
+    "nul\x00bell\x07esc\x1b[0m soft\u00adhyphen zero\u200bwidth \ufeffbom \ufffd",
+    "private \ue000 unassigned \u0378 end",
+    "a" * 101 + " " + "\u00df" * 150,
+    "\u0130stanbul I\u0307 \ufb01ne \u00bd \u2122 \u2026",
+    "x=1;y==2&&z!=3 // 100,000.50% #tag @user http://a.b/c?d=e",
+]
+
+
+@pytest.fixture(scope="module")
+def lines(shared_data):
+    """Several hundred lines of English articles, questions and Chinese reviews."""
+    with gzip.open(shared_data / "wikitext-2" / "wiki.valid.raw.gz", "rt", encoding="utf-8") as file:
+        articles = [line.rstrip("\n") for line, _ in zip(file, range(600), strict=False)]
+    with gzip.open(shared_data / "tokenizer_oracle" / "question_tokens.json.gz", "rt", encoding="utf-8") as file:
+        questions = [question["original"] for question in json.load(file)]
+    unusual = [question for question in questions if not question.isascii()]
+    reviews = (shared_data / "zh_chnsenticorp" / "dev.tsv").read_text(encoding="utf-8").splitlines()[1:200]
+    return [*articles, *questions[:300], *unusual[:200], *reviews]
+
+
+# --- Folders as transformers saves them, and as older files stand -----------------------------------------------------
+
+
+def byte_level(texts, specials, vocab_size=900):
+    """A byte-level BPE learnt from texts, without rows."""
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    backend.train_from_iterator(texts, trainers.BpeTrainer(
+        vocab_size=vocab_size, special_tokens=specials, initial_alphabet=alphabet, show_progress=False))  # fmt: skip
+    return backend
+
+
+def write_json(path, content):
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def roberta_files(directory, texts):
+    """`vocab.json`, `merges.txt` and a `config.json`, as the first release had them."""
+    byte_level(texts, ROBERTA).model.save(str(directory))
+    write_json(directory / "config.json", {"model_type": "roberta"})
+    mask = AddedToken("<mask>", lstrip=True, normalized=False)  # as in roberta-base's tokenizer.json
+    return transformers.RobertaTokenizer.from_pretrained(directory, mask_token=mask)
+
+
+def roberta_folder(add_prefix_space):
+    def write(directory, texts):
+        (directory / "old").mkdir()
+        roberta_files(directory / "old", texts)
+        mask = AddedToken("<mask>", lstrip=True, normalized=False)
+        transformers.RobertaTokenizer.from_pretrained(
+            directory / "old", mask_token=mask, add_prefix_space=add_prefix_space, model_max_length=512
+        ).save_pretrained(directory)
+        write_json(directory / "config.json", {"model_type": "roberta"})
+        return transformers.AutoTokenizer.from_pretrained(directory)
+
+    return write
+
+
+def unigrams(texts, vocab_size=3000, **options):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts), model_writer=model, vocab_size=vocab_size, hard_vocab_limit=False,
+        minloglevel=2, **options)  # fmt: skip
+    return model.getvalue()
+
+
+def xlm_roberta_files(directory, texts):
+    (directory / "sentencepiece.bpe.model").write_bytes(unigrams(texts))
+    write_json(directory / "config.json", {"model_type": "xlm-roberta"})
+    mask = AddedToken("<mask>", lstrip=True, normalized=False)
+    return transformers.XLMRobertaTokenizer.from_pretrained(directory, mask_token=mask)
+
+
+def xlm_roberta_folder(directory, texts):
+    (directory / "old").mkdir()
+    xlm_roberta_files(directory / "old", texts).save_pretrained(directory)
+    return transformers.AutoTokenizer.from_pretrained(directory)
+
+
+def word_pieces(texts, specials, unk):
+    backend = tokenizers.Tokenizer(models.WordPiece(unk_token=unk))
+    backend.normalizer = tokenizers.normalizers.BertNormalizer()
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.train_from_iterator(
+        texts, trainers.WordPieceTrainer(vocab_size=900, special_tokens=specials, show_progress=False)
+    )
+    ids = backend.get_vocab()
+    return sorted(ids, key=ids.__getitem__)
+
+
+def mpnet_files(directory, texts):
+    # MPNet's vocabulary is BERT's between its own specials, so that [CLS] and the like are pieces like any other.
+    pieces = word_pieces(texts, ["<s>", "<pad>", "</s>", "<unk>", *BERT], "[UNK]")
+    (directory / "vocab.txt").write_text("\n".join([*pieces, "<mask>"]) + "\n", encoding="utf-8")
+    return transformers.MPNetTokenizer.from_pretrained(directory)
+
+
+def mpnet_folder(directory, texts):
+    (directory / "old").mkdir()
+    mpnet_files(directory / "old", texts).save_pretrained(directory)
+    return transformers.AutoTokenizer.from_pretrained(directory)
+
+
+def modernbert_folder(directory, texts):
+    backend = byte_level(texts, BERT)
+    ids = backend.get_vocab()
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[(token, ids[token]) for token in ("[CLS]", "[SEP]")])  # fmt: skip
+    backend.normalizer = tokenizers.normalizers.NFC()
+    backend.add_special_tokens([AddedToken("[MASK]", lstrip=True, normalized=False)])
+    backend.add_tokens([AddedToken("  ", normalized=True)])  # as its runs of spaces
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
+        mask_token="[MASK]", model_input_names=["input_ids", "attention_mask"], model_max_length=8192,
+        clean_up_tokenization_spaces=True).save_pretrained(directory)  # fmt: skip
+    write_json(directory / "config.json", {"model_type": "modernbert"})
+    return transformers.AutoTokenizer.from_pretrained(directory)
+
+
+def bert_folder(name, model_type):
+    def write(directory, texts):
+        pieces = word_pieces(texts, BERT, "[UNK]")
+        (directory / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+        kind = getattr(transformers, name)
+        kind.from_pretrained(directory, clean_up_tokenization_spaces=True).save_pretrained(directory)
+        (directory / "vocab.txt").unlink()
+        write_json(directory / "config.json", {"model_type": model_type})
+        return transformers.AutoTokenizer.from_pretrained(directory)
+
+    return write
+
+
+FAMILIES = {
+    "roberta vocab.json and merges.txt": roberta_files,
+    "roberta": roberta_folder(False),
+    "roberta with a space before texts": roberta_folder(True),
+    "xlm-r sentencepiece.bpe.model": xlm_roberta_files,
+    "xlm-r": xlm_roberta_folder,
+    "mpnet vocab.txt": mpnet_files,
+    "mpnet": mpnet_folder,
+    "modernbert": modernbert_folder,
+    "electra": bert_folder("ElectraTokenizer", "electra"),
+    "distilbert": bert_folder("DistilBertTokenizer", "distilbert"),
+    "nomic-bert": bert_folder("BertTokenizer", "nomic_bert"),
+}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request, tmp_path_factory):
+    """A folder with a family's files over a small vocabulary, and transformers' tokenizer for it."""
+    directory = tmp_path_factory.mktemp("family")
+    return directory, FAMILIES[request.param](directory, [*PLAIN * 5, *STRANGE])
+
+
+def assert_same(ours, theirs, texts):
+    """The same arrays for texts, pairs and truncated pairs, and the same texts back."""
+    others = [*texts[1:], texts[0]]
+    for pairs, max_length in ((None, None), (None, 12), (others, None), (others, 16), (others, 33)):
+        found = ours(texts, pairs, max_length=max_length, return_offsets=True)
+        expected = theirs(
+            texts, pairs, max_length=max_length, truncation=max_length is not None, padding=True,
+            return_offsets_mapping=True)  # fmt: skip
+        for name, array in expected.items():
+            assert found[name].tolist() == np.array(array).tolist(), (name, max_length)
+        if "token_type_ids" not in expected:
+            assert not found["token_type_ids"].any()
+    for row in ours.encode_batch(texts):
+        for skip in (True, False):
+            assert ours.decode(row, skip_special_tokens=skip) == theirs.decode(row, skip_special_tokens=skip)
+    roles = ("pad", "unk", "cls", "sep", "mask")
+    assert [getattr(ours, f"{r}_id") for r in roles] == [getattr(theirs, f"{r}_token_id") for r in roles]
+    assert ours.vocab_size == len(theirs)
+
+
+# --- The same as transformers -----------------------------------------------------------------------------------------
+
+
+def test_strange_texts_are_cut_as_transformers_cuts_them(family):
+    directory, theirs = family
+    assert_same(load_tokenizer(directory), theirs, [*PLAIN, *STRANGE])
+
+
+def test_transformers_reads_what_is_saved_as_it_read_the_source(family, tmp_path):
+    directory, theirs = family
+    ours = load_tokenizer(directory)
+    ours.save(tmp_path / "saved")
+    assert set(ours.saved_files) == {path.name for path in (tmp_path / "saved").iterdir()}
+    again = load_tokenizer(tmp_path / "saved")
+    assert (again.fingerprint, again.layout, again.max_length) == (ours.fingerprint, ours.layout, ours.max_length)
+    reread = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert_same(again, reread, [*PLAIN, *STRANGE])
+    if "PreTrained" not in type(theirs).__name__:
+        assert type(reread) is type(theirs)
+    texts = [*PLAIN, *STRANGE]
+    assert reread(texts, texts[::-1])["input_ids"] == theirs(texts, texts[::-1])["input_ids"]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_hundreds_of_real_lines_are_cut_as_transformers_cuts_them(name, lines, tmp_path):
+    theirs = FAMILIES[name](tmp_path, lines)
+    assert_same(load_tokenizer(tmp_path), theirs, lines)
