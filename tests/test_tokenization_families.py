@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import itertools
 import json
 
 import numpy as np
@@ -43,12 +44,12 @@ STRANGE = [
 def lines(shared_data):
     """Several hundred lines of English articles, questions and Chinese reviews."""
     with gzip.open(shared_data / "wikitext-2" / "wiki.valid.raw.gz", "rt", encoding="utf-8") as file:
-        articles = [line.rstrip("\n") for line, _ in zip(file, range(600), strict=False)]
+        articles = [line.rstrip("\n") for line in itertools.islice(file, 200)]
     with gzip.open(shared_data / "tokenizer_oracle" / "question_tokens.json.gz", "rt", encoding="utf-8") as file:
         questions = [question["original"] for question in json.load(file)]
     unusual = [question for question in questions if not question.isascii()]
-    reviews = (shared_data / "zh_chnsenticorp" / "dev.tsv").read_text(encoding="utf-8").splitlines()[1:200]
-    return [*articles, *questions[:300], *unusual[:200], *reviews]
+    reviews = (shared_data / "zh_chnsenticorp" / "dev.tsv").read_text(encoding="utf-8").splitlines()[1:100]
+    return sorted([*articles, *questions[:100], *unusual[:200], *reviews], key=len)
 
 
 # --- Folders as transformers saves them, and as older files stand -----------------------------------------------------
@@ -234,4 +235,7 @@ def test_transformers_reads_what_is_saved_as_it_read_the_source(family, tmp_path
 @pytest.mark.parametrize("name", FAMILIES)
 def test_hundreds_of_real_lines_are_cut_as_transformers_cuts_them(name, lines, tmp_path):
     theirs = FAMILIES[name](tmp_path, lines)
-    assert_same(load_tokenizer(tmp_path), theirs, lines)
+    ours = load_tokenizer(tmp_path)
+    assert len(lines) > 500
+    for start in range(0, len(lines), 50):
+        assert_same(ours, theirs, lines[start : start + 50])

@@ -27,8 +27,9 @@ def add_verbs(verbs: Any) -> None:
     train.add_argument("corpus", metavar="CORPUS", nargs="+", help=CORPUS_HELP)
     train.add_argument("--out", required=True, metavar="DIR", help="a new directory for the tokenizer")
     train.add_argument("--vocab-size", type=int, default=30522, metavar="N", help="pieces (default: %(default)s)")
-    train.add_argument("--kind", choices=tuple(_TRAINERS), default="wordpiece", help="(default: %(default)s)")
-    train.add_argument("--cased", action="store_true", help="keep capitals and accents apart")
+    train.add_argument("--kind", choices=tuple(_TRAINERS), default="wordpiece",
+                       help="BERT's (the default), sentencepiece, or bpe over bytes, RoBERTa's")  # fmt: skip
+    train.add_argument("--cased", action="store_true", help="keep capitals and accents apart, as bpe always does")
 
     _add_prepare(verbs)
 
@@ -46,7 +47,8 @@ def _add_prepare(verbs: Any) -> None:
     )
     add = parser.add_argument
     add("corpus", metavar="CORPUS", nargs="+", help=CORPUS_HELP)
-    add("--tokenizer", required=True, metavar="PATH", help="vocab.txt, tokenizer.json, *.model or their folder")
+    add("--tokenizer", required=True, metavar="PATH",
+        help="vocab.txt, vocab.json, tokenizer.json, *.model or their folder")  # fmt: skip
     add("--out", required=True, metavar="DIR", help="a new directory for the shards")
     add("--objective", default="nsp", metavar="nsp|sop|mlm",
         help="besides masked words: the next sentence as in BERT (nsp, the default), the order of sentences as in "
@@ -67,7 +69,7 @@ def _lengths(text: str) -> tuple[int, ...]:
 _lengths.__name__ = "length"  # argparse names it in its complaint
 
 # The function of bert_jax.tokenization behind each --kind.
-_TRAINERS = {"wordpiece": "train_wordpiece", "sentencepiece": "train_sentencepiece"}
+_TRAINERS = {"wordpiece": "train_wordpiece", "sentencepiece": "train_sentencepiece", "bpe": "train_bpe"}
 
 
 def run_train_tokenizer(args: argparse.Namespace) -> None:
@@ -77,9 +79,8 @@ def run_train_tokenizer(args: argparse.Namespace) -> None:
 
     corpus = open_corpus(args.corpus)
     with files.directory_atomically(args.out) as directory:
-        tokenizer = getattr(tokenization, _TRAINERS[args.kind])(
-            corpus.texts(), args.vocab_size, lowercase=not args.cased
-        )
+        case = {} if args.kind == "bpe" else {"lowercase": not args.cased}
+        tokenizer = getattr(tokenization, _TRAINERS[args.kind])(corpus.texts(), args.vocab_size, **case)
         tokenizer.save(directory)
     print(f"{args.out}: {tokenizer.vocab_size:,} pieces")
 

@@ -17,12 +17,21 @@ from typing import Any
 import numpy as np
 
 from bert_jax.data.packing import count_within
+from bert_jax.tokenization import RowLayout
 
 OBJECTIVES = ("nsp", "sop", "mlm")
-SPECIAL_TOKENS = {"nsp": 3, "sop": 3, "mlm": 2}  # [CLS] A [SEP] B [SEP], or [CLS] A [SEP]
-SMALLEST_SEQ_LENGTH = max(SPECIAL_TOKENS.values()) + 2  # a token on either side
 _SMALLEST_TARGET = 2
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
+
+
+def num_special(objective: str, layout: RowLayout) -> int:
+    """How many special tokens an instance has around it."""
+    return layout.num_special(pair=objective != "mlm")
+
+
+def smallest_seq_length(layout: RowLayout) -> int:
+    """Tokens of a row with one token on either side."""
+    return layout.num_special(pair=True) + 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,20 +84,22 @@ def pairs_of_document(
     short_seq_prob: float,
     rng: random.Random,
     objective: str = "nsp",
+    num_special: int = 3,
 ) -> Iterator[Instance]:
     """Yields the instances of one document (`create_instances_from_document`).
 
     Args:
         documents: where random second segments come from.
         index: which of them is cut up.
-        max_seq_length: longest instance in tokens, the three special ones counted.
+        max_seq_length: longest instance in tokens, special ones counted.
         short_seq_prob: probability that this document's instances aim at a random shorter length, so that fine-tuning's
             short inputs are no surprise.
         rng: draws everything.
         objective: nsp or sop. A sentence that is alone gets a random partner in both.
+        num_special: how many special tokens it has; BERT's three, or as the tokenizer's layout says.
     """
     document = documents[index]
-    room = max_seq_length - SPECIAL_TOKENS[objective]
+    room = max_seq_length - num_special
     target = room
     if rng.random() < short_seq_prob:
         target = rng.randint(_SMALLEST_TARGET, room)
@@ -112,7 +123,12 @@ def pairs_of_document(
 
 
 def full_sentences(
-    documents: Sequence[TokenDocument], max_seq_length: int, short_seq_prob: float, sep_id: int, rng: random.Random
+    documents: Sequence[TokenDocument],
+    max_seq_length: int,
+    short_seq_prob: float,
+    sep_id: int,
+    rng: random.Random,
+    num_special: int = 2,
 ) -> Iterator[Instance]:
     """Yields instances of a single segment: whole sentences, documents in random order with `sep_id` between them.
 
@@ -120,12 +136,13 @@ def full_sentences(
 
     Args:
         documents: all are used.
-        max_seq_length: longest instance in tokens, the two special ones around it counted.
+        max_seq_length: longest instance in tokens, the special ones around it counted.
         short_seq_prob: probability that an instance aims at a random shorter length.
         sep_id: of [SEP].
         rng: draws the order, which is different for each of several passes, and the lengths.
+        num_special: how many special tokens are around it.
     """
-    room = max_seq_length - SPECIAL_TOKENS["mlm"]
+    room = max_seq_length - num_special
 
     def next_target() -> int:
         return rng.randint(_SMALLEST_TARGET, room) if rng.random() < short_seq_prob else room

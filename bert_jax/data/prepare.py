@@ -27,13 +27,13 @@ from bert_jax import files
 from bert_jax.data.corpora import Corpus, open_corpus
 from bert_jax.data.instances import (
     OBJECTIVES,
-    SMALLEST_SEQ_LENGTH,
-    SPECIAL_TOKENS,
     Instance,
     TokenDocument,
     encode_record,
     full_sentences,
+    num_special,
     pairs_of_document,
+    smallest_seq_length,
     token_dtype,
 )
 from bert_jax.data.manifest import TOKENIZER_DIR, InstanceSet, Manifest, Shard
@@ -68,16 +68,13 @@ class PrepareSettings:
         if self.objective not in OBJECTIVES:
             raise InputError(f"objective {self.objective!r} is not known{did_you_mean(self.objective, OBJECTIVES)}")
         for name, holds, wanted in (
-            ("max_seq_length", self.max_seq_lengths and min(self.max_seq_lengths) >= SMALLEST_SEQ_LENGTH,
-             f"lengths of at least {SMALLEST_SEQ_LENGTH}"),
             ("dupe_factor", self.dupe_factor >= 1, "at least 1"),
             ("short_seq_prob", 0 <= self.short_seq_prob <= 1, "0 to 1"),
             ("validation_fraction", 0 <= self.validation_fraction < 1, "0 to less than 1"),
             ("shard_bytes", self.shard_bytes >= 1, "at least 1"),
         ):  # fmt: skip
             if not holds:
-                found = getattr(self, "max_seq_lengths" if name == "max_seq_length" else name)
-                raise InputError(f"{name}: expected {wanted}, found {found}")
+                raise InputError(f"{name}: expected {wanted}, found {getattr(self, name)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,6 +178,8 @@ def prepare(
     settings = PrepareSettings(
         objective, packed, lengths, dupe_factor, short_seq_prob, validation_fraction, seed, shard_bytes
     )
+    if min(lengths, default=0) < (smallest := smallest_seq_length(tokenizer.layout)):
+        raise InputError(f"max_seq_length: expected lengths of at least {smallest}, found {lengths}")
     corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
     with files.directory_resumably(out_dir) as directory:
         tokenizer.save(directory / TOKENIZER_DIR)
@@ -340,17 +339,19 @@ def _write_shard(
 ) -> InstanceSet:
     path = directory / f"{chunk.split}-{length}-{chunk.index:05d}{_SHARD_SUFFIX}"
     dtype = token_dtype(tokenizer.vocab_size)
+    specials = num_special(settings.objective, tokenizer.layout)
     rows = examples = most = tokens = label_1 = 0
     try:
         with contextlib.closing(array_record_module.ArrayRecordWriter(os.fspath(path), _WRITER_OPTIONS)) as writer:
             for dupe in range(settings.dupe_factor if chunk.split == "train" else 1):
                 rng = random.Random(f"{settings.seed}/{chunk.split}/{chunk.index}/{length}/{dupe}")
-                for row in _rows(_instances(documents, length, tokenizer, settings, rng), length, settings):
+                instances = _instances(documents, length, tokenizer, settings, rng)
+                for row in _rows(instances, length, settings.packed, specials):
                     writer.write(encode_record(row, dtype))
                     rows += 1
                     examples += len(row)
                     most = max(most, len(row))
-                    tokens += sum(_length(instance, settings) for instance in row)
+                    tokens += sum(_length(instance, specials) for instance in row)
                     label_1 += sum(instance.label for instance in row)
     except RuntimeError as error:  # what the writer makes of a full disk
         raise OSError(errno.EIO, f"cannot write: {error}", str(path)) from None
@@ -361,18 +362,18 @@ def _write_shard(
     return InstanceSet(chunk.split, length, examples, most, tokens, label_1, (shard,))
 
 
-def _rows(instances: Iterator[Instance], length: int, settings: PrepareSettings) -> Iterator[list[Instance]]:
+def _rows(instances: Iterator[Instance], length: int, packed: bool, specials: int) -> Iterator[list[Instance]]:
     """What stands in each row: one instance, or as many as find room."""
-    if not settings.packed:
+    if not packed:
         yield from ([instance] for instance in instances)
         return
     together = list(instances)
-    for row in best_fit([_length(instance, settings) for instance in together], length):
+    for row in best_fit([_length(instance, specials) for instance in together], length):
         yield [together[i] for i in row]
 
 
-def _length(instance: Instance, settings: PrepareSettings) -> int:
-    return len(instance.tokens_a) + len(instance.tokens_b) + SPECIAL_TOKENS[settings.objective]
+def _length(instance: Instance, specials: int) -> int:
+    return len(instance.tokens_a) + len(instance.tokens_b) + specials
 
 
 def _instances(
@@ -383,11 +384,13 @@ def _instances(
     rng: random.Random,
 ) -> Iterator[Instance]:
     """One pass over the documents of a chunk."""
-    if settings.objective == "mlm":
-        yield from full_sentences(documents, length, settings.short_seq_prob, tokenizer.sep_id, rng)
+    objective, short = settings.objective, settings.short_seq_prob
+    specials = num_special(objective, tokenizer.layout)
+    if objective == "mlm":
+        yield from full_sentences(documents, length, short, tokenizer.sep_id, rng, specials)
     else:
         for index in range(len(documents)):
-            yield from pairs_of_document(documents, index, length, settings.short_seq_prob, rng, settings.objective)
+            yield from pairs_of_document(documents, index, length, short, rng, objective, specials)
 
 
 def _sha256(path: epath.Path) -> str:

@@ -8,13 +8,13 @@ from etils import epath
 from grain.sources import ArrayRecordDataSource
 
 from bert_jax.config import BertConfig
-from bert_jax.data.instances import SMALLEST_SEQ_LENGTH, SPECIAL_TOKENS, InstanceBatch, decode_records
+from bert_jax.data.instances import InstanceBatch, decode_records, num_special, smallest_seq_length
 from bert_jax.data.manifest import SPLITS, TOKENIZER_DIR, InstanceSet, Manifest
 from bert_jax.data.masking import Masking, apply_masks, random_bits
 from bert_jax.data.packing import count_within, pack
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.files import PathLike
-from bert_jax.tokenization import Tokenizer, load_tokenizer
+from bert_jax.tokenization import RowLayout, Tokenizer, load_tokenizer
 
 Batch = dict[str, np.ndarray]
 
@@ -55,8 +55,8 @@ class PreparedInstances:
     ):
         directory = epath.Path(directory)
         self.manifest = Manifest.read(directory)
-        self.instances = _find_set(directory, self.manifest, split, seq_length)
         self.tokenizer: Tokenizer = load_tokenizer(directory / TOKENIZER_DIR)
+        self.instances = _find_set(directory, self.manifest, split, seq_length, self.tokenizer.layout)
         self.seq_length = seq_length
         _check_numbers(mask_prob, max_predictions)
         _check_fit(directory, self.manifest, seq_length, config)
@@ -118,10 +118,11 @@ class PreparedInstances:
         return min(math.ceil(self.seq_length * prob + rounded_up), most * self.masking.max_predictions)
 
     def _assemble(self, instances: InstanceBatch) -> tuple[Batch, np.ndarray, np.ndarray]:
-        """Returns the unmasked rows `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]`, where a mask may fall, and the rows'
-        lengths."""
-        rows = len(instances.lengths_a)
-        specials = SPECIAL_TOKENS[self.manifest.objective]
+        """Returns the unmasked rows `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]`, or as the tokenizer lays them out,
+        where a mask may fall, and the rows' lengths."""
+        rows, layout = len(instances.lengths_a), self.tokenizer.layout
+        specials = num_special(self.manifest.objective, layout)
+        between, second_type = (layout.between, layout.second_type) if self.manifest.objective != "mlm" else ((), 0)
         keep_a, keep_b = _fit_pair(instances.lengths_a, instances.lengths_b, self.seq_length - specials)
         sizes = instances.lengths_a + instances.lengths_b
         row = np.repeat(np.arange(rows), sizes)
@@ -129,24 +130,27 @@ class PreparedInstances:
         in_b = place >= instances.lengths_a[row]
         place = place - np.where(in_b, instances.lengths_a[row], 0)  # within its segment
         kept = place < np.where(in_b, keep_b[row], keep_a[row])
-        row, column = row[kept], (place + np.where(in_b, keep_a[row] + 2, 1))[kept]
+        start_a = len(layout.start)
+        start_b = start_a + keep_a + len(between)
+        row, column = row[kept], (place + np.where(in_b, start_b[row], start_a))[kept]
 
         shape = (rows, self.seq_length)
-        every, end_a, end_b = np.arange(rows), keep_a + 1, keep_a + keep_b + specials - 1
+        lengths = keep_a + keep_b + specials
         columns = np.arange(self.seq_length)
         input_ids = np.full(shape, self.tokenizer.pad_id, np.int32)
         input_ids[row, column] = instances.tokens[kept]
-        input_ids[:, 0] = self.tokenizer.cls_id
-        input_ids[every, end_a] = input_ids[every, end_b] = self.tokenizer.sep_id
+        starts = (0 * lengths, start_b - len(between), lengths - len(layout.end))
+        for part, start in zip((layout.start, between, layout.end), starts, strict=True):
+            input_ids[np.arange(rows)[:, None], start[:, None] + np.arange(len(part))] = part
         candidates = np.zeros(shape, np.bool_)
         candidates[row, column] = instances.tokens[kept] != self.tokenizer.sep_id
-        inside = columns <= end_b[:, None]
+        inside = columns < lengths[:, None]
         batch = {
             "input_ids": input_ids,
             "attention_mask": inside.astype(np.int32),
-            "token_type_ids": (inside & (columns > end_a[:, None])).astype(np.int32),
+            "token_type_ids": (inside & (columns >= start_b[:, None])).astype(np.int32) * np.int32(second_type),
         }
-        return batch, candidates, end_b + 1
+        return batch, candidates, lengths
 
 
 def _fit_pair(lengths_a: np.ndarray, lengths_b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
@@ -157,7 +161,7 @@ def _fit_pair(lengths_a: np.ndarray, lengths_b: np.ndarray, room: int) -> tuple[
     return np.where(a_is_long, long, short), np.where(a_is_long, short, long)
 
 
-def _find_set(directory: epath.Path, manifest: Manifest, split: str, seq_length: int) -> InstanceSet:
+def _find_set(directory: epath.Path, manifest: Manifest, split: str, seq_length: int, layout: RowLayout) -> InstanceSet:
     if split not in SPLITS:
         raise InputError(f"split: expected one of {', '.join(SPLITS)}, found {split!r}{did_you_mean(split, SPLITS)}")
     lengths = manifest.lengths(split)
@@ -167,8 +171,8 @@ def _find_set(directory: epath.Path, manifest: Manifest, split: str, seq_length:
         )
     if seq_length > lengths[-1]:
         raise InputError(f"sequence length {seq_length}: {directory} was prepared for at most {lengths[-1]} tokens")
-    if seq_length < SMALLEST_SEQ_LENGTH:
-        raise InputError(f"sequence length: expected at least {SMALLEST_SEQ_LENGTH}, found {seq_length}")
+    if seq_length < (smallest := smallest_seq_length(layout)):
+        raise InputError(f"sequence length: expected at least {smallest}, found {seq_length}")
     wanted = min(length for length in lengths if length >= seq_length)
     if manifest.packed and wanted != seq_length:
         raise InputError(f"sequence length {seq_length}: {directory} has packed rows of {wanted} tokens")

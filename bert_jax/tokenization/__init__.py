@@ -6,7 +6,7 @@ from bert_jax.tokenization.interface import Tokenizer
 from bert_jax.tokenization.layout import RowLayout
 from bert_jax.tokenization.loading import has_tokenizer, load_tokenizer
 from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
-from bert_jax.tokenization.training import train_sentencepiece, train_wordpiece
+from bert_jax.tokenization.training import train_bpe, train_sentencepiece, train_wordpiece
 
 __all__ = [
     "RowLayout",
@@ -16,6 +16,7 @@ __all__ = [
     "has_tokenizer",
     "load_tokenizer",
     "mpnet",
+    "train_bpe",
     "train_sentencepiece",
     "train_wordpiece",
     "word_piece",

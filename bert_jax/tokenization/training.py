@@ -9,7 +9,14 @@ import sentencepiece
 import tokenizers
 
 from bert_jax.errors import InputError
-from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer, bert_normalizer, word_piece
+from bert_jax.tokenization.families import ROBERTA_SPECIALS, byte_level_bpe
+from bert_jax.tokenization.huggingface import (
+    WORD_PIECE_SPECIALS,
+    BackendTokenizer,
+    bert_normalizer,
+    part_of,
+    word_piece,
+)
 from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
 
 _MOST_WORDS = 4_000_000  # distinct words counted at a time; when there are more, the rarest are forgotten
@@ -79,16 +86,27 @@ def train_wordpiece(
 
 def _count_words(texts: Iterable[str], normalizer: tokenizers.normalizers.Normalizer) -> Counter[str]:
     """How often each word occurs. Texts are cut at spaces first, so that a word is cleaned and split only once."""
-    spaced: Counter[str] = Counter()
-    for text in texts:
-        spaced.update(text.split())
-        if len(spaced) > _MOST_WORDS:
-            least = sorted(spaced.values())[len(spaced) // 2]
-            spaced = Counter({word: count for word, count in spaced.items() if count > least})
-    splitter = tokenizers.pre_tokenizers.BertPreTokenizer()
+    spaced = _count(text.split() for text in texts)
+    cleaned = ((normalizer.normalize_str(part), count) for part, count in spaced.items())
+    return _split(cleaned, tokenizers.pre_tokenizers.BertPreTokenizer())
+
+
+def _count(texts: Iterable[list[str]]) -> Counter[str]:
+    """How often each part of the texts occurs."""
     counts: Counter[str] = Counter()
-    for part, count in spaced.items():
-        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(part)):
+    for parts in texts:
+        counts.update(parts)
+        if len(counts) > _MOST_WORDS:
+            least = sorted(counts.values())[len(counts) // 2]
+            counts = Counter({part: count for part, count in counts.items() if count > least})
+    return counts
+
+
+def _split(parts: Iterable[tuple[str, int]], splitter: tokenizers.pre_tokenizers.PreTokenizer) -> Counter[str]:
+    """How often each word occurs in parts of which each occurs so often."""
+    counts: Counter[str] = Counter()
+    for part, count in parts:
+        for word, _ in splitter.pre_tokenize_str(part):
             if len(word) <= _LONGEST_WORD:
                 counts[word] += count
     return counts
@@ -112,6 +130,50 @@ def _repeated(words: Counter[str], alphabet: set[str]) -> Iterator[str]:
                 yield f"{word} " * _OCCURRENCES_AT_ONCE
             if rest:
                 yield f"{word} " * rest
+
+
+def train_bpe(
+    texts: Iterable[str],
+    vocab_size: int,
+    *,
+    add_prefix_space: bool = False,
+    min_frequency: int = 2,
+    max_length: int | None = None,
+) -> BackendTokenizer:
+    """Returns RoBERTa's kind of tokenizer, byte pair encoding over bytes, whose vocabulary is learnt from texts.
+
+    See Sennrich et al. 2016 (arXiv:1508.07909) for the merges and `byte_level_bpe` for the rest. Capitals and accents
+    are kept. Ids: <s>, <pad>, </s>, <unk>, <mask>, the 256 bytes, then merges by rank.
+
+    Args:
+        texts: read once.
+        vocab_size: pieces in all; fewer come out where the text gives no more.
+        add_prefix_space: whether a text's first word is cut as if a space stood before it.
+        min_frequency: a merge has to occur so often.
+        max_length: the longest sequence of the model that it is for, where known.
+
+    Raises:
+        InputError: no words in the texts, or a vocabulary too small for the bytes.
+    """
+    # Cut before its spaces, a text has the words it had, runs of spaces aside.
+    spaced = _count(text.replace(" ", "\n ").split("\n") for text in texts if text.strip())
+    splitter = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    words = _split(((part, count) for part, count in spaced.items() if part.strip()), splitter)
+    if not words:
+        raise InputError("texts to learn a vocabulary from: expected words, found none")
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    first = [*(ROBERTA_SPECIALS[role] for role in ("cls", "pad", "sep", "unk", "mask")), *alphabet]
+    if vocab_size < len(first):
+        raise InputError(f"vocab_size {vocab_size}: expected at least {len(first)}, special tokens and bytes")
+    learner = tokenizers.Tokenizer(tokenizers.models.BPE())
+    learner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=first, show_progress=False
+    )
+    learner.train_from_iterator(_repeated(words, set(alphabet)), trainer)
+    model = part_of(learner.model) or {}
+    merges = [(left, right) for left, right in model["merges"]]
+    return byte_level_bpe(model["vocab"], merges, add_prefix_space=add_prefix_space, max_length=max_length)
 
 
 def train_sentencepiece(
