@@ -44,7 +44,7 @@ STRANGE = [
 def lines(shared_data):
     """Several hundred lines of English articles, questions and Chinese reviews."""
     with gzip.open(shared_data / "wikitext-2" / "wiki.valid.raw.gz", "rt", encoding="utf-8") as file:
-        articles = [line.rstrip("\n") for line in itertools.islice(file, 200)]
+        articles = [line.rstrip("\n") for line in itertools.islice(file, 300)]
     with gzip.open(shared_data / "tokenizer_oracle" / "question_tokens.json.gz", "rt", encoding="utf-8") as file:
         questions = [question["original"] for question in json.load(file)]
     unusual = [question for question in questions if not question.isascii()]
@@ -239,3 +239,14 @@ def test_hundreds_of_real_lines_are_cut_as_transformers_cuts_them(name, lines, t
     assert len(lines) > 500
     for start in range(0, len(lines), 50):
         assert_same(ours, theirs, lines[start : start + 50])
+
+
+def test_the_vocabulary_of_roberta_base_cuts_real_lines_as_transformers_does(shared_data, lines, tmp_path):
+    for name in ("vocab.json", "merges.txt"):
+        (tmp_path / name).write_bytes((shared_data / "vocab" / f"roberta-{name}").read_bytes())
+    mask = AddedToken("<mask>", lstrip=True, normalized=False)
+    theirs = transformers.RobertaTokenizer.from_pretrained(tmp_path, mask_token=mask)
+    ours = load_tokenizer(shared_data / "vocab" / "roberta-vocab.json")
+    assert ours.tokenize("Hello world, it<mask> is <mask>.")[:2] == ["Hello", "\u0120world"]
+    assert ours("Hello world")["input_ids"].tolist() == [[0, 31414, 232, 2]]  # as the release of RoBERTa prints it
+    assert_same(ours, theirs, lines[-100:])

@@ -45,7 +45,7 @@ def best_fit(lengths: Sequence[int], room: int) -> list[list[int]]:
 
 
 def pack(
-    batch: dict[str, np.ndarray], rows: np.ndarray, seq_length: int, slots: int, most: int
+    batch: dict[str, np.ndarray], rows: np.ndarray, seq_length: int, slots: int, most: int, pad_id: int = 0
 ) -> dict[str, np.ndarray]:
     """Lays examples end to end into rows.
 
@@ -55,6 +55,7 @@ def pack(
         seq_length: S, tokens a row.
         slots: predictions a row; as many as the examples of any row have together.
         most: M, examples a row.
+        pad_id: fills `input_ids`.
 
     Returns:
         int32 [R, S] `input_ids`, `token_type_ids`, `position_ids` (from 0 in each example) and `segment_ids` (from 1;
@@ -69,7 +70,8 @@ def pack(
 
     example, place = np.nonzero(batch["attention_mask"])
     at = rows[example], offsets[example] + place
-    packed = {name: np.zeros((num_rows, seq_length), np.int32) for name in ("input_ids", "token_type_ids")}
+    fill = {"input_ids": pad_id, "token_type_ids": 0}
+    packed = {name: np.full((num_rows, seq_length), value, np.int32) for name, value in fill.items()}
     for name, array in packed.items():
         array[at] = batch[name][example, place]
     packed["position_ids"] = np.zeros((num_rows, seq_length), np.int32)

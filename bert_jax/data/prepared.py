@@ -106,7 +106,8 @@ class PreparedInstances:
         if self.manifest.objective != "mlm":
             batch["next_sentence_labels"] = instances.labels
         if self.manifest.packed:
-            return pack(batch, instances.rows, self.seq_length, self._slots, self.instances.most_per_row)
+            most, pad_id = self.instances.most_per_row, self.tokenizer.pad_id
+            return pack(batch, instances.rows, self.seq_length, self._slots, most, pad_id)
         return batch
 
     @property

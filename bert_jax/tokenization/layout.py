@@ -102,8 +102,10 @@ def _around(template: list[dict[str, Any]], special: Mapping[str, tuple[int, ...
     for item in template:
         if "Sequence" in item:
             parts.append(())
+        elif (name := item["SpecialToken"]["id"]) in special:
+            parts[-1] += special[name]
         else:
-            parts[-1] += special[item["SpecialToken"]["id"]]
+            raise InputError(f"post_processor: expected a special token among {', '.join(special)}, found {name!r}")
     return parts
 
 

@@ -226,7 +226,7 @@ def _from_json(text: str, settings: dict[str, Any], family: str) -> Tokenizer:
     content = _json_object(text, "tokenizer.json")
     model = content.get("model")
     if isinstance(model, dict) and model.get("type", "WordPiece") == "WordPiece":
-        _override_normalizer(content.get("normalizer") or {}, settings)
+        _override_normalizer(content.get("normalizer"), settings)
     if family == "mpnet":  # unlike BERT's
         settings.setdefault("clean_up_tokenization_spaces", False)
     if family == "roberta":
@@ -249,9 +249,11 @@ def _from_json(text: str, settings: dict[str, Any], family: str) -> Tokenizer:
     return BackendTokenizer(backend, special, settings)
 
 
-def _parts_of(part: dict[str, Any] | None, several: str) -> list[dict[str, Any]]:
-    """The parts of a normalizer, pre_tokenizer or post_processor, which may be a sequence of them."""
-    return (part or {}).get(several, [part] if part else [])
+def _parts_of(part: Any, several: str) -> list[dict[str, Any]]:
+    """The parts of a normalizer, pre_tokenizer or post_processor, which may be a sequence of them; none of what the
+    library will refuse."""
+    parts = part.get(several, [part]) if isinstance(part, dict) else []
+    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
 
 
 def _override_byte_level(content: dict[str, Any], settings: dict[str, Any]) -> None:
@@ -265,7 +267,7 @@ def _override_byte_level(content: dict[str, Any], settings: dict[str, Any]) -> N
                 part[name] = settings.setdefault(name, part[name])
 
 
-def _override_normalizer(normalizer: dict[str, Any], settings: dict[str, Any]) -> None:
+def _override_normalizer(normalizer: Any, settings: dict[str, Any]) -> None:
     """Lets `tokenizer_config.json` have the last word on what a BertNormalizer does, as Hugging Face does."""
     for part in _parts_of(normalizer, "normalizers"):
         if part.get("type") != "BertNormalizer":
