@@ -233,6 +233,28 @@ def test_transformers_reads_what_is_saved_as_it_read_the_source(family, tmp_path
     assert reread(texts, texts[::-1])["input_ids"] == theirs(texts, texts[::-1])["input_ids"]
 
 
+def test_a_tokenizer_json_alone_is_enough(family, tmp_path):
+    directory, theirs = family
+    load_tokenizer(directory).save(tmp_path)
+    ours = load_tokenizer(tmp_path / "tokenizer.json")
+    texts = [*PLAIN, *STRANGE]
+    assert ours(texts, texts[::-1])["input_ids"].tolist() == theirs(texts, texts[::-1], padding=True)["input_ids"]
+    assert [ours.pieces[i] for i in ours.special_ids] == sorted(
+        {theirs.pad_token, theirs.unk_token, theirs.cls_token, theirs.sep_token, theirs.mask_token},
+        key=theirs.convert_tokens_to_ids,
+    )
+
+
+def test_the_config_says_whether_a_space_stands_before_texts(tmp_path):
+    roberta_folder(False)(tmp_path, PLAIN)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    for add_prefix_space in (True, False):
+        write_json(tmp_path / "tokenizer_config.json", config | {"add_prefix_space": add_prefix_space})
+        theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+        assert_same(load_tokenizer(tmp_path), theirs, PLAIN)
+        assert theirs.tokenize("The")[0].startswith("\u0120") == add_prefix_space
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_hundreds_of_real_lines_are_cut_as_transformers_cuts_them(name, lines, tmp_path):
     theirs = FAMILIES[name](tmp_path, lines)

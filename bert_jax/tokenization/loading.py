@@ -20,7 +20,7 @@ from bert_jax.tokenization.families import (
 )
 from bert_jax.tokenization.huggingface import NO_TOKEN_TYPES, BackendTokenizer, part_of, word_piece
 from bert_jax.tokenization.interface import Tokenizer
-from bert_jax.tokenization.layout import RowLayout, layout_of
+from bert_jax.tokenization.layout import layout_of
 from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
 
 # Names for each special token in files that do not say which it is, the likeliest first.
@@ -236,15 +236,14 @@ def _from_json(text: str, settings: dict[str, Any], family: str) -> Tokenizer:
     except Exception as error:  # the library raises bare Exception
         reason = " ".join(str(error).split())
         raise InputError(f"expected a tokenizer.json of the tokenizers library, found {reason}") from None
-    layout = layout_of(part_of(backend.post_processor), backend.get_vocab(with_added_tokens=True))
-    special = _specials_of(backend, layout, settings)
+    special = _specials_of(backend, settings)
     known = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
     # A token that is there keeps its own settings, such as the space that RoBERTa's mask takes with it.
     plain = (tokenizers.AddedToken(token, normalized=False) for token in special.values() if token not in known)
     backend.add_special_tokens(list(plain))
     if backend.decoder is None and isinstance(backend.model, tokenizers.models.WordPiece):
         backend.decoder = tokenizers.decoders.WordPiece()
-    if layout is None:
+    if layout_of(part_of(backend.post_processor), backend.get_vocab(with_added_tokens=True)) is None:
         _lay_out(backend, special)
     return BackendTokenizer(backend, special, settings)
 
@@ -294,15 +293,13 @@ def _lay_out(backend: tokenizers.Tokenizer, special: dict[str, str]) -> None:
     backend.post_processor = rows if other is None else tokenizers.processors.Sequence([other, rows])
 
 
-def _specials_of(backend: tokenizers.Tokenizer, layout: RowLayout | None, settings: dict[str, Any]) -> dict[str, str]:
-    """The special tokens by role: as the settings name them; as rows begin and end; else by their usual names, those
-    that the file declares special before pieces that merely have the name."""
-    rows: dict[str, tuple[int, ...]] = {"cls": layout.start[:1], "sep": layout.end[-1:]} if layout else {}
+def _specials_of(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> dict[str, str]:
+    """The special tokens by role: as the settings name them, else by their usual names, those that the file declares
+    special before pieces that merely have the name (MPNet's vocabulary holds all of BERT's)."""
     declared = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
     special = {}
     for role, usual in _SPECIAL_NAMES.items():
-        in_rows = [backend.id_to_token(i) for i in rows.get(role, ())]
-        likely = [_named(role, settings), *in_rows, *sorted(usual, key=lambda name: name not in declared)]
+        likely = (_named(role, settings), *sorted(usual, key=lambda name: name not in declared))
         found = [token for token in likely if token and backend.token_to_id(token) is not None]
         if not found:
             size = backend.get_vocab_size()
