@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from bert_jax.cli import main
 from bert_jax.data.prepare import prepare
 from bert_jax.data.prepared import PreparedInstances
 from bert_jax.errors import InputError
@@ -84,6 +85,17 @@ def test_the_file_says_how_rows_are_laid_out(edited, post_processor, layout):
     second = batch["offset_mapping"][0, len(layout.start) + len(a) + len(layout.between) :][: len(b)]
     assert second.tolist() == [[0, 3], [4, 7], [8, 11]]
     assert tokenizer("a cat")["input_ids"][0].tolist() == [*layout.start, *a, *layout.end]
+
+
+def test_without_a_word_about_rows_the_names_of_the_special_tokens_tell(tmp_path, bpe):
+    bpe.save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    for silent in (None, {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}):
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content | {"post_processor": silent}))
+        tokenizer = load_tokenizer(tmp_path / "tokenizer.json")
+        assert tokenizer.layout == RowLayout.roberta(bpe.cls_id, bpe.sep_id)
+        tokenizer.save(tmp_path / "said")
+        assert json.loads((tmp_path / "said" / "tokenizer.json").read_text())["post_processor"] != silent
 
 
 def test_models_that_are_not_told_segments_apart_get_one_type(edited):
@@ -178,6 +190,14 @@ def test_saved_byte_pairs_come_back_from_either_file(tmp_path, bpe):
         again = load_tokenizer(tmp_path)
         assert again("The old <mask>.", "a dog")["input_ids"].tolist() == expected
         assert (again.fingerprint, again.layout) == (bpe.fingerprint, bpe.layout)
+
+
+def test_the_command_line_trains_byte_pairs(tmp_path, capsys):
+    (tmp_path / "corpus.txt").write_text("\n".join(TEXTS))
+    command = ["train-tokenizer", str(tmp_path / "corpus.txt"), "--kind", "bpe", "--vocab-size", "300"]
+    assert main([*command, "--out", str(tmp_path / "out")]) == 0
+    assert "pieces" in capsys.readouterr().out
+    assert load_tokenizer(tmp_path / "out").layout.between == (2, 2)
 
 
 # --- Pretraining ------------------------------------------------------------------------------------------------------

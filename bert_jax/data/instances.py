@@ -76,6 +76,11 @@ class Instance:
     tokens_b: np.ndarray
     label: int
 
+    @property
+    def size(self) -> int:
+        """How many tokens, without special ones."""
+        return len(self.tokens_a) + len(self.tokens_b)
+
 
 def pairs_of_document(
     documents: Sequence[TokenDocument],

@@ -351,7 +351,7 @@ def _write_shard(
                     rows += 1
                     examples += len(row)
                     most = max(most, len(row))
-                    tokens += sum(_length(instance, specials) for instance in row)
+                    tokens += sum(instance.size + specials for instance in row)
                     label_1 += sum(instance.label for instance in row)
     except RuntimeError as error:  # what the writer makes of a full disk
         raise OSError(errno.EIO, f"cannot write: {error}", str(path)) from None
@@ -368,12 +368,8 @@ def _rows(instances: Iterator[Instance], length: int, packed: bool, specials: in
         yield from ([instance] for instance in instances)
         return
     together = list(instances)
-    for row in best_fit([_length(instance, specials) for instance in together], length):
+    for row in best_fit([instance.size + specials for instance in together], length):
         yield [together[i] for i in row]
-
-
-def _length(instance: Instance, specials: int) -> int:
-    return len(instance.tokens_a) + len(instance.tokens_b) + specials
 
 
 def _instances(
