@@ -35,21 +35,6 @@ class RowLayout:
         """How many special tokens a row has, or a row of a pair."""
         return len(self.start) + len(self.between) * pair + len(self.end)
 
-    def templates(self, pieces: tuple[str, ...]) -> dict[str, Any]:
-        """The arguments of the `tokenizers` library's TemplateProcessing that make the same rows.
-
-        Args:
-            pieces: the vocabulary in the order of its ids.
-        """
-        start, between, end = ([pieces[i] for i in part] for part in (self.start, self.between, self.end))
-        second = [f"{token}:{self.second_type}" for token in ("$B", *end)]
-        names = sorted({*start, *between, *end})
-        return {
-            "single": [*start, "$A", *end],
-            "pair": [*start, "$A", *between, *second],
-            "special_tokens": [(name, pieces.index(name)) for name in names],
-        }
-
 
 def layout_of(post_processor: Mapping[str, Any] | None, ids: Mapping[str, int]) -> RowLayout | None:
     """Returns the layout that a `post_processor` of `tokenizer.json` describes; None where it adds nothing.
