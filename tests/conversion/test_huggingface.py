@@ -1,6 +1,8 @@
 """Model directories in the Hugging Face layout: round trips, what old files do to names, and what does not fit."""
 
+import functools
 import json
+import tracemalloc
 
 import jax
 import ml_dtypes
@@ -357,3 +359,67 @@ def test_parameters_that_do_not_fit_are_not_saved(tmp_path, change, message):
     with pytest.raises(InputError, match=message):
         save_pretrained(tmp_path / "model", CONFIG, "masked_lm", change(random_params(CONFIG, "masked_lm")))
     assert not list(tmp_path.iterdir())
+
+
+def peak_of(function):
+    """What a function returns, and the most memory that it held at once, in bytes."""
+    tracemalloc.start()
+    try:
+        return function(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("family", "weights"), [("bert", "safetensors"), ("modernbert", "safetensors"), ("bert", "flax")]
+)
+def test_at_most_the_model_and_one_tensor_are_in_memory(tmp_path, family, weights):
+    shape = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
+    config = BertConfig.named("base", family, vocab_size=8000, max_position_embeddings=64, **shape)
+    params = random_params(config, "masked_lm")
+    if family == "modernbert":  # what the first layer does not use is not written
+        params["encoder"]["layers"]["attention"]["layer_norm"]["scale"][0] = 1
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
+    largest = 8000 * 256 * 4
+    save = functools.partial(save_pretrained, tmp_path / "model", config, "masked_lm", params, weights=weights)
+    assert peak_of(save)[1] < 1.1 * largest
+    load_pretrained(tmp_path / "model")  # what is imported and traced once is not what is measured
+    loaded, peak = peak_of(functools.partial(load_pretrained, tmp_path / "model"))
+    assert equal(loaded.params, params)
+    assert size < peak < size + 1.1 * largest + 2e6
+
+
+def test_dtypes_of_what_is_written(tmp_path):
+    params = random_params(CONFIG, "masked_lm")
+    for dtype in ("bfloat16", "float16"):
+        save_pretrained(tmp_path / dtype, CONFIG, "masked_lm", params, dtype=dtype)
+        assert json.loads((tmp_path / dtype / "config.json").read_text())["dtype"] == dtype
+        loaded = load_pretrained(tmp_path / dtype)
+        assert {kind for kind, _ in loaded.read.values()} == {dtype}
+        for found, expected in zip(jax.tree.leaves(loaded.params), jax.tree.leaves(params), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-2)
+    with pytest.raises(InputError, match="dtype 'float8' is not known"):
+        save_pretrained(tmp_path / "no", CONFIG, "masked_lm", params, dtype="float8")
+    with pytest.raises(InputError, match="weights 'flaxx' is not known; did you mean 'flax'"):
+        save_pretrained(tmp_path / "no", CONFIG, "masked_lm", params, weights="flaxx")
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_head_that_a_family_has_not_is_refused(tmp_path):
+    config = BertConfig.named("tiny", "nomic_bert", vocab_size=20, pooler=False)
+    save_pretrained(tmp_path / "model", config, "encoder", random_params(config, "encoder"))
+    with pytest.raises(InputError, match="a nomic_bert has no head 'question_answering'"):
+        load_pretrained(tmp_path / "model", "question_answering")
+    with pytest.raises(InputError, match=r"expected a tensor 'bert\.embeddings\.position_embeddings\.weight'"):
+        load_pretrained(tmp_path / "model", "encoder", family="bert")
+
+
+def test_a_decoder_of_its_own(tmp_path):
+    config = CONFIG.replace(tie_word_embeddings=False)
+    params = random_params(config, "masked_lm")
+    save_pretrained(tmp_path / "model", config, "masked_lm", params)
+    loaded = load_pretrained(tmp_path / "model")
+    assert loaded.config == config and equal(loaded.params, params)
+    assert not np.array_equal(
+        params["mlm"]["decoder"]["embedding"], params["embeddings"]["word_embeddings"]["embedding"]
+    )
