@@ -1,18 +1,18 @@
 """ELECTRA's names (Clark et al. 2020, arXiv:2003.10555), of generator and discriminator."""
 
-import re
+import functools
 
 from bert_jax.conversion.names import bert
 from bert_jax.conversion.names.roberta import CLASSIFIER
 from bert_jax.conversion.names.table import (
     Entry,
     Names,
-    Tensors,
     architectures,
     classifiers,
     dense,
     embedding,
     norm,
+    renamed,
 )
 
 # A BERT with narrow embeddings, as TensorFlow checkpoints of ALBERT's time have them, is what ELECTRA is.
@@ -22,15 +22,6 @@ _FROM_BERT = (
     (r"^cls\.predictions\.(bias|decoder)", r"generator_lm_head.\1"),
     (r"^generator_lm_head\.decoder\.", "generator_lm_head."),
 )
-
-
-def _older(tensors: Tensors) -> Tensors:
-    renamed = {}
-    for name, tensor in tensors.items():
-        for pattern, replacement in _FROM_BERT:
-            name = re.sub(pattern, replacement, name)
-        renamed[name] = tensor
-    return renamed
 
 
 NAMES = Names(
@@ -52,5 +43,5 @@ NAMES = Names(
     ),
     architectures=architectures("Electra", replaced_token_detection="ForPreTraining"),
     tied=(("generator_lm_head.weight", "electra.embeddings.word_embeddings.weight"),),
-    older=_older,
+    older=functools.partial(renamed, rules=_FROM_BERT),
 )

@@ -1,10 +1,8 @@
 """NomicBERT's names (Nussbaum et al. 2024, arXiv:2402.01613): transformers' own, and those of its authors' files."""
 
-import re
-
 from bert_jax.conversion.names import bert
 from bert_jax.conversion.names.bert import LAYERS
-from bert_jax.conversion.names.table import Names, Tensors, architectures, dense, embeddings, norm
+from bert_jax.conversion.names.table import Names, Tensors, architectures, dense, embeddings, norm, renamed
 
 _LAYER = "nomic_bert.layers.{layer}"
 _OLDER = (
@@ -21,16 +19,14 @@ _OLDER = (
 
 
 def _older(tensors: Tensors) -> Tensors:
-    renamed = {}
-    for name, tensor in tensors.items():
-        for pattern, replacement in _OLDER:
-            name = re.sub(pattern, replacement, name)
+    found = {}
+    for name, tensor in renamed(tensors, _OLDER).items():
         if ".attn.Wqkv." not in name:
-            renamed[name] = tensor
+            found[name] = tensor
             continue
         for i, part in enumerate(("q_proj", "k_proj", "v_proj")):
-            renamed[name.replace(".attn.Wqkv.", f".self_attn.{part}.")] = tensor.part(i, 3)
-    return renamed
+            found[name.replace(".attn.Wqkv.", f".self_attn.{part}.")] = tensor.part(i, 3)
+    return found
 
 
 NAMES = Names(

@@ -1,6 +1,7 @@
 """What a table of names is: one entry a parameter, read in both directions."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -109,6 +110,16 @@ def architectures(family: str, without: tuple[str, ...] = (), **others: str) -> 
         "multiple_choice": "ForMultipleChoice",
     }
     return {head: f"{family}{name}" for head, name in (usual | others).items() if head not in without}
+
+
+def renamed(tensors: Tensors, rules: tuple[tuple[str, str], ...]) -> Tensors:
+    """Tensors whose names have gone through regular expressions and what stands for them, one after the other."""
+    found = {}
+    for name, tensor in tensors.items():
+        for pattern, replacement in rules:
+            name = re.sub(pattern, replacement, name)
+        found[name] = tensor
+    return found
 
 
 def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Slot]:
