@@ -80,10 +80,12 @@ def for_each_layer(transform: optax.GradientTransformation) -> optax.GradientTra
         return transform.update(updates, transform.init(params), params)[0]
 
     def update(updates: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
-        layers, layer_params = updates["encoder"], params["encoder"]
-        others = {name: update for name, update in updates.items() if name != "encoder"}
-        moved = apart(others, {name: params[name] for name in others})
-        return {**moved, "encoder": jax.vmap(apart)(layers, layer_params)}, state
+        leaves, tree = jax.tree_util.tree_flatten_with_path(updates)
+        moved = [
+            (jax.vmap(apart) if _in_layers(_names(path)) else apart)(update, param)
+            for (path, update), param in zip(leaves, jax.tree.leaves(params), strict=True)
+        ]
+        return jax.tree.unflatten(tree, moved), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
@@ -133,22 +135,29 @@ def scale_by_muon() -> optax.GradientTransformation:
 
 def scale_by_depth(layer_decay: float) -> optax.GradientTransformation:
     """Scales updates by `layer_decay` for the top encoder layer, its square for the one below, and so on down to the
-    embeddings; pooler and heads are left as they are. A fine-tuned model so keeps more of what its lower layers know.
+    embeddings; what stands on the layers is left as it is. A fine-tuned model so keeps more of what its lower layers
+    know.
 
     Howard and Ruder 2018 (arXiv:1801.06146), section 3.2; for BERTs Clark et al. 2020 (arXiv:2003.10555), appendix B.
     """
 
     def update(updates: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
-        encoder = updates["encoder"]
-        num_layers = jax.tree.leaves(encoder)[0].shape[0]
-        scales = layer_decay ** jnp.arange(num_layers, 0, -1, dtype=jnp.float32)  # [L], stacked as the layers are
-        scaled = {
-            "encoder": jax.tree.map(lambda u: u * scales.reshape(-1, *[1] * (u.ndim - 1)), encoder),
-            "embeddings": jax.tree.map(lambda u: u * layer_decay ** (num_layers + 1), updates["embeddings"]),
-        }
-        return {**updates, **scaled}, state
+        return _scaled_by_depth(updates, layer_decay), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def _scaled_by_depth(updates: Any, layer_decay: float) -> Any:
+    if "encoder" not in updates:  # several models side by side
+        return {name: _scaled_by_depth(model, layer_decay) for name, model in updates.items()}
+    encoder = updates["encoder"]
+    num_layers = jax.tree.leaves(encoder["layers"])[0].shape[0]
+    scales = layer_decay ** jnp.arange(num_layers, 0, -1, dtype=jnp.float32)  # [L], stacked as the layers are
+    layers = jax.tree.map(lambda u: u * scales.reshape(-1, *[1] * (u.ndim - 1)), encoder["layers"])
+    scaled = {**updates, "encoder": {**encoder, "layers": layers}}
+    if "embeddings" in updates:
+        scaled["embeddings"] = jax.tree.map(lambda u: u * layer_decay ** (num_layers + 1), updates["embeddings"])
+    return scaled
 
 
 class AverageState(NamedTuple):
@@ -180,7 +189,7 @@ def average_parameters(decay: float) -> optax.GradientTransformation:
 
 def is_layer_matrix(params: Any) -> Any:
     """True for the matrices of the encoder's layers: of attention and the feed-forward network."""
-    return _by_name(lambda names: names[0] == "encoder" and names[-1] == "kernel", params)
+    return _by_name(lambda names: _in_layers(names) and names[-1] == "kernel", params)
 
 
 def decay_mask(params: Any) -> Any:
@@ -189,7 +198,13 @@ def decay_mask(params: Any) -> Any:
 
 
 def _by_name(choose: Callable[[list[str]], bool], params: Any) -> Any:
-    def chosen(path: Any, _: Any) -> bool:
-        return choose([str(getattr(entry, "key", entry)) for entry in path])
+    return jax.tree_util.tree_map_with_path(lambda path, _: choose(_names(path)), params)
 
-    return jax.tree_util.tree_map_with_path(chosen, params)
+
+def _names(path: Any) -> list[str]:
+    return [str(getattr(entry, "key", entry)) for entry in path]
+
+
+def _in_layers(names: list[str]) -> bool:
+    """Whether a parameter is stacked, `[L, ...]`."""
+    return "encoder/layers/" in "/".join(names)

@@ -76,18 +76,20 @@ def test_the_corrected_one_equals_pytorch():
 
 def test_muon_moves_matrices_of_layers_along_all_directions_alike_and_the_rest_as_adam_does():
     rng = np.random.default_rng(2)
-    shapes = {"encoder": {"up": {"kernel": (3, 16, 64), "bias": (3, 64)}}, "pooler": {"kernel": (16, 16)}}
+    up = {"kernel": (3, 16, 64), "bias": (3, 64)}
+    shapes = {"encoder": {"layers": {"up": up}, "layer_norm": {"scale": (16,)}}, "pooler": {"kernel": (16, 16)}}
     params = jax.tree.map(lambda shape: rng.normal(size=shape), shapes, is_leaf=lambda x: isinstance(x, tuple))
     grads = jax.tree.map(lambda p: rng.normal(size=p.shape) * np.geomspace(1e-3, 1, p.shape[-1]), params)
 
     def step(name):
         optimizer = make_optimizer(lambda step: 0.1, name=name, bias_correction=True, weight_decay=0.0, clip_norm=0.0)
         updates, _ = optimizer.update(grads, optimizer.init(params), params)
-        return updates["encoder"]["up"].pop("kernel"), updates
+        return updates["encoder"]["layers"]["up"].pop("kernel"), updates
 
     (matrices, others), (_, expected) = step("muon"), step("adamw")
     jax.tree.map(np.testing.assert_array_equal, others, expected)
-    for update, grad in zip(matrices / (0.1 * 0.2 * 64**0.5), grads["encoder"]["up"]["kernel"], strict=True):
+    stacked = grads["encoder"]["layers"]["up"]["kernel"]
+    for update, grad in zip(matrices / (0.1 * 0.2 * 64**0.5), stacked, strict=True):
         left, sizes, right = np.linalg.svd(grad, full_matrices=False)
         moved = -np.einsum("ik,ij,kj->k", left, update, right)  # along each of the gradient's directions
         assert sizes.max() / sizes.min() > 2.5
@@ -95,9 +97,12 @@ def test_muon_moves_matrices_of_layers_along_all_directions_alike_and_the_rest_a
 
 
 def stacked_params(rng):
+    """Of a model, and of one beside it, as ELECTRA's generator is."""
+    mlp = {"kernel": rng.normal(size=(3, 128, 192)), "bias": rng.normal(size=(3, 192))}
     return {
         "embeddings": {"word_embeddings": {"embedding": rng.normal(size=(160, 128))}},
-        "encoder": {"mlp": {"kernel": rng.normal(size=(3, 128, 192)), "bias": rng.normal(size=(3, 192))}},
+        "encoder": {"layers": {"mlp": mlp}, "relative_attention_bias": {"embedding": rng.normal(size=(32, 4))}},
+        "generator": {"encoder": {"layers": {"up": {"kernel": rng.normal(size=(2, 16, 24))}}}},
         "pooler": {"kernel": rng.normal(size=(128, 4))},
     }
 
@@ -111,7 +116,7 @@ def each_layer_alone(tree):
     return {
         (name, layer): part
         for name, leaf in flat.items()
-        for layer, part in enumerate(leaf if name.startswith("encoder") else [leaf])
+        for layer, part in enumerate(leaf if "encoder/layers" in name else [leaf])
     }
 
 
@@ -181,17 +186,25 @@ def test_adafactor_equals_the_formula_layer_by_layer():
 
 def test_lower_layers_learn_slower():
     """With one gradient everywhere Adam's first corrected step is the rate; weight decay off."""
-    shapes = {"embeddings": {"table": (5, 3)}, "encoder": {"kernel": (3, 2, 2), "bias": (3, 2)}, "pooler": (2,)}
-    params = jax.tree.map(jnp.zeros, shapes, is_leaf=lambda x: isinstance(x, tuple))
+    layers = {"kernel": (3, 2, 2), "bias": (3, 2)}
+    model = {"embeddings": {"table": (5, 3)}, "encoder": {"layers": layers, "layer_norm": (2,)}, "pooler": (2,)}
+    beside = {"encoder": {"layers": {"kernel": (2, 2, 2)}}, "mlm": (5,)}
+    params = jax.tree.map(jnp.zeros, {"a": model, "b": beside}, is_leaf=lambda x: isinstance(x, tuple))
     optimizer = make_optimizer(
         lambda step: 0.1, bias_correction=True, weight_decay=0.0, clip_norm=0.0, eps=1e-12, layer_decay=0.5
     )
     updates, _ = optimizer.update(jax.tree.map(jnp.ones_like, params), optimizer.init(params), params)
-    np.testing.assert_allclose(updates["pooler"], [-0.1, -0.1], rtol=1e-5)
+
+    def moved(found, *by):
+        by = np.reshape(by, (-1, *[1] * (found.ndim - 1)))
+        np.testing.assert_allclose(found, np.broadcast_to(by, found.shape), rtol=1e-5)
+
     for name in ("kernel", "bias"):
-        layers = np.array([-0.1 / 8, -0.1 / 4, -0.1 / 2]).reshape(3, *[1] * (params["encoder"][name].ndim - 1))
-        np.testing.assert_allclose(updates["encoder"][name], layers + 0 * params["encoder"][name], rtol=1e-5)
-    np.testing.assert_allclose(updates["embeddings"]["table"], np.full((5, 3), -0.1 / 16), rtol=1e-5)
+        moved(updates["a"]["encoder"]["layers"][name], -0.1 / 8, -0.1 / 4, -0.1 / 2)
+    moved(updates["a"]["embeddings"]["table"], -0.1 / 16)
+    moved(updates["b"]["encoder"]["layers"]["kernel"], -0.1 / 4, -0.1 / 2)
+    for top in (updates["a"]["pooler"], updates["a"]["encoder"]["layer_norm"], updates["b"]["mlm"]):
+        moved(top, -0.1)
 
 
 def test_the_average_follows_the_parameters():
