@@ -35,6 +35,7 @@ class Family:
         defaults: what its `config.json` means where it lacks a key, where that is not what `BertConfig` says.
         reads: its `config.json`, defaults filled in -> further fields.
         writes: a config's fields -> further keys.
+        position_offset: its `config.json` -> the field of that name, where it is not 0.
     """
 
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -43,6 +44,7 @@ class Family:
     defaults: Json = dataclasses.field(default_factory=dict)
     reads: Callable[[Json], Json] = lambda hf: {}
     writes: Callable[[Json], Json] = lambda fields: {}
+    position_offset: Callable[[Json], int] = lambda hf: 0
 
 
 def _offset_positions(family: Family, offset: Callable[[Json], int]) -> Family:
@@ -55,7 +57,7 @@ def _offset_positions(family: Family, offset: Callable[[Json], int]) -> Family:
     def writes(fields: Json) -> Json:
         return {"max_position_embeddings": fields["max_position_embeddings"] + offset(fields)}
 
-    return dataclasses.replace(family, reads=reads, writes=writes)
+    return dataclasses.replace(family, reads=reads, writes=writes, position_offset=offset)
 
 
 def _number(hf: Json, key: str) -> Any:

@@ -119,6 +119,17 @@ def pretraining() -> ConfigDict:
     return c.lock()
 
 
+def electra() -> ConfigDict:
+    """Returns the recipe of replaced-token detection, with the paper's small models as defaults."""
+    c = pretraining().unlock()
+    c.task = "electra"
+    c.model.family, c.model.size = "electra", "small"
+    c.model.generator_size = 0.25  # width of the generator as a share of the discriminator's: heads and feed-forward
+    c.discriminator_weight = 50.0  # of its loss, the generator's having 1
+    c.data.hidden_share, c.data.random_share = 1.0, 0.0
+    return c.lock()
+
+
 def classification() -> ConfigDict:
     """Returns the recipe of fine-tuning on one sentence or a pair, for classes or (task_type) a number."""
     c = _shared()
@@ -142,7 +153,8 @@ def classification() -> ConfigDict:
     return c.lock()
 
 
-RECIPES: dict[str, Callable[[], ConfigDict]] = {"pretraining": pretraining, "classification": classification}
+PRETRAINING: dict[str, Callable[[], ConfigDict]] = {"pretraining": pretraining, "electra": electra}
+RECIPES = PRETRAINING | {"classification": classification}
 
 
 def load_recipe(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
@@ -343,7 +355,7 @@ def _choices(c: ConfigDict) -> None:
         "optimizer.name": OPTIMIZERS,
         "optimizer.schedule": SCHEDULES,
     }
-    if c.task == "pretraining":
+    if c.task in PRETRAINING:
         choices["data.mask_unit"] = MASK_UNITS
     if c.task == "classification":
         choices["data.task_type"] = ("classification", "regression")
@@ -378,6 +390,8 @@ _RANGES: dict[str, tuple[float, bool, float]] = {
     "max_skipped_steps": (0, True, float("inf")),
     "warn_after_seconds": (0, True, float("inf")),
     "keep_checkpoints": (1, True, float("inf")),
+    "model.generator_size": (0, False, float("inf")),
+    "discriminator_weight": (0, True, float("inf")),
     "data.mask_prob": (0, False, 1),
     "data.hidden_share": (0, True, float("inf")),
     "data.random_share": (0, True, float("inf")),
@@ -403,7 +417,7 @@ def _ranges(c: ConfigDict) -> None:
             raise InputError(f"config.{name}: expected {limits}, found {value}")
     if c.optimizer.warmup_steps and c.optimizer.warmup_ratio:
         raise InputError("config.optimizer: expected warmup_steps or warmup_ratio, found both")
-    if c.task == "pretraining" and c.data.hidden_share + c.data.random_share > 1:
+    if c.task in PRETRAINING and c.data.hidden_share + c.data.random_share > 1:
         raise InputError(
             "config.data: expected hidden_share + random_share of at most 1, "
             f"found {c.data.hidden_share} + {c.data.random_share}"

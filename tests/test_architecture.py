@@ -74,6 +74,6 @@ def test_there_are_recipes():
 def test_a_recipe_resolves_and_says_its_command(path):
     recipe = recipes.load_recipe(str(path))
     recipes.resolve(recipe)
-    verb = "pretrain" if recipe.task == "pretraining" else "finetune"
+    verb = "pretrain" if recipe.task in recipes.PRETRAINING else "finetune"
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
     assert f"bert-jax {verb} --config configs/{path.name}" in docstring

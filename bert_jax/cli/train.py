@@ -48,7 +48,7 @@ def add_verbs(verbs: Any) -> None:
 
 
 def run_pretrain(args: argparse.Namespace) -> None:
-    """Trains the recipe, which must be one of pretraining."""
+    """Trains the recipe, which must be one of pretraining (`recipes.PRETRAINING`)."""
     _train(args, pretraining=True)
 
 
@@ -58,13 +58,13 @@ def run_finetune(args: argparse.Namespace) -> None:
 
 
 def _train(args: argparse.Namespace, pretraining: bool) -> None:
-    from bert_jax.recipes import load_recipe
+    from bert_jax.recipes import PRETRAINING, load_recipe
     from bert_jax.training.host_memory import keep_freed_memory
 
     keep_freed_memory()  # here, as what follows starts the JAX backend
     recipe = load_recipe(args.config, overrides_of(args.overrides))
-    if (recipe.task == "pretraining") != pretraining:
-        verb = "pretrain" if recipe.task == "pretraining" else "finetune"
+    if (recipe.task in PRETRAINING) != pretraining:
+        verb = "finetune" if pretraining else "pretrain"
         raise InputError(f"{args.config}: its task is {recipe.task!r}, which is run by `bert-jax {verb}`")
     _join_hosts(args)
 

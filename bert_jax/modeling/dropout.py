@@ -25,8 +25,12 @@ def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     Two words from JAX's generator for every row are spread over its last axis by an integer hash. Like JAX's, it is
     elementwise: the same bits however the array is sharded, and recomputed rather than kept for the backward pass.
     """
-    words = jax.random.bits(key, (*shape[:-1], 2), jnp.uint32)
-    column = jax.lax.broadcasted_iota(jnp.uint32, (1,) * (len(shape) - 1) + shape[-1:], len(shape) - 1)
+    return spread(jax.random.bits(key, (*shape[:-1], 2), jnp.uint32), shape[-1])
+
+
+def spread(words: jax.Array, columns: int) -> jax.Array:
+    """`[..., 2] -> [..., columns]`: random words to as many, uint32."""
+    column = jax.lax.broadcasted_iota(jnp.uint32, (1,) * (words.ndim - 1) + (columns,), words.ndim - 1)
     return _hash((column * _GOLDEN) ^ words[..., :1], words[..., 1:])
 
 

@@ -7,7 +7,7 @@ from flax import nnx
 from bert_jax.config import BertConfig
 from bert_jax.modeling.compute import Compute, matmul
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm
-from bert_jax.modeling.losses import vocabulary_cross_entropy
+from bert_jax.modeling.losses import vocabulary_cross_entropy, vocabulary_cross_entropy_and_samples
 
 
 class Pooler(nnx.Module):
@@ -53,6 +53,13 @@ class MaskedLMHead(Transform):
         """`vocabulary_cross_entropy` of `x [B, P, D]`: the logits are never there all at once."""
         table, bias = self._output(word_embeddings)
         return vocabulary_cross_entropy(self(x, compute), labels, table, bias, compute)
+
+    def losses_and_samples(
+        self, x: jax.Array, labels: jax.Array, word_embeddings: jax.Array, key: jax.Array, compute: Compute
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """`vocabulary_cross_entropy_and_samples` of `x [B, P, D]`."""
+        table, bias = self._output(word_embeddings)
+        return vocabulary_cross_entropy_and_samples(self(x, compute), labels, table, bias, key, compute)
 
     def _output(self, word_embeddings: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The output matrix `[V, E]` and bias `[V]`."""

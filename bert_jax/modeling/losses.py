@@ -1,4 +1,5 @@
-"""Cross entropy, in float32: of given logits, and of logits over a vocabulary that are never held all at once."""
+"""Cross entropy, in float32: of given logits, and of logits over a vocabulary that are never held all at once; and
+samples from these."""
 
 import functools
 
@@ -6,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.modeling.compute import Compute, matmul
+from bert_jax.modeling.dropout import spread
 from bert_jax.sharding import constrain, device_share, join_rows, split_rows
 
 _TOKENS = 512  # scored at once on a device: enough to keep its matrix units busy
@@ -33,18 +35,33 @@ def vocabulary_cross_entropy(
     The logits are float32, but only those of some tokens at a time: what is kept of them for the backward pass is
     their gradient, in the operand precision of `compute`. CPUs take all tokens at once, which is faster there.
     """
-    return _losses(compute, x, labels, table, bias)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _losses(compute: Compute, x, labels, table, bias):
-    losses, right, _ = _in_parts(compute, x, labels, table, bias, with_gradient=False)
+    losses, right, _ = _losses(compute, x, labels, None, table, bias)
     return losses, right
 
 
-def _losses_forward(compute: Compute, x, labels, table, bias):
-    losses, right, gradient = _in_parts(compute, x, labels, table, bias, with_gradient=True)
-    return (losses, right), (x, table, bias, gradient)
+def vocabulary_cross_entropy_and_samples(
+    x: jax.Array,  # [B, P, D]
+    labels: jax.Array,  # [B, P]
+    table: jax.Array,  # [V, D]
+    bias: jax.Array,  # [V]
+    key: jax.Array,
+    compute: Compute,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The same two and, from the same logits, samples of their softmax, int32 `[B, P]`: no gradient goes through them.
+
+    How the tokens are parted or split over devices does not change what is drawn.
+    """
+    return _losses(compute, x, labels, jax.random.bits(key, (*labels.shape, 2), jnp.uint32), table, bias)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _losses(compute: Compute, x, labels, words, table, bias):
+    return _in_parts(compute, x, labels, words, table, bias, with_gradient=False)[:3]
+
+
+def _losses_forward(compute: Compute, x, labels, words, table, bias):
+    *results, gradient = _in_parts(compute, x, labels, words, table, bias, with_gradient=True)
+    return tuple(results), (x, table, bias, gradient)
 
 
 def _losses_backward(compute: Compute, residuals, cotangents):
@@ -55,31 +72,46 @@ def _losses_backward(compute: Compute, residuals, cotangents):
     _, pull = jax.vjp(score, (scale * split_rows(x, len(gradient))).astype(x.dtype), table)
     x_gradient, table_gradient = pull(gradient)
     bias_gradient = (scale * gradient).sum((0, 1, 2), dtype=bias.dtype)
-    return join_rows((scale * x_gradient).astype(x.dtype)), None, table_gradient, bias_gradient
+    return join_rows((scale * x_gradient).astype(x.dtype)), None, None, table_gradient, bias_gradient
 
 
 _losses.defvjp(_losses_forward, _losses_backward)
 
 
-def _in_parts(compute: Compute, x, labels, table, bias, with_gradient: bool):
-    """Losses, whether labels were greatest and, where asked for, the gradients `[parts, B / parts, P, V]` by logits."""
+def _in_parts(compute: Compute, x, labels, words, table, bias, with_gradient: bool):
+    """Losses, whether labels were greatest and, where asked for, samples by random words `[B, P, 2]` and the gradients
+    `[parts, B / parts, P, V]` by logits."""
     table = constrain(table.astype(compute.dtype), "vocab", None)  # gathered once, outside of the loop
 
-    def part(_, x_and_labels):
-        x, labels = x_and_labels
+    def part(_, rows):
+        x, labels, words = rows
         logits = matmul(x, table, compute, transposed=True, dtype=jnp.float32) + bias
         logits = constrain(logits, "batch", None, "vocab")
         losses, right = cross_entropy(logits, labels)
+        samples = None if words is None else _sample(logits, words)
         if not with_gradient:
-            return None, (losses, right, None)
+            return None, (losses, right, samples, None)
         is_label = jax.lax.broadcasted_iota(labels.dtype, logits.shape, logits.ndim - 1) == labels[..., None]
         gradient = jax.nn.softmax(logits, axis=-1) - is_label
-        return None, (losses, right, gradient.astype(compute.dtype))
+        return None, (losses, right, samples, gradient.astype(compute.dtype))
 
     parts = 1 if compute.on_cpu else _number_of_parts(*labels.shape)
-    split = (split_rows(x, parts), split_rows(labels, parts))
-    _, (losses, right, gradient) = jax.lax.scan(part, None, split, unroll=parts == 1)
-    return join_rows(losses), join_rows(right), gradient
+    split = jax.tree.map(lambda rows: split_rows(rows, parts), (x, labels, words))
+    _, (*results, gradient) = jax.lax.scan(part, None, split, unroll=parts == 1)
+    return *jax.tree.map(join_rows, results), gradient
+
+
+def _sample(logits: jax.Array, words: jax.Array) -> jax.Array:
+    """A sample of softmax(logits [..., V]) by random words `[..., 2]`: the greatest logit with Gumbel noise added.
+
+    Gumbel 1954; Maddison et al. 2014 (arXiv:1411.0030), section 2.
+    """
+    # Rare, large noise comes of a uniform number near 0, where float32 is dense: so its logarithm is exact there.
+    uniform = (spread(words, logits.shape[-1]).astype(jnp.float32) + 0.5) * jnp.float32(2**-32)
+    noisy = logits - jnp.log(-jnp.log1p(-uniform))
+    token = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
+    # Not argmax, which takes several times as long on CPUs.
+    return jnp.where(noisy >= noisy.max(-1, keepdims=True), token, 0).max(-1)
 
 
 def _number_of_parts(rows: int, positions: int) -> int:

@@ -59,6 +59,7 @@ class BertOutput:
         masked_lm_losses: `[B, P]`, the cross entropy of each label that was given; the logits are then not here
             (masked LM, pretraining).
         masked_lm_correct: `[B, P]`, 1 where the label has the greatest logit (masked LM, pretraining).
+        masked_lm_samples: `[B, P]` int32, a token drawn by the logits, for a key that was given (masked LM).
         seq_relationship_logits: `[B, 2]`, or `[B, M, 2]` at given positions; class 0 is "B follows A" (pretraining).
         start_logits: `[B, S]` (question answering).
         end_logits: `[B, S]` (question answering).
@@ -73,6 +74,7 @@ class BertOutput:
     prediction_logits: jax.Array | None = None
     masked_lm_losses: jax.Array | None = None
     masked_lm_correct: jax.Array | None = None
+    masked_lm_samples: jax.Array | None = None
     seq_relationship_logits: jax.Array | None = None
     start_logits: jax.Array | None = None
     end_logits: jax.Array | None = None
@@ -142,6 +144,11 @@ class Bert:
         if summary_of(self.config, self.head) == "pooler" and not self.config.pooler:
             raise InputError(f"head {self.head!r} needs a pooler, and the model config has pooler=False")
 
+    @property
+    def parts(self) -> tuple["Bert", ...]:
+        """The models that a forward pass runs: this one."""
+        return (self,)
+
     def init(self, key: jax.Array) -> Params:
         """Fresh float32 parameters; jit with `out_shardings` to make them in shards."""
         return nnx.to_pure_dict(nnx.state(self._create(key)))
@@ -163,6 +170,7 @@ class Bert:
         cls_positions: jax.Array | None = None,
         *,
         dropout_key: jax.Array | None = None,
+        sample_key: jax.Array | None = None,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> BertOutput:
@@ -181,6 +189,7 @@ class Bert:
                 place of `attention_mask`, with a number of its own for padding.
             cls_positions: `[B, M]`, what the pooler looks at; None means the first token.
             dropout_key: None means no dropout.
+            sample_key: with `masked_labels`, asks for samples too.
             output_hidden_states: whether to return all hidden states.
             output_attentions: whether to return all attention maps.
 
@@ -202,7 +211,7 @@ class Bert:
         visible = Visibility.of(inputs[1], segment_ids)
         hows = self._hows(visible, inputs[3], input_ids.shape[-1], dropout_key is not None, output_attentions)
         output = self._encode(module, inputs, hows, cls_positions, keys, output_hidden_states, output_attentions)
-        masked = (masked_positions, masked_labels)
+        masked = (masked_positions, masked_labels, sample_key)
         return dataclasses.replace(output, **self._head(module, output, inputs[1], masked, choices, keys[2]))
 
     def _hows(self, visible, position_ids, length: int, drops: bool, maps: bool) -> tuple[Attending, ...]:
@@ -238,13 +247,16 @@ class Bert:
             return layer(x.astype(jnp.float32), Compute(platform=self.compute.platform))
 
         def masked_lm(logits_name: str) -> dict[str, jax.Array]:
-            positions, labels = masked
+            positions, labels, sample_key = masked
             at = x if positions is None else gather_positions(x, positions)
             table = module.embeddings.word_embeddings.embedding[...]
             if labels is None:
                 return {logits_name: module.mlm.logits(at, table, self.compute)}
-            losses, correct = module.mlm.losses(at, labels, table, self.compute)
-            return {"masked_lm_losses": losses, "masked_lm_correct": correct}
+            if sample_key is None:
+                losses, correct = module.mlm.losses(at, labels, table, self.compute)
+                return {"masked_lm_losses": losses, "masked_lm_correct": correct}
+            found = module.mlm.losses_and_samples(at, labels, table, sample_key, self.compute)
+            return dict(zip(("masked_lm_losses", "masked_lm_correct", "masked_lm_samples"), found, strict=True))
 
         match self.head:
             case "pretraining":

@@ -25,7 +25,7 @@ from bert_jax.planning.hlo import Collective
 from bert_jax.planning.slices import Slice
 from bert_jax.tasks.job import Outline, Stage
 from bert_jax.training.start import Program, check_mesh, make_program
-from bert_jax.training.throughput import peak_flops, train_flops
+from bert_jax.training.throughput import peak_flops, step_flops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +134,7 @@ def plan(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _
     recipe = recipes.resolve(recipe, platform="tpu")
     mesh = place.mesh(recipe)
     outline = for_tpu(tasks.outline(recipe))
-    check_mesh(recipe, outline.task.model.config, mesh, evaluates=False)
+    check_mesh(recipe, outline.task.model, mesh, evaluates=False)
     num_steps = sum(stage.num_steps for stage in outline.stages)
     with jax.set_mesh(mesh):
         program = make_program(recipe, outline.task, outline.init_params, num_steps, mesh)
@@ -182,8 +182,7 @@ def _plan_stage(recipe: ConfigDict, outline: Outline, program: Program, stage: S
     size, length = stage.batch["input_ids"].shape
     positions = stage.batch.get("masked_positions")
     predictions = None if positions is None else positions.shape[-1]
-    model = outline.task.model
-    flops = train_flops(model.config, model.head, size, length, predictions)
+    flops = step_flops(outline.task.model, size, length, predictions)
     lowered = program.train_step.lower(program.like, batch)  # type: ignore[attr-defined]
     compiled = compile_step(lowered, dict(mesh.shape), place)
     best = (peak_flops(mesh.devices.flat[0]) or 0.0) * mesh.size

@@ -63,7 +63,7 @@ def search(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda
     Raises:
         InputError: the recipe is of another task, or does not fit together.
     """
-    if recipe.task != "pretraining":
+    if recipe.task not in recipes.PRETRAINING:
         raise InputError(f"--search: expected a recipe of pretraining, found one of {recipe.task}")
     heads = recipes.model_config(recipe).num_attention_heads
     for mesh in meshes(len(place.devices), place.num_slices, heads):

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 # Name in a recipe -> the module whose `build` makes its Job; imported when it is asked for.
 TASKS = {
     "pretraining": "bert_jax.tasks.pretraining",
+    "electra": "bert_jax.tasks.electra",
     "classification": "bert_jax.tasks.classification",
 }
 

@@ -18,7 +18,7 @@ class Task(Protocol):
 
     @property
     def model(self) -> Any:
-        """The bert_jax.modeling.Bert that it trains."""
+        """The bert_jax.modeling.Bert, or Electra, that it trains."""
         ...
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:

@@ -1,7 +1,7 @@
 """Scores of predictions on the host, in numpy, as the GLUE benchmark computes them (Wang et al. 2018, table 1)."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from scipy import stats
@@ -71,6 +71,15 @@ def choose(names: Sequence[str], regression: bool, num_labels: int) -> tuple[str
 def scores(names: Sequence[str], labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     """Each metric of `names` for `labels` [n] and `predicted` [n] (classes, or real numbers for regression)."""
     return {name: METRICS[name](labels, predicted) for name in names}
+
+
+def ratios(predictions: Sequence[Mapping[str, np.ndarray]], metrics: Mapping[str, tuple[str, str]]) -> dict[str, float]:
+    """Metrics that are one sum over another: each is named, with the names of both in `predictions`.
+
+    Of nothing over nothing 0 is made.
+    """
+    sums = {name: sum(float(p[name].sum(dtype=np.float64)) for p in predictions) for name in predictions[0]}
+    return {name: sums[part] / max(sums[count], 1.0) for name, (part, count) in metrics.items()}
 
 
 def _correlation(function, labels: np.ndarray, predicted: np.ndarray) -> float:

@@ -5,6 +5,7 @@ from typing import Any
 
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained
+from bert_jax.conversion.names import FAMILIES
 from bert_jax.errors import InputError
 from bert_jax.modeling import Compute
 from bert_jax.recipes import model_config
@@ -39,6 +40,22 @@ def compute(recipe: Any) -> Compute:
 def pretrained(recipe: Any, head: str) -> Loaded | None:
     """The model of `init_from` with `head` (what the files lack of it is fresh), or None when there is no init_from."""
     return load_pretrained(recipe.init_from, head) if recipe.init_from else None
+
+
+def heads(recipe: Any) -> tuple[str, ...]:
+    """The heads that the family of a recipe's model has."""
+    family = recipe.model.family
+    if family is None and recipe.init_from:
+        family = load_pretrained(recipe.init_from, "encoder").config.family
+    return tuple(FAMILIES[family or "bert"].architectures)
+
+
+def check_head(config: BertConfig, head: str) -> None:
+    """Raises InputError when the family has no such head, so that the trained model could not be written."""
+    known = FAMILIES[config.family].architectures
+    if head not in known:
+        hint = "; prepare the data with --objective mlm" if head == "pretraining" else ""
+        raise InputError(f"config.model.family: expected one with head {head!r}, found {config.family!r}{hint}")
 
 
 def tokenizer(recipe: Any, data: str = "", loaded: Loaded | None = None) -> Tokenizer:

@@ -141,7 +141,7 @@ class _Run:
                 with self._compiling(batch):
                     state, metrics = self.train_step(state, batch)
                 window.add(done, metrics)
-                lap.add(model.config, model.head, batch)
+                lap.add(model, batch)
                 watchdog.beat(done)
                 self.bar.update(done, self.rates | window.last)
                 if signal.SIGINT in came:

@@ -11,8 +11,8 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from bert_jax import sharding
-from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
+from bert_jax.modeling import Bert, Electra
 from bert_jax.tasks.job import Job, Task
 from bert_jax.training import step as steps
 from bert_jax.training.optimizers import make_optimizer
@@ -50,7 +50,7 @@ def make_program(recipe: ConfigDict, task: Task, init_params: steps.InitParams, 
     return Program(schedule, optimizer, like, shardings, steps.jit_train_step(step, mesh, shardings))
 
 
-def check_mesh(recipe: ConfigDict, config: BertConfig, mesh: Mesh, evaluates: bool) -> None:
+def check_mesh(recipe: ConfigDict, model: Bert | Electra, mesh: Mesh, evaluates: bool) -> None:
     """Raises InputError when batches or heads do not divide over the mesh."""
     parts = sharding.batch_parts(mesh)
     sizes = {stage[2] for stage in recipe.get("stages", ())} or {recipe.global_batch_size}
@@ -60,14 +60,15 @@ def check_mesh(recipe: ConfigDict, config: BertConfig, mesh: Mesh, evaluates: bo
         for size in found:
             if size % parts:
                 raise InputError(f"mesh: expected {name} of a multiple of {parts} (data * fsdp) examples, found {size}")
-    heads = config.num_attention_heads
-    if heads % sharding.tensor_parts(mesh):
-        raise InputError(f"mesh: tensor={sharding.tensor_parts(mesh)} does not divide the {heads} attention heads")
+    for part in model.parts:
+        heads = part.config.num_attention_heads
+        if heads % sharding.tensor_parts(mesh):
+            raise InputError(f"mesh: tensor={sharding.tensor_parts(mesh)} does not divide the {heads} attention heads")
 
 
 def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
     """Raises InputError when batches or heads do not divide over the mesh, or what is asked for is missing."""
-    check_mesh(recipe, job.task.model.config, mesh, job.eval_source is not None)
+    check_mesh(recipe, job.task.model, mesh, job.eval_source is not None)
     if recipe.best_metric and job.eval_source is None:
         raise InputError(f"config.best_metric: {recipe.best_metric!r} needs data to evaluate on, and there is none")
     if recipe.wandb and importlib.util.find_spec("wandb") is None:

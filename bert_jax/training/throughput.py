@@ -10,6 +10,7 @@ import jax
 from jax.sharding import Mesh
 
 from bert_jax.config import BertConfig
+from bert_jax.modeling import Bert, Electra
 from bert_jax.modeling.models import summary_of
 
 # Dense bfloat16 peak of one JAX device in TFLOP/s, from the vendors' sheets: cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e,
@@ -34,6 +35,11 @@ def peak_flops(device: jax.Device) -> float | None:
     found = (tflops for name, tflops in PEAK_TFLOPS if name.lower() in device.device_kind.lower())
     tflops = next(found, None)
     return tflops * 1e12 if tflops else None
+
+
+def step_flops(model: Bert | Electra, sequences: int, length: int, predictions: int | None = None) -> float:
+    """`train_flops` of all that a model runs in a step."""
+    return sum(train_flops(part.config, part.head, sequences, length, predictions) for part in model.parts)
 
 
 def train_flops(config: BertConfig, head: str, sequences: int, length: int, predictions: int | None = None) -> float:
@@ -128,14 +134,14 @@ class Lap:
         self._tokens_seen = tokens_seen
         self._restart()
 
-    def add(self, config: BertConfig, head: str, batch: Mapping[str, Any]) -> None:
+    def add(self, model: Bert | Electra, batch: Mapping[str, Any]) -> None:
         """Counts the (global) batch of a step."""
         *rows, length = batch["input_ids"].shape
         positions = batch.get("masked_positions")
         predictions = None if positions is None else positions.shape[-1]
         self._sequences += rows[0]
         self._tokens += math.prod(rows) * length
-        self._flops += train_flops(config, head, math.prod(rows), length, predictions)
+        self._flops += step_flops(model, math.prod(rows), length, predictions)
 
     def close(self, mesh: Mesh) -> dict[str, float]:
         """The rates since the last call, over seconds of training alone; the seconds of it and of what interrupted it;

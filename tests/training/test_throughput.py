@@ -10,9 +10,11 @@ import pytest
 from rich.console import Console
 
 from bert_jax.config import BertConfig
+from bert_jax.modeling import Bert, Electra
+from bert_jax.modeling.electra import generator_config
 from bert_jax.sharding import make_mesh
 from bert_jax.training.progress import Bar, clock, describe
-from bert_jax.training.throughput import Chrono, Lap, peak_flops, train_flops
+from bert_jax.training.throughput import Chrono, Lap, peak_flops, step_flops, train_flops
 
 
 def test_bert_base_pretraining_flops_by_hand():
@@ -27,6 +29,17 @@ def test_all_positions_count_when_none_are_gathered():
     config = BertConfig.named("tiny")
     gathered, all_of_them = (train_flops(config, "masked_lm", 1, 100, p) for p in (100, None))
     assert gathered == all_of_them > train_flops(config, "encoder", 1, 100)
+
+
+def test_both_models_of_electra_count():
+    config = BertConfig.named("small", "electra")
+    small = generator_config(config, 0.25)
+    assert (small.hidden_size, small.num_attention_heads, small.intermediate_size) == (64, 1, 256)
+    # 12 layers of 64 at S=128, the embeddings brought from 128 to 64, and 20 predictions.
+    layers = 12 * (8 * 128 * 64**2 + 4 * 128 * 64 * 256 + 4 * 128**2 * 64)
+    generator = layers + 2 * 128 * 128 * 64 + 20 * 2 * 128 * (64 + 30522)
+    expected = 3 * 8 * generator + train_flops(config, "replaced_token_detection", 8, 128)
+    assert step_flops(Electra(config, small), 8, 128, 20) == expected
 
 
 def test_six_flops_a_parameter_and_token_when_sequences_are_short():
@@ -62,7 +75,7 @@ def test_a_lap_counts_what_its_steps_did():
     chrono, mesh = Chrono(), make_mesh(devices=jax.devices()[:1])
     lap = Lap(chrono, tokens_seen=1000)
     for _ in range(3):
-        lap.add(BertConfig.named("tiny"), "masked_lm", {"input_ids": np.zeros((4, 16), np.int32)})
+        lap.add(Bert(BertConfig.named("tiny"), "masked_lm"), {"input_ids": np.zeros((4, 16), np.int32)})
     with chrono.pause("input"):
         time.sleep(0.02)
     rates = lap.close(mesh)

@@ -1,0 +1,181 @@
+"""Replaced-token detection: a generator learns masked words, and a discriminator what is the generator's in a text.
+
+Clark et al. 2020 (arXiv:2003.10555), section 2. It learns from what `bert-jax prepare` makes for any objective, and
+does not look at the labels of pairs.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+
+from bert_jax.config import BertConfig
+from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
+from bert_jax.data.pipeline import StagedSource
+from bert_jax.errors import InputError
+from bert_jax.modeling import Electra, Params
+from bert_jax.modeling.electra import generator_config
+from bert_jax.tasks import start
+from bert_jax.tasks.job import Batch, Job, Metrics, Outline
+from bert_jax.tasks.metrics import ratios
+from bert_jax.tasks.pretraining_data import PretrainingData, check_lengths, commonest_label, num_steps, outlined
+
+HEAD = "replaced_token_detection"
+GENERATOR_DIR = "generator"  # within the directory of the discriminator
+_EVAL_SEED = 0  # of the tokens that are filled in while evaluating: the same whenever that is
+
+# Metric -> its (sum, count) among the sums over rows.
+_METRICS = {
+    "mlm_loss": ("mlm_loss", "mlm_count"),
+    "mlm_accuracy": ("mlm_correct", "mlm_count"),
+    "disc_loss": ("disc_loss", "disc_count"),
+    "disc_accuracy": ("disc_correct", "disc_count"),
+    "disc_precision": ("disc_found", "disc_claimed"),
+    "disc_recall": ("disc_found", "disc_replaced"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ElectraTask:
+    """Mean masked-LM cross entropy over all masked tokens, plus `discriminator_weight` times the mean binary cross
+    entropy, over all tokens, of having been replaced.
+
+    Attributes:
+        model: both models.
+        commonest_id: as in `PretrainingTask`.
+        discriminator_weight: lambda of section 2.
+    """
+
+    model: Electra
+    commonest_id: int
+    discriminator_weight: float = 50.0
+
+    def weights(self, batch: Batch) -> dict[str, jax.Array]:
+        """The number of masked tokens and of all tokens."""
+        counts = {"mlm": batch["masked_weights"].sum(), "disc": _is_token(batch).sum(dtype=jnp.float32)}
+        return {name: jnp.maximum(count, 1.0) for name, count in counts.items()}
+
+    def loss(
+        self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
+    ) -> tuple[jax.Array, Metrics]:
+        """Both summed losses of these rows over their `weights`, and metrics (see `bert_jax.tasks.job.Task`).
+
+        What is filled in is drawn by a key made from `dropout_key`; without one, as in evaluation.
+        """
+        sums = {name: value.sum() for name, value in self._sums(params, batch, dropout_key).items()}
+        disc = self.discriminator_weight * sums["disc_loss"] / weights["disc"]
+        shown = {name: (sums[part], sums[count]) for name, (part, count) in _METRICS.items()}
+        is_token = _is_token(batch)
+        shown["packing"] = (is_token.sum(dtype=jnp.float32), jnp.float32(is_token.size))
+        return sums["mlm_loss"] / weights["mlm"] + disc, shown
+
+    def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
+        """For each row [B], the sums that the metrics are made of, without dropout."""
+        return self._sums(params, batch, None)
+
+    def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
+        """The metrics of `loss` over all batches, and the share of masked tokens that are the commonest one."""
+        return ratios(predictions, _METRICS | {"mlm_commonest_accuracy": ("mlm_commonest", "mlm_count")})
+
+    def _sums(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> dict[str, jax.Array]:
+        sample_key = jax.random.key(_EVAL_SEED) if dropout_key is None else jax.random.fold_in(dropout_key, 1)
+        masked = batch["masked_weights"]
+        out = self.model.apply(
+            params,
+            batch["input_ids"],
+            batch.get("attention_mask"),
+            batch["token_type_ids"],
+            batch.get("position_ids"),
+            masked_positions=batch["masked_positions"],
+            masked_labels=batch["masked_labels"],
+            masked_weights=masked,
+            segment_ids=batch.get("segment_ids"),
+            sample_key=sample_key,
+            dropout_key=None if dropout_key is None else jax.random.fold_in(dropout_key, 0),
+        )
+        real, replaced, claimed = _is_token(batch), out.is_replaced, out.logits > 0
+        # -log sigmoid(x) where it was replaced, -log(1 - sigmoid(x)) where it was not
+        losses = jax.nn.softplus(jnp.where(replaced, -out.logits, out.logits))
+        of_tokens = {
+            "disc_loss": losses,
+            "disc_correct": claimed == replaced,
+            "disc_count": jnp.ones_like(losses),
+            "disc_found": claimed & replaced,
+            "disc_claimed": claimed,
+            "disc_replaced": replaced,
+        }
+        return {
+            "mlm_loss": (out.masked_lm_losses * masked).sum(-1),
+            "mlm_correct": (out.masked_lm_correct * masked).sum(-1),
+            "mlm_commonest": ((batch["masked_labels"] == self.commonest_id) * masked).sum(-1),
+            "mlm_count": masked.sum(-1),
+            **{name: jnp.where(real, values, 0.0).sum(-1) for name, values in of_tokens.items()},
+        }
+
+
+def build(recipe: Any, workdir: str) -> Job:
+    """Reads the prepared data and the models that a resolved recipe names. See `bert_jax.tasks.build`."""
+    data = PretrainingData.of(recipe)
+    loaded = start.pretrained(recipe, HEAD)
+    model = _model(recipe, start.config(recipe, data.tokenizer, loaded))
+    pretrained = _pretrained(recipe, model, loaded) if loaded else None
+    train_source = data.train_source(model.config)
+    return Job(
+        task=ElectraTask(model, commonest_label(train_source), recipe.discriminator_weight),
+        tokenizer=data.tokenizer,
+        init_params=model.init,
+        pretrained=pretrained,
+        train_source=train_source,
+        eval_source=data.eval_source(model.config),
+        num_steps=num_steps(recipe, train_source),
+        save=functools.partial(_save, model=model, tokenizer=data.tokenizer),
+    )
+
+
+def outline(recipe: Any) -> Outline:
+    """The steps of a resolved recipe. See `bert_jax.tasks.outline`."""
+    if recipe.data.prepared:
+        job = build(recipe, "")
+        assert isinstance(job.train_source, StagedSource)
+        return Outline(job.task, job.init_params, outlined(recipe, job.train_source, job.num_steps))
+    model = _model(recipe, start.config_without_data(recipe, HEAD))
+    check_lengths(recipe, model.config)
+    task = ElectraTask(model, commonest_id=0, discriminator_weight=recipe.discriminator_weight)
+    return Outline(task, model.init, outlined(recipe, None, recipe.num_steps))
+
+
+def _model(recipe: Any, config: BertConfig) -> Electra:
+    start.check_head(config, HEAD)
+    return Electra(config, generator_config(config, recipe.model.generator_size), start.compute(recipe))
+
+
+def _pretrained(recipe: Any, model: Electra, discriminator: Loaded) -> Params:
+    """The parameters of both models in a directory that such a run wrote."""
+    where = epath.Path(discriminator.directory) / GENERATOR_DIR
+    if not where.exists():
+        raise InputError(f"{discriminator.directory}: expected the generator in {GENERATOR_DIR}/, found none")
+    generator = load_pretrained(where, "masked_lm")
+    for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
+        expected, found = getattr(model.generator_config, name), getattr(generator.config, name)
+        if expected != found:
+            raise InputError(f"{where}: {name}: expected {expected}, as config.model.generator_size "
+                             f"{recipe.model.generator_size} gives, found {found}")  # fmt: skip
+    words = [loaded.params["embeddings"]["word_embeddings"]["embedding"] for loaded in (discriminator, generator)]
+    if not np.array_equal(*words):
+        raise InputError(f"{where}: expected the discriminator's embeddings, which the generator shares, found others")
+    return model.joined(discriminator.params, generator.params)
+
+
+def _save(directory: Any, params: Params, *, model: Electra, tokenizer: Any) -> None:
+    save_pretrained(directory, model.config, HEAD, params["discriminator"], tokenizer)
+    generator = model.generator_params(params)
+    save_pretrained(epath.Path(directory) / GENERATOR_DIR, model.generator_config, "masked_lm", generator, tokenizer)
+
+
+def _is_token(batch: Batch) -> jax.Array:
+    """bool `[B, S]`: what is not padding."""
+    return batch["segment_ids" if "segment_ids" in batch else "attention_mask"] > 0

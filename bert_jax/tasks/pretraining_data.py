@@ -1,0 +1,164 @@
+"""The prepared data of a recipe, as the stages of one run, for the tasks that learn from masked tokens."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax import recipes
+from bert_jax.config import BertConfig
+from bert_jax.data.manifest import TOKENIZER_DIR, Manifest
+from bert_jax.data.pipeline import PretrainingEvalSource, PretrainingSource, StagedSource
+from bert_jax.errors import InputError
+from bert_jax.tasks import start
+from bert_jax.tasks.job import Stage
+from bert_jax.tokenization import Tokenizer
+
+_COUNTED_LABELS = 20_000  # masked tokens among which the commonest is found
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingData:
+    """The directories that a recipe names, which agree with each other.
+
+    Attributes:
+        recipe: resolved.
+        directories: of each stage.
+        objective: nsp, sop or mlm (`bert_jax.data.instances`).
+        tokenizer: of the recipe, else of the data.
+    """
+
+    recipe: Any
+    directories: tuple[str, ...]
+    objective: str
+    tokenizer: Tokenizer
+
+    @classmethod
+    def of(cls, recipe: Any) -> "PretrainingData":
+        """What a resolved recipe names. Raises InputError when there is nothing, or nothing that fits together."""
+        directories = tuple(_prepared(recipe, length) for _, length, _ in recipes.stages(recipe))
+        manifests = [Manifest.read(directory) for directory in directories]
+        objective = manifests[0].objective
+        tokenizer = start.tokenizer(recipe, data=f"{directories[0]}/{TOKENIZER_DIR}")
+        for directory, manifest in zip(directories, manifests, strict=True):
+            if manifest.objective != objective:
+                raise InputError(f"{directory}: expected objective {objective}, as in {directories[0]}, "
+                                 f"found {manifest.objective}")  # fmt: skip
+            if manifest.tokenizer_fingerprint != tokenizer.fingerprint:
+                expected = f"config.tokenizer {recipe.tokenizer!r}" if recipe.tokenizer else directories[0]
+                raise InputError(f"{directory}: expected examples in the vocabulary of {expected}, found another")
+        return cls(recipe, directories, objective, tokenizer)
+
+    def train_source(self, config: BertConfig) -> StagedSource:
+        """The batches of all stages. Raises InputError when they do not fit the model."""
+        recipe, sources = self.recipe, []
+        check_lengths(recipe, config)
+        for i, (count, length, batch_size) in enumerate(recipes.stages(recipe)):
+            # Stages draw orders and masks of their own: each begins its examples anew.
+            options = _masking(recipe, recipe.seed + i, config)
+            source = PretrainingSource(self.directories[i], "train", length, batch_size, **options)
+            sources.append((count if recipe.stages else None, source))
+        return StagedSource(sources)
+
+    def eval_source(self, config: BertConfig) -> PretrainingEvalSource | None:
+        """The held-out examples at one length for the whole run, so that its curve compares like with like."""
+        recipe = self.recipe
+        length = recipe.data.eval_sequence_length or max(recipes.stages(recipe))[1]
+        start.check_length(length, config, "config.data.eval_sequence_length")
+        directory = _prepared(recipe, length)
+        if not Manifest.read(directory).lengths("validation"):
+            return None
+        most = recipe.data.eval_batches * recipe.eval_batch_size or None
+        options = _masking(recipe, recipe.seed, config)
+        return PretrainingEvalSource(
+            directory, "validation", length, recipe.eval_batch_size, max_examples=most, **options
+        )
+
+
+def num_steps(recipe: Any, source: StagedSource) -> int:
+    """Optimizer steps of a run: as the recipe says, or as many as its passes over the data take."""
+    epochs = recipe.num_epochs * _first(source).num_examples / recipe.global_batch_size
+    return recipe.num_steps or math.ceil(epochs)
+
+
+def commonest_label(source: StagedSource) -> int:
+    """The id masked most often in the first training batches: the answer of somebody who looks at nothing."""
+    first = _first(source)
+    counts = np.zeros(first.instances.tokenizer.vocab_size, np.int64)
+    for step in range(first.steps_per_epoch):
+        batch = first.batch(step)
+        counts += np.bincount(batch["masked_labels"][batch["masked_weights"] > 0], minlength=len(counts))
+        if counts.sum() >= _COUNTED_LABELS:
+            break
+    return int(counts.argmax())
+
+
+def _first(source: StagedSource) -> PretrainingSource:
+    first = source.stages[0][1]
+    assert isinstance(first, PretrainingSource)
+    return first
+
+
+def check_lengths(recipe: Any, config: BertConfig) -> None:
+    """Raises InputError when the sequences of a stage are longer than the model's positions."""
+    for _, length, _ in recipes.stages(recipe):
+        start.check_length(length, config, "config.stages" if recipe.stages else "config.data.sequence_length")
+
+
+def outlined(recipe: Any, source: StagedSource | None, steps: int, pairs: bool = False) -> tuple[Stage, ...]:
+    """The stages of a run of so many steps: of the data in `source`, or of unpacked rows where there are none.
+
+    Args:
+        pairs: whether those have labels.
+    """
+    stages = recipes.stages(recipe)
+    rows: list[Mapping[str, Any]]
+    if source is not None:
+        rows = [part.batch(0, slice(0, 1)) for _, part in source.stages]
+    else:
+        share, most = recipe.data.mask_prob, recipe.data.max_predictions
+        rows = [_row(length, most or math.ceil(share * length), pairs) for _, length, _ in stages]
+    return tuple(
+        Stage.of_rows(count if recipe.stages else steps, size, row)
+        for (count, _, size), row in zip(stages, rows, strict=True)
+    )
+
+
+def _row(length: int, predictions: int, pairs: bool) -> dict[str, jax.ShapeDtypeStruct]:
+    """One unpacked row, as `PreparedInstances.batch` makes it."""
+
+    def array(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((1, *shape), dtype)
+
+    return {
+        **{name: array(jnp.int32, length) for name in ("input_ids", "attention_mask", "token_type_ids")},
+        **{name: array(jnp.int32, predictions) for name in ("masked_positions", "masked_labels")},
+        "masked_weights": array(jnp.float32, predictions),
+        "example_weights": array(jnp.float32),
+        **({"next_sentence_labels": array(jnp.int32)} if pairs else {}),
+    }
+
+
+def _prepared(recipe: Any, length: int) -> str:
+    """The directory with the examples of a stage."""
+    if not recipe.data.prepared:
+        raise InputError("config.data.prepared: expected a directory made by `bert-jax prepare`, found nothing")
+    return recipe.data.prepared.replace("{sequence_length}", str(length))
+
+
+def _masking(recipe: Any, seed: int, config: BertConfig) -> dict[str, Any]:
+    data = recipe.data
+    return {
+        "max_predictions": data.max_predictions or None,
+        "mask_prob": data.mask_prob,
+        "mask_unit": data.mask_unit,
+        "hidden_share": data.hidden_share,
+        "random_share": data.random_share,
+        "static_masks": data.static_masks,
+        "seed": seed,
+        "config": config,
+    }
