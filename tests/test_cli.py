@@ -244,8 +244,32 @@ def test_convert_of_a_model_without_a_tokenizer(models, capsys, tmp_path):
 
 def test_convert_to_another_head_says_what_is_fresh(models, capsys, tmp_path):
     _, out, _ = run(capsys, "convert", models["pretraining"], tmp_path / "start", "--head", "sequence_classification")
-    assert "freshly initialised: classifier.weight" in out
-    assert load_pretrained(tmp_path / "start").head == "sequence_classification"
+    assert "freshly initialised: classifier.weight" in out and "left out: cls.predictions.bias" in out
+    loaded = load_pretrained(tmp_path / "start")
+    assert loaded.head == "sequence_classification" and loaded.missing == []
+    assert np.std(loaded.params["classifier"]["kernel"]) > 0.01, "initialised as a classifier is"
+
+
+def test_convert_to_half_the_bytes_and_to_flax(models, capsys, tmp_path):
+    _, out, _ = run(capsys, "convert", models["pretraining"], tmp_path / "half", "--dtype", "bfloat16", "--tensors")
+    assert "read: bert.embeddings.word_embeddings.weight float32 [" in out
+    sizes = [Path(folder, "model.safetensors").stat().st_size for folder in (models["pretraining"], tmp_path / "half")]
+    assert sizes[1] < 0.6 * sizes[0]
+    run(capsys, "convert", models["pretraining"], tmp_path / "flax", "--format", "flax")
+    _, out, _ = run(capsys, "convert", tmp_path / "flax", tmp_path / "back")
+    assert "from flax" in out
+    before, after = load_pretrained(models["pretraining"]), load_pretrained(tmp_path / "back")
+    jax.tree.map(np.testing.assert_array_equal, before.params, after.params)
+
+
+def test_convert_refuses_what_it_does_not_know(models, capsys, tmp_path):
+    for flags, said in (
+        (("--dtype", "bfloat61"), "dtype 'bfloat61' is not known; did you mean 'bfloat16'"),
+        (("--family", "robert"), "--family 'robert' is not known; did you mean 'roberta'"),
+        (("--format", "onnx"), "weights 'onnx' is not known"),
+    ):
+        assert said in refused(capsys, "convert", models["pretraining"], tmp_path / "new", *flags)
+    assert not (tmp_path / "new").exists()
 
 
 def test_evaluate_and_predict_agree(models, capsys, tmp_path):

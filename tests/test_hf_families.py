@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from bert_jax import from_pretrained
-from bert_jax.conversion.huggingface import to_huggingface
 from bert_jax.conversion.names import FAMILIES
+from bert_jax.conversion.state_dict import to_huggingface
 from bert_jax.modeling.attention import relative_buckets
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bert_jax import BertConfig, from_pretrained
-from bert_jax.conversion.huggingface import to_huggingface
 from bert_jax.conversion.names import FAMILIES
+from bert_jax.conversion.state_dict import to_huggingface
 from bert_jax.inference import PretrainedModel, pipeline
 from bert_jax.tasks.pretraining import PretrainingTask
 

@@ -109,22 +109,26 @@ def _print_tables(name: str, head: str, parts: dict[str, int], config: dict, not
 
 def run_convert(args: argparse.Namespace) -> None:
     """Writes a model directory anew."""
-    from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
+    from bert_jax.conversion.huggingface import convert
     from bert_jax.errors import InputError, did_you_mean
     from bert_jax.families import FAMILIES
     from bert_jax.tokenization import has_tokenizer, load_tokenizer
 
     if args.family and args.family not in FAMILIES:
         raise InputError(f"--family {args.family!r} is not known{did_you_mean(args.family, FAMILIES)}")
-    loaded = load_pretrained(args.source, args.head, family=args.family)
-    tokenizer = load_tokenizer(loaded.directory) if has_tokenizer(loaded.directory) else None
-    save_pretrained(
-        args.destination, loaded.config, loaded.head, loaded.params, tokenizer,
-        max_length=loaded.max_length, dtype=args.dtype, weights=args.format,
-    )  # fmt: skip
+    loaded = convert(
+        args.source,
+        args.destination,
+        lambda directory: load_tokenizer(directory) if has_tokenizer(directory) else None,
+        head=args.head,
+        family=args.family,
+        dtype=args.dtype,
+        weights=args.format,
+    )
     _print_tensors(loaded, args.tensors)
     kind = f"{loaded.config.family} for {loaded.head.replace('_', ' ')}"
-    print(f"{args.destination}: a {kind}, {_count(loaded.params):,} parameters in {args.dtype}")
+    read = sum(math.prod(shape) for _, shape in loaded.read.values())
+    print(f"{args.destination}: {kind}, {read:,} parameters read, written in {args.dtype}")
 
 
 def _print_tensors(loaded: Any, each: bool) -> None:
@@ -135,12 +139,16 @@ def _print_tensors(loaded: Any, each: bool) -> None:
     table = Table("tensors", "dtype", title=f"from {loaded.format}", title_justify="left")
     table.add_column("number", justify="right")
     table.add_column("parameters", justify="right")
-    table.add_column("names", overflow="fold")
     for dtype in sorted({dtype for dtype, _ in loaded.read.values()}):
-        read = {name: math.prod(shape) for name, (kind, shape) in loaded.read.items() if kind == dtype}
-        names = "\n".join(read) if each else ""
-        table.add_row("read", dtype, str(len(read)), f"{sum(read.values()):,}", names)
-    for what, names in (("left out", loaded.unused), ("freshly initialised", loaded.missing)):
-        if names:
-            table.add_row(what, "", str(len(names)), "", "\n".join(names))
+        sizes = [math.prod(shape) for kind, shape in loaded.read.values() if kind == dtype]
+        table.add_row("read", dtype, str(len(sizes)), f"{sum(sizes):,}")
+    others = {"left out": loaded.unused, "freshly initialised": loaded.missing}
+    for what, names in others.items():
+        table.add_row(what, "", str(len(names)), "")
     Console(highlight=False, markup=False).print(table)
+    if each:
+        for name, (dtype, shape) in loaded.read.items():
+            print(f"read: {name} {dtype} {list(shape)}")
+    for what, names in others.items():
+        if names:
+            print(f"{what}: {', '.join(names)}")

@@ -1,28 +1,24 @@
 """Model directories: config.json, weights, tokenizer; read in any format, written in the Hugging Face layout."""
 
 import contextlib
-import functools
 import json
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-import jax
 import ml_dtypes
 import numpy as np
 from etils import epath
 
 from bert_jax import files
 from bert_jax.config import BertConfig, read_json
-from bert_jax.conversion import flax_msgpack, hub, safetensors_files, sentence_transformers
-from bert_jax.conversion.names import FAMILIES, Names, Slot, slots
+from bert_jax.conversion import flax_msgpack, hub, safetensors_files, sentence_transformers, state_dict
+from bert_jax.conversion.names import FAMILIES, Names
 from bert_jax.conversion.names.table import Tensors
-from bert_jax.conversion.stored import StoredTensor
 from bert_jax.conversion.tensors import Weights, open_weights
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.modeling import HEADS, Bert, Params
-from bert_jax.modeling.embeddings import sinusoids
 
 # Heads with tensors of one name: what is trained for one of them means nothing to another.
 _CLASSIFIER = "classifier."
@@ -32,9 +28,6 @@ WRITERS = {
     "flax": ("flax_model.msgpack", flax_msgpack.write),
 }
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
-# No parameter of a trained BERT is near this; a flipped exponent bit is far beyond it.
-_LARGEST_PLAUSIBLE = 1e6
-_POSITIONS = "bert.embeddings.position_embeddings.weight"
 
 
 class _SavesItself(Protocol):
@@ -82,6 +75,79 @@ def load_pretrained(path: files.PathLike, head: str | None = None, seed: int = 0
     Raises:
         InputError: something is missing, damaged, or does not fit; the message names the file and the tensor.
     """
+    with _open_model(path, head, family) as opened:
+        matched = opened.match()
+        params = state_dict.read_params(opened.model, matched, seed, opened.weights.where)
+        return Loaded(params=params, **opened.report(matched))
+
+
+def convert(
+    source: files.PathLike,
+    destination: files.PathLike,
+    tokenizer_of: Callable[[epath.Path], _SavesItself | None],
+    *,
+    head: str | None = None,
+    family: str = "",
+    dtype: str = "float32",
+    weights: str = "safetensors",
+) -> Loaded:
+    """What `load_pretrained` reads as `save_pretrained` writes it, tensor by tensor: in memory is one at a time.
+
+    Args:
+        tokenizer_of: opens the tokenizer in a directory, if there is one.
+
+    Returns:
+        What was read, without its parameters.
+
+    Raises:
+        InputError: as the two.
+    """
+    write = _writer(dtype, weights)
+    with _open_model(source, head, family) as opened:
+        matched = opened.match()
+        report = opened.report(matched)
+        tensors = state_dict.stored_tensors(opened.model, matched, 0, np.dtype(DTYPES[dtype]), opened.weights.where)
+        _write_directory(
+            epath.Path(destination), opened.model, tensors, tokenizer_of(opened.directory), report["max_length"], dtype,
+            write,
+        )  # fmt: skip
+        return Loaded(params={}, **report)
+
+
+class _Opened(NamedTuple):
+    """A model directory whose tensors can be read."""
+
+    model: Bert
+    weights: Weights
+    fresh_head: bool
+    hides_classifier: bool
+    root: epath.Path
+    directory: epath.Path
+
+    def match(self) -> state_dict.Matched:
+        tensors = self.weights.tensors
+        if self.hides_classifier:
+            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(_CLASSIFIER)}
+        return state_dict.match(self.model, tensors, self.fresh_head, self.weights.where)
+
+    def report(self, matched: state_dict.Matched) -> dict[str, Any]:
+        """The fields of `Loaded` but params."""
+        tensors = self.weights.tensors
+        return {
+            "config": self.model.config,
+            "head": self.model.head,
+            "missing": list(matched.missing),
+            "unused": sorted(tensors.keys() - matched.used),
+            "directory": self.directory,
+            "max_length": sentence_transformers.max_seq_length(self.root),
+            "format": self.weights.format,
+            "read": {name: (tensors[name].dtype.name, tensors[name].shape) for name in tensors if name in matched.used},
+        }
+
+
+@contextlib.contextmanager
+def _open_model(path: files.PathLike, head: str | None, family: str) -> Iterator[_Opened]:
+    """Settles what a directory holds, and opens it."""
     if head is not None and head not in HEADS:
         raise InputError(f"head {head!r} is not known{did_you_mean(head, HEADS)}")
     root = hub.locate(path)
@@ -91,33 +157,15 @@ def load_pretrained(path: files.PathLike, head: str | None = None, seed: int = 0
     config = BertConfig.from_hf(hf, where=str(where))
     names = FAMILIES[config.family]
     with _opened(directory, names) as weights:
-        tensors = weights.tensors
-        saved_head = "sentence_embedding" if embeds else _saved_head(hf, tensors, names, where, head)
+        saved_head = "sentence_embedding" if embeds else _saved_head(hf, weights.tensors, names, where, head)
         head = head or saved_head
         assert head is not None
-        if head not in names.architectures:
-            heads = ", ".join(names.architectures)
-            raise InputError(f"{where}: a {config.family} has no head {head!r} (but {heads})")
         if head == "sentence_embedding" and embeds:
             config = config.replace(**sentence_transformers.pooling_settings(root))
         if head in ("encoder", "sentence_embedding"):
-            config = config.replace(pooler=f"{names.prefix}pooler.dense.weight" in tensors)
-        if saved_head is not None and head != saved_head:
-            usable = {name: tensor for name, tensor in tensors.items() if not name.startswith(_CLASSIFIER)}
-        else:
-            usable = tensors
-        params, missing, used = _fill(Bert(config, head), usable, head != saved_head, seed, weights.where)
-        return Loaded(
-            config,
-            head,
-            params,
-            missing,
-            unused=sorted(tensors.keys() - used),
-            directory=directory,
-            max_length=sentence_transformers.max_seq_length(root),
-            format=weights.format,
-            read={name: (tensors[name].dtype.name, tensors[name].shape) for name in tensors if name in used},
-        )
+            config = config.replace(pooler=f"{names.prefix}pooler.dense.weight" in weights.tensors)
+        other = saved_head is not None and head != saved_head
+        yield _Opened(Bert(config, head), weights, head != saved_head, other, root, directory)
 
 
 def _described(directory: epath.Path, family: str) -> tuple[dict[str, Any], epath.Path]:
@@ -165,24 +213,14 @@ def save_pretrained(
     Raises:
         InputError: the parameters do not fit config and head, or the directory holds something already.
     """
-    for what, value, known in (("dtype", dtype, DTYPES), ("weights", weights, WRITERS)):
-        if value not in known:
-            raise InputError(f"{what} {value!r} is not known{did_you_mean(value, known)}")
-    name, write = WRITERS[weights]
-    tensors = _stored(config, head, params, np.dtype(DTYPES[dtype]))
+    write = _writer(dtype, weights)
+    tensors = state_dict.stored_params(config, head, params, np.dtype(DTYPES[dtype]))
     home = epath.Path(directory)
-    described = config.to_hf(FAMILIES[config.family].architectures[head]) | {"dtype": dtype}
     replaced = overwrite and home.is_dir() and any(home.iterdir())
     if replaced and not (home / "config.json").exists():
         raise InputError(f"{home}: expected a model directory to replace, found one without config.json")
     target = _sibling(home, "new") if replaced else home
-    with files.directory_atomically(target) as beside:
-        write(beside / name, tensors)
-        if tokenizer is not None:
-            tokenizer.save(beside)
-        if head == "sentence_embedding":
-            sentence_transformers.write_layout(beside, config, max_length)
-        files.write_atomically(beside / "config.json", json.dumps(described, indent=2, sort_keys=True) + "\n")
+    _write_directory(target, Bert(config, head), tensors, tokenizer, max_length, dtype, write)
     if replaced:
         old = _sibling(home, "replaced")
         home.rename(old)
@@ -190,147 +228,37 @@ def save_pretrained(
         old.rmtree()
 
 
+def _writer(dtype: str, weights: str) -> Callable[[epath.Path, Tensors], None]:
+    """What writes tensors of a dtype into a directory, in a format. Raises InputError when either is not known."""
+    for what, value, known in (("dtype", dtype, DTYPES), ("weights", weights, WRITERS)):
+        if value not in known:
+            raise InputError(f"{what} {value!r} is not known{did_you_mean(value, known)}")
+    name, write = WRITERS[weights]
+    return lambda directory, tensors: write(directory / name, tensors)
+
+
+def _write_directory(
+    directory: epath.Path,
+    model: Bert,
+    tensors: Tensors,
+    tokenizer: _SavesItself | None,
+    max_length: int | None,
+    dtype: str,
+    write: Callable[[epath.Path, Tensors], None],
+) -> None:
+    architecture = FAMILIES[model.config.family].architectures[model.head]
+    described = model.config.to_hf(architecture) | {"dtype": dtype}
+    with files.directory_atomically(directory) as beside:
+        write(beside, tensors)
+        if tokenizer is not None:
+            tokenizer.save(beside)
+        if model.head == "sentence_embedding":
+            sentence_transformers.write_layout(beside, model.config, max_length)
+        files.write_atomically(beside / "config.json", json.dumps(described, indent=2, sort_keys=True) + "\n")
+
+
 def _sibling(directory: epath.Path, what: str) -> epath.Path:
     return directory.parent / f".{directory.name}.{uuid.uuid4().hex[:8]}.{what}"
-
-
-def to_huggingface(config: BertConfig, head: str, params: Params) -> dict[str, np.ndarray]:
-    """The state dict (names to float32 arrays, tied tensors once) of the Hugging Face class for `head`.
-
-    Raises:
-        InputError: the parameters do not fit config and head.
-    """
-    return {name: tensor.read() for name, tensor in _stored(config, head, params, np.dtype(np.float32)).items()}
-
-
-def _stored(config: BertConfig, head: str, params: Params, dtype: np.dtype) -> Tensors:
-    """The same, made when it is read."""
-    names, shapes = FAMILIES[config.family], _shapes(Bert(config, head))
-    if head not in names.architectures:
-        raise InputError(f"a {config.family} has no head {head!r} (but {', '.join(names.architectures)})")
-    leaves = _flatten(params)
-    for path in sorted(shapes.keys() | leaves.keys()):
-        if path not in leaves or path not in shapes or leaves[path].shape != shapes[path]:
-            expected = f"shape {list(shapes[path])}" if path in shapes else "no such parameter"
-            found = f"shape {list(leaves[path].shape)}" if path in leaves else "none"
-            raise InputError(f"parameter {path!r} of head {head!r}: expected {expected}, found {found}")
-    grouped: dict[str, list[Slot]] = {}
-    for slot in slots(names, head, shapes):
-        grouped.setdefault(slot.name, []).append(slot)
-
-    def tensor(parts: list[Slot]) -> StoredTensor:
-        def read() -> np.ndarray:
-            views = [_view(np.asarray(leaves[slot.path]), slot) for slot in parts]
-            return (views[0] if len(views) == 1 else np.concatenate(views)).astype(dtype, copy=False)
-
-        return StoredTensor(parts[0].shape, dtype, read)
-
-    tensors = {name: tensor(parts) for name, parts in grouped.items()}
-    if config.position_embedding_type == "sinusoidal":
-        # Hugging Face's models have learned positions: given the table as such, they compute the same.
-        table = sinusoids(config.max_position_embeddings, config.embedding_width).astype(dtype)
-        tensors[_positions(names)] = StoredTensor(table.shape, dtype, lambda: table)
-    if names.architectures[head] == names.architectures["encoder"]:
-        tensors = {name.removeprefix(names.prefix): tensor for name, tensor in tensors.items()}
-    return tensors
-
-
-def _positions(names: Names) -> str:
-    return f"{names.prefix}embeddings.position_embeddings.weight"
-
-
-def _view(leaf: np.ndarray, slot: Slot) -> np.ndarray:
-    """The part of our leaf that holds their tensor (or its part), with their axes; writing to it writes to the leaf."""
-    part = leaf if slot.layer is None else leaf[slot.layer]
-    return part.T if slot.transpose else part
-
-
-def _fill(
-    model: Bert, tensors: Tensors, fresh_head: bool, seed: int, where: epath.Path
-) -> tuple[Params, list[str], set[str]]:
-    """The model's parameters from their tensors; also the names that they lack, and those that were used."""
-    names, shapes = FAMILIES[model.config.family], _shapes(model)
-    leaves = {path: np.ones(shape, np.float32) for path, shape in shapes.items()}
-    missing: dict[str, str] = {}  # their name -> our path
-    grouped: dict[str, list[Slot]] = {}
-    for slot in slots(names, model.head, shapes):
-        if slot.name in tensors:
-            grouped.setdefault(slot.name, []).append(slot)
-        elif fresh_head and not slot.path.startswith(("embeddings/", "encoder/")):
-            missing[slot.name] = slot.path
-        else:
-            some = next(iter(tensors), "nothing")
-            raise InputError(f"{where}: expected a tensor {slot.name!r}, found none (but, for one, {some!r})")
-    for name, parts in grouped.items():
-        _read(tensors[name], parts, leaves, where)
-    used = set(grouped)
-    if model.config.position_embedding_type == "sinusoidal" and _positions(names) in tensors:
-        _check_sinusoids(_positions(names), tensors, model.config, where)
-        used.add(_positions(names))
-    if "mlm/dense/kernel" in shapes:
-        used |= _check_tied(names, tensors, used, where)
-    _check_layers(names, tensors, model.config, where)
-    if missing:
-        paths = set(missing.values())
-        fresh = jax.jit(lambda key: {path: leaf for path, leaf in _flatten(model.init(key)).items() if path in paths})
-        leaves |= {path: np.asarray(leaf) for path, leaf in fresh(jax.random.key(seed)).items()}
-    return _nest(leaves), list(missing), used
-
-
-def _read(tensor: StoredTensor, parts: list[Slot], leaves: dict[str, np.ndarray], where: epath.Path) -> None:
-    """Puts a tensor where its parts belong, after checking its shape, dtype and values."""
-    name, shape = parts[0].name, parts[0].shape
-    if tensor.shape != shape:
-        raise InputError(
-            f"{where}: tensor {name!r} is of another size than config.json says: "
-            f"expected {list(shape)}, found {list(tensor.shape)}"
-        )
-    if tensor.dtype.name not in ("float32", "float16", "bfloat16", "float64"):
-        raise InputError(f"{where}: tensor {name!r}: expected floating point, found {tensor.dtype.name}")
-    values = tensor.read()
-    for slot in parts:
-        view, (index, count) = _view(leaves[slot.path], slot), slot.part
-        rows = shape[0] // count
-        with np.errstate(over="ignore"):
-            view[...] = values[index * rows : (index + 1) * rows] if count > 1 else values
-        largest = max(view.max(initial=0), -view.min(initial=0))
-        if not largest < _LARGEST_PLAUSIBLE:  # also when it is NaN
-            raise InputError(
-                f"{where}: tensor {name!r}: expected finite parameters, found {largest}; the file is damaged"
-            )
-
-
-def _check_tied(names: Names, tensors: Tensors, used: set[str], where: epath.Path) -> set[str]:
-    """Checks that the second names of tensors hold what the first do; returns those that are there."""
-    present = set()
-    for name, original in names.tied:
-        if name not in tensors or name in used or original not in used:
-            continue
-        if tensors[name] is not tensors[original] and not _equal(tensors[name], tensors[original]):
-            raise InputError(f"{where}: tensor {name!r}: expected it tied (equal) to {original!r}, found other values")
-        present.add(name)
-    return present
-
-
-def _equal(a: StoredTensor, b: StoredTensor) -> bool:
-    return a.shape == b.shape and np.array_equal(a.read(), b.read())
-
-
-def _check_sinusoids(name: str, tensors: Tensors, config: BertConfig, where: epath.Path) -> None:
-    tensor, table = tensors[name].read(), sinusoids(config.max_position_embeddings, config.embedding_width)
-    if tensor.shape != table.shape or not np.allclose(tensor, table, atol=1e-2):  # the file may be bfloat16
-        raise InputError(f"{where}: tensor {name!r}: expected sinusoids as config.json says, found other values")
-
-
-def _check_layers(names: Names, tensors: Tensors, config: BertConfig, where: epath.Path) -> None:
-    counted = next(entry.theirs for entry in names.encoder if "{layer}" in entry.theirs)
-    pattern = re.compile(re.escape(counted.split("{layer}")[0]) + r"(\d+)\.")
-    for name in tensors:
-        match = pattern.match(name)
-        if match and int(match[1]) >= config.num_hidden_layers:
-            raise InputError(
-                f"{where}: expected {config.num_hidden_layers} layers as config.json says, found tensor {name!r}"
-            )
 
 
 def _saved_head(hf: dict[str, Any], tensors: Tensors, names: Names, where: epath.Path, asked: str | None) -> str | None:
@@ -383,30 +311,3 @@ def _canonical_names(tensors: Tensors, names: Names, where: epath.Path) -> Tenso
         if name in renamed and original not in renamed:
             renamed[original] = renamed[name]
     return renamed
-
-
-@functools.lru_cache(maxsize=32)
-def _shapes(model: Bert) -> dict[str, tuple[int, ...]]:
-    """Canonical path -> shape."""
-    return {path: leaf.shape for path, leaf in _flatten(model.abstract_params()).items()}
-
-
-def _flatten(tree: Params, prefix: str = "") -> dict[str, Any]:
-    """Nested dicts to one dict of `a/b/c` paths."""
-    flat: dict[str, Any] = {}
-    for name, value in tree.items():
-        path = f"{prefix}{name}"
-        flat |= _flatten(value, f"{path}/") if isinstance(value, dict) else {path: value}
-    return flat
-
-
-def _nest(flat: dict[str, Any]) -> Params:
-    """The inverse of `_flatten`."""
-    tree: Params = {}
-    for path, leaf in flat.items():
-        *parents, name = path.split("/")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[name] = leaf
-    return tree

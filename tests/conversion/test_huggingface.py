@@ -262,7 +262,7 @@ def poked(value):
         (with_value(WORDS, poked(np.nan)), {}, "expected finite parameters, found nan"),
         (with_value(WORDS, poked(np.inf)), {}, "expected finite parameters, found inf"),
         (with_value(WORDS, poked(-3e37)), {}, "expected finite parameters, found 3"),
-        (with_value(WORDS, lambda t: t.astype(np.float64) * 1e300), {}, "expected finite parameters, found inf"),
+        (with_value(WORDS, lambda t: t.astype(np.float64) * 1e300), {}, "finite parameters, found .*e\\+"),
         (lambda t: t | {"embeddings.word_embeddings.weight": t[WORDS]}, {}, "there under two names"),
     ],
 )

@@ -1,0 +1,263 @@
+"""Parameters of the canonical tree as a state dict of a family's names, and back; one tensor at a time."""
+
+import functools
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from etils import epath
+
+from bert_jax.config import BertConfig
+from bert_jax.conversion.names import FAMILIES, Names, Slot, slots
+from bert_jax.conversion.names.table import Tensors
+from bert_jax.conversion.stored import StoredTensor
+from bert_jax.errors import InputError
+from bert_jax.modeling import Bert, Params
+from bert_jax.modeling.embeddings import sinusoids
+
+# No parameter of a trained BERT is near this; a flipped exponent bit is far beyond it.
+_LARGEST_PLAUSIBLE = 1e6
+
+
+def to_huggingface(config: BertConfig, head: str, params: Params) -> dict[str, np.ndarray]:
+    """The state dict (names to float32 arrays, tied tensors once) of the Hugging Face class for `head`.
+
+    Raises:
+        InputError: the parameters do not fit config and head.
+    """
+    tensors = stored_params(config, head, params, np.dtype(np.float32))
+    return {name: tensor.read() for name, tensor in tensors.items()}
+
+
+def stored_params(config: BertConfig, head: str, params: Params, dtype: np.dtype) -> Tensors:
+    """The same in another dtype, each made when it is read.
+
+    Raises:
+        InputError: as `to_huggingface`.
+    """
+    model = Bert(config, head)
+    names, shapes = names_of(model), _shapes(model)
+    leaves = _flatten(params)
+    for path in sorted(shapes.keys() | leaves.keys()):
+        if path not in leaves or path not in shapes or leaves[path].shape != shapes[path]:
+            expected = f"shape {list(shapes[path])}" if path in shapes else "no such parameter"
+            found = f"shape {list(leaves[path].shape)}" if path in leaves else "none"
+            raise InputError(f"parameter {path!r} of head {head!r}: expected {expected}, found {found}")
+    tensors = {}
+    for name, parts in _by_name(slots(names, head, shapes)).items():
+        tensors[name] = _from_leaves(leaves, parts, dtype)
+    return _as_written(tensors, model, dtype)
+
+
+def stored_tensors(model: Bert, matched: "Matched", seed: int, dtype: np.dtype, where: epath.Path) -> Tensors:
+    """What `stored_params` gives of the parameters that `read_params` would read, straight from the files."""
+    tensors = {}
+    for name, parts in matched.parts.items():
+        tensors[name] = _checked(matched.tensors[name], parts[0], dtype, where)
+    if matched.missing:
+        fresh = _fresh(model, matched, seed)
+        for name, parts in _by_name(slots(names_of(model), model.head, _shapes(model))).items():
+            if name in matched.missing:
+                tensors[name] = _from_leaves(fresh, parts, dtype)
+    return _as_written(tensors, model, dtype)
+
+
+def _by_name(found: Iterable[Slot]) -> dict[str, list[Slot]]:
+    grouped: dict[str, list[Slot]] = {}
+    for slot in found:
+        grouped.setdefault(slot.name, []).append(slot)
+    return grouped
+
+
+def _from_leaves(leaves: dict[str, Any], parts: list[Slot], dtype: np.dtype) -> StoredTensor:
+    def read() -> np.ndarray:
+        views = [_view(np.asarray(leaves[slot.path]), slot) for slot in parts]
+        return (views[0] if len(views) == 1 else np.concatenate(views)).astype(dtype, copy=False)
+
+    return StoredTensor(parts[0].shape, dtype, read)
+
+
+def _as_written(tensors: Tensors, model: Bert, dtype: np.dtype) -> Tensors:
+    """With what stands in the files of the family besides, and under the names that they have there."""
+    config, names = model.config, names_of(model)
+    if config.position_embedding_type == "sinusoidal":
+        # Hugging Face's models have learned positions: given the table as such, they compute the same.
+        table = sinusoids(config.max_position_embeddings, config.embedding_width).astype(dtype)
+        tensors[_positions(names)] = StoredTensor(table.shape, dtype, lambda: table)
+    if names.architectures[model.head] == names.architectures["encoder"]:
+        tensors = {name.removeprefix(names.prefix): tensor for name, tensor in tensors.items()}
+    return tensors
+
+
+def names_of(model: Bert) -> Names:
+    """The names of a model's family. Raises InputError when the family has no such head."""
+    names = FAMILIES[model.config.family]
+    if model.head not in names.architectures:
+        heads = ", ".join(names.architectures)
+        raise InputError(f"a {model.config.family} has no head {model.head!r} (but {heads})")
+    return names
+
+
+def _positions(names: Names) -> str:
+    return f"{names.prefix}embeddings.position_embeddings.weight"
+
+
+def _view(leaf: np.ndarray, slot: Slot) -> np.ndarray:
+    """The part of our leaf that holds their tensor (or its part), with their axes; writing to it writes to the leaf."""
+    part = leaf if slot.layer is None else leaf[slot.layer]
+    return part.T if slot.transpose else part
+
+
+class Matched(NamedTuple):
+    """Which tensors of a model's files are which of its parameters.
+
+    Attributes:
+        tensors: of the files.
+        parts: name of a tensor -> the parameters that it holds.
+        missing: names of the tensors that the files lack and that are to be initialised -> path of the parameter.
+        used: names of the tensors that the model has a place for.
+    """
+
+    tensors: Tensors
+    parts: dict[str, list[Slot]]
+    missing: dict[str, str]
+    used: set[str]
+
+
+def match(model: Bert, tensors: Tensors, fresh_head: bool, where: epath.Path) -> Matched:
+    """Finds the parameters of a model among tensors, of which those with two names are compared.
+
+    Args:
+        fresh_head: whether what only the head has may be missing.
+
+    Raises:
+        InputError: a tensor is missing, too many, or not equal to the one that it is tied to.
+    """
+    names, shapes = names_of(model), _shapes(model)
+    missing: dict[str, str] = {}
+    found = []
+    for slot in slots(names, model.head, shapes):
+        if slot.name in tensors:
+            found.append(slot)
+        elif fresh_head and not slot.path.startswith(("embeddings/", "encoder/")):
+            missing[slot.name] = slot.path
+        else:
+            some = next(iter(tensors), "nothing")
+            raise InputError(f"{where}: expected a tensor {slot.name!r}, found none (but, for one, {some!r})")
+    parts = _by_name(found)
+    used = set(parts)
+    if model.config.position_embedding_type == "sinusoidal" and _positions(names) in tensors:
+        _check_sinusoids(_positions(names), tensors, model.config, where)
+        used.add(_positions(names))
+    if "mlm/dense/kernel" in shapes:
+        used |= _check_tied(names, tensors, used, where)
+    _check_layers(names, tensors, model.config, where)
+    return Matched(tensors, parts, missing, used)
+
+
+def read_params(model: Bert, matched: Matched, seed: int, where: epath.Path) -> Params:
+    """The model's parameters, float32; those that are missing are initialised by `seed`.
+
+    Raises:
+        InputError: a tensor has another shape than the model, is not of floating point, or is damaged.
+    """
+    leaves = {path: np.ones(shape, np.float32) for path, shape in _shapes(model).items()}
+    for name, parts in matched.parts.items():
+        values = _checked(matched.tensors[name], parts[0], None, where).read()
+        for slot in parts:
+            index, count = slot.part
+            rows = len(values) // count if count > 1 else 0
+            _view(leaves[slot.path], slot)[...] = values[index * rows : (index + 1) * rows] if rows else values
+    if matched.missing:
+        leaves |= _fresh(model, matched, seed)
+    return _nest(leaves)
+
+
+def _fresh(model: Bert, matched: Matched, seed: int) -> dict[str, np.ndarray]:
+    paths = set(matched.missing.values())
+    fresh = jax.jit(lambda key: {path: leaf for path, leaf in _flatten(model.init(key)).items() if path in paths})
+    return {path: np.asarray(leaf) for path, leaf in fresh(jax.random.key(seed)).items()}
+
+
+def _checked(tensor: StoredTensor, slot: Slot, dtype: np.dtype | None, where: epath.Path) -> StoredTensor:
+    """The tensor after checking its shape and dtype; when it is read, its values, and they are brought to `dtype`."""
+    if tensor.shape != slot.shape:
+        raise InputError(
+            f"{where}: tensor {slot.name!r} is of another size than config.json says: "
+            f"expected {list(slot.shape)}, found {list(tensor.shape)}"
+        )
+    if tensor.dtype.name not in ("float32", "float16", "bfloat16", "float64"):
+        raise InputError(f"{where}: tensor {slot.name!r}: expected floating point, found {tensor.dtype.name}")
+
+    def read() -> np.ndarray:
+        values = tensor.read()
+        largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))
+        if not largest < _LARGEST_PLAUSIBLE:  # also when it is NaN
+            raise InputError(
+                f"{where}: tensor {slot.name!r}: expected finite parameters, found {largest}; the file is damaged"
+            )
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    return StoredTensor(tensor.shape, tensor.dtype if dtype is None else dtype, read)
+
+
+def _check_tied(names: Names, tensors: Tensors, used: set[str], where: epath.Path) -> set[str]:
+    """Checks that the second names of tensors hold what the first do; returns those that are there."""
+    present = set()
+    for name, original in names.tied:
+        if name not in tensors or name in used or original not in used:
+            continue
+        if tensors[name] is not tensors[original] and not _equal(tensors[name], tensors[original]):
+            raise InputError(f"{where}: tensor {name!r}: expected it tied (equal) to {original!r}, found other values")
+        present.add(name)
+    return present
+
+
+def _equal(a: StoredTensor, b: StoredTensor) -> bool:
+    return a.shape == b.shape and np.array_equal(a.read(), b.read())
+
+
+def _check_sinusoids(name: str, tensors: Tensors, config: BertConfig, where: epath.Path) -> None:
+    tensor, table = tensors[name].read(), sinusoids(config.max_position_embeddings, config.embedding_width)
+    if tensor.shape != table.shape or not np.allclose(tensor, table, atol=1e-2):  # the file may be bfloat16
+        raise InputError(f"{where}: tensor {name!r}: expected sinusoids as config.json says, found other values")
+
+
+def _check_layers(names: Names, tensors: Tensors, config: BertConfig, where: epath.Path) -> None:
+    counted = next(entry.theirs for entry in names.encoder if "{layer}" in entry.theirs)
+    pattern = re.compile(re.escape(counted.split("{layer}")[0]) + r"(\d+)\.")
+    for name in tensors:
+        match = pattern.match(name)
+        if match and int(match[1]) >= config.num_hidden_layers:
+            raise InputError(
+                f"{where}: expected {config.num_hidden_layers} layers as config.json says, found tensor {name!r}"
+            )
+
+
+@functools.lru_cache(maxsize=32)
+def _shapes(model: Bert) -> dict[str, tuple[int, ...]]:
+    """Canonical path -> shape."""
+    return {path: leaf.shape for path, leaf in _flatten(model.abstract_params()).items()}
+
+
+def _flatten(tree: Params, prefix: str = "") -> dict[str, Any]:
+    """Nested dicts to one dict of `a/b/c` paths."""
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        path = f"{prefix}{name}"
+        flat |= _flatten(value, f"{path}/") if isinstance(value, dict) else {path: value}
+    return flat
+
+
+def _nest(flat: dict[str, Any]) -> Params:
+    """The inverse of `_flatten`."""
+    tree: Params = {}
+    for path, leaf in flat.items():
+        *parents, name = path.split("/")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[name] = leaf
+    return tree
