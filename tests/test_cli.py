@@ -254,7 +254,7 @@ def test_convert_to_half_the_bytes_and_to_flax(models, capsys, tmp_path):
     _, out, _ = run(capsys, "convert", models["pretraining"], tmp_path / "half", "--dtype", "bfloat16", "--tensors")
     assert "read: bert.embeddings.word_embeddings.weight float32 [" in out
     sizes = [Path(folder, "model.safetensors").stat().st_size for folder in (models["pretraining"], tmp_path / "half")]
-    assert sizes[1] < 0.6 * sizes[0]
+    assert sizes[1] < 0.7 * sizes[0]  # the header is not halved
     run(capsys, "convert", models["pretraining"], tmp_path / "flax", "--format", "flax")
     _, out, _ = run(capsys, "convert", tmp_path / "flax", tmp_path / "back")
     assert "from flax" in out
