@@ -27,6 +27,7 @@ import traceback
 import jax
 
 import bert_jax.tasks.classification
+import bert_jax.tasks.electra
 import bert_jax.tasks.pretraining  # noqa: F401
 from bert_jax import recipes, tasks
 from bert_jax.training.loop import Preempted, train

@@ -27,7 +27,7 @@ def recipe(data: pathlib.Path, task: str, **changes):
             "eval_every": 8,
         }
     )
-    if task == "pretraining":
+    if task in recipes.PRETRAINING:
         c.update_from_flattened_dict(
             {
                 "data.prepared": str(data / "prepared"),
@@ -36,6 +36,8 @@ def recipe(data: pathlib.Path, task: str, **changes):
                 "stages": ((12, 24, 16), (STEPS - 12, 32, 8)),
             }
         )
+        if task == "electra":
+            c.model.embedding_size, c.model.num_attention_heads, c.model.generator_size = 12, 4, 0.5
     else:
         c.update_from_flattened_dict(
             {
@@ -62,26 +64,42 @@ def train_in_processes(recipe, workdir: pathlib.Path, runs: list[dict]) -> str:
     config, plan = folder / "recipe.json", folder / "runs.json"
     config.write_text(recipes.to_json(recipes.resolve(recipe)))
     plan.write_text(json.dumps(runs))
-    settings = {
-        "JAX_PLATFORMS": "cpu",
-        "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",  # quick to compile
-    }
-    command = [sys.executable, pathlib.Path(__file__).with_name("runs.py"), config, workdir, plan]
-    result = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    result = _script("runs.py", folder, config, workdir, plan)
     expected = ["killed" if "kill_at" in run else "stopped" if "stop_at" in run else "finished" for run in runs]
     assert result.stdout.split() == expected, result.stdout + result.stderr
     assert "Traceback" not in result.stderr or any(run.get("processes", 1) > 1 for run in runs), result.stderr
     return result.stderr
 
 
+def train_all(runs: dict[pathlib.Path, object]) -> None:
+    """Trains each recipe in its working directory, one after the other."""
+    words = []
+    for workdir, made in runs.items():
+        config = workdir.with_suffix(".json")
+        config.write_text(recipes.to_json(recipes.resolve(made)))
+        words += [config, workdir]
+    _script("train_all.py", words[0].parent, *words)
+
+
+def _script(name: str, folder: pathlib.Path, *words) -> subprocess.CompletedProcess:
+    """Runs a script of this folder, with compiled programs kept in `folder`."""
+    settings = {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",  # quick to compile
+    }
+    command = [sys.executable, pathlib.Path(__file__).with_name(name), *words]
+    result = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result
+
+
 def assert_alike(one: pathlib.Path, other: pathlib.Path) -> None:
     """Both working directories hold the same metrics, the same model bit for bit, and checkpoints of the same steps."""
     assert metrics_of(one) == metrics_of(other)
-    for file in (one / "model").iterdir():
-        assert file.read_bytes() == (other / "model" / file.name).read_bytes(), file.name
+    for file in filter(pathlib.Path.is_file, (one / "model").rglob("*")):
+        assert file.read_bytes() == (other / file.relative_to(one)).read_bytes(), file.name
     assert (one / "model" / "model.safetensors").stat().st_size > 20_000
     steps = [sorted(filter(str.isdigit, os.listdir(workdir / "checkpoints"))) for workdir in (one, other)]
     assert steps[0] == steps[1]

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from bert_jax.modeling import Bert, Compute, losses
-from bert_jax.modeling.losses import cross_entropy, vocabulary_cross_entropy
+from bert_jax.modeling.losses import (
+    cross_entropy,
+    vocabulary_cross_entropy,
+    vocabulary_cross_entropy_and_samples,
+)
 
 ROWS, POSITIONS, SIZE, VOCABULARY = 6, 40, 32, 101
 
@@ -54,6 +58,32 @@ def test_in_bfloat16_it_is_as_near_as_products_of_bfloat16_are(platform):
     assert np.abs(found[0] - exact[0]).max() < 0.05
     for a, b in zip(found[2:], exact[2:], strict=True):
         assert np.linalg.norm(a - b) < 0.01 * np.linalg.norm(b)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_samples_come_as_often_as_the_softmax_says(seed):
+    x = jnp.zeros((400, 500, 1))  # every token has the bias alone for its logits
+    bias, table = jnp.asarray([2.0, 0.0, -1.0, -3.0, 1.0, 0.5, -9.0]), jnp.zeros((7, 1))
+    draw = jax.jit(vocabulary_cross_entropy_and_samples, static_argnums=5)
+    samples = draw(x, jnp.zeros((400, 500), jnp.int32), table, bias, jax.random.key(seed), Compute())[2]
+    expected = np.asarray(jax.nn.softmax(bias), np.float64) * samples.size
+    found = np.bincount(np.asarray(samples).ravel(), minlength=7)
+    assert (np.square(found - expected) / expected).sum() < 22.5  # chi-square of 6 degrees: once in a thousand
+
+
+def test_what_is_drawn_does_not_depend_on_parts_and_losses_are_the_same(monkeypatch):
+    def run(platform):
+        key, compute = jax.random.key(0), Compute(platform=platform)
+        return jax.jit(lambda *a: vocabulary_cross_entropy_and_samples(*a, key, compute))(*inputs())
+
+    whole, (losses_alone, right_alone) = run("cpu"), vocabulary_cross_entropy(*inputs(), Compute(platform="cpu"))
+    monkeypatch.setattr(losses, "_TOKENS", 40)
+    parts = run("tpu")
+    np.testing.assert_array_equal(whole[2], parts[2])
+    assert whole[2].dtype == jnp.int32 and len(np.unique(whole[2])) > VOCABULARY // 2
+    for found in (whole, parts):
+        np.testing.assert_allclose(found[0], losses_alone, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(found[1], right_alone)
 
 
 def test_devices_hold_parts_and_agree(on_a_mesh):

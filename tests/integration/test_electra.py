@@ -1,0 +1,84 @@
+"""ELECTRA through the loop: a run that is killed ends as one that is not, and what it wrote is read by others."""
+
+import shutil
+
+import numpy as np
+import pytest
+from small import assert_alike, metrics_of, recipe, train_in_processes
+
+from bert_jax import from_pretrained
+from bert_jax.config import BertConfig
+from bert_jax.errors import InputError
+from bert_jax.recipes import resolve
+from bert_jax.tasks import build, outline
+
+
+def made(data, **changes):
+    one_length = {"stages": (), "data.sequence_length": 32, "global_batch_size": 16, "best_metric": "disc_loss",
+                  "eval_every": 0, "layers": "scan"}  # fmt: skip
+    return recipe(data, "electra", **one_length | changes)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, data):
+    """The directory of a finished run."""
+    workdir = tmp_path_factory.mktemp("electra") / "whole"
+    train_in_processes(made(data), workdir, [{}])
+    return workdir
+
+
+def test_it_learns(run):
+    lines = [line for line in metrics_of(run) if "train/loss" in line]
+    assert lines[-1]["train/mlm_loss"] < lines[0]["train/mlm_loss"] - 0.3
+    assert lines[-1]["train/disc_loss"] < lines[0]["train/disc_loss"] - 0.05
+    assert lines[-1]["train/disc_accuracy"] > 0.8
+
+
+def test_killed_and_gone_on_with_it_ends_alike(run, data):
+    other = run.parent / "killed"
+    train_in_processes(made(data), other, [{"kill_at": 10}, {}])
+    assert_alike(run, other)
+
+
+def test_both_models_are_read_by_both_libraries(run):
+    torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
+    transformers = pytest.importorskip("transformers", reason="the oracle; installed on Python 3.11 only")
+    ids = np.random.default_rng(0).integers(5, 100, (3, 20))
+    for place, kind in (("model", "ElectraForPreTraining"), ("model/generator", "ElectraForMaskedLM")):
+        ours = from_pretrained(run / place)
+        theirs, info = getattr(transformers, kind).from_pretrained(run / place, output_loading_info=True)
+        assert not any(info.values()) and not ours.missing, info
+        with torch.no_grad():
+            expected = theirs.eval()(torch.tensor(ids)).logits.numpy()
+        assert np.abs(np.asarray(ours(input_ids=ids).logits) - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+def test_its_model_is_gone_on_with(run, data, tmp_path):
+    changes = dict.fromkeys(("model.hidden_size", "model.intermediate_size", "model.max_position_embeddings"))
+    again = made(data, init_from=str(run / "model"), **changes)
+    job = build(resolve(again), "")
+    words = job.pretrained["discriminator"]["embeddings"]["word_embeddings"]["embedding"]
+    generator = from_pretrained(run / "model" / "generator").params
+    np.testing.assert_array_equal(words, generator["embeddings"]["word_embeddings"]["embedding"])
+    np.testing.assert_array_equal(job.pretrained["generator"]["mlm"]["bias"], generator["mlm"]["bias"])
+    assert job.task.model.config == BertConfig.from_json_file(run / "model" / "config.json")
+    again.model.generator_size = 0.25
+    with pytest.raises(InputError, match=r"generator: hidden_size: expected 4, as config\.model\.generator_size 0\.25"):
+        build(resolve(again), "")
+    again.init_from = str(shutil.copytree(run / "model", tmp_path / "alone", ignore=lambda *_: ["generator"]))
+    with pytest.raises(InputError, match="expected the generator in generator/, found none"):
+        build(resolve(again), "")
+
+
+def test_another_family_has_no_such_head(data):
+    with pytest.raises(InputError, match="expected one with head 'replaced_token_detection', found 'bert'"):
+        build(resolve(made(data, **{"model.family": "bert", "model.embedding_size": None})), "")
+
+
+def test_the_outline_has_the_batches_that_the_data_give(data):
+    with_data, without = (outline(resolve(made(data, **{"data.prepared": where})))
+                          for where in (str(data / "prepared"), ""))  # fmt: skip
+    pairs = {"next_sentence_labels"}  # which these data have, and nothing looks at
+    assert with_data.stages[0].batch.keys() - pairs == without.stages[0].batch.keys()
+    for name, array in without.stages[0].batch.items():
+        assert array == with_data.stages[0].batch[name]

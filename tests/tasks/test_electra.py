@@ -1,0 +1,157 @@
+"""Replaced-token detection: the loss beside the one spelled out, and what learns from what."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_packed_loss import LENGTH, SLOTS, examples
+
+from bert_jax import sharding
+from bert_jax.config import BertConfig
+from bert_jax.data.packing import pack
+from bert_jax.errors import InputError
+from bert_jax.modeling import Electra, losses
+from bert_jax.modeling.electra import generator_config
+from bert_jax.tasks.electra import ElectraTask
+
+CONFIG = BertConfig.named(
+    "tiny", "electra", vocab_size=90, hidden_size=32, num_attention_heads=4, intermediate_size=64, embedding_size=12,
+    max_position_embeddings=LENGTH, initializer_range=0.2,
+)  # fmt: skip
+MODEL = Electra(CONFIG, generator_config(CONFIG, 0.5))
+TASK = ElectraTask(MODEL, commonest_id=5, discriminator_weight=7.0)
+
+
+def quick(function):
+    """Jitted, in less time than the result is worth."""
+    options = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+    return jax.jit(function, compiler_options=options)
+
+
+@pytest.fixture(scope="module")
+def params():
+    """With a discriminator that now claims something and now nothing."""
+    fresh = quick(MODEL.init)(jax.random.key(0))
+    head = fresh["discriminator"]["discriminator"]["output"]
+    head["kernel"] = jax.random.normal(jax.random.key(1), head["kernel"].shape)
+    ids = np.arange(LENGTH)[None] + 5
+    head["bias"] = -jnp.median(MODEL.discriminator.apply(fresh["discriminator"], ids).logits)[None]
+    return fresh
+
+
+@pytest.fixture(scope="module")
+def batch():
+    """Rows whose masks are hidden behind token 4, no token twice among the masked ones."""
+    made, _ = examples(12)
+    for row in range(len(made["input_ids"])):
+        real = made["masked_weights"][row] > 0
+        made["masked_labels"][row, real] = made["input_ids"][row, made["masked_positions"][row, real]]
+        made["input_ids"][row, made["masked_positions"][row, real]] = 4
+    return made
+
+
+def drawn(params, batch, key):
+    """The tokens that the generator fills in."""
+    names = ("input_ids", "attention_mask", "token_type_ids", "masked_positions", "masked_labels")
+    given = {name: batch[name] for name in names}
+    return MODEL.generator.apply(MODEL.generator_params(params), **given, sample_key=key).masked_lm_samples
+
+
+def test_the_generator_is_scaled_in_heads_and_shares_embeddings(params):
+    assert (MODEL.generator_config.hidden_size, MODEL.generator_config.num_attention_heads) == (16, 2)
+    assert MODEL.generator_config.intermediate_size == 32 and MODEL.generator_config.num_hidden_layers == 2
+    assert params["generator"].keys() == {"embeddings", "encoder", "mlm"}
+    assert params["generator"]["embeddings"].keys() == {"projection"}
+    assert params["generator"]["embeddings"]["projection"]["kernel"].shape == (12, 16)
+    third = generator_config(BertConfig.named("base", "electra", embedding_size=768), 1 / 3)
+    assert (third.hidden_size, third.num_attention_heads, third.intermediate_size) == (256, 4, 1024)  # table 6
+    assert third.embedding_width == 768
+
+
+def test_a_generator_as_wide_as_its_embeddings_has_nothing_to_bring_there():
+    config = CONFIG.replace(embedding_size=16)
+    model = Electra(config, generator_config(config, 0.5))
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    assert params["generator"].keys() == {"encoder", "mlm"}
+    jax.eval_shape(model.generator.apply, model.generator_params(params), np.ones((2, 8), np.int32))
+
+
+def test_models_of_different_vocabularies_are_refused():
+    with pytest.raises(InputError, match="the generator's vocab_size: expected the discriminator's, 90, found 80"):
+        Electra(CONFIG, MODEL.generator_config.replace(vocab_size=80))
+
+
+def test_every_parameter_is_split_as_in_a_model_of_its_own(params):
+    specs = sharding.param_specs(params)
+    assert specs["discriminator"] == sharding.param_specs(MODEL.discriminator.abstract_params())
+    alone = sharding.param_specs(MODEL.generator.abstract_params())
+    assert specs["generator"]["encoder"] == alone["encoder"] and specs["generator"]["mlm"] == alone["mlm"]
+
+
+def test_the_loss_is_the_one_spelled_out(params, batch):
+    run = quick(lambda p: (TASK.loss(p, batch, None, TASK.weights(batch)), TASK.predict(p, batch)))
+    (loss, metrics), predictions = run(params)
+    samples = np.asarray(quick(drawn)(params, batch, jax.random.key(0)))
+    given = {name: batch[name] for name in ("attention_mask", "token_type_ids")}
+    scores = MODEL.generator.apply(MODEL.generator_params(params), batch["input_ids"], **given).logits
+    scores = np.asarray(scores, np.float64)
+
+    text, replaced, mlm, right, masks = batch["input_ids"].copy(), np.zeros((12, LENGTH), bool), 0.0, 0, 0
+    for row, slot in np.argwhere(batch["masked_weights"] > 0):
+        place, label = batch["masked_positions"][row, slot], batch["masked_labels"][row, slot]
+        at = scores[row, place]
+        mlm += np.log(np.exp(at - at.max()).sum()) + at.max() - at[label]
+        right, masks = right + (at.argmax() == label), masks + 1
+        text[row, place], replaced[row, place] = samples[row, slot], samples[row, slot] != label
+    logits = MODEL.discriminator.apply(params["discriminator"], text, **given).logits
+    chance = 1 / (1 + np.exp(-np.asarray(logits, np.float64)))
+    real = batch["attention_mask"] > 0
+    disc = -np.log(np.where(replaced, chance, 1 - chance))[real].mean()
+    claimed = chance > 0.5
+    expected = {
+        "mlm_loss": mlm / masks, "mlm_accuracy": right / masks, "disc_loss": disc,
+        "disc_accuracy": (claimed == replaced)[real].mean(), "disc_precision": replaced[real & claimed].mean(),
+        "disc_recall": claimed[real & replaced].mean(), "packing": real.mean(),
+    }  # fmt: skip
+    assert 0 < replaced.sum() < masks  # some were drawn right
+    assert float(loss) == pytest.approx(mlm / masks + 7 * disc, rel=1e-5)
+    assert {name: float(a / b) for name, (a, b) in metrics.items()} == pytest.approx(expected, rel=1e-5)
+    scores = TASK.score([jax.tree.map(np.asarray, predictions)], [batch])
+    assert 0 <= scores.pop("mlm_commonest_accuracy") < 0.2
+    assert scores == pytest.approx({name: expected[name] for name in expected if name != "packing"}, rel=1e-5)
+
+
+def test_the_discriminator_teaches_the_generator_nothing_but_embeddings(params, batch):
+    def loss(params, weight):
+        task = dataclasses.replace(TASK, discriminator_weight=weight)
+        return task.loss(params, batch, None, task.weights(batch))[0]
+
+    gradients = quick(jax.grad(loss))
+    with_it, without = gradients(params, 7.0), gradients(params, 0.0)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * np.abs(b).max() + 1e-8),
+        with_it["generator"], without["generator"],
+    )  # fmt: skip
+    assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(without["discriminator"]["encoder"])) == 0
+    words = [g["discriminator"]["embeddings"]["word_embeddings"]["embedding"] for g in (with_it, without)]
+    assert all(float(jnp.abs(word).max()) > 0 for word in words) and not np.allclose(*words, rtol=0.1)
+
+
+def test_in_training_other_tokens_are_drawn_each_step(params, batch):
+    step = quick(lambda key: TASK.loss(params, batch, key, TASK.weights(batch))[1]["disc_recall"][1])
+    assert len({float(step(jax.random.key(i))) for i in range(8)}) > 1
+
+
+def test_packed_rows_are_learned_from_as_if_apart(params, monkeypatch):
+    """In their slots other tokens would be drawn: here the likeliest is."""
+    monkeypatch.setattr(losses, "_sample", lambda logits, words: logits.argmax(-1).astype(jnp.int32))
+    apart, rows = examples()
+    # A place that is masked twice would be filled in by either.
+    apart["masked_weights"][:, 1:] *= np.diff(np.sort(apart["masked_positions"], 1), axis=1).all(1)[:, None]
+    packed = pack(apart, rows, LENGTH, slots=int(np.bincount(rows).max()) * SLOTS, most=int(np.bincount(rows).max()))
+    loss = quick(lambda *given: TASK.loss(*given))
+    (expected, found) = (loss(params, b, None, TASK.weights(b))[1] for b in (apart, packed))
+    share = [{n: float(a / b) for n, (a, b) in m.items() if n != "packing"} for m in (expected, found)]
+    assert share[1] == pytest.approx(share[0], rel=1e-5)
