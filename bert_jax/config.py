@@ -190,9 +190,12 @@ class BertConfig:
         if size not in sizes:
             raise InputError(f"model size {size!r} is not known{did_you_mean(size, sizes)}")
         names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
+        shape: dict[str, Any] = dict(zip(names, sizes[size], strict=True))
+        if size not in FAMILIES[family].sizes:
+            shape["embedding_size"] = None  # narrower embeddings are of a family's own sizes
         # Where padding has another id than the family's usual one, positions may begin in another row.
         offset = FAMILIES[family].position_offset({"pad_token_id": changes.get("pad_token_id", base.pad_token_id)})
-        return base.replace(**dict(zip(names, sizes[size], strict=True)) | {"position_offset": offset} | changes)
+        return base.replace(**shape | {"position_offset": offset} | changes)
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed."""

@@ -109,3 +109,8 @@ def test_which_layers_of_a_modernbert_see_everything():
         BertConfig.from_hf(hf | {"layer_types": kinds[::-1]})
     with pytest.raises(InputError, match="rope_type: expected 'default', found 'yarn'"):
         BertConfig.from_hf(hf | {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}})
+
+
+def test_embeddings_are_narrow_in_a_small_electra_alone():
+    widths = {size: BertConfig.named(size, "electra").embedding_width for size in ("small", "base", "large")}
+    assert widths == {"small": 128, "base": 768, "large": 1024}
