@@ -36,6 +36,9 @@ CASES = {
         ("demo", "v5e:2x2", ()),
         ("mini_20_minutes", "v5e:2x2", ()),
         ("lamb_4096", "v5e:2x2", ()),
+        ("roberta_base", "v5e:16x16", ()),
+        ("electra_small", "v5e:2x2", ()),
+        ("modernbert_base", "v5e:16x16", ()),
     )
 }
 QUICK = ("bert_base v5e:4x4", "demo v5e:2x2")  # the others take minutes: make test-tpu

@@ -23,7 +23,7 @@ CASES = [case if case in goldens.QUICK else pytest.param(case, marks=pytest.mark
 
 def test_every_pretraining_recipe_has_its_slices():
     of_pretraining = {
-        path.stem for path in goldens.CONFIGS.glob("*.py") if recipes.load_recipe(str(path)).task == "pretraining"
+        path.stem for path in goldens.CONFIGS.glob("*.py") if recipes.load_recipe(str(path)).task in recipes.PRETRAINING
     }
     assert of_pretraining == {recipe for recipe, _, _ in goldens.CASES.values()}
     assert GOLDENS["cases"].keys() == goldens.CASES.keys()
