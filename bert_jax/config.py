@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from bert_jax import files
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.families import FAMILIES
+from bert_jax.families import FAMILIES, number
 
 # (layers, hidden size, heads): base and large from Devlin et al. 2018 (arXiv:1810.04805) section 3, the others from
 # Turc et al. 2019 (arXiv:1908.08962) table 1. The feed-forward size is always 4 times the hidden size.
@@ -228,6 +228,9 @@ class BertConfig:
             | kind.reads(hf)
             | dict(kind.fixed)
         )
+        if offset := kind.position_offset(hf):
+            rows = number(hf, "max_position_embeddings")
+            ours |= {"max_position_embeddings": rows - offset, "position_offset": offset}
         for name in ("hidden_act", "head_act"):
             if name in ours:
                 ours[name] = _ACTIVATION_ALIASES.get(str(ours[name]), ours[name])
@@ -242,7 +245,9 @@ class BertConfig:
         kind = FAMILIES[self.family]
         hf: dict[str, Any] = {"architectures": [architecture], "model_type": self.family}
         hf |= {key: getattr(self, field) for field, key in kind.keys.items()}
-        hf |= kind.writes(dataclasses.asdict(self))
+        fields = dataclasses.asdict(self)
+        hf |= kind.writes(fields)
+        hf["max_position_embeddings"] += kind.position_offset(fields)
         for key in (kind.keys["hidden_act"], kind.keys.get("head_act", "")):
             if hf.get(key) == "gelu_tanh":
                 hf[key] = "gelu_new"

@@ -35,7 +35,8 @@ class Family:
         defaults: what its `config.json` means where it lacks a key, where that is not what `BertConfig` says.
         reads: its `config.json`, defaults filled in -> further fields.
         writes: a config's fields -> further keys.
-        position_offset: its `config.json` -> the field of that name, where it is not 0.
+        position_offset: its `config.json` -> how many of the rows that it counts as max_position_embeddings stand for
+            no position.
     """
 
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -47,20 +48,8 @@ class Family:
     position_offset: Callable[[Json], int] = lambda hf: 0
 
 
-def _offset_positions(family: Family, offset: Callable[[Json], int]) -> Family:
-    """A family that counts the rows of its position table, whose first stand for no position; we count positions."""
-
-    def reads(hf: Json) -> Json:
-        rows = _number(hf, "max_position_embeddings")
-        return {"max_position_embeddings": rows - offset(hf), "position_offset": offset(hf)}
-
-    def writes(fields: Json) -> Json:
-        return {"max_position_embeddings": fields["max_position_embeddings"] + offset(fields)}
-
-    return dataclasses.replace(family, reads=reads, writes=writes, position_offset=offset)
-
-
-def _number(hf: Json, key: str) -> Any:
+def number(hf: Json, key: str) -> Any:
+    """The number under a key of a `config.json`. Raises InputError when it is none."""
     value = hf.get(key)
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise InputError(f"{key} must be a number, found {value!r}")
@@ -68,12 +57,10 @@ def _number(hf: Json, key: str) -> Any:
 
 
 _ROBERTA_HEADS = {"classifier_summary": "tanh", "drop_before_summary": True, "head_act": "gelu"}
-_ROBERTA = _offset_positions(
-    Family(
-        fixed=_ROBERTA_HEADS,
-        defaults={"vocab_size": 50265, "pad_token_id": 1, "max_position_embeddings": 514, "layer_norm_eps": 1e-5},
-    ),
-    lambda fields: _number(fields, "pad_token_id") + 1,
+_ROBERTA = Family(
+    fixed=_ROBERTA_HEADS,
+    defaults={"vocab_size": 50265, "pad_token_id": 1, "max_position_embeddings": 514, "layer_norm_eps": 1e-5},
+    position_offset=lambda hf: number(hf, "pad_token_id") + 1,
 )
 
 # --- NomicBERT: the files of its authors name things as GPT-2 does; transformers 5 has names of its own.
@@ -116,7 +103,7 @@ _KINDS = ("full_attention", "sliding_attention")
 
 
 def _read_modernbert(hf: Json) -> Json:
-    layers = _number(hf, "num_hidden_layers")
+    layers = number(hf, "num_hidden_layers")
     every = hf.get("global_attn_every_n_layers", 3)
     kinds = hf.get("layer_types")
     if kinds is not None:
@@ -131,7 +118,7 @@ def _read_modernbert(hf: Json) -> Json:
     rope = hf.get("rope_parameters") or {}
     return {
         "global_every": every,
-        "local_window": _number(hf, "local_attention") // 2,
+        "local_window": number(hf, "local_attention") // 2,
         "rope_theta": _theta(rope.get(_KINDS[0]), hf.get("global_rope_theta", 160_000.0)),
         "local_rope_theta": _theta(rope.get(_KINDS[1]), hf.get("local_rope_theta", 10_000.0)),
     }
@@ -175,13 +162,11 @@ FAMILIES: dict[str, Family] = {
         keys=_keys("embedding_size"),
         defaults={"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
     ),
-    "mpnet": _offset_positions(
-        Family(
-            fixed=_ROBERTA_HEADS | {"type_vocab_size": 0, "relative_attention_buckets": 32},
-            keys=_keys(without=("type_vocab_size", "classifier_dropout")),
-            defaults={"vocab_size": 30527, "pad_token_id": 1, "max_position_embeddings": 514},
-        ),
-        lambda fields: 2,  # whatever the padding's id is
+    "mpnet": Family(
+        fixed=_ROBERTA_HEADS | {"type_vocab_size": 0, "relative_attention_buckets": 32},
+        keys=_keys(without=("type_vocab_size", "classifier_dropout")),
+        defaults={"vocab_size": 30527, "pad_token_id": 1, "max_position_embeddings": 514},
+        position_offset=lambda hf: 2,  # whatever the padding's id is
     ),
     "nomic_bert": Family(
         fixed={"position_embedding_type": "rotary", "gated": True, "attention_bias": False, "mlp_bias": False},

@@ -1,6 +1,7 @@
 """Model directories: config.json, weights, tokenizer; read in any format, written in the Hugging Face layout."""
 
 import contextlib
+import dataclasses
 import json
 import re
 import uuid
@@ -118,17 +119,16 @@ class _Opened(NamedTuple):
     """A model directory whose tensors can be read."""
 
     model: Bert
+    saved_head: str | None  # None: none of ours
     weights: Weights
-    fresh_head: bool
-    hides_classifier: bool
     root: epath.Path
     directory: epath.Path
 
     def match(self) -> state_dict.Matched:
-        tensors = self.weights.tensors
-        if self.hides_classifier:
+        tensors, fresh_head = self.weights.tensors, self.model.head != self.saved_head
+        if fresh_head and self.saved_head is not None:
             tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(_CLASSIFIER)}
-        return state_dict.match(self.model, tensors, self.fresh_head, self.weights.where)
+        return state_dict.match(self.model, tensors, fresh_head, self.weights.where)
 
     def report(self, matched: state_dict.Matched) -> dict[str, Any]:
         """The fields of `Loaded` but params."""
@@ -156,7 +156,8 @@ def _open_model(path: files.PathLike, head: str | None, family: str) -> Iterator
     hf, where = _described(directory, family)
     config = BertConfig.from_hf(hf, where=str(where))
     names = FAMILIES[config.family]
-    with _opened(directory, names) as weights:
+    with open_weights(directory) as found:
+        weights = dataclasses.replace(found, tensors=_canonical_names(found.tensors, names, found.where))
         saved_head = "sentence_embedding" if embeds else _saved_head(hf, weights.tensors, names, where, head)
         head = head or saved_head
         assert head is not None
@@ -164,8 +165,7 @@ def _open_model(path: files.PathLike, head: str | None, family: str) -> Iterator
             config = config.replace(**sentence_transformers.pooling_settings(root))
         if head in ("encoder", "sentence_embedding"):
             config = config.replace(pooler=f"{names.prefix}pooler.dense.weight" in weights.tensors)
-        other = saved_head is not None and head != saved_head
-        yield _Opened(Bert(config, head), weights, head != saved_head, other, root, directory)
+        yield _Opened(Bert(config, head), saved_head, weights, root, directory)
 
 
 def _described(directory: epath.Path, family: str) -> tuple[dict[str, Any], epath.Path]:
@@ -283,15 +283,6 @@ def _saved_head(hf: dict[str, Any], tensors: Tensors, names: Names, where: epath
     if has_classifier and asked is None:
         raise InputError(f"{where}: expected the architecture of its classifier, found none")
     return asked if has_classifier else "encoder"
-
-
-@contextlib.contextmanager
-def _opened(directory: epath.Path, names: Names) -> Iterator[Weights]:
-    """The weights of a directory under the names of its family."""
-    with open_weights(directory) as weights:
-        yield Weights(
-            weights.where, weights.format, _canonical_names(weights.tensors, names, weights.where), weights.ignored
-        )
 
 
 def _canonical_names(tensors: Tensors, names: Names, where: epath.Path) -> Tensors:

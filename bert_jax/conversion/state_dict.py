@@ -163,7 +163,11 @@ def read_params(model: Bert, matched: Matched, seed: int, where: epath.Path) -> 
     Raises:
         InputError: a tensor has another shape than the model, is not of floating point, or is damaged.
     """
-    leaves = {path: np.ones(shape, np.float32) for path, shape in _shapes(model).items()}
+    # As initialised where no file has it; zeros take memory only when they are written to.
+    leaves = {
+        path: (np.ones if path.endswith("/scale") else np.zeros)(shape, np.float32)
+        for path, shape in _shapes(model).items()
+    }
     for name, parts in matched.parts.items():
         values = _checked(matched.tensors[name], parts[0], None, where).read()
         for slot in parts:

@@ -21,16 +21,15 @@ from jax.ad_checkpoint import checkpoint_name
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
 from bert_jax.modeling.compute import CONTEXT, Compute
-from bert_jax.modeling.dropout import bits_of_scores, drop, dropout
+from bert_jax.modeling.dropout import bits_of_scores, dropout
 from bert_jax.modeling.kernels import fused, local, splash
+from bert_jax.modeling.kernels.plain import plain_attention
 from bert_jax.modeling.layers import Dense, LayerNorm
 from bert_jax.modeling.visibility import Visibility
 from bert_jax.sharding import constrain, device_share, mapped
 
 _PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
 _DROPPING = ("xla", "fused")
-
-
 _LOCAL = "local"  # what xla is where a window is small for the length
 
 
@@ -42,8 +41,8 @@ class Attending:
     Attributes:
         way: one of `bert_jax.modeling.compute.ATTENTIONS` but auto; or local.
         visible: which keys a query sees.
-        bias: for xla, what is added to the scores, `[B or 1, N or 1, 1 or S, S]`: of `visible`, and of relative
-            positions.
+        bias: what is added to the scores, of `visible` and of relative positions, made once for all such layers: for
+            xla `[B or 1, N or 1, 1 or S, S]`, for local by blocks; None for the others.
         rotation: cosines and sines `[B or 1, S, 1, H / 2]` by which queries and keys are turned; None: they are not.
     """
 
@@ -70,7 +69,7 @@ def attending(
     elif reason := _unfit(way, config, compute, length, drops):
         raise InputError(f"attention={way}: {reason}; auto or xla would do")
     if way == "xla" and not maps and not config.relative_attention_buckets and local.supports(length, visible.window):
-        way = _LOCAL
+        return Attending(_LOCAL, visible, local.bias(visible, length))
     return Attending(way, visible, visible.bias(length) if way == "xla" else None)
 
 
@@ -194,7 +193,9 @@ def attend(
     if how.way == "splash":
         context, probabilities = _splash(how.visible, query, key, value, compute).astype(dtype), None
     elif how.way == _LOCAL:
-        context, probabilities = local.local_attention(how.visible, query, key, value, words, rate, compute), None
+        assert how.bias is not None
+        context = local.local_attention(how.bias, how.visible, query, key, value, words, rate, compute)
+        probabilities = None
     else:
         context, probabilities = _xla(how.bias, query, key, value, words, rate, compute)
     context = constrain(context, "batch", "heads", None, None)  # and its gradient, which so stays by heads
@@ -210,30 +211,15 @@ def _xla(
     rate: float,
     compute: Compute,
 ) -> tuple[jax.Array, jax.Array]:
-    exact = jax.lax.Precision.HIGHEST if compute.dtype == "float32" else None
-    query, key, value = (t.astype(compute.dtype) for t in (query * query.shape[-1] ** -0.5, key, value))
-    # The softmax is in float32, and so are the scores that it takes.
-    scores = jnp.einsum("bnqh,bnkh->bnqk", query, key, precision=exact, preferred_element_type=jnp.float32)
-    if bias is not None:
-        scores += bias
-    probabilities = jax.nn.softmax(scores, axis=-1)
-    dropped = probabilities
+    bits = None
     if words is not None:
         place = functools.partial(jax.lax.broadcasted_iota, jnp.uint32)
-        length = scores.shape[-1]
+        length = query.shape[2]
         bits = bits_of_scores(
             (words[..., :1, None], words[..., 1:, None]),
             place((1, 1, length, 1), 2), place((1, 1, 1, length), 3),
         )  # fmt: skip
-        dropped = drop(probabilities, bits, rate)
-    result = jnp.einsum(
-        "bnqk,bnkh->bnqh",
-        dropped.astype(compute.dtype),
-        value,
-        precision=exact,
-        preferred_element_type=compute.activation_dtype,
-    )
-    return result, probabilities
+    return plain_attention(query, key, value, bias, bits, rate, compute)
 
 
 def _fused(visible: Visibility, projected, config: BertConfig, words: jax.Array | None, compute: Compute) -> jax.Array:

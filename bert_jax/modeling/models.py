@@ -238,8 +238,7 @@ class Bert:
 
     def _head(self, module, output, attention_mask, masked, choices, key) -> dict[str, jax.Array]:
         x = output.last_hidden_state
-        rate = self.config.classifier_dropout
-        drop = functools.partial(dropout, rate=self.config.hidden_dropout_prob if rate is None else rate, key=key)
+        drop = functools.partial(dropout, rate=self._classifier_dropout, key=key)
 
         def dense(
             layer, x
@@ -284,6 +283,11 @@ class Bert:
                 return {"sentence_embedding": embedding}
         return {}
 
+    @property
+    def _classifier_dropout(self) -> float:
+        rate = self.config.classifier_dropout
+        return self.config.hidden_dropout_prob if rate is None else rate
+
     def _summary(self, module, output: BertOutput, attention_mask, dropout_key) -> jax.Array:
         """`[B, D]`: what a classifier of sequences sees; after a dropout where the config says so."""
         if not hasattr(module, "summary"):
@@ -295,8 +299,8 @@ class Bert:
         else:
             first = x[:, 0]
         if config.drop_before_summary:
-            rate = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
-            first = dropout(first, rate, None if dropout_key is None else jax.random.fold_in(dropout_key, 1))
+            key = None if dropout_key is None else jax.random.fold_in(dropout_key, 1)
+            first = dropout(first, self._classifier_dropout, key)
         return module.summary(first, self.compute)
 
     def _of_tokens(self, module, x: jax.Array) -> jax.Array:

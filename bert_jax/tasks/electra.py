@@ -15,14 +15,21 @@ from etils import epath
 
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
-from bert_jax.data.pipeline import StagedSource
 from bert_jax.errors import InputError
 from bert_jax.modeling import Electra, Params
 from bert_jax.modeling.electra import generator_config
 from bert_jax.tasks import start
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline
+from bert_jax.tasks.masked_lm import is_token, masked_lm_sums, packing
 from bert_jax.tasks.metrics import ratios
-from bert_jax.tasks.pretraining_data import PretrainingData, check_lengths, commonest_label, num_steps, outlined
+from bert_jax.tasks.pretraining_data import (
+    PretrainingData,
+    check_lengths,
+    commonest_label,
+    num_steps,
+    outline_of,
+    outlined,
+)
 
 HEAD = "replaced_token_detection"
 GENERATOR_DIR = "generator"  # within the directory of the discriminator
@@ -56,7 +63,7 @@ class ElectraTask:
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
         """The number of masked tokens and of all tokens."""
-        counts = {"mlm": batch["masked_weights"].sum(), "disc": _is_token(batch).sum(dtype=jnp.float32)}
+        counts = {"mlm": batch["masked_weights"].sum(), "disc": is_token(batch).sum(dtype=jnp.float32)}
         return {name: jnp.maximum(count, 1.0) for name, count in counts.items()}
 
     def loss(
@@ -69,8 +76,7 @@ class ElectraTask:
         sums = {name: value.sum() for name, value in self._sums(params, batch, dropout_key).items()}
         disc = self.discriminator_weight * sums["disc_loss"] / weights["disc"]
         shown = {name: (sums[part], sums[count]) for name, (part, count) in _METRICS.items()}
-        is_token = _is_token(batch)
-        shown["packing"] = (is_token.sum(dtype=jnp.float32), jnp.float32(is_token.size))
+        shown["packing"] = packing(batch)
         return sums["mlm_loss"] / weights["mlm"] + disc, shown
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
@@ -83,7 +89,6 @@ class ElectraTask:
 
     def _sums(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> dict[str, jax.Array]:
         sample_key = jax.random.key(_EVAL_SEED) if dropout_key is None else jax.random.fold_in(dropout_key, 1)
-        masked = batch["masked_weights"]
         out = self.model.apply(
             params,
             batch["input_ids"],
@@ -92,12 +97,12 @@ class ElectraTask:
             batch.get("position_ids"),
             masked_positions=batch["masked_positions"],
             masked_labels=batch["masked_labels"],
-            masked_weights=masked,
+            masked_weights=batch["masked_weights"],
             segment_ids=batch.get("segment_ids"),
             sample_key=sample_key,
             dropout_key=None if dropout_key is None else jax.random.fold_in(dropout_key, 0),
         )
-        real, replaced, claimed = _is_token(batch), out.is_replaced, out.logits > 0
+        real, replaced, claimed = is_token(batch), out.is_replaced, out.logits > 0
         # -log sigmoid(x) where it was replaced, -log(1 - sigmoid(x)) where it was not
         losses = jax.nn.softplus(jnp.where(replaced, -out.logits, out.logits))
         of_tokens = {
@@ -108,13 +113,8 @@ class ElectraTask:
             "disc_claimed": claimed,
             "disc_replaced": replaced,
         }
-        return {
-            "mlm_loss": (out.masked_lm_losses * masked).sum(-1),
-            "mlm_correct": (out.masked_lm_correct * masked).sum(-1),
-            "mlm_commonest": ((batch["masked_labels"] == self.commonest_id) * masked).sum(-1),
-            "mlm_count": masked.sum(-1),
-            **{name: jnp.where(real, values, 0.0).sum(-1) for name, values in of_tokens.items()},
-        }
+        sums = {name: jnp.where(real, values, 0.0).sum(-1) for name, values in of_tokens.items()}
+        return masked_lm_sums(out, batch, self.commonest_id) | sums
 
 
 def build(recipe: Any, workdir: str) -> Job:
@@ -139,9 +139,7 @@ def build(recipe: Any, workdir: str) -> Job:
 def outline(recipe: Any) -> Outline:
     """The steps of a resolved recipe. See `bert_jax.tasks.outline`."""
     if recipe.data.prepared:
-        job = build(recipe, "")
-        assert isinstance(job.train_source, StagedSource)
-        return Outline(job.task, job.init_params, outlined(recipe, job.train_source, job.num_steps))
+        return outline_of(recipe, build(recipe, ""))
     model = _model(recipe, start.config_without_data(recipe, HEAD))
     check_lengths(recipe, model.config)
     task = ElectraTask(model, commonest_id=0, discriminator_weight=recipe.discriminator_weight)
@@ -174,8 +172,3 @@ def _save(directory: Any, params: Params, *, model: Electra, tokenizer: Any) -> 
     save_pretrained(directory, model.config, HEAD, params["discriminator"], tokenizer)
     generator = model.generator_params(params)
     save_pretrained(epath.Path(directory) / GENERATOR_DIR, model.generator_config, "masked_lm", generator, tokenizer)
-
-
-def _is_token(batch: Batch) -> jax.Array:
-    """bool `[B, S]`: what is not padding."""
-    return batch["segment_ids" if "segment_ids" in batch else "attention_mask"] > 0

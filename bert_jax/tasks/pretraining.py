@@ -12,13 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.conversion.huggingface import save_pretrained
-from bert_jax.data.pipeline import StagedSource
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import start
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline
+from bert_jax.tasks.masked_lm import masked_lm_sums, packing
 from bert_jax.tasks.metrics import ratios
-from bert_jax.tasks.pretraining_data import PretrainingData, check_lengths, commonest_label, num_steps, outlined
+from bert_jax.tasks.pretraining_data import (
+    PretrainingData,
+    check_lengths,
+    commonest_label,
+    num_steps,
+    outline_of,
+    outlined,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +58,7 @@ class PretrainingTask:
         loss = sum((sums[f"{term}_loss"] / weight for term, weight in weights.items()), start=jnp.float32(0))
         shown = {name: (sums[part], sums[count]) for name, (part, count) in self._metrics().items()}
         del shown["mlm_commonest_accuracy"]  # tells nothing while training
-        is_token = batch["segment_ids" if "segment_ids" in batch else "attention_mask"] > 0
-        shown["packing"] = (is_token.sum(dtype=jnp.float32), jnp.float32(is_token.size))
+        shown["packing"] = packing(batch)
         return loss, shown
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
@@ -95,13 +101,7 @@ class PretrainingTask:
             dropout_key=dropout_key,
         )
         assert out.masked_lm_losses is not None and out.masked_lm_correct is not None
-        labels, masked = batch["masked_labels"], batch["masked_weights"]
-        sums = {
-            "mlm_loss": (out.masked_lm_losses * masked).sum(-1),
-            "mlm_correct": (out.masked_lm_correct * masked).sum(-1),
-            "mlm_commonest": ((labels == self.commonest_id) * masked).sum(-1),
-            "mlm_count": masked.sum(-1),
-        }
+        sums = masked_lm_sums(out, batch, self.commonest_id)
         if self.has_pairs:
             assert out.seq_relationship_logits is not None
             real, pairs = batch["example_weights"], self.objective
@@ -134,9 +134,7 @@ def build(recipe: Any, workdir: str) -> Job:
 def outline(recipe: Any) -> Outline:
     """The steps of a resolved pretraining recipe. See `bert_jax.tasks.outline`."""
     if recipe.data.prepared:
-        job = build(recipe, "")
-        assert isinstance(job.train_source, StagedSource)
-        return Outline(job.task, job.init_params, outlined(recipe, job.train_source, job.num_steps))
+        return outline_of(recipe, build(recipe, ""))
     objective = "nsp" if "pretraining" in start.heads(recipe) else "mlm"
     config = start.config_without_data(recipe, _head(objective))
     check_lengths(recipe, config)

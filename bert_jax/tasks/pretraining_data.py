@@ -15,7 +15,7 @@ from bert_jax.data.manifest import TOKENIZER_DIR, Manifest
 from bert_jax.data.pipeline import PretrainingEvalSource, PretrainingSource, StagedSource
 from bert_jax.errors import InputError
 from bert_jax.tasks import start
-from bert_jax.tasks.job import Stage
+from bert_jax.tasks.job import Job, Outline, Stage
 from bert_jax.tokenization import Tokenizer
 
 _COUNTED_LABELS = 20_000  # masked tokens among which the commonest is found
@@ -107,6 +107,12 @@ def check_lengths(recipe: Any, config: BertConfig) -> None:
     """Raises InputError when the sequences of a stage are longer than the model's positions."""
     for _, length, _ in recipes.stages(recipe):
         start.check_length(length, config, "config.stages" if recipe.stages else "config.data.sequence_length")
+
+
+def outline_of(recipe: Any, job: Job) -> Outline:
+    """The outline of a job whose data are at hand."""
+    assert isinstance(job.train_source, StagedSource)
+    return Outline(job.task, job.init_params, outlined(recipe, job.train_source, job.num_steps))
 
 
 def outlined(recipe: Any, source: StagedSource | None, steps: int, pairs: bool = False) -> tuple[Stage, ...]:

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.modeling.compute import Compute
-from bert_jax.modeling.dropout import bits_of_scores, drop
+from bert_jax.modeling.dropout import bits_of_scores
+from bert_jax.modeling.kernels.plain import plain_attention
 from bert_jax.modeling.visibility import MASKED, Visibility
 
 
@@ -17,7 +18,19 @@ def supports(length: int, window: int | None) -> bool:
     return window is not None and length >= 8 * window
 
 
+def bias(visible: Visibility, length: int) -> jax.Array:
+    """`[B or 1, 1, C, 2W, 4W]` float32, to be added to the scores of C blocks."""
+    window = _window(visible)
+    blocks = -(-length // (2 * window))
+    rows, columns = _places(blocks, window)
+    seen = (abs(rows - columns) <= window) & (columns >= 0) & (columns < length)
+    query_ids, key_ids = visible.ids(1 if visible.key_ids is None else len(visible.key_ids), length)
+    same = _halves(query_ids, blocks, window)[..., None] == _around(key_ids, blocks, window)[..., None, :]
+    return jnp.where(seen & same, 0.0, MASKED).astype(jnp.float32)[:, None]
+
+
 def local_attention(
+    bias: jax.Array,  # as `bias` gives
     visible: Visibility,
     query: jax.Array,  # [B, N, S, H], as are the next two
     key: jax.Array,
@@ -27,32 +40,24 @@ def local_attention(
     compute: Compute,
 ) -> jax.Array:
     """`[B, N, S, H]`: what the scores of all keys would give under `visible.bias`, and under the same dropout."""
-    batch, _, length, size = query.shape
-    window = visible.window
-    assert window is not None
-    exact = jax.lax.Precision.HIGHEST if compute.dtype == "float32" else None
-    query, key, value = (t.astype(compute.dtype) for t in (query * size**-0.5, key, value))
-    blocks = -(-length // (2 * window))
-    query, key, value = _halves(query, blocks, window), _around(key, blocks, window), _around(value, blocks, window)
-    scores = jnp.einsum("bncqh,bnckh->bncqk", query, key, precision=exact, preferred_element_type=jnp.float32)
-    rows, columns = _places(blocks, window)  # [C, 2W, 1], [C, 1, 4W]
-    seen = (abs(rows - columns) <= window) & (columns >= 0) & (columns < length)
-    query_ids, key_ids = visible.ids(batch, length)
-    same = _halves(query_ids, blocks, window)[..., None] == _around(key_ids, blocks, window)[..., None, :]
-    probabilities = jax.nn.softmax(scores + jnp.where(seen & same, 0.0, MASKED)[:, None], axis=-1)
+    length, size = query.shape[2:]
+    window, blocks = _window(visible), bias.shape[2]
+    bits = None
     if words is not None:
-        pair = (words[:, :, :1, None, None], words[:, :, 1:, None, None])
-        bits = bits_of_scores(pair, rows.astype(jnp.uint32), columns.astype(jnp.uint32))
-        probabilities = drop(probabilities, bits, rate)
-    result = jnp.einsum(
-        "bncqk,bnckh->bncqh", probabilities.astype(compute.dtype), value,
-        precision=exact, preferred_element_type=compute.activation_dtype,
-    )  # fmt: skip
+        rows, columns = (places.astype(jnp.uint32) for places in _places(blocks, window))
+        bits = bits_of_scores((words[:, :, :1, None, None], words[:, :, 1:, None, None]), rows, columns)
+    query, key, value = _halves(query, blocks, window), _around(key, blocks, window), _around(value, blocks, window)
+    result, _ = plain_attention(query, key, value, bias, bits, rate, compute)
     return result.reshape(*result.shape[:2], -1, size)[:, :, :length]
 
 
+def _window(visible: Visibility) -> int:
+    assert visible.window is not None
+    return visible.window
+
+
 def _places(blocks: int, window: int) -> tuple[jax.Array, jax.Array]:
-    """The place of each query and of each key in the sequence; negative before its start."""
+    """The place of each query `[C, 2W, 1]` and of each key `[C, 1, 4W]` in the sequence; negative before its start."""
     first = 2 * window * jnp.arange(blocks, dtype=jnp.int32)[:, None, None]
     rows = first + jnp.arange(2 * window, dtype=jnp.int32)[:, None]
     return rows, first - window + jnp.arange(4 * window, dtype=jnp.int32)

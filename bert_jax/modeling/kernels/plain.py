@@ -1,0 +1,35 @@
+"""Attention in plain XLA, whatever the queries and keys that stand together: a whole sequence, or a block of one."""
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax.modeling.compute import Compute
+from bert_jax.modeling.dropout import drop
+
+
+def plain_attention(
+    query: jax.Array,  # [..., Q, H]
+    key: jax.Array,  # [..., K, H], as is the next
+    value: jax.Array,
+    bias: jax.Array | None,  # broadcasts to [..., Q, K], as does the next
+    bits: jax.Array | None,  # uint32, by which to drop probabilities
+    rate: float,
+    compute: Compute,
+) -> tuple[jax.Array, jax.Array]:
+    """The result `[..., Q, H]`, and the probabilities `[..., Q, K]` before dropout."""
+    exact = jax.lax.Precision.HIGHEST if compute.dtype == "float32" else None
+    query, key, value = (t.astype(compute.dtype) for t in (query * query.shape[-1] ** -0.5, key, value))
+    # The softmax is in float32, and so are the scores that it takes.
+    scores = jnp.einsum("...qh,...kh->...qk", query, key, precision=exact, preferred_element_type=jnp.float32)
+    if bias is not None:
+        scores += bias
+    probabilities = jax.nn.softmax(scores, axis=-1)
+    dropped = probabilities if bits is None else drop(probabilities, bits, rate)
+    result = jnp.einsum(
+        "...qk,...kh->...qh",
+        dropped.astype(compute.dtype),
+        value,
+        precision=exact,
+        preferred_element_type=compute.activation_dtype,
+    )
+    return result, probabilities
