@@ -22,8 +22,9 @@ from bert_jax.errors import InputError
 
 # Bounds on what a file may claim, so that a small one cannot take much memory or time. The largest BERT has some 400
 # tensors, and three times as many variables with its optimizer's.
-MOST_TENSORS = 5_000
-LONGEST_DESCRIPTION = 2**21  # bytes of what says where the tensors are
+MOST_TENSORS = 2_000
+LONGEST_DESCRIPTION = 2**19  # bytes of what says where the tensors are
+_MARKS_A_TENSOR = 20  # of JSON; a matrix with its checksum has 14
 _LONGEST_NAME = 500  # characters
 _MOST_AXES = 32
 _CHUNK = 2**18  # bytes
@@ -150,9 +151,9 @@ def parse_json(text: bytes, what: str) -> dict[str, Any]:
     """
     if len(text) > LONGEST_DESCRIPTION:
         raise InputError(f"expected {what} of at most {LONGEST_DESCRIPTION} bytes, found {len(text)}")
-    # A tensor has three brackets in no fewer than 48 bytes; an object each two bytes would take thirty times the text.
-    if text.count(b"{") + text.count(b"[") > 64 + len(text) / 16:
-        raise InputError(f"expected {what}, found nesting without end")
+    # Each mark makes an object of Python's, which takes up to a hundred times its bytes.
+    if sum(text.count(mark) for mark in (b"{", b"[", b":", b",")) > _MARKS_A_TENSOR * MOST_TENSORS:
+        raise InputError(f"expected {what} with at most {MOST_TENSORS} tensors, found more")
     try:
         found = json.loads(text.decode(), object_pairs_hook=_without_repetition)
     except RecursionError:

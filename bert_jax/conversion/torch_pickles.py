@@ -38,10 +38,14 @@ _OPCODES = frozenset({
     "LONG_BINPUT", "BINGET", "LONG_BINGET", "GLOBAL", "STACK_GLOBAL", "BINPERSID", "REDUCE", "BUILD",
 })
 # fmt: on
-# Every opcode can make an object, so that a bound on them bounds memory too: one for each storage that the pickle has
-# named so far, of which a tensor takes half, and one for what names none, such as a list of keys.
-_OPCODES_A_STORAGE = 100
+# Every opcode can make an object, so that bounds on them bound memory too: for each storage that the pickle has named
+# so far, of which a tensor takes half, and for what names none, such as a list of keys.
+_OPCODES_A_STORAGE = 80
 _OPCODES_BESIDE = 2 * stored.MOST_TENSORS
+# Those that make a container, which takes ten times the memory of another object.
+_CONTAINERS = frozenset({"EMPTY_DICT", "EMPTY_LIST", "REDUCE"})
+_CONTAINERS_A_STORAGE = 8  # a parameter takes 4, a module 1
+_CONTAINERS_BESIDE = 64
 _DEEPEST = 20  # tuples in each other
 
 
@@ -171,11 +175,17 @@ class Unpickler(pickle.Unpickler):
         """The next object of the file, whose opcodes are looked at first."""
         start = self._file.tell()
         nesting = _Nesting()
-        allowed = _OPCODES_BESIDE
+        storages = containers = 0
         for count, (opcode, argument, _) in enumerate(pickletools.genops(self._file)):
-            allowed += _OPCODES_A_STORAGE * (opcode.name == "BINPERSID")
-            if count > allowed:
-                raise InputError(f"refused: the pickle takes over {allowed} opcodes, which no state dict needs")
+            storages += opcode.name == "BINPERSID"
+            containers += opcode.name in _CONTAINERS
+            if storages > stored.MOST_TENSORS:
+                raise InputError(f"expected at most {stored.MOST_TENSORS} tensors, found more")
+            if (
+                count > _OPCODES_BESIDE + _OPCODES_A_STORAGE * storages
+                or containers > _CONTAINERS_BESIDE + _CONTAINERS_A_STORAGE * storages
+            ):
+                raise InputError(f"refused: the pickle takes {count} opcodes, which no state dict needs")
             if opcode.name not in _OPCODES:
                 raise InputError(f"refused: the pickle uses {opcode.name}, which no state dict needs; nothing was run")
             # A memo index makes the unpickler allocate that many slots, however short the file.

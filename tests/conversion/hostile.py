@@ -376,10 +376,16 @@ class Hostile:
         return "an index that lies", files | {index: json.dumps(lie).encode()}
 
 
+def _empty_arrays(count: int) -> bytes:
+    leaf = b"\xc7\x0d\x01\x93\x91\x00\xa7float32\xc4\x00"
+    return b"\xde" + struct.pack(">H", count) + b"".join(b"\xa4%04x" % i + leaf for i in range(count))
+
+
 @functools.cache
 def bombs() -> dict[str, Files]:
     """Files that would take far more memory or time than their size, if they were believed."""
     tensor = {"dtype": "F32", "shape": [2**20], "data_offsets": [0, 2**22]}
+    empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
     data = bytes(2**22)
     whole_storage = ("FloatStorage", "0", 2**20, 0, (2**20,), (1,))
     stretched = ("FloatStorage", "0", 2**20, 0, (2**20,), (0,))
@@ -389,8 +395,9 @@ def bombs() -> dict[str, Files]:
     index = bundles.block([(b"%08d" % i, handle) for i in range(20_000)])
     footer = bundles.varint(0) * 2 + bundles.varint(len(block)) + bundles.varint(len(index) - 5)
     table = block + index + footer.ljust(40, b"\0") + struct.pack("<Q", bundles.MAGIC)
-    leaf = b"\xc7\x0d\x01\x93\x91\x00\xa7float32\xc4\x00"
     dicts = b"".join(b"\xa5%05x\x80" % i for i in range(2**20))
+    persistent = b"\x80\x02(" + _text("storage") + b"ctorch\nFloatStorage\n" + _text("0") + _text("cpu") + b"K\x01tq\0"
+    dictionary = b"ccollections\nOrderedDict\nq\x01"
     zeros = io.BytesIO()
     with zipfile.ZipFile(zeros, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", torch_pickle({"w": whole_storage}))
@@ -399,16 +406,22 @@ def bombs() -> dict[str, Files]:
         "objects in a header": {"model.safetensors": safetensors_file(b'{"a":[' + b"{}," * 600_000 + b"1]}", b"")},
         "lists in a header": {"model.safetensors": safetensors_file(b'{"a":[' + b"[]," * 600_000 + b"1]}", b"")},
         "tensors over each other": {"model.safetensors": safetensors_file({f"{i}": tensor for i in range(9000)}, data)},
-        "empty tensors": {
-            "model.safetensors": safetensors_file(
-                {f"{i}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(20_000)}, b""
-            )
+        "empty tensors": {"model.safetensors": safetensors_file({f"{i}": empty for i in range(20_000)}, b"")},
+        "empty tensors, as many as may be": {
+            "model.safetensors": safetensors_file({f"{i}": empty for i in range(2000)}, b"")
         },
         "a header as long as a file": {"model.safetensors": safetensors_file(b"{" + b" " * 2**25, b"")},
         "dicts in a pickle": {"pytorch_model.bin": torch_zip(b"\x80\x02}" + b"}" * 2_000_000 + b".", [])},
         "ordered dicts in a pickle": {
             "pytorch_model.bin": torch_zip(b"\x80\x02ccollections\nOrderedDict\nq\0" + b"h\0)R" * 400_000 + b".", [])
         },
+        "containers beside storages": {
+            "pytorch_model.bin": torch_zip(persistent + dictionary + (b"h\0Q" + b"h\x01)R" * 7) * 2000 + b".", [])
+        },
+        "tuples beside storages": {
+            "pytorch_model.bin": torch_zip(persistent + (b"h\0Q" + b"N\x85" * 39) * 2000 + b".", [])
+        },
+        "storages alone": {"pytorch_model.bin": torch_zip(persistent + b"h\0Q" * 170_000 + b".", [])},
         "a storage over and over": {
             "pytorch_model.bin": torch_zip(torch_pickle({f"{i}": whole_storage for i in range(3000)}), [data])
         },
@@ -417,16 +430,22 @@ def bombs() -> dict[str, Files]:
         },
         "zeros, compressed": {"pytorch_model.bin": zeros.getvalue()},
         "members of an archive": {"pytorch_model.bin": torch_zip(torch_pickle({}), [b""] * 60_000)},
+        "members, as many as may be": {"pytorch_model.bin": torch_zip(torch_pickle({}), [b""] * 8000)},
         "a line without end": {"pytorch_model.bin": b"\x80\x02c" + b"a" * 2**25},
         "dicts in msgpack": {"flax_model.msgpack": b"\xdd\xff\xff\xff\xff" + b"\x80" * 2**20},
         "empty dicts in msgpack": {"flax_model.msgpack": b"\xdf" + struct.pack(">I", 2**20) + dicts},
-        "empty arrays in msgpack": {
-            "flax_model.msgpack": b"\xde" + struct.pack(">H", 60_000)
-            + b"".join(b"\xa4%04x" % i + leaf for i in range(60_000))
-        },
+        "empty dicts, as many as may be": {"flax_model.msgpack": b"\xdf" + struct.pack(">I", 7999) + dicts[: 7 * 7999]},
+        "empty arrays in msgpack": {"flax_model.msgpack": _empty_arrays(60_000)},
+        "empty arrays, as many as may be": {"flax_model.msgpack": _empty_arrays(2000)},
         "a block over and over": {"m.index": table, "m.data-00000-of-00001": b""},
         "an index as long as a file": {"model.safetensors.index.json": b"[" + b"{}," * 8_000_000},
         "objects in an index": {"model.safetensors.index.json": b'{"weight_map":[' + b"{}," * 600_000 + b"1]}"},
         "numbers in a header": {"model.safetensors": safetensors_file(b'{"a":[' + b"999," * 500_000 + b"1]}", b"")},
         "words in a header": {"model.safetensors": safetensors_file(b'{"a":[' + b'"b",' * 500_000 + b"1]}", b"")},
+        "pairs in a header": {
+            "model.safetensors": safetensors_file(b"{" + b",".join(b'"%05x":1' % i for i in range(19_000)) + b"}", b"")
+        },
+        "a wide letter in a header": {
+            "model.safetensors": safetensors_file('{"\N{PILE OF POO}'.encode() + b"a" * (2**19 - 20) + b'":1}', b"")
+        },
     }  # fmt: skip

@@ -19,7 +19,7 @@ from bert_jax.errors import InputError
 
 SECONDS = 5  # for one directory
 MEMORY = 2**20  # bytes beside twice the files' size
-BOMB_MEMORY = 2**25  # for those that use each bound to the full
+BOMB_MEMORY = 6 * 2**20  # for those that use each bound to the full
 QUICK, ALL = 300, 10_000
 
 
