@@ -32,21 +32,21 @@ def add_verbs(verbs: Any) -> None:
     )
     for parser in (evaluate, predict):
         add = parser.add_argument
-        add("--model", required=True, metavar="DIR", help="a model directory with a classifier")
+        add("--model", required=True, metavar="DIR", help="a model directory with the head of a task")
         add(
             "--data",
             required=True,
             metavar="FILE",
             help=".tsv, .csv or .jsonl (maybe compressed), or tfds:NAME[:SPLIT]",
         )
-        add("--text-column", default="sentence", metavar="NAME", help="(default: %(default)s)")
+        add("--text-column", default="", metavar="NAME", help="(default: sentence)")
         add("--pair-column", default="", metavar="NAME", help="the second text, if there is one")
         add("--no-header", action="store_true", help="the first line is a row; columns are numbers from 0")
         add("--batch-size", type=int, default=32, metavar="N", help="(default: %(default)s)")
         add("--max-seq-length", type=int, default=0, metavar="N", help="cut longer texts (default: the model's limit)")
         add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
             help="of matrix products (default: bfloat16 on accelerators)")  # fmt: skip
-    evaluate.add_argument("--label-column", default="label", metavar="NAME", help="(default: %(default)s)")
+    evaluate.add_argument("--label-column", default="", metavar="NAME", help="(default: label)")
     evaluate.add_argument("--metrics", default="", metavar="NAME[,NAME]", help="which (default: all that fit)")
     evaluate.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     predict.add_argument("--out", required=True, metavar="FILE", help="the file to write: .jsonl or .tsv")
@@ -54,14 +54,15 @@ def add_verbs(verbs: Any) -> None:
 
 def run_evaluate(args: argparse.Namespace) -> None:
     """Prints the metrics of a model on labelled rows."""
-    from bert_jax.tasks.classifying import evaluate
+    from bert_jax import tasks
 
-    scores = evaluate(
+    options = _running(args)
+    scores = tasks.of_model(args.model).evaluate(
         args.model,
         args.data,
         _columns(args, label=args.label_column),
         metric_names=tuple(args.metrics.split(",")) if args.metrics else (),
-        **_running(args),
+        **options,
     )
     if args.json:
         print(json.dumps(scores))
@@ -78,9 +79,10 @@ def run_evaluate(args: argparse.Namespace) -> None:
 
 def run_predict(args: argparse.Namespace) -> None:
     """Writes a model's answers for every row."""
-    from bert_jax.tasks.classifying import predict
+    from bert_jax import tasks
 
-    count = predict(args.model, args.data, args.out, _columns(args), **_running(args))
+    options = _running(args)
+    count = tasks.of_model(args.model).predict(args.model, args.data, args.out, _columns(args), **options)
     print(f"{args.out}: {count:,} rows")
 
 

@@ -82,6 +82,12 @@ def load_pretrained(path: files.PathLike, head: str | None = None, seed: int = 0
         return Loaded(params=params, **opened.report(matched))
 
 
+def saved_head(path: files.PathLike) -> str:
+    """The head that a model directory was saved with. Raises InputError as `load_pretrained`."""
+    with _open_model(path, None, "") as opened:
+        return opened.model.head
+
+
 def convert(
     source: files.PathLike,
     destination: files.PathLike,

@@ -31,10 +31,14 @@ class Columns:
         has_header: whether the first line of a TSV or CSV names the columns.
     """
 
-    text: str
+    text: str = ""
     pair: str = ""
     label: str = ""
     has_header: bool = True
+
+    def filled(self, usual: "Columns") -> "Columns":
+        """These columns, and the usual ones where they name none."""
+        return dataclasses.replace(self, text=self.text or usual.text, label=self.label or usual.label)
 
     @property
     def wanted(self) -> tuple[str, ...]:

@@ -3,7 +3,9 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from bert_jax.conversion.huggingface import saved_head
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.files import PathLike
 
 if TYPE_CHECKING:
     from bert_jax.tasks.job import Job, Outline
@@ -13,6 +15,10 @@ TASKS = {
     "pretraining": "bert_jax.tasks.pretraining",
     "electra": "bert_jax.tasks.electra",
     "classification": "bert_jax.tasks.classification",
+}
+# Head of a finished model -> the module whose `evaluate` and `predict` run it over files.
+FINISHED = {
+    "sequence_classification": "bert_jax.tasks.classifying",
 }
 
 
@@ -39,3 +45,15 @@ def _module(recipe: Any) -> Any:
     if recipe.task not in TASKS:
         raise InputError(f"task {recipe.task!r} is not known{did_you_mean(str(recipe.task), TASKS)}")
     return importlib.import_module(TASKS[recipe.task])
+
+
+def of_model(model_dir: PathLike) -> Any:
+    """The module of `FINISHED` that evaluates, and predicts with, the model in a directory.
+
+    Raises:
+        InputError: it is none that was fine-tuned for a task.
+    """
+    head = saved_head(model_dir)
+    if head not in FINISHED:
+        raise InputError(f"{model_dir}: expected a model for {', '.join(FINISHED)}, found one for {head}")
+    return importlib.import_module(FINISHED[head])

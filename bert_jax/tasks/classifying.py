@@ -6,21 +6,19 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bert_jax import files, sharding
-from bert_jax.conversion.huggingface import load_pretrained
+from bert_jax import files
 from bert_jax.data.examples import Columns, Example, read_examples
 from bert_jax.errors import InputError
-from bert_jax.modeling import Bert, Compute
-from bert_jax.tasks import metrics, start
+from bert_jax.modeling import Bert
+from bert_jax.tasks import metrics
 from bert_jax.tasks.classification import HEAD, ClassificationTask
 from bert_jax.tasks.classification_data import EvalSource, encode, few_buckets, load
+from bert_jax.tasks.finished import Finished, open_finished
 from bert_jax.tasks.job import Batch
-from bert_jax.tokenization import Tokenizer, load_tokenizer
 
+COLUMNS = Columns("sentence", "", "label")  # where the caller names none
 OUT_FORMATS = (".jsonl", ".tsv")
 _CHUNK = 8192  # rows that `predict` holds at a time: enough to find rows of one length, few enough for memory
 
@@ -32,16 +30,13 @@ class Classifier:
     Attributes:
         task: the model and what it does.
         names: of its classes, as they stand in data; empty for regression.
-        tokenizer: its own.
-        max_length: the longest sequence in tokens that it is given.
-        batch_size: rows at a time, a multiple of the number of devices.
+        finished: its tokenizer, and the limits within which it runs.
+        run: a batch -> its predictions.
     """
 
     task: ClassificationTask
     names: tuple[str, ...]
-    tokenizer: Tokenizer
-    max_length: int
-    batch_size: int
+    finished: Finished
     run: Callable[[Batch], dict[str, np.ndarray]]
 
     def batches(self, source: EvalSource) -> Iterator[tuple[Batch, dict[str, np.ndarray]]]:
@@ -51,55 +46,25 @@ class Classifier:
             yield batch, self.run(batch)
 
 
-def open_classifier(
-    model_dir: files.PathLike, *, batch_size: int = 32, max_seq_length: int = 0, dtype: str = "auto"
-) -> Classifier:
+def open_classifier(model_dir: files.PathLike, **options: Any) -> Classifier:
     """Opens a model directory whose head is a sequence classifier.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        batch_size: rows at a time; rounded up to a multiple of the number of devices.
-        max_seq_length: longer texts are cut, in tokens; 0 = the model's own limit.
-        dtype: of matrix products: float32, bfloat16, or auto (bfloat16 on accelerators, float32 on CPU).
+        options: of `bert_jax.tasks.finished.open_finished`.
 
     Raises:
         InputError: the directory holds no sequence classifier, or an option does not fit it.
     """
-    loaded = load_pretrained(model_dir)
-    config = loaded.config
-    if loaded.head != HEAD:
-        raise InputError(f"{model_dir}: expected a sequence classifier, found a BERT for {loaded.head}")
+    finished = open_finished(model_dir, HEAD, **options)
+    config = finished.config
     if config.problem_type == "multi_label_classification":
         raise InputError(f"{model_dir}: expected one label a text, found problem_type {config.problem_type!r}")
     if config.num_labels == 1 and config.problem_type is None:  # as transformers understands it
         config = config.replace(problem_type="regression")
-    tokenizer = load_tokenizer(loaded.directory)
-    start.check_vocabulary(tokenizer, config)
-    start.check_length(max_seq_length, config, "max_seq_length")
-    if max_seq_length and max_seq_length < 4:
-        raise InputError(f"max_seq_length: expected at least 4 tokens (or 0), found {max_seq_length}")
-    limit = max_seq_length or min(loaded.max_length or tokenizer.max_length or 512, config.max_position_embeddings)
-    if dtype == "auto":
-        dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
-    task = ClassificationTask(Bert(config, HEAD, Compute(dtype=dtype)), ())
-    mesh = sharding.make_mesh()
-    parts = sharding.batch_parts(mesh)
+    task = ClassificationTask(Bert(config, HEAD, finished.compute), ())
     names = () if task.regression else config.id2label or tuple(map(str, range(config.num_labels)))
-    return Classifier(
-        task, names, tokenizer, limit, -(-batch_size // parts) * parts, _runner(task, loaded.params, mesh)
-    )
-
-
-def _runner(task: ClassificationTask, params: Any, mesh: Mesh) -> Callable[[Batch], dict[str, np.ndarray]]:
-    """Batch -> predictions in numpy: rows split over the devices, parameters on each."""
-    whole, split = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, sharding.batch_spec())
-    params = jax.device_put(params, whole)
-    step = jax.jit(task.predict, in_shardings=(whole, split), out_shardings=whole)
-
-    def run(batch: Batch) -> dict[str, np.ndarray]:
-        return jax.device_get(step(params, batch))
-
-    return run
+    return Classifier(task, names, finished, finished.runner(task.predict))
 
 
 def evaluate(
@@ -108,18 +73,16 @@ def evaluate(
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
-    batch_size: int = 32,
-    max_seq_length: int = 0,
-    dtype: str = "auto",
+    **options: Any,
 ) -> dict[str, float]:
     """Scores a sequence classifier on labelled rows.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
         data: what `bert_jax.data.examples.read_examples` takes.
-        columns: its columns, the label among them.
+        columns: its columns, where they are not those of `COLUMNS`.
         metric_names: of `bert_jax.tasks.metrics`; empty for all that fit.
-        batch_size, max_seq_length, dtype: as in `open_classifier`.
+        options: of `bert_jax.tasks.finished.open_finished`.
 
     Returns:
         The metrics, and `examples`, the number of rows.
@@ -127,14 +90,14 @@ def evaluate(
     Raises:
         InputError: the model or the data do not fit; among others, a label that the model does not know.
     """
-    model = open_classifier(model_dir, batch_size=batch_size, max_seq_length=max_seq_length, dtype=dtype)
-    if not columns.label:
-        raise InputError(f"{data}: expected a label column to score by, found none named")
+    model = open_classifier(model_dir, **options)
+    finished = model.finished
+    columns = columns.filled(COLUMNS)
     regression = model.task.regression
     names = metrics.choose(metric_names, regression, len(model.names))
-    features, _ = load(data, columns, model.tokenizer, model.max_length, model.names, regression)
-    buckets = few_buckets(features.lengths, model.max_length)
-    source = EvalSource(features, model.batch_size, buckets, model.tokenizer.pad_id)
+    features, _ = load(data, columns, finished.tokenizer, finished.max_length, model.names, regression)
+    buckets = few_buckets(features.lengths, finished.max_length)
+    source = EvalSource(features, finished.batch_size, buckets, finished.tokenizer.pad_id)
     batches, predictions = zip(*model.batches(source), strict=True)
     task = dataclasses.replace(model.task, metrics=names)
     return task.score(list(predictions), list(batches)) | {"examples": len(features)}
@@ -145,10 +108,7 @@ def predict(
     data: str,
     out: files.PathLike,
     columns: Columns,
-    *,
-    batch_size: int = 32,
-    max_seq_length: int = 0,
-    dtype: str = "auto",
+    **options: Any,
 ) -> int:
     """Writes a sequence classifier's answer for every row, in the order of the rows, in constant memory.
 
@@ -159,8 +119,8 @@ def predict(
         model_dir: a directory in the Hugging Face layout.
         data: what `bert_jax.data.examples.read_examples` takes.
         out: the file to write, `.jsonl` or `.tsv`; there when all is done, or not at all.
-        columns: of `data`; a label is not needed and not looked at.
-        batch_size, max_seq_length, dtype: as in `open_classifier`.
+        columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
+        options: of `bert_jax.tasks.finished.open_finished`.
 
     Returns:
         The number of rows.
@@ -171,8 +131,9 @@ def predict(
     if not str(out).endswith(OUT_FORMATS):
         raise InputError(f"{out}: expected a file named {' or '.join(OUT_FORMATS)} to write to")
     as_json = str(out).endswith(".jsonl")
-    model = open_classifier(model_dir, batch_size=batch_size, max_seq_length=max_seq_length, dtype=dtype)
-    rows = read_examples(data, dataclasses.replace(columns, label=""))
+    model = open_classifier(model_dir, **options)
+    finished = model.finished
+    rows = read_examples(data, dataclasses.replace(columns.filled(COLUMNS), label=""))
     buckets: tuple[int, ...] | None = None
     count = 0
     with files.open_atomically(out) as file:
@@ -180,10 +141,10 @@ def predict(
             header = ["score"] if model.task.regression else ["label", *model.names]
             file.write("\t".join(header) + "\n")
         while chunk := list(islice(rows, _CHUNK)):
-            features = encode(model.tokenizer, chunk, np.zeros(len(chunk), np.int32), model.max_length)
+            features = encode(finished.tokenizer, chunk, np.zeros(len(chunk), np.int32), finished.max_length)
             # Shapes are settled by the first rows, so that a long file does not compile new ones again and again.
-            buckets = buckets or _shapes(features.lengths, model.max_length)
-            source = EvalSource(features, model.batch_size, buckets, model.tokenizer.pad_id)
+            buckets = buckets or _shapes(features.lengths, finished.max_length)
+            source = EvalSource(features, finished.batch_size, buckets, finished.tokenizer.pad_id)
             logits = source.restore([prediction["logits"] for _, prediction in model.batches(source)])
             file.writelines(_lines(model, chunk, logits, as_json))
             count += len(chunk)

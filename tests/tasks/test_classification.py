@@ -215,7 +215,7 @@ def test_an_unknown_label_in_the_dev_data(place, tmp_path):
 
 def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
     dev, model = str(place / "dev.tsv"), tuned[1]
-    with pytest.raises(InputError, match="expected a sequence classifier, found a BERT for encoder"):
+    with pytest.raises(InputError, match="expected a model for sequence_classification, found one for encoder"):
         classifying.evaluate(place / "encoder", dev, COLUMNS)
     with pytest.raises(InputError, match="max_seq_length: expected at most the model's 32 positions"):
         classifying.evaluate(model, dev, COLUMNS, max_seq_length=64)

@@ -1,0 +1,41 @@
+"""Recipes: every key of a run with its default and its meaning, recipe files that change some, and what is checked.
+
+A recipe file is Python with `get_config(arg)` that starts from a function of `keys.py`, say `pretraining()`, and sets
+what differs; `--config.a.b=value` on the command line changes a key after that. Keys are typed, none can be invented.
+"""
+
+from bert_jax.recipes.checks import resolve
+from bert_jax.recipes.keys import (
+    DTYPES,
+    MASK_UNITS,
+    OPTIMIZERS,
+    PRETRAINING,
+    RECIPES,
+    SCHEDULES,
+    batch_size_at,
+    classification,
+    electra,
+    model_config,
+    pretraining,
+    stages,
+)
+from bert_jax.recipes.reading import flatten, load_recipe, to_json
+
+__all__ = [
+    "DTYPES",
+    "MASK_UNITS",
+    "OPTIMIZERS",
+    "PRETRAINING",
+    "RECIPES",
+    "SCHEDULES",
+    "batch_size_at",
+    "classification",
+    "electra",
+    "flatten",
+    "load_recipe",
+    "model_config",
+    "pretraining",
+    "resolve",
+    "stages",
+    "to_json",
+]

@@ -1,0 +1,79 @@
+"""A finished model of any task, opened to be run over files on all devices of this machine."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from bert_jax import files, sharding
+from bert_jax.config import BertConfig
+from bert_jax.conversion.huggingface import load_pretrained
+from bert_jax.errors import InputError
+from bert_jax.modeling import Compute, Params
+from bert_jax.tasks import start
+from bert_jax.tasks.job import Batch
+from bert_jax.tokenization import Tokenizer, load_tokenizer
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Finished:
+    """A model directory, opened.
+
+    Attributes:
+        config, params: of the model.
+        tokenizer: its own.
+        compute: how to run it.
+        max_length: the longest sequence in tokens that it is to be given.
+        batch_size: rows at a time, a multiple of the number of devices.
+        mesh: of all devices.
+    """
+
+    config: BertConfig
+    params: Params
+    tokenizer: Tokenizer
+    compute: Compute
+    max_length: int
+    batch_size: int
+    mesh: Mesh
+
+    def runner(self, predict: Callable[[Any, Batch], dict[str, jax.Array]]) -> Callable[[Batch], dict[str, np.ndarray]]:
+        """Batch -> predictions in numpy: rows split over the devices, parameters on each."""
+        whole, split = NamedSharding(self.mesh, PartitionSpec()), NamedSharding(self.mesh, sharding.batch_spec())
+        params = jax.device_put(self.params, whole)
+        step = jax.jit(predict, in_shardings=(whole, split), out_shardings=whole)
+        return lambda batch: jax.device_get(step(params, batch))
+
+
+def open_finished(
+    model_dir: files.PathLike, head: str, *, batch_size: int = 32, max_seq_length: int = 0, dtype: str = "auto"
+) -> Finished:
+    """Opens a model directory that was saved with `head`.
+
+    Args:
+        model_dir: a directory in the Hugging Face layout.
+        head: one of `bert_jax.modeling.HEADS`.
+        batch_size: rows at a time; rounded up to a multiple of the number of devices.
+        max_seq_length: the longest sequence in tokens; 0 = the model's own limit.
+        dtype: of matrix products: float32, bfloat16, or auto (bfloat16 on accelerators, float32 on CPU).
+
+    Raises:
+        InputError: the directory holds a model with another head, or an option does not fit it.
+    """
+    loaded = load_pretrained(model_dir)
+    if loaded.head != head:
+        raise InputError(f"{model_dir}: expected a model for {head}, found one for {loaded.head}")
+    tokenizer = load_tokenizer(loaded.directory)
+    start.check_vocabulary(tokenizer, loaded.config)
+    start.check_length(max_seq_length, loaded.config, "max_seq_length")
+    if max_seq_length and max_seq_length < 4:
+        raise InputError(f"max_seq_length: expected at least 4 tokens (or 0), found {max_seq_length}")
+    limit = min(loaded.max_length or tokenizer.max_length or 512, loaded.config.max_position_embeddings)
+    if dtype == "auto":
+        dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+    mesh = sharding.make_mesh()
+    parts = sharding.batch_parts(mesh)
+    rows = -(-batch_size // parts) * parts
+    return Finished(loaded.config, loaded.params, tokenizer, Compute(dtype=dtype), max_seq_length or limit, rows, mesh)
