@@ -293,7 +293,7 @@ def test_feature_extraction_and_embeddings():
 
 
 def test_windows_keep_the_order(monkeypatch):
-    monkeypatch.setattr("bert_jax.inference.pipelines._WINDOW", 4)
+    monkeypatch.setattr("bert_jax.inference.base._WINDOW", 4)
     embed = pipeline("embed", model_of("encoder"), batch_size=3)
     texts = [" ".join(["paris"] * (1 + 7 * i % 11)) for i in range(11)]
     together = embed(texts)

@@ -1,6 +1,7 @@
 """Asking a finished model: `from_pretrained` gives one as a function, `pipeline` one that takes text."""
 
+from bert_jax.inference.base import Pipeline
 from bert_jax.inference.model import PretrainedModel, from_pretrained
-from bert_jax.inference.pipelines import PIPELINES, Pipeline, pipeline
+from bert_jax.inference.pipelines import PIPELINES, pipeline
 
 __all__ = ["PIPELINES", "Pipeline", "PretrainedModel", "from_pretrained", "pipeline"]

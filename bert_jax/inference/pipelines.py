@@ -1,79 +1,15 @@
 """Text in, answers out: fill-mask, text-classification, feature-extraction, sentence embedding."""
 
-import abc
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.files import PathLike
+from bert_jax.inference.base import Pipeline, as_pairs, as_texts, positive, softmax
 from bert_jax.inference.model import PretrainedModel, open_model
-from bert_jax.modeling import BertOutput
-from bert_jax.tokenization import Tokenizer
-
-# Texts that are tokenized and sorted by length together: enough to fill batches evenly, few enough to hold.
-_WINDOW = 4096
-
-
-class Pipeline(abc.ABC):
-    """A model that takes text. Texts go through it in batches of similar length; answers come in the texts' order.
-
-    Attributes:
-        model: what answers.
-        batch_size: texts in one forward pass, at most.
-    """
-
-    head: ClassVar[str]  # the head whose outputs it reads
-
-    def __init__(self, model: PretrainedModel, batch_size: int = 32):
-        if not isinstance(batch_size, int) or batch_size < 1:
-            raise InputError(f"batch_size: expected a positive integer, found {batch_size!r}")
-        if model.tokenizer is None:
-            raise InputError("expected a model with a tokenizer, found none in its directory")
-        self.model = model
-        self.batch_size = batch_size
-        self.tokenizer: Tokenizer = model.tokenizer
-
-    @abc.abstractmethod
-    def __call__(self, texts: Any) -> Any:
-        """Answers for one text or a list of them."""
-
-    def _windows(
-        self, texts: Sequence[str], pairs: Sequence[str] | None = None, truncation: bool = False
-    ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
-        """Yields runs of texts as their places in the list and their padded arrays."""
-        for start in range(0, len(texts), _WINDOW):
-            window = range(start, min(start + _WINDOW, len(texts)))
-            inputs = self.tokenizer(
-                texts[start : window.stop],
-                None if pairs is None else pairs[start : window.stop],
-                max_length=self.model.max_length if truncation else None,
-                truncation=truncation,
-            )
-            lengths = inputs["attention_mask"].sum(axis=1)
-            if (longest := int(lengths.max())) > self.model.config.max_position_embeddings:
-                raise InputError(
-                    f"text {start + int(lengths.argmax())}: expected at most the model's "
-                    f"{self.model.config.max_position_embeddings} positions, found {longest} tokens"
-                )
-            yield window, inputs
-
-    def _batches(
-        self, inputs: dict[str, np.ndarray], fields: tuple[str, ...]
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, BertOutput]]:
-        """Yields the rows of each batch, their lengths in tokens, and the model's outputs for them."""
-        lengths = inputs["attention_mask"].sum(axis=1)
-        order = np.argsort(-lengths, kind="stable")  # the longest first: if memory is short, that shows at once
-        for start in range(0, len(order), self.batch_size):
-            rows = order[start : start + self.batch_size]
-            longest = lengths[rows].max()
-            batch = {
-                name: array[rows] if name == "masked_positions" else array[rows, :longest]
-                for name, array in inputs.items()
-            }
-            yield rows, lengths[rows], self.model.run(batch, fields)
 
 
 class FillMask(Pipeline):
@@ -98,8 +34,8 @@ class FillMask(Pipeline):
         Raises:
             InputError: a text without a mask, or too long; a target that is not one token.
         """
-        listed = _texts(texts)
-        top_k = _positive("top_k", top_k)
+        listed = as_texts(texts)
+        top_k = positive("top_k", top_k)
         choices = None if targets is None else self._targets(targets)
         answers: list[Any] = [None] * len(listed)
         for window, inputs in self._windows(listed):
@@ -120,7 +56,7 @@ class FillMask(Pipeline):
     def _answer(self, ids: np.ndarray, places: np.ndarray, logits: np.ndarray, top_k: int, choices: Any) -> list[Any]:
         answers = []
         for place, row in zip(places, logits, strict=False):  # the logits of the padding places are left over
-            probabilities = _softmax(row)
+            probabilities = softmax(row)
             tokens = np.arange(self.tokenizer.vocab_size) if choices is None else choices
             best = tokens[np.argsort(-probabilities[tokens], kind="stable")[:top_k]]
             answers.append([self._filled(ids, place, int(token), probabilities, len(places) == 1) for token in best])
@@ -172,9 +108,9 @@ class TextClassification(Pipeline):
         Raises:
             InputError: not texts or pairs, or too long.
         """
-        count = self.model.config.num_labels if top_k is None else _positive("top_k", top_k)
+        count = self.model.config.num_labels if top_k is None else positive("top_k", top_k)
         single = isinstance(texts, (str, dict))
-        first, second = _pairs([texts] if single else list(texts))
+        first, second = as_pairs([texts] if single else list(texts))
         answers: list[Any] = [None] * len(first)
         for window, inputs in self._windows(first, second, truncation):
             for rows, _, output in self._batches(inputs, ("logits",)):
@@ -199,7 +135,7 @@ class TextClassification(Pipeline):
             return logits
         if config.problem_type == "multi_label_classification" or config.num_labels == 1:
             return np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
-        return _softmax(logits)
+        return softmax(logits)
 
 
 class FeatureExtraction(Pipeline):
@@ -220,7 +156,7 @@ class FeatureExtraction(Pipeline):
         Raises:
             InputError: not texts, or too long.
         """
-        listed = _texts(texts)
+        listed = as_texts(texts)
         answers: list[Any] = [None] * len(listed)
         for window, inputs in self._windows(listed, truncation=truncation):
             for rows, lengths, output in self._batches(inputs, ("last_hidden_state",)):
@@ -247,7 +183,7 @@ class SentenceEmbedding(Pipeline):
         Raises:
             InputError: not texts, or too long.
         """
-        listed = _texts(texts)
+        listed = as_texts(texts)
         embeddings = np.zeros((len(listed), self.model.config.hidden_size), np.float32)
         for window, inputs in self._windows(listed, truncation=truncation):
             for rows, _, output in self._batches(inputs, ("sentence_embedding",)):
@@ -306,35 +242,3 @@ def _with_head(model: PretrainedModel, head: str, task: str) -> PretrainedModel:
     params = {name: part for name, part in model.params.items() if name in _KEPT[head]}
     config = model.config if head == "masked_lm" else model.config.replace(pooler="pooler" in params)
     return dataclasses.replace(model, config=config, head=head, params=params)
-
-
-def _texts(texts: str | Sequence[str]) -> list[str]:
-    listed = [texts] if isinstance(texts, str) else list(texts)
-    for i, text in enumerate(listed):
-        if not isinstance(text, str):
-            raise InputError(f"text {i}: expected a string, found {type(text).__name__}")
-    return listed
-
-
-def _pairs(items: list[Any]) -> tuple[list[str], list[str] | None]:
-    """Texts and their pairs, or None when there are none."""
-    if all(isinstance(item, str) for item in items):
-        return items, None
-    for i, item in enumerate(items):
-        if not isinstance(item, dict) or set(item) != {"text", "text_pair"}:
-            raise InputError(
-                f"text {i}: expected strings only, or dicts of 'text' and 'text_pair' only, found {item!r}"
-            )
-    return _texts([item["text"] for item in items]), _texts([item["text_pair"] for item in items])
-
-
-def _positive(name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{name}: expected a positive integer, found {value!r}")
-    return value
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    """Over the last axis, in float64."""
-    exponentials = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
-    return exponentials / exponentials.sum(axis=-1, keepdims=True)
