@@ -44,6 +44,7 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"mlp/down/kernel", ("mlp", "embed")),
     (r"mlm/bias", ("vocab",)),
     (r"relative_attention_bias/embedding", (None, None)),
+    (r"lora/.*/[ab]", (None, None)),  # thin
     (r"(pooler|mlm|summary|discriminator)/dense/kernel", ("embed", None)),
     (r"(projection|nsp|classifier|qa_outputs|discriminator/output)/kernel", ("embed", None)),
     (r"bias", (None,)),

@@ -313,6 +313,7 @@ def test_a_broken_pipe_is_quiet(models):
 
 
 def test_an_interrupt_is_one_line(models):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores it
     process = subprocess.Popen(
         [sys.executable, "-m", "bert_jax", "embed", models["sentence_embedding"]],
         stdin=subprocess.PIPE,  # stays open: the verb waits for texts

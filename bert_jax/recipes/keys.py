@@ -67,7 +67,16 @@ def _shared() -> ConfigDict:
     c.optimizer.clip_norm = 1.0  # gradients are scaled down to this global norm; 0 = never
     c.optimizer.bias_correction = False  # False is BERT's AdamW, True is everybody else's
     c.optimizer.layer_decay = 1.0  # rate of a layer as a multiple of the rate of the one above it; for fine-tuning
+    c.optimizer.frozen_layers = 0  # the lowest layers that stay as they are, and the embeddings with them; 0 = none
+    c.optimizer.frozen_embeddings = False  # whether the embeddings stay as they are
     c.optimizer.average_decay = 0.0  # of a moving average of the parameters, which is evaluated and kept; 0 = the last
+
+    c.fresh_layers = 0  # the highest layers of init_from that begin anew, and the pooler with them; 0 = none
+
+    c.lora = ConfigDict()  # of the encoder, only what is added to some of its matrices learns (tasks/lora.py)
+    c.lora.rank = 0  # of what is added; 0 = the encoder itself learns
+    c.lora.alpha = 16.0  # it is added alpha / rank times
+    c.lora.targets = ("query", "value")  # of query, key, value, output (attention), up, gate, down (feed-forward)
 
     c.data = ConfigDict()  # what to learn from: set by the functions below
 

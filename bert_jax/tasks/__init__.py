@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from bert_jax.conversion.huggingface import saved_head
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.files import PathLike
+from bert_jax.tasks import lora
 
 if TYPE_CHECKING:
     from bert_jax.tasks.job import Job, Outline
@@ -28,7 +29,9 @@ def build(recipe: Any, workdir: str) -> "Job":
     Raises:
         InputError: the task is not known, or something that the recipe names does not fit.
     """
-    return _module(recipe).build(recipe, workdir)
+    adaptation = lora.of_recipe(recipe)
+    job = _module(recipe).build(recipe, workdir)
+    return lora.adapt(job, adaptation) if adaptation else job
 
 
 def outline(recipe: Any) -> "Outline":
@@ -38,7 +41,9 @@ def outline(recipe: Any) -> "Outline":
     Raises:
         InputError: as `build`.
     """
-    return _module(recipe).outline(recipe)
+    adaptation = lora.of_recipe(recipe)
+    outline = _module(recipe).outline(recipe)
+    return lora.adapt_outline(outline, adaptation) if adaptation else outline
 
 
 def _module(recipe: Any) -> Any:

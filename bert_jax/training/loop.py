@@ -99,7 +99,9 @@ class _Run:
         self.checkpoints = Checkpoints(place.checkpoints, recipe.keep_checkpoints, self.best_metric)
         with self.chrono.pause("start"):
             restored = self.checkpoints.restore_latest(self.like)
-            self.state = restored or initial_state(job, program.optimizer, recipe.seed, program.shardings)
+            self.state = restored or initial_state(
+                job, program.optimizer, recipe.seed, program.shardings, recipe.fresh_layers
+            )
         self.start = int(self.state.step)
         self.log = None
         if jax.process_index() == 0:

@@ -9,6 +9,7 @@ import optax
 import optax.contrib
 
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.training.frozen import freeze
 from bert_jax.training.schedules import Schedule
 
 OPTIMIZERS = ("adamw", "lamb", "adafactor", "muon")
@@ -26,6 +27,9 @@ def make_optimizer(
     bias_correction: bool = False,
     layer_decay: float = 1.0,
     average_decay: float = 0.0,
+    frozen_layers: int = 0,
+    frozen_embeddings: bool = False,
+    frozen_base: bool = False,
 ) -> optax.GradientTransformation:
     """An optimizer whose decoupled decay spares biases and LayerNorm; its updates are to be added to the parameters.
 
@@ -46,6 +50,7 @@ def make_optimizer(
         clip_norm: gradients are first scaled down to this global norm; 0 = never.
         layer_decay: each layer learns at this multiple of the rate of the layer above it (`scale_by_depth`).
         average_decay: of an average of the parameters that goes along (`average_parameters`); 0 = none.
+        frozen_layers, frozen_embeddings, frozen_base: what stays as it is (`frozen.freeze`).
 
     Raises:
         InputError: an unknown name.
@@ -64,13 +69,16 @@ def make_optimizer(
     }
     if name not in directions:
         raise InputError(f"optimizer {name!r} is not known{did_you_mean(name, OPTIMIZERS)}")
-    return optax.chain(
+    learning = (
         clip_by_global_norm(clip_norm) if clip_norm else optax.identity(),
         *directions[name],
         scale_by_depth(layer_decay) if layer_decay != 1 else optax.identity(),
         optax.scale_by_learning_rate(learning_rate),
-        average_parameters(average_decay) if average_decay else optax.identity(),
     )
+    if frozen_layers or frozen_embeddings or frozen_base:
+        held = freeze(optax.chain(*learning), layers=frozen_layers, embeddings=frozen_embeddings, base=frozen_base)
+        learning = (held,)
+    return optax.chain(*learning, average_parameters(average_decay) if average_decay else optax.identity())
 
 
 def for_each_layer(transform: optax.GradientTransformation) -> optax.GradientTransformation:
@@ -151,7 +159,10 @@ def _scaled_by_depth(updates: Any, layer_decay: float) -> Any:
     if "encoder" not in updates:  # several models side by side
         return {name: _scaled_by_depth(model, layer_decay) for name, model in updates.items()}
     encoder = updates["encoder"]
-    num_layers = jax.tree.leaves(encoder["layers"])[0].shape[0]
+    stacked = jax.tree.leaves(encoder["layers"])
+    if not stacked:  # frozen
+        return updates
+    num_layers = stacked[0].shape[0]
     scales = layer_decay ** jnp.arange(num_layers, 0, -1, dtype=jnp.float32)  # [L], stacked as the layers are
     layers = jax.tree.map(lambda u: u * scales.reshape(-1, *[1] * (u.ndim - 1)), encoder["layers"])
     scaled = {**updates, "encoder": {**encoder, "layers": layers}}

@@ -5,6 +5,7 @@ import importlib.util
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh
@@ -69,6 +70,13 @@ def check_mesh(recipe: ConfigDict, model: Bert | Electra, mesh: Mesh, evaluates:
 def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
     """Raises InputError when batches or heads do not divide over the mesh, or what is asked for is missing."""
     check_mesh(recipe, job.task.model, mesh, job.eval_source is not None)
+    layers = min(part.config.num_hidden_layers for part in job.task.model.parts)
+    for name, count in (
+        ("fresh_layers", recipe.fresh_layers),
+        ("optimizer.frozen_layers", recipe.optimizer.frozen_layers),
+    ):
+        if count > layers:
+            raise InputError(f"config.{name}: expected at most the model's {layers} layers, found {count}")
     if recipe.best_metric and job.eval_source is None:
         raise InputError(f"config.best_metric: {recipe.best_metric!r} needs data to evaluate on, and there is none")
     if recipe.wandb and importlib.util.find_spec("wandb") is None:
@@ -81,12 +89,18 @@ def schedule_and_optimizer(recipe: ConfigDict, num_steps: int) -> tuple[Schedule
     warmup = c.warmup_steps or int(c.warmup_ratio * num_steps)
     schedule = make_schedule(c.schedule, c.learning_rate, num_steps, warmup)
     names = ("name", "beta1", "beta2", "eps", "weight_decay", "clip_norm", "bias_correction")
-    names += ("layer_decay", "average_decay")
-    return schedule, make_optimizer(schedule, **{name: c[name] for name in names})
+    names += ("layer_decay", "average_decay", "frozen_layers", "frozen_embeddings")
+    chosen = {name: c[name] for name in names}
+    return schedule, make_optimizer(schedule, **chosen, frozen_base=recipe.lora.rank > 0)
 
 
-def initial_state(job: Job, optimizer: optax.GradientTransformation, seed: int, shardings: steps.State) -> steps.State:
+def initial_state(
+    job: Job, optimizer: optax.GradientTransformation, seed: int, shardings: steps.State, fresh_layers: int = 0
+) -> steps.State:
     """The state of step 0, made in shards, with the pretrained arrays of `job` in place of those initialised.
+
+    The highest `fresh_layers` layers stay as initialised, and if there are any, the pooler too (Zhang et al. 2021,
+    arXiv:2006.05987, section 5).
 
     Raises:
         InputError: a pretrained array has another shape than the model's.
@@ -102,8 +116,15 @@ def initial_state(job: Job, optimizer: optax.GradientTransformation, seed: int, 
             return fresh
         if host.shape != fresh.shape:
             raise InputError(f"pretrained {_name(path)}: expected shape {fresh.shape}, found {host.shape}")
+        if fresh_layers and "pooler/" in _name(path):
+            return fresh
         host = np.asarray(host, fresh.dtype)
-        return jax.make_array_from_callback(host.shape, fresh.sharding, lambda index: host[index])
+        given_whole = jax.make_array_from_callback(host.shape, fresh.sharding, lambda index: host[index])
+        if not fresh_layers or "encoder/layers/" not in _name(path):
+            return given_whole
+        kept = len(host) - fresh_layers
+        join = jax.jit(lambda low, high: jnp.concatenate([low[:kept], high[kept:]]), out_shardings=fresh.sharding)
+        return join(given_whole, fresh)
 
     return steps.State(jax.tree_util.tree_map_with_path(choose, state.params), state.opt_state, state.step)
 
