@@ -47,6 +47,9 @@ def add_verbs(verbs: Any) -> None:
         add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
             help="of matrix products (default: bfloat16 on accelerators)")  # fmt: skip
     evaluate.add_argument("--label-column", default="", metavar="NAME", help="(default: label)")
+    evaluate.add_argument(
+        "--label-separator", default="", metavar="C", help="between a row's labels (default: a comma)"
+    )
     evaluate.add_argument("--metrics", default="", metavar="NAME[,NAME]", help="which (default: all that fit)")
     evaluate.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     predict.add_argument("--out", required=True, metavar="FILE", help="the file to write: .jsonl or .tsv")
@@ -60,7 +63,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
     scores = tasks.of_model(args.model).evaluate(
         args.model,
         args.data,
-        _columns(args, label=args.label_column),
+        _columns(args, label=args.label_column, separator=args.label_separator),
         metric_names=tuple(args.metrics.split(",")) if args.metrics else (),
         **options,
     )
@@ -86,10 +89,10 @@ def run_predict(args: argparse.Namespace) -> None:
     print(f"{args.out}: {count:,} rows")
 
 
-def _columns(args: argparse.Namespace, label: str = "") -> "Columns":
+def _columns(args: argparse.Namespace, label: str = "", separator: str = "") -> "Columns":
     from bert_jax.data.examples import Columns
 
-    return Columns(args.text_column, args.pair_column, label, has_header=not args.no_header)
+    return Columns(args.text_column, args.pair_column, label, not args.no_header, separator)
 
 
 def _running(args: argparse.Namespace) -> dict[str, Any]:

@@ -7,7 +7,7 @@ InputError that names the file and the line.
 import csv
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
@@ -29,12 +29,14 @@ class Columns:
         pair: the second text; "" when there is none.
         label: the label; "" when it is not wanted.
         has_header: whether the first line of a TSV or CSV names the columns.
+        separator: what stands between the labels of a row that may have several, or none; "" = each has one.
     """
 
     text: str = ""
     pair: str = ""
     label: str = ""
     has_header: bool = True
+    separator: str = ""
 
     def filled(self, usual: "Columns") -> "Columns":
         """These columns, and the usual ones where they name none."""
@@ -62,7 +64,8 @@ def read_examples(spec: str, columns: Columns) -> Iterator[Example]:
         spec: a `.tsv`, `.csv` or `.jsonl` file, maybe compressed (`files.COMPRESSED`), or `tfds:NAME[:SPLIT]`
             (split `train`).
             TSV is read as GLUE writes it: no quoting, a `"` is a character. CSV has quotes and may have newlines in
-            them. JSON lines hold one object each; a boolean or number becomes its JSON text.
+            them. JSON lines hold one object each; a boolean or number becomes its JSON text, a list of labels one text
+            with the separator between them.
         columns: which columns to read.
 
     Raises:
@@ -192,11 +195,21 @@ def _values(where: str, row: dict[str, Any], columns: Columns) -> dict[str, str]
         if name not in row:
             raise InputError(f"{where}: expected a field {name!r}{did_you_mean(name, row)}")
         value = row[name]
+        if name == columns.label and columns.separator and isinstance(value, (list, tuple)):
+            value = _joined(where, value, columns)
         is_text = isinstance(value, str)
         if not is_text and (name != columns.label or not isinstance(value, (bool, int, float))):
             raise InputError(f"{where}: expected text in {name!r}, found {type(value).__name__}")
         values[name] = value if is_text else json.dumps(value)
     return values
+
+
+def _joined(where: str, labels: Sequence[Any], columns: Columns) -> str:
+    for label in labels:
+        if not isinstance(label, str) or not label or columns.separator in label:
+            expected = f"labels that are texts without {columns.separator!r}"
+            raise InputError(f"{where}: expected {expected} in {columns.label!r}, found {label!r}")
+    return columns.separator.join(labels)
 
 
 def _tfds_rows(spec: str, columns: Columns) -> Iterator[tuple[int, dict[str, str]]]:

@@ -47,7 +47,8 @@ def _choices(c: ConfigDict) -> None:
     if c.task in PRETRAINING:
         choices["data.mask_unit"] = MASK_UNITS
     if c.task == "classification":
-        choices["data.task_type"] = ("classification", "regression")
+        choices["data.task_type"] = ("classification", "multi_label", "regression")
+        choices["data.class_weights"] = ("", "balanced") if c.data.task_type == "classification" else ("",)
     for name, known in choices.items():
         value = flatten(c)[name]
         if value not in known:
@@ -90,6 +91,7 @@ _RANGES: dict[str, tuple[float, bool, float]] = {
     "data.random_share": (0, True, float("inf")),
     "data.static_masks": (0, True, float("inf")),
     "data.token_dropout": (0, True, 1),
+    "label_smoothing": (0, True, 1),
     "r_drop": (0, True, float("inf")),
     "data.max_predictions": (0, True, float("inf")),
     "data.sequence_length": (8, True, float("inf")),
@@ -115,6 +117,10 @@ def _ranges(c: ConfigDict) -> None:
             "config.data: expected hidden_share + random_share of at most 1, "
             f"found {c.data.hidden_share} + {c.data.random_share}"
         )
+    if c.get("label_smoothing") and c.data.task_type != "classification":
+        raise InputError(f"config.label_smoothing: expected 0 for {c.data.task_type}, found {c.label_smoothing}")
+    if c.data.get("task_type") == "multi_label" and not c.data.label_separator:
+        raise InputError("config.data.label_separator: expected what stands between labels, found nothing")
     if c.profile and not (len(c.profile) == 2 and all(isinstance(n, int) and n > 0 for n in c.profile)):
         raise InputError(f"config.profile: expected (first step, number of steps), found {c.profile!r}")
     if "stages" in c:

@@ -134,15 +134,18 @@ def classification() -> ConfigDict:
     c.num_epochs = 3.0
     c.optimizer.learning_rate = 3e-5
     c.optimizer.warmup_ratio = 0.1
+    c.label_smoothing = 0.0  # share of a label that is spread evenly over all classes
     c.r_drop = 0.0  # weight of the divergence between two passes with different dropout: twice the work; 0 = one pass
     c.data.train = ""  # .tsv, .csv, .jsonl or tfds:NAME:SPLIT
     c.data.dev = ""  # the same, for evaluation; "" = none
-    c.data.task_type = "classification"  # or regression
+    c.data.task_type = "classification"  # or multi_label (several labels a text, or none), or regression
+    c.data.label_separator = ","  # of multi_label: what stands between labels; JSON lines may have lists
+    c.data.class_weights = ""  # balanced: rare classes weigh as much as common ones; "" = every row as much
     c.data.text_column = "sentence"
     c.data.pair_column = ""  # the second text; "" = single sentences
     c.data.label_column = "label"
     c.data.has_header = True  # the first line names the columns; False: columns are numbers from 0, as text: "3"
-    c.data.metrics = ()  # of accuracy, f1, matthews or pearson, spearman, mse; () = all that fit
+    c.data.metrics = ()  # of accuracy, f1, matthews; micro_f1, macro_f1; pearson, spearman, mse; () = all that fit
     c.data.max_seq_length = 128  # tokens; longer texts are cut
     c.data.token_dropout = 0.0  # share of the tokens that each step of training hides behind [MASK]
     c.data.length_buckets = ()  # batches of similar length are padded to one of these; () = chosen from the data

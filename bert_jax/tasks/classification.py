@@ -1,4 +1,4 @@
-"""Sequence classification and regression: one label or one number for a text or a pair of texts.
+"""Sequence classification and regression: a label, several, or a number for a text or a pair of texts.
 
 Devlin et al. 2018 (arXiv:1810.04805), section 4.1.
 """
@@ -21,15 +21,24 @@ from bert_jax.tasks.classification_data import EvalSource, TrainSource, choose_b
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
 
 HEAD = "sequence_classification"
+_PROBLEM_TYPES = {
+    "classification": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class ClassificationTask:
-    """Cross entropy over classes, or the squared error of one number when the config's problem_type is regression.
+    """Cross entropy over classes; or, by the config's problem_type, that of a yes or no for each class, averaged over
+    them (multi_label_classification), or the squared error of one number (regression).
 
     Attributes:
         model: a Bert with head `sequence_classification`.
         metrics: names of `bert_jax.tasks.metrics` to score by.
+        class_weights: of the loss of a row, by its class; () = 1 for all.
+        label_smoothing: share of a label that is spread evenly over all classes (Szegedy et al. 2015, arXiv:1512.00567,
+            section 7).
         token_dropout: share of the tokens that a step of training hides behind `mask_id`, so that an answer comes to
             rest on more than one word (Iyyer et al. 2015, ACL P15-1162, section 3.1).
         r_drop: weight of the divergence between the answers of two passes, each with dropout of its own, whose losses
@@ -40,6 +49,8 @@ class ClassificationTask:
 
     model: Bert
     metrics: tuple[str, ...]
+    class_weights: tuple[float, ...] = ()
+    label_smoothing: float = 0.0
     token_dropout: float = 0.0
     r_drop: float = 0.0
     mask_id: int = 0
@@ -50,9 +61,18 @@ class ClassificationTask:
         """Whether the label is a number."""
         return self.model.config.problem_type == "regression"
 
+    @property
+    def several(self) -> bool:
+        """Whether a text may belong to several classes."""
+        return self.model.config.problem_type == "multi_label_classification"
+
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
-        """The number of real rows."""
-        return {"labels": jnp.maximum(batch["example_weights"].sum(), 1.0)}
+        """The number of real rows, or the sum of their classes' weights."""
+        total = (batch["example_weights"] * self._class_weight(batch)).sum()
+        return {"labels": jnp.where(total > 0, total, 1.0)}
+
+    def _class_weight(self, batch: Batch) -> jax.Array | float:
+        return jnp.asarray(self.class_weights, jnp.float32)[batch["labels"]] if self.class_weights else 1.0
 
     def loss(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
@@ -70,20 +90,32 @@ class ClassificationTask:
         if self.regression:
             total = (jnp.square(logits[:, 0] - labels) * real).sum()
             metrics = {"mse": (total, count)}
+        elif self.several:
+            losses = (jax.nn.softplus(logits) - labels * logits).mean(-1)
+            right = ((logits > 0) == (labels > 0)).mean(-1)
+            total = (losses * real).sum()
+            metrics = {"cross_entropy": (total, count), "answers_right": ((right * real).sum(), count)}
         else:
             losses, right = cross_entropy(logits, labels)
-            total, correct = (losses * real).sum(), (right * real).sum()
-            metrics = {"cross_entropy": (total, count), "accuracy": (correct, count)}
+            metrics = {"cross_entropy": ((losses * real).sum(), count), "accuracy": ((right * real).sum(), count)}
+            if self.label_smoothing:
+                spread = jax.nn.logsumexp(logits, axis=-1) - logits.mean(-1)
+                losses = (1 - self.label_smoothing) * losses + self.label_smoothing * spread
+            total = (losses * real * self._class_weight(batch)).sum()
         if passes > 1:
             total += self.r_drop * (self._divergence(logits) * real).sum()
         return total / weights["labels"], metrics
 
     def _divergence(self, logits: jax.Array) -> jax.Array:
         """For each of the rows [2B], how far the answers of its two passes are apart: the mean of both Kullback-Leibler
-        divergences, or the square of the difference."""
+        divergences (over several classes, the mean of theirs), or the square of the difference."""
         pairs = logits.reshape(-1, 2, logits.shape[-1])
         if self.regression:
             apart = jnp.square(pairs[:, 0, 0] - pairs[:, 1, 0])
+        elif self.several:
+            apart = ((jax.nn.sigmoid(pairs[:, 0]) - jax.nn.sigmoid(pairs[:, 1])) * (pairs[:, 0] - pairs[:, 1])).mean(
+                -1
+            ) / 2
         else:
             (p, q), (log_p, log_q) = (f(pairs).swapaxes(0, 1) for f in (jax.nn.softmax, jax.nn.log_softmax))
             apart = ((p - q) * (log_p - log_q)).sum(-1) / 2
@@ -102,7 +134,7 @@ class ClassificationTask:
         """The chosen metrics over all rows that are not padding."""
         logits = np.concatenate([prediction["logits"] for prediction in predictions])
         labels, real = (np.concatenate([batch[name] for batch in batches]) for name in ("labels", "example_weights"))
-        answers = logits[:, 0] if self.regression else logits.argmax(-1)
+        answers = logits[:, 0] if self.regression else (logits > 0) if self.several else logits.argmax(-1)
         return metrics.scores(self.metrics, labels[real > 0], answers[real > 0])
 
     def _logits(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
@@ -115,7 +147,8 @@ class ClassificationTask:
 def columns(recipe: Any) -> Columns:
     """The columns that a recipe's data section names."""
     data = recipe.data
-    return Columns(data.text_column, data.pair_column, data.label_column, data.has_header)
+    separator = data.label_separator if data.task_type == "multi_label" else ""
+    return Columns(data.text_column, data.pair_column, data.label_column, data.has_header, separator)
 
 
 def build(recipe: Any, workdir: str) -> Job:
@@ -134,7 +167,7 @@ def build(recipe: Any, workdir: str) -> Job:
         pooler=True,
         num_labels=1 if regression else len(names),
         id2label=None if regression else names,
-        problem_type="regression" if regression else "single_label_classification",
+        problem_type=_PROBLEM_TYPES[data.task_type],
     )
     model = Bert(config, HEAD, start.compute(recipe))
     buckets = _buckets(data.length_buckets, train.lengths, data.max_seq_length)
@@ -147,7 +180,9 @@ def build(recipe: Any, workdir: str) -> Job:
     return Job(
         task=ClassificationTask(
             model,
-            metrics.choose(data.metrics, regression, len(names)),
+            metrics.choose(data.metrics, regression, len(names), data.task_type == "multi_label"),
+            class_weights=_class_weights(data, train.labels, len(names)),
+            label_smoothing=recipe.label_smoothing,
             token_dropout=data.token_dropout,
             r_drop=recipe.r_drop,
             mask_id=tokenizer.mask_id,
@@ -182,13 +217,24 @@ def outline(recipe: Any) -> Outline:
     config = start.config_without_data(recipe, "encoder")
     start.check_length(length, config, "config.data.max_seq_length")
     config = config.replace(
-        pooler=True, num_labels=1 if regression else 2, problem_type="regression" if regression else None
+        pooler=True, num_labels=1 if regression else 2, problem_type=_PROBLEM_TYPES[recipe.data.task_type]
     )
     task = ClassificationTask(Bert(config, HEAD, start.compute(recipe)), (), r_drop=recipe.r_drop)
     ids, number = jax.ShapeDtypeStruct((1, length), jnp.int32), jax.ShapeDtypeStruct((1,), jnp.float32)
     row = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ids)
-    row |= {"labels": number if regression else jax.ShapeDtypeStruct((1,), jnp.int32), "example_weights": number}
+    labels = {"regression": number, "multi_label": jax.ShapeDtypeStruct((1, 2), jnp.float32)}
+    row |= {
+        "labels": labels.get(recipe.data.task_type, jax.ShapeDtypeStruct((1,), jnp.int32)),
+        "example_weights": number,
+    }
     return Outline(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
+
+
+def _class_weights(data: Any, labels: np.ndarray, count: int) -> tuple[float, ...]:
+    """`balanced`: such that every class counts for as much, and a row for 1 on average."""
+    if data.class_weights != "balanced":
+        return ()
+    return tuple(len(labels) / (count * np.bincount(labels, minlength=count)))
 
 
 def _buckets(given: tuple[int, ...], lengths: np.ndarray, limit: int) -> tuple[int, ...]:

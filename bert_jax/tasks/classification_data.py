@@ -27,7 +27,8 @@ class Features:
         tokens: int32 `[total]`, the sequences ([CLS] A [SEP] or [CLS] A [SEP] B [SEP]) one after the other.
         starts: int64 `[n + 1]`, where each begins, and the end.
         first: int32 `[n]`, how many of its tokens are in segment 0.
-        labels: `[n]`, int32 classes or float32 targets; zeros where there are none.
+        labels: `[n]`, int32 classes or float32 targets, or float32 `[n, C]`, 1 for each class that a text belongs to;
+            zeros where there are none.
     """
 
     tokens: np.ndarray
@@ -54,7 +55,9 @@ class Features:
             "input_ids": np.where(mask, tokens, pad_id).astype(np.int32),
             "attention_mask": mask.astype(np.int32),
             "token_type_ids": (mask & (positions >= self.first[row][:, None])).astype(np.int32),
-            "labels": np.where(real, self.labels[row], 0).astype(self.labels.dtype),
+            "labels": np.where(real.reshape(-1, *[1] * (self.labels.ndim - 1)), self.labels[row], 0).astype(
+                self.labels.dtype
+            ),
             "example_weights": real.astype(np.float32),
         }
 
@@ -79,7 +82,7 @@ def load(
 
     Args:
         spec: what `read_examples` takes.
-        columns: text, maybe pair, and label.
+        columns: text, maybe pair, and label; with a separator, a row may have several labels.
         tokenizer: makes the tokens.
         max_length: longest sequence, in tokens.
         names: the labels that there may be, in the order of their classes; None to take those found, sorted.
@@ -94,6 +97,8 @@ def load(
     rows = list(read_examples(spec, columns))
     if regression:
         labels, names = np.array([_target(spec, row) for row in rows], np.float32), ()
+    elif columns.separator:
+        labels, names = _several(spec, rows, names, columns.separator)
     else:
         if names is None:
             names = _label_names(spec, rows)
@@ -110,6 +115,22 @@ def classes(spec: str, rows: Iterable[Example], names: Sequence[str]) -> np.ndar
             raise InputError(f"{spec}: line {row.line}: expected a label of {_shown(names)}, found {row.label!r}")
         found.append(known[row.label])
     return np.array(found, np.int32)
+
+
+def _several(
+    spec: str, rows: Sequence[Example], names: Sequence[str] | None, separator: str
+) -> tuple[np.ndarray, Sequence[str]]:
+    """float32 `[n, C]`, and the names of the classes. Raises InputError as `classes` and `_label_names`."""
+    single = [
+        Example(row.line, row.text, None, label.strip())
+        for row in rows
+        for label in (row.label or "").split(separator)
+        if label.strip()
+    ]
+    names = _label_names(spec, single) if names is None else names
+    labels, place = np.zeros((len(rows), len(names)), np.float32), {row.line: i for i, row in enumerate(rows)}
+    labels[[place[row.line] for row in single], classes(spec, single, names)] = 1
+    return labels, names
 
 
 def _label_names(spec: str, rows: Iterable[Example]) -> tuple[str, ...]:

@@ -58,8 +58,6 @@ def open_classifier(model_dir: files.PathLike, **options: Any) -> Classifier:
     """
     finished = open_finished(model_dir, HEAD, **options)
     config = finished.config
-    if config.problem_type == "multi_label_classification":
-        raise InputError(f"{model_dir}: expected one label a text, found problem_type {config.problem_type!r}")
     if config.num_labels == 1 and config.problem_type is None:  # as transformers understands it
         config = config.replace(problem_type="regression")
     task = ClassificationTask(Bert(config, HEAD, finished.compute), ())
@@ -93,8 +91,10 @@ def evaluate(
     model = open_classifier(model_dir, **options)
     finished = model.finished
     columns = columns.filled(COLUMNS)
+    several = model.task.several
+    columns = dataclasses.replace(columns, separator=(columns.separator or ",") if several else "")
     regression = model.task.regression
-    names = metrics.choose(metric_names, regression, len(model.names))
+    names = metrics.choose(metric_names, regression, len(model.names), several)
     features, _ = load(data, columns, finished.tokenizer, finished.max_length, model.names, regression)
     buckets = few_buckets(features.lengths, finished.max_length)
     source = EvalSource(features, finished.batch_size, buckets, finished.tokenizer.pad_id)
@@ -113,7 +113,8 @@ def predict(
     """Writes a sequence classifier's answer for every row, in the order of the rows, in constant memory.
 
     A `.jsonl` file gets an object a row: the text (and pair), `label` and `scores` (label -> probability), or `score`
-    for regression. A `.tsv` file gets a header and the columns `label` and one probability a label, or `score`.
+    for regression. A `.tsv` file gets a header and the columns `label` and one probability a label, or `score`. Where a
+    text may have several labels, `labels` are those of a probability over 0.5; in a `.tsv` file with commas between.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
@@ -138,7 +139,8 @@ def predict(
     count = 0
     with files.open_atomically(out) as file:
         if not as_json:
-            header = ["score"] if model.task.regression else ["label", *model.names]
+            label = "labels" if model.task.several else "label"
+            header = ["score"] if model.task.regression else [label, *model.names]
             file.write("\t".join(header) + "\n")
         while chunk := list(islice(rows, _CHUNK)):
             features = encode(finished.tokenizer, chunk, np.zeros(len(chunk), np.int32), finished.max_length)
@@ -162,6 +164,11 @@ def _lines(model: Classifier, rows: Sequence[Example], logits: np.ndarray, as_js
         if model.task.regression:
             answer: dict[str, Any] = {"score": _short(scores[0])}
             fields = [str(answer["score"])]
+        elif model.task.several:
+            shares = [_short(share) for share in np.exp(-np.logaddexp(0, -scores))]
+            labels = [name for name, score in zip(model.names, scores, strict=True) if score > 0]
+            answer = {"labels": labels, "scores": dict(zip(model.names, shares, strict=True))}
+            fields = [",".join(labels), *map(str, shares)]
         else:
             shares = np.exp(scores - scores.max())
             shares = [_short(share) for share in shares / shares.sum()]

@@ -9,6 +9,7 @@ from scipy import stats
 from bert_jax.errors import InputError, did_you_mean
 
 CLASSIFICATION = ("accuracy", "f1", "matthews")
+MULTI_LABEL = ("accuracy", "micro_f1", "macro_f1")
 REGRESSION = ("pearson", "spearman", "mse")
 
 
@@ -36,6 +37,21 @@ def matthews(labels: np.ndarray, predicted: np.ndarray) -> float:
     return float((np.trace(table) * total - true @ guessed) / np.sqrt(spread)) if spread else 0.0
 
 
+def all_right(labels: np.ndarray, predicted: np.ndarray) -> float:
+    """The share of rows of `predicted` [n, C] that equal those of `labels` [n, C] in every class."""
+    return float(np.mean((labels == predicted).all(axis=1)))
+
+
+def micro_f1(labels: np.ndarray, predicted: np.ndarray) -> float:
+    """F1 of all answers [n, C] together, 1 standing for a class that a row belongs to."""
+    return f1(labels.ravel(), predicted.ravel())
+
+
+def macro_f1(labels: np.ndarray, predicted: np.ndarray) -> float:
+    """The mean over classes of the F1 of each, for answers [n, C]."""
+    return float(np.mean([f1(*columns) for columns in zip(labels.T, predicted.T, strict=True)]))
+
+
 def pearson(labels: np.ndarray, predicted: np.ndarray) -> float:
     """Linear correlation of two vectors [n]; 0 when either is constant."""
     return _correlation(stats.pearsonr, labels, predicted)
@@ -51,16 +67,22 @@ def mse(labels: np.ndarray, predicted: np.ndarray) -> float:
     return float(np.mean(np.square(np.asarray(labels, np.float64) - predicted)))
 
 
-METRICS = {"accuracy": accuracy, "f1": f1, "matthews": matthews, "pearson": pearson, "spearman": spearman, "mse": mse}
+METRICS = {
+    "accuracy": accuracy, "f1": f1, "matthews": matthews, "micro_f1": micro_f1, "macro_f1": macro_f1,
+    "pearson": pearson, "spearman": spearman, "mse": mse,
+}  # fmt: skip
 
 
-def choose(names: Sequence[str], regression: bool, num_labels: int) -> tuple[str, ...]:
-    """The metrics to report: `names` after a check, or when empty all that fit (F1 only for two classes).
+def choose(names: Sequence[str], regression: bool, num_labels: int, several: bool = False) -> tuple[str, ...]:
+    """The metrics to report: `names` after a check, or when empty all that fit (F1 only for two classes), `several` of
+    which a text may belong to.
 
     Raises:
         InputError: a name is unknown or does not fit the task.
     """
     fitting = REGRESSION if regression else tuple(n for n in CLASSIFICATION if n != "f1" or num_labels == 2)
+    if several:
+        fitting = MULTI_LABEL
     for name in names:
         if name not in fitting:
             task = "regression" if regression else f"classification into {num_labels} labels"
@@ -69,8 +91,10 @@ def choose(names: Sequence[str], regression: bool, num_labels: int) -> tuple[str
 
 
 def scores(names: Sequence[str], labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-    """Each metric of `names` for `labels` [n] and `predicted` [n] (classes, or real numbers for regression)."""
-    return {name: METRICS[name](labels, predicted) for name in names}
+    """Each metric of `names` for `labels` and `predicted`: [n] classes, or real numbers for regression, or [n, C] of 0
+    and 1."""
+    several = {"accuracy": all_right} if labels.ndim == 2 else {}
+    return {name: (METRICS | several)[name](labels, predicted) for name in names}
 
 
 def ratios(predictions: Sequence[Mapping[str, np.ndarray]], metrics: Mapping[str, tuple[str, str]]) -> dict[str, float]:
