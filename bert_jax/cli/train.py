@@ -27,7 +27,16 @@ def add_verbs(verbs: Any) -> None:
         "fine-tune a model as a recipe says",
         "Starts from the model that the recipe's init_from names. The working directory is as for `bert-jax pretrain`.",
         """bert-jax finetune --config configs/classification.py --workdir runs/sst2 --config.init_from=bert-base/ \\
-               --config.data.train=train.tsv --config.data.dev=dev.tsv""",
+               --config.data.train=train.tsv --config.data.dev=dev.tsv
+           bert-jax finetune --config configs/classification.py:cola,CoLA --workdir runs/cola \\
+               --sweep seed=0,1,2 --sweep optimizer.learning_rate=2e-5,5e-5""",
+    )
+    finetune.add_argument(
+        "--sweep",
+        action="append",
+        default=[],
+        metavar="KEY=V,V",
+        help="a run for each value, seeds averaged; repeatable",
     )
     for parser in (pretrain, finetune):
         parser.add_argument(
@@ -53,19 +62,15 @@ def run_pretrain(args: argparse.Namespace) -> None:
 
 
 def run_finetune(args: argparse.Namespace) -> None:
-    """Trains the recipe, which must be of another task than pretraining."""
-    _train(args, pretraining=False)
+    """Trains the recipe, which must be of another task than pretraining, maybe with several values of some keys."""
+    if args.sweep:
+        _sweep(args)
+    else:
+        _train(args, pretraining=False)
 
 
 def _train(args: argparse.Namespace, pretraining: bool) -> None:
-    from bert_jax.recipes import PRETRAINING, load_recipe
-    from bert_jax.training.host_memory import keep_freed_memory
-
-    keep_freed_memory()  # here, as what follows starts the JAX backend
-    recipe = load_recipe(args.config, overrides_of(args.overrides))
-    if (recipe.task in PRETRAINING) != pretraining:
-        verb = "finetune" if pretraining else "pretrain"
-        raise InputError(f"{args.config}: its task is {recipe.task!r}, which is run by `bert-jax {verb}`")
+    recipe = _recipe(args, pretraining)
     _join_hosts(args)
 
     import jax
@@ -79,6 +84,38 @@ def _train(args: argparse.Namespace, pretraining: bool) -> None:
             "train/loss": results["train/loss"]
         }
         print(f"{args.workdir}: " + ", ".join(f"{name} {value:.5g}" for name, value in sorted(scores.items())))
+
+
+def _sweep(args: argparse.Namespace) -> None:
+    from bert_jax.training.sweep import RESULTS, parse_grid, sweep
+
+    if args.distributed or args.coordinator:
+        raise InputError("--sweep: expected one host, found several; run each value by itself there")
+    _recipe(args, pretraining=False)
+    grid = parse_grid(args.sweep)
+    rows = sweep(args.config, overrides_of(args.overrides), grid, args.workdir, progress=not args.quiet)
+    from rich.console import Console
+    from rich.table import Table
+
+    keys, metrics = list(rows[0].values), list(rows[0].mean)
+    table = Table(*keys, "seeds", *metrics, title=f"{args.workdir}/{RESULTS}", title_justify="left")
+    for row in rows:
+        cells = [f"{row.mean[name]:.4f}" + (f" ± {row.spread[name]:.4f}" if row.seeds > 1 else "") for name in metrics]
+        table.add_row(*row.values.values(), str(row.seeds), *cells)
+    Console(highlight=False, markup=False).print(table)
+
+
+def _recipe(args: argparse.Namespace, pretraining: bool) -> Any:
+    """The recipe of a command line, whose task is one of the verb's."""
+    from bert_jax.recipes import PRETRAINING, load_recipe
+    from bert_jax.training.host_memory import keep_freed_memory
+
+    keep_freed_memory()  # here, as what follows starts the JAX backend
+    recipe = load_recipe(args.config, overrides_of(args.overrides))
+    if (recipe.task in PRETRAINING) != pretraining:
+        verb = "finetune" if pretraining else "pretrain"
+        raise InputError(f"{args.config}: its task is {recipe.task!r}, which is run by `bert-jax {verb}`")
+    return recipe
 
 
 def overrides_of(words: list[str]) -> list[str]:

@@ -79,6 +79,7 @@ _RANGES: dict[str, tuple[float, bool, float]] = {
     "optimizer.average_decay": (0, True, 1),
     "log_every": (1, True, float("inf")),
     "eval_every": (0, True, float("inf")),
+    "stop_after": (0, True, float("inf")),
     "eval_batch_size": (0, True, float("inf")),
     "checkpoint_every": (0, True, float("inf")),
     "max_skipped_steps": (0, True, float("inf")),
@@ -121,6 +122,8 @@ def _ranges(c: ConfigDict) -> None:
         raise InputError(f"config.label_smoothing: expected 0 for {c.data.task_type}, found {c.label_smoothing}")
     if c.data.get("task_type") == "multi_label" and not c.data.label_separator:
         raise InputError("config.data.label_separator: expected what stands between labels, found nothing")
+    if c.stop_after and not (c.best_metric and c.eval_every):
+        raise InputError("config.stop_after: expected best_metric and eval_every with it, found none")
     if c.profile and not (len(c.profile) == 2 and all(isinstance(n, int) and n > 0 for n in c.profile)):
         raise InputError(f"config.profile: expected (first step, number of steps), found {c.profile!r}")
     if "stages" in c:

@@ -90,7 +90,8 @@ def _shared() -> ConfigDict:
     c.wandb = ""  # project at Weights & Biases that gets the metrics too; WANDB_API_KEY says whose; "" = none
     c.profile = ()  # (first step, number of steps) to trace into profile/
     c.best_metric = ""  # evaluation metric by which the finished model is chosen; "" = the last state.
-    # Lower is better for names that end in loss or perplexity, higher for all others.
+    # Lower is better for names that end in loss, perplexity or mse, higher for all others.
+    c.stop_after = 0  # evaluations in a row worse than the best by best_metric after which the run ends; 0 = never
     return c
 
 

@@ -84,11 +84,10 @@ class Checkpoints:
         """The steps of the checkpoints there are, ascending."""
         return sorted(self._manager.all_steps())
 
-    def best_step(self) -> int | None:
-        """The step of the best checkpoint by the metric, the later of equals; None when none has it."""
-        merits = {step: self._manager.metrics(step) for step in self.steps()}
-        known = [step for step, merit in merits.items() if merit]
-        return max(known, key=lambda step: (merits[step]["merit"], step), default=None)
+    def best(self) -> tuple[float, int] | None:
+        """The merit and the step of the best checkpoint by the metric, the later of equals; None when none has it."""
+        found = {step: self._manager.metrics(step) for step in self.steps()}
+        return max(((metrics["merit"], step) for step, metrics in found.items() if metrics), default=None)
 
     def restore_latest(self, like: State) -> State | None:
         """The newest state that can be read, or None when there is no checkpoint at all.
@@ -205,10 +204,10 @@ class UnreadableError(InputError):
 
 
 def merit(metric: str, value: float | None) -> float:
-    """Higher is better: -value when the metric's name ends in loss or perplexity, else the value; -inf for NaN."""
+    """Higher is better: -value when the metric's name ends in loss, perplexity or mse, else the value; -inf for NaN."""
     if value is None or math.isnan(value):
         return -math.inf
-    return -float(value) if metric.endswith(("loss", "perplexity")) else float(value)
+    return -float(value) if metric.endswith(("loss", "perplexity", "mse")) else float(value)
 
 
 def _saved_merit(metrics: dict[str, float]) -> float:

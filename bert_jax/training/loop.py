@@ -103,6 +103,7 @@ class _Run:
                 job, program.optimizer, recipe.seed, program.shardings, recipe.fresh_layers
             )
         self.start = int(self.state.step)
+        self.best = self.checkpoints.best() if restored and self.best_metric else None
         self.log = None
         if jax.process_index() == 0:
             self.log = MetricsLog(place, self.start, recipe.wandb, recipe.to_dict())
@@ -135,8 +136,9 @@ class _Run:
         sizes = functools.partial(recipes.batch_size_at, self.recipe)
         source = DeviceSource(self.job.train_source, sizes, self.batch_sharding)
         batches = prefetch(source, self.start, self.job.num_steps)
+        last = self.start if self._stalled(self.start) else self.job.num_steps
         with contextlib.closing(batches), _signals() as came, watchdog.watching(), self._profile() as profile:
-            for done in range(self.start + 1, self.job.num_steps + 1):
+            for done in range(self.start + 1, last + 1):
                 profile(done)
                 with self.chrono.pause("input"):
                     batch = next(batches)
@@ -160,13 +162,16 @@ class _Run:
                     self.checkpoints.wait()
                     self.bar.say(f"told to stop: saved step {done}")
                     raise Preempted
+                if scores is not None and self._stalled(done):
+                    break
         return state
 
     def finish(self, state: State) -> None:
         """Writes the best model, or the last, and the report."""
         with self.chrono.pause("checkpoint"):
             self.checkpoints.wait()
-            best = self.checkpoints.best_step() if self.best_metric else None
+            found = self.checkpoints.best() if self.best_metric else None
+            best = found[1] if found else None
             if best is not None and best != int(state.step):
                 jax.tree.map(lambda leaf: leaf.delete(), state)  # there may not be room for both
                 state = self.checkpoints.restore(best, self.like)
@@ -229,6 +234,16 @@ class _Run:
         due = done == self.job.num_steps or (every > 0 and done % every == 0)
         return due and self.job.eval_source is not None
 
+    def _stalled(self, done: int) -> bool:
+        """Whether `stop_after` evaluations up to step `done` were worse than the best."""
+        if not self.recipe.stop_after or self.best is None:
+            return False
+        _, step = self.best
+        stalled = done - step >= self.recipe.stop_after * self.recipe.eval_every
+        if stalled:
+            self.bar.say(f"stopped at step {done}: {self.best_metric} was best at step {step}")
+        return stalled
+
     def _stopping(self, told: bool, done: int) -> bool:
         if jax.process_count() > 1:
             return self.checkpoints.preempted(done)  # all hosts must agree on the step
@@ -266,6 +281,9 @@ class _Run:
             raise InputError(
                 f"config.best_metric: {self.best_metric!r} is not measured{did_you_mean(self.best_metric, scores)}"
             )
+        if self.best_metric:
+            found = merit(self.best_metric, scores[self.best_metric]), done
+            self.best = max(self.best or found, found)
         if self.log is not None:
             self.log.write(done, {f"eval/{name}": value for name, value in scores.items()})
         self.bar.say(f"step {done}: " + "  ".join(f"{name} {value:.4f}" for name, value in scores.items()))

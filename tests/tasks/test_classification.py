@@ -1,6 +1,7 @@
 """Fine-tuning from a table to a finished model, through the training loop; then scoring and asking it."""
 
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -12,7 +13,7 @@ from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
 from bert_jax.data.examples import Columns
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
-from bert_jax.tasks import classifying
+from bert_jax.tasks import classification, classifying
 from bert_jax.training.loop import train
 
 NICE, NASTY, NEITHER = ["good", "young", "bird"], ["bad", "old", "stone"], ["the", "cat", "sat", "on", "a", "tree"]
@@ -225,3 +226,24 @@ def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
     with pytest.raises(InputError, match=r"cut\.tsv: line 103: expected 2 columns"):
         classifying.predict(model, str(tmp_path / "cut.tsv"), tmp_path / "out.jsonl", COLUMNS)
     assert [path.name for path in tmp_path.iterdir()] == ["cut.tsv"]
+
+
+def test_a_run_ends_when_it_gets_no_better(place, tmp_path, monkeypatch):
+    accuracies = {4: 0.5, 8: 0.7, 12: 0.6, 16: 0.7, 20: 0.6, 24: 0.65}  # the second 0.7 is no worse
+    monkeypatch.setattr(classification.ClassificationTask, "score", lambda *_: {"accuracy": accuracies[next(steps)]})
+    c = recipe(place, best_metric="accuracy", eval_every=4, stop_after=2, log_every=4)
+    steps = iter(accuracies)
+    results = train(c, tmp_path / "run", progress=False)
+    assert next(steps, None) is None  # all were asked for, and no more
+    assert (results["step"], results["eval/accuracy"]) == (16, 0.7)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert max(line["step"] for line in lines) == 24  # of 78
+    written = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
+    shutil.rmtree(tmp_path / "run" / "model")  # as if killed before it was written
+    assert train(c, tmp_path / "run", progress=False) == results
+    assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == written
+
+
+def test_stopping_needs_a_metric(place):
+    with pytest.raises(InputError, match="stop_after: expected best_metric and eval_every with it"):
+        job(place, stop_after=2, eval_every=4)

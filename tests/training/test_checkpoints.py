@@ -88,7 +88,7 @@ def test_the_best_is_kept_besides_the_newest_and_known_after_a_restart(tmp_path,
     checkpoints.save(state_at(5))  # not evaluated
     checkpoints.close()
     again = Checkpoints(tmp_path, keep=1, best=metric)
-    assert (again.steps(), again.best_step()) == ([best, 5], best)
+    assert (again.steps(), again.best()[1]) == ([best, 5], best)
     assert equal(again.restore(best, like(state_at(0))), state_at(best))
     again.close()
 

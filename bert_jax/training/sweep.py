@@ -1,0 +1,100 @@
+"""One recipe with several values of some keys: every combination is a run of its own; seeds are averaged over."""
+
+import itertools
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from bert_jax import files, recipes
+from bert_jax.errors import InputError
+from bert_jax.training.checkpoints import merit
+from bert_jax.training.loop import train
+
+RESULTS = "sweep.json"
+
+
+class Row(NamedTuple):
+    """What a combination of values gave, over all seeds.
+
+    Attributes:
+        values: key -> value, the seed aside.
+        seeds: how many runs there were.
+        mean, spread: by metric: the mean over seeds and its sample standard deviation (0 for one seed).
+    """
+
+    values: dict[str, str]
+    seeds: int
+    mean: dict[str, float]
+    spread: dict[str, float]
+
+
+def sweep(
+    config: str,
+    overrides: Sequence[str],
+    grid: Mapping[str, Sequence[str]],
+    workdir: files.PathLike,
+    progress: bool = True,
+) -> list[Row]:
+    """Trains every combination of `grid` in a directory of `workdir` named after it, one after the other.
+
+    Those that are finished are not run again, and one that was killed goes on.
+
+    Args:
+        config, overrides: of `recipes.load_recipe`.
+        grid: key of the recipe -> its values, as on the command line.
+        workdir: local or `gs://`; gets RESULTS too.
+        progress: as for `train`.
+
+    Returns:
+        The rows, the best first: by best_metric, else in the order of the grid.
+
+    Raises:
+        InputError: as `train`; nothing has been run then if it is the recipe that does not fit.
+    """
+    place = epath.Path(workdir)
+    runs = []
+    for chosen in itertools.product(*grid.values()):
+        values = dict(zip(grid, chosen, strict=True))
+        recipe = recipes.load_recipe(config, [*overrides, *(f"{key}={value}" for key, value in values.items())])
+        recipes.resolve(recipe)  # before any is run
+        name = ",".join(f"{key}={value}" for key, value in values.items())
+        runs.append((values, recipe, place / name.replace("/", "_")))
+    if len({directory for _, _, directory in runs}) < len(runs):
+        raise InputError(f"--sweep: expected each value once, found {dict(grid)}")
+    scores: dict[tuple[tuple[str, str], ...], list[dict[str, float]]] = {}
+    for values, recipe, directory in runs:
+        results = train(recipe, directory, progress=progress)
+        found = {name.removeprefix("eval/"): score for name, score in results.items() if name.startswith("eval/")}
+        found = found or {"train/loss": results.get("train/loss", math.nan)}
+        scores.setdefault(tuple((k, v) for k, v in values.items() if k != "seed"), []).append(found)
+    rows = [_row(dict(values), found) for values, found in scores.items()]
+    metric = runs[0][1].best_metric.removeprefix("eval/")
+    if metric:
+        rows.sort(key=lambda row: -merit(metric, row.mean[metric]))
+    files.write_atomically(place / RESULTS, json.dumps([row._asdict() for row in rows], indent=2) + "\n")
+    return rows
+
+
+def parse_grid(words: Sequence[str]) -> dict[str, list[str]]:
+    """`["seed=0,1"]` -> `{"seed": ["0", "1"]}`. Raises InputError for what is not so."""
+    grid: dict[str, list[str]] = {}
+    for word in words:
+        key, _, values = word.removeprefix("config.").partition("=")
+        if not key or not all(values.split(",")) or key in grid:
+            raise InputError(f"--sweep: expected KEY=VALUE,VALUE,... of a key not yet given, found {word!r}")
+        grid[key] = values.split(",")
+    return grid
+
+
+def _row(values: dict[str, str], found: list[dict[str, float]]) -> Row:
+    columns: dict[str, list[Any]] = {name: [scores[name] for scores in found] for name in found[0]}
+    return Row(
+        values,
+        len(found),
+        {name: statistics.fmean(column) for name, column in columns.items()},
+        {name: statistics.stdev(column) if len(column) > 1 else 0.0 for name, column in columns.items()},
+    )

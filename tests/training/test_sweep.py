@@ -1,0 +1,80 @@
+"""Several values of some keys of a recipe, on the command line: runs, tables, what does not fit."""
+
+import json
+import statistics
+from pathlib import Path
+
+import jax
+import pytest
+
+from bert_jax.cli import main
+from bert_jax.config import BertConfig
+from bert_jax.conversion.huggingface import save_pretrained
+from bert_jax.errors import InputError
+from bert_jax.modeling import Bert
+from bert_jax.training.metrics import read_lines
+from bert_jax.training.sweep import parse_grid
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory, tiny_tokenizer):
+    root = tmp_path_factory.mktemp("sweep")
+    rows = [f"the cat sat\t{i % 3 % 2}" for i in range(24)]
+    (root / "train.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+    config = BertConfig(vocab_size=tiny_tokenizer.vocab_size, hidden_size=8, num_hidden_layers=1, num_attention_heads=1,
+                        intermediate_size=8, max_position_embeddings=16)  # fmt: skip
+    save_pretrained(root / "encoder", config, "encoder", jax.jit(Bert(config).init)(jax.random.key(0)), tiny_tokenizer)
+    recipe = Path(__file__).parents[2] / "configs" / "classification.py"
+    changes = {"init_from": root / "encoder", "data.train": root / "train.tsv", "data.dev": root / "train.tsv",
+               "num_steps": 2, "global_batch_size": 8, "data.max_seq_length": 16, "best_metric": "mse"}  # fmt: skip
+    changes |= {"data.task_type": "regression", "data.text_column": "sentence", "data.label_column": "label"}
+    return ["finetune", "--quiet", "--config", str(recipe), *(f"--config.{k}={v}" for k, v in changes.items())]
+
+
+def test_seeds_are_averaged_and_the_best_comes_first(command, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    grid = ["--sweep", "optimizer.learning_rate=1e-9,0.3", "--sweep", "seed=0,1"]
+    assert main([*command, "--workdir", str(tmp_path), *grid]) == 0
+    rows = json.loads((tmp_path / "sweep.json").read_text())
+    for row in rows:
+        rate = row["values"]["optimizer.learning_rate"]
+        runs = [tmp_path / f"optimizer.learning_rate={rate},seed={seed}" for seed in (0, 1)]
+        found = [read_lines(run / "metrics.jsonl")[-1]["eval/mse"] for run in runs]
+        assert row["seeds"] == 2 and found[0] != found[1]
+        assert row["mean"]["mse"] == pytest.approx(statistics.fmean(found))
+        assert row["spread"]["mse"] == pytest.approx(statistics.stdev(found))
+    assert rows[0]["mean"]["mse"] < rows[1]["mean"]["mse"]
+    table = capsys.readouterr().out
+    assert f"{rows[0]['mean']['mse']:.4f} ± {rows[0]['spread']['mse']:.4f}" in table
+    finished = (runs[0] / "metrics.jsonl").stat().st_mtime_ns
+    assert main([*command, "--workdir", str(tmp_path), *grid]) == 0
+    assert (runs[0] / "metrics.jsonl").stat().st_mtime_ns == finished  # not run again
+    assert json.loads((tmp_path / "sweep.json").read_text()) == rows
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["seed"], "expected KEY=VALUE,VALUE"),
+        (["seed=0,,1"], "expected KEY=VALUE,VALUE"),
+        (["seed=0", "seed=1"], "of a key not yet given"),
+        (["=1"], "expected KEY=VALUE,VALUE"),
+    ],
+)
+def test_grids_that_do_not_fit(words, message):
+    with pytest.raises(InputError, match=message):
+        parse_grid(words)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("sed=0,1", "config has no key 'sed'; did you mean 'seed'?"),
+        ("seed=0,x", "config.seed: expected int, found 'x'"),
+        ("seed=0,0", "--sweep: expected each value once"),
+        ("optimizer.learning_rate=1e-3,-1", "config.optimizer.learning_rate: expected at least 0"),
+    ],
+)
+def test_values_that_do_not_fit_are_found_before_any_run(command, tmp_path, capsys, word, message):
+    assert main([*command, "--workdir", str(tmp_path), "--sweep", word]) == 2
+    assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
