@@ -5,8 +5,8 @@ r"""Fine-tuning on the sentences of a table, for classes or a number: the middle
     bert-jax finetune --config configs/classification.py:cola,path/to/CoLA --workdir runs/cola \
         --config.init_from=path/to/bert
 
-The argument is a task of GLUE and the directory of its files: cola, mnli, mrpc, qnli, qqp, rte, sst2 or stsb. Without
-it the data keys say what is where. A table without a header numbers its columns: --config.data.has_header=false
+The argument is a task of GLUE and the directory of its files: cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb or wnli.
+Without it the data keys say what is where. A table without a header numbers its columns: --config.data.has_header=false
 --config.data.text_column=3. For pairs of texts set data.pair_column; for numbers, data.task_type=regression.
 
 Devlin et al. 2018 (arXiv:1810.04805), section 4.1 and appendix A.3; Wang et al. 2018 (arXiv:1804.07461), table 1.
@@ -27,6 +27,7 @@ GLUE = {
     "rte": (("sentence1", "sentence2", "label"), ("accuracy",), "dev.tsv"),
     "sst2": (("sentence", "", "label"), ("accuracy",), "dev.tsv"),
     "stsb": (("sentence1", "sentence2", "score"), ("pearson", "spearman"), "dev.tsv"),
+    "wnli": (("sentence1", "sentence2", "label"), ("accuracy",), "dev.tsv"),
 }
 
 

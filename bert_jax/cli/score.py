@@ -52,6 +52,7 @@ def add_verbs(verbs: Any) -> None:
     )
     evaluate.add_argument("--metrics", default="", metavar="NAME[,NAME]", help="which (default: all that fit)")
     evaluate.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    predict.add_argument("--submission", action="store_true", help="what GLUE takes: index and prediction, as .tsv")
     predict.add_argument("--out", required=True, metavar="FILE", help="the file to write: .jsonl or .tsv")
 
 
@@ -84,8 +85,12 @@ def run_predict(args: argparse.Namespace) -> None:
     """Writes a model's answers for every row."""
     from bert_jax import tasks
 
-    options = _running(args)
-    count = tasks.of_model(args.model).predict(args.model, args.data, args.out, _columns(args), **options)
+    options, module = _running(args), tasks.of_model(args.model)
+    if args.submission:
+        if module.__name__ != tasks.FINISHED["sequence_classification"]:
+            raise InputError(f"--submission: expected a sequence classifier in {args.model}, found another model")
+        options["submission"] = True
+    count = module.predict(args.model, args.data, args.out, _columns(args), **options)
     print(f"{args.out}: {count:,} rows")
 
 

@@ -108,19 +108,22 @@ def predict(
     data: str,
     out: files.PathLike,
     columns: Columns,
+    submission: bool = False,
     **options: Any,
 ) -> int:
     """Writes a sequence classifier's answer for every row, in the order of the rows, in constant memory.
 
     A `.jsonl` file gets an object a row: the text (and pair), `label` and `scores` (label -> probability), or `score`
     for regression. A `.tsv` file gets a header and the columns `label` and one probability a label, or `score`. Where a
-    text may have several labels, `labels` are those of a probability over 0.5; in a `.tsv` file with commas between.
+    text may have several labels, `labels` are those of a probability over 0.5; in a `.tsv` file with commas between. A
+    submission to GLUE is a `.tsv` file with the columns `index` and `prediction`, the label or the number.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
         data: what `bert_jax.data.examples.read_examples` takes.
         out: the file to write, `.jsonl` or `.tsv`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
+        submission: whether to write what GLUE takes.
         options: of `bert_jax.tasks.finished.open_finished`.
 
     Returns:
@@ -132,6 +135,8 @@ def predict(
     if not str(out).endswith(OUT_FORMATS):
         raise InputError(f"{out}: expected a file named {' or '.join(OUT_FORMATS)} to write to")
     as_json = str(out).endswith(".jsonl")
+    if submission and as_json:
+        raise InputError(f"{out}: expected a file named .tsv for a submission to GLUE")
     model = open_classifier(model_dir, **options)
     finished = model.finished
     rows = read_examples(data, dataclasses.replace(columns.filled(COLUMNS), label=""))
@@ -141,6 +146,7 @@ def predict(
         if not as_json:
             label = "labels" if model.task.several else "label"
             header = ["score"] if model.task.regression else [label, *model.names]
+            header = ["index", "prediction"] if submission else header
             file.write("\t".join(header) + "\n")
         while chunk := list(islice(rows, _CHUNK)):
             features = encode(finished.tokenizer, chunk, np.zeros(len(chunk), np.int32), finished.max_length)
@@ -148,8 +154,11 @@ def predict(
             buckets = buckets or _shapes(features.lengths, finished.max_length)
             source = EvalSource(features, finished.batch_size, buckets, finished.tokenizer.pad_id)
             logits = source.restore([prediction["logits"] for _, prediction in model.batches(source)])
-            file.writelines(_lines(model, chunk, logits, as_json))
-            count += len(chunk)
+            for answer, fields in _answers(model, chunk, logits):
+                if submission:
+                    fields = [str(count), fields[0]]
+                file.write((json.dumps(answer, ensure_ascii=False) if as_json else "\t".join(fields)) + "\n")
+                count += 1
     return count
 
 
@@ -158,8 +167,10 @@ def _shapes(lengths: np.ndarray, limit: int) -> tuple[int, ...]:
     return buckets if buckets[-1] == limit else (*buckets, limit)
 
 
-def _lines(model: Classifier, rows: Sequence[Example], logits: np.ndarray, as_json: bool) -> Iterator[str]:
-    """A line for each row of logits [n, C]."""
+def _answers(
+    model: Classifier, rows: Sequence[Example], logits: np.ndarray
+) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """For each row of logits [n, C], what is written of it: as an object, and as fields."""
     for row, scores in zip(rows, logits.astype(np.float64), strict=True):
         if model.task.regression:
             answer: dict[str, Any] = {"score": _short(scores[0])}
@@ -175,7 +186,7 @@ def _lines(model: Classifier, rows: Sequence[Example], logits: np.ndarray, as_js
             answer = {"label": model.names[int(scores.argmax())], "scores": dict(zip(model.names, shares, strict=True))}
             fields = [answer["label"], *map(str, shares)]
         texts = {"text": row.text} | ({} if row.pair is None else {"pair": row.pair})
-        yield (json.dumps(texts | answer, ensure_ascii=False) if as_json else "\t".join(fields)) + "\n"
+        yield texts | answer, fields
 
 
 def _short(value: float) -> float:

@@ -38,7 +38,7 @@ class Checkpoints:
         directory: local or `gs://`; made when it is missing.
         keep: newest checkpoints that stay.
         best: metric (a name that `save` is given) of the one more that stays, or "" for none. Lower is better when its
-            name ends in loss or perplexity, higher otherwise.
+            name ends in loss, perplexity or mse, higher otherwise.
     """
 
     def __init__(self, directory: PathLike, keep: int, best: str = ""):

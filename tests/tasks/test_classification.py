@@ -247,3 +247,14 @@ def test_a_run_ends_when_it_gets_no_better(place, tmp_path, monkeypatch):
 def test_stopping_needs_a_metric(place):
     with pytest.raises(InputError, match="stop_after: expected best_metric and eval_every with it"):
         job(place, stop_after=2, eval_every=4)
+
+
+def test_a_submission_to_glue(place, tuned, tmp_path):
+    dev = str(place / "dev.tsv")
+    classifying.predict(tuned[1], dev, tmp_path / "out.tsv", Columns(), submission=True)
+    classifying.predict(tuned[1], dev, tmp_path / "out.jsonl", Columns())
+    answers = [json.loads(line)["label"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    expected = ["index\tprediction", *(f"{i}\t{answer}" for i, answer in enumerate(answers))]
+    assert (tmp_path / "out.tsv").read_text().splitlines() == expected and len(answers) == 101
+    with pytest.raises(InputError, match=r"expected a file named \.tsv for a submission"):
+        classifying.predict(tuned[1], dev, tmp_path / "x.jsonl", Columns(), submission=True)
