@@ -35,7 +35,7 @@ class Pipeline(abc.ABC):
         self.tokenizer: Tokenizer = model.tokenizer
 
     @abc.abstractmethod
-    def __call__(self, texts: Any) -> Any:
+    def __call__(self, *texts: Any, **options: Any) -> Any:
         """Answers for one text or a list of them."""
 
     def _windows(

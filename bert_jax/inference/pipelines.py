@@ -10,6 +10,7 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.files import PathLike
 from bert_jax.inference.base import Pipeline, as_pairs, as_texts, positive, softmax
 from bert_jax.inference.model import PretrainedModel, open_model
+from bert_jax.inference.zero_shot import ZeroShotClassification
 
 
 class FillMask(Pipeline):
@@ -196,9 +197,11 @@ PIPELINES: dict[str, type[Pipeline]] = {
     "text-classification": TextClassification,
     "feature-extraction": FeatureExtraction,
     "sentence-embedding": SentenceEmbedding,
+    "zero-shot-classification": ZeroShotClassification,
 }
 
-_ALIASES = {"embed": "sentence-embedding", "sentiment-analysis": "text-classification"}
+_ALIASES = {"embed": "sentence-embedding", "sentiment-analysis": "text-classification",
+            "zero-shot": "zero-shot-classification"}  # fmt: skip
 # The parts of another head's parameters that a head can do with.
 _KEPT = {
     "encoder": ("embeddings", "encoder", "pooler"),

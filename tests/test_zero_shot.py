@@ -1,0 +1,68 @@
+"""Classes that a model was never trained on, beside transformers' pipeline."""
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.config import BertConfig
+from bert_jax.conversion.huggingface import save_pretrained
+from bert_jax.errors import InputError
+from bert_jax.inference import pipeline
+from bert_jax.modeling import Bert
+
+HEAD = "sequence_classification"
+TEXTS = ["the cat sat on a stone", "a good bird", "old tree"]
+LABELS = ["cat", "tree", "bird", "stone"]
+
+
+def write(path, tokenizer, names):
+    config = BertConfig(vocab_size=tokenizer.vocab_size, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+                        intermediate_size=24, max_position_embeddings=40, num_labels=len(names), id2label=names,
+                        initializer_range=0.3)  # fmt: skip
+    save_pretrained(path, config, HEAD, jax.jit(Bert(config, HEAD).init)(jax.random.key(0)), tokenizer)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, tiny_tokenizer):
+    return write(tmp_path_factory.mktemp("nli") / "model", tiny_tokenizer, ("contradiction", "neutral", "entailment"))
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_answers_are_those_of_transformers(model, multi_label):
+    transformers = pytest.importorskip("transformers", reason="an oracle of the [torch] extra")
+    theirs = transformers.pipeline("zero-shot-classification", str(model), device="cpu")
+    options = {"candidate_labels": LABELS, "hypothesis_template": "the {} is old.", "multi_label": multi_label}
+    for ours, other in zip(pipeline("zero-shot", model)(TEXTS, **options), theirs(TEXTS, **options), strict=True):
+        assert (ours["sequence"], ours["labels"]) == (other["sequence"], other["labels"])
+        np.testing.assert_allclose(ours["scores"], other["scores"], rtol=1e-4)
+
+
+def test_one_text_and_classes_with_commas(model):
+    ask = pipeline("zero-shot-classification", model)
+    answer = ask(TEXTS[0], "cat, tree,bird")
+    assert answer == ask(TEXTS[:1], ["cat", "tree", "bird"])[0]
+    assert sum(answer["scores"]) == pytest.approx(1) and answer["scores"] == sorted(answer["scores"], reverse=True)
+    alone = ask(TEXTS[0], "cat")["scores"][0]
+    assert alone == pytest.approx(
+        dict(zip(*list(ask(TEXTS[0], LABELS, multi_label=True).values())[1:], strict=True))["cat"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"candidate_labels": []}, "candidate_labels: expected some, each once"),
+        ({"candidate_labels": "cat,dog, cat"}, "candidate_labels: expected some, each once"),
+        ({"candidate_labels": "cat", "hypothesis_template": "this is it"}, "hypothesis_template: expected {} for"),
+        ({"candidate_labels": ["cat", 3]}, "text 1: expected a string, found int"),
+    ],
+)
+def test_what_does_not_fit(model, options, message):
+    with pytest.raises(InputError, match=message):
+        pipeline("zero-shot", model)(TEXTS[0], **options)
+
+
+def test_a_model_that_knows_nothing_of_entailment(tmp_path, tiny_tokenizer):
+    with pytest.raises(InputError, match="expected a model of natural language inference"):
+        pipeline("zero-shot", write(tmp_path / "model", tiny_tokenizer, ("good", "bad")))
