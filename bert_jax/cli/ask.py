@@ -1,4 +1,4 @@
-"""`bert-jax fill-mask`, `classify` and `embed`: questions to a finished model."""
+"""`bert-jax fill-mask`, `classify`, `tag` and `embed`: questions to a finished model."""
 
 import argparse
 import json
@@ -33,6 +33,18 @@ def add_verbs(verbs: Any) -> None:
         """bert-jax classify runs/sst2/model "a gripping, funny film" "two hours lost"
            cat reviews.txt | bert-jax classify runs/sst2/model --json""",
     )
+    tag = add_verb(
+        verbs,
+        "tag",
+        run_tag,
+        "let a fine-tuned model find the entities in texts",
+        "Or the parts of speech, whatever it was trained to tag. For sentences in files of words, see "
+        "`bert-jax predict`.",
+        """bert-jax tag runs/conll2003/model "Angela Merkel met Barack Obama in Berlin."
+           bert-jax tag runs/conll2003/model --file articles.txt --json""",
+    )
+    tag.add_argument("--strategy", default="first", metavar="NAME",
+                     help="how tokens become entities: none, simple, first (the default), average or max")  # fmt: skip
     embed = add_verb(
         verbs,
         "embed",
@@ -43,7 +55,7 @@ def add_verbs(verbs: Any) -> None:
            bert-jax embed all-MiniLM-L6-v2/ --file sentences.txt --out vectors.npy""",
     )
     embed.add_argument("--out", metavar="FILE.npy", help="write a float32 array [texts, dimensions] instead")
-    for parser in (fill, classify, embed):
+    for parser in (fill, classify, tag, embed):
         parser.add_argument("model", metavar="MODEL", help="a model directory")
         parser.add_argument(
             "texts", metavar="TEXT", nargs="*", help="a text; none means one a line from --file or stdin"
@@ -73,6 +85,24 @@ def run_classify(args: argparse.Namespace) -> None:
             _print_json({"text": text, "scores": scores})
         else:
             _print_table(text, ("label", "score"), [(score["label"], f"{score['score']:.4f}") for score in scores])
+
+
+def run_tag(args: argparse.Namespace) -> None:
+    """Prints the entities of each text, and where they stand in it."""
+
+    def ask(pipe: Any, texts: list[str]) -> Any:
+        return pipe(texts, aggregation_strategy=args.strategy)
+
+    for text, found in _answers(args, "token-classification", ask):
+        if args.json:
+            _print_json({"text": text, "entities": found})
+            continue
+        rows = [
+            (answer.get("entity_group") or answer["entity"], f"{answer['score']:.4f}", answer["word"],
+             f"{answer['start']}-{answer['end']}")
+            for answer in found
+        ]  # fmt: skip
+        _print_table(text, ("entity", "score", "text", "characters"), rows)
 
 
 def run_embed(args: argparse.Namespace) -> None:

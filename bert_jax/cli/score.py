@@ -18,8 +18,10 @@ def add_verbs(verbs: Any) -> None:
         "evaluate",
         run_evaluate,
         "score a fine-tuned model on labelled rows",
-        "Prints accuracy, F1 and Matthews correlation, or Pearson and Spearman for a regression.",
-        "bert-jax evaluate --model runs/sst2/model --data dev.tsv",
+        "Prints accuracy, F1 and Matthews correlation, or Pearson and Spearman for a regression; for a tagger the F1, "
+        "precision and recall of the entities.",
+        """bert-jax evaluate --model runs/sst2/model --data dev.tsv
+           bert-jax evaluate --model runs/conll2003/model --data test.txt""",
     )
     predict = add_verb(
         verbs,
@@ -37,23 +39,25 @@ def add_verbs(verbs: Any) -> None:
             "--data",
             required=True,
             metavar="FILE",
-            help=".tsv, .csv or .jsonl (maybe compressed), or tfds:NAME[:SPLIT]",
+            help=".tsv, .csv or .jsonl (maybe compressed), CoNLL for a tagger, or tfds:NAME[:SPLIT]",
         )
-        add("--text-column", default="", metavar="NAME", help="(default: sentence)")
+        add("--text-column", default="", metavar="NAME", help="(default: sentence; for a tagger see docs/tasks.md)")
         add("--pair-column", default="", metavar="NAME", help="the second text, if there is one")
         add("--no-header", action="store_true", help="the first line is a row; columns are numbers from 0")
         add("--batch-size", type=int, default=32, metavar="N", help="(default: %(default)s)")
         add("--max-seq-length", type=int, default=0, metavar="N", help="cut longer texts (default: the model's limit)")
         add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
             help="of matrix products (default: bfloat16 on accelerators)")  # fmt: skip
-    evaluate.add_argument("--label-column", default="", metavar="NAME", help="(default: label)")
+    evaluate.add_argument("--label-column", default="", metavar="NAME", help="(default: label; of a tagger, tags)")
     evaluate.add_argument(
         "--label-separator", default="", metavar="C", help="between a row's labels (default: a comma)"
     )
     evaluate.add_argument("--metrics", default="", metavar="NAME[,NAME]", help="which (default: all that fit)")
     evaluate.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     predict.add_argument("--submission", action="store_true", help="what GLUE takes: index and prediction, as .tsv")
-    predict.add_argument("--out", required=True, metavar="FILE", help="the file to write: .jsonl or .tsv")
+    predict.add_argument(
+        "--out", required=True, metavar="FILE", help="the file to write: .jsonl or .tsv; .conll of a tagger"
+    )
 
 
 def run_evaluate(args: argparse.Namespace) -> None:

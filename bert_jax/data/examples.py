@@ -7,7 +7,7 @@ InputError that names the file and the line.
 import csv
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
@@ -95,7 +95,7 @@ def read_examples(spec: str, columns: Columns) -> Iterator[Example]:
         raise InputError(f"{spec}: expected at least one row, found none")
 
 
-def _lines(spec: str) -> Iterator[tuple[int, str]]:
+def numbered_lines(spec: str) -> Iterator[tuple[int, str]]:
     """Yields (1-based number, line with its newline). Only `\\n` ends a line: U+2028 and its like are text."""
     path = epath.Path(spec)
     if not path.exists():
@@ -120,7 +120,7 @@ def _lines(spec: str) -> Iterator[tuple[int, str]]:
 
 def _tsv_fields(spec: str) -> Iterator[tuple[int, list[str]]]:
     blank: list[int] = []
-    for number, line in _lines(spec):
+    for number, line in numbered_lines(spec):
         line = line.rstrip("\r\n")
         if not line:
             blank.append(number)  # a row of one empty column, unless nothing but such lines follows
@@ -132,7 +132,7 @@ def _tsv_fields(spec: str) -> Iterator[tuple[int, list[str]]]:
 
 def _csv_fields(spec: str) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(_LONGEST_CSV_FIELD)
-    reader = csv.reader((line for _, line in _lines(spec)), strict=True)
+    reader = csv.reader((line for _, line in numbered_lines(spec)), strict=True)
     try:
         for fields in reader:
             if fields:
@@ -176,7 +176,7 @@ def _places(spec: str, line: int, first: list[str], columns: Columns) -> dict[st
 
 
 def _json_rows(spec: str, columns: Columns) -> Iterator[tuple[int, dict[str, str]]]:
-    for number, line in _lines(spec):
+    for number, line in numbered_lines(spec):
         if not line.strip():
             continue
         where = f"{spec}: line {number}"
@@ -212,8 +212,12 @@ def _joined(where: str, labels: Sequence[Any], columns: Columns) -> str:
     return columns.separator.join(labels)
 
 
-def _tfds_rows(spec: str, columns: Columns) -> Iterator[tuple[int, dict[str, str]]]:
-    """Rows of a TFDS data set that is already prepared in TFDS_DATA_DIR; integers of a ClassLabel become names."""
+def open_tfds(spec: str, wanted: Iterable[str]) -> tuple[Any, Any]:
+    """The rows, by index, and the features of a TFDS data set that is already prepared in TFDS_DATA_DIR.
+
+    Raises:
+        InputError: it is not there, or has not the features `wanted`.
+    """
     import tensorflow_datasets as tfds  # here: it takes a second that no other user should wait for
 
     name, _, split = spec.removeprefix("tfds:").partition(":")
@@ -225,16 +229,23 @@ def _tfds_rows(spec: str, columns: Columns) -> Iterator[tuple[int, dict[str, str
             f"{spec}: expected a TFDS data set and split prepared on this machine, found: {reason}"
         ) from None
     features = source.dataset_info.features
-    for name in columns.wanted:
+    for name in wanted:
         if name not in features:
             raise InputError(f"{spec}: expected a feature {name!r}{did_you_mean(name, features)}")
+    return source, features
+
+
+def _tfds_rows(spec: str, columns: Columns) -> Iterator[tuple[int, dict[str, str]]]:
+    """Rows of a TFDS data set; integers of a ClassLabel become names."""
+    source, features = open_tfds(spec, columns.wanted)
     for index in range(len(source)):
         row = source[index]
-        plain = {name: _plain(row[name], features[name]) for name in columns.wanted}
-        yield index, _values(f"{spec}: example {index}", plain, columns)
+        named = {name: plain(row[name], features[name]) for name in columns.wanted}
+        yield index, _values(f"{spec}: example {index}", named, columns)
 
 
-def _plain(value: Any, feature: Any) -> Any:
+def plain(value: Any, feature: Any) -> Any:
+    """A value of a TFDS row as text or number; that of a ClassLabel as its name."""
     if hasattr(feature, "int2str"):
         return feature.int2str(int(value)) if int(value) >= 0 else str(int(value))
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""Text in, answers out: fill-mask, text-classification, feature-extraction, sentence embedding."""
+"""Text in, answers out: fill-mask, text-classification, feature-extraction, sentence embedding; and all by name."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.files import PathLike
 from bert_jax.inference.base import Pipeline, as_pairs, as_texts, positive, softmax
 from bert_jax.inference.model import PretrainedModel, open_model
+from bert_jax.inference.tagging import TokenClassification
 from bert_jax.inference.zero_shot import ZeroShotClassification
 
 
@@ -195,13 +196,19 @@ class SentenceEmbedding(Pipeline):
 PIPELINES: dict[str, type[Pipeline]] = {
     "fill-mask": FillMask,
     "text-classification": TextClassification,
+    "token-classification": TokenClassification,
     "feature-extraction": FeatureExtraction,
     "sentence-embedding": SentenceEmbedding,
     "zero-shot-classification": ZeroShotClassification,
 }
 
-_ALIASES = {"embed": "sentence-embedding", "sentiment-analysis": "text-classification",
-            "zero-shot": "zero-shot-classification"}  # fmt: skip
+_ALIASES = {
+    "embed": "sentence-embedding",
+    "sentiment-analysis": "text-classification",
+    "ner": "token-classification",
+    "tag": "token-classification",
+    "zero-shot": "zero-shot-classification",
+}
 # The parts of another head's parameters that a head can do with.
 _KEPT = {
     "encoder": ("embeddings", "encoder", "pooler"),

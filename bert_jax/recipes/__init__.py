@@ -18,6 +18,7 @@ from bert_jax.recipes.keys import (
     model_config,
     pretraining,
     stages,
+    token_classification,
 )
 from bert_jax.recipes.reading import flatten, load_recipe, to_json
 
@@ -38,4 +39,5 @@ __all__ = [
     "resolve",
     "stages",
     "to_json",
+    "token_classification",
 ]

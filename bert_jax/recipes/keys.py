@@ -153,8 +153,27 @@ def classification() -> ConfigDict:
     return c.lock()
 
 
+def token_classification() -> ConfigDict:
+    """Returns the recipe of fine-tuning on sentences with a tag for each word: entities, parts of speech."""
+    c = _shared()
+    c.task = "token_classification"
+    c.global_batch_size = 32
+    c.num_epochs = 3.0
+    c.optimizer.learning_rate = 5e-5
+    c.optimizer.warmup_ratio = 0.1
+    c.data.train = ""  # CoNLL (.conll, .txt, .tsv, .iob, .bio), .jsonl or tfds:NAME:SPLIT
+    c.data.dev = ""  # the same, for evaluation; "" = none
+    c.data.text_column = ""  # of the words: a number from 0 in CoNLL, "" = the first; a name elsewhere, "" = tokens
+    c.data.label_column = ""  # of the tags: a number from 0 in CoNLL, "" = the last; a name elsewhere, "" = tags
+    c.data.metrics = ()  # of f1, precision, recall, accuracy, and types (the first three for each type of entity);
+    # () = all that fit but types
+    c.data.max_seq_length = 128  # tokens; longer sentences become windows that overlap
+    c.data.length_buckets = ()  # batches of similar length are padded to one of these; () = chosen from the data
+    return c.lock()
+
+
 PRETRAINING: dict[str, Callable[[], ConfigDict]] = {"pretraining": pretraining, "electra": electra}
-RECIPES = PRETRAINING | {"classification": classification}
+RECIPES = PRETRAINING | {"classification": classification, "token_classification": token_classification}
 
 
 def stages(recipe: ConfigDict) -> tuple[tuple[int, int, int], ...]:

@@ -16,10 +16,12 @@ TASKS = {
     "pretraining": "bert_jax.tasks.pretraining",
     "electra": "bert_jax.tasks.electra",
     "classification": "bert_jax.tasks.classification",
+    "token_classification": "bert_jax.tasks.token_classification",
 }
 # Head of a finished model -> the module whose `evaluate` and `predict` run it over files.
 FINISHED = {
     "sequence_classification": "bert_jax.tasks.classifying",
+    "token_classification": "bert_jax.tasks.tagging",
 }
 
 

@@ -1,0 +1,160 @@
+"""Sentences as words with a tag each: CoNLL files, JSON lines (plain or compressed), and TFDS data sets.
+
+`read_sentences` streams them one at a time. Every complaint is an InputError that names the file and the line.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from bert_jax import files
+from bert_jax.data.examples import Columns, numbered_lines, open_tfds, plain
+from bert_jax.errors import InputError, did_you_mean
+
+CONLL_FORMATS = (".conll", ".txt", ".tsv", ".iob", ".iob2", ".bio")
+JSON_FORMATS = (".jsonl", ".json", ".ndjson")
+COLUMNS = Columns(
+    "tokens", "", "tags"
+)  # of JSON and TFDS, where the caller names none; of CoNLL the first and the last
+_DOCUMENT = "-DOCSTART-"  # the line between two documents
+
+
+class Sentence(NamedTuple):
+    """Where it begins (1-based line, or TFDS index), its words, and a tag for each; None where they are not wanted."""
+
+    line: int
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+
+
+def read_sentences(spec: str, columns: Columns, tagged: bool = True) -> Iterator[Sentence]:
+    """Yields the sentences of a file in order.
+
+    Args:
+        spec: a CoNLL file (`CONLL_FORMATS`) or JSON lines (`JSON_FORMATS`), maybe compressed (`files.COMPRESSED`), or
+            `tfds:NAME[:SPLIT]` (split `train`). CoNLL has a word a line, its columns apart by tabs or spaces, and a
+            blank line after a sentence. JSON lines hold an object with two lists of strings each.
+        columns: `text`, of the words, and `label`, of the tags: numbers of columns from 0 in CoNLL (by default the
+            first and the last), names elsewhere (by default `tokens` and `tags`).
+        tagged: whether tags are wanted; otherwise they need not be there.
+
+    Raises:
+        InputError: the file is missing, without sentences, cut short, not UTF-8 or not of its format; a line has
+            another number of columns than the first, a word is empty, or words and tags differ in number. Reading is
+            lazy: so is the complaint.
+    """
+    if columns.pair:
+        raise InputError(f"{spec}: expected single sentences, found a column {columns.pair!r} for pairs")
+    name = files.without_compression(spec).lower()
+    if spec.startswith("tfds:"):
+        sentences = _from_tfds(spec, columns.filled(COLUMNS), tagged)
+    elif name.endswith(JSON_FORMATS):
+        sentences = _from_json(spec, columns.filled(COLUMNS), tagged)
+    elif name.endswith(CONLL_FORMATS):
+        sentences = _from_conll(spec, columns, tagged)
+    else:
+        raise InputError(
+            f"{spec}: expected a file named {', '.join((*CONLL_FORMATS, *JSON_FORMATS))} "
+            f"(maybe with {', '.join(files.COMPRESSED)}), or tfds:NAME:SPLIT"
+        )
+    found = False
+    for sentence in sentences:
+        found = True
+        yield sentence
+    if not found:
+        raise InputError(f"{spec}: expected at least one sentence, found none")
+
+
+def _from_conll(spec: str, columns: Columns, tagged: bool) -> Iterator[Sentence]:
+    word_column, tag_column = _number(spec, columns.text, 0), _number(spec, columns.label, -1)
+    words: list[str] = []
+    tags: list[str] = []
+    start = width = first = 0
+    for number, line in numbered_lines(spec):
+        line = line.strip("\r\n")
+        fields = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
+        if not line.strip(" \t") or fields[0] == _DOCUMENT:
+            if words:
+                yield Sentence(start, tuple(words), tuple(tags) if tagged else None)
+            words, tags = [], []
+            continue
+        where = f"{spec}: line {number}"
+        if not width:
+            width, first = len(fields), number
+            _check_width(where, width, word_column, tag_column if tagged else None)
+        if len(fields) != width:
+            raise InputError(f"{where}: expected {width} columns as in line {first}, found {len(fields)}")
+        if not fields[word_column]:
+            raise InputError(f"{where}: expected a word, found an empty column")
+        if tagged and not fields[tag_column]:
+            raise InputError(f"{where}: expected a tag, found an empty column")
+        start = start if words else number
+        words.append(fields[word_column])
+        tags.append(fields[tag_column])
+    if words:
+        yield Sentence(start, tuple(words), tuple(tags) if tagged else None)
+
+
+def _number(spec: str, column: str, usual: int) -> int:
+    if not column:
+        return usual
+    if not column.isascii() or not column.isdigit():
+        raise InputError(f"{spec}: columns of a CoNLL file are numbers from 0, found {column!r}")
+    return int(column)
+
+
+def _check_width(where: str, width: int, word_column: int, tag_column: int | None) -> None:
+    last = max(word_column, 0 if tag_column is None else tag_column)
+    if last >= width:
+        raise InputError(f"{where}: expected a column {last}, found {width} columns (0 is the first)")
+    if tag_column == -1 and width - 1 == word_column:
+        raise InputError(f"{where}: expected a tag behind the word, found {width} columns")
+
+
+def _from_json(spec: str, columns: Columns, tagged: bool) -> Iterator[Sentence]:
+    for number, line in numbered_lines(spec):
+        if not line.strip():
+            continue
+        where = f"{spec}: line {number}"
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{where}: expected a JSON object, found {error.msg} at column {error.colno}") from None
+        if not isinstance(row, dict):
+            raise InputError(f"{where}: expected a JSON object, found {type(row).__name__}")
+        for name in (columns.text, columns.label)[: 1 + tagged]:
+            if name not in row:
+                raise InputError(f"{where}: expected a field {name!r}{did_you_mean(name, row)}")
+        yield _sentence(where, number, row, columns, tagged)
+
+
+def _from_tfds(spec: str, columns: Columns, tagged: bool) -> Iterator[Sentence]:
+    names = (columns.text, columns.label)[: 1 + tagged]
+    source, features = open_tfds(spec, names)
+    for name in names:
+        if not hasattr(features[name], "feature"):
+            raise InputError(f"{spec}: expected a sequence in {name!r}, found {type(features[name]).__name__}")
+    for index in range(len(source)):
+        row = {name: [plain(value, features[name].feature) for value in source[index][name]] for name in names}
+        yield _sentence(f"{spec}: example {index}", index, row, columns, tagged)
+
+
+def _sentence(where: str, line: int, row: dict[str, Any], columns: Columns, tagged: bool) -> Sentence:
+    words = _strings(where, columns.text, row[columns.text])
+    tags = _strings(where, columns.label, row[columns.label]) if tagged else None
+    if tags is not None and len(tags) != len(words):
+        raise InputError(f"{where}: expected a tag for each word, found {len(words)} words and {len(tags)} tags")
+    return Sentence(line, words, tags)
+
+
+def _strings(where: str, name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise InputError(f"{where}: expected a list of strings in {name!r}, found {type(value).__name__}")
+    if not value:
+        raise InputError(f"{where}: expected at least one string in {name!r}, found none")
+    for i, item in enumerate(value):
+        if not isinstance(item, str) or not item:
+            found = "an empty one" if item == "" else type(item).__name__
+            raise InputError(f"{where}: expected strings in {name!r}, found {found} at place {i}")
+    return tuple(value)

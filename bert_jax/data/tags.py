@@ -1,0 +1,52 @@
+"""What the names of tags say of entities: where they begin, what is inside, where they end.
+
+Ramshaw and Marcus 1995 (cmp-lg/9505040) for IOB; Ratinov and Roth 2009 (ACL W09-1119), section 3.1, for BILOU.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+OUTSIDE, BEGIN, INSIDE, END, SINGLE = range(5)
+# The last tag of an entity and its only one are E and S in some data, L and U in others.
+SCHEMES = {
+    "IOB": {"B": BEGIN, "I": INSIDE},
+    "IOBES": {"B": BEGIN, "I": INSIDE, "E": END, "S": SINGLE},
+    "BILOU": {"B": BEGIN, "I": INSIDE, "L": END, "U": SINGLE},
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TagScheme:
+    """Tags of entities, by class.
+
+    Attributes:
+        name: a key of `SCHEMES`.
+        kinds: int8 `[C]`, what each tag says: OUTSIDE, BEGIN, INSIDE, END or SINGLE.
+        types: int32 `[C]`, the place in `type_names` of the entity's type; -1 for OUTSIDE.
+        type_names: sorted; `_` for tags that name none.
+    """
+
+    name: str
+    kinds: np.ndarray
+    types: np.ndarray
+    type_names: tuple[str, ...]
+
+
+def read_scheme(names: Sequence[str]) -> TagScheme | None:
+    """The scheme of the tags `names` in the order of their classes, or None when they are no tags of entities.
+
+    They are when all but `O` are `B-TYPE`, `I-TYPE` and so on, in the letters of one scheme, or those letters alone.
+    """
+    marks = {name: name.partition("-")[::2] for name in names if name != "O"}
+    letters = {letter for letter, _ in marks.values()}
+    typed = {bool(kind) for _, kind in marks.values()}
+    scheme = next((scheme for scheme, known in SCHEMES.items() if letters <= known.keys()), None)
+    # Lone letters may as well be parts of speech.
+    if scheme is None or len(typed) != 1 or not (letters & {"B", "I"} if typed == {True} else letters >= {"B", "I"}):
+        return None
+    types = tuple(sorted({kind or "_" for _, kind in marks.values()}))
+    kinds = [SCHEMES[scheme][marks[name][0]] if name in marks else OUTSIDE for name in names]
+    places = [types.index(marks[name][1] or "_") if name in marks else -1 for name in names]
+    return TagScheme(scheme, np.array(kinds, np.int8), np.array(places, np.int32), types)

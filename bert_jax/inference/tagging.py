@@ -1,0 +1,213 @@
+"""Token classification over raw text: which characters are what."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax.data.tags import BEGIN, END, INSIDE, OUTSIDE, SCHEMES, read_scheme
+from bert_jax.data.windows import overlapping
+from bert_jax.errors import InputError, did_you_mean
+from bert_jax.inference.base import Pipeline, as_texts, softmax
+
+STRATEGIES = ("none", "simple", "first", "average", "max")
+_TEXTS = 256  # texts whose scores are held together
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pieces:
+    """What a model says of the pieces of a text.
+
+    Attributes:
+        ids: int `[n]`.
+        ranges: int `[n, 2]`, the characters [start, end) that each came from.
+        scores: `[n, C]` probabilities.
+    """
+
+    ids: np.ndarray
+    ranges: np.ndarray
+    scores: np.ndarray
+
+
+class TokenClassification(Pipeline):
+    """The entities in a text, or whatever its tokens are told apart by."""
+
+    head = "token_classification"
+
+    def __call__(
+        self, texts: str | Sequence[str], aggregation_strategy: str = "none", ignore_labels: Sequence[str] = ("O",)
+    ) -> list[Any]:
+        """Labels of tokens, or of the entities that they make up.
+
+        A text of any length is answered: a longer one than the model takes goes through it in windows that overlap,
+        each token being answered where most of what stands around it is seen.
+
+        Args:
+            texts: one text or a list of them.
+            aggregation_strategy: `none`: each token by itself. `simple`: neighbours of one type are an entity, unless a
+                tag says that one begins. `first`, `average` and `max`: the same of whole words, whose tag is that of
+                the first token, of the mean of the tokens' scores, or of the token that is surest.
+            ignore_labels: labels, or with a strategy types, that are left out.
+
+        Returns:
+            For a text a list of dicts in the order of the text; for a list of texts, a list of these. With `none`:
+            `entity` (the label), `score` (its probability), `index` (of the token in its row, special tokens counted),
+            `word` (the piece), `start` and `end` (the characters that it came from). Otherwise: `entity_group` (the
+            type), `score` (the mean over tokens or words), `start`, `end`, and `word`, which is `text[start:end]`.
+
+        Raises:
+            InputError: not texts, or no such strategy.
+        """
+        if aggregation_strategy not in STRATEGIES:
+            raise InputError(
+                f"aggregation_strategy {aggregation_strategy!r} is not known"
+                f"{did_you_mean(str(aggregation_strategy), STRATEGIES)}"
+            )
+        listed = as_texts(texts)
+        answers: list[Any] = []
+        for start in range(0, len(listed), _TEXTS):
+            chunk = listed[start : start + _TEXTS]
+            for text, pieces in zip(chunk, self._pieces(chunk), strict=True):
+                answers.append(self._answer(text, pieces, aggregation_strategy, frozenset(ignore_labels)))
+        return answers[0] if isinstance(texts, str) else answers
+
+    def _answer(self, text: str, pieces: Pieces, strategy: str, ignored: frozenset[str]) -> list[dict[str, Any]]:
+        if strategy == "none":
+            return [answer for answer in self._tokens(text, pieces) if answer["entity"] not in ignored]
+        begins = None if strategy == "simple" else words_begin(text, pieces, self.tokenizer)
+        found = entities_of(text, pieces, self.labels, begins, strategy)
+        return [answer for answer in found if answer["entity_group"] not in ignored]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        config = self.model.config
+        return config.id2label or tuple(f"LABEL_{i}" for i in range(config.num_labels))
+
+    def _tokens(self, text: str, pieces: Pieces) -> Iterator[dict[str, Any]]:
+        before = len(self.tokenizer.layout.start)
+        for i, (piece, (start, end), scores) in enumerate(zip(pieces.ids, pieces.ranges, pieces.scores, strict=True)):
+            best = int(scores.argmax())
+            yield {
+                "entity": self.labels[best],
+                "score": float(scores[best]),
+                "index": before + i,
+                # What is unknown is shown as it stands in the text.
+                "word": text[start:end] if piece == self.tokenizer.unk_id else self.tokenizer.pieces[piece],
+                "start": int(start),
+                "end": int(end),
+            }
+
+    def _pieces(self, texts: list[str]) -> list[Pieces]:
+        """The pieces of each text with their scores."""
+        encoded = self.tokenizer.encode_batch_with_offsets(texts)
+        layout, classes = self.tokenizer.layout, self.model.config.num_labels
+        room = self.model.max_length - layout.num_special(False)
+        scores = [np.zeros((len(ids), classes)) for ids, _ in encoded]
+        windows = [(i, window) for i, (ids, _) in enumerate(encoded) for window in overlapping(len(ids), room)]
+        if windows:
+            rows = [[*layout.start, *encoded[i][0][window.start : window.stop], *layout.end] for i, window in windows]
+            for numbers, _, output in self._batches(self._padded(rows), ("logits",)):
+                assert output.logits is not None
+                for number, logits in zip(numbers, output.logits, strict=True):
+                    i, window = windows[number]
+                    shift = len(layout.start) - window.start
+                    own = slice(window.own_start, window.own_stop)
+                    scores[i][own] = softmax(np.asarray(logits)[own.start + shift : own.stop + shift])
+        return [
+            Pieces(np.array(ids, np.int64), np.array(ranges, np.int64).reshape(-1, 2), share)
+            for (ids, ranges), share in zip(encoded, scores, strict=True)
+        ]
+
+    def _padded(self, rows: list[list[int]]) -> dict[str, np.ndarray]:
+        lengths = np.array([len(row) for row in rows])
+        mask = np.arange(lengths.max()) < lengths[:, None]
+        ids = np.full(mask.shape, self.tokenizer.pad_id, np.int32)
+        ids[mask] = np.concatenate([np.array(row, np.int32) for row in rows])
+        return {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "attention_mask": mask.astype(np.int32)}
+
+
+def words_begin(text: str, pieces: Pieces, tokenizer: Any) -> np.ndarray:
+    """bool `[n]`, whether a word begins with each piece: where the piece says so, and behind any space."""
+    goes_on = tokenizer.is_continuation[pieces.ids]
+    begins = ~goes_on
+    begins[:1] = True
+    for i in np.flatnonzero(~begins):
+        (start_before, end_before), start = pieces.ranges[i - 1], pieces.ranges[i, 0]
+        # A space that is marked as a beginning is of the word behind it; any other, such as a newline, is by itself.
+        apart = goes_on[i - 1] and text[start_before:end_before].isspace()
+        begins[i] = apart or any(map(str.isspace, text[end_before : start + 1]))
+    return begins
+
+
+def entities_of(
+    text: str, pieces: Pieces, labels: Sequence[str], begins: np.ndarray | None, strategy: str
+) -> list[dict[str, Any]]:
+    """The entities of a text, those of `O` among them; see `TokenClassification`.
+
+    Args:
+        text: what the pieces are of.
+        pieces: with their scores.
+        labels: names of the classes.
+        begins: bool `[n]`, where words begin; None: every piece is a word.
+        strategy: one of `STRATEGIES` but `none`.
+    """
+    starts = np.arange(len(pieces.ids)) if begins is None else np.flatnonzero(begins)
+    if not len(starts):
+        return []
+    marks = _marks(labels)
+    groups: list[tuple[str, list[float], list[np.ndarray]]] = []  # type, and scores and ranges of words
+    before, type_before = OUTSIDE, ""
+    for ranges, scores in zip(
+        np.split(pieces.ranges, starts[1:]), _word_scores(pieces.scores, starts, strategy), strict=True
+    ):
+        if begins is not None and _cut(text, ranges) is None:
+            continue  # nothing but space is no word
+        best = int(scores.argmax())
+        kind, name = marks[best]
+        if not (name == type_before and kind in (INSIDE, END) and before in (BEGIN, INSIDE)):
+            groups.append((name, [], []))
+        groups[-1][1].append(scores[best])
+        groups[-1][2].append(ranges)
+        before, type_before = kind, name
+    found = []
+    for name, shares, parts in groups:
+        if (cut := _cut(text, np.concatenate(parts))) is not None:
+            start, end = cut
+            found.append({"entity_group": name, "score": float(np.mean(shares)), "word": text[start:end],
+                          "start": start, "end": end})  # fmt: skip
+    return found
+
+
+def _word_scores(scores: np.ndarray, starts: np.ndarray, strategy: str) -> np.ndarray:
+    """The scores `[words, C]` of words that begin at `starts`, from those of their pieces `[n, C]`."""
+    if strategy == "average":
+        return np.add.reduceat(scores, starts, axis=0) / np.diff(np.append(starts, len(scores)))[:, None]
+    if strategy == "max":
+        surest = scores.max(axis=1)
+        ends = np.append(starts[1:], len(scores))
+        return scores[[start + surest[start:end].argmax() for start, end in zip(starts, ends, strict=True)]]
+    return scores[starts]
+
+
+def _marks(labels: Sequence[str]) -> list[tuple[int, str]]:
+    """What each label says, and its type; a label without a letter of its scheme in front is inside its own type."""
+    scheme = read_scheme(labels)
+    letters = SCHEMES[scheme.name if scheme else "IOB"]
+    marks = []
+    for label in labels:
+        letter, _, kind = label.partition("-")
+        marks.append((letters[letter], kind) if kind and letter in letters else (INSIDE, label))
+    return marks
+
+
+def _cut(text: str, ranges: np.ndarray) -> tuple[int, int] | None:
+    """The characters [start, end) that `ranges` [n, 2] span, spaces around them left out; None when none are left."""
+    ranges = ranges[ranges[:, 0] < ranges[:, 1]]  # some pieces are of no character
+    if not len(ranges):
+        return None
+    start, end = int(ranges[:, 0].min()), int(ranges[:, 1].max())
+    word = text[start:end].strip()
+    start += len(text[start:end]) - len(text[start:end].lstrip())
+    return (start, start + len(word)) if word else None

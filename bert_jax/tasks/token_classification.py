@@ -1,0 +1,144 @@
+"""Token classification: a tag for each word of a sentence, such as the entities or the parts of speech in it.
+
+Devlin et al. 2018 (arXiv:1810.04805), section 5.3: the first piece of a word is asked for its tag.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.conversion.huggingface import save_pretrained
+from bert_jax.data.examples import Columns
+from bert_jax.errors import InputError
+from bert_jax.modeling import Bert
+from bert_jax.modeling.losses import cross_entropy
+from bert_jax.tasks import entities, start
+from bert_jax.tasks.classification_data import EvalSource, TrainSource, choose_buckets, few_buckets
+from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
+from bert_jax.tasks.token_classification_data import UNTAGGED, in_order, load
+
+HEAD = "token_classification"
+_USUAL_TAGS = 9  # of CoNLL-2003, for an outline without data
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenClassificationTask:
+    """Cross entropy over tags, of the first piece of every word.
+
+    Attributes:
+        model: a Bert with head `token_classification`.
+        names: of the tags, by class.
+        metrics: of `bert_jax.tasks.entities.METRICS` to score by.
+    """
+
+    model: Bert
+    names: tuple[str, ...]
+    metrics: tuple[str, ...]
+
+    def weights(self, batch: Batch) -> dict[str, jax.Array]:
+        """The number of words."""
+        return {"labels": jnp.maximum(_asked(batch).sum(), 1.0)}
+
+    def loss(
+        self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
+    ) -> tuple[jax.Array, Metrics]:
+        """The summed loss of these words over `weights`, and its metrics (see `bert_jax.tasks.job.Task`)."""
+        asked = _asked(batch)
+        losses, right = cross_entropy(self._logits(params, batch, dropout_key), jnp.maximum(batch["labels"], 0))
+        total, correct, count = (losses * asked).sum(), (right * asked).sum(), asked.sum()
+        return total / weights["labels"], {"cross_entropy": (total, count), "accuracy": (correct, count)}
+
+    def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
+        """For each token, without dropout: `tags` [B, S] int32, the likeliest class, and its probability `scores`."""
+        logits = self._logits(params, batch, None)
+        best = jnp.argmax(logits, axis=-1)
+        scores = jnp.exp(logits.max(-1) - jax.nn.logsumexp(logits, axis=-1))
+        return {"tags": best.astype(jnp.int32), "scores": scores}
+
+    def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
+        """The chosen metrics over all words."""
+        tags = in_order([batch["labels"] for batch in batches], batches)
+        predicted = in_order([prediction["tags"] for prediction in predictions], batches)
+        return entities.scores(self.metrics, self.names, tags, predicted)
+
+    def _logits(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
+        inputs = (batch[name] for name in ("input_ids", "attention_mask", "token_type_ids"))
+        logits = self.model.apply(params, *inputs, dropout_key=dropout_key).logits
+        assert logits is not None
+        return logits  # [B, S, C]
+
+
+def _asked(batch: Batch) -> jax.Array:
+    return (batch["labels"] != UNTAGGED) * batch["example_weights"][:, None]
+
+
+def build(recipe: Any, workdir: str) -> Job:
+    """Reads the data and the model that a resolved recipe of token classification names. See `bert_jax.tasks.build`."""
+    data = recipe.data
+    loaded = start.pretrained(recipe, "encoder")
+    tokenizer = start.tokenizer(recipe, loaded=loaded)
+    config = start.config(recipe, tokenizer, loaded)
+    start.check_length(data.max_seq_length, config, "config.data.max_seq_length")
+    if not data.train:
+        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
+    columns = Columns(data.text_column, "", data.label_column)
+    read = functools.partial(load, columns=columns, tokenizer=tokenizer, max_length=data.max_seq_length)
+    train, names = read(data.train, names=None)
+    dev = read(data.dev, names=names)[0] if data.dev else None
+    metrics = entities.choose(data.metrics, names)
+    model = Bert(config.replace(num_labels=len(names), id2label=names), HEAD, start.compute(recipe))
+    buckets = tuple(sorted(set(data.length_buckets))) or choose_buckets(train.lengths, data.max_seq_length)
+    if (longest := int(train.lengths.max())) > buckets[-1]:
+        buckets = (*buckets, longest)
+    eval_source = None
+    if dev is not None:
+        eval_source = EvalSource(
+            dev, recipe.eval_batch_size, few_buckets(dev.lengths, data.max_seq_length), tokenizer.pad_id
+        )
+    return Job(
+        task=TokenClassificationTask(model, names, metrics),
+        tokenizer=tokenizer,
+        init_params=model.init,
+        pretrained=loaded.params if loaded else None,
+        train_source=TrainSource(train, recipe.global_batch_size, buckets, tokenizer.pad_id, recipe.seed),
+        eval_source=eval_source,
+        num_steps=start.num_steps(recipe, len(train), recipe.global_batch_size),
+        save=functools.partial(_save, model=model, tokenizer=tokenizer),
+    )
+
+
+def outline(recipe: Any) -> Outline:
+    """The steps of a resolved recipe of token classification, by length. See `bert_jax.tasks.outline`."""
+    if recipe.data.train:
+        job = build(recipe, "")
+        source = job.train_source
+        assert isinstance(source, TrainSource)
+        stages = tuple(
+            Stage.of_rows(
+                round(job.num_steps * count / source.steps_per_epoch),
+                source.batch_size,
+                source.features.pad(np.zeros(1, int), length, 0),
+            )
+            for length, count in source.shapes().items()
+        )
+        return Outline(job.task, job.init_params, stages)
+    length = recipe.data.max_seq_length
+    config = start.config_without_data(recipe, "encoder").replace(num_labels=_USUAL_TAGS, id2label=None)
+    start.check_length(length, config, "config.data.max_seq_length")
+    task = TokenClassificationTask(Bert(config, HEAD, start.compute(recipe)), (), ())
+    row = dict.fromkeys(
+        ("input_ids", "attention_mask", "token_type_ids", "labels"), jax.ShapeDtypeStruct((1, length), jnp.int32)
+    )
+    row |= {
+        "first_word": jax.ShapeDtypeStruct((1,), jnp.int32),
+        "example_weights": jax.ShapeDtypeStruct((1,), jnp.float32),
+    }
+    return Outline(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
+
+
+def _save(directory: Any, params: Any, *, model: Bert, tokenizer: Any) -> None:
+    save_pretrained(directory, model.config, HEAD, params, tokenizer)
