@@ -7,7 +7,7 @@ InputError that names the file and the line.
 import csv
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from etils import epath
@@ -199,8 +199,12 @@ def _values(where: str, row: dict[str, Any], columns: Columns) -> dict[str, str]
     return values
 
 
-def _tfds_rows(spec: str, columns: Columns) -> Iterator[tuple[int, dict[str, str]]]:
-    """Rows of a TFDS data set that is already prepared in TFDS_DATA_DIR; integers of a ClassLabel become names."""
+def open_tfds(spec: str, wanted: Iterable[str]) -> tuple[Any, Any]:
+    """The rows, by index, and the features of a TFDS data set that is already prepared in TFDS_DATA_DIR.
+
+    Raises:
+        InputError: it is not there, or has not the features `wanted`.
+    """
     import tensorflow_datasets as tfds  # here: it takes a second that no other user should wait for
 
     name, _, split = spec.removeprefix("tfds:").partition(":")
@@ -212,9 +216,15 @@ def _tfds_rows(spec: str, columns: Columns) -> Iterator[tuple[int, dict[str, str
             f"{spec}: expected a TFDS data set and split prepared on this machine, found: {reason}"
         ) from None
     features = source.dataset_info.features
-    for name in columns.wanted:
+    for name in wanted:
         if name not in features:
             raise InputError(f"{spec}: expected a feature {name!r}{did_you_mean(name, features)}")
+    return source, features
+
+
+def _tfds_rows(spec: str, columns: Columns) -> Iterator[tuple[int, dict[str, str]]]:
+    """Rows of a TFDS data set; integers of a ClassLabel become names."""
+    source, features = open_tfds(spec, columns.wanted)
     for index in range(len(source)):
         row = source[index]
         plain = {name: _plain(row[name], features[name]) for name in columns.wanted}
