@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from bert_jax.data.examples import Columns
 
 
+# Options of models that answer questions alone: type, what stands for the value, and meaning.
+QUESTION_FLAGS: dict[str, tuple[type, str, str]] = {
+    "doc_stride": (int, "N", "tokens between the windows that a long context is read in (default: 128)"),
+    "max_answer_length": (int, "N", "tokens of the longest answer (default: 30)"),
+    "null_threshold": (float, "X", "no answer where it scores so much above the best passage (default: 0)"),
+}
+
+
 def add_verbs(verbs: Any) -> None:
     """Declares the verbs of this group."""
     evaluate = add_verb(
@@ -18,8 +26,10 @@ def add_verbs(verbs: Any) -> None:
         "evaluate",
         run_evaluate,
         "score a fine-tuned model on labelled rows",
-        "Prints accuracy, F1 and Matthews correlation, or Pearson and Spearman for a regression.",
-        "bert-jax evaluate --model runs/sst2/model --data dev.tsv",
+        "Prints accuracy, F1 and Matthews correlation, or Pearson and Spearman for a regression; for questions, "
+        "SQuAD's exact match and F1.",
+        """bert-jax evaluate --model runs/sst2/model --data dev.tsv
+           bert-jax evaluate --model runs/squad/model --data dev-v2.0.json""",
     )
     predict = add_verb(
         verbs,
@@ -28,7 +38,8 @@ def add_verbs(verbs: Any) -> None:
         "write a fine-tuned model's answer for every row",
         "Reads a file of any size in constant memory, and writes as many rows in the same order.",
         """bert-jax predict --model runs/sst2/model --data reviews.csv --text-column review --out answers.jsonl
-           bert-jax predict --model runs/stsb/model --data pairs.tsv --text-column a --pair-column b --out out.tsv""",
+           bert-jax predict --model runs/stsb/model --data pairs.tsv --text-column a --pair-column b --out out.tsv
+           bert-jax predict --model runs/squad/model --data dev-v2.0.json --out predictions.json""",
     )
     for parser in (evaluate, predict):
         add = parser.add_argument
@@ -37,7 +48,7 @@ def add_verbs(verbs: Any) -> None:
             "--data",
             required=True,
             metavar="FILE",
-            help=".tsv, .csv or .jsonl (maybe compressed), or tfds:NAME[:SPLIT]",
+            help=".tsv, .csv or .jsonl, for questions SQuAD's .json (maybe compressed), or tfds:NAME[:SPLIT]",
         )
         add("--text-column", default="", metavar="NAME", help="(default: sentence)")
         add("--pair-column", default="", metavar="NAME", help="the second text, if there is one")
@@ -46,10 +57,15 @@ def add_verbs(verbs: Any) -> None:
         add("--max-seq-length", type=int, default=0, metavar="N", help="cut longer texts (default: the model's limit)")
         add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
             help="of matrix products (default: bfloat16 on accelerators)")  # fmt: skip
+        questions = parser.add_argument_group("questions")
+        for name, (kind, metavar, what) in QUESTION_FLAGS.items():
+            questions.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=metavar, help=what)
     evaluate.add_argument("--label-column", default="", metavar="NAME", help="(default: label)")
     evaluate.add_argument("--metrics", default="", metavar="NAME[,NAME]", help="which (default: all that fit)")
     evaluate.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    predict.add_argument("--out", required=True, metavar="FILE", help="the file to write: .jsonl or .tsv")
+    predict.add_argument(
+        "--out", required=True, metavar="FILE", help="the file to write: .jsonl or .tsv, for questions .json"
+    )
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
@@ -57,12 +73,14 @@ def run_evaluate(args: argparse.Namespace) -> None:
     from bert_jax import tasks
 
     options = _running(args)
-    scores = tasks.of_model(args.model).evaluate(
+    task = tasks.of_model(args.model)
+    scores = task.evaluate(
         args.model,
         args.data,
         _columns(args, label=args.label_column),
         metric_names=tuple(args.metrics.split(",")) if args.metrics else (),
         **options,
+        **_own(args, task),
     )
     if args.json:
         print(json.dumps(scores))
@@ -82,7 +100,8 @@ def run_predict(args: argparse.Namespace) -> None:
     from bert_jax import tasks
 
     options = _running(args)
-    count = tasks.of_model(args.model).predict(args.model, args.data, args.out, _columns(args), **options)
+    task = tasks.of_model(args.model)
+    count = task.predict(args.model, args.data, args.out, _columns(args), **options, **_own(args, task))
     print(f"{args.out}: {count:,} rows")
 
 
@@ -96,3 +115,11 @@ def _running(args: argparse.Namespace) -> dict[str, Any]:
     if args.batch_size < 1:
         raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
     return {"batch_size": args.batch_size, "max_seq_length": args.max_seq_length, "dtype": args.dtype}
+
+
+def _own(args: argparse.Namespace, task: Any) -> dict[str, Any]:
+    """The options that were given for this task alone."""
+    given = {name: getattr(args, name) for name in QUESTION_FLAGS if getattr(args, name) is not None}
+    for name in given.keys() - set(getattr(task, "OPTIONS", ())):
+        raise InputError(f"--{name.replace('_', '-')}: expected a model that answers questions, found another")
+    return given

@@ -1,4 +1,4 @@
-"""Text in, answers out: fill-mask, text-classification, feature-extraction, sentence embedding."""
+"""Text in, answers out: fill-mask, text-classification, feature-extraction, sentence embedding; and all by name."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.files import PathLike
+from bert_jax.inference.answering import QuestionAnswering
 from bert_jax.inference.base import Pipeline, as_pairs, as_texts, positive, softmax
 from bert_jax.inference.model import PretrainedModel, open_model
 
@@ -196,9 +197,14 @@ PIPELINES: dict[str, type[Pipeline]] = {
     "text-classification": TextClassification,
     "feature-extraction": FeatureExtraction,
     "sentence-embedding": SentenceEmbedding,
+    "question-answering": QuestionAnswering,
 }
 
-_ALIASES = {"embed": "sentence-embedding", "sentiment-analysis": "text-classification"}
+_ALIASES = {
+    "embed": "sentence-embedding",
+    "sentiment-analysis": "text-classification",
+    "answer": "question-answering",
+}
 # The parts of another head's parameters that a head can do with.
 _KEPT = {
     "encoder": ("embeddings", "encoder", "pooler"),

@@ -17,6 +17,7 @@ from bert_jax.recipes.keys import (
     electra,
     model_config,
     pretraining,
+    question_answering,
     stages,
 )
 from bert_jax.recipes.reading import flatten, load_recipe, to_json
@@ -35,6 +36,7 @@ __all__ = [
     "load_recipe",
     "model_config",
     "pretraining",
+    "question_answering",
     "resolve",
     "stages",
     "to_json",

@@ -15,10 +15,12 @@ TASKS = {
     "pretraining": "bert_jax.tasks.pretraining",
     "electra": "bert_jax.tasks.electra",
     "classification": "bert_jax.tasks.classification",
+    "question_answering": "bert_jax.tasks.question_answering",
 }
 # Head of a finished model -> the module whose `evaluate` and `predict` run it over files.
 FINISHED = {
     "sequence_classification": "bert_jax.tasks.classifying",
+    "question_answering": "bert_jax.tasks.answering",
 }
 
 
