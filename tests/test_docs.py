@@ -20,6 +20,7 @@ NAMES = (
     "ARCHITECTURE",
     "CONTRIBUTING",
     "docs/planning",
+    "docs/tasks",
     "docs/attention",
     "docs/tpu",
     "docs/tpu_choices",

@@ -39,8 +39,8 @@ def add_verbs(verbs: Any) -> None:
         run_answer,
         "let a model answer questions with passages of a text",
         "Of any length. For questions in SQuAD's JSON, see `bert-jax predict`.",
-        """bert-jax answer runs/squad/model --context article.txt "Who wrote it?" "When?"
-           bert-jax answer runs/squad2/model --text "Ada was born in 1815." --impossible "Where was she born?" """,
+        """bert-jax answer runs/squad/model "Who wrote it?" "When?" --context article.txt
+           bert-jax answer runs/squad2/model "Where was she born?" --text "Ada was born in 1815." --impossible""",
     )
     _add_answer_flags(answer)
     embed = add_verb(
