@@ -1,4 +1,4 @@
-"""`bert-jax fill-mask`, `classify`, `tag` and `embed`: questions to a finished model."""
+"""`bert-jax fill-mask`, `classify`, `tag`, `answer` and `embed`: questions to a finished model."""
 
 import argparse
 import json
@@ -45,6 +45,16 @@ def add_verbs(verbs: Any) -> None:
     )
     tag.add_argument("--strategy", default="first", metavar="NAME",
                      help="how tokens become entities: none, simple, first (the default), average or max")  # fmt: skip
+    answer = add_verb(
+        verbs,
+        "answer",
+        run_answer,
+        "let a model answer questions with passages of a text",
+        "Of any length. For questions in SQuAD's JSON, see `bert-jax predict`.",
+        """bert-jax answer runs/squad/model "Who wrote it?" "When?" --context article.txt
+           bert-jax answer runs/squad2/model "Where was she born?" --text "Ada was born in 1815." --impossible""",
+    )
+    _add_answer_flags(answer)
     embed = add_verb(
         verbs,
         "embed",
@@ -55,14 +65,27 @@ def add_verbs(verbs: Any) -> None:
            bert-jax embed all-MiniLM-L6-v2/ --file sentences.txt --out vectors.npy""",
     )
     embed.add_argument("--out", metavar="FILE.npy", help="write a float32 array [texts, dimensions] instead")
-    for parser in (fill, classify, tag, embed):
+    for parser, what in ((fill, "text"), (classify, "text"), (tag, "text"), (answer, "question"), (embed, "text")):
         parser.add_argument("model", metavar="MODEL", help="a model directory")
         parser.add_argument(
-            "texts", metavar="TEXT", nargs="*", help="a text; none means one a line from --file or stdin"
+            "texts", metavar=what.upper(), nargs="*", help=f"a {what}; none means one a line from --file or stdin"
         )
-        parser.add_argument("--file", metavar="FILE", help="read the texts from a file, one a line")
-        parser.add_argument("--json", action="store_true", help="one JSON object a text instead of tables")
+        parser.add_argument("--file", metavar="FILE", help=f"read the {what}s from a file, one a line")
+        parser.add_argument("--json", action="store_true", help=f"one JSON object a {what} instead of tables")
         parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="(default: %(default)s)")
+
+
+def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--context", metavar="FILE", help="the text to look in")
+    parser.add_argument("--text", metavar="TEXT", help="the same, as it is")
+    parser.add_argument(
+        "--top-k", type=int, default=1, metavar="K", help="answers to a question (default: %(default)s)"
+    )
+    parser.add_argument("--impossible", action="store_true", help="say so where a question has no answer")
+    parser.add_argument("--max-answer-length", type=int, default=15, metavar="N",
+                        help="tokens of the longest answer (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--doc-stride", type=int, default=128, metavar="N",
+                        help="tokens between the windows that a long text is read in (default: 128)")  # fmt: skip
 
 
 def run_fill_mask(args: argparse.Namespace) -> None:
@@ -103,6 +126,27 @@ def run_tag(args: argparse.Namespace) -> None:
             for answer in found
         ]  # fmt: skip
         _print_table(text, ("entity", "score", "text", "characters"), rows)
+
+
+def run_answer(args: argparse.Namespace) -> None:
+    """Prints the passages that answer each question, the likeliest first."""
+    from bert_jax import files
+
+    if (args.context is None) == (args.text is None):
+        raise InputError("expected the text to look in, as --context FILE or as --text TEXT")
+    context = files.read_text(args.context) if args.text is None else args.text
+    options = {"handle_impossible_answer": args.impossible, "max_answer_len": args.max_answer_length}
+
+    def ask(pipe: Any, questions: list[str]) -> list[Any]:
+        found = pipe(questions, context, top_k=args.top_k, doc_stride=args.doc_stride, **options)
+        return [answers if isinstance(answers, list) else [answers] for answers in found]
+
+    for question, answers in _answers(args, "question-answering", ask):
+        if args.json:
+            _print_json({"question": question, "answers": answers})
+            continue
+        rows = [(f"{a['score']:.1%}", a["answer"] or "(none)", f"{a['start']}-{a['end']}") for a in answers]
+        _print_table(question, ("probability", "answer", "characters"), rows)
 
 
 def run_embed(args: argparse.Namespace) -> None:

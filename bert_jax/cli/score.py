@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from bert_jax.data.examples import Columns
 
 
+# Options of models that answer questions alone: type, what stands for the value, and meaning.
+QUESTION_FLAGS: dict[str, tuple[type, str, str]] = {
+    "doc_stride": (int, "N", "tokens between the windows that a long context is read in (default: 128)"),
+    "max_answer_length": (int, "N", "tokens of the longest answer (default: 30)"),
+    "null_threshold": (float, "X", "no answer where it scores so much above the best passage (default: 0)"),
+}
+
+
 def add_verbs(verbs: Any) -> None:
     """Declares the verbs of this group."""
     evaluate = add_verb(
@@ -19,9 +27,10 @@ def add_verbs(verbs: Any) -> None:
         run_evaluate,
         "score a fine-tuned model on labelled rows",
         "Prints accuracy, F1 and Matthews correlation, or Pearson and Spearman for a regression; for a tagger the F1, "
-        "precision and recall of the entities.",
+        "precision and recall of the entities; for questions, SQuAD's exact match and F1.",
         """bert-jax evaluate --model runs/sst2/model --data dev.tsv
-           bert-jax evaluate --model runs/conll2003/model --data test.txt""",
+           bert-jax evaluate --model runs/conll2003/model --data test.txt
+           bert-jax evaluate --model runs/squad/model --data dev-v2.0.json""",
     )
     predict = add_verb(
         verbs,
@@ -30,7 +39,8 @@ def add_verbs(verbs: Any) -> None:
         "write a fine-tuned model's answer for every row",
         "Reads a file of any size in constant memory, and writes as many rows in the same order.",
         """bert-jax predict --model runs/sst2/model --data reviews.csv --text-column review --out answers.jsonl
-           bert-jax predict --model runs/stsb/model --data pairs.tsv --text-column a --pair-column b --out out.tsv""",
+           bert-jax predict --model runs/stsb/model --data pairs.tsv --text-column a --pair-column b --out out.tsv
+           bert-jax predict --model runs/squad/model --data dev-v2.0.json --out predictions.json""",
     )
     for parser in (evaluate, predict):
         add = parser.add_argument
@@ -39,7 +49,8 @@ def add_verbs(verbs: Any) -> None:
             "--data",
             required=True,
             metavar="FILE",
-            help=".tsv, .csv or .jsonl (maybe compressed), CoNLL for a tagger, or tfds:NAME[:SPLIT]",
+            help="see docs/tasks.md: .tsv, .csv, .jsonl, CoNLL for a tagger, SQuAD's .json for questions (all maybe "
+            "compressed), or tfds:NAME[:SPLIT]",
         )
         add("--text-column", default="", metavar="NAME", help="(default: sentence; for a tagger see docs/tasks.md)")
         add("--pair-column", default="", metavar="NAME", help="the second text, if there is one")
@@ -48,6 +59,9 @@ def add_verbs(verbs: Any) -> None:
         add("--max-seq-length", type=int, default=0, metavar="N", help="cut longer texts (default: the model's limit)")
         add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
             help="of matrix products (default: bfloat16 on accelerators)")  # fmt: skip
+        questions = parser.add_argument_group("questions")
+        for name, (kind, metavar, what) in QUESTION_FLAGS.items():
+            questions.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=metavar, help=what)
     evaluate.add_argument("--label-column", default="", metavar="NAME", help="(default: label; of a tagger, tags)")
     evaluate.add_argument(
         "--label-separator", default="", metavar="C", help="between a row's labels (default: a comma)"
@@ -56,7 +70,10 @@ def add_verbs(verbs: Any) -> None:
     evaluate.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     predict.add_argument("--submission", action="store_true", help="what GLUE takes: index and prediction, as .tsv")
     predict.add_argument(
-        "--out", required=True, metavar="FILE", help="the file to write: .jsonl or .tsv; .conll of a tagger"
+        "--out",
+        required=True,
+        metavar="FILE",
+        help="the file to write: .jsonl or .tsv; .conll of a tagger; .json for questions",
     )
 
 
@@ -65,12 +82,14 @@ def run_evaluate(args: argparse.Namespace) -> None:
     from bert_jax import tasks
 
     options = _running(args)
-    scores = tasks.of_model(args.model).evaluate(
+    task = tasks.of_model(args.model)
+    scores = task.evaluate(
         args.model,
         args.data,
         _columns(args, label=args.label_column, separator=args.label_separator),
         metric_names=tuple(args.metrics.split(",")) if args.metrics else (),
         **options,
+        **_own(args, task),
     )
     if args.json:
         print(json.dumps(scores))
@@ -89,12 +108,12 @@ def run_predict(args: argparse.Namespace) -> None:
     """Writes a model's answers for every row."""
     from bert_jax import tasks
 
-    options, module = _running(args), tasks.of_model(args.model)
+    options, task = _running(args), tasks.of_model(args.model)
     if args.submission:
-        if module.__name__ != tasks.FINISHED["sequence_classification"]:
+        if "submission" not in getattr(task, "OPTIONS", ()):
             raise InputError(f"--submission: expected a sequence classifier in {args.model}, found another model")
         options["submission"] = True
-    count = module.predict(args.model, args.data, args.out, _columns(args), **options)
+    count = task.predict(args.model, args.data, args.out, _columns(args), **options, **_own(args, task))
     print(f"{args.out}: {count:,} rows")
 
 
@@ -108,3 +127,11 @@ def _running(args: argparse.Namespace) -> dict[str, Any]:
     if args.batch_size < 1:
         raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
     return {"batch_size": args.batch_size, "max_seq_length": args.max_seq_length, "dtype": args.dtype}
+
+
+def _own(args: argparse.Namespace, task: Any) -> dict[str, Any]:
+    """The options that were given for this task alone."""
+    given = {name: getattr(args, name) for name in QUESTION_FLAGS if getattr(args, name) is not None}
+    for name in given.keys() - set(getattr(task, "OPTIONS", ())):
+        raise InputError(f"--{name.replace('_', '-')}: expected a model that answers questions, found another")
+    return given

@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.files import PathLike
+from bert_jax.inference.answering import QuestionAnswering
 from bert_jax.inference.base import Pipeline, as_pairs, as_texts, positive, softmax
 from bert_jax.inference.model import PretrainedModel, open_model
 from bert_jax.inference.tagging import TokenClassification
@@ -200,6 +201,7 @@ PIPELINES: dict[str, type[Pipeline]] = {
     "feature-extraction": FeatureExtraction,
     "sentence-embedding": SentenceEmbedding,
     "zero-shot-classification": ZeroShotClassification,
+    "question-answering": QuestionAnswering,
 }
 
 _ALIASES = {
@@ -208,6 +210,7 @@ _ALIASES = {
     "ner": "token-classification",
     "tag": "token-classification",
     "zero-shot": "zero-shot-classification",
+    "answer": "question-answering",
 }
 # The parts of another head's parameters that a head can do with.
 _KEPT = {

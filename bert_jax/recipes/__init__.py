@@ -17,6 +17,7 @@ from bert_jax.recipes.keys import (
     electra,
     model_config,
     pretraining,
+    question_answering,
     stages,
     token_classification,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "load_recipe",
     "model_config",
     "pretraining",
+    "question_answering",
     "resolve",
     "stages",
     "to_json",

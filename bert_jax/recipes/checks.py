@@ -49,6 +49,8 @@ def _choices(c: ConfigDict) -> None:
     if c.task == "classification":
         choices["data.task_type"] = ("classification", "multi_label", "regression")
         choices["data.class_weights"] = ("", "balanced") if c.data.task_type == "classification" else ("",)
+    if c.task == "question_answering":
+        choices["data.bad_answers"] = ("error", "skip")
     for name, known in choices.items():
         value = flatten(c)[name]
         if value not in known:
@@ -98,6 +100,11 @@ _RANGES: dict[str, tuple[float, bool, float]] = {
     "data.sequence_length": (8, True, float("inf")),
     "data.max_seq_length": (3, True, float("inf")),
     "data.eval_batches": (0, True, float("inf")),
+    "data.doc_stride": (1, True, float("inf")),
+    "data.max_query_length": (1, True, float("inf")),
+    "data.max_answer_length": (1, True, float("inf")),
+    "data.n_best": (0, True, float("inf")),
+    "data.null_threshold": (float("-inf"), False, float("inf")),
 }
 
 

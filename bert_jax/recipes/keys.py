@@ -172,8 +172,34 @@ def token_classification() -> ConfigDict:
     return c.lock()
 
 
+def question_answering() -> ConfigDict:
+    """Returns the recipe of answering questions with passages of a text, with the paper's values for SQuAD 1.1."""
+    c = _shared()
+    c.task = "question_answering"
+    c.global_batch_size = 32
+    c.num_epochs = 3.0
+    c.optimizer.learning_rate = 5e-5
+    c.optimizer.warmup_ratio = 0.1
+    c.data.train = ""  # SQuAD's .json, version 1.1 or 2.0, maybe compressed, or tfds:NAME:SPLIT like TFDS's squad
+    c.data.dev = ""  # the same, for evaluation; "" = none
+    c.data.max_seq_length = 384  # tokens of question and context; longer contexts are cut into windows
+    c.data.doc_stride = 128  # tokens from the beginning of one window to that of the next
+    c.data.max_query_length = 64  # tokens of a question; the rest is cut off
+    c.data.max_answer_length = 30  # tokens of the longest answer that is looked for
+    c.data.n_best = 20  # likeliest beginnings and ends of a window that are tried with each other; 0 = all
+    c.data.null_threshold = 0.0  # version 2.0: no answer where its score is above the best passage's by more than this
+    c.data.bad_answers = "error"  # training answers that do not stand in their contexts: error, or skip, which leaves
+    # them out, and questions that have no other
+    c.data.length_buckets = ()  # batches of similar length are padded to one of these; () = chosen from the data
+    return c.lock()
+
+
 PRETRAINING: dict[str, Callable[[], ConfigDict]] = {"pretraining": pretraining, "electra": electra}
-RECIPES = PRETRAINING | {"classification": classification, "token_classification": token_classification}
+RECIPES = PRETRAINING | {
+    "classification": classification,
+    "token_classification": token_classification,
+    "question_answering": question_answering,
+}
 
 
 def stages(recipe: ConfigDict) -> tuple[tuple[int, int, int], ...]:

@@ -17,11 +17,13 @@ TASKS = {
     "electra": "bert_jax.tasks.electra",
     "classification": "bert_jax.tasks.classification",
     "token_classification": "bert_jax.tasks.token_classification",
+    "question_answering": "bert_jax.tasks.question_answering",
 }
 # Head of a finished model -> the module whose `evaluate` and `predict` run it over files.
 FINISHED = {
     "sequence_classification": "bert_jax.tasks.classifying",
     "token_classification": "bert_jax.tasks.tagging",
+    "question_answering": "bert_jax.tasks.answering",
 }
 
 

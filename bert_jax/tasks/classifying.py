@@ -19,6 +19,7 @@ from bert_jax.tasks.finished import Finished, open_finished
 from bert_jax.tasks.job import Batch
 
 COLUMNS = Columns("sentence", "", "label")  # where the caller names none
+OPTIONS = ("submission",)  # of `predict`, beside those of every task
 OUT_FORMATS = (".jsonl", ".tsv")
 _CHUNK = 8192  # rows that `predict` holds at a time: enough to find rows of one length, few enough for memory
 

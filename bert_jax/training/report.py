@@ -13,7 +13,7 @@ from bert_jax.training.workdir import Workdir
 # Panel -> what its curves' names end with. A panel without any curve is left out.
 _PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("loss", ("/loss", "_loss", "/cross_entropy", "/mse")),
-    ("accuracy and other scores", ("accuracy", "/f1", "/matthews", "/pearson", "/spearman")),
+    ("accuracy and other scores", ("accuracy", "/f1", "/matthews", "/pearson", "/spearman", "/exact", "/exact_match")),
     ("learning rate", ("/learning_rate",)),
     ("gradient norm", ("/grad_norm",)),
     ("sequences per second", ("/sequences_per_second",)),

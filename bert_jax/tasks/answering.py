@@ -1,0 +1,178 @@
+"""A finished question answering model over SQuAD's files: `evaluate` scores it, `predict` writes its answers by id."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from bert_jax import files
+from bert_jax.data.examples import Columns
+from bert_jax.data.question_windows import Limits
+from bert_jax.data.squad import Question, read_questions
+from bert_jax.errors import InputError, did_you_mean
+from bert_jax.inference.spans import Search
+from bert_jax.modeling import Bert
+from bert_jax.tasks.classification_data import EvalSource, few_buckets
+from bert_jax.tasks.finished import Finished, open_finished
+from bert_jax.tasks.job import Batch
+from bert_jax.tasks.question_answering import HEAD, Found, QuestionAnsweringTask, asked, batches, figures
+
+# What `bert-jax evaluate` and `predict` may be told beyond what all tasks take.
+OPTIONS = ("doc_stride", "max_answer_length", "null_threshold")
+_CHUNK = 1024  # questions whose windows are held at a time: enough to find rows of one length, few enough for memory
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Answerer:
+    """A model that answers questions, ready to be run on all devices of this machine.
+
+    Attributes:
+        task: the model and what it does.
+        finished: its tokenizer, and the limits within which it runs.
+        limits: how questions and contexts are cut.
+        run: a batch -> its predictions.
+    """
+
+    task: QuestionAnsweringTask
+    finished: Finished
+    limits: Limits
+    run: Callable[[Batch], dict[str, np.ndarray]]
+
+    def answers(self, questions: Iterator[Question]) -> Iterator[tuple[Sequence[Question], dict[str, Found]]]:
+        """Yields questions, some at a time, and by their ids what is found for them."""
+        shapes: tuple[int, ...] | None = None
+        while chunk := list(islice(questions, _CHUNK)):
+            part = asked(chunk, self.finished.tokenizer, self.limits)
+            # Shapes are settled by the first questions, so that a long file does not compile new ones again and again.
+            shapes = shapes or _shapes(part.windows.lengths, self.limits.max_seq_length)
+            source = EvalSource(part.windows, self.finished.batch_size, shapes, self.finished.tokenizer.pad_id)
+            predictions, made = zip(*batches(source, self.run), strict=True)
+            yield chunk, self.task.answers(part, predictions, made)
+
+
+def open_answerer(
+    model_dir: files.PathLike,
+    *,
+    max_seq_length: int = 0,
+    doc_stride: int = Limits.doc_stride,
+    max_query_length: int = 0,
+    max_answer_length: int = Search.max_answer_length,
+    n_best: int = Search.n_best,
+    null_threshold: float = 0.0,
+    **options: Any,
+) -> Answerer:
+    """Opens a model directory whose head answers questions.
+
+    Args:
+        model_dir: a directory in the Hugging Face layout.
+        max_seq_length: tokens of a row; 0 = 384, or the model's own limit where that is less.
+        doc_stride: as in `bert_jax.data.question_windows.Limits`.
+        max_query_length: tokens of a question; 0 = 64, or half of the row where that is less.
+        max_answer_length, n_best: as in `bert_jax.inference.spans.Search`.
+        null_threshold: null odds above it mean no answer, where the data have questions without one.
+        options: of `bert_jax.tasks.finished.open_finished`.
+
+    Raises:
+        InputError: the directory holds no such model, or an option does not fit it.
+    """
+    finished = open_finished(model_dir, HEAD, max_seq_length=max_seq_length, **options)
+    length = max_seq_length or min(finished.max_length, Limits.max_seq_length)
+    limits = Limits(length, doc_stride, max_query_length or min(Limits.max_query_length, length // 2))
+    limits.check(finished.tokenizer.layout)
+    for name, value, least in (("max_answer_length", max_answer_length, 1), ("n_best", n_best, 0)):
+        if value < least:
+            raise InputError(f"{name}: expected at least {least}, found {value}")
+    if not np.isfinite(null_threshold):
+        raise InputError(f"null_threshold: expected a finite number, found {null_threshold}")
+    task = QuestionAnsweringTask(
+        Bert(finished.config, HEAD, finished.compute), Search(max_answer_length, n_best), null_threshold
+    )
+    return Answerer(task, finished, limits, finished.runner(task.predict))
+
+
+def evaluate(
+    model_dir: files.PathLike,
+    data: str,
+    columns: Columns,
+    *,
+    metric_names: Sequence[str] = (),
+    **options: Any,
+) -> dict[str, float]:
+    """Scores a question answering model as SQuAD's own scripts score it.
+
+    Args:
+        model_dir: a directory in the Hugging Face layout.
+        data: what `bert_jax.data.squad.read_questions` takes.
+        columns: none: the data have no columns.
+        metric_names: of the figures of `bert_jax.tasks.squad_scores` for the data's version; empty for all.
+        options: of `open_answerer`.
+
+    Returns:
+        The figures, and `examples`, the number of questions.
+
+    Raises:
+        InputError: the model or the data do not fit.
+    """
+    _check_columns(columns)
+    model = open_answerer(model_dir, **options)
+    questions: list[Question] = []
+    found: dict[str, Found] = {}
+    for chunk, answers in model.answers(read_questions(data, bad_answers="keep")):
+        questions += chunk
+        found |= answers
+    scores = figures(questions, found, model.task.null_threshold)
+    for name in metric_names:
+        if name not in scores:
+            raise InputError(f"{name!r} is no figure of these data{did_you_mean(name, scores)}")
+    return {name: scores[name] for name in metric_names or scores} | {"examples": len(questions)}
+
+
+def predict(model_dir: files.PathLike, data: str, out: files.PathLike, columns: Columns, **options: Any) -> int:
+    """Writes a question answering model's answers as SQuAD's scripts read them: one JSON object, question id -> text.
+
+    Where questions may have no answer, "" says so, and `NAME.null_odds.json` beside `NAME.json` holds by id how much
+    more speaks for no answer than for the best passage: what version 2.0's script reads as `--na-prob-file`.
+
+    Args:
+        model_dir: a directory in the Hugging Face layout.
+        data: what `bert_jax.data.squad.read_questions` takes; answers are not needed and not looked at.
+        out: the file to write, `.json`; there when all is done, or not at all.
+        columns: none, as in `evaluate`.
+        options: of `open_answerer`.
+
+    Returns:
+        The number of questions.
+
+    Raises:
+        InputError: the model or the data do not fit.
+    """
+    _check_columns(columns)
+    if not str(out).endswith(".json"):
+        raise InputError(f"{out}: expected a file named .json to write to")
+    model = open_answerer(model_dir, **options)
+    texts: dict[str, str] = {}
+    odds: dict[str, float] = {}
+    for chunk, answers in model.answers(read_questions(data, with_answers=False)):
+        for question in chunk:
+            text, null_odds = answers[question.id]
+            if question.is_impossible is not None:
+                odds[question.id] = null_odds
+                text = text if null_odds <= model.task.null_threshold else ""
+            texts[question.id] = text
+    if odds:
+        files.write_atomically(f"{str(out).removesuffix('.json')}.null_odds.json", json.dumps(odds, indent=1) + "\n")
+    files.write_atomically(out, json.dumps(texts, indent=1, ensure_ascii=False) + "\n")
+    return len(texts)
+
+
+def _shapes(lengths: np.ndarray, limit: int) -> tuple[int, ...]:
+    buckets = few_buckets(lengths, limit)
+    return buckets if buckets[-1] == limit else (*buckets, limit)
+
+
+def _check_columns(columns: Columns) -> None:
+    if columns != Columns():
+        raise InputError("expected no columns, since questions come in SQuAD's JSON, found some named")

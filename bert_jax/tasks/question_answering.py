@@ -1,0 +1,229 @@
+"""Extractive question answering: the passage of a text that answers a question, or that there is none.
+
+Devlin et al. 2018 (arXiv:1810.04805), sections 4.2 and 4.3.
+"""
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.conversion.huggingface import save_pretrained
+from bert_jax.data.question_windows import Limits, QuestionWindows, question_windows, tokenised
+from bert_jax.data.squad import Question, read_questions
+from bert_jax.errors import InputError
+from bert_jax.inference.spans import Search, find_spans
+from bert_jax.modeling import Bert
+from bert_jax.modeling.losses import cross_entropy
+from bert_jax.tasks import squad_scores, start
+from bert_jax.tasks.classification_data import EvalSource, TrainSource, buckets_of, few_buckets
+from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
+from bert_jax.tokenization import Tokenizer
+
+HEAD = "question_answering"
+# How much speaks for no answer where a context has no passage to answer with; finite, since it is written to JSON.
+NOTHING_TO_ANSWER = 1e9
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Asked:
+    """Questions, and their windows.
+
+    Attributes:
+        questions: with their answers, where these are known.
+        windows: of all of them, in their order.
+    """
+
+    questions: Sequence[Question]
+    windows: QuestionWindows
+
+
+class Found(NamedTuple):
+    """What a model finds in a context: the likeliest passage, and how much more speaks for there being no answer."""
+
+    text: str
+    null_odds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class QuestionAnsweringTask:
+    """The mean of the cross entropies of where an answer begins and where it ends, over the tokens of a window.
+
+    Attributes:
+        model: a Bert with head `question_answering`.
+        search: which passages may be answers.
+        null_threshold: null odds above it mean no answer, where there may be none.
+        dev: whose windows the batches to `score` are of; None without evaluation.
+    """
+
+    model: Bert
+    search: Search
+    null_threshold: float = 0.0
+    dev: Asked | None = dataclasses.field(default=None, repr=False)
+
+    def weights(self, batch: Batch) -> dict[str, jax.Array]:
+        """The number of real rows."""
+        return {"answers": jnp.maximum(batch["example_weights"].sum(), 1.0)}
+
+    def loss(
+        self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
+    ) -> tuple[jax.Array, Metrics]:
+        """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.job.Task`).
+
+        Padding is no place of an answer, so that the loss does not depend on how far a batch is padded.
+        """
+        is_token, real = batch["attention_mask"] > 0, batch["example_weights"]
+        losses, right = [], []
+        for name, logits in self.predict(params, batch, dropout_key).items():
+            logits = jnp.where(is_token, logits, jnp.finfo(jnp.float32).min)
+            of_rows = cross_entropy(logits, batch[name.replace("logits", "positions")])
+            losses.append(of_rows[0])
+            right.append(of_rows[1])
+        total, count = (sum(losses) / 2 * real).sum(), real.sum()
+        metrics = {"cross_entropy": (total, count), "accuracy": ((right[0] * right[1] * real).sum(), count)}
+        return total / weights["answers"], metrics
+
+    def predict(self, params: Any, batch: Batch, dropout_key: jax.Array | None = None) -> dict[str, jax.Array]:
+        """`start_logits` and `end_logits` [B, S] float32."""
+        inputs = (batch[name] for name in ("input_ids", "attention_mask", "token_type_ids"))
+        output = self.model.apply(params, *inputs, dropout_key=dropout_key)
+        assert output.start_logits is not None and output.end_logits is not None
+        return {"start_logits": output.start_logits, "end_logits": output.end_logits}
+
+    def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
+        """SQuAD's figures over all questions of `dev` (`bert_jax.tasks.squad_scores`)."""
+        assert self.dev is not None
+        found = self.answers(self.dev, predictions, batches)
+        return figures(self.dev.questions, found, self.null_threshold)
+
+    def answers(
+        self, asked: Asked, predictions: Iterable[Mapping[str, np.ndarray]], batches: Iterable[Batch]
+    ) -> dict[str, Found]:
+        """Question id -> what is found in its context, by the predictions for all windows of `asked`."""
+        logits: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        for prediction, batch in zip(predictions, batches, strict=True):
+            rows = zip(prediction["start_logits"], prediction["end_logits"], strict=True)
+            logits |= dict(zip(batch["windows"].tolist(), rows, strict=True))
+        found = {}
+        for number, question in enumerate(asked.questions):
+            spans, null = find_spans(asked.windows, number, logits.__getitem__, self.search)
+            odds = null - spans[0].score if spans else NOTHING_TO_ANSWER
+            found[question.id] = Found(question.context[spans[0].start : spans[0].end] if spans else "", odds)
+        return found
+
+
+def figures(questions: Sequence[Question], found: Mapping[str, Found], threshold: float) -> dict[str, float]:
+    """SQuAD's figures of answers that null odds above `threshold` take back where there may be none."""
+    texts = {name: answer.text for name, answer in found.items()}
+    return squad_scores.scores(questions, texts, {name: answer.null_odds for name, answer in found.items()}, threshold)
+
+
+def asked(questions: Sequence[Question], tokenizer: Tokenizer, limits: Limits) -> Asked:
+    """Questions to answer: tokenised, but without the places of their answers."""
+    contexts = tokenised(tokenizer, (question.context for question in questions))
+    windows = question_windows(
+        tokenizer, [question.question for question in questions], [contexts[q.context] for q in questions], limits
+    )
+    return Asked(questions, windows)
+
+
+def to_learn(spec: str, tokenizer: Tokenizer, limits: Limits, bad_answers: str = "error") -> Asked:
+    """Questions to learn from: tokenised, with the place of the first answer of each.
+
+    Raises:
+        InputError: as `read_questions`, or no token of a context holds a character of the answer.
+    """
+    questions = list(read_questions(spec, bad_answers=bad_answers))
+    contexts = tokenised(tokenizer, (question.context for question in questions))
+    places: list[tuple[int, int] | None] = []
+    kept: list[Question] = []
+    for question in questions:
+        place = None
+        if question.answers:
+            text, begin = question.answers[0]
+            place = contexts[question.context].tokens_of(begin, begin + len(text))
+            if place is None:
+                if bad_answers == "error":
+                    raise InputError(
+                        f"{spec}: question {question.id!r}: expected an answer with a token, found {text!r}"
+                    )
+                continue
+        kept.append(question)
+        places.append(place)
+    if not kept:
+        raise InputError(f"{spec}: expected at least one question with an answer in its context, found none")
+    if len(kept) < len(questions):
+        left_out = len(questions) - len(kept)
+        warnings.warn(f"{spec}: left out {left_out:,} questions whose answers have no tokens", stacklevel=2)
+    windows = question_windows(
+        tokenizer, [q.question for q in kept], [contexts[q.context] for q in kept], limits, places
+    )
+    return Asked(kept, windows)
+
+
+def batches(source: EvalSource, run: Any) -> Iterator[tuple[dict[str, np.ndarray], Batch]]:
+    """Yields the predictions by `run` for every batch of `source`, and the batch."""
+    for i in range(source.num_batches):
+        batch = source.batch(i)
+        yield run(batch), batch
+
+
+def build(recipe: Any, workdir: str) -> Job:
+    """Reads the data and the model that a resolved question answering recipe names. See `bert_jax.tasks.build`."""
+    data = recipe.data
+    loaded = start.pretrained(recipe, "encoder")
+    tokenizer = start.tokenizer(recipe, loaded=loaded)
+    config = start.config(recipe, tokenizer, loaded)
+    start.check_head(config, HEAD)
+    start.check_length(data.max_seq_length, config, "config.data.max_seq_length")
+    if not data.train:
+        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
+    limits = _limits(recipe)
+    limits.check(tokenizer.layout, "config.data.")
+    train = to_learn(data.train, tokenizer, limits, data.bad_answers)
+    dev = asked(list(read_questions(data.dev, bad_answers="keep")), tokenizer, limits) if data.dev else None
+    model = Bert(config, HEAD, start.compute(recipe))
+    buckets = buckets_of(data.length_buckets, train.windows.lengths, data.max_seq_length)
+    eval_source = None
+    if dev is not None:
+        eval_buckets = few_buckets(dev.windows.lengths, data.max_seq_length)
+        eval_source = EvalSource(dev.windows, recipe.eval_batch_size, eval_buckets, tokenizer.pad_id)
+    return Job(
+        task=QuestionAnsweringTask(model, Search(data.max_answer_length, data.n_best), data.null_threshold, dev),
+        tokenizer=tokenizer,
+        init_params=model.init,
+        pretrained=loaded.params if loaded else None,
+        train_source=TrainSource(train.windows, recipe.global_batch_size, buckets, tokenizer.pad_id, recipe.seed),
+        eval_source=eval_source,
+        num_steps=start.num_steps(recipe, len(train.windows), recipe.global_batch_size),
+        save=functools.partial(_save, model=model, tokenizer=tokenizer),
+    )
+
+
+def outline(recipe: Any) -> Outline:
+    """The steps of a resolved question answering recipe, by length. See `bert_jax.tasks.outline`."""
+    if recipe.data.train:
+        return start.outline_of(build(recipe, ""))
+    length = recipe.data.max_seq_length
+    config = start.config_without_data(recipe, "encoder")
+    start.check_head(config, HEAD)
+    start.check_length(length, config, "config.data.max_seq_length")
+    task = QuestionAnsweringTask(Bert(config, HEAD, start.compute(recipe)), Search())
+    ids, one = jax.ShapeDtypeStruct((1, length), jnp.int32), jax.ShapeDtypeStruct((1,), jnp.int32)
+    row = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ids)
+    row |= dict.fromkeys(("start_positions", "end_positions", "windows"), one)
+    row |= {"example_weights": jax.ShapeDtypeStruct((1,), jnp.float32)}
+    return Outline(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
+
+
+def _limits(recipe: Any) -> Limits:
+    return Limits(recipe.data.max_seq_length, recipe.data.doc_stride, recipe.data.max_query_length)
+
+
+def _save(directory: Any, params: Any, *, model: Bert, tokenizer: Tokenizer) -> None:
+    save_pretrained(directory, model.config, HEAD, params, tokenizer)

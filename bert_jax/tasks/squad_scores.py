@@ -1,0 +1,149 @@
+"""SQuAD's own figures, versions 1.1 and 2.0: exact match and F1 of answers as texts, in per cent.
+
+Rajpurkar et al. 2016 (arXiv:1606.05250), section 6.1; Rajpurkar et al. 2018 (arXiv:1806.03822), section 5. Equal to
+what the evaluation scripts that came with the data print, to the last digit and in their names.
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from bert_jax.data.squad import Question
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII's alone: typographic quotes stay
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+Score = Callable[[str, str], float]
+
+
+def normalized(text: str) -> str:
+    """The text as it is compared: in lower case, without punctuation and articles, with single spaces."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(gold: str, predicted: str) -> float:
+    """1 when both texts are the same once normalized, else 0."""
+    return float(normalized(gold) == normalized(predicted))
+
+
+def f1(gold: str, predicted: str) -> float:
+    """The harmonic mean of precision and recall of the predicted words; 0 when none is right, and so of no words."""
+    truth, found = normalized(gold).split(), normalized(predicted).split()
+    same = (Counter(truth) & Counter(found)).total()
+    if not same:
+        return 0.0
+    precision, recall = same / len(found), same / len(truth)
+    return 2 * precision * recall / (precision + recall)
+
+
+def f1_or_none(gold: str, predicted: str) -> float:
+    """As `f1`, but where either has no words, 1 when the other has none either: version 2.0's."""
+    if not normalized(gold) or not normalized(predicted):
+        return exact_match(gold, predicted)
+    return f1(gold, predicted)
+
+
+def scores(
+    questions: Sequence[Question],
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float] | None = None,
+    threshold: float = 1.0,
+) -> dict[str, float]:
+    """The figures of the version that `questions` are of: `scores_v1`, or `scores_v2` when some may have no answer."""
+    if any(question.is_impossible is not None for question in questions):
+        return scores_v2(questions, predictions, null_odds, threshold)
+    return scores_v1(questions, predictions)
+
+
+def scores_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
+    """`exact_match` and `f1`: means over questions of the best over the answers that people gave.
+
+    Args:
+        questions: with their answers.
+        predictions: question id -> text. A question without one counts as wrong.
+    """
+    return {
+        "exact_match": _mean(_v1(question, predictions, exact_match) for question in questions),
+        "f1": _mean(_v1(question, predictions, f1) for question in questions),
+    }
+
+
+def _v1(question: Question, predictions: Mapping[str, str], score: Score) -> float:
+    if question.id not in predictions:
+        return 0.0
+    return max((score(answer.text, predictions[question.id]) for answer in question.answers), default=0.0)
+
+
+def scores_v2(
+    questions: Sequence[Question],
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float] | None = None,
+    threshold: float = 1.0,
+) -> dict[str, float]:
+    """Version 2.0's figures: `exact`, `f1` and `total`, the same of the questions with an answer (`HasAns_`) and of
+    those without (`NoAns_`) and, where `null_odds` are given, the best that any threshold could give (`best_exact`,
+    `best_f1`) and those thresholds.
+
+    Args:
+        questions: with their answers.
+        predictions: question id -> text, "" for no answer. Questions without one are passed over.
+        null_odds: question id -> how much speaks for no answer, on any scale.
+        threshold: odds above it count as no answer, whatever was predicted.
+    """
+    answered = {question.id: bool(question.answers) for question in questions}
+    asked = [question for question in questions if question.id in predictions]
+    raw: dict[str, dict[str, float]] = {
+        "exact": {question.id: _v2(question, predictions, exact_match) for question in asked},
+        "f1": {question.id: _v2(question, predictions, f1_or_none) for question in asked},
+    }
+    kept = raw
+    if null_odds is not None:
+        none = {name for name, odds in null_odds.items() if odds > threshold}
+        kept = {
+            metric: {name: float(not answered[name]) if name in none else value for name, value in found.items()}
+            for metric, found in raw.items()
+        }
+    figures = _figures(kept, "", [question.id for question in asked])
+    for prefix, kind in (("HasAns_", True), ("NoAns_", False)):
+        if any(has is kind for has in answered.values()):
+            figures |= _figures(kept, prefix, [question.id for question in asked if answered[question.id] is kind])
+    if null_odds is not None:
+        for metric, found in raw.items():
+            best, at = _best_threshold(predictions, found, null_odds, answered)
+            figures |= {f"best_{metric}": best, f"best_{metric}_thresh": at}
+    return figures
+
+
+def _v2(question: Question, predictions: Mapping[str, str], score: Score) -> float:
+    golds = [answer.text for answer in question.answers if normalized(answer.text)] or [""]
+    return max(score(gold, predictions[question.id]) for gold in golds)
+
+
+def _figures(kept: Mapping[str, Mapping[str, float]], prefix: str, names: Sequence[str]) -> dict[str, float]:
+    means = {f"{prefix}{metric}": _mean(found[name] for name in names) for metric, found in kept.items()}
+    return means | {f"{prefix}total": len(names)}
+
+
+def _best_threshold(
+    predictions: Mapping[str, str],
+    found: Mapping[str, float],
+    null_odds: Mapping[str, float],
+    answered: Mapping[str, bool],
+) -> tuple[float, float]:
+    """The best mean when the questions of the least odds are answered and the others are not, and the greatest odds
+    among the answered; 0 when it is best to answer none."""
+    order = sorted((name for name in null_odds if name in found), key=lambda name: null_odds[name])
+    # To answer a question gains its score, and loses the point for silence where silence was right.
+    gains = [found[name] if answered[name] else -float(bool(predictions[name])) for name in order]
+    silent = sum(not has for has in answered.values())
+    reached = np.cumsum([silent, *gains])
+    best = int(reached.argmax())
+    return 100.0 * float(reached[best]) / len(found) if found else 0.0, null_odds[order[best - 1]] if best else 0.0
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return 100.0 * sum(listed) / len(listed) if listed else 0.0
