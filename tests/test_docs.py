@@ -21,6 +21,7 @@ NAMES = (
     "CONTRIBUTING",
     "docs/planning",
     "docs/attention",
+    "docs/tasks",
     "docs/tpu",
     "docs/tpu_choices",
     "launch/README",

@@ -18,7 +18,8 @@ def add_verbs(verbs: Any) -> None:
         "evaluate",
         run_evaluate,
         "score a fine-tuned model on labelled rows",
-        "Prints accuracy, F1 and Matthews correlation, or Pearson and Spearman for a regression.",
+        "Prints accuracy, F1 and Matthews correlation; Pearson and Spearman for a regression or for cosines of "
+        "sentence embeddings.",
         "bert-jax evaluate --model runs/sst2/model --data dev.tsv",
     )
     predict = add_verb(
@@ -39,14 +40,19 @@ def add_verbs(verbs: Any) -> None:
             metavar="FILE",
             help=".tsv, .csv or .jsonl (maybe compressed), or tfds:NAME[:SPLIT]",
         )
-        add("--text-column", default="", metavar="NAME", help="(default: sentence)")
-        add("--pair-column", default="", metavar="NAME", help="the second text, if there is one")
+        add("--text-column", default="", metavar="NAME", help="(default: sentence; sentence1 for embeddings)")
+        add(
+            "--pair-column",
+            default="",
+            metavar="NAME",
+            help="the second text, if there is one (default: none; sentence2 for embeddings)",
+        )
         add("--no-header", action="store_true", help="the first line is a row; columns are numbers from 0")
         add("--batch-size", type=int, default=32, metavar="N", help="(default: %(default)s)")
         add("--max-seq-length", type=int, default=0, metavar="N", help="cut longer texts (default: the model's limit)")
         add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
             help="of matrix products (default: bfloat16 on accelerators)")  # fmt: skip
-    evaluate.add_argument("--label-column", default="", metavar="NAME", help="(default: label)")
+    evaluate.add_argument("--label-column", default="", metavar="NAME", help="(default: label; score for embeddings)")
     evaluate.add_argument("--metrics", default="", metavar="NAME[,NAME]", help="which (default: all that fit)")
     evaluate.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     predict.add_argument("--out", required=True, metavar="FILE", help="the file to write: .jsonl or .tsv")

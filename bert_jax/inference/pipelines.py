@@ -1,4 +1,4 @@
-"""Text in, answers out: fill-mask, text-classification, feature-extraction, sentence embedding."""
+"""Text in, answers out: fill-mask, text-classification, feature-extraction; and which pipelines there are."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.files import PathLike
 from bert_jax.inference.base import Pipeline, as_pairs, as_texts, positive, softmax
 from bert_jax.inference.model import PretrainedModel, open_model
+from bert_jax.inference.search import Rerank, Search, SentenceEmbedding, Similarity
 
 
 class FillMask(Pipeline):
@@ -165,37 +166,14 @@ class FeatureExtraction(Pipeline):
         return answers[0] if isinstance(texts, str) else answers
 
 
-class SentenceEmbedding(Pipeline):
-    """One vector for a whole text, pooled and scaled as the model's configuration says."""
-
-    head = "sentence_embedding"
-
-    def __call__(self, texts: str | Sequence[str], truncation: bool = True) -> np.ndarray:
-        """Embeddings, by default of unit length: the dot product of two is their cosine.
-
-        Args:
-            texts: one text or a list of N.
-            truncation: whether texts longer than the model's `max_length` are cut, as sentence-transformers does.
-
-        Returns:
-            float32 `[D]` for a text, `[N, D]` for a list.
-
-        Raises:
-            InputError: not texts, or too long.
-        """
-        listed = as_texts(texts)
-        embeddings = np.zeros((len(listed), self.model.config.hidden_size), np.float32)
-        for window, inputs in self._windows(listed, truncation=truncation):
-            for rows, _, output in self._batches(inputs, ("sentence_embedding",)):
-                embeddings[rows + window.start] = output.sentence_embedding
-        return embeddings[0] if isinstance(texts, str) else embeddings
-
-
 PIPELINES: dict[str, type[Pipeline]] = {
     "fill-mask": FillMask,
     "text-classification": TextClassification,
     "feature-extraction": FeatureExtraction,
     "sentence-embedding": SentenceEmbedding,
+    "similarity": Similarity,
+    "search": Search,
+    "rerank": Rerank,
 }
 
 _ALIASES = {"embed": "sentence-embedding", "sentiment-analysis": "text-classification"}

@@ -17,6 +17,7 @@ from bert_jax.recipes.keys import (
     electra,
     model_config,
     pretraining,
+    sentence_embedding,
     stages,
 )
 from bert_jax.recipes.reading import flatten, load_recipe, to_json
@@ -36,6 +37,7 @@ __all__ = [
     "model_config",
     "pretraining",
     "resolve",
+    "sentence_embedding",
     "stages",
     "to_json",
 ]

@@ -6,7 +6,7 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.recipes.keys import DTYPES, MASK_UNITS, OPTIMIZERS, PRETRAINING, RECIPES, SCHEDULES
+from bert_jax.recipes.keys import DTYPES, EMBEDDING_LOSSES, MASK_UNITS, OPTIMIZERS, PRETRAINING, RECIPES, SCHEDULES
 from bert_jax.recipes.reading import flatten
 
 
@@ -48,6 +48,8 @@ def _choices(c: ConfigDict) -> None:
         choices["data.mask_unit"] = MASK_UNITS
     if c.task == "classification":
         choices["data.task_type"] = ("classification", "regression")
+    if c.task == "sentence_embedding":
+        choices |= {"data.loss": EMBEDDING_LOSSES, "data.distance": ("euclidean", "cosine")}
     for name, known in choices.items():
         value = flatten(c)[name]
         if value not in known:
@@ -91,6 +93,9 @@ _RANGES: dict[str, tuple[float, bool, float]] = {
     "data.sequence_length": (8, True, float("inf")),
     "data.max_seq_length": (3, True, float("inf")),
     "data.eval_batches": (0, True, float("inf")),
+    "data.scale": (0, False, float("inf")),
+    "data.label_scale": (0, False, float("inf")),
+    "data.margin": (0, False, float("inf")),
 }
 
 
@@ -111,6 +116,8 @@ def _ranges(c: ConfigDict) -> None:
             "config.data: expected hidden_share + random_share of at most 1, "
             f"found {c.data.hidden_share} + {c.data.random_share}"
         )
+    if c.task == "sentence_embedding" and c.data.loss == "in_batch_negatives":
+        _check_in_batch_negatives(c)
     if c.profile and not (len(c.profile) == 2 and all(isinstance(n, int) and n > 0 for n in c.profile)):
         raise InputError(f"config.profile: expected (first step, number of steps), found {c.profile!r}")
     if "stages" in c:
@@ -123,6 +130,16 @@ def _ranges(c: ConfigDict) -> None:
                 f"config.accumulation_steps: expected a divisor of the batch size {batch_size}, "
                 f"found {c.accumulation_steps}"
             )
+
+
+def _check_in_batch_negatives(c: ConfigDict) -> None:
+    if c.accumulation_steps > 1:
+        raise InputError(
+            "config.accumulation_steps: expected 1 for loss 'in_batch_negatives', as rows of other micro-batches are "
+            f"no negatives, found {c.accumulation_steps}; remat and shorter texts save memory too"
+        )
+    if c.global_batch_size < 2:
+        raise InputError("config.global_batch_size: expected at least 2 for loss 'in_batch_negatives', found 1")
 
 
 def _check_stages(c: ConfigDict) -> None:

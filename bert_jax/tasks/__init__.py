@@ -15,10 +15,12 @@ TASKS = {
     "pretraining": "bert_jax.tasks.pretraining",
     "electra": "bert_jax.tasks.electra",
     "classification": "bert_jax.tasks.classification",
+    "sentence_embedding": "bert_jax.tasks.sentence_embedding",
 }
 # Head of a finished model -> the module whose `evaluate` and `predict` run it over files.
 FINISHED = {
     "sequence_classification": "bert_jax.tasks.classifying",
+    "sentence_embedding": "bert_jax.tasks.embedding",
 }
 
 

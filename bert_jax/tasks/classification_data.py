@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -17,6 +18,21 @@ from bert_jax.tokenization import Tokenizer
 
 Batch = dict[str, np.ndarray]
 _CHUNK = 8192  # texts tokenised at a time: enough for every thread, few enough for memory
+
+
+class Paddable(Protocol):
+    """Tokenised examples from which batches are cut."""
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64 `[n]`, tokens that each example needs its batch to be padded to."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
+        """The batch of the examples `index` [B], padded to `length`; an index of -1 makes a row of weight 0."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -180,6 +196,14 @@ def few_buckets(lengths: np.ndarray, limit: int) -> tuple[int, ...]:
     return choose_buckets(lengths, limit, most=3, least_gain=0.1)
 
 
+def buckets_of(given: tuple[int, ...], lengths: np.ndarray, limit: int) -> tuple[int, ...]:
+    """The padded lengths of a recipe, and one for longer texts where these do not fit; chosen when it names none."""
+    if not given:
+        return choose_buckets(lengths, limit)
+    longest = int(lengths.max())
+    return (*sorted(set(given)), *((longest,) if longest > max(given) else ()))
+
+
 class TrainSource:
     """Shuffled batches of rows of similar length, for ever; `batch` is a pure function of (seed, step).
 
@@ -189,7 +213,7 @@ class TrainSource:
     of the batches is shuffled.
     """
 
-    def __init__(self, features: Features, batch_size: int, buckets: Sequence[int], pad_id: int, seed: int):
+    def __init__(self, features: Paddable, batch_size: int, buckets: Sequence[int], pad_id: int, seed: int):
         self.features, self.batch_size, self.buckets = features, batch_size, tuple(buckets)
         self._pad_id, self._seed = pad_id, seed
         self._bucket_of = np.searchsorted(self.buckets, features.lengths)
@@ -244,7 +268,7 @@ class EvalSource:
         order: int64 `[n]`, the example at each place; `original[order] = np.concatenate(outputs)[:n]` restores.
     """
 
-    def __init__(self, features: Features, batch_size: int, buckets: Sequence[int], pad_id: int):
+    def __init__(self, features: Paddable, batch_size: int, buckets: Sequence[int], pad_id: int):
         self._features, self._batch_size, self._pad_id = features, batch_size, pad_id
         self.order = np.argsort(features.lengths, kind="stable")
         self.num_batches = -(-len(features) // batch_size)

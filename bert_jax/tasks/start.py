@@ -3,12 +3,16 @@
 import math
 from typing import Any
 
+import numpy as np
+
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained
 from bert_jax.conversion.names import FAMILIES
 from bert_jax.errors import InputError
 from bert_jax.modeling import Compute
 from bert_jax.recipes import model_config
+from bert_jax.tasks.classification_data import TrainSource
+from bert_jax.tasks.job import Job, Outline, Stage
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
 # Fields of BertConfig that decide the shapes or the meaning of parameters.
@@ -119,3 +123,18 @@ def check_length(length: int, config: BertConfig, key: str) -> None:
 def num_steps(recipe: Any, num_examples: int, batch_size: int) -> int:
     """Optimizer steps of a run: `num_steps`, or `num_epochs` of so many batches, the last of each maybe not full."""
     return recipe.num_steps or math.ceil(recipe.num_epochs * -(-num_examples // batch_size))
+
+
+def outline_of(job: Job) -> Outline:
+    """The steps of a job whose batches are of several lengths: a stage for each."""
+    source = job.train_source
+    assert isinstance(source, TrainSource)
+    stages = tuple(
+        Stage.of_rows(
+            round(job.num_steps * count / source.steps_per_epoch),
+            source.batch_size,
+            source.features.pad(np.zeros(1, int), length, 0),
+        )
+        for length, count in source.shapes().items()
+    )
+    return Outline(job.task, job.init_params, stages)
