@@ -40,13 +40,20 @@ def add_verbs(verbs: Any) -> None:
             metavar="FILE",
             help=".tsv, .csv or .jsonl (maybe compressed), or tfds:NAME[:SPLIT]",
         )
-        add("--text-column", default="", metavar="NAME", help="(default: sentence; sentence1 for embeddings)")
+        add(
+            "--text-column",
+            default="",
+            metavar="NAME",
+            help="(default: sentence; sentence1 for embeddings, context for choices)",
+        )
         add(
             "--pair-column",
             default="",
             metavar="NAME",
-            help="the second text, if there is one (default: none; sentence2 for embeddings)",
+            help="the second text, or what stands before every choice (default: none; sentence2 for embeddings)",
         )
+        add("--choice-columns", default="", metavar="NAME[,NAME]",
+            help="the choices, or one column with a list of them (default: choices)")  # fmt: skip
         add("--no-header", action="store_true", help="the first line is a row; columns are numbers from 0")
         add("--batch-size", type=int, default=32, metavar="N", help="(default: %(default)s)")
         add("--max-seq-length", type=int, default=0, metavar="N", help="cut longer texts (default: the model's limit)")
@@ -95,7 +102,9 @@ def run_predict(args: argparse.Namespace) -> None:
 def _columns(args: argparse.Namespace, label: str = "") -> "Columns":
     from bert_jax.data.examples import Columns
 
-    return Columns(args.text_column, args.pair_column, label, has_header=not args.no_header)
+    names = tuple(args.choice_columns.split(",")) if args.choice_columns else ()
+    texts, more = (names[0], ()) if len(names) == 1 else ("", names)
+    return Columns(args.text_column, args.pair_column, label, not args.no_header, more, texts)
 
 
 def _running(args: argparse.Namespace) -> dict[str, Any]:

@@ -142,6 +142,26 @@ def classification() -> ConfigDict:
     return c.lock()
 
 
+def multiple_choice() -> ConfigDict:
+    """Returns the recipe of fine-tuning on questions with a number of choices, one of which is right."""
+    c = _shared()
+    c.task = "multiple_choice"
+    c.global_batch_size = 16
+    c.num_epochs = 3.0
+    c.optimizer.learning_rate = 2e-5
+    c.optimizer.warmup_ratio = 0.1
+    c.data.train = ""  # .jsonl, .csv, .tsv or tfds:NAME:SPLIT
+    c.data.dev = ""  # the same, for evaluation; "" = none
+    c.data.context_column = "context"
+    c.data.question_column = ""  # a text that stands before every choice; "" = none
+    c.data.choice_columns = ("choices",)  # of a text each; one alone holds a list of texts (JSON lines, TFDS)
+    c.data.label_column = "label"  # the number of the right choice from 0, or its letter from A
+    c.data.has_header = True  # the first line names the columns; False: columns are numbers from 0, as text: "3"
+    c.data.max_seq_length = 128  # tokens of a context with a choice; longer texts are cut
+    c.data.length_buckets = ()  # batches of similar length are padded to one of these; () = chosen from the data
+    return c.lock()
+
+
 def sentence_embedding() -> ConfigDict:
     """Returns the recipe of sentence embeddings from pairs or triplets of texts."""
     c = _shared()
@@ -169,7 +189,11 @@ def sentence_embedding() -> ConfigDict:
 
 
 PRETRAINING: dict[str, Callable[[], ConfigDict]] = {"pretraining": pretraining, "electra": electra}
-RECIPES = PRETRAINING | {"classification": classification, "sentence_embedding": sentence_embedding}
+RECIPES = PRETRAINING | {
+    "classification": classification,
+    "sentence_embedding": sentence_embedding,
+    "multiple_choice": multiple_choice,
+}
 
 
 def stages(recipe: ConfigDict) -> tuple[tuple[int, int, int], ...]:

@@ -16,11 +16,13 @@ TASKS = {
     "electra": "bert_jax.tasks.electra",
     "classification": "bert_jax.tasks.classification",
     "sentence_embedding": "bert_jax.tasks.sentence_embedding",
+    "multiple_choice": "bert_jax.tasks.multiple_choice",
 }
 # Head of a finished model -> the module whose `evaluate` and `predict` run it over files.
 FINISHED = {
     "sequence_classification": "bert_jax.tasks.classifying",
     "sentence_embedding": "bert_jax.tasks.embedding",
+    "multiple_choice": "bert_jax.tasks.choosing",
 }
 
 
