@@ -255,6 +255,6 @@ def _plain(value: Any, feature: Any) -> Any:
         return feature.int2str(int(value)) if int(value) >= 0 else str(int(value))
     if isinstance(value, bytes):
         return value.decode()
-    if getattr(value, "ndim", 0) == 1:  # a sequence
+    if isinstance(value, list) or getattr(value, "ndim", 0) == 1:  # a sequence
         return [_plain(item, None) for item in value]
     return value.item() if hasattr(value, "item") else value

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bert_jax import recipes, tasks
+from bert_jax.cli import main
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
 from bert_jax.data.examples import Columns
@@ -176,6 +177,21 @@ def test_predict_answers_every_row_in_its_order(place, tuned, tmp_path, monkeypa
     np.testing.assert_allclose(np.sum(shares, 1), 1, atol=1e-5)
     assert np.argmax(shares, 1).tolist() == labels
     assert np.mean([label == row["label"] for label, row in zip(labels, rows, strict=True)]) > 0.95
+
+
+def test_the_command_line_names_the_columns(place, tuned, tmp_path, capsys):
+    rows = [json.loads(line) for line in (place / "dev.jsonl").read_text().splitlines()][:9]
+    table = [["sent1", "sent2", "e0", "e1", "e2", "label"]]
+    table += [[row["context"], "", *row["choices"], str(row["label"])] for row in rows]
+    (tmp_path / "swag.csv").write_text("".join(",".join(fields) + "\n" for fields in table))
+    columns = ("--text-column", "sent1", "--pair-column", "sent2", "--choice-columns", "e0,e1,e2")
+    common = ("--model", str(tuned[1]), "--data", str(tmp_path / "swag.csv"), *columns)
+    assert main(["predict", *common, "--out", str(tmp_path / "out.jsonl")]) == 0
+    choices = [json.loads(line)["choices"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert choices == [row["choices"] for row in rows]
+    capsys.readouterr()
+    assert main(["evaluate", *common, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] > 0.8
 
 
 # What does not fit
