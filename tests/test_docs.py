@@ -22,6 +22,7 @@ NAMES = (
     "docs/planning",
     "docs/tasks",
     "docs/attention",
+    "docs/tasks",
     "docs/tpu",
     "docs/tpu_choices",
     "launch/README",

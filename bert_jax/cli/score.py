@@ -26,8 +26,9 @@ def add_verbs(verbs: Any) -> None:
         "evaluate",
         run_evaluate,
         "score a fine-tuned model on labelled rows",
-        "Prints accuracy, F1 and Matthews correlation, or Pearson and Spearman for a regression; for a tagger the F1, "
-        "precision and recall of the entities; for questions, SQuAD's exact match and F1.",
+        "Prints accuracy, F1 and Matthews correlation; Pearson and Spearman for a regression or for cosines of "
+        "sentence embeddings; for a tagger the F1, precision and recall of the entities; for questions, SQuAD's exact "
+        "match and F1.",
         """bert-jax evaluate --model runs/sst2/model --data dev.tsv
            bert-jax evaluate --model runs/conll2003/model --data test.txt
            bert-jax evaluate --model runs/squad/model --data dev-v2.0.json""",
@@ -52,8 +53,20 @@ def add_verbs(verbs: Any) -> None:
             help="see docs/tasks.md: .tsv, .csv, .jsonl, CoNLL for a tagger, SQuAD's .json for questions (all maybe "
             "compressed), or tfds:NAME[:SPLIT]",
         )
-        add("--text-column", default="", metavar="NAME", help="(default: sentence; for a tagger see docs/tasks.md)")
-        add("--pair-column", default="", metavar="NAME", help="the second text, if there is one")
+        add(
+            "--text-column",
+            default="",
+            metavar="NAME",
+            help="(default: sentence; sentence1 for embeddings, context for choices, see docs/tasks.md)",
+        )
+        add(
+            "--pair-column",
+            default="",
+            metavar="NAME",
+            help="the second text, or what stands before every choice (default: none; sentence2 for embeddings)",
+        )
+        add("--choice-columns", default="", metavar="NAME[,NAME]",
+            help="the choices, or one column with a list of them (default: choices)")  # fmt: skip
         add("--no-header", action="store_true", help="the first line is a row; columns are numbers from 0")
         add("--batch-size", type=int, default=32, metavar="N", help="(default: %(default)s)")
         add("--max-seq-length", type=int, default=0, metavar="N", help="cut longer texts (default: the model's limit)")
@@ -62,7 +75,9 @@ def add_verbs(verbs: Any) -> None:
         questions = parser.add_argument_group("questions")
         for name, (kind, metavar, what) in QUESTION_FLAGS.items():
             questions.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=metavar, help=what)
-    evaluate.add_argument("--label-column", default="", metavar="NAME", help="(default: label; of a tagger, tags)")
+    evaluate.add_argument(
+        "--label-column", default="", metavar="NAME", help="(default: label; tags of a tagger, score for embeddings)"
+    )
     evaluate.add_argument(
         "--label-separator", default="", metavar="C", help="between a row's labels (default: a comma)"
     )
@@ -120,7 +135,9 @@ def run_predict(args: argparse.Namespace) -> None:
 def _columns(args: argparse.Namespace, label: str = "", separator: str = "") -> "Columns":
     from bert_jax.data.examples import Columns
 
-    return Columns(args.text_column, args.pair_column, label, not args.no_header, separator)
+    names = tuple(args.choice_columns.split(",")) if args.choice_columns else ()
+    texts, more = (names[0], ()) if len(names) == 1 else ("", names)
+    return Columns(args.text_column, args.pair_column, label, not args.no_header, more, texts, separator)
 
 
 def _running(args: argparse.Namespace) -> dict[str, Any]:

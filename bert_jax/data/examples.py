@@ -29,6 +29,8 @@ class Columns:
         pair: the second text; "" when there is none.
         label: the label; "" when it is not wanted.
         has_header: whether the first line of a TSV or CSV names the columns.
+        more: further texts.
+        texts: a list of texts, which JSON lines and TFDS data sets can hold; "" when there is none.
         separator: what stands between the labels of a row that may have several, or none; "" = each has one.
     """
 
@@ -36,16 +38,19 @@ class Columns:
     pair: str = ""
     label: str = ""
     has_header: bool = True
+    more: tuple[str, ...] = ()
+    texts: str = ""
     separator: str = ""
 
     def filled(self, usual: "Columns") -> "Columns":
         """These columns, and the usual ones where they name none."""
-        return dataclasses.replace(self, text=self.text or usual.text, label=self.label or usual.label)
+        filled = {name: getattr(self, name) or getattr(usual, name) for name in ("text", "pair", "label")}
+        return dataclasses.replace(self, **filled)
 
     @property
     def wanted(self) -> tuple[str, ...]:
         """The columns that must be there."""
-        return tuple(name for name in (self.text, self.pair, self.label) if name)
+        return tuple(name for name in (self.text, self.pair, self.label, *self.more, self.texts) if name)
 
 
 class Example(NamedTuple):
@@ -72,6 +77,12 @@ def read_examples(spec: str, columns: Columns) -> Iterator[Example]:
         InputError: the file is missing, empty, cut short, not UTF-8 or not of its format; a column is missing or a row
             has another number of columns than the first line. Reading is lazy: so is the complaint.
     """
+    for line, values in read_rows(spec, columns):
+        yield Example(line, values[columns.text], values.get(columns.pair), values.get(columns.label))
+
+
+def read_rows(spec: str, columns: Columns) -> Iterator[tuple[int, dict[str, Any]]]:
+    """As `read_examples`, but yields the line and every wanted column by its name: text, or a list of texts."""
     if spec.startswith("tfds:"):
         rows = _tfds_rows(spec, columns)
     else:
@@ -88,11 +99,17 @@ def read_examples(spec: str, columns: Columns) -> Iterator[Example]:
                 "or tfds:NAME:SPLIT"
             )
     found = False
-    for line, values in rows:
+    for row in rows:
         found = True
-        yield Example(line, values[columns.text], values.get(columns.pair), values.get(columns.label))
+        yield row
     if not found:
         raise InputError(f"{spec}: expected at least one row, found none")
+
+
+def read_lines(spec: str) -> Iterator[str]:
+    """Yields the lines of a text file, maybe compressed, without their ends. Raises InputError as `read_examples`."""
+    for _, line in numbered_lines(spec):
+        yield line.removesuffix("\n").removesuffix("\r")
 
 
 def numbered_lines(spec: str) -> Iterator[tuple[int, str]]:
@@ -158,6 +175,8 @@ def _table_rows(
 
 
 def _places(spec: str, line: int, first: list[str], columns: Columns) -> dict[str, int]:
+    if columns.texts:
+        raise InputError(f"{spec}: expected JSON lines or TFDS for a list of texts ({columns.texts!r}), found a table")
     places = {}
     for name in columns.wanted:
         if columns.has_header:
@@ -175,7 +194,7 @@ def _places(spec: str, line: int, first: list[str], columns: Columns) -> dict[st
     return places
 
 
-def _json_rows(spec: str, columns: Columns) -> Iterator[tuple[int, dict[str, str]]]:
+def _json_rows(spec: str, columns: Columns) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in numbered_lines(spec):
         if not line.strip():
             continue
@@ -189,19 +208,29 @@ def _json_rows(spec: str, columns: Columns) -> Iterator[tuple[int, dict[str, str
         yield number, _values(where, row, columns)
 
 
-def _values(where: str, row: dict[str, Any], columns: Columns) -> dict[str, str]:
-    values = {}
+def _values(where: str, row: dict[str, Any], columns: Columns) -> dict[str, Any]:
+    values: dict[str, Any] = {}
     for name in columns.wanted:
         if name not in row:
             raise InputError(f"{where}: expected a field {name!r}{did_you_mean(name, row)}")
         value = row[name]
         if name == columns.label and columns.separator and isinstance(value, (list, tuple)):
             value = _joined(where, value, columns)
+        if name == columns.texts:
+            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+                raise InputError(f"{where}: expected a list of texts in {name!r}, found {_described(value)}")
+            values[name] = value
+            continue
         is_text = isinstance(value, str)
         if not is_text and (name != columns.label or not isinstance(value, (bool, int, float))):
             raise InputError(f"{where}: expected text in {name!r}, found {type(value).__name__}")
         values[name] = value if is_text else json.dumps(value)
     return values
+
+
+def _described(value: Any) -> str:
+    others = [type(item).__name__ for item in value if not isinstance(item, str)] if isinstance(value, list) else []
+    return f"one with {others[0]}" if others else type(value).__name__
 
 
 def _joined(where: str, labels: Sequence[Any], columns: Columns) -> str:
@@ -250,4 +279,6 @@ def plain(value: Any, feature: Any) -> Any:
         return feature.int2str(int(value)) if int(value) >= 0 else str(int(value))
     if isinstance(value, bytes):
         return value.decode()
+    if isinstance(value, list) or getattr(value, "ndim", 0) == 1:  # a sequence
+        return [plain(item, None) for item in value]
     return value.item() if hasattr(value, "item") else value

@@ -1,4 +1,4 @@
-"""Text in, answers out: fill-mask, text-classification, feature-extraction, sentence embedding; and all by name."""
+"""Text in, answers out: fill-mask, text-classification, feature-extraction; and which pipelines there are."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from bert_jax.files import PathLike
 from bert_jax.inference.answering import QuestionAnswering
 from bert_jax.inference.base import Pipeline, as_pairs, as_texts, positive, softmax
 from bert_jax.inference.model import PretrainedModel, open_model
+from bert_jax.inference.search import Rerank, Search, SentenceEmbedding, Similarity
 from bert_jax.inference.tagging import TokenClassification
 from bert_jax.inference.zero_shot import ZeroShotClassification
 
@@ -168,32 +169,6 @@ class FeatureExtraction(Pipeline):
         return answers[0] if isinstance(texts, str) else answers
 
 
-class SentenceEmbedding(Pipeline):
-    """One vector for a whole text, pooled and scaled as the model's configuration says."""
-
-    head = "sentence_embedding"
-
-    def __call__(self, texts: str | Sequence[str], truncation: bool = True) -> np.ndarray:
-        """Embeddings, by default of unit length: the dot product of two is their cosine.
-
-        Args:
-            texts: one text or a list of N.
-            truncation: whether texts longer than the model's `max_length` are cut, as sentence-transformers does.
-
-        Returns:
-            float32 `[D]` for a text, `[N, D]` for a list.
-
-        Raises:
-            InputError: not texts, or too long.
-        """
-        listed = as_texts(texts)
-        embeddings = np.zeros((len(listed), self.model.config.hidden_size), np.float32)
-        for window, inputs in self._windows(listed, truncation=truncation):
-            for rows, _, output in self._batches(inputs, ("sentence_embedding",)):
-                embeddings[rows + window.start] = output.sentence_embedding
-        return embeddings[0] if isinstance(texts, str) else embeddings
-
-
 PIPELINES: dict[str, type[Pipeline]] = {
     "fill-mask": FillMask,
     "text-classification": TextClassification,
@@ -202,6 +177,9 @@ PIPELINES: dict[str, type[Pipeline]] = {
     "sentence-embedding": SentenceEmbedding,
     "zero-shot-classification": ZeroShotClassification,
     "question-answering": QuestionAnswering,
+    "similarity": Similarity,
+    "search": Search,
+    "rerank": Rerank,
 }
 
 _ALIASES = {

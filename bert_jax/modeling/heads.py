@@ -107,8 +107,14 @@ def pool_tokens(x: jax.Array, attention_mask: jax.Array, pooling: str, normalize
         pooled = x[:, 0]
     elif pooling == "max":
         pooled = jnp.where(mask, x, jnp.finfo(jnp.float32).min).max(axis=1)
+        pooled = jnp.where(mask.any(axis=1), pooled, 0.0)
     else:
         pooled = jnp.where(mask, x, 0.0).sum(axis=1) / jnp.maximum(mask.sum(axis=1), 1)
     if normalize:
-        pooled /= jnp.maximum(jnp.linalg.norm(pooled, axis=-1, keepdims=True), 1e-12)
+        pooled = unit(pooled)
     return pooled
+
+
+def unit(x: jax.Array) -> jax.Array:
+    """`x [..., D]` scaled to unit length; 0, which a row that only fills a batch may be, stays 0, with gradient 0."""
+    return x / jnp.sqrt(jnp.maximum(jnp.square(x).sum(axis=-1, keepdims=True), 1e-24))

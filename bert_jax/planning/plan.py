@@ -56,7 +56,7 @@ class StagePlan:
     Attributes:
         num_steps: of the stage; 0 = not known.
         length: tokens a sequence.
-        batch_size: sequences a step, over all devices.
+        batch_size: examples a step, over all devices.
         state_bytes: parameters and optimizer state.
         peak_bytes: the most memory that is in use; where it does not fit, what was asked for.
         fits: whether it compiled within the device's memory.
@@ -158,9 +158,8 @@ def plan(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _
 
 
 def describe(stage: Stage) -> str:
-    """`256 x 512`."""
-    size, length = stage.batch["input_ids"].shape
-    return f"{size} x {length}"
+    """`256 x 512`, or `256 x 4 x 512` where an example has several sequences."""
+    return " x ".join(map(str, stage.batch["input_ids"].shape))
 
 
 def for_tpu(outline: Outline) -> Outline:
@@ -179,10 +178,10 @@ def _plan_stage(recipe: ConfigDict, outline: Outline, program: Program, stage: S
     batch = {
         name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=split) for name, array in stage.batch.items()
     }
-    size, length = stage.batch["input_ids"].shape
+    *rows, length = stage.batch["input_ids"].shape
     positions = stage.batch.get("masked_positions")
     predictions = None if positions is None else positions.shape[-1]
-    flops = step_flops(outline.task.model, size, length, predictions)
+    flops = step_flops(outline.task.model, math.prod(rows), length, predictions)
     lowered = program.train_step.lower(program.like, batch)  # type: ignore[attr-defined]
     compiled = compile_step(lowered, dict(mesh.shape), place)
     best = (peak_flops(mesh.devices.flat[0]) or 0.0) * mesh.size
@@ -195,7 +194,7 @@ def _plan_stage(recipe: ConfigDict, outline: Outline, program: Program, stage: S
     return StagePlan(
         num_steps=stage.num_steps,
         length=length,
-        batch_size=size,
+        batch_size=rows[0],
         state_bytes=_bytes_of(program.like),
         peak_bytes=compiled.peak_bytes,
         fits=compiled.fits,

@@ -6,7 +6,7 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.recipes.keys import DTYPES, MASK_UNITS, OPTIMIZERS, PRETRAINING, RECIPES, SCHEDULES
+from bert_jax.recipes.keys import DTYPES, EMBEDDING_LOSSES, MASK_UNITS, OPTIMIZERS, PRETRAINING, RECIPES, SCHEDULES
 from bert_jax.recipes.reading import flatten
 
 
@@ -51,6 +51,8 @@ def _choices(c: ConfigDict) -> None:
         choices["data.class_weights"] = ("", "balanced") if c.data.task_type == "classification" else ("",)
     if c.task == "question_answering":
         choices["data.bad_answers"] = ("error", "skip")
+    if c.task == "sentence_embedding":
+        choices |= {"data.loss": EMBEDDING_LOSSES, "data.distance": ("euclidean", "cosine")}
     for name, known in choices.items():
         value = flatten(c)[name]
         if value not in known:
@@ -105,6 +107,9 @@ _RANGES: dict[str, tuple[float, bool, float]] = {
     "data.max_answer_length": (1, True, float("inf")),
     "data.n_best": (0, True, float("inf")),
     "data.null_threshold": (float("-inf"), False, float("inf")),
+    "data.scale": (0, False, float("inf")),
+    "data.label_scale": (0, False, float("inf")),
+    "data.margin": (0, False, float("inf")),
 }
 
 
@@ -131,6 +136,8 @@ def _ranges(c: ConfigDict) -> None:
         raise InputError("config.data.label_separator: expected what stands between labels, found nothing")
     if c.stop_after and not (c.best_metric and c.eval_every):
         raise InputError("config.stop_after: expected best_metric and eval_every with it, found none")
+    if c.task == "sentence_embedding" and c.data.loss == "in_batch_negatives":
+        _check_in_batch_negatives(c)
     if c.profile and not (len(c.profile) == 2 and all(isinstance(n, int) and n > 0 for n in c.profile)):
         raise InputError(f"config.profile: expected (first step, number of steps), found {c.profile!r}")
     if "stages" in c:
@@ -143,6 +150,16 @@ def _ranges(c: ConfigDict) -> None:
                 f"config.accumulation_steps: expected a divisor of the batch size {batch_size}, "
                 f"found {c.accumulation_steps}"
             )
+
+
+def _check_in_batch_negatives(c: ConfigDict) -> None:
+    if c.accumulation_steps > 1:
+        raise InputError(
+            "config.accumulation_steps: expected 1 for loss 'in_batch_negatives', as rows of other micro-batches are "
+            f"no negatives, found {c.accumulation_steps}; remat and shorter texts save memory too"
+        )
+    if c.global_batch_size < 2:
+        raise InputError("config.global_batch_size: expected at least 2 for loss 'in_batch_negatives', found 1")
 
 
 def _check_stages(c: ConfigDict) -> None:

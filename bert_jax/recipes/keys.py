@@ -11,6 +11,7 @@ from bert_jax.config import BertConfig
 DTYPES = ("auto", "float32", "bfloat16")
 OPTIMIZERS = ("adamw", "lamb", "adafactor", "muon")
 MASK_UNITS = ("token", "word", "span")
+EMBEDDING_LOSSES = ("in_batch_negatives", "cosine", "triplet")
 SCHEDULES = ("bert_linear", "linear", "constant", "quadratic", "cosine", "rsqrt", "wsd")
 
 _MODEL_FIELDS = (
@@ -21,7 +22,8 @@ _MODEL_FIELDS = (
     ("initializer_range", float), ("layer_norm_eps", float), ("position_embedding_type", str), ("embedding_size", int),
     ("local_window", int), ("global_every", int), ("rope_theta", float), ("local_rope_theta", float),
     ("norm_bias", bool), ("attention_bias", bool), ("mlp_bias", bool), ("head_bias", bool), ("decoder_bias", bool),
-    ("tie_word_embeddings", bool), ("classifier_pooling", str), ("qa_dropout", float),
+    ("tie_word_embeddings", bool), ("classifier_pooling", str), ("qa_dropout", float), ("pooling", str),
+    ("normalize_embeddings", bool),
 )  # fmt: skip
 
 
@@ -172,6 +174,26 @@ def token_classification() -> ConfigDict:
     return c.lock()
 
 
+def multiple_choice() -> ConfigDict:
+    """Returns the recipe of fine-tuning on questions with a number of choices, one of which is right."""
+    c = _shared()
+    c.task = "multiple_choice"
+    c.global_batch_size = 16
+    c.num_epochs = 3.0
+    c.optimizer.learning_rate = 2e-5
+    c.optimizer.warmup_ratio = 0.1
+    c.data.train = ""  # .jsonl, .csv, .tsv or tfds:NAME:SPLIT
+    c.data.dev = ""  # the same, for evaluation; "" = none
+    c.data.context_column = "context"
+    c.data.question_column = ""  # a text that stands before every choice; "" = none
+    c.data.choice_columns = ("choices",)  # of a text each; one alone holds a list of texts (JSON lines, TFDS)
+    c.data.label_column = "label"  # the number of the right choice from 0, or its letter from A
+    c.data.has_header = True  # the first line names the columns; False: columns are numbers from 0, as text: "3"
+    c.data.max_seq_length = 128  # tokens of a context with a choice; longer texts are cut
+    c.data.length_buckets = ()  # batches of similar length are padded to one of these; () = chosen from the data
+    return c.lock()
+
+
 def question_answering() -> ConfigDict:
     """Returns the recipe of answering questions with passages of a text, with the paper's values for SQuAD 1.1."""
     c = _shared()
@@ -194,11 +216,39 @@ def question_answering() -> ConfigDict:
     return c.lock()
 
 
+def sentence_embedding() -> ConfigDict:
+    """Returns the recipe of sentence embeddings from pairs or triplets of texts."""
+    c = _shared()
+    c.task = "sentence_embedding"
+    c.global_batch_size = 32
+    c.num_epochs = 1.0
+    c.optimizer.learning_rate = 2e-5
+    c.optimizer.warmup_ratio = 0.1
+    c.data.train = ""  # .tsv, .csv, .jsonl or tfds:NAME:SPLIT
+    c.data.dev = ""  # the same, for evaluation; "" = none
+    c.data.loss = "in_batch_negatives"  # or cosine (of labelled pairs) or triplet (tasks/sentence_embedding.py)
+    c.data.scale = 20.0  # in_batch_negatives: of cosines before the softmax
+    c.data.label_scale = 1.0  # cosine: the label of texts that mean the same
+    c.data.distance = "euclidean"  # triplet: or cosine
+    c.data.margin = 1.0  # triplet: by how much the negative is to be farther than the pair
+    c.data.text_column = "sentence1"
+    c.data.pair_column = "sentence2"
+    c.data.negative_column = ""  # a text unlike the first: needed by triplet, used by in_batch_negatives; "" = none
+    c.data.label_column = ""  # how alike a pair is: needed by cosine; else for evaluation alone; "" = none
+    c.data.has_header = True  # the first line names the columns; False: columns are numbers from 0, as text: "3"
+    c.data.metrics = ()  # of spearman, pearson or, without labels, retrieval_accuracy, mrr; () = all that fit
+    c.data.max_seq_length = 128  # tokens; longer texts are cut
+    c.data.length_buckets = ()  # batches of similar length are padded to one of these; () = chosen from the data
+    return c.lock()
+
+
 PRETRAINING: dict[str, Callable[[], ConfigDict]] = {"pretraining": pretraining, "electra": electra}
 RECIPES = PRETRAINING | {
     "classification": classification,
     "token_classification": token_classification,
     "question_answering": question_answering,
+    "sentence_embedding": sentence_embedding,
+    "multiple_choice": multiple_choice,
 }
 
 

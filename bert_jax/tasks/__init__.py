@@ -18,12 +18,16 @@ TASKS = {
     "classification": "bert_jax.tasks.classification",
     "token_classification": "bert_jax.tasks.token_classification",
     "question_answering": "bert_jax.tasks.question_answering",
+    "sentence_embedding": "bert_jax.tasks.sentence_embedding",
+    "multiple_choice": "bert_jax.tasks.multiple_choice",
 }
 # Head of a finished model -> the module whose `evaluate` and `predict` run it over files.
 FINISHED = {
     "sequence_classification": "bert_jax.tasks.classifying",
     "token_classification": "bert_jax.tasks.tagging",
     "question_answering": "bert_jax.tasks.answering",
+    "sentence_embedding": "bert_jax.tasks.embedding",
+    "multiple_choice": "bert_jax.tasks.choosing",
 }
 
 

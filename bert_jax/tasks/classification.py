@@ -17,7 +17,7 @@ from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import metrics, start
-from bert_jax.tasks.classification_data import EvalSource, TrainSource, choose_buckets, few_buckets, load
+from bert_jax.tasks.classification_data import EvalSource, TrainSource, buckets_of, few_buckets, load
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
 
 HEAD = "sequence_classification"
@@ -148,7 +148,7 @@ def columns(recipe: Any) -> Columns:
     """The columns that a recipe's data section names."""
     data = recipe.data
     separator = data.label_separator if data.task_type == "multi_label" else ""
-    return Columns(data.text_column, data.pair_column, data.label_column, data.has_header, separator)
+    return Columns(data.text_column, data.pair_column, data.label_column, data.has_header, separator=separator)
 
 
 def build(recipe: Any, workdir: str) -> Job:
@@ -170,7 +170,7 @@ def build(recipe: Any, workdir: str) -> Job:
         problem_type=_PROBLEM_TYPES[data.task_type],
     )
     model = Bert(config, HEAD, start.compute(recipe))
-    buckets = _buckets(data.length_buckets, train.lengths, data.max_seq_length)
+    buckets = buckets_of(data.length_buckets, train.lengths, data.max_seq_length)
     source = TrainSource(train, recipe.global_batch_size, buckets, tokenizer.pad_id, recipe.seed)
     eval_source = None
     if dev is not None:
@@ -201,18 +201,7 @@ def build(recipe: Any, workdir: str) -> Job:
 def outline(recipe: Any) -> Outline:
     """The steps of a resolved classification recipe, by length. See `bert_jax.tasks.outline`."""
     if recipe.data.train:
-        job = build(recipe, "")
-        source = job.train_source
-        assert isinstance(source, TrainSource)
-        stages = tuple(
-            Stage.of_rows(
-                round(job.num_steps * count / source.steps_per_epoch),
-                source.batch_size,
-                source.features.pad(np.zeros(1, int), length, 0),
-            )
-            for length, count in source.shapes().items()
-        )
-        return Outline(job.task, job.init_params, stages)
+        return start.outline_of(build(recipe, ""))
     length, regression = recipe.data.max_seq_length, recipe.data.task_type == "regression"
     config = start.config_without_data(recipe, "encoder")
     start.check_length(length, config, "config.data.max_seq_length")
@@ -235,14 +224,6 @@ def _class_weights(data: Any, labels: np.ndarray, count: int) -> tuple[float, ..
     if data.class_weights != "balanced":
         return ()
     return tuple(len(labels) / (count * np.bincount(labels, minlength=count)))
-
-
-def _buckets(given: tuple[int, ...], lengths: np.ndarray, limit: int) -> tuple[int, ...]:
-    """The padded lengths of a recipe, and one for longer texts where these do not fit; chosen when it names none."""
-    if not given:
-        return choose_buckets(lengths, limit)
-    longest = int(lengths.max())
-    return (*sorted(set(given)), *((longest,) if longest > max(given) else ()))
 
 
 def _save(directory: Any, params: Any, *, model: Bert, tokenizer: Any) -> None:

@@ -11,6 +11,7 @@ from bert_jax.errors import InputError, did_you_mean
 CLASSIFICATION = ("accuracy", "f1", "matthews")
 MULTI_LABEL = ("accuracy", "micro_f1", "macro_f1")
 REGRESSION = ("pearson", "spearman", "mse")
+_ROWS = 1024  # queries that are compared with all documents at a time
 
 
 def accuracy(labels: np.ndarray, predicted: np.ndarray) -> float:
@@ -104,6 +105,34 @@ def ratios(predictions: Sequence[Mapping[str, np.ndarray]], metrics: Mapping[str
     """
     sums = {name: sum(float(p[name].sum(dtype=np.float64)) for p in predictions) for name in predictions[0]}
     return {name: sums[part] / max(sums[count], 1.0) for name, (part, count) in metrics.items()}
+
+
+def retrieval_ranks(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    """At which place, from 1, each query finds its own document among all, by cosine; ties share the mean of theirs.
+
+    Args:
+        queries: `[n, D]`.
+        documents: `[n, K, D]`: of each row, the first is the query's own; the others are to be told from it too.
+
+    Returns:
+        float64 `[n]`.
+    """
+    among = unit(documents.swapaxes(0, 1).reshape(-1, documents.shape[-1]))
+    ranks = np.empty(len(queries))
+    for start in range(0, len(queries), _ROWS):
+        rows = np.arange(start, min(start + _ROWS, len(queries)))
+        cosines = unit(queries[rows]) @ among.T
+        own = cosines[np.arange(len(rows)), rows][:, None]
+        # The tolerance makes equal texts a tie, whatever batches they were in.
+        above, alike = cosines > own + 1e-6, np.abs(cosines - own) <= 1e-6
+        ranks[rows] = 1 + above.sum(1) + (alike.sum(1) - 1) / 2
+    return ranks
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """float64 `[..., D]`: scaled to unit length, 0 staying 0."""
+    vectors = np.asarray(vectors, np.float64)
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def _correlation(function, labels: np.ndarray, predicted: np.ndarray) -> float:

@@ -6,7 +6,7 @@ import pytest
 import tensorflow_datasets as tfds
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from bert_jax.data.examples import Columns, Example, read_examples
+from bert_jax.data.examples import Columns, Example, read_examples, read_lines, read_rows
 from bert_jax.errors import InputError
 
 TEXT = Columns(text="sentence", label="label")
@@ -108,12 +108,13 @@ def test_columns_without_header_are_numbers(tmp_path):
 def tfds_reviews(tmp_path, monkeypatch):
     """A TFDS data set on disk, written by hand: its own builders need TensorFlow to write one."""
     text, label = tfds.features.Text(), tfds.features.ClassLabel(names=["bad", "good"])
-    features = tfds.features.FeaturesDict({"sentence": text, "label": label, "score": np.float32})
+    several = tfds.features.Sequence(text)
+    features = tfds.features.FeaturesDict({"sentence": text, "label": label, "score": np.float32, "choices": several})
     directory = tmp_path / "toy_reviews" / "1.0.0"
     directory.mkdir(parents=True)
     writer = ArrayRecordWriter(str(directory / "toy_reviews-train.array_record-00000-of-00001"), "group_size:1")
     for i in range(4):
-        row = {"sentence": f"text {i}", "label": i % 2, "score": i / 2}
+        row = {"sentence": f"text {i}", "label": i % 2, "score": i / 2, "choices": ["yes", f"n{i}"]}
         writer.write(features.serialize_example(features.encode_example(row)))
     writer.close()
     features.save_config(directory)
@@ -128,6 +129,23 @@ def tfds_reviews(tmp_path, monkeypatch):
 def test_tfds_names_classes(tfds_reviews):
     assert read("tfds:toy_reviews:train")[1] == Example(1, "text 1", None, "good")
     assert read("tfds:toy_reviews", Columns("sentence", "", "score"))[3].label == "1.5"
+
+
+def test_tfds_lists_of_texts(tfds_reviews):
+    (_, first), *_ = read_rows("tfds:toy_reviews", Columns("sentence", label="label", texts="choices"))
+    assert first == {"sentence": "text 0", "label": "bad", "choices": ["yes", "n0"]}
+
+
+def test_more_texts_and_lists_of_them(tmp_path):
+    spec = write(tmp_path / "a.csv", "a,b,c,d\n1,2,3,4\n")
+    assert list(read_rows(spec, Columns("a", "c", more=("d", "b")))) == [(2, {"a": "1", "c": "3", "d": "4", "b": "2"})]
+    spec = write(tmp_path / "a.jsonl", '{"a": "x", "l": 1, "t": ["y", "z"]}\n')
+    assert list(read_rows(spec, Columns("a", label="l", texts="t"))) == [(1, {"a": "x", "l": "1", "t": ["y", "z"]})]
+
+
+def test_lines_of_a_text(tmp_path):
+    spec = write(tmp_path / "a.txt.gz", gzip.compress("\ufeffone\r\n\ntwo\u2028three ".encode()))
+    assert list(read_lines(spec)) == ["one", "", "two\u2028three "]
 
 
 def test_tfds_flaws(tfds_reviews):

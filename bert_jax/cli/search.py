@@ -1,0 +1,103 @@
+"""`bert-jax similarity`, `search` and `rerank`: which texts mean the same, and which of many answer a query."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from bert_jax.cli.verbs import add_verb
+from bert_jax.errors import InputError
+
+
+def add_verbs(verbs: Any) -> None:
+    """Declares the verbs of this group."""
+    similarity = add_verb(
+        verbs,
+        "similarity",
+        run_similarity,
+        "say how alike two texts are",
+        "The cosine of their vectors, from -1 to 1.",
+        'bert-jax similarity all-MiniLM-L6-v2/ "a cat on a mat" "a kitten on a rug"',
+    )
+    search = add_verb(
+        verbs,
+        "search",
+        run_search,
+        "find the texts of a file that are nearest to a query",
+        "By the cosines of their vectors; every text is compared, and the file may be larger than memory.",
+        """bert-jax search all-MiniLM-L6-v2/ "how do cats sleep?" "tax law" --corpus documents.txt --top-k 3
+           bert-jax search all-MiniLM-L6-v2/ "how do cats sleep?" --corpus pages.jsonl.gz --text-column body --json""",
+    )
+    rerank = add_verb(
+        verbs,
+        "rerank",
+        run_rerank,
+        "order the texts of a file by how well they answer a query",
+        "A cross-encoder reads each text together with the query: slower than `bert-jax search`, and better.",
+        'bert-jax rerank runs/relevance/model "how do cats sleep?" --corpus found.txt',
+    )
+    for parser in (similarity, search, rerank):
+        parser.add_argument("model", metavar="MODEL", help="a model directory")
+        parser.add_argument("--json", action="store_true", help="JSON lines instead of tables")
+    similarity.add_argument("first", metavar="A", help="a text")
+    similarity.add_argument("second", metavar="B", help="another")
+    search.add_argument("texts", metavar="QUERY", nargs="+", help="a text")
+    rerank.add_argument("query", metavar="QUERY", help="a text")
+    for parser in (search, rerank):
+        add = parser.add_argument
+        add("--corpus", required=True, metavar="FILE", help="one text a line, maybe compressed; or a table")
+        add("--text-column", default="", metavar="NAME", help="FILE is .tsv, .csv, .jsonl or tfds:NAME; its texts")
+        add("--top-k", type=int, default=10, metavar="K", help="texts for a query (default: %(default)s)")
+        add("--batch-size", type=int, default=32, metavar="N", help="(default: %(default)s)")
+
+
+def run_similarity(args: argparse.Namespace) -> None:
+    """Prints the cosine of two texts."""
+    from bert_jax.inference import pipeline
+
+    cosine = pipeline("similarity", args.model)(args.first, args.second)
+    print(json.dumps({"texts": [args.first, args.second], "score": cosine}) if args.json else f"{cosine:.4f}")
+
+
+def run_search(args: argparse.Namespace) -> None:
+    """Prints the nearest texts for each query."""
+    found = _pipeline(args, "search")(args.texts, corpus=_corpus(args), top_k=args.top_k)
+    for query, answers in zip(args.texts, found, strict=True):
+        _show(args, query, answers)
+
+
+def run_rerank(args: argparse.Namespace) -> None:
+    """Prints the best texts for a query."""
+    _show(args, args.query, _pipeline(args, "rerank")(args.query, _corpus(args), top_k=args.top_k))
+
+
+def _pipeline(args: argparse.Namespace, task: str) -> Any:
+    for name in ("top_k", "batch_size"):
+        if getattr(args, name) < 1:
+            flag = name.replace("_", "-")
+            raise InputError(f"--{flag}: expected a positive integer, found {getattr(args, name)}")
+    from bert_jax.inference import pipeline
+
+    return pipeline(task, args.model, batch_size=args.batch_size)
+
+
+def _corpus(args: argparse.Namespace) -> Iterator[str]:
+    from bert_jax.data.examples import Columns, read_examples, read_lines
+
+    if args.text_column:
+        return (row.text for row in read_examples(args.corpus, Columns(args.text_column)))
+    return read_lines(args.corpus)
+
+
+def _show(args: argparse.Namespace, query: str, answers: list[dict[str, Any]]) -> None:
+    if args.json:
+        print(json.dumps({"query": query, "answers": answers}, ensure_ascii=False))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("score", "number", "text", title=Text(query), title_justify="left")
+    for answer in answers:  # as Text: a text may hold what rich would take for markup
+        table.add_row(f"{answer['score']:.4f}", str(answer["corpus_id"]), Text(answer["text"]))
+    Console(highlight=False).print(table)

@@ -1,0 +1,103 @@
+"""A finished model of multiple choice over a table: `evaluate` scores it, `predict` writes its answers."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax import files
+from bert_jax.data.examples import Columns
+from bert_jax.errors import InputError, did_you_mean
+from bert_jax.modeling import Bert
+from bert_jax.tasks.finished import open_finished
+from bert_jax.tasks.groups import encode_groups
+from bert_jax.tasks.multiple_choice import HEAD, MultipleChoiceTask, Question, load, read_questions
+from bert_jax.tasks.row_answers import RowPredictor, check_out, short, write_answers
+
+COLUMNS = Columns("context", "", "label", texts="choices")  # where the caller names none
+
+
+def evaluate(
+    model_dir: files.PathLike,
+    data: str,
+    columns: Columns,
+    *,
+    metric_names: Sequence[str] = (),
+    **options: Any,
+) -> dict[str, float]:
+    """Scores a model of multiple choice on questions with their answers.
+
+    Args:
+        model_dir: a directory in the Hugging Face layout.
+        data: what `bert_jax.data.examples.read_rows` takes.
+        columns: of `bert_jax.tasks.multiple_choice.columns_of`, where they are not those of `COLUMNS`.
+        metric_names: accuracy; empty for it too.
+        options: of `bert_jax.tasks.finished.open_finished`.
+
+    Returns:
+        The metrics, and `examples`, the number of rows.
+
+    Raises:
+        InputError: the model or the data do not fit; among others, a label that is no choice.
+    """
+    for name in metric_names:
+        if name != "accuracy":
+            raise InputError(f"{name!r} is not a metric of multiple choice{did_you_mean(name, ['accuracy'])}")
+    finished = open_finished(model_dir, HEAD, **options)
+    task = MultipleChoiceTask(Bert(finished.config, HEAD, finished.compute))
+    rows = load(data, _filled(columns), finished.tokenizer, finished.max_length)
+    batches, predictions = RowPredictor(finished, task.predict).batches(rows)
+    return task.score(predictions, batches) | {"examples": len(rows)}
+
+
+def predict(
+    model_dir: files.PathLike,
+    data: str,
+    out: files.PathLike,
+    columns: Columns,
+    **options: Any,
+) -> int:
+    """Writes the choice for every row, in the order of the rows, in constant memory.
+
+    A `.jsonl` file gets an object a row: `context`, `question` where there is one, `choices`, `label` (the number of
+    the chosen one) and `scores` (a probability each). A `.tsv` file gets a header and the columns `label` and one
+    probability a choice.
+
+    Args:
+        model_dir: a directory in the Hugging Face layout.
+        data: what `bert_jax.data.examples.read_rows` takes.
+        out: the file to write, `.jsonl` or `.tsv`; there when all is done, or not at all.
+        columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
+        options: of `bert_jax.tasks.finished.open_finished`.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        InputError: the model or the data do not fit.
+    """
+    check_out(out)
+    finished = open_finished(model_dir, HEAD, **options)
+    task = MultipleChoiceTask(Bert(finished.config, HEAD, finished.compute))
+    predictor = RowPredictor(finished, task.predict)
+
+    def answer(chunk: list[Question]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+        pairs = [row.pairs for row in chunk]
+        groups = encode_groups(finished.tokenizer, pairs, np.zeros(len(chunk), np.int32), finished.max_length)
+        for row, logits in zip(chunk, predictor(groups, "logits").astype(np.float64), strict=True):
+            label, shares = int(logits.argmax()), np.exp(logits - logits.max())
+            scores = [short(share) for share in shares / shares.sum()]
+            texts = {"context": row.context} | ({"question": row.question} if row.question else {})
+            yield texts | {"choices": row.choices, "label": label, "scores": scores}, [label, *scores]
+
+    rows = iter(read_questions(data, dataclasses.replace(_filled(columns), label="")))
+    first = next(rows)  # it settles the header; there is one, as a table without rows is refused
+    header = ["label", *(f"choice_{i}" for i in range(len(first.choices)))]
+    return write_answers(out, header, itertools.chain([first], rows), answer)
+
+
+def _filled(columns: Columns) -> Columns:
+    filled = columns.filled(COLUMNS)
+    return filled if filled.more or filled.texts else dataclasses.replace(filled, texts=COLUMNS.texts)

@@ -1,0 +1,95 @@
+"""A finished model of sentence embeddings over pairs: `evaluate` scores it, `predict` writes how alike they are."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax import files
+from bert_jax.data.examples import Columns, read_rows
+from bert_jax.modeling import Bert
+from bert_jax.tasks.finished import open_finished
+from bert_jax.tasks.groups import encode_groups
+from bert_jax.tasks.row_answers import RowPredictor, check_out, short, write_answers
+from bert_jax.tasks.sentence_embedding import (
+    HEAD,
+    SentenceEmbeddingTask,
+    choose_metrics,
+    cosines,
+    load,
+    texts_of,
+)
+
+COLUMNS = Columns("sentence1", "sentence2", "score")  # where the caller names none
+
+
+def evaluate(
+    model_dir: files.PathLike,
+    data: str,
+    columns: Columns,
+    *,
+    metric_names: Sequence[str] = (),
+    **options: Any,
+) -> dict[str, float]:
+    """Scores the cosines of labelled pairs by their correlation with the labels.
+
+    Args:
+        model_dir: a directory in the Hugging Face layout, with the files of sentence-transformers.
+        data: what `bert_jax.data.examples.read_rows` takes.
+        columns: its columns, where they are not those of `COLUMNS`.
+        metric_names: spearman, pearson; empty for both.
+        options: of `bert_jax.tasks.finished.open_finished`.
+
+    Returns:
+        The metrics, and `examples`, the number of rows.
+
+    Raises:
+        InputError: the model or the data do not fit; among others, a label that is no number.
+    """
+    names = choose_metrics(metric_names, labelled=True)
+    finished = open_finished(model_dir, HEAD, **options)
+    task = SentenceEmbeddingTask(Bert(finished.config, HEAD, finished.compute), "cosine", labelled=True, metrics=names)
+    rows = load(data, columns.filled(COLUMNS), finished.tokenizer, finished.max_length)
+    batches, predictions = RowPredictor(finished, task.predict).batches(rows)
+    return task.score(predictions, batches) | {"examples": len(rows)}
+
+
+def predict(
+    model_dir: files.PathLike,
+    data: str,
+    out: files.PathLike,
+    columns: Columns,
+    **options: Any,
+) -> int:
+    """Writes the cosine of every pair, in the order of the rows, in constant memory.
+
+    A `.jsonl` file gets an object a row: `text`, `pair` and `score`. A `.tsv` file gets a header and a column `score`.
+
+    Args:
+        model_dir: a directory in the Hugging Face layout, with the files of sentence-transformers.
+        data: what `bert_jax.data.examples.read_rows` takes.
+        out: the file to write, `.jsonl` or `.tsv`; there when all is done, or not at all.
+        columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
+        options: of `bert_jax.tasks.finished.open_finished`.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        InputError: the model or the data do not fit.
+    """
+    check_out(out)
+    finished = open_finished(model_dir, HEAD, **options)
+    task = SentenceEmbeddingTask(Bert(finished.config, HEAD, finished.compute), "cosine")
+    predictor = RowPredictor(finished, task.predict)
+    columns = dataclasses.replace(columns.filled(COLUMNS), label="")
+
+    def answer(chunk: list[tuple[int, dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], list[float]]]:
+        texts = texts_of((values for _, values in chunk), columns)
+        rows = encode_groups(finished.tokenizer, texts, np.zeros(len(chunk), np.float32), finished.max_length)
+        for ((text, _), (pair, _)), cosine in zip(texts, cosines(predictor(rows, "embeddings")), strict=True):
+            score = short(cosine)
+            yield {"text": text, "pair": pair, "score": score}, [score]
+
+    return write_answers(out, ["score"], read_rows(data, columns), answer)

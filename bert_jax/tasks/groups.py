@@ -1,0 +1,61 @@
+"""Examples of several sequences each: the texts that are compared, or the choices of a question."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_jax.data.examples import Example
+from bert_jax.tasks.classification_data import Batch, Features, encode
+from bert_jax.tokenization import Tokenizer
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Groups:
+    """Tokenised examples of `size` sequences each; the sequences of a batch are padded to one length.
+
+    Attributes:
+        sequences: `n * size` of them, those of an example beside one another.
+        labels: `[n]`, int32 classes or float32 targets; zeros where there are none.
+    """
+
+    sequences: Features
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def size(self) -> int:
+        """Sequences of an example."""
+        return len(self.sequences) // len(self.labels)
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """int64 `[n]`, tokens of the longest sequence of each example."""
+        return self.sequences.lengths.reshape(-1, self.size).max(axis=1)
+
+    def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
+        """The batch of the examples `index` [B]: inputs `[B, size, length]`; an index of -1 makes a row of weight 0."""
+        real = index >= 0
+        places = np.where(real[:, None], index[:, None] * self.size + np.arange(self.size), -1)
+        padded = self.sequences.pad(places.ravel(), length, pad_id)
+        batch = {name: padded[name].reshape(*places.shape, length) for name in INPUTS}
+        return batch | {
+            "labels": np.where(real, self.labels[index], 0).astype(self.labels.dtype),
+            "example_weights": real.astype(np.float32),
+        }
+
+
+def encode_groups(
+    tokenizer: Tokenizer,
+    examples: Sequence[Sequence[tuple[str, str | None]]],
+    labels: np.ndarray,
+    max_length: int,
+) -> Groups:
+    """Tokenises examples of equally many (text, pair or None); what is over `max_length` tokens is cut."""
+    rows = [Example(0, text, pair, None) for example in examples for text, pair in example]
+    return Groups(encode(tokenizer, rows, np.zeros(len(rows), np.int32), max_length), labels)

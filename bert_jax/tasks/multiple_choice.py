@@ -1,0 +1,192 @@
+"""Multiple choice: which of some texts goes on from a context, or answers a question about it.
+
+Devlin et al. 2018 (arXiv:1810.04805), section 4.4.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.conversion.huggingface import save_pretrained
+from bert_jax.data.examples import Columns, read_rows
+from bert_jax.errors import InputError
+from bert_jax.modeling import Bert
+from bert_jax.modeling.losses import cross_entropy
+from bert_jax.tasks import metrics, start
+from bert_jax.tasks.classification_data import EvalSource, TrainSource, buckets_of, few_buckets
+from bert_jax.tasks.groups import INPUTS, Groups, encode_groups
+from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
+from bert_jax.tokenization import Tokenizer
+
+HEAD = "multiple_choice"
+_CHOICES = 4  # that are assumed without data
+
+
+@dataclasses.dataclass(frozen=True)
+class MultipleChoiceTask:
+    """Cross entropy over the choices of each row, each of which the model gives one number.
+
+    Attributes:
+        model: a Bert with head `multiple_choice`.
+    """
+
+    model: Bert
+
+    def weights(self, batch: Batch) -> dict[str, jax.Array]:
+        """The number of real rows."""
+        return {"labels": jnp.maximum(batch["example_weights"].sum(), 1.0)}
+
+    def loss(
+        self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
+    ) -> tuple[jax.Array, Metrics]:
+        """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.job.Task`)."""
+        real = batch["example_weights"]
+        losses, right = cross_entropy(self._logits(params, batch, dropout_key), batch["labels"])
+        total, count = (losses * real).sum(), real.sum()
+        return total / weights["labels"], {"cross_entropy": (total, count), "accuracy": ((right * real).sum(), count)}
+
+    def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
+        """`logits` [B, C] float32 of the C choices, without dropout."""
+        return {"logits": self._logits(params, batch, None)}
+
+    def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
+        """The accuracy over all rows that are not padding."""
+        logits = np.concatenate([prediction["logits"] for prediction in predictions])
+        labels, real = (np.concatenate([batch[name] for batch in batches]) for name in ("labels", "example_weights"))
+        return {"accuracy": metrics.accuracy(labels[real > 0], logits.argmax(-1)[real > 0])}
+
+    def _logits(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
+        inputs = (batch[name] for name in INPUTS)  # [B, C, S]
+        logits = self.model.apply(params, *inputs, dropout_key=dropout_key).logits
+        assert logits is not None
+        return logits
+
+
+class Question(NamedTuple):
+    """One row: its context, what stands before every choice ("" = nothing), the choices, and the label as it is."""
+
+    line: int
+    context: str
+    question: str
+    choices: list[str]
+    label: str | None
+
+    @property
+    def pairs(self) -> list[tuple[str, str | None]]:
+        """What the model reads, for each choice: as `encode_groups` takes it."""
+        return [(self.context, f"{self.question} {choice}" if self.question else choice) for choice in self.choices]
+
+
+def columns_of(context: str, question: str, choices: tuple[str, ...], label: str, has_header: bool = True) -> Columns:
+    """The columns of a table of questions; one name in `choices` is of a list of texts, several of a text each."""
+    named: dict[str, Any] = {"texts": choices[0]} if len(choices) == 1 else {"more": choices}
+    return Columns(context, question, label, has_header, **named)
+
+
+def read_questions(spec: str, columns: Columns) -> Iterable[Question]:
+    """Yields the rows of a table as they are asked for.
+
+    Raises:
+        InputError: as `read_rows`, or a row has fewer than two choices or another number than the first.
+    """
+    count = 0
+    for line, values in read_rows(spec, columns):
+        choices = values[columns.texts] if columns.texts else [values[name] for name in columns.more]
+        if len(choices) < 2:
+            raise InputError(f"{spec}: line {line}: expected at least 2 choices, found {len(choices)}")
+        count = count or len(choices)
+        if len(choices) != count:
+            raise InputError(f"{spec}: line {line}: expected {count} choices as in the first row, found {len(choices)}")
+        yield Question(line, values[columns.text], values.get(columns.pair, ""), choices, values.get(columns.label))
+
+
+def load(spec: str, columns: Columns, tokenizer: Tokenizer, max_length: int) -> Groups:
+    """Reads and tokenises a table of questions with their answers.
+
+    Args:
+        spec: what `read_rows` takes.
+        columns: from `columns_of`.
+        tokenizer: makes the tokens.
+        max_length: longest sequence, in tokens; a longer one loses the end of its longer text.
+
+    Raises:
+        InputError: as `read_questions`, or a label that is no choice.
+    """
+    rows = list(read_questions(spec, columns))
+    labels = np.array([_label(spec, row) for row in rows], np.int32)
+    return encode_groups(tokenizer, [row.pairs for row in rows], labels, max_length)
+
+
+def _label(spec: str, row: Question) -> int:
+    """The number of a choice, given as one from 0 or as a letter from A."""
+    label, count = row.label or "", len(row.choices)
+    is_letter = len(label) == 1 and "A" <= label <= "Z"
+    value = ord(label) - ord("A") if is_letter else int(label) if label.isascii() and label.isdigit() else count
+    if value >= count:
+        last = chr(ord("A") + min(count, 26) - 1)
+        raise InputError(
+            f"{spec}: line {row.line}: expected a label from 0 to {count - 1} or from A to {last}, found {row.label!r}"
+        )
+    return value
+
+
+def build(recipe: Any, workdir: str) -> Job:
+    """Reads the data and the model that a resolved recipe of multiple choice names. See `bert_jax.tasks.build`."""
+    data = recipe.data
+    loaded = start.pretrained(recipe, "encoder")
+    tokenizer = start.tokenizer(recipe, loaded=loaded)
+    config = start.config(recipe, tokenizer, loaded)
+    start.check_head(config, HEAD)
+    start.check_length(data.max_seq_length, config, "config.data.max_seq_length")
+    if not data.train:
+        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
+    for name in ("context_column", "choice_columns", "label_column"):
+        if not data[name]:
+            raise InputError(f"config.data.{name}: expected a column, found none")
+    columns = columns_of(
+        data.context_column, data.question_column, data.choice_columns, data.label_column, data.has_header
+    )
+    train = load(data.train, columns, tokenizer, data.max_seq_length)
+    model = Bert(config.replace(pooler=True), HEAD, start.compute(recipe))
+    buckets = buckets_of(data.length_buckets, train.lengths, data.max_seq_length)
+    eval_source = None
+    if data.dev:
+        dev = load(data.dev, columns, tokenizer, data.max_seq_length)
+        few = few_buckets(dev.lengths, data.max_seq_length)
+        eval_source = EvalSource(dev, recipe.eval_batch_size, few, tokenizer.pad_id)
+    return Job(
+        task=MultipleChoiceTask(model),
+        tokenizer=tokenizer,
+        init_params=model.init,
+        pretrained=loaded.params if loaded else None,
+        train_source=TrainSource(train, recipe.global_batch_size, buckets, tokenizer.pad_id, recipe.seed),
+        eval_source=eval_source,
+        num_steps=start.num_steps(recipe, len(train), recipe.global_batch_size),
+        save=functools.partial(_save, model=model, tokenizer=tokenizer),
+    )
+
+
+def outline(recipe: Any) -> Outline:
+    """The steps of a resolved recipe of multiple choice, by length. See `bert_jax.tasks.outline`."""
+    data = recipe.data
+    if data.train:
+        return start.outline_of(build(recipe, ""))
+    config = start.config_without_data(recipe, "encoder")
+    start.check_length(data.max_seq_length, config, "config.data.max_seq_length")
+    task = MultipleChoiceTask(Bert(config.replace(pooler=True), HEAD, start.compute(recipe)))
+    choices = len(data.choice_columns) if len(data.choice_columns) > 1 else _CHOICES
+    ids = jax.ShapeDtypeStruct((1, choices, data.max_seq_length), jnp.int32)
+    row = dict.fromkeys(INPUTS, ids) | {
+        "labels": jax.ShapeDtypeStruct((1,), jnp.int32),
+        "example_weights": jax.ShapeDtypeStruct((1,), jnp.float32),
+    }
+    return Outline(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
+
+
+def _save(directory: Any, params: Any, *, model: Bert, tokenizer: Any) -> None:
+    save_pretrained(directory, model.config, HEAD, params, tokenizer)

@@ -1,0 +1,89 @@
+"""A finished model over the rows of a table: its predictions in their order, and a file of answers, written in constant
+memory."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from bert_jax import files
+from bert_jax.errors import InputError
+from bert_jax.tasks.classification_data import EvalSource, Paddable, few_buckets
+from bert_jax.tasks.finished import Finished
+from bert_jax.tasks.job import Batch
+
+Row = TypeVar("Row")
+OUT_FORMATS = (".jsonl", ".tsv")
+CHUNK = 8192  # rows held at a time: enough to find rows of one length, few enough for memory
+
+
+class RowPredictor:
+    """Runs `predict` of a task over tokenised rows, in few shapes."""
+
+    def __init__(self, finished: Finished, predict: Callable[[Any, Batch], dict[str, jax.Array]]):
+        self._finished, self._run = finished, finished.runner(predict)
+        self._buckets: tuple[int, ...] = ()
+
+    def batches(self, features: Paddable) -> tuple[list[Batch], list[dict[str, np.ndarray]]]:
+        """All batches and their predictions."""
+        source = self._source(features)
+        batches = [source.batch(i) for i in range(source.num_batches)]
+        return batches, [self._run(batch) for batch in batches]
+
+    def __call__(self, features: Paddable, name: str) -> np.ndarray:
+        """The prediction `name` of every row, in the order of the rows."""
+        source = self._source(features)
+        return source.restore([self._run(source.batch(i))[name] for i in range(source.num_batches)])
+
+    def _source(self, features: Paddable) -> EvalSource:
+        finished = self._finished
+        # Shapes are settled by the first rows, so that a long file does not compile new ones again and again.
+        if not self._buckets:
+            few = few_buckets(features.lengths, finished.max_length)
+            self._buckets = few if few[-1] == finished.max_length else (*few, finished.max_length)
+        return EvalSource(features, finished.batch_size, self._buckets, finished.tokenizer.pad_id)
+
+
+def write_answers(
+    out: files.PathLike,
+    header: Sequence[str],
+    rows: Iterator[Row],
+    answer: Callable[[list[Row]], Iterable[tuple[dict[str, Any], Sequence[Any]]]],
+) -> int:
+    """Writes an answer for every row, in their order; the file is there when all is done, or not at all.
+
+    Args:
+        out: a file named as one of `OUT_FORMATS`.
+        header: of a `.tsv` file.
+        rows: as many as there are.
+        answer: some rows -> for each, its JSON object and its fields under `header`.
+
+    Returns:
+        The number of rows.
+    """
+    as_json = check_out(out)
+    count = 0
+    with files.open_atomically(out) as file:
+        if not as_json:
+            file.write("\t".join(header) + "\n")
+        while chunk := list(islice(rows, CHUNK)):
+            for described, fields in answer(chunk):
+                line = json.dumps(described, ensure_ascii=False) if as_json else "\t".join(map(str, fields))
+                file.write(line + "\n")
+            count += len(chunk)
+    return count
+
+
+def check_out(out: files.PathLike) -> bool:
+    """Whether a file of answers is to hold JSON lines. Raises InputError when it is named as none of `OUT_FORMATS`."""
+    if not str(out).endswith(OUT_FORMATS):
+        raise InputError(f"{out}: expected a file named {' or '.join(OUT_FORMATS)} to write to")
+    return str(out).endswith(".jsonl")
+
+
+def short(value: float) -> float:
+    """Six digits of it."""
+    return float(f"{value:.6g}")

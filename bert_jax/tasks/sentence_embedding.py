@@ -1,0 +1,273 @@
+"""Sentence embeddings: texts that mean the same get vectors that point the same way.
+
+Reimers and Gurevych 2019 (arXiv:1908.10084), section 3; Henderson et al. 2017 (arXiv:1705.00652), section 4.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.conversion.huggingface import save_pretrained
+from bert_jax.data.examples import Columns, read_rows
+from bert_jax.errors import InputError, did_you_mean
+from bert_jax.modeling import Bert
+from bert_jax.modeling.heads import unit
+from bert_jax.modeling.losses import cross_entropy
+from bert_jax.tasks import metrics, start
+from bert_jax.tasks.classification_data import EvalSource, TrainSource, buckets_of, few_buckets
+from bert_jax.tasks.groups import INPUTS, Groups, encode_groups
+from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
+from bert_jax.tokenization import Tokenizer
+
+HEAD = "sentence_embedding"
+SIMILARITY = ("spearman", "pearson")  # what pairs with labels are scored by
+RETRIEVAL = ("retrieval_accuracy", "mrr")  # and pairs without
+
+
+@dataclasses.dataclass(frozen=True)
+class SentenceEmbeddingTask:
+    """One of three losses over the embeddings of each row's texts: a text, its pair, and maybe a negative.
+
+    Attributes:
+        model: a Bert with head `sentence_embedding`.
+        loss_name: `in_batch_negatives`: the cross entropy of finding a text's pair among the pairs, and the negatives,
+            of the whole batch, by their cosines times `scale`; `cosine`: the squared error of the cosine against the
+            label; `triplet`: how far, beyond `-margin`, the pair is farther from the text than the negative.
+        labelled: whether evaluation has labels.
+        metrics: of `SIMILARITY` or `RETRIEVAL`, to score by.
+        scale: of cosines, before the softmax.
+        distance: of triplets: `euclidean` or `cosine` (1 - cosine).
+        margin: of triplets, in units of the distance.
+    """
+
+    model: Bert
+    loss_name: str
+    labelled: bool = False
+    metrics: tuple[str, ...] = ()
+    scale: float = 20.0
+    distance: str = "euclidean"
+    margin: float = 1.0
+
+    def weights(self, batch: Batch) -> dict[str, jax.Array]:
+        """The number of real rows."""
+        return {"rows": jnp.maximum(batch["example_weights"].sum(), 1.0)}
+
+    def loss(
+        self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
+    ) -> tuple[jax.Array, Metrics]:
+        """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.job.Task`).
+
+        With `in_batch_negatives` the parts of a batch do not add up to the whole, whose every row is a choice for every
+        other: so recipes allow no micro-batches there.
+        """
+        embeddings, real = self._embed(params, batch, dropout_key), batch["example_weights"]
+        match self.loss_name:
+            case "in_batch_negatives":
+                losses, right = _in_batch_negatives(embeddings, real, self.scale)
+                found = {"cross_entropy": losses, "accuracy": right}
+            case "cosine":
+                losses = jnp.square(_cosines(embeddings[:, 0], embeddings[:, 1]) - batch["labels"])
+                found = {"mse": losses}
+            case _:
+                losses, right = _triplet(embeddings, self.distance, self.margin)
+                found = {"triplet_loss": losses, "triplet_accuracy": right}
+        count = real.sum()
+        sums = {name: ((values * real).sum(), count) for name, values in found.items()}
+        return (losses * real).sum() / weights["rows"], sums
+
+    def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
+        """`embeddings` [B, T, D] float32 of the T texts of each row, without dropout."""
+        return {"embeddings": self._embed(params, batch, None)}
+
+    def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
+        """The chosen metrics over all rows that are not padding."""
+        real = np.concatenate([batch["example_weights"] for batch in batches]) > 0
+        embeddings = np.concatenate([prediction["embeddings"] for prediction in predictions])[real]
+        if self.labelled:
+            labels = np.concatenate([batch["labels"] for batch in batches])[real]
+            return metrics.scores(self.metrics, labels, cosines(embeddings))
+        ranks = metrics.retrieval_ranks(embeddings[:, 0], embeddings[:, 1:])
+        found = {"retrieval_accuracy": float(np.mean(ranks == 1)), "mrr": float(np.mean(1 / ranks))}
+        return {name: found[name] for name in self.metrics}
+
+    def _embed(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
+        """[B, T, D]."""
+        rows, texts, length = batch["input_ids"].shape
+        inputs = (batch[name].reshape(-1, length) for name in INPUTS)
+        embeddings = self.model.apply(params, *inputs, dropout_key=dropout_key).sentence_embedding
+        assert embeddings is not None
+        return embeddings.reshape(rows, texts, -1)
+
+
+def _cosines(a: jax.Array, b: jax.Array) -> jax.Array:
+    return (unit(a) * unit(b)).sum(-1)
+
+
+def _in_batch_negatives(embeddings: jax.Array, real: jax.Array, scale: float) -> tuple[jax.Array, jax.Array]:
+    """Losses [B], and 1 where the pair is the nearest; choice j of the rows [B, T, D] is the pair of row j, then come
+    the negatives. On a mesh these are the rows of all devices."""
+    vectors = unit(embeddings)
+    choices = vectors[:, 1:].swapaxes(0, 1).reshape(-1, vectors.shape[-1])  # [(T - 1) B, D]
+    logits = scale * jnp.matmul(vectors[:, 0], choices.T, precision=jax.lax.Precision.HIGHEST)
+    is_choice = jnp.tile(real, vectors.shape[1] - 1) > 0
+    return cross_entropy(jnp.where(is_choice, logits, -1e9), jnp.arange(len(vectors)))
+
+
+def _triplet(embeddings: jax.Array, distance: str, margin: float) -> tuple[jax.Array, jax.Array]:
+    """Losses [B], and 1 where the pair is nearer than the negative."""
+
+    def apart(other: jax.Array) -> jax.Array:
+        if distance == "cosine":
+            return 1 - _cosines(embeddings[:, 0], other)
+        squared = jnp.square(embeddings[:, 0] - other).sum(-1)
+        return jnp.sqrt(jnp.maximum(squared, 1e-24))  # equal texts: gradient 0 and not NaN
+
+    near, far = apart(embeddings[:, 1]), apart(embeddings[:, 2])
+    return jnp.maximum(near - far + margin, 0), (near < far).astype(jnp.float32)
+
+
+def cosines(embeddings: np.ndarray) -> np.ndarray:
+    """float64 `[n]`: of the first two vectors of each row `[n, T, D]`."""
+    first, second = (metrics.unit(embeddings[:, i]) for i in range(2))
+    return (first * second).sum(-1)
+
+
+def load(spec: str, columns: Columns, tokenizer: Tokenizer, max_length: int, label_limit: float = math.inf) -> Groups:
+    """Reads and tokenises a table of pairs or triplets.
+
+    Args:
+        spec: what `read_rows` takes.
+        columns: text and pair; `more`, the negative; label, a number.
+        tokenizer: makes the tokens.
+        max_length: longest sequence, in tokens.
+        label_limit: labels are from minus this to this, and divided by it where it is finite.
+
+    Raises:
+        InputError: as `read_rows`, or a label that is no number or beyond the limit.
+    """
+    rows = list(read_rows(spec, columns))
+    labels = np.zeros(len(rows), np.float32)
+    if columns.label:
+        labels[:] = [_label(f"{spec}: line {line}", values[columns.label], label_limit) for line, values in rows]
+    texts = texts_of((values for _, values in rows), columns)
+    return encode_groups(tokenizer, texts, labels, max_length)
+
+
+def texts_of(rows: Iterable[dict[str, Any]], columns: Columns) -> list[list[tuple[str, None]]]:
+    """The texts of each row, as `encode_groups` takes them."""
+    names = (columns.text, columns.pair, *columns.more)
+    return [[(values[name], None) for name in names] for values in rows]
+
+
+def _label(where: str, text: str, limit: float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(f"{where}: expected a number as label, found {text!r}")
+    if abs(value) > limit:
+        raise InputError(f"{where}: expected a label from {-limit:g} to {limit:g} (data.label_scale), found {text}")
+    return value / limit if math.isfinite(limit) else value
+
+
+def choose_metrics(names: Sequence[str], labelled: bool) -> tuple[str, ...]:
+    """The metrics to report: `names` after a check, or all that fit. Raises InputError when one does not fit."""
+    fitting = SIMILARITY if labelled else RETRIEVAL
+    for name in names:
+        if name not in fitting:
+            rows = "with" if labelled else "without"
+            raise InputError(f"data.metrics: {name!r} is not a metric of pairs {rows} labels"
+                             f"{did_you_mean(name, fitting)}")  # fmt: skip
+    return tuple(names) or fitting
+
+
+def build(recipe: Any, workdir: str) -> Job:
+    """Reads the data and the model that a resolved recipe of sentence embeddings names. See `bert_jax.tasks.build`."""
+    data = recipe.data
+    _check(data)
+    loaded = start.pretrained(recipe, HEAD)
+    tokenizer = start.tokenizer(recipe, loaded=loaded)
+    config = start.config(recipe, tokenizer, loaded)
+    start.check_head(config, HEAD)
+    start.check_length(data.max_seq_length, config, "config.data.max_seq_length")
+    if not data.train:
+        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
+    learned, scored = columns(recipe)
+    limit = data.label_scale if data.loss == "cosine" else math.inf
+    train = load(data.train, learned, tokenizer, data.max_seq_length, limit)
+    if data.loss == "in_batch_negatives" and len(train) * (train.size - 1) < 2:
+        raise InputError(f"{data.train}: expected at least 2 rows, to be each other's negatives, found 1")
+    task = _task(recipe, Bert(config, HEAD, start.compute(recipe)))
+    buckets = buckets_of(data.length_buckets, train.lengths, data.max_seq_length)
+    eval_source = None
+    if data.dev:
+        dev = load(data.dev, scored, tokenizer, data.max_seq_length)
+        few = few_buckets(dev.lengths, data.max_seq_length)
+        eval_source = EvalSource(dev, recipe.eval_batch_size, few, tokenizer.pad_id)
+    return Job(
+        task=task,
+        tokenizer=tokenizer,
+        init_params=task.model.init,
+        pretrained=loaded.params if loaded else None,
+        train_source=TrainSource(train, recipe.global_batch_size, buckets, tokenizer.pad_id, recipe.seed),
+        eval_source=eval_source,
+        num_steps=start.num_steps(recipe, len(train), recipe.global_batch_size),
+        save=functools.partial(_save, model=task.model, tokenizer=tokenizer, max_length=data.max_seq_length),
+    )
+
+
+def outline(recipe: Any) -> Outline:
+    """The steps of a resolved recipe of sentence embeddings, by length. See `bert_jax.tasks.outline`."""
+    data = recipe.data
+    if data.train:
+        return start.outline_of(build(recipe, ""))
+    config = start.config_without_data(recipe, HEAD)
+    start.check_length(data.max_seq_length, config, "config.data.max_seq_length")
+    task = _task(recipe, Bert(config, HEAD, start.compute(recipe)))
+    texts = 3 if data.negative_column else 2
+    ids = jax.ShapeDtypeStruct((1, texts, data.max_seq_length), jnp.int32)
+    number = jax.ShapeDtypeStruct((1,), jnp.float32)
+    row = dict.fromkeys(INPUTS, ids) | {"labels": number, "example_weights": number}
+    return Outline(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
+
+
+def columns(recipe: Any) -> tuple[Columns, Columns]:
+    """The columns to learn from, and those to evaluate on: only `cosine` learns from labels."""
+    data = recipe.data
+    negative = (data.negative_column,) if data.negative_column else ()
+    pairs = Columns(data.text_column, data.pair_column, has_header=data.has_header)
+    labelled = dataclasses.replace(pairs, label=data.label_column)
+    with_negatives = dataclasses.replace(pairs, more=negative)
+    return (labelled if data.loss == "cosine" else with_negatives, labelled if data.label_column else with_negatives)
+
+
+def _check(data: Any) -> None:
+    needed = {"text_column": True, "pair_column": True}
+    needed |= {"label_column": data.loss == "cosine", "negative_column": data.loss == "triplet"}
+    for name, is_needed in needed.items():
+        if is_needed and not data[name]:
+            raise InputError(f"config.data.{name}: expected a column, which loss {data.loss!r} needs, found none")
+
+
+def _task(recipe: Any, model: Bert) -> SentenceEmbeddingTask:
+    data, labelled = recipe.data, bool(recipe.data.label_column)
+    return SentenceEmbeddingTask(
+        model,
+        data.loss,
+        labelled,
+        choose_metrics(data.metrics, labelled),
+        scale=data.scale,
+        distance=data.distance,
+        margin=data.margin,
+    )
+
+
+def _save(directory: Any, params: Any, *, model: Bert, tokenizer: Any, max_length: int) -> None:
+    save_pretrained(directory, model.config, HEAD, params, tokenizer, max_length=max_length)

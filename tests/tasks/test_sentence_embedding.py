@@ -1,0 +1,399 @@
+"""Sentence embeddings: the losses by hand and beside PyTorch, learning through the loop, and the finished model."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import embedding_meshes
+import jax
+import numpy as np
+import pytest
+
+from bert_jax import recipes, tasks
+from bert_jax.config import BertConfig
+from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
+from bert_jax.data.examples import Columns
+from bert_jax.errors import InputError
+from bert_jax.inference import pipeline
+from bert_jax.modeling import Bert
+from bert_jax.modeling.heads import pool_tokens
+from bert_jax.tasks import embedding, metrics
+from bert_jax.tasks.sentence_embedding import SentenceEmbeddingTask, load
+from bert_jax.training.loop import train
+
+# Words of one line mean the same.
+TOPICS = (("cat", "dog", "bird", "fish"), ("house", "tree", "river", "stone"), ("red", "green", "blue", "old"),
+          ("runs", "sat", "sleeps", "eats"), ("one", "two", "three", "time"))  # fmt: skip
+OTHERS = ("the", "a", "of", "to", "in", "is", "was")
+PAIRS = Columns("a", "b", "score")
+REAL = embedding_meshes.ROWS - 3
+
+
+def sentence(rng, topic):
+    words = [*rng.choice(TOPICS[topic], 2), *rng.choice(OTHERS, rng.integers(1, 6))]
+    return " ".join(rng.permutation(words))
+
+
+def write_rows(path, rows, seed):
+    """Pairs, half of them of one topic with score 5 and the others with score 0, and a text of another topic."""
+    rng = np.random.default_rng(seed)
+    lines = []
+    for i in range(rows):
+        topic, other = rng.choice(len(TOPICS), 2, replace=False)
+        alike = i % 2
+        pair = sentence(rng, topic if alike else other)
+        row = {"a": sentence(rng, topic), "b": pair, "score": 5 * alike}
+        lines.append(row | {"positive": sentence(rng, topic), "negative": sentence(rng, other)})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, tiny_tokenizer):
+    """Tables, and an encoder with random parameters to start from."""
+    root = tmp_path_factory.mktemp("embedding")
+    write_rows(root / "train.jsonl", 320, seed=0)
+    write_rows(root / "dev.jsonl", 61, seed=1)
+    config = BertConfig(vocab_size=tiny_tokenizer.vocab_size, hidden_size=32, num_hidden_layers=1,
+                        num_attention_heads=2, intermediate_size=64, max_position_embeddings=32)  # fmt: skip
+    params = jax.jit(Bert(config).init)(jax.random.key(0))
+    save_pretrained(root / "encoder", config, "encoder", params, tiny_tokenizer)
+    return root
+
+
+def recipe(place, loss, **changes):
+    c = recipes.sentence_embedding()
+    c.init_from = str(place / "encoder")
+    c.data.train, c.data.dev = str(place / "train.jsonl"), str(place / "dev.jsonl")
+    c.data.loss, c.data.max_seq_length, c.data.length_buckets = loss, 16, (16,)
+    c.data.text_column, c.data.pair_column = "a", "b" if loss == "cosine" else "positive"
+    if loss == "cosine":
+        c.data.label_column, c.data.label_scale = "score", 5.0
+    if loss == "triplet":
+        c.data.negative_column = "negative"
+    c.global_batch_size, c.num_epochs, c.optimizer.learning_rate = 32, 4.0, 2e-3
+    c.update_from_flattened_dict(changes)
+    return c
+
+
+def job(place, loss, **changes):
+    return tasks.build(recipes.resolve(recipe(place, loss, **changes)), "unused")
+
+
+@pytest.fixture(scope="module")
+def tuned(place):
+    """What training by cosines returned, and the finished model."""
+    results = train(recipe(place, "cosine"), place / "run", progress=False)
+    return results, place / "run" / "model"
+
+
+# The losses
+
+
+def random_embeddings(texts):
+    return np.random.default_rng(texts).normal(size=(6, texts, 8)).astype(np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """A model whose embeddings are its parameters."""
+
+    def apply(self, params, *inputs, dropout_key=None):
+        return type("Output", (), {"sentence_embedding": params.reshape(-1, params.shape[-1])})
+
+
+def loss_and_gradients(vectors, real=None, labels=None, **options):
+    """By the task, of embeddings [B, T, D]."""
+    rows, texts = vectors.shape[:2]
+    batch = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), np.zeros((rows, texts, 4), np.int32))
+    batch["labels"] = np.zeros(rows, np.float32) if labels is None else labels
+    batch["example_weights"] = np.ones(rows, np.float32) if real is None else real
+    task = SentenceEmbeddingTask(Given(), **options)
+    run = jax.jit(jax.value_and_grad(task.loss, has_aux=True))
+    (loss, found), grads = run(vectors, batch, None, task.weights(batch))
+    return float(loss), np.asarray(grads), {name: float(total / count) for name, (total, count) in found.items()}
+
+
+@pytest.mark.parametrize("texts", [2, 3])
+def test_in_batch_negatives_beside_torch(texts):
+    torch = pytest.importorskip("torch")
+    vectors = random_embeddings(texts)
+    leaf = torch.tensor(vectors, requires_grad=True)
+    units = torch.nn.functional.normalize(leaf, dim=-1)
+    choices = torch.cat([units[:, i] for i in range(1, texts)])
+    expected = torch.nn.functional.cross_entropy(20 * units[:, 0] @ choices.T, torch.arange(6))
+    expected.backward()
+    loss, grads, found = loss_and_gradients(vectors, loss_name="in_batch_negatives")
+    assert loss == pytest.approx(expected.item(), rel=1e-5) and found["cross_entropy"] == pytest.approx(loss)
+    np.testing.assert_allclose(grads, leaf.grad, atol=1e-5)
+
+
+def test_cosine_loss_beside_torch():
+    torch = pytest.importorskip("torch")
+    vectors, labels = random_embeddings(2), np.linspace(-1, 1, 6, dtype=np.float32)
+    leaf = torch.tensor(vectors, requires_grad=True)
+    cosines = torch.nn.functional.cosine_similarity(leaf[:, 0], leaf[:, 1])
+    expected = torch.nn.functional.mse_loss(cosines, torch.tensor(labels))
+    expected.backward()
+    loss, grads, _ = loss_and_gradients(vectors, labels=labels, loss_name="cosine")
+    assert loss == pytest.approx(expected.item(), rel=1e-5)
+    np.testing.assert_allclose(grads, leaf.grad, atol=1e-5)
+
+
+@pytest.mark.parametrize(("distance", "margin"), [("euclidean", 1.0), ("cosine", 0.3)])
+def test_triplet_loss_beside_torch(distance, margin):
+    torch = pytest.importorskip("torch")
+    vectors = random_embeddings(3)
+    leaf = torch.tensor(vectors, requires_grad=True)
+    text, pair, negative = leaf.unbind(1)
+
+    def apart(other):
+        if distance == "cosine":
+            return 1 - torch.nn.functional.cosine_similarity(text, other)
+        return (text - other).norm(dim=-1)
+
+    losses = torch.relu(apart(pair) - apart(negative) + margin)
+    assert 0 < (losses > 0).sum() < 6  # on both sides of the margin
+    losses.mean().backward()
+    loss, grads, found = loss_and_gradients(vectors, loss_name="triplet", distance=distance, margin=margin)
+    assert loss == pytest.approx(losses.mean().item(), rel=1e-5)
+    assert found["triplet_accuracy"] == pytest.approx(float((apart(pair) < apart(negative)).float().mean()))
+    np.testing.assert_allclose(grads, leaf.grad, atol=1e-5)
+
+
+def test_the_losses_are_those_of_sentence_transformers():
+    torch = pytest.importorskip("torch")
+    losses = pytest.importorskip("sentence_transformers.sentence_transformer.losses")
+
+    class Model(torch.nn.Module):
+        def forward(self, features):
+            return features
+
+    def theirs(loss, vectors, labels=None):
+        return float(
+            loss([{"sentence_embedding": torch.tensor(vectors[:, i])} for i in range(vectors.shape[1])], labels)
+        )
+
+    pairs, triplets, labels = random_embeddings(2), random_embeddings(3), np.linspace(0, 1, 6, dtype=np.float32)
+    ranking = losses.MultipleNegativesRankingLoss(Model())
+    for vectors in (pairs, triplets):
+        ours = loss_and_gradients(vectors, loss_name="in_batch_negatives")[0]
+        assert ours == pytest.approx(theirs(ranking, vectors), rel=1e-5)
+    ours = loss_and_gradients(pairs, labels=labels, loss_name="cosine")[0]
+    assert ours == pytest.approx(theirs(losses.CosineSimilarityLoss(Model()), pairs, torch.tensor(labels)), rel=1e-5)
+    ours = loss_and_gradients(triplets, loss_name="triplet", margin=5.0)[0]
+    assert ours == pytest.approx(theirs(losses.TripletLoss(Model()), triplets), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["in_batch_negatives", "cosine", "triplet"])
+def test_rows_that_fill_a_batch_count_for_nothing(name):
+    vectors = random_embeddings(3)
+    vectors[4:] = 0  # as mean pooling makes of no tokens
+    real = np.array([1, 1, 1, 1, 0, 0], np.float32)
+    loss, grads, found = loss_and_gradients(vectors, real, loss_name=name)
+    expected, some, wanted = loss_and_gradients(vectors[:4], loss_name=name)
+    assert loss == pytest.approx(expected, rel=1e-6) and found == pytest.approx(wanted)
+    np.testing.assert_allclose(grads, np.concatenate([some, np.zeros_like(grads[4:])]), atol=1e-5)
+    assert not grads[4:].any()
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_pooling_no_tokens_has_a_gradient(pooling):
+    x, mask = np.zeros((2, 3, 4), np.float32), np.array([[1, 1, 0], [0, 0, 0]])
+    grads = jax.grad(lambda x: pool_tokens(x, mask, pooling, normalize=True).sum())(x)
+    assert np.isfinite(grads).all()
+
+
+def test_one_text_twice_has_a_gradient():
+    vectors = random_embeddings(3)
+    vectors[:, 1] = vectors[:, 0]
+    assert np.isfinite(loss_and_gradients(vectors, loss_name="triplet", margin=9.0)[1]).all()
+
+
+def test_one_device_or_eight_is_one_loss():
+    script = pathlib.Path(__file__).with_name("embedding_meshes.py")
+    quick = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"  # to compile
+    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count=8 {quick}", "JAX_PLATFORMS": "cpu"}
+    run = subprocess.run([sys.executable, script], env=os.environ | flags, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    one, eight, apart = json.loads(run.stdout)
+    assert eight == pytest.approx(one, rel=1e-5) and apart < 2e-5
+    batch = embedding_meshes.batch()
+    task = SentenceEmbeddingTask(Bert(embedding_meshes.CONFIG, "sentence_embedding"), "in_batch_negatives")
+    params = jax.jit(task.model.init)(jax.random.key(0))
+    vectors = np.asarray(jax.jit(task.predict)(params, batch)["embeddings"], np.float64)[:REAL]
+    logits = 20 * vectors[:, 0] @ np.concatenate([vectors[:, 1], vectors[:, 2]]).T  # of the whole batch
+    expected = np.mean(np.log(np.exp(logits).sum(1)) - np.diag(logits))
+    assert one == pytest.approx(expected, rel=1e-4)
+
+
+# Scores
+
+
+def test_retrieval_ranks_by_hand():
+    queries = np.eye(3)
+    documents = np.array([[1, 0.1, 0], [1, 0.5, 0], [0, 0, 2.0]])[:, None]
+    assert metrics.retrieval_ranks(queries, documents).tolist() == [1, 1, 1]
+    assert metrics.retrieval_ranks(queries[[1, 0, 2]], documents).tolist() == [2, 2, 1]
+    same = np.ones((5, 1, 3))
+    assert metrics.retrieval_ranks(same[:, 0], same).tolist() == [3] * 5  # a model that tells nothing apart
+    negatives = np.stack([documents[:, 0], np.tile([[0, 0, 1.0]], (3, 1))], axis=1)
+    assert metrics.retrieval_ranks(queries, negatives).tolist() == [1, 1, 2.5]  # four alike
+
+
+def test_retrieval_ranks_in_parts(monkeypatch):
+    rng = np.random.default_rng(0)
+    queries, documents = rng.normal(size=(50, 4)), rng.normal(size=(50, 2, 4))
+    whole = metrics.retrieval_ranks(queries, documents)
+    monkeypatch.setattr(metrics, "_ROWS", 7)
+    np.testing.assert_array_equal(metrics.retrieval_ranks(queries, documents), whole)
+
+
+# Learning
+
+
+def test_cosines_are_learned(place, tuned):
+    results, model = tuned
+    assert results["step"] == 40
+    assert results["eval/spearman"] > 0.8 and results["eval/pearson"] > 0.8  # ties leave Spearman at most 0.866
+    before = job(place, "cosine").init_params(jax.random.key(0)).keys()
+    assert load_pretrained(model).params.keys() == before
+
+
+@pytest.mark.parametrize("loss", ["in_batch_negatives", pytest.param("triplet", marks=pytest.mark.slow)])
+def test_pairs_are_found_without_labels(place, tmp_path, loss):
+    results = train(recipe(place, loss), tmp_path / "run", progress=False)
+    assert {"eval/retrieval_accuracy", "eval/mrr"} <= results.keys() and "eval/spearman" not in results
+    found = embedding.evaluate(tmp_path / "run" / "model", str(place / "dev.jsonl"), PAIRS)
+    assert found["spearman"] > 0.8
+    # Of 61 pairs a fifth are of the text's own topic: among 12 a random one is first once in 12 times.
+    assert results["eval/mrr"] > 0.15
+
+
+def test_labels_for_evaluation_alone(place, tmp_path):
+    (tmp_path / "odd.jsonl").write_text(
+        '{"a": "the cat", "b": "a dog", "score": 99}\n{"a": "x", "b": "y", "score": 1}\n'
+    )
+    changes = {"data.label_column": "score", "data.pair_column": "b", "data.dev": str(tmp_path / "odd.jsonl")}
+    made = job(place, "in_batch_negatives", **changes)
+    assert made.task.labelled and not made.train_source.features.labels.any()
+    assert sorted(made.eval_source.batch(0)["labels"].tolist())[-2:] == [1, 99]
+
+
+def test_what_is_built(place):
+    made = job(place, "triplet", **{"data.length_buckets": (8, 12), "data.metrics": ("mrr",)})
+    batch = made.train_source.batch(0)
+    assert batch["input_ids"].shape[:2] == (32, 3) and batch["example_weights"].sum() == 32
+    assert made.task.metrics == ("mrr",)
+    outlined = tasks.outline(recipes.resolve(recipe(place, "triplet")))
+    assert [stage.batch["input_ids"].shape for stage in outlined.stages] == [(32, 3, 16)]
+    c = recipes.sentence_embedding()
+    c.num_steps = 5
+    (stage,) = tasks.outline(recipes.resolve(c)).stages
+    assert stage.batch["input_ids"].shape == (32, 2, 128)
+
+
+def test_pooling_and_length_are_the_recipes(place, tmp_path):
+    made = job(place, "cosine", **{"model.pooling": "max", "model.normalize_embeddings": False})
+    made.save(tmp_path / "model", made.pretrained)
+    loaded = load_pretrained(tmp_path / "model")
+    assert (loaded.config.pooling, loaded.config.normalize_embeddings, loaded.max_length) == ("max", False, 16)
+    again = job(place, "cosine", init_from=str(tmp_path / "model"))
+    assert again.task.model.config.pooling == "max"
+
+
+def test_sentence_transformers_opens_the_finished_model(tuned):
+    theirs = pytest.importorskip("sentence_transformers").SentenceTransformer(str(tuned[1]), device="cpu")
+    texts = ["the cat sat", "red", "a river of stone " * 9]
+    assert theirs.max_seq_length == 16
+    ours = pipeline("sentence-embedding", tuned[1])(texts)
+    np.testing.assert_allclose(theirs.encode(texts), ours, atol=1e-5)
+
+
+# Evaluating and predicting
+
+
+def test_evaluate_scores_the_finished_model_as_training_did(place, tuned):
+    results, model = tuned
+    assert tasks.of_model(model) is embedding
+    scores = embedding.evaluate(model, str(place / "dev.jsonl"), PAIRS, batch_size=16)
+    assert scores.pop("examples") == 61
+    assert scores == pytest.approx({name: results[f"eval/{name}"] for name in ("spearman", "pearson")})
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.tsv"])
+def test_predict_answers_every_row_in_its_order(place, tuned, tmp_path, monkeypatch, name):
+    monkeypatch.setattr("bert_jax.tasks.row_answers.CHUNK", 25)  # three parts, the last smaller
+    rows = [json.loads(line) for line in (place / "dev.jsonl").read_text().splitlines()]
+    count = embedding.predict(tuned[1], str(place / "dev.jsonl"), tmp_path / name, Columns("a", "b"), batch_size=16)
+    written = (tmp_path / name).read_text().splitlines()
+    if name.endswith(".tsv"):
+        assert written.pop(0) == "score"
+        scores = [float(line) for line in written]
+    else:
+        answers = [json.loads(line) for line in written]
+        assert [(answer["text"], answer["pair"]) for answer in answers] == [(row["a"], row["b"]) for row in rows]
+        scores = [answer["score"] for answer in answers]
+    assert count == len(scores) == 61
+    alike = pipeline("similarity", tuned[1])
+    np.testing.assert_allclose(scores, [alike(row["a"], row["b"]) for row in rows], atol=1e-5)
+
+
+# What does not fit
+
+
+@pytest.mark.parametrize(
+    ("loss", "changes", "message"),
+    [
+        ("in_batch_negatives", {"accumulation_steps": 2}, r"accumulation_steps: expected 1 .* found 2"),
+        ("in_batch_negatives", {"global_batch_size": 1}, r"global_batch_size: expected at least 2"),
+        ("cosin", {}, r"data\.loss: 'cosin' is not known; did you mean 'cosine'"),
+        ("cosine", {"data.label_scale": 0.0}, r"data\.label_scale: expected more than 0"),
+        ("cosine", {"data.label_scale": 4.0}, r"train\.jsonl: line 2: expected a label from -4 to 4 .*, found 5"),
+        ("cosine", {"data.label_column": ""}, r"data\.label_column: expected a column, which loss 'cosine' needs"),
+        ("cosine", {"data.label_column": "a"}, r"train\.jsonl: line 1: expected a number as label, found"),
+        ("cosine", {"data.label_column": "scores"}, r"expected a field 'scores'; did you mean 'score'"),
+        ("cosine", {"data.metrics": ("mrr",)}, r"'mrr' is not a metric of pairs with labels"),
+        ("triplet", {"data.negative_column": ""}, r"data\.negative_column: expected a column, which loss 'triplet'"),
+        ("triplet", {"data.margin": 0.0}, r"data\.margin: expected more than 0"),
+        ("triplet", {"data.distance": "manhattan"}, r"data\.distance: 'manhattan' is not known"),
+        ("triplet", {"data.pair_column": ""}, r"data\.pair_column: expected a column"),
+        ("triplet", {"data.train": ""}, r"config\.data\.train: expected a file"),
+        ("triplet", {"data.max_seq_length": 64}, r"max_seq_length: expected at most the model's 32 positions"),
+    ],
+)
+def test_recipes_that_do_not_fit(place, loss, changes, message):
+    with pytest.raises(InputError, match=message):
+        job(place, loss, **changes)
+
+
+def test_one_row_has_no_negatives(place, tmp_path):
+    row = (place / "train.jsonl").read_text().splitlines()[0]
+    (tmp_path / "one.jsonl").write_text(row + "\n")
+    with pytest.raises(InputError, match=r"one\.jsonl: expected at least 2 rows"):
+        job(place, "in_batch_negatives", **{"data.train": str(tmp_path / "one.jsonl")})
+
+
+def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
+    dev = str(place / "dev.jsonl")
+    with pytest.raises(InputError, match="expected a model for sentence_embedding, found one for encoder"):
+        embedding.evaluate(place / "encoder", dev, PAIRS)
+    with pytest.raises(InputError, match=r"line 1: expected a number as label, found '.*'"):
+        embedding.evaluate(tuned[1], dev, Columns("a", "b", "negative"))
+    with pytest.raises(InputError, match="'accuracy' is not a metric of pairs with labels"):
+        embedding.evaluate(tuned[1], dev, PAIRS, metric_names=("accuracy",))
+    with pytest.raises(InputError, match=r"expected a file named \.jsonl or \.tsv"):
+        embedding.predict(tuned[1], dev, tmp_path / "out.csv", PAIRS)
+    with pytest.raises(InputError, match="expected a field 'sentence2'"):
+        embedding.predict(tuned[1], dev, tmp_path / "out.tsv", Columns("a"))
+    assert not any(tmp_path.iterdir())
+
+
+def test_real_pairs_are_read(shared_data, tiny_tokenizer):
+    config = pathlib.Path(__file__).parents[2] / "configs" / "stsb_embedding.py"
+    c = recipes.resolve(recipes.load_recipe(f"{config}:{shared_data / 'glue' / 'STS-B'}"))
+    columns = Columns(c.data.text_column, c.data.pair_column, c.data.label_column)
+    rows = load(c.data.dev, columns, tiny_tokenizer, 128, c.data.label_scale)
+    assert len(rows) == 1500 and rows.size == 2 and rows.labels.max() == 1
