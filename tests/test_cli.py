@@ -1,6 +1,7 @@
 """The command line: what each verb prints, and what bad input is answered."""
 
 import contextlib
+import gzip
 import json
 import os
 import shlex
@@ -204,6 +205,47 @@ def test_embed_writes_an_array(models, capsys, tmp_path):
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
     _, table, _ = run(capsys, "embed", models["sentence_embedding"], "a cat", "a dog")
     assert f"{vectors[0] @ vectors[1]:.3f}" in table
+
+
+def test_a_long_file_of_vectors_is_written_in_parts(models, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("bert_jax.cli.ask.CHUNK", 3)
+    texts, model = ["a cat", "a dog", "the mat", "a film", "", "good", "bad"], models["sentence_embedding"]
+    with gzip.open(tmp_path / "texts.txt.gz", "wt") as file:
+        file.write("\n".join(texts))
+    run(capsys, "embed", model, "--file", tmp_path / "texts.txt.gz", "--out", tmp_path / "parts.npy")
+    run(capsys, "embed", model, *texts, "--out", tmp_path / "whole.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "parts.npy"), np.load(tmp_path / "whole.npy"), atol=1e-6)
+
+
+BROKEN = {3: b'{"txt": "no text"}', 4: b'{"text": "cut', 6: b'{"text": "caf\xe9"}', 7: b'{"text": 3}', 8: b'["a"]'}
+MESSAGES = {3: "an object with a text in 'text', found the fields txt", 4: "expected a JSON object", 6: "byte 0xe9",
+            7: "a text in 'text'", 8: "found list"}  # fmt: skip
+
+
+@pytest.fixture
+def broken(tmp_path):
+    lines = [BROKEN.get(number, b'{"text": "a good film"}') for number in range(1, 11)]
+    (tmp_path / "texts.jsonl").write_bytes(b"\n".join(lines) + b"\n\n")
+    return tmp_path / "texts.jsonl"
+
+
+def test_broken_lines_are_named_and_the_rest_goes_on(models, capsys, broken):
+    model = models["sequence_classification"]
+    _, out, err = run(capsys, "classify", model, "--json", "--skip", "--file", broken)
+    assert [json.loads(line)["text"] for line in out.splitlines()] == ["a good film"] * 5
+    *named, total = err.splitlines()
+    for (number, message), line in zip(MESSAGES.items(), named, strict=True):
+        assert f"texts.jsonl: line {number}: " in line and message in line and line.endswith("passed over")
+    assert total == "bert-jax: 5 lines passed over"
+    piped = in_process("classify", model, "--json", "--skip", "--jsonl", input=broken.read_bytes().decode("latin-1"))
+    assert piped.returncode == 0 and len(piped.stdout.splitlines()) == 6  # 0xe9 came as UTF-8
+    assert "stdin: line 7" in piped.stderr
+
+
+def test_the_first_broken_line_is_the_end_unless_told_otherwise(models, capsys, broken):
+    assert "line 3: expected an object" in refused(
+        capsys, "classify", models["sequence_classification"], "--file", broken
+    )
 
 
 @pytest.mark.parametrize(

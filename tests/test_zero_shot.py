@@ -1,9 +1,12 @@
 """Classes that a model was never trained on, beside transformers' pipeline."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
 
+from bert_jax.cli import main
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.errors import InputError
@@ -66,3 +69,11 @@ def test_what_does_not_fit(model, options, message):
 def test_a_model_that_knows_nothing_of_entailment(tmp_path, tiny_tokenizer):
     with pytest.raises(InputError, match="expected a model of natural language inference"):
         pipeline("zero-shot", write(tmp_path / "model", tiny_tokenizer, ("good", "bad")))
+
+
+def test_the_verb(model, capsys):
+    assert main(["classify", str(model), *TEXTS, "--labels", "cat,tree", "--template", "the {} is old.", "--json"]) == 0
+    answers = pipeline("zero-shot", model)(TEXTS, ["cat", "tree"], "the {} is old.")
+    for line, answer in zip(capsys.readouterr().out.splitlines(), answers, strict=True):
+        scores = dict(zip(answer["labels"], answer["scores"], strict=True))
+        assert {x["label"]: x["score"] for x in json.loads(line)["scores"]} == pytest.approx(scores)

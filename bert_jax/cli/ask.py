@@ -1,11 +1,13 @@
 """`bert-jax fill-mask`, `classify`, `tag`, `answer` and `embed`: questions to a finished model."""
 
 import argparse
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from bert_jax.cli import stream
 from bert_jax.cli.verbs import add_verb
 from bert_jax.errors import InputError
 
@@ -31,8 +33,14 @@ def add_verbs(verbs: Any) -> None:
         "let a fine-tuned model classify texts",
         "For many rows in a table with columns, see `bert-jax predict`.",
         """bert-jax classify runs/sst2/model "a gripping, funny film" "two hours lost"
-           cat reviews.txt | bert-jax classify runs/sst2/model --json""",
+           cat reviews.txt | bert-jax classify runs/sst2/model --json
+           bert-jax classify runs/mnli/model "the match ended in a draw" --labels sport,politics""",
     )
+    classify.add_argument(
+        "--labels", metavar="NAME,NAME", help="any classes, of a model that was trained on entailment"
+    )
+    classify.add_argument("--template", default="This example is {}.", metavar="TEXT",
+                          help="what a text of such a class entails (default: %(default)s)")  # fmt: skip
     tag = add_verb(
         verbs,
         "tag",
@@ -67,10 +75,7 @@ def add_verbs(verbs: Any) -> None:
     embed.add_argument("--out", metavar="FILE.npy", help="write a float32 array [texts, dimensions] instead")
     for parser, what in ((fill, "text"), (classify, "text"), (tag, "text"), (answer, "question"), (embed, "text")):
         parser.add_argument("model", metavar="MODEL", help="a model directory")
-        parser.add_argument(
-            "texts", metavar=what.upper(), nargs="*", help=f"a {what}; none means one a line from --file or stdin"
-        )
-        parser.add_argument("--file", metavar="FILE", help=f"read the {what}s from a file, one a line")
+        stream.add_flags(parser, what)
         parser.add_argument("--json", action="store_true", help=f"one JSON object a {what} instead of tables")
         parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="(default: %(default)s)")
 
@@ -103,7 +108,19 @@ def run_fill_mask(args: argparse.Namespace) -> None:
 
 def run_classify(args: argparse.Namespace) -> None:
     """Prints the classes of each text, the likeliest first."""
-    for text, scores in _answers(args, "text-classification", lambda pipe, texts: pipe(texts, top_k=None)):
+
+    def zero_shot(pipe: Any, texts: list[str]) -> list[list[dict[str, Any]]]:
+        answers = pipe(texts, args.labels, args.template)
+        return [
+            [{"label": label, "score": score} for label, score in zip(answer["labels"], answer["scores"], strict=True)]
+            for answer in answers
+        ]
+
+    def trained(pipe: Any, texts: list[str]) -> list[list[dict[str, Any]]]:
+        return pipe(texts, top_k=None)
+
+    task, ask = ("zero-shot-classification", zero_shot) if args.labels else ("text-classification", trained)
+    for text, scores in _answers(args, task, ask):
         if args.json:
             _print_json({"text": text, "scores": scores})
         else:
@@ -151,24 +168,40 @@ def run_answer(args: argparse.Namespace) -> None:
 
 def run_embed(args: argparse.Namespace) -> None:
     """Prints or writes the vector of each text."""
-    import io
+    answers = _answers(args, "sentence-embedding", lambda pipe, texts: pipe(texts))
+    if args.out:
+        count, size = _write_vectors(args.out, (vector for _, vector in answers))
+        print(f"{args.out}: {count:,} vectors of {size} dimensions")
+    elif args.json:
+        for text, vector in answers:
+            _print_json({"text": text, "embedding": [float(str(x)) for x in vector]})
+    else:
+        import numpy as np
+
+        texts, vectors = zip(*answers, strict=True)
+        _print_vectors(list(texts), np.stack(vectors))
+
+
+def _write_vectors(path: str, vectors: Iterator[Any]) -> tuple[int, int]:
+    """Writes an array of vectors as .npy, holding one chunk of them; returns its shape."""
+    import shutil
+    import tempfile
 
     import numpy as np
 
     from bert_jax import files
 
-    answers = list(_answers(args, "sentence-embedding", lambda pipe, texts: pipe(texts)))
-    vectors = np.stack([vector for _, vector in answers])
-    if args.out:
-        buffer = io.BytesIO()
-        np.save(buffer, vectors)
-        files.write_atomically(args.out, buffer.getvalue())
-        print(f"{args.out}: {vectors.shape[0]:,} vectors of {vectors.shape[1]} dimensions")
-    elif args.json:
-        for text, vector in answers:
-            _print_json({"text": text, "embedding": [float(str(x)) for x in vector]})
-    else:
-        _print_vectors([text for text, _ in answers], vectors)
+    count = size = 0
+    with tempfile.TemporaryFile() as rows:  # the header, which tells how many there are, stands before them
+        for vector in vectors:
+            rows.write(np.asarray(vector, "<f4").tobytes())
+            count, size = count + 1, len(vector)
+        rows.seek(0)
+        with files.open_binary_atomically(path) as file:
+            header = {"descr": "<f4", "fortran_order": False, "shape": (count, size)}
+            np.lib.format.write_array_header_1_0(file, header)
+            shutil.copyfileobj(rows, file)
+    return count, size
 
 
 def _print_vectors(texts: list[str], vectors: Any) -> None:
@@ -188,13 +221,21 @@ def _print_vectors(texts: list[str], vectors: Any) -> None:
 
 def _answers(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]], Any]) -> Iterator[tuple[str, Any]]:
     """Yields each text of the command line with the pipeline's answer."""
-    texts = _texts(args)  # before the model is opened: what is wrong with them shows sooner
+    if args.batch_size < 1:
+        raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
+    texts = stream.Texts(args)
+    left = iter(texts)
+    chunk = list(itertools.islice(left, CHUNK))  # before the model is opened: what is wrong with them shows sooner
     from bert_jax.inference import pipeline
 
     pipe = pipeline(task, args.model, batch_size=args.batch_size)
-    for start in range(0, len(texts), CHUNK):
-        chunk = texts[start : start + CHUNK]
-        yield from zip(chunk, ask(pipe, chunk), strict=True)
+    with stream.counting(args.json or bool(getattr(args, "out", None))) as done:
+        while chunk:
+            yield from zip(chunk, ask(pipe, chunk), strict=True)
+            done(len(chunk))
+            chunk = list(itertools.islice(left, CHUNK))
+    if texts.passed_over:
+        print(f"bert-jax: {texts.passed_over:,} lines passed over", file=sys.stderr)
 
 
 def _print_json(value: dict[str, Any]) -> None:
@@ -211,31 +252,3 @@ def _print_table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str,
     for row in rows:
         table.add_row(*map(Text, row))
     Console(highlight=False).print(table)
-
-
-def _texts(args: argparse.Namespace) -> list[str]:
-    """The texts of a command line, of its file, or of stdin; a blank line is an empty text."""
-    from bert_jax import files
-
-    if args.texts and args.file:
-        raise InputError("give texts or --file, not both")
-    if args.batch_size < 1:
-        raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
-    if args.texts:
-        return args.texts
-    if args.file:
-        text, where = files.read_text(args.file), args.file
-    elif sys.stdin.isatty():
-        raise InputError("no texts: give some, or --file FILE, or pipe lines in")
-    else:
-        text, where = _stdin(), "stdin"
-    if not text.strip():
-        raise InputError(f"{where}: expected texts, found none")
-    return text.removesuffix("\n").split("\n")
-
-
-def _stdin() -> str:
-    try:
-        return sys.stdin.buffer.read().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"stdin: expected UTF-8 text, found another byte at offset {error.start}") from None
