@@ -27,7 +27,8 @@ class Search:
 
     Attributes:
         max_answer_length: tokens of the longest.
-        n_best: how many of the likeliest beginnings and ends of a window are tried with each other; 0 = all.
+        n_best: how many of the likeliest beginnings and ends of a window are tried with each other; 0 = all, and so
+            where these give no passage.
         top_k: how many passages are wanted.
     """
 
@@ -64,6 +65,8 @@ def find_spans(
         part = slice(place, place + size)
         begins, stops = (array[first : first + size] for array in (context.begins, context.ends))
         spans += _in_window(starts[part], ends[part], begins, stops, owner[first : first + size] == i, search)
+    if not spans and search.n_best:
+        return find_spans(windows, question, logits, dataclasses.replace(search, n_best=0))
     distinct: dict[tuple[int, int], Span] = {}
     for span in sorted(spans, key=lambda span: -span.score):  # stable: of equals, the one of the earlier window
         distinct.setdefault(span[1:], span)
@@ -76,10 +79,11 @@ def _in_window(
     """The best `top_k` spans of a window whose tokens have logits `starts` and `ends` [l] and characters
     `[begins, stops)`, where a span may begin with its `own` tokens only."""
     most = search.n_best or len(starts)
-    first = np.flatnonzero(own)
+    solid = begins < stops  # tokens of whitespace, or of nothing, are no ends of a passage
+    first, last = np.flatnonzero(own & solid), np.flatnonzero(solid)
     first = first[np.argsort(-starts[first], kind="stable")[:most]][:, None]
-    last = np.argsort(-ends, kind="stable")[:most][None, :]
-    fits = (last >= first) & (last - first < search.max_answer_length) & (begins[first] < stops[last])
+    last = last[np.argsort(-ends[last], kind="stable")[:most]][None, :]
+    fits = (last >= first) & (last - first < search.max_answer_length)
     found = np.flatnonzero(fits)
     scores = (starts[first] + ends[last]).ravel()[found]
     first, last = (np.broadcast_to(array, fits.shape).ravel()[found] for array in (first, last))

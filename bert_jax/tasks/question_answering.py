@@ -85,7 +85,7 @@ class QuestionAnsweringTask:
             losses.append(of_rows[0])
             right.append(of_rows[1])
         total, count = (sum(losses) / 2 * real).sum(), real.sum()
-        metrics = {"cross_entropy": (total, count), "accuracy": ((right[0] * right[1] * real).sum(), count)}
+        metrics = {"cross_entropy": (total, count), "spans_found": ((right[0] * right[1] * real).sum(), count)}
         return total / weights["answers"], metrics
 
     def predict(self, params: Any, batch: Batch, dropout_key: jax.Array | None = None) -> dict[str, jax.Array]:

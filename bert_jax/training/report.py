@@ -14,6 +14,7 @@ from bert_jax.training.workdir import Workdir
 _PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("loss", ("/loss", "_loss", "/cross_entropy", "/mse")),
     ("accuracy and other scores", ("accuracy", "/f1", "/matthews", "/pearson", "/spearman", "/exact", "/exact_match")),
+    ("share of spans found", ("/spans_found",)),
     ("learning rate", ("/learning_rate",)),
     ("gradient norm", ("/grad_norm",)),
     ("sequences per second", ("/sequences_per_second",)),

@@ -90,6 +90,8 @@ def test_version_2_by_hand():
     # Answers by rising odds: 2 for silence alone, then a +1, c +0 (F1 2/3), e -1, b +1, d +0.
     assert (cut["best_exact"], cut["best_exact_thresh"]) == (60.0, -3.0)
     assert (cut["best_f1"], cut["best_f1_thresh"]) == (pytest.approx(100 * (2 + 1 + 2 / 3) / 5), -1.0)
+    # Odds that are no greater than the threshold are of an answered question.
+    assert scores.scores(questions, predictions, odds, threshold=-1.0)["f1"] == pytest.approx(cut["best_f1"])
     # Questions that nothing was predicted for are passed over.
     assert scores.scores(questions, {"a": "cat"})["total"] == 1
     only_one_kind = scores.scores(questions[3:], {"d": "", "e": ""})
