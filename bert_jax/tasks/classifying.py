@@ -1,9 +1,7 @@
 """A finished sequence classifier over a table: `evaluate` scores it, `predict` writes its answers beside the rows."""
 
 import dataclasses
-import json
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,13 +12,11 @@ from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.tasks import metrics
 from bert_jax.tasks.classification import HEAD, ClassificationTask
-from bert_jax.tasks.classification_data import EvalSource, encode, few_buckets, load
+from bert_jax.tasks.classification_data import encode, load
 from bert_jax.tasks.finished import Finished, open_finished
-from bert_jax.tasks.job import Batch
+from bert_jax.tasks.row_answers import RowPredictor, check_out, short, write_answers
 
 COLUMNS = Columns("sentence", "", "label")  # where the caller names none
-OUT_FORMATS = (".jsonl", ".tsv")
-_CHUNK = 8192  # rows that `predict` holds at a time: enough to find rows of one length, few enough for memory
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,19 +27,13 @@ class Classifier:
         task: the model and what it does.
         names: of its classes, as they stand in data; empty for regression.
         finished: its tokenizer, and the limits within which it runs.
-        run: a batch -> its predictions.
+        predictor: runs the model over rows.
     """
 
     task: ClassificationTask
     names: tuple[str, ...]
     finished: Finished
-    run: Callable[[Batch], dict[str, np.ndarray]]
-
-    def batches(self, source: EvalSource) -> Iterator[tuple[Batch, dict[str, np.ndarray]]]:
-        """Yields every batch of `source` with its predictions."""
-        for i in range(source.num_batches):
-            batch = source.batch(i)
-            yield batch, self.run(batch)
+    predictor: RowPredictor
 
 
 def open_classifier(model_dir: files.PathLike, **options: Any) -> Classifier:
@@ -64,7 +54,7 @@ def open_classifier(model_dir: files.PathLike, **options: Any) -> Classifier:
         config = config.replace(problem_type="regression")
     task = ClassificationTask(Bert(config, HEAD, finished.compute), ())
     names = () if task.regression else config.id2label or tuple(map(str, range(config.num_labels)))
-    return Classifier(task, names, finished, finished.runner(task.predict))
+    return Classifier(task, names, finished, RowPredictor(finished, task.predict))
 
 
 def evaluate(
@@ -96,11 +86,9 @@ def evaluate(
     regression = model.task.regression
     names = metrics.choose(metric_names, regression, len(model.names))
     features, _ = load(data, columns, finished.tokenizer, finished.max_length, model.names, regression)
-    buckets = few_buckets(features.lengths, finished.max_length)
-    source = EvalSource(features, finished.batch_size, buckets, finished.tokenizer.pad_id)
-    batches, predictions = zip(*model.batches(source), strict=True)
+    batches, predictions = model.predictor.batches(features)
     task = dataclasses.replace(model.task, metrics=names)
-    return task.score(list(predictions), list(batches)) | {"examples": len(features)}
+    return task.score(predictions, batches) | {"examples": len(features)}
 
 
 def predict(
@@ -128,48 +116,28 @@ def predict(
     Raises:
         InputError: the model or the data do not fit.
     """
-    if not str(out).endswith(OUT_FORMATS):
-        raise InputError(f"{out}: expected a file named {' or '.join(OUT_FORMATS)} to write to")
-    as_json = str(out).endswith(".jsonl")
+    check_out(out)
     model = open_classifier(model_dir, **options)
     finished = model.finished
     rows = read_examples(data, dataclasses.replace(columns.filled(COLUMNS), label=""))
-    buckets: tuple[int, ...] | None = None
-    count = 0
-    with files.open_atomically(out) as file:
-        if not as_json:
-            header = ["score"] if model.task.regression else ["label", *model.names]
-            file.write("\t".join(header) + "\n")
-        while chunk := list(islice(rows, _CHUNK)):
-            features = encode(finished.tokenizer, chunk, np.zeros(len(chunk), np.int32), finished.max_length)
-            # Shapes are settled by the first rows, so that a long file does not compile new ones again and again.
-            buckets = buckets or _shapes(features.lengths, finished.max_length)
-            source = EvalSource(features, finished.batch_size, buckets, finished.tokenizer.pad_id)
-            logits = source.restore([prediction["logits"] for _, prediction in model.batches(source)])
-            file.writelines(_lines(model, chunk, logits, as_json))
-            count += len(chunk)
-    return count
+
+    def answer(chunk: list[Example]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+        features = encode(finished.tokenizer, chunk, np.zeros(len(chunk), np.int32), finished.max_length)
+        return _answers(model, chunk, model.predictor(features, "logits"))
+
+    return write_answers(out, ["score"] if model.task.regression else ["label", *model.names], rows, answer)
 
 
-def _shapes(lengths: np.ndarray, limit: int) -> tuple[int, ...]:
-    buckets = few_buckets(lengths, limit)
-    return buckets if buckets[-1] == limit else (*buckets, limit)
-
-
-def _lines(model: Classifier, rows: Sequence[Example], logits: np.ndarray, as_json: bool) -> Iterator[str]:
-    """A line for each row of logits [n, C]."""
+def _answers(model: Classifier, rows: Sequence[Example], logits: np.ndarray) -> Iterator[tuple[dict[str, Any], list]]:
+    """The answer to each row by logits [n, C], as an object and as fields."""
     for row, scores in zip(rows, logits.astype(np.float64), strict=True):
         if model.task.regression:
-            answer: dict[str, Any] = {"score": _short(scores[0])}
-            fields = [str(answer["score"])]
+            answer: dict[str, Any] = {"score": short(scores[0])}
+            fields = [answer["score"]]
         else:
             shares = np.exp(scores - scores.max())
-            shares = [_short(share) for share in shares / shares.sum()]
+            shares = [short(share) for share in shares / shares.sum()]
             answer = {"label": model.names[int(scores.argmax())], "scores": dict(zip(model.names, shares, strict=True))}
-            fields = [answer["label"], *map(str, shares)]
+            fields = [answer["label"], *shares]
         texts = {"text": row.text} | ({} if row.pair is None else {"pair": row.pair})
-        yield (json.dumps(texts | answer, ensure_ascii=False) if as_json else "\t".join(fields)) + "\n"
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.6g}")
+        yield texts | answer, fields
