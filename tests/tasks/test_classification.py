@@ -128,7 +128,7 @@ def test_the_average_is_what_is_scored_and_kept(place, tmp_path):
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.tsv"])
 def test_predict_answers_every_row_in_its_order(place, tuned, tmp_path, monkeypatch, name):
-    monkeypatch.setattr(classifying, "_CHUNK", 40)  # three parts, the last smaller
+    monkeypatch.setattr("bert_jax.tasks.row_answers.CHUNK", 40)  # three parts, the last smaller
     lines = (place / "dev.tsv").read_text().splitlines()[1:]
     count = classifying.predict(tuned[1], str(place / "dev.tsv"), tmp_path / name, Columns("sentence"), batch_size=16)
     written = (tmp_path / name).read_text().splitlines()
