@@ -100,8 +100,15 @@ def test_make_test_ends_with_pytest():
 def test_the_python_of_the_readme_runs(tmp_path, tiny_tokenizer):
     text = (ROOT / "README.md").read_text()
     code = "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
-    for name, head in (("path/to/bert", "pretraining"), ("path/to/all-MiniLM-L6-v2", "sentence_embedding")):
-        config = BertConfig.named("tiny", vocab_size=tiny_tokenizer.vocab_size, num_labels=3)
+    models = {
+        "path/to/bert": "pretraining",
+        "path/to/all-MiniLM-L6-v2": "sentence_embedding",
+        "runs/conll2003/model": "token_classification",
+        "runs/squad/model": "question_answering",
+    }
+    for name, head in models.items():
+        labels = 2 if head == "question_answering" else 3
+        config = BertConfig.named("tiny", vocab_size=tiny_tokenizer.vocab_size, num_labels=labels)
         params = Bert(config, head).init(jax.random.key(0))
         save_pretrained(tmp_path / head, config, head, params, tiny_tokenizer)
         code = code.replace(name, str(tmp_path / head))

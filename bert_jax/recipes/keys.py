@@ -129,18 +129,23 @@ def electra() -> ConfigDict:
     return c.lock()
 
 
+def _fine_tuning(task: str, batch_size: int, epochs: float, learning_rate: float) -> ConfigDict:
+    """The keys that every task but pretraining has."""
+    c = _shared()
+    c.task = task
+    c.global_batch_size, c.num_epochs = batch_size, epochs
+    c.optimizer.learning_rate, c.optimizer.warmup_ratio = learning_rate, 0.1
+    c.data.dev = ""  # the same, for evaluation; "" = none
+    c.data.length_buckets = ()  # batches of similar length are padded to one of these; () = chosen from the data
+    return c
+
+
 def classification() -> ConfigDict:
     """Returns the recipe of fine-tuning on one sentence or a pair, for classes or (task_type) a number."""
-    c = _shared()
-    c.task = "classification"
-    c.global_batch_size = 32
-    c.num_epochs = 3.0
-    c.optimizer.learning_rate = 3e-5
-    c.optimizer.warmup_ratio = 0.1
+    c = _fine_tuning("classification", batch_size=32, epochs=3.0, learning_rate=3e-5)
     c.label_smoothing = 0.0  # share of a label that is spread evenly over all classes
     c.r_drop = 0.0  # weight of the divergence between two passes with different dropout: twice the work; 0 = one pass
     c.data.train = ""  # .tsv, .csv, .jsonl or tfds:NAME:SPLIT
-    c.data.dev = ""  # the same, for evaluation; "" = none
     c.data.task_type = "classification"  # or multi_label (several labels a text, or none), or regression
     c.data.label_separator = ","  # of multi_label: what stands between labels; JSON lines may have lists
     c.data.class_weights = ""  # balanced: rare classes weigh as much as common ones; "" = every row as much
@@ -151,59 +156,38 @@ def classification() -> ConfigDict:
     c.data.metrics = ()  # of accuracy, f1, matthews; micro_f1, macro_f1; pearson, spearman, mse; () = all that fit
     c.data.max_seq_length = 128  # tokens; longer texts are cut
     c.data.token_dropout = 0.0  # share of the tokens that each step of training hides behind [MASK]
-    c.data.length_buckets = ()  # batches of similar length are padded to one of these; () = chosen from the data
     return c.lock()
 
 
 def token_classification() -> ConfigDict:
     """Returns the recipe of fine-tuning on sentences with a tag for each word: entities, parts of speech."""
-    c = _shared()
-    c.task = "token_classification"
-    c.global_batch_size = 32
-    c.num_epochs = 3.0
-    c.optimizer.learning_rate = 5e-5
-    c.optimizer.warmup_ratio = 0.1
+    c = _fine_tuning("token_classification", batch_size=32, epochs=3.0, learning_rate=5e-5)
     c.data.train = ""  # CoNLL (.conll, .txt, .tsv, .iob, .bio), .jsonl or tfds:NAME:SPLIT
-    c.data.dev = ""  # the same, for evaluation; "" = none
     c.data.text_column = ""  # of the words: a number from 0 in CoNLL, "" = the first; a name elsewhere, "" = tokens
     c.data.label_column = ""  # of the tags: a number from 0 in CoNLL, "" = the last; a name elsewhere, "" = tags
     c.data.metrics = ()  # of f1, precision, recall, accuracy, and types (the first three for each type of entity);
     # () = all that fit but types
     c.data.max_seq_length = 128  # tokens; longer sentences become windows that overlap
-    c.data.length_buckets = ()  # batches of similar length are padded to one of these; () = chosen from the data
     return c.lock()
 
 
 def multiple_choice() -> ConfigDict:
     """Returns the recipe of fine-tuning on questions with a number of choices, one of which is right."""
-    c = _shared()
-    c.task = "multiple_choice"
-    c.global_batch_size = 16
-    c.num_epochs = 3.0
-    c.optimizer.learning_rate = 2e-5
-    c.optimizer.warmup_ratio = 0.1
+    c = _fine_tuning("multiple_choice", batch_size=16, epochs=3.0, learning_rate=2e-5)
     c.data.train = ""  # .jsonl, .csv, .tsv or tfds:NAME:SPLIT
-    c.data.dev = ""  # the same, for evaluation; "" = none
     c.data.context_column = "context"
     c.data.question_column = ""  # a text that stands before every choice; "" = none
     c.data.choice_columns = ("choices",)  # of a text each; one alone holds a list of texts (JSON lines, TFDS)
     c.data.label_column = "label"  # the number of the right choice from 0, or its letter from A
     c.data.has_header = True  # the first line names the columns; False: columns are numbers from 0, as text: "3"
     c.data.max_seq_length = 128  # tokens of a context with a choice; longer texts are cut
-    c.data.length_buckets = ()  # batches of similar length are padded to one of these; () = chosen from the data
     return c.lock()
 
 
 def question_answering() -> ConfigDict:
     """Returns the recipe of answering questions with passages of a text, with the paper's values for SQuAD 1.1."""
-    c = _shared()
-    c.task = "question_answering"
-    c.global_batch_size = 32
-    c.num_epochs = 3.0
-    c.optimizer.learning_rate = 5e-5
-    c.optimizer.warmup_ratio = 0.1
+    c = _fine_tuning("question_answering", batch_size=32, epochs=3.0, learning_rate=5e-5)
     c.data.train = ""  # SQuAD's .json, version 1.1 or 2.0, maybe compressed, or tfds:NAME:SPLIT like TFDS's squad
-    c.data.dev = ""  # the same, for evaluation; "" = none
     c.data.max_seq_length = 384  # tokens of question and context; longer contexts are cut into windows
     c.data.doc_stride = 128  # tokens from the beginning of one window to that of the next
     c.data.max_query_length = 64  # tokens of a question; the rest is cut off
@@ -212,20 +196,13 @@ def question_answering() -> ConfigDict:
     c.data.null_threshold = 0.0  # version 2.0: no answer where its score is above the best passage's by more than this
     c.data.bad_answers = "error"  # training answers that do not stand in their contexts: error, or skip, which leaves
     # them out, and questions that have no other
-    c.data.length_buckets = ()  # batches of similar length are padded to one of these; () = chosen from the data
     return c.lock()
 
 
 def sentence_embedding() -> ConfigDict:
     """Returns the recipe of sentence embeddings from pairs or triplets of texts."""
-    c = _shared()
-    c.task = "sentence_embedding"
-    c.global_batch_size = 32
-    c.num_epochs = 1.0
-    c.optimizer.learning_rate = 2e-5
-    c.optimizer.warmup_ratio = 0.1
+    c = _fine_tuning("sentence_embedding", batch_size=32, epochs=1.0, learning_rate=2e-5)
     c.data.train = ""  # .tsv, .csv, .jsonl or tfds:NAME:SPLIT
-    c.data.dev = ""  # the same, for evaluation; "" = none
     c.data.loss = "in_batch_negatives"  # or cosine (of labelled pairs) or triplet (tasks/sentence_embedding.py)
     c.data.scale = 20.0  # in_batch_negatives: of cosines before the softmax
     c.data.label_scale = 1.0  # cosine: the label of texts that mean the same
@@ -238,7 +215,6 @@ def sentence_embedding() -> ConfigDict:
     c.data.has_header = True  # the first line names the columns; False: columns are numbers from 0, as text: "3"
     c.data.metrics = ()  # of spearman, pearson or, without labels, retrieval_accuracy, mrr; () = all that fit
     c.data.max_seq_length = 128  # tokens; longer texts are cut
-    c.data.length_buckets = ()  # batches of similar length are padded to one of these; () = chosen from the data
     return c.lock()
 
 

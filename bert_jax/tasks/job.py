@@ -14,7 +14,7 @@ Metrics = dict[str, tuple[jax.Array, jax.Array]]  # name -> (sum, count); the me
 
 
 class Task(Protocol):
-    """Pure functions of parameters and a batch. An implementation is a frozen value that holds no arrays."""
+    """Pure functions of parameters and a batch. An implementation is a frozen value without parameters."""
 
     @property
     def model(self) -> Any:
