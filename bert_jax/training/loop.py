@@ -255,7 +255,10 @@ class _Run:
         means = window.close()
         rates = lap.close(self.mesh)
         with self.chrono.pause("logging"):
-            self.rates = rates | {"learning_rate": float(self.schedule(done - 1))}
+            self.rates = rates | {
+                "learning_rate": float(self.schedule(done - 1)),
+                "compilations": float(len(self.compiled)),  # of the step, by this process
+            }
             self.checkpoints.check()
             if self.log is not None:
                 self.log.write(done, {f"train/{name}": value for name, value in (means | self.rates).items()})

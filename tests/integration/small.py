@@ -55,7 +55,8 @@ def recipe(data: pathlib.Path, task: str, **changes):
 
 def metrics_of(workdir: pathlib.Path) -> list[dict]:
     lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if "second" not in name} for line in lines]
+    of_the_process = ("second", "compilations")
+    return [{k: v for k, v in line.items() if not any(name in k for name in of_the_process)} for line in lines]
 
 
 def train_in_processes(recipe, workdir: pathlib.Path, runs: list[dict]) -> str:

@@ -71,6 +71,7 @@ def test_a_separable_task_is_learned(tuned):
     results, model = tuned
     assert results["step"] == 6 * 13
     assert results["eval/accuracy"] > 0.95
+    assert results["train/compilations"] == 1  # all rows are of 24 tokens
     config = load_pretrained(model).config
     assert (config.id2label, config.problem_type) == (("negative", "positive"), "single_label_classification")
 

@@ -37,3 +37,14 @@ def test_real_glue_files_are_read(shared_data, tiny_tokenizer, task, folder, row
     features, names = load(c.data.dev, classification.columns(c), tiny_tokenizer, 128, None, regression)
     assert len(features) == rows
     assert names == (() if regression else ("0", "1"))
+
+
+def test_an_epoch_of_sst2_has_at_most_six_shapes(shared_data):
+    vocabulary = shared_data / "vocab" / "bert-base-uncased-vocab.txt"
+    changes = [f"--config.tokenizer={vocabulary}", "--config.model.size=tiny"]
+    c = recipes.resolve(recipes.load_recipe(f"{CONFIG}:sst2,{shared_data / 'glue' / 'SST-2'}", changes))
+    source = classification.build(c, "unused").train_source
+    shapes = source.shapes()
+    assert len(shapes) <= 6 and sum(shapes.values()) == source.steps_per_epoch
+    padded = sum(length * batches * c.global_batch_size for length, batches in shapes.items())
+    assert source.features.lengths.sum() / padded > 0.75  # rows of any lengths together: 0.3
