@@ -253,11 +253,15 @@ class BertConfig:
                 hf[key] = "gelu_new"
         if "embedding_size" in kind.keys:
             hf["embedding_size"] = self.embedding_width
-        names = self.id2label or tuple(f"LABEL_{i}" for i in range(self.num_labels))
-        hf["id2label"] = {str(i): name for i, name in enumerate(names)}
-        hf["label2id"] = {name: i for i, name in enumerate(names)}
+        hf["id2label"] = {str(i): name for i, name in enumerate(self.label_names)}
+        hf["label2id"] = {name: i for i, name in enumerate(self.label_names)}
         self._check_said(BertConfig.from_hf(hf))
         return hf
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the classes: those given, or LABEL_0 and so on."""
+        return self.id2label or tuple(f"LABEL_{i}" for i in range(self.num_labels))
 
     def _check_said(self, back: "BertConfig") -> None:
         for field in dataclasses.fields(self):

@@ -60,13 +60,19 @@ def without_compression(name: str) -> str:
     return next((name[: -len(suffix)] for suffix in COMPRESSED if name.lower().endswith(suffix)), name)
 
 
+def existing(path: PathLike) -> epath.Path:
+    """Returns the path of a file. Raises InputError when it is missing or a directory."""
+    found = epath.Path(path)
+    if not found.exists():
+        raise InputError(f"{path}: no such file")
+    if found.is_dir():
+        raise InputError(f"{path}: expected a file, found a directory")
+    return found
+
+
 def read_text(path: PathLike) -> str:
     """Returns the text of a UTF-8 file. Raises InputError when it is missing, a directory or not UTF-8."""
-    path = epath.Path(path)
-    if not path.exists():
-        raise InputError(f"{path}: no such file")
-    if path.is_dir():
-        raise InputError(f"{path}: expected a file, found a directory")
+    path = existing(path)
     data = path.read_bytes()
     try:
         return data.decode("utf-8-sig")

@@ -2,7 +2,9 @@
 
 import importlib.util
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,3 +63,23 @@ def tiny_vocab() -> tuple[str, ...]:
 def tiny_tokenizer(tiny_vocab: tuple[str, ...]) -> Tokenizer:
     """An uncased WordPiece tokenizer over `tiny_vocab`."""
     return word_piece(tiny_vocab, lowercase=True)
+
+
+@pytest.fixture(scope="session")
+def write_small(tiny_tokenizer: Tokenizer) -> Callable[..., Path]:
+    """Writes a small model with random parameters and `tiny_tokenizer`; fields of its config may be given."""
+    import jax  # here, as what a test sets in the environment comes before it
+
+    from bert_jax.config import BertConfig
+    from bert_jax.conversion.huggingface import save_pretrained
+    from bert_jax.modeling import Bert
+
+    usual = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+
+    def write(path: Path, head: str = "encoder", seed: int = 0, **fields: Any) -> Path:
+        given = usual | {"max_position_embeddings": 32} | fields
+        config = BertConfig(vocab_size=tiny_tokenizer.vocab_size, **given)
+        save_pretrained(path, config, head, jax.jit(Bert(config, head).init)(jax.random.key(seed)), tiny_tokenizer)
+        return path
+
+    return write

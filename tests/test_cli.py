@@ -376,3 +376,15 @@ def test_an_interrupt_is_one_line(models):
 def test_the_console_script_is_installed():
     script = Path(sys.executable).parent / "bert-jax"
     assert subprocess.run([script, "--version"], capture_output=True).returncode == 0
+
+
+def test_only_a_classifier_writes_a_submission(models, capsys, tmp_path):
+    command = ["predict", "--data", "pairs.tsv", "--out", tmp_path / "out.tsv", "--submission"]
+    assert "--submission: expected a model that classifies texts, found another" in refused(
+        capsys, *command, "--model", models["sentence_embedding"]
+    )
+    (tmp_path / "rows.tsv").write_text("sentence\na good film\na bad film\n")
+    command[2] = tmp_path / "rows.tsv"
+    run(capsys, *command, "--model", models["sequence_classification"])
+    header, *rows = (tmp_path / "out.tsv").read_text().splitlines()
+    assert header == "index\tprediction" and [row.split("\t")[0] for row in rows] == ["0", "1"]

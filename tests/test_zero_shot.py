@@ -2,33 +2,29 @@
 
 import json
 
-import jax
 import numpy as np
 import pytest
 
 from bert_jax.cli import main
-from bert_jax.config import BertConfig
-from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.errors import InputError
 from bert_jax.inference import pipeline
-from bert_jax.modeling import Bert
 
 HEAD = "sequence_classification"
 TEXTS = ["the cat sat on a stone", "a good bird", "old tree"]
 LABELS = ["cat", "tree", "bird", "stone"]
 
 
-def write(path, tokenizer, names):
-    config = BertConfig(vocab_size=tokenizer.vocab_size, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-                        intermediate_size=24, max_position_embeddings=40, num_labels=len(names), id2label=names,
-                        initializer_range=0.3)  # fmt: skip
-    save_pretrained(path, config, HEAD, jax.jit(Bert(config, HEAD).init)(jax.random.key(0)), tokenizer)
-    return path
+@pytest.fixture(scope="module")
+def write(write_small):
+    """Writes a classifier into the classes of these names."""
+    return lambda path, names: write_small(
+        path, HEAD, max_position_embeddings=40, num_labels=len(names), id2label=names, initializer_range=0.3
+    )
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory, tiny_tokenizer):
-    return write(tmp_path_factory.mktemp("nli") / "model", tiny_tokenizer, ("contradiction", "neutral", "entailment"))
+def model(tmp_path_factory, write):
+    return write(tmp_path_factory.mktemp("nli") / "model", ("contradiction", "neutral", "entailment"))
 
 
 @pytest.mark.parametrize("multi_label", [False, True])
@@ -66,9 +62,9 @@ def test_what_does_not_fit(model, options, message):
         pipeline("zero-shot", model)(TEXTS[0], **options)
 
 
-def test_a_model_that_knows_nothing_of_entailment(tmp_path, tiny_tokenizer):
+def test_a_model_that_knows_nothing_of_entailment(tmp_path, write):
     with pytest.raises(InputError, match="expected a model of natural language inference"):
-        pipeline("zero-shot", write(tmp_path / "model", tiny_tokenizer, ("good", "bad")))
+        pipeline("zero-shot", write(tmp_path / "model", ("good", "bad")))
 
 
 def test_the_verb(model, capsys):

@@ -2,12 +2,12 @@
 
 import argparse
 import itertools
-import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from bert_jax.cli import stream
+from bert_jax.cli.output import print_json, print_table
 from bert_jax.cli.verbs import add_verb
 from bert_jax.errors import InputError
 
@@ -98,12 +98,12 @@ def run_fill_mask(args: argparse.Namespace) -> None:
     for text, blanks in _answers(args, "fill-mask", lambda pipe, texts: pipe(texts, top_k=args.top_k)):
         blanks = blanks if isinstance(blanks[0], list) else [blanks]
         if args.json:
-            _print_json({"text": text, "masks": blanks})
+            print_json({"text": text, "masks": blanks})
             continue
         for number, answers in enumerate(blanks, 1):
             title = text if len(blanks) == 1 else f"{text}  (blank {number})"
             rows = [(f"{answer['score']:.1%}", answer["token_str"], answer["sequence"]) for answer in answers]
-            _print_table(title, ("probability", "token", "text"), rows)
+            print_table(title, ("probability", "token", "text"), rows)
 
 
 def run_classify(args: argparse.Namespace) -> None:
@@ -122,9 +122,9 @@ def run_classify(args: argparse.Namespace) -> None:
     task, ask = ("zero-shot-classification", zero_shot) if args.labels else ("text-classification", trained)
     for text, scores in _answers(args, task, ask):
         if args.json:
-            _print_json({"text": text, "scores": scores})
+            print_json({"text": text, "scores": scores})
         else:
-            _print_table(text, ("label", "score"), [(score["label"], f"{score['score']:.4f}") for score in scores])
+            print_table(text, ("label", "score"), [(score["label"], f"{score['score']:.4f}") for score in scores])
 
 
 def run_tag(args: argparse.Namespace) -> None:
@@ -135,14 +135,14 @@ def run_tag(args: argparse.Namespace) -> None:
 
     for text, found in _answers(args, "token-classification", ask):
         if args.json:
-            _print_json({"text": text, "entities": found})
+            print_json({"text": text, "entities": found})
             continue
         rows = [
             (answer.get("entity_group") or answer["entity"], f"{answer['score']:.4f}", answer["word"],
              f"{answer['start']}-{answer['end']}")
             for answer in found
         ]  # fmt: skip
-        _print_table(text, ("entity", "score", "text", "characters"), rows)
+        print_table(text, ("entity", "score", "text", "characters"), rows)
 
 
 def run_answer(args: argparse.Namespace) -> None:
@@ -160,10 +160,10 @@ def run_answer(args: argparse.Namespace) -> None:
 
     for question, answers in _answers(args, "question-answering", ask):
         if args.json:
-            _print_json({"question": question, "answers": answers})
+            print_json({"question": question, "answers": answers})
             continue
         rows = [(f"{a['score']:.1%}", a["answer"] or "(none)", f"{a['start']}-{a['end']}") for a in answers]
-        _print_table(question, ("probability", "answer", "characters"), rows)
+        print_table(question, ("probability", "answer", "characters"), rows)
 
 
 def run_embed(args: argparse.Namespace) -> None:
@@ -174,7 +174,7 @@ def run_embed(args: argparse.Namespace) -> None:
         print(f"{args.out}: {count:,} vectors of {size} dimensions")
     elif args.json:
         for text, vector in answers:
-            _print_json({"text": text, "embedding": [float(str(x)) for x in vector]})
+            print_json({"text": text, "embedding": [float(str(x)) for x in vector]})
     else:
         import numpy as np
 
@@ -210,13 +210,13 @@ def _print_vectors(texts: list[str], vectors: Any) -> None:
 
     shown = [(str(i), text, " ".join(f"{x: .4f}" for x in vector[:4]) + " ...")
             for i, (text, vector) in enumerate(zip(texts, vectors, strict=True), 1)]  # fmt: skip
-    _print_table(f"{vectors.shape[1]} dimensions", ("", "text", "vector"), shown)
+    print_table(f"{vectors.shape[1]} dimensions", ("", "text", "vector"), shown)
     if 1 < len(texts) <= MOST_COMPARED:
         unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         cosines = unit @ unit.T
         names = [str(i) for i in range(1, len(texts) + 1)]
         rows = [(name, *(f"{x:.3f}" for x in row)) for name, row in zip(names, cosines, strict=True)]
-        _print_table("cosine similarity", ("", *names), rows)
+        print_table("cosine similarity", ("", *names), rows)
 
 
 def _answers(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]], Any]) -> Iterator[tuple[str, Any]]:
@@ -236,19 +236,3 @@ def _answers(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]]
             chunk = list(itertools.islice(left, CHUNK))
     if texts.passed_over:
         print(f"bert-jax: {texts.passed_over:,} lines passed over", file=sys.stderr)
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    print(json.dumps(value, ensure_ascii=False))
-
-
-def _print_table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    # Text: a user's words may hold what rich would take for markup, such as [MASK].
-    table = Table(*columns, title=Text(title), title_justify="left")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console(highlight=False).print(table)

@@ -83,7 +83,9 @@ def add_verbs(verbs: Any) -> None:
     )
     evaluate.add_argument("--metrics", default="", metavar="NAME[,NAME]", help="which (default: all that fit)")
     evaluate.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    predict.add_argument("--submission", action="store_true", help="what GLUE takes: index and prediction, as .tsv")
+    predict.add_argument(
+        "--submission", action="store_true", default=None, help="what GLUE takes: index and prediction, as .tsv"
+    )
     predict.add_argument(
         "--out",
         required=True,
@@ -123,11 +125,8 @@ def run_predict(args: argparse.Namespace) -> None:
     """Writes a model's answers for every row."""
     from bert_jax import tasks
 
-    options, task = _running(args), tasks.of_model(args.model)
-    if args.submission:
-        if "submission" not in getattr(task, "OPTIONS", ()):
-            raise InputError(f"--submission: expected a sequence classifier in {args.model}, found another model")
-        options["submission"] = True
+    options = _running(args)
+    task = tasks.of_model(args.model)
     count = task.predict(args.model, args.data, args.out, _columns(args), **options, **_own(args, task))
     print(f"{args.out}: {count:,} rows")
 
@@ -148,7 +147,8 @@ def _running(args: argparse.Namespace) -> dict[str, Any]:
 
 def _own(args: argparse.Namespace, task: Any) -> dict[str, Any]:
     """The options that were given for this task alone."""
-    given = {name: getattr(args, name) for name in QUESTION_FLAGS if getattr(args, name) is not None}
+    does = {"submission": "classifies texts"} | dict.fromkeys(QUESTION_FLAGS, "answers questions")
+    given = {name: value for name in does if (value := getattr(args, name, None)) is not None}
     for name in given.keys() - set(getattr(task, "OPTIONS", ())):
-        raise InputError(f"--{name.replace('_', '-')}: expected a model that answers questions, found another")
+        raise InputError(f"--{name.replace('_', '-')}: expected a model that {does[name]}, found another")
     return given

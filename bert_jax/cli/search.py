@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from bert_jax.cli.output import print_json, print_table
 from bert_jax.cli.verbs import add_verb
 from bert_jax.errors import InputError
 
@@ -91,13 +92,7 @@ def _corpus(args: argparse.Namespace) -> Iterator[str]:
 
 def _show(args: argparse.Namespace, query: str, answers: list[dict[str, Any]]) -> None:
     if args.json:
-        print(json.dumps({"query": query, "answers": answers}, ensure_ascii=False))
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("score", "number", "text", title=Text(query), title_justify="left")
-    for answer in answers:  # as Text: a text may hold what rich would take for markup
-        table.add_row(f"{answer['score']:.4f}", str(answer["corpus_id"]), Text(answer["text"]))
-    Console(highlight=False).print(table)
+        print_json({"query": query, "answers": answers})
+    else:
+        rows = [(f"{answer['score']:.4f}", str(answer["corpus_id"]), answer["text"]) for answer in answers]
+        print_table(query, ("score", "number", "text"), rows)

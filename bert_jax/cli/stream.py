@@ -72,18 +72,12 @@ class Texts:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
-        from etils import epath
-
         from bert_jax import files
 
         if self._where == "stdin":
             yield sys.stdin.buffer
             return
-        path = epath.Path(self._where)
-        if not path.exists():
-            raise InputError(f"{path}: no such file")
-        if path.is_dir():
-            raise InputError(f"{path}: expected a file, found a directory")
+        path = files.existing(self._where)
         try:
             with files.open_decompressed(path) as (file, _):
                 yield file

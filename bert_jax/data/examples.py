@@ -10,8 +10,6 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from etils import epath
-
 from bert_jax import files
 from bert_jax.errors import InputError, did_you_mean
 
@@ -114,11 +112,7 @@ def read_lines(spec: str) -> Iterator[str]:
 
 def numbered_lines(spec: str) -> Iterator[tuple[int, str]]:
     """Yields (1-based number, line with its newline). Only `\\n` ends a line: U+2028 and its like are text."""
-    path = epath.Path(spec)
-    if not path.exists():
-        raise InputError(f"{spec}: no such file")
-    if path.is_dir():
-        raise InputError(f"{spec}: expected a file, found a directory")
+    path = files.existing(spec)
     number = 0
     try:
         with files.open_decompressed(path) as (file, _):
@@ -194,7 +188,12 @@ def _places(spec: str, line: int, first: list[str], columns: Columns) -> dict[st
     return places
 
 
-def _json_rows(spec: str, columns: Columns) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_objects(spec: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yields the number of each line that is not blank, what to call it in messages, and its object.
+
+    Raises:
+        InputError: as `numbered_lines`, or a line is no JSON object.
+    """
     for number, line in numbered_lines(spec):
         if not line.strip():
             continue
@@ -205,6 +204,11 @@ def _json_rows(spec: str, columns: Columns) -> Iterator[tuple[int, dict[str, Any
             raise InputError(f"{where}: expected a JSON object, found {error.msg} at column {error.colno}") from None
         if not isinstance(row, dict):
             raise InputError(f"{where}: expected a JSON object, found {type(row).__name__}")
+        yield number, where, row
+
+
+def _json_rows(spec: str, columns: Columns) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, where, row in json_objects(spec):
         yield number, _values(where, row, columns)
 
 

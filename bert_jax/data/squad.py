@@ -10,8 +10,6 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from etils import epath
-
 from bert_jax import files
 from bert_jax.data.examples import open_tfds
 from bert_jax.errors import InputError, did_you_mean
@@ -177,11 +175,7 @@ def _parsed(spec: str) -> Any:
         raise InputError(
             f"{spec}: expected a file named .json (maybe with {', '.join(files.COMPRESSED)}), or tfds:NAME:SPLIT"
         )
-    path = epath.Path(spec)
-    if not path.exists():
-        raise InputError(f"{spec}: no such file")
-    if path.is_dir():
-        raise InputError(f"{spec}: expected a file, found a directory")
+    path = files.existing(spec)
     try:
         with files.open_decompressed(path) as (file, _):
             text = file.read().decode("utf-8-sig")

@@ -3,13 +3,12 @@
 `read_sentences` streams them one at a time. Every complaint is an InputError that names the file and the line.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bert_jax import files
-from bert_jax.data.examples import Columns, numbered_lines, open_tfds, plain
+from bert_jax.data.examples import Columns, json_objects, numbered_lines, open_tfds, plain
 from bert_jax.errors import InputError, did_you_mean
 
 CONLL_FORMATS = (".conll", ".txt", ".tsv", ".iob", ".iob2", ".bio")
@@ -113,16 +112,7 @@ def _check_width(where: str, width: int, word_column: int, tag_column: int | Non
 
 
 def _from_json(spec: str, columns: Columns, tagged: bool) -> Iterator[Sentence]:
-    for number, line in numbered_lines(spec):
-        if not line.strip():
-            continue
-        where = f"{spec}: line {number}"
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{where}: expected a JSON object, found {error.msg} at column {error.colno}") from None
-        if not isinstance(row, dict):
-            raise InputError(f"{where}: expected a JSON object, found {type(row).__name__}")
+    for number, where, row in json_objects(spec):
         for name in (columns.text, columns.label)[: 1 + tagged]:
             if name not in row:
                 raise InputError(f"{where}: expected a field {name!r}{did_you_mean(name, row)}")

@@ -122,16 +122,12 @@ class TextClassification(Pipeline):
                 for row, logits in zip(rows, output.logits, strict=True):
                     scores = self._scores(np.asarray(logits))
                     best = np.argsort(-scores, kind="stable")[:count]
-                    answers[window[row]] = [{"label": self.labels[i], "score": float(scores[i])} for i in best]
+                    answers[window[row]] = [
+                        {"label": self.model.config.label_names[i], "score": float(scores[i])} for i in best
+                    ]
         if top_k == 1:
             return [answer[0] for answer in answers]
         return answers[0] if single else answers
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of the classes."""
-        config = self.model.config
-        return config.id2label or tuple(f"LABEL_{i}" for i in range(config.num_labels))
 
     def _scores(self, logits: np.ndarray) -> np.ndarray:
         config = self.model.config

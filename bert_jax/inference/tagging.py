@@ -76,21 +76,15 @@ class TokenClassification(Pipeline):
         if strategy == "none":
             return [answer for answer in self._tokens(text, pieces) if answer["entity"] not in ignored]
         begins = None if strategy == "simple" else words_begin(text, pieces, self.tokenizer)
-        found = entities_of(text, pieces, self.labels, begins, strategy)
+        found = entities_of(text, pieces, self.model.config.label_names, begins, strategy)
         return [answer for answer in found if answer["entity_group"] not in ignored]
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of the classes."""
-        config = self.model.config
-        return config.id2label or tuple(f"LABEL_{i}" for i in range(config.num_labels))
 
     def _tokens(self, text: str, pieces: Pieces) -> Iterator[dict[str, Any]]:
         before = len(self.tokenizer.layout.start)
         for i, (piece, (start, end), scores) in enumerate(zip(pieces.ids, pieces.ranges, pieces.scores, strict=True)):
             best = int(scores.argmax())
             yield {
-                "entity": self.labels[best],
+                "entity": self.model.config.label_names[best],
                 "score": float(scores[best]),
                 "index": before + i,
                 # What is unknown is shown as it stands in the text.

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -15,10 +15,9 @@ from bert_jax.data.squad import Question, read_questions
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.spans import Search
 from bert_jax.modeling import Bert
-from bert_jax.tasks.classification_data import EvalSource, few_buckets
 from bert_jax.tasks.finished import Finished, open_finished
-from bert_jax.tasks.job import Batch
-from bert_jax.tasks.question_answering import HEAD, Found, QuestionAnsweringTask, asked, batches, figures
+from bert_jax.tasks.question_answering import HEAD, Found, QuestionAnsweringTask, asked, figures
+from bert_jax.tasks.row_answers import RowPredictor, check_out
 
 # What `bert-jax evaluate` and `predict` may be told beyond what all tasks take.
 OPTIONS = ("doc_stride", "max_answer_length", "null_threshold")
@@ -33,24 +32,20 @@ class Answerer:
         task: the model and what it does.
         finished: its tokenizer, and the limits within which it runs.
         limits: how questions and contexts are cut.
-        run: a batch -> its predictions.
+        predictor: runs the model over windows.
     """
 
     task: QuestionAnsweringTask
     finished: Finished
     limits: Limits
-    run: Callable[[Batch], dict[str, np.ndarray]]
+    predictor: RowPredictor
 
     def answers(self, questions: Iterator[Question]) -> Iterator[tuple[Sequence[Question], dict[str, Found]]]:
         """Yields questions, some at a time, and by their ids what is found for them."""
-        shapes: tuple[int, ...] | None = None
         while chunk := list(islice(questions, _CHUNK)):
             part = asked(chunk, self.finished.tokenizer, self.limits)
-            # Shapes are settled by the first questions, so that a long file does not compile new ones again and again.
-            shapes = shapes or _shapes(part.windows.lengths, self.limits.max_seq_length)
-            source = EvalSource(part.windows, self.finished.batch_size, shapes, self.finished.tokenizer.pad_id)
-            predictions, made = zip(*batches(source, self.run), strict=True)
-            yield chunk, self.task.answers(part, predictions, made)
+            batches, predictions = self.predictor.batches(part.windows)
+            yield chunk, self.task.answers(part, predictions, batches)
 
 
 def open_answerer(
@@ -90,7 +85,7 @@ def open_answerer(
     task = QuestionAnsweringTask(
         Bert(finished.config, HEAD, finished.compute), Search(max_answer_length, n_best), null_threshold
     )
-    return Answerer(task, finished, limits, finished.runner(task.predict))
+    return Answerer(task, finished, limits, RowPredictor(finished, task.predict, limits.max_seq_length))
 
 
 def evaluate(
@@ -150,8 +145,7 @@ def predict(model_dir: files.PathLike, data: str, out: files.PathLike, columns: 
         InputError: the model or the data do not fit.
     """
     _check_columns(columns)
-    if not str(out).endswith(".json"):
-        raise InputError(f"{out}: expected a file named .json to write to")
+    check_out(out, (".json",))
     model = open_answerer(model_dir, **options)
     texts: dict[str, str] = {}
     odds: dict[str, float] = {}
@@ -166,11 +160,6 @@ def predict(model_dir: files.PathLike, data: str, out: files.PathLike, columns: 
         files.write_atomically(f"{str(out).removesuffix('.json')}.null_odds.json", json.dumps(odds, indent=1) + "\n")
     files.write_atomically(out, json.dumps(texts, indent=1, ensure_ascii=False) + "\n")
     return len(texts)
-
-
-def _shapes(lengths: np.ndarray, limit: int) -> tuple[int, ...]:
-    buckets = few_buckets(lengths, limit)
-    return buckets if buckets[-1] == limit else (*buckets, limit)
 
 
 def _check_columns(columns: Columns) -> None:

@@ -11,13 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.data.examples import Columns
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import metrics, start
-from bert_jax.tasks.classification_data import EvalSource, TrainSource, buckets_of, few_buckets, load
+from bert_jax.tasks.classification_data import load
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
 
 HEAD = "sequence_classification"
@@ -170,32 +169,17 @@ def build(recipe: Any, workdir: str) -> Job:
         problem_type=_PROBLEM_TYPES[data.task_type],
     )
     model = Bert(config, HEAD, start.compute(recipe))
-    buckets = buckets_of(data.length_buckets, train.lengths, data.max_seq_length)
-    source = TrainSource(train, recipe.global_batch_size, buckets, tokenizer.pad_id, recipe.seed)
-    eval_source = None
-    if dev is not None:
-        eval_source = EvalSource(
-            dev, recipe.eval_batch_size, few_buckets(dev.lengths, data.max_seq_length), tokenizer.pad_id
-        )
-    return Job(
-        task=ClassificationTask(
-            model,
-            metrics.choose(data.metrics, regression, len(names), data.task_type == "multi_label"),
-            class_weights=_class_weights(data, train.labels, len(names)),
-            label_smoothing=recipe.label_smoothing,
-            token_dropout=data.token_dropout,
-            r_drop=recipe.r_drop,
-            mask_id=tokenizer.mask_id,
-            special_ids=tokenizer.special_ids,
-        ),
-        tokenizer=tokenizer,
-        init_params=model.init,
-        pretrained=loaded.params if loaded else None,
-        train_source=source,
-        eval_source=eval_source,
-        num_steps=start.num_steps(recipe, len(train), recipe.global_batch_size),
-        save=functools.partial(_save, model=model, tokenizer=tokenizer),
+    task = ClassificationTask(
+        model,
+        metrics.choose(data.metrics, regression, len(names), data.task_type == "multi_label"),
+        class_weights=_class_weights(data, train.labels, len(names)),
+        label_smoothing=recipe.label_smoothing,
+        token_dropout=data.token_dropout,
+        r_drop=recipe.r_drop,
+        mask_id=tokenizer.mask_id,
+        special_ids=tokenizer.special_ids,
     )
+    return start.fine_tuning(recipe, task, tokenizer, loaded, train, dev)
 
 
 def outline(recipe: Any) -> Outline:
@@ -224,7 +208,3 @@ def _class_weights(data: Any, labels: np.ndarray, count: int) -> tuple[float, ..
     if data.class_weights != "balanced":
         return ()
     return tuple(len(labels) / (count * np.bincount(labels, minlength=count)))
-
-
-def _save(directory: Any, params: Any, *, model: Bert, tokenizer: Any) -> None:
-    save_pretrained(directory, model.config, HEAD, params, tokenizer)

@@ -5,6 +5,7 @@ the products added, so that it is a model like any other.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -38,6 +39,10 @@ class Lora:
     rank: int
     alpha: float
     targets: tuple[str, ...]
+
+    def on(self, init_params: Callable[[jax.Array], Params]) -> Callable[[jax.Array], Params]:
+        """key -> the parameters of an adapted model whose own `init_params` makes."""
+        return lambda key: self.init(init_params(key), jax.random.fold_in(key, 1))
 
     def init(self, base: Params, key: jax.Array) -> Params:
         """Fresh parameters on those of a model: `b` is 0, so that at first nothing is added."""
@@ -107,16 +112,13 @@ def of_recipe(recipe: Any) -> Lora | None:
 def adapt(job: Job, lora: Lora) -> Job:
     """The job of learning what is added to the model of `job`."""
 
-    def init_params(key: jax.Array) -> Params:
-        return lora.init(job.init_params(key), jax.random.fold_in(key, 1))
-
     def save(directory: PathLike, params: Params) -> None:
         job.save(directory, jax.tree.map(np.asarray, lora.merge(params)))
 
     return dataclasses.replace(
         job,
         task=LoraTask(job.task, lora),
-        init_params=init_params,
+        init_params=lora.on(job.init_params),
         pretrained=None if job.pretrained is None else {"base": job.pretrained},
         save=save,
     )
@@ -124,8 +126,4 @@ def adapt(job: Job, lora: Lora) -> Job:
 
 def adapt_outline(outline: Outline, lora: Lora) -> Outline:
     """The same for an outline."""
-
-    def init_params(key: jax.Array) -> Params:
-        return lora.init(outline.init_params(key), jax.random.fold_in(key, 1))
-
-    return dataclasses.replace(outline, task=LoraTask(outline.task, lora), init_params=init_params)
+    return dataclasses.replace(outline, task=LoraTask(outline.task, lora), init_params=lora.on(outline.init_params))

@@ -4,7 +4,6 @@ Devlin et al. 2018 (arXiv:1810.04805), section 4.4.
 """
 
 import dataclasses
-import functools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -12,13 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.data.examples import Columns, read_rows
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import metrics, start
-from bert_jax.tasks.classification_data import EvalSource, TrainSource, buckets_of, few_buckets
 from bert_jax.tasks.groups import INPUTS, Groups, encode_groups
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
 from bert_jax.tokenization import Tokenizer
@@ -153,22 +150,8 @@ def build(recipe: Any, workdir: str) -> Job:
     )
     train = load(data.train, columns, tokenizer, data.max_seq_length)
     model = Bert(config.replace(pooler=True), HEAD, start.compute(recipe))
-    buckets = buckets_of(data.length_buckets, train.lengths, data.max_seq_length)
-    eval_source = None
-    if data.dev:
-        dev = load(data.dev, columns, tokenizer, data.max_seq_length)
-        few = few_buckets(dev.lengths, data.max_seq_length)
-        eval_source = EvalSource(dev, recipe.eval_batch_size, few, tokenizer.pad_id)
-    return Job(
-        task=MultipleChoiceTask(model),
-        tokenizer=tokenizer,
-        init_params=model.init,
-        pretrained=loaded.params if loaded else None,
-        train_source=TrainSource(train, recipe.global_batch_size, buckets, tokenizer.pad_id, recipe.seed),
-        eval_source=eval_source,
-        num_steps=start.num_steps(recipe, len(train), recipe.global_batch_size),
-        save=functools.partial(_save, model=model, tokenizer=tokenizer),
-    )
+    dev = load(data.dev, columns, tokenizer, data.max_seq_length) if data.dev else None
+    return start.fine_tuning(recipe, MultipleChoiceTask(model), tokenizer, loaded, train, dev)
 
 
 def outline(recipe: Any) -> Outline:
@@ -186,7 +169,3 @@ def outline(recipe: Any) -> Outline:
         "example_weights": jax.ShapeDtypeStruct((1,), jnp.float32),
     }
     return Outline(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
-
-
-def _save(directory: Any, params: Any, *, model: Bert, tokenizer: Any) -> None:
-    save_pretrained(directory, model.config, HEAD, params, tokenizer)

@@ -4,16 +4,14 @@ Devlin et al. 2018 (arXiv:1810.04805), sections 4.2 and 4.3.
 """
 
 import dataclasses
-import functools
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.data.question_windows import Limits, QuestionWindows, question_windows, tokenised
 from bert_jax.data.squad import Question, read_questions
 from bert_jax.errors import InputError
@@ -21,7 +19,6 @@ from bert_jax.inference.spans import Search, find_spans
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import squad_scores, start
-from bert_jax.tasks.classification_data import EvalSource, TrainSource, buckets_of, few_buckets
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
 from bert_jax.tokenization import Tokenizer
 
@@ -166,13 +163,6 @@ def to_learn(spec: str, tokenizer: Tokenizer, limits: Limits, bad_answers: str =
     return Asked(kept, windows)
 
 
-def batches(source: EvalSource, run: Any) -> Iterator[tuple[dict[str, np.ndarray], Batch]]:
-    """Yields the predictions by `run` for every batch of `source`, and the batch."""
-    for i in range(source.num_batches):
-        batch = source.batch(i)
-        yield run(batch), batch
-
-
 def build(recipe: Any, workdir: str) -> Job:
     """Reads the data and the model that a resolved question answering recipe names. See `bert_jax.tasks.build`."""
     data = recipe.data
@@ -188,21 +178,8 @@ def build(recipe: Any, workdir: str) -> Job:
     train = to_learn(data.train, tokenizer, limits, data.bad_answers)
     dev = asked(list(read_questions(data.dev, bad_answers="keep")), tokenizer, limits) if data.dev else None
     model = Bert(config, HEAD, start.compute(recipe))
-    buckets = buckets_of(data.length_buckets, train.windows.lengths, data.max_seq_length)
-    eval_source = None
-    if dev is not None:
-        eval_buckets = few_buckets(dev.windows.lengths, data.max_seq_length)
-        eval_source = EvalSource(dev.windows, recipe.eval_batch_size, eval_buckets, tokenizer.pad_id)
-    return Job(
-        task=QuestionAnsweringTask(model, Search(data.max_answer_length, data.n_best), data.null_threshold, dev),
-        tokenizer=tokenizer,
-        init_params=model.init,
-        pretrained=loaded.params if loaded else None,
-        train_source=TrainSource(train.windows, recipe.global_batch_size, buckets, tokenizer.pad_id, recipe.seed),
-        eval_source=eval_source,
-        num_steps=start.num_steps(recipe, len(train.windows), recipe.global_batch_size),
-        save=functools.partial(_save, model=model, tokenizer=tokenizer),
-    )
+    task = QuestionAnsweringTask(model, Search(data.max_answer_length, data.n_best), data.null_threshold, dev)
+    return start.fine_tuning(recipe, task, tokenizer, loaded, train.windows, dev.windows if dev else None)
 
 
 def outline(recipe: Any) -> Outline:
@@ -223,7 +200,3 @@ def outline(recipe: Any) -> Outline:
 
 def _limits(recipe: Any) -> Limits:
     return Limits(recipe.data.max_seq_length, recipe.data.doc_stride, recipe.data.max_query_length)
-
-
-def _save(directory: Any, params: Any, *, model: Bert, tokenizer: Tokenizer) -> None:
-    save_pretrained(directory, model.config, HEAD, params, tokenizer)

@@ -21,10 +21,17 @@ CHUNK = 8192  # rows held at a time: enough to find rows of one length, few enou
 
 
 class RowPredictor:
-    """Runs `predict` of a task over tokenised rows, in few shapes."""
+    """Runs `predict` of a task over tokenised rows, in few shapes.
 
-    def __init__(self, finished: Finished, predict: Callable[[Any, Batch], dict[str, jax.Array]]):
+    Args:
+        finished: what runs.
+        predict: of its task.
+        max_length: the longest row, in tokens; 0 = as long as `finished` takes.
+    """
+
+    def __init__(self, finished: Finished, predict: Callable[[Any, Batch], dict[str, jax.Array]], max_length: int = 0):
         self._finished, self._run = finished, finished.runner(predict)
+        self._limit = max_length or finished.max_length
         self._buckets: tuple[int, ...] = ()
 
     def batches(self, features: Paddable) -> tuple[list[Batch], list[dict[str, np.ndarray]]]:
@@ -42,8 +49,8 @@ class RowPredictor:
         finished = self._finished
         # Shapes are settled by the first rows, so that a long file does not compile new ones again and again.
         if not self._buckets:
-            few = few_buckets(features.lengths, finished.max_length)
-            self._buckets = few if few[-1] == finished.max_length else (*few, finished.max_length)
+            few = few_buckets(features.lengths, self._limit)
+            self._buckets = few if few[-1] == self._limit else (*few, self._limit)
         return EvalSource(features, finished.batch_size, self._buckets, finished.tokenizer.pad_id)
 
 
@@ -77,10 +84,10 @@ def write_answers(
     return count
 
 
-def check_out(out: files.PathLike) -> bool:
-    """Whether a file of answers is to hold JSON lines. Raises InputError when it is named as none of `OUT_FORMATS`."""
-    if not str(out).endswith(OUT_FORMATS):
-        raise InputError(f"{out}: expected a file named {' or '.join(OUT_FORMATS)} to write to")
+def check_out(out: files.PathLike, formats: tuple[str, ...] = OUT_FORMATS) -> bool:
+    """Whether a file of answers is to hold JSON lines. Raises InputError when it is named as none of `formats`."""
+    if not str(out).endswith(formats):
+        raise InputError(f"{out}: expected a file named {' or '.join(formats)} to write to")
     return str(out).endswith(".jsonl")
 
 

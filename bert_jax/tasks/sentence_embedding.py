@@ -4,7 +4,6 @@ Reimers and Gurevych 2019 (arXiv:1908.10084), section 3; Henderson et al. 2017 (
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,14 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.data.examples import Columns, read_rows
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.modeling import Bert
 from bert_jax.modeling.heads import unit
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import metrics, start
-from bert_jax.tasks.classification_data import EvalSource, TrainSource, buckets_of, few_buckets
 from bert_jax.tasks.groups import INPUTS, Groups, encode_groups
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
 from bert_jax.tokenization import Tokenizer
@@ -205,22 +202,8 @@ def build(recipe: Any, workdir: str) -> Job:
     if data.loss == "in_batch_negatives" and len(train) * (train.size - 1) < 2:
         raise InputError(f"{data.train}: expected at least 2 rows, to be each other's negatives, found 1")
     task = _task(recipe, Bert(config, HEAD, start.compute(recipe)))
-    buckets = buckets_of(data.length_buckets, train.lengths, data.max_seq_length)
-    eval_source = None
-    if data.dev:
-        dev = load(data.dev, scored, tokenizer, data.max_seq_length)
-        few = few_buckets(dev.lengths, data.max_seq_length)
-        eval_source = EvalSource(dev, recipe.eval_batch_size, few, tokenizer.pad_id)
-    return Job(
-        task=task,
-        tokenizer=tokenizer,
-        init_params=task.model.init,
-        pretrained=loaded.params if loaded else None,
-        train_source=TrainSource(train, recipe.global_batch_size, buckets, tokenizer.pad_id, recipe.seed),
-        eval_source=eval_source,
-        num_steps=start.num_steps(recipe, len(train), recipe.global_batch_size),
-        save=functools.partial(_save, model=task.model, tokenizer=tokenizer, max_length=data.max_seq_length),
-    )
+    dev = load(data.dev, scored, tokenizer, data.max_seq_length) if data.dev else None
+    return start.fine_tuning(recipe, task, tokenizer, loaded, train, dev, max_length=data.max_seq_length)
 
 
 def outline(recipe: Any) -> Outline:
@@ -267,7 +250,3 @@ def _task(recipe: Any, model: Bert) -> SentenceEmbeddingTask:
         distance=data.distance,
         margin=data.margin,
     )
-
-
-def _save(directory: Any, params: Any, *, model: Bert, tokenizer: Any, max_length: int) -> None:
-    save_pretrained(directory, model.config, HEAD, params, tokenizer, max_length=max_length)

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import BertConfig
-from bert_jax.conversion.huggingface import Loaded, load_pretrained
+from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
 from bert_jax.conversion.names import FAMILIES
 from bert_jax.errors import InputError
-from bert_jax.modeling import Compute
+from bert_jax.files import PathLike
+from bert_jax.modeling import Compute, Params
 from bert_jax.recipes import model_config
-from bert_jax.tasks.classification_data import TrainSource
-from bert_jax.tasks.job import Job, Outline, Stage
+from bert_jax.tasks.classification_data import EvalSource, Paddable, TrainSource, buckets_of, few_buckets
+from bert_jax.tasks.job import Job, Outline, Stage, Task
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
 # Fields of BertConfig that decide the shapes or the meaning of parameters.
@@ -123,6 +124,48 @@ def check_length(length: int, config: BertConfig, key: str) -> None:
 def num_steps(recipe: Any, num_examples: int, batch_size: int) -> int:
     """Optimizer steps of a run: `num_steps`, or `num_epochs` of so many batches, the last of each maybe not full."""
     return recipe.num_steps or math.ceil(recipe.num_epochs * -(-num_examples // batch_size))
+
+
+def fine_tuning(
+    recipe: Any,
+    task: Task,
+    tokenizer: Tokenizer,
+    loaded: Loaded | None,
+    train: Paddable,
+    dev: Paddable | None,
+    **saved: Any,
+) -> Job:
+    """The job of fine-tuning on rows of several lengths.
+
+    Args:
+        recipe: resolved.
+        task: what is learned.
+        tokenizer: of the rows.
+        loaded: the model to start from, or None.
+        train: rows to learn from.
+        dev: rows to evaluate on, or None.
+        saved: of `save_pretrained`, for the finished model.
+    """
+    data, pad_id, model = recipe.data, tokenizer.pad_id, task.model
+    buckets = buckets_of(data.length_buckets, train.lengths, data.max_seq_length)
+    eval_source = None
+    if dev is not None:
+        few = few_buckets(dev.lengths, data.max_seq_length)
+        eval_source = EvalSource(dev, recipe.eval_batch_size, few, pad_id)
+
+    def save(directory: PathLike, params: Params) -> None:
+        save_pretrained(directory, model.config, model.head, params, tokenizer, **saved)
+
+    return Job(
+        task=task,
+        tokenizer=tokenizer,
+        init_params=model.init,
+        pretrained=loaded.params if loaded else None,
+        train_source=TrainSource(train, recipe.global_batch_size, buckets, pad_id, recipe.seed),
+        eval_source=eval_source,
+        num_steps=num_steps(recipe, len(train), recipe.global_batch_size),
+        save=save,
+    )
 
 
 def outline_of(job: Job) -> Outline:

@@ -1,7 +1,7 @@
 """A finished tagger over sentences: `evaluate` scores it, `predict` writes its tags beside the words."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -13,11 +13,10 @@ from bert_jax.data.tagged import read_sentences
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.tasks import entities
-from bert_jax.tasks.classification_data import EvalSource, few_buckets
 from bert_jax.tasks.finished import Finished, open_finished
-from bert_jax.tasks.job import Batch
+from bert_jax.tasks.row_answers import RowPredictor, check_out, short
 from bert_jax.tasks.token_classification import HEAD, TokenClassificationTask
-from bert_jax.tasks.token_classification_data import UNTAGGED, TaggedFeatures, encode, in_order, load
+from bert_jax.tasks.token_classification_data import UNTAGGED, encode, in_order, load
 
 OUT_FORMATS = (".jsonl", ".conll", ".txt", ".tsv")
 _CHUNK = 4096  # sentences that `predict` holds at a time: enough to find rows of one length, few enough for memory
@@ -29,20 +28,12 @@ class Tagger(NamedTuple):
     Attributes:
         task: the model and what it does.
         finished: its tokenizer, and the limits within which it runs.
-        run: a batch -> its predictions.
+        predictor: runs the model over rows.
     """
 
     task: TokenClassificationTask
     finished: Finished
-    run: Callable[[Batch], dict[str, np.ndarray]]
-
-    def answers(
-        self, features: TaggedFeatures, buckets: Sequence[int]
-    ) -> tuple[list[dict[str, np.ndarray]], list[Batch]]:
-        """The predictions for all rows, and the batches that they are of."""
-        source = EvalSource(features, self.finished.batch_size, buckets, self.finished.tokenizer.pad_id)
-        batches = [source.batch(i) for i in range(source.num_batches)]
-        return [self.run(batch) for batch in batches], batches
+    predictor: RowPredictor
 
 
 def open_tagger(model_dir: files.PathLike, **options: Any) -> Tagger:
@@ -57,9 +48,8 @@ def open_tagger(model_dir: files.PathLike, **options: Any) -> Tagger:
     """
     finished = open_finished(model_dir, HEAD, **options)
     config = finished.config
-    names = config.id2label or tuple(f"LABEL_{i}" for i in range(config.num_labels))
-    task = TokenClassificationTask(Bert(config, HEAD, finished.compute), names, ())
-    return Tagger(task, finished, finished.runner(task.predict))
+    task = TokenClassificationTask(Bert(config, HEAD, finished.compute), config.label_names, ())
+    return Tagger(task, finished, RowPredictor(finished, task.predict))
 
 
 def evaluate(
@@ -91,7 +81,7 @@ def evaluate(
     if not metric_names and chosen != ("accuracy",):
         chosen = entities.METRICS
     features, _ = load(data, columns, finished.tokenizer, finished.max_length, names)
-    predictions, batches = model.answers(features, few_buckets(features.lengths, finished.max_length))
+    batches, predictions = model.predictor.batches(features)
     task = TokenClassificationTask(model.task.model, names, chosen)
     words = in_order([batch["labels"] for batch in batches], batches) != UNTAGGED  # false between two sentences
     return task.score(predictions, batches) | {"examples": int((~words).sum()) + 1, "words": int(words.sum())}
@@ -122,32 +112,21 @@ def predict(
     Raises:
         InputError: the model or the data do not fit.
     """
-    if not str(out).endswith(OUT_FORMATS):
-        raise InputError(f"{out}: expected a file named {' or '.join(OUT_FORMATS)} to write to")
-    as_json = str(out).endswith(".jsonl")
+    lines = _json_lines if check_out(out, OUT_FORMATS) else _conll_lines
     model = open_tagger(model_dir, **options)
     finished = model.finished
     rows = ((row.line, row.words) for row in read_sentences(data, columns, tagged=False))
-    buckets: tuple[int, ...] | None = None
     count = 0
     with files.open_atomically(out) as file:
         while chunk := list(islice(rows, _CHUNK)):
             sentences = [words for _, words in chunk]
             nothing = [np.zeros(len(words), np.int32) for words in sentences]
             features = encode(finished.tokenizer, sentences, nothing, finished.max_length)
-            # Shapes are settled by the first rows, so that a long file does not compile new ones again and again.
-            buckets = buckets or _shapes(features.lengths, finished.max_length)
-            predictions, batches = model.answers(features, buckets)
+            batches, predictions = model.predictor.batches(features)
             tags, scores = (in_order([p[name] for p in predictions], batches) for name in ("tags", "scores"))
-            lines = _json_lines if as_json else _conll_lines
             file.writelines(lines(data, chunk, [model.task.names[tag] for tag in tags], scores))
             count += len(chunk)
     return count
-
-
-def _shapes(lengths: np.ndarray, limit: int) -> tuple[int, ...]:
-    buckets = few_buckets(lengths, limit)
-    return buckets if buckets[-1] == limit else (*buckets, limit)
 
 
 Chunk = Sequence[tuple[int, tuple[str, ...]]]  # lines and words of sentences
@@ -158,7 +137,7 @@ def _json_lines(data: str, chunk: Chunk, tags: list[str], scores: np.ndarray) ->
     place = 0
     for _, words in chunk:
         mine = slice(place, place + len(words))
-        shares = [float(f"{score:.6g}") for score in scores[mine]]
+        shares = [short(score) for score in scores[mine]]
         yield json.dumps({"tokens": words, "tags": tags[mine], "scores": shares}, ensure_ascii=False) + "\n"
         place += len(words) + 1
 

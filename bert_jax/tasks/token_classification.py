@@ -11,13 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.data.examples import Columns
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import entities, start
-from bert_jax.tasks.classification_data import EvalSource, TrainSource, choose_buckets, few_buckets
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
 from bert_jax.tasks.token_classification_data import UNTAGGED, in_order, load
 
@@ -91,41 +89,13 @@ def build(recipe: Any, workdir: str) -> Job:
     dev = read(data.dev, names=names)[0] if data.dev else None
     metrics = entities.choose(data.metrics, names)
     model = Bert(config.replace(num_labels=len(names), id2label=names), HEAD, start.compute(recipe))
-    buckets = tuple(sorted(set(data.length_buckets))) or choose_buckets(train.lengths, data.max_seq_length)
-    if (longest := int(train.lengths.max())) > buckets[-1]:
-        buckets = (*buckets, longest)
-    eval_source = None
-    if dev is not None:
-        eval_source = EvalSource(
-            dev, recipe.eval_batch_size, few_buckets(dev.lengths, data.max_seq_length), tokenizer.pad_id
-        )
-    return Job(
-        task=TokenClassificationTask(model, names, metrics),
-        tokenizer=tokenizer,
-        init_params=model.init,
-        pretrained=loaded.params if loaded else None,
-        train_source=TrainSource(train, recipe.global_batch_size, buckets, tokenizer.pad_id, recipe.seed),
-        eval_source=eval_source,
-        num_steps=start.num_steps(recipe, len(train), recipe.global_batch_size),
-        save=functools.partial(_save, model=model, tokenizer=tokenizer),
-    )
+    return start.fine_tuning(recipe, TokenClassificationTask(model, names, metrics), tokenizer, loaded, train, dev)
 
 
 def outline(recipe: Any) -> Outline:
     """The steps of a resolved recipe of token classification, by length. See `bert_jax.tasks.outline`."""
     if recipe.data.train:
-        job = build(recipe, "")
-        source = job.train_source
-        assert isinstance(source, TrainSource)
-        stages = tuple(
-            Stage.of_rows(
-                round(job.num_steps * count / source.steps_per_epoch),
-                source.batch_size,
-                source.features.pad(np.zeros(1, int), length, 0),
-            )
-            for length, count in source.shapes().items()
-        )
-        return Outline(job.task, job.init_params, stages)
+        return start.outline_of(build(recipe, ""))
     length = recipe.data.max_seq_length
     config = start.config_without_data(recipe, "encoder").replace(num_labels=_USUAL_TAGS, id2label=None)
     start.check_length(length, config, "config.data.max_seq_length")
@@ -138,7 +108,3 @@ def outline(recipe: Any) -> Outline:
         "example_weights": jax.ShapeDtypeStruct((1,), jnp.float32),
     }
     return Outline(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
-
-
-def _save(directory: Any, params: Any, *, model: Bert, tokenizer: Any) -> None:
-    save_pretrained(directory, model.config, HEAD, params, tokenizer)

@@ -8,12 +8,10 @@ import pytest
 import sklearn.metrics
 
 from bert_jax import recipes, tasks
-from bert_jax.config import BertConfig
-from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
+from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.data.examples import Columns
 from bert_jax.errors import InputError
 from bert_jax.inference import pipeline
-from bert_jax.modeling import Bert
 from bert_jax.tasks import classifying, metrics
 from bert_jax.training.loop import train
 
@@ -22,7 +20,7 @@ FILLING = ["the", "sat", "on", "a", "stone"]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, tiny_tokenizer):
+def place(tmp_path_factory, write_small):
     """Tables whose labels are those of the words in a text, once with lists and once with texts, and a model."""
     root = tmp_path_factory.mktemp("several")
     for name, rows, seed in (("train", 500, 0), ("dev", 90, 1)):
@@ -37,10 +35,7 @@ def place(tmp_path_factory, tiny_tokenizer):
             table.append(f"{text}\t{', '.join(labels)}")
         (root / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
         (root / f"{name}.tsv").write_text("\n".join(table) + "\n")
-    config = BertConfig(vocab_size=tiny_tokenizer.vocab_size, hidden_size=32, num_hidden_layers=1,
-                        num_attention_heads=2, intermediate_size=64, max_position_embeddings=32,
-                        initializer_range=0.2)  # fmt: skip
-    save_pretrained(root / "encoder", config, "encoder", jax.jit(Bert(config).init)(jax.random.key(0)), tiny_tokenizer)
+    write_small(root / "encoder", initializer_range=0.2)
     return root
 
 

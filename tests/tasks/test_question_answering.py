@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from bert_jax import recipes, tasks
-from bert_jax.config import BertConfig
-from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
+from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.data.examples import Columns
 from bert_jax.data.squad import read_questions
 from bert_jax.errors import InputError
-from bert_jax.modeling import Bert
 from bert_jax.tasks import answering, squad_scores
 from bert_jax.training.loop import train
 
@@ -47,17 +45,19 @@ def write_questions(path, count, seed, version=2):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, tiny_tokenizer):
+def place(tmp_path_factory, write_small):
     """Questions, and an encoder with random parameters to start from."""
     root = tmp_path_factory.mktemp("answering")
     write_questions(root / "train.json", 500, seed=0)
     write_questions(root / "dev.json", 100, seed=1)
     write_questions(root / "dev1.json", 60, seed=2, version=1)
-    config = BertConfig(vocab_size=tiny_tokenizer.vocab_size, hidden_size=32, num_hidden_layers=1,
-                        num_attention_heads=2, intermediate_size=64, max_position_embeddings=48,
-                        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.2)  # fmt: skip
-    params = jax.jit(Bert(config).init)(jax.random.key(0))
-    save_pretrained(root / "encoder", config, "encoder", params, tiny_tokenizer)
+    write_small(
+        root / "encoder",
+        max_position_embeddings=48,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=0.2,
+    )
     return root
 
 

@@ -9,13 +9,11 @@ import pytest
 
 from bert_jax import recipes, tasks
 from bert_jax.cli import main
-from bert_jax.config import BertConfig
-from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
+from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.data.examples import Columns
 from bert_jax.data.tagged import read_sentences
 from bert_jax.errors import InputError
 from bert_jax.inference import pipeline
-from bert_jax.modeling import Bert
 from bert_jax.tasks import entities, tagging
 from bert_jax.tasks import token_classification_data as data
 from bert_jax.tokenization import train_bpe, train_sentencepiece, word_piece
@@ -45,15 +43,12 @@ def write_conll(path, sentences, seed):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, tiny_tokenizer):
+def place(tmp_path_factory, write_small):
     """Sentences, and an encoder with random parameters to start from."""
     root = tmp_path_factory.mktemp("tagging")
     write_conll(root / "train.conll", 240, seed=0)
     write_conll(root / "dev.conll", 61, seed=1)
-    config = BertConfig(vocab_size=tiny_tokenizer.vocab_size, hidden_size=32, num_hidden_layers=1,
-                        num_attention_heads=2, intermediate_size=64, max_position_embeddings=32)  # fmt: skip
-    params = jax.jit(Bert(config).init)(jax.random.key(0))
-    save_pretrained(root / "encoder", config, "encoder", params, tiny_tokenizer)
+    write_small(root / "encoder")
     return root
 
 

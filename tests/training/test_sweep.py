@@ -4,26 +4,20 @@ import json
 import statistics
 from pathlib import Path
 
-import jax
 import pytest
 
 from bert_jax.cli import main
-from bert_jax.config import BertConfig
-from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.errors import InputError
-from bert_jax.modeling import Bert
 from bert_jax.training.metrics import read_lines
 from bert_jax.training.sweep import parse_grid
 
 
 @pytest.fixture(scope="module")
-def command(tmp_path_factory, tiny_tokenizer):
+def command(tmp_path_factory, write_small):
     root = tmp_path_factory.mktemp("sweep")
     rows = [f"the cat sat\t{i % 3 % 2}" for i in range(24)]
     (root / "train.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
-    config = BertConfig(vocab_size=tiny_tokenizer.vocab_size, hidden_size=8, num_hidden_layers=1, num_attention_heads=1,
-                        intermediate_size=8, max_position_embeddings=16)  # fmt: skip
-    save_pretrained(root / "encoder", config, "encoder", jax.jit(Bert(config).init)(jax.random.key(0)), tiny_tokenizer)
+    write_small(root / "encoder", hidden_size=8, num_attention_heads=1, intermediate_size=8, max_position_embeddings=16)
     recipe = Path(__file__).parents[2] / "configs" / "classification.py"
     changes = {"init_from": root / "encoder", "data.train": root / "train.tsv", "data.dev": root / "train.tsv",
                "num_steps": 2, "global_batch_size": 8, "data.max_seq_length": 16, "best_metric": "mse"}  # fmt: skip

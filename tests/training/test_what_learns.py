@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from bert_jax import recipes, sharding, tasks
-from bert_jax.config import BertConfig
-from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
+from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
 from bert_jax.inference import pipeline
-from bert_jax.modeling import Bert
 from bert_jax.tasks import lora
 from bert_jax.training import start
 from bert_jax.training.loop import train
@@ -19,16 +17,21 @@ LAYERS, RATE = 3, 1e-3
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, tiny_tokenizer):
+def place(tmp_path_factory, write_small):
     """A table, and a model with random parameters to start from."""
     root = tmp_path_factory.mktemp("learns")
     rng = np.random.default_rng(0)
     rows = [(rng.integers(2), " ".join(rng.choice(["the", "cat", "sat", "bird"], 6))) for _ in range(64)]
     lines = [f"{'good' if label else 'bad'} {text}\t{label}" for label, text in rows]
     (root / "train.tsv").write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
-    config = BertConfig(vocab_size=tiny_tokenizer.vocab_size, hidden_size=16, num_hidden_layers=LAYERS,
-                        num_attention_heads=2, intermediate_size=32, max_position_embeddings=16)  # fmt: skip
-    save_pretrained(root / "encoder", config, "encoder", jax.jit(Bert(config).init)(jax.random.key(7)), tiny_tokenizer)
+    write_small(
+        root / "encoder",
+        seed=7,
+        hidden_size=16,
+        num_hidden_layers=LAYERS,
+        intermediate_size=32,
+        max_position_embeddings=16,
+    )
     return root
 
 
