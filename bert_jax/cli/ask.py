@@ -77,7 +77,11 @@ def add_verbs(verbs: Any) -> None:
         parser.add_argument("model", metavar="MODEL", help="a model directory")
         stream.add_flags(parser, what)
         parser.add_argument("--json", action="store_true", help=f"one JSON object a {what} instead of tables")
-        parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="(default: %(default)s)")
+        parser.add_argument(
+            "--batch-size", type=int, metavar="N", help="texts at a time (default: what suits the machine)"
+        )
+        parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32",
+                            help="of matrix products (default: %(default)s)")  # fmt: skip
 
 
 def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
@@ -221,14 +225,14 @@ def _print_vectors(texts: list[str], vectors: Any) -> None:
 
 def _answers(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]], Any]) -> Iterator[tuple[str, Any]]:
     """Yields each text of the command line with the pipeline's answer."""
-    if args.batch_size < 1:
+    if args.batch_size is not None and args.batch_size < 1:
         raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
     texts = stream.Texts(args)
     left = iter(texts)
     chunk = list(itertools.islice(left, CHUNK))  # before the model is opened: what is wrong with them shows sooner
     from bert_jax.inference import pipeline
 
-    pipe = pipeline(task, args.model, batch_size=args.batch_size)
+    pipe = pipeline(task, args.model, args.dtype, args.batch_size)
     with stream.counting(args.json or bool(getattr(args, "out", None))) as done:
         while chunk:
             yield from zip(chunk, ask(pipe, chunk), strict=True)

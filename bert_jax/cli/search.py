@@ -49,7 +49,7 @@ def add_verbs(verbs: Any) -> None:
         add("--corpus", required=True, metavar="FILE", help="one text a line, maybe compressed; or a table")
         add("--text-column", default="", metavar="NAME", help="FILE is .tsv, .csv, .jsonl or tfds:NAME; its texts")
         add("--top-k", type=int, default=10, metavar="K", help="texts for a query (default: %(default)s)")
-        add("--batch-size", type=int, default=32, metavar="N", help="(default: %(default)s)")
+        add("--batch-size", type=int, metavar="N", help="texts at a time (default: what suits the machine)")
 
 
 def run_similarity(args: argparse.Namespace) -> None:
@@ -74,9 +74,9 @@ def run_rerank(args: argparse.Namespace) -> None:
 
 def _pipeline(args: argparse.Namespace, task: str) -> Any:
     for name in ("top_k", "batch_size"):
-        if getattr(args, name) < 1:
-            flag = name.replace("_", "-")
-            raise InputError(f"--{flag}: expected a positive integer, found {getattr(args, name)}")
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise InputError(f"--{name.replace('_', '-')}: expected a positive integer, found {value}")
     from bert_jax.inference import pipeline
 
     return pipeline(task, args.model, batch_size=args.batch_size)

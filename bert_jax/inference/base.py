@@ -1,6 +1,7 @@
 """What every pipeline does: texts in batches of similar length, answers in the order of the texts."""
 
 import abc
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -13,6 +14,11 @@ from bert_jax.tokenization import Tokenizer
 
 # Texts that are tokenized and sorted by length together: enough to fill batches evenly, few enough to hold.
 _WINDOW = 4096
+# Tokens of a forward pass: on a CPU, more would leave its caches.
+_TOKENS = {"cpu": 1024}
+_TOKENS_ELSEWHERE = 16_384
+# Tokens that are computed in about the time that compiling one more shape takes.
+_COMPILING = 8192
 
 
 class Pipeline(abc.ABC):
@@ -20,19 +26,21 @@ class Pipeline(abc.ABC):
 
     Attributes:
         model: what answers.
-        batch_size: texts in one forward pass, at most.
+        batch_size: texts in one forward pass, at most; None: as many as suit the machine.
     """
 
     head: ClassVar[str]  # the head whose outputs it reads
 
-    def __init__(self, model: PretrainedModel, batch_size: int = 32):
-        if not isinstance(batch_size, int) or batch_size < 1:
-            raise InputError(f"batch_size: expected a positive integer, found {batch_size!r}")
+    def __init__(self, model: PretrainedModel, batch_size: int | None = None):
+        if batch_size is not None:
+            positive("batch_size", batch_size)
         if model.tokenizer is None:
             raise InputError("expected a model with a tokenizer, found none in its directory")
         self.model = model
         self.batch_size = batch_size
         self.tokenizer: Tokenizer = model.tokenizer
+        self._lengths: set[int] = set()  # that batches were padded to
+        self._spare: Counter[int] = Counter()  # tokens that one more length would have spared
 
     @abc.abstractmethod
     def __call__(self, *texts: Any, **options: Any) -> Any:
@@ -64,14 +72,42 @@ class Pipeline(abc.ABC):
         """Yields the rows of each batch, their lengths in tokens, and the model's outputs for them."""
         lengths = inputs["attention_mask"].sum(axis=1)
         order = np.argsort(-lengths, kind="stable")  # the longest first: if memory is short, that shows at once
-        for start in range(0, len(order), self.batch_size):
-            rows = order[start : start + self.batch_size]
+        start = 0
+        while start < len(order):
+            padded = self._padded_length(int(lengths[order[start]]))
+            most = self.batch_size or self._rows(padded)
+            rows = order[start : start + most]
             longest = lengths[rows].max()
             batch = {
                 name: array[rows] if name == "masked_positions" else array[rows, :longest]
                 for name, array in inputs.items()
             }
-            yield rows, lengths[rows], self.model.run(batch, fields)
+            full = most if len(order) > most else None  # what is left at the end takes the shape of the others
+            yield rows, lengths[rows], self.model.run(batch, fields, rows=full, length=padded)
+            start += len(rows)
+
+    def _rows(self, length: int) -> int:
+        """Texts of a forward pass, padded to `length` tokens."""
+        tokens = _TOKENS.get(self.model.compute.target, _TOKENS_ELSEWHERE)
+        return 1 << max(0, (tokens // length).bit_length() - 1)
+
+    def _padded_length(self, longest: int) -> int:
+        """What a batch is padded to: a length of those before, while it does not pay to compile for another."""
+        length = min(_length(longest), self.model.config.max_position_embeddings)
+        longer = [known for known in self._lengths if known >= length]
+        if longer:
+            nearest = min(longer)
+            self._spare[length] += (nearest - length) * (self.batch_size or self._rows(nearest))
+            if self._spare[length] < _COMPILING:
+                return nearest
+        self._lengths.add(length)
+        return length
+
+
+def _length(size: int) -> int:
+    """The least of 4, 6, ..., 16, 20, ..., 32, 40, ..., 64, 80, ... that is not below `size`."""
+    step = max(2, 1 << max(0, (size - 1).bit_length() - 3))
+    return max(4, -(-size // step) * step)
 
 
 def as_texts(texts: str | Sequence[str]) -> list[str]:

@@ -108,15 +108,18 @@ class PretrainedModel:
         fields: tuple[str, ...],
         output_hidden_states: bool = False,
         output_attentions: bool = False,
+        rows: int | None = None,
+        length: int | None = None,
     ) -> BertOutput:
         """As calling the model, but computes and copies to the host only some fields of the output.
 
         Args:
             inputs: the arguments of `__call__` that are arrays, by name.
             fields: names of `BertOutput` fields; none means all. The others are None.
+            rows, length: what the compiled function sees is padded to; None means the next of few sizes.
         """
         arrays = self._checked(inputs)
-        padded, sizes = _padded(arrays, self.config)
+        padded, sizes = _padded(arrays, self.config, rows, length)
         output = _forward(self.bert, self.params, padded, fields, output_hidden_states, output_attentions)
         values = {field.name: getattr(output, field.name) for field in dataclasses.fields(output)}
         axes = _PADDED_AXES | {name: _LOGITS_AXES.get(self.head, "B.") for name in ("logits", "prediction_logits")}
@@ -243,12 +246,14 @@ def _bucket(size: int, smallest: int = 1) -> int:
     return power // 4 * 3 if power > 16 and size <= power // 4 * 3 else power
 
 
-def _padded(arrays: dict[str, np.ndarray], config: BertConfig) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+def _padded(
+    arrays: dict[str, np.ndarray], config: BertConfig, rows: int | None, length: int | None
+) -> tuple[dict[str, np.ndarray], dict[str, int]]:
     """The inputs in one of few shapes, with a mask over what is not padding; and the sizes that they had."""
     ids = arrays["input_ids"]
     sizes = {"B": ids.shape[0], "S": ids.shape[-1]}
-    rows = _bucket(sizes["B"])
-    length = min(_bucket(sizes["S"], _SHORTEST), config.max_position_embeddings)
+    rows = rows or _bucket(sizes["B"])
+    length = length or min(_bucket(sizes["S"], _SHORTEST), config.max_position_embeddings)
     arrays = {"attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids), **arrays}
     padded = {}
     for name, array in arrays.items():

@@ -194,14 +194,16 @@ _KEPT = {
 }
 
 
-def pipeline(task: str, model: PathLike | PretrainedModel, dtype: str = "float32", batch_size: int = 32) -> Any:
+def pipeline(
+    task: str, model: PathLike | PretrainedModel, dtype: str = "float32", batch_size: int | None = None
+) -> Any:
     """A model that takes text.
 
     Args:
         task: one of `PIPELINES`; `embed` is short for `sentence-embedding`.
         model: a model directory (as for `from_pretrained`), or an opened model.
         dtype: of matrix products, when the model is opened here.
-        batch_size: texts in one forward pass, at most.
+        batch_size: texts in one forward pass, at most; None: as many as suit the machine.
 
     Returns:
         The pipeline, to be called with texts.

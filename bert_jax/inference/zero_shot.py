@@ -19,7 +19,7 @@ class ZeroShotClassification(Pipeline):
 
     head = "sequence_classification"
 
-    def __init__(self, model: PretrainedModel, batch_size: int = 32):
+    def __init__(self, model: PretrainedModel, batch_size: int | None = None):
         super().__init__(model, batch_size)
         names = [name.lower() for name in model.config.id2label or ()]
         found = [i for i, name in enumerate(names) if name.startswith("entail")]

@@ -1,0 +1,136 @@
+"""Fine-tuning on the tasks of the field, beside a loop of transformers with the same hyper-parameters."""
+
+import dataclasses
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.turns import alternate
+
+
+@dataclasses.dataclass(frozen=True)
+class Contest:
+    """What both are given.
+
+    Attributes:
+        kind: of `benchmarks.tasks_pytorch`.
+        recipe: of `configs/`.
+        files: to learn from and to be scored on, in the directory of all data sets.
+        metric: by which, in the names of `bert-jax evaluate`.
+        epochs, batch_size, learning_rate, length: of both.
+        columns: of the texts and the label, by name or number.
+        keys: of ours besides.
+    """
+
+    kind: str
+    recipe: str
+    files: tuple[str, str]
+    metric: str
+    epochs: float
+    batch_size: int
+    learning_rate: float
+    length: int = 128
+    columns: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+CONTESTS = {
+    "sst2": Contest("classification", "classification.py:sst2,.", ("glue/SST-2/train.tsv", "glue/SST-2/dev.tsv"),
+                    "accuracy", 1, 32, 1e-4, columns=("sentence", "label")),
+    "cola": Contest("classification", "classification.py:cola,.", ("glue/CoLA/train.tsv", "glue/CoLA/dev.tsv"),
+                    "matthews", 3, 32, 1e-4, columns=("3", "1")),
+    "stsb": Contest("regression", "classification.py:stsb,.", ("glue/STS-B/train.tsv", "glue/STS-B/dev.tsv"),
+                    "spearman", 3, 32, 1e-4, columns=("sentence1", "sentence2", "score")),
+    "conll2003": Contest("tokens", "conll2003.py", ("conll2003/train.txt", "conll2003/valid.txt"),
+                         "f1", 1, 32, 2e-4),
+    "squad": Contest("questions", "squad.py:v2", ("squad2_articles/train.json", "squad2_articles/dev.json"),
+                     "f1", 2, 32, 2e-4, 256),
+    "hellaswag": Contest("choices", "hellaswag.py", ("hellaswag/train.jsonl", "hellaswag/val.jsonl"),
+                         "accuracy", 1, 16, 5e-5, keys=("eval_every=0", "best_metric=")),
+    "chnsenticorp": Contest("classification", "classification.py",
+                            ("zh_chnsenticorp/train.tsv", "zh_chnsenticorp/dev.tsv"), "accuracy", 2, 32, 1e-4, 256,
+                            ("text_a", "label"), ("data.text_column=text_a", "data.metrics=('accuracy',)")),
+}  # fmt: skip
+TF1 = "tf1_simbert_tiny"  # what Chinese starts from
+
+
+def main(data: Path, model: Path, names: Sequence[str], seeds: int, share: float, dtypes: Sequence[str]) -> None:
+    """Prints scores and examples/s of both: means and standard deviations of scores over `seeds` runs, and medians.
+
+    Args:
+        data: the directory of all data sets.
+        model: where the tasks in English start from.
+        names: of `CONTESTS`.
+        seeds: runs of each.
+        share: of the epochs of each.
+        dtypes: of our matrix products, and of theirs.
+    """
+    print(f"bert_jax in {dtypes[0]}, transformers in {dtypes[1]}; whole processes in turns", flush=True)
+    print(f"{'':12} examples   score: bert_jax, transformers        examples/s         ratio", flush=True)
+    for name in names:
+        contest = dataclasses.replace(CONTESTS[name], epochs=CONTESTS[name].epochs * share)
+        scores: list[tuple[float, float]] = []
+        rates: list[tuple[float, float]] = []
+        with tempfile.TemporaryDirectory() as directory:
+            start = _chinese(data, directory) if name == "chnsenticorp" else model
+            for seed in range(seeds):
+                workdir = Path(directory, f"run{seed}")
+                commands = {
+                    "ours": _ours(contest, data, start, seed, dtypes[0], workdir),
+                    "theirs": _theirs(contest, data, start, seed, dtypes[1]),
+                }
+                results = alternate(commands)
+                score, examples = results["theirs"][1].split()[-2:]
+                scores.append((_score(workdir, contest.metric), float(score)))
+                count = int(examples) * contest.epochs
+                rates.append((count / results["ours"][0], count / results["theirs"][0]))
+        both = "  ".join(f"{statistics.mean(s):.4f} ± {statistics.pstdev(s):.4f}" for s in zip(*scores, strict=True))
+        rate = "  ".join(f"{statistics.median(r):6.1f}" for r in zip(*rates, strict=True))
+        ratio = statistics.median(ours / theirs for ours, theirs in rates)
+        print(f"{name:12} {examples:>8}   {both}   {rate}   {ratio:.2f}", flush=True)
+
+
+def _ours(contest: Contest, data: Path, start: Path, seed: int, dtype: str, workdir: Path) -> list[str]:
+    keys = {
+        "init_from": start,
+        "dtype": dtype,
+        "seed": seed,
+        "num_epochs": contest.epochs,
+        "global_batch_size": contest.batch_size,
+        "optimizer.learning_rate": contest.learning_rate,
+        "optimizer.schedule": "linear",
+        "optimizer.warmup_ratio": 0.1,
+        "optimizer.bias_correction": True,
+        "data.train": data / contest.files[0],
+        "data.dev": data / contest.files[1],
+        "data.max_seq_length": contest.length,
+    }
+    overrides = [*(f"{name}={value}" for name, value in keys.items()), *contest.keys]
+    return [
+        *(sys.executable, "-m", "bert_jax", "finetune", "--workdir", str(workdir)),
+        *("--config", f"configs/{contest.recipe}"),
+        *(f"--config.{override}" for override in overrides),
+    ]
+
+
+def _theirs(contest: Contest, data: Path, start: Path, seed: int, dtype: str) -> list[str]:
+    files = [str(data / file) for file in contest.files]
+    given = dataclasses.asdict(contest) | {"files": files, "model": str(start), "seed": seed, "dtype": dtype}
+    return [sys.executable, "-m", "benchmarks.tasks_pytorch", json.dumps(given)]
+
+
+def _score(workdir: Path, metric: str) -> float:
+    """That of the last evaluation of a run."""
+    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [line[f"eval/{metric}"] for line in lines if f"eval/{metric}" in line][-1]
+
+
+def _chinese(data: Path, directory: str) -> Path:
+    """The TensorFlow checkpoint in the layout that transformers reads."""
+    from bert_jax.conversion.huggingface import convert
+
+    convert(data / TF1, f"{directory}/simbert")
+    return Path(directory, "simbert")
