@@ -25,7 +25,7 @@ class Attention(NamedTuple):
     maps: np.ndarray
 
 
-Attend = Callable[[int], Attention]  # by the number of a row
+Attend = Callable[[int], Attention | None]  # by the number of a row; None where it would be too large
 
 
 def sections(rows: Iterable[tuple[str, int]], attend: Attend) -> list[Section]:
@@ -45,7 +45,9 @@ def sections(rows: Iterable[tuple[str, int]], attend: Attend) -> list[Section]:
     return [Section("Attention in the worst of them", joined([note(words), *parts]))]
 
 
-def _of_row(attention: Attention) -> list[Html]:
+def _of_row(attention: Attention | None) -> list[Html]:
+    if attention is None:
+        return [note("Left out: it has so many tokens that the maps would be too large.")]
     tokens, maps = attention.tokens[:_TOKENS], attention.maps[..., :_TOKENS, :_TOKENS].astype(np.float64)
     layers, heads = maps.shape[:2]
     parts = []

@@ -55,5 +55,5 @@ def _told(texts: Sequence[str], shares: np.ndarray, gold: int, answer: int) -> H
     for place, (text, share) in enumerate(zip(texts, shares, strict=True)):
         kind = " (gold)" if place == gold else " (answer)" if place == answer else ""
         mark = tagged("span", f"{share:.4f}{kind}", class_={" (gold)": "good", " (answer)": "bad"}.get(kind, ""))
-        items.append(tagged("li", tagged("bdi", cut(text)), " ", mark))
-    return tagged("td", tagged("ol", *items, class_="choices", start="0"), class_="t")
+        items.append(tagged("div", f"{place}: ", tagged("bdi", cut(text)), " ", mark))
+    return tagged("td", *items, class_="t")

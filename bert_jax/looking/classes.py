@@ -194,12 +194,12 @@ def calibration(probabilities: np.ndarray, is_so: np.ndarray, probability: str, 
 
 
 def worst_rows(
-    by: str, count: int, header: Sequence[str], lines: Sequence[Sequence[Any]], what: str = "rows"
+    by: str, count: int, header: Sequence[str], lines: Sequence[Sequence[Any]], what: str = "rows that went wrong"
 ) -> Section:
     """The worst of `count` mistakes as a table: `by` says in what."""
     if not lines:
         return Section("Worst mistakes", note("There are none: every answer is right."))
-    words = f"{len(lines)} of {count:,} {what} that went wrong: those of {by}."
+    words = f"{len(lines)} of {count:,} {what}: those of {by}."
     return Section("Worst mistakes", joined([note(words), table("worst", header, lines)]))
 
 

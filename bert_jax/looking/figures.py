@@ -58,7 +58,7 @@ def scatter(x: np.ndarray, y: np.ndarray, x_name: str, y_name: str, diagonal: bo
         cells = axes.hexbin(x, y, gridsize=50, mincnt=1, bins="log", cmap="Blues", linewidths=0.1)
         figure.colorbar(cells, ax=axes, shrink=0.8, label="rows")
     else:
-        axes.plot(x, y, "o", color=_BLUE, markersize=3.5, alpha=max(0.15, min(0.7, 60 / math.sqrt(len(x) + 1) / 10)),
+        axes.plot(x, y, "o", color=_BLUE, markersize=3.5, alpha=max(0.25, min(0.7, 6 / math.sqrt(len(x) + 1))),
                   markeredgewidth=0)  # fmt: skip
     axes.set(xlabel=x_name, ylabel=y_name)
     _calm(axes)

@@ -48,7 +48,7 @@ def passages(questions: Sequence[Question], answered: Answered) -> list[Section]
     lines = [_line(int(i), questions[i], answered) for i in index]
     header = ["number", "id", "question", "gold answers", "answer", "F1", "odds of no answer"]
     by = "the least F1, and of these the surest"
-    return [*sections, worst_rows(by, int(among.sum()), header, lines, "questions")]
+    return [*sections, worst_rows(by, int(among.sum()), header, lines, "questions that are not all right")]
 
 
 def _figures(has_answer: np.ndarray, silent: np.ndarray, answered: Answered) -> Section:

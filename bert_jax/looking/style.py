@@ -45,7 +45,7 @@ mark small {{ color: var(--faint); margin-left: .35em; white-space: nowrap }}
 .words b {{ display: inline-block; min-width: 4.4em; color: var(--faint) }}
 .good {{ color: var(--good); font-weight: 600 }}
 .bad {{ color: var(--bad); font-weight: 600 }}
-ol.choices {{ margin: 0; padding-left: 1.6rem }}
+td code {{ white-space: nowrap }}
 footer {{ margin-top: 3rem; border-top: 1px solid var(--line); padding-top: .6rem; font-size: .85rem }}
 {_SHADES}
 @media print {{ body {{ max-width: none }} nav {{ display: none }} tr {{ break-inside: avoid }} }}

@@ -56,7 +56,7 @@ def tagger(
     return [
         *(_by_tag(names, tags[words], answers[words]) if entities is None else _by_type(tags, answers, *entities)),
         calibration_of_answers(scores[words], (tags == answers)[words]),
-        worst_rows(by, int(mistaken.sum()), header, lines, "sentences"),
+        worst_rows(by, int(mistaken.sum()), header, lines, "sentences with a wrong tag"),
     ]
 
 

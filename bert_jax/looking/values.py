@@ -36,7 +36,7 @@ def regression(targets: np.ndarray, answers: np.ndarray, rows: Rows, attend: att
     return [
         Section("Answers and targets", joined(parts)),
         Section("Residuals", _residuals(drawn)),
-        worst_rows("the greatest residual", int((residuals != 0).sum()), header, lines),
+        worst_rows("the greatest residual", len(targets), header, lines, "rows"),
         *attention.sections(titles(index, found), attend),
     ]
 
@@ -83,7 +83,7 @@ def pairs(scores: np.ndarray, cosines: np.ndarray, rows: Rows) -> list[Section]:
     by = "places farthest apart, a place being the share of the pairs that are less alike"
     return [
         Section("Cosines and scores", joined([*_not_finite(finite), picture(scattered, "cosines by scores")])),
-        worst_rows(by, int((apart > 0).sum()), header, lines, "pairs"),
+        worst_rows(by, len(scores), header, lines, "pairs"),
     ]
 
 

@@ -61,7 +61,8 @@ def both(
     scheme: TagScheme, tags: np.ndarray, predicted: np.ndarray, strict: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """The true entities and the predicted, as `entities` has them; where `tags` are -1, neither is."""
-    return tuple(entities(scheme, np.where(tags >= 0, side, -1), strict) for side in (tags, predicted))  # type: ignore
+    true, found = (entities(scheme, np.where(tags >= 0, side, -1), strict) for side in (tags, predicted))
+    return true, found
 
 
 def scores(

@@ -21,6 +21,8 @@ from bert_jax.tasks.groups import INPUTS
 from bert_jax.tasks.job import Batch
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
+_LARGEST_MAPS = 2**28  # shares of all maps of a sequence, a gigabyte of float32: more than those of BERT-large over 512
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Finished:
@@ -50,10 +52,14 @@ class Finished:
         step = jax.jit(predict, in_shardings=(whole, split), out_shardings=whole)
         return lambda batch: jax.device_get(step(params, batch))
 
-    def attention(self, head: str, features: Features, number: int) -> Attention:
-        """How the tokens of the sequence of this number attend to one another, by a model of `head`."""
+    def attention(self, head: str, features: Features, number: int) -> Attention | None:
+        """How the tokens of the sequence of this number attend to one another, by a model of `head`; None where the
+        maps would be too large."""
+        length = int(features.lengths[number])
+        if self.config.num_hidden_layers * self.config.num_attention_heads * length**2 > _LARGEST_MAPS:
+            return None
         model = PretrainedModel(self.config, head, self.params, self.tokenizer, self.compute, self.max_length)
-        batch = features.pad(np.array([number]), int(features.lengths[number]), self.tokenizer.pad_id)
+        batch = features.pad(np.array([number]), length, self.tokenizer.pad_id)
         inputs = {name: batch[name] for name in INPUTS}
         maps = model.run(inputs, ("attentions",), output_attentions=True).attentions
         assert maps is not None

@@ -1,5 +1,6 @@
 """The pages themselves: nothing of the data is taken for HTML, and nothing is too large for them."""
 
+import functools
 import os
 import warnings
 
@@ -7,10 +8,16 @@ import numpy as np
 import pytest
 from html_pages import Page, check_alone, numbers
 
+from bert_jax.config import BertConfig
+from bert_jax.data.examples import Example
 from bert_jax.data.squad import Answer, Question
 from bert_jax.errors import InputError
 from bert_jax.looking import choices, classes, figures, page, passages, tags, values
-from bert_jax.looking.attention import Attention
+from bert_jax.looking.attention import Attention, sections
+from bert_jax.modeling import Compute
+from bert_jax.sharding import make_mesh
+from bert_jax.tasks import finished
+from bert_jax.tasks.classification_data import encode
 
 HOSTILE = "</td><script>alert('x')</script><img src=x onerror=alert(1)> \"quoted\" & $\\frac{1}$ \x00\x1b \ud83d"
 HEADING = page.Heading("model/<b>", "data/&amp;.tsv", {"accuracy": 0.5, "examples": 1234})
@@ -30,6 +37,15 @@ def attend(number):
     return Attention([HOSTILE[:30], *["word"] * 59], maps / maps.sum(-1, keepdims=True))
 
 
+def test_maps_that_are_too_large(tmp_path, monkeypatch, tiny_tokenizer):
+    config = BertConfig(vocab_size=tiny_tokenizer.vocab_size, num_hidden_layers=2, num_attention_heads=12)
+    opened = finished.Finished(config, {}, tiny_tokenizer, Compute(), 512, 8, make_mesh())
+    features = encode(tiny_tokenizer, [Example(1, "the cat " * 100, None, None)], np.zeros(1), 512)
+    monkeypatch.setattr(finished, "_LARGEST_MAPS", 2 * 12 * 202**2 - 1)
+    read = written(tmp_path, sections([("Line 1", 0)], functools.partial(opened.attention, "encoder", features)))
+    assert "Left out: it has so many tokens" in read.text
+
+
 def of_classes(names, count=60, certain=False):
     rng = np.random.default_rng(0)
     labels, logits = rng.integers(0, len(names), count), rng.normal(size=(count, len(names)))
@@ -41,8 +57,8 @@ def of_classes(names, count=60, certain=False):
 
 @pytest.mark.filterwarnings("error")
 def test_hostile_names_and_texts_are_shown_and_not_obeyed(tmp_path):
-    labels, logits, sections = of_classes((HOSTILE, "b", "c"))
-    read = written(tmp_path, sections)
+    labels, logits, parts = of_classes((HOSTILE, "b", "c"))
+    read = written(tmp_path, parts)
     assert "<script>alert('x')</script>" in read.text and "\ufffd" in read.text and "\x00" not in read.text
     assert read.tables["classes"][1][0].startswith("</td><script>")
     wrong = labels != logits.argmax(-1)
@@ -65,8 +81,8 @@ def test_no_mistakes_need_no_table(tmp_path):
 
 def test_seventy_seven_classes_are_readable(tmp_path):
     names = [f"intent {i}" for i in range(77)]
-    labels, logits, sections = of_classes(names, 3000)
-    read = written(tmp_path, sections)
+    labels, logits, parts = of_classes(names, 3000)
+    read = written(tmp_path, parts)
     assert "confusion" not in read.tables and len(read.tables["classes"]) == 1 + 77 + 1
     header, *rows = read.tables["confusions"]
     assert header == ["class", "taken for", "rows", "share of the class"] and len(rows) == 30
@@ -87,8 +103,7 @@ def test_numbers_that_are_none(tmp_path):
     targets, answers = rng.normal(size=50), rng.normal(size=50)
     answers[3] = np.nan
     rows = [(i, {"text": "a"}) for i in range(50)]
-    sections = values.regression(targets, answers, iter(rows), attend)
-    read = written(tmp_path, sections)
+    read = written(tmp_path, values.regression(targets, answers, iter(rows), attend))
     assert "Answers that are no finite numbers, and left out: 1." in read.text
     assert "3" not in read.column("worst", "line")
     assert "and left out: 1." in written(tmp_path, values.pairs(targets, answers, iter(rows))).text
@@ -106,8 +121,8 @@ def test_long_sentences_are_cut(tmp_path):
     words, labels = ["<b>"] * 400, np.zeros(400, np.int32)
     labels[5] = labels[380] = 1
     sentence = tags.Sentence(7, tuple(words), None)
-    sections = tags.tagger(("x", "<y>"), labels, np.zeros(400, np.int32), np.full(400, 0.9), None, [sentence])
-    read = written(tmp_path, sections)
+    parts = tags.tagger(("x", "<y>"), labels, np.zeros(400, np.int32), np.full(400, 0.9), None, [sentence])
+    read = written(tmp_path, parts)
     line, text, wrong, probability = read.tables["worst"][1]
     assert (line, wrong, float(probability)) == ("7", "2", 1.8)
     assert "<b><y>, not x ✗" in text and text.count("<b>") == 150 and text.endswith("… (400 words)")
