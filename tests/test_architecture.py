@@ -16,7 +16,7 @@ MOST_LINES = 450
 # Each part imports only from the parts before it.
 ORDER = (
     "tpu", "errors", "files", "families", "config", "sharding", "modeling", "tokenization", "data", "conversion",
-    "recipes", "inference", "tasks", "training", "planning", "demo", "cli", "__main__",
+    "recipes", "inference", "looking", "tasks", "training", "planning", "demo", "cli", "__main__",
 )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ def add_verbs(verbs: Any) -> None:
         "sentence embeddings; for a tagger the F1, precision and recall of the entities; for questions, SQuAD's exact "
         "match and F1.",
         """bert-jax evaluate --model runs/sst2/model --data dev.tsv
+           bert-jax evaluate --model runs/sst2/model --data dev.tsv --report sst2.html
            bert-jax evaluate --model runs/conll2003/model --data test.txt
            bert-jax evaluate --model runs/squad/model --data dev-v2.0.json""",
     )
@@ -83,6 +84,7 @@ def add_verbs(verbs: Any) -> None:
     )
     evaluate.add_argument("--metrics", default="", metavar="NAME[,NAME]", help="which (default: all that fit)")
     evaluate.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    evaluate.add_argument("--report", metavar="FILE.html", help="write a page: what went wrong, and how, in pictures")
     predict.add_argument(
         "--submission", action="store_true", default=None, help="what GLUE takes: index and prediction, as .tsv"
     )
@@ -105,6 +107,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
         args.data,
         _columns(args, label=args.label_column, separator=args.label_separator),
         metric_names=tuple(args.metrics.split(",")) if args.metrics else (),
+        report=args.report,
         **options,
         **_own(args, task),
     )
@@ -119,6 +122,8 @@ def run_evaluate(args: argparse.Namespace) -> None:
     for name, value in scores.items():
         table.add_row(name, f"{value:,}" if isinstance(value, int) else f"{value:.4f}")
     Console(highlight=False, markup=False).print(table)
+    if args.report:
+        print(f"{args.report}: what went wrong, and how")
 
 
 def run_predict(args: argparse.Namespace) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -14,7 +14,10 @@ from bert_jax.data.question_windows import Limits
 from bert_jax.data.squad import Question, read_questions
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.spans import Search
+from bert_jax.looking import page
+from bert_jax.looking.passages import Answered, passages
 from bert_jax.modeling import Bert
+from bert_jax.tasks import squad_scores
 from bert_jax.tasks.finished import Finished, open_finished
 from bert_jax.tasks.question_answering import HEAD, Found, QuestionAnsweringTask, asked, figures
 from bert_jax.tasks.row_answers import RowPredictor, check_out
@@ -94,6 +97,7 @@ def evaluate(
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
+    report: files.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
     """Scores a question answering model as SQuAD's own scripts score it.
@@ -103,14 +107,16 @@ def evaluate(
         data: what `bert_jax.data.squad.read_questions` takes.
         columns: none: the data have no columns.
         metric_names: of the figures of `bert_jax.tasks.squad_scores` for the data's version; empty for all.
+        report: a file to write, `.html`: the page of `bert_jax.looking.passages`.
         options: of `open_answerer`.
 
     Returns:
         The figures, and `examples`, the number of questions.
 
     Raises:
-        InputError: the model or the data do not fit.
+        InputError: the model, the data or the report's name do not fit.
     """
+    page.check_path(report, data)
     _check_columns(columns)
     model = open_answerer(model_dir, **options)
     questions: list[Question] = []
@@ -122,7 +128,25 @@ def evaluate(
     for name in metric_names:
         if name not in scores:
             raise InputError(f"{name!r} is no figure of these data{did_you_mean(name, scores)}")
-    return {name: scores[name] for name in metric_names or scores} | {"examples": len(questions)}
+    scores = {name: scores[name] for name in metric_names or scores} | {"examples": len(questions)}
+    if report is not None:
+        sections = passages(questions, _answered(questions, found, model.task.null_threshold))
+        page.write(report, page.Heading(str(model_dir), data, scores), sections)
+    return scores
+
+
+def _answered(questions: Sequence[Question], found: Mapping[str, Found], threshold: float) -> Answered:
+    """What is answered to each question, and what that adds to the figures."""
+    second = any(question.is_impossible is not None for question in questions)
+    odds = np.array([found[question.id].null_odds for question in questions])
+    taken_back = second & (odds > threshold)
+    parts = [
+        squad_scores.of_question(question, found[question.id].text, second, bool(back))
+        for question, back in zip(questions, taken_back, strict=True)
+    ]
+    exact, f1 = np.array(parts).T
+    texts = ["" if back else found[question.id].text for question, back in zip(questions, taken_back, strict=True)]
+    return Answered(texts, odds, threshold, exact, f1)
 
 
 def predict(model_dir: files.PathLike, data: str, out: files.PathLike, columns: Columns, **options: Any) -> int:

@@ -10,6 +10,8 @@ import numpy as np
 from bert_jax import files
 from bert_jax.data.examples import Columns
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.looking import page
+from bert_jax.looking.choices import Choices, choices
 from bert_jax.modeling import Bert
 from bert_jax.tasks.finished import open_finished
 from bert_jax.tasks.groups import encode_groups
@@ -25,6 +27,7 @@ def evaluate(
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
+    report: files.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
     """Scores a model of multiple choice on questions with their answers.
@@ -34,22 +37,31 @@ def evaluate(
         data: what `bert_jax.data.examples.read_rows` takes.
         columns: of `bert_jax.tasks.multiple_choice.columns_of`, where they are not those of `COLUMNS`.
         metric_names: accuracy; empty for it too.
+        report: a file to write, `.html`: the page of `bert_jax.looking.choices`.
         options: of `bert_jax.tasks.finished.open_finished`.
 
     Returns:
         The metrics, and `examples`, the number of rows.
 
     Raises:
-        InputError: the model or the data do not fit; among others, a label that is no choice.
+        InputError: the model, the data or the report's name do not fit; among others, a label that is no choice.
     """
+    page.check_path(report, data)
     for name in metric_names:
         if name != "accuracy":
             raise InputError(f"{name!r} is not a metric of multiple choice{did_you_mean(name, ['accuracy'])}")
     finished = open_finished(model_dir, HEAD, **options)
     task = MultipleChoiceTask(Bert(finished.config, HEAD, finished.compute))
-    rows = load(data, _filled(columns), finished.tokenizer, finished.max_length)
-    batches, predictions = RowPredictor(finished, task.predict).batches(rows)
-    return task.score(predictions, batches) | {"examples": len(rows)}
+    columns, predictor = _filled(columns), RowPredictor(finished, task.predict)
+    rows = load(data, columns, finished.tokenizer, finished.max_length)
+    batches, predictions = predictor.batches(rows)
+    scores = task.score(predictions, batches) | {"examples": len(rows)}
+    if report is not None:
+        again = read_questions(data, dataclasses.replace(columns, label=""))  # for the texts of the worst rows
+        texts = (Choices(row.line, row.context, row.question, row.choices) for row in again)
+        sections = choices(rows.labels, predictor.in_order(rows, predictions, "logits"), texts)
+        page.write(report, page.Heading(str(model_dir), data, scores), sections)
+    return scores
 
 
 def predict(

@@ -1,6 +1,7 @@
 """A finished sequence classifier over a table: `evaluate` scores it, `predict` writes its answers beside the rows."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,10 +11,11 @@ import numpy as np
 from bert_jax import files
 from bert_jax.data.examples import Columns, Example, read_examples
 from bert_jax.errors import InputError
+from bert_jax.looking import classes, page, values
 from bert_jax.modeling import Bert
 from bert_jax.tasks import metrics
 from bert_jax.tasks.classification import HEAD, ClassificationTask
-from bert_jax.tasks.classification_data import encode, load
+from bert_jax.tasks.classification_data import Features, encode, load
 from bert_jax.tasks.finished import Finished, open_finished
 from bert_jax.tasks.row_answers import RowPredictor, check_out, short, write_answers
 
@@ -63,6 +65,7 @@ def evaluate(
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
+    report: files.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
     """Scores a sequence classifier on labelled rows.
@@ -72,14 +75,17 @@ def evaluate(
         data: what `bert_jax.data.examples.read_examples` takes.
         columns: its columns, where they are not those of `COLUMNS`.
         metric_names: of `bert_jax.tasks.metrics`; empty for all that fit.
+        report: a file to write, `.html`: the page of `bert_jax.looking.classes` or, of a regression, `values`.
         options: of `bert_jax.tasks.finished.open_finished`.
 
     Returns:
         The metrics, and `examples`, the number of rows.
 
     Raises:
-        InputError: the model or the data do not fit; among others, a label that the model does not know.
+        InputError: the model, the data or the report's name do not fit; among others, a label that the model does not
+            know.
     """
+    page.check_path(report, data)
     model = open_classifier(model_dir, **options)
     finished = model.finished
     columns = columns.filled(COLUMNS)
@@ -90,7 +96,25 @@ def evaluate(
     features, _ = load(data, columns, finished.tokenizer, finished.max_length, model.names, regression)
     batches, predictions = model.predictor.batches(features)
     task = dataclasses.replace(model.task, metrics=names)
-    return task.score(predictions, batches) | {"examples": len(features)}
+    scores = task.score(predictions, batches) | {"examples": len(features)}
+    if report is not None:
+        logits = model.predictor.in_order(features, predictions, "logits")
+        page.write(report, page.Heading(str(model_dir), data, scores), _look(model, data, columns, features, logits))
+    return scores
+
+
+def _look(model: Classifier, data: str, columns: Columns, features: Features, logits: np.ndarray) -> list[page.Section]:
+    """The sections of a report on logits [n, C]; it reads the data once more for the texts of the worst rows."""
+    texts_alone = dataclasses.replace(columns, label="")
+    rows = (
+        (row.line, {columns.text: row.text} | ({} if row.pair is None else {columns.pair: row.pair}))
+        for row in read_examples(data, texts_alone)
+    )
+    attend = functools.partial(model.finished.attention, HEAD, features)
+    if model.task.regression:
+        return values.regression(features.labels, logits[:, 0], rows, attend)
+    look = classes.several_labels if model.task.several else classes.one_label
+    return look(model.names, features.labels, logits, rows, attend)
 
 
 def predict(

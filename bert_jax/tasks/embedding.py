@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_jax import files
 from bert_jax.data.examples import Columns, read_rows
+from bert_jax.looking import page, values
 from bert_jax.modeling import Bert
 from bert_jax.tasks.finished import open_finished
 from bert_jax.tasks.groups import encode_groups
@@ -30,6 +31,7 @@ def evaluate(
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
+    report: files.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
     """Scores the cosines of labelled pairs by their correlation with the labels.
@@ -39,20 +41,29 @@ def evaluate(
         data: what `bert_jax.data.examples.read_rows` takes.
         columns: its columns, where they are not those of `COLUMNS`.
         metric_names: spearman, pearson; empty for both.
+        report: a file to write, `.html`: the page of `bert_jax.looking.values.pairs`.
         options: of `bert_jax.tasks.finished.open_finished`.
 
     Returns:
         The metrics, and `examples`, the number of rows.
 
     Raises:
-        InputError: the model or the data do not fit; among others, a label that is no number.
+        InputError: the model, the data or the report's name do not fit; among others, a label that is no number.
     """
+    page.check_path(report, data)
     names = choose_metrics(metric_names, labelled=True)
     finished = open_finished(model_dir, HEAD, **options)
     task = SentenceEmbeddingTask(Bert(finished.config, HEAD, finished.compute), "cosine", labelled=True, metrics=names)
-    rows = load(data, columns.filled(COLUMNS), finished.tokenizer, finished.max_length)
-    batches, predictions = RowPredictor(finished, task.predict).batches(rows)
-    return task.score(predictions, batches) | {"examples": len(rows)}
+    columns, predictor = columns.filled(COLUMNS), RowPredictor(finished, task.predict)
+    rows = load(data, columns, finished.tokenizer, finished.max_length)
+    batches, predictions = predictor.batches(rows)
+    scores = task.score(predictions, batches) | {"examples": len(rows)}
+    if report is not None:
+        found = cosines(predictor.in_order(rows, predictions, "embeddings"))
+        texts = read_rows(data, dataclasses.replace(columns, label=""))  # once more, for those of the worst pairs
+        sections = values.pairs(rows.labels, found, texts)
+        page.write(report, page.Heading(str(model_dir), data, scores), sections)
+    return scores
 
 
 def predict(

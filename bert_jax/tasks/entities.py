@@ -57,6 +57,14 @@ def entities(scheme: TagScheme, tags: np.ndarray, strict: bool = False) -> np.nd
     return np.stack([starts, last + 1, types[starts]], axis=1).astype(np.int32)
 
 
+def both(
+    scheme: TagScheme, tags: np.ndarray, predicted: np.ndarray, strict: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """The true entities and the predicted, as `entities` has them; where `tags` are -1, neither is."""
+    true, found = (entities(scheme, np.where(tags >= 0, side, -1), strict) for side in (tags, predicted))
+    return true, found
+
+
 def scores(
     metrics: Sequence[str], names: Sequence[str], tags: np.ndarray, predicted: np.ndarray, strict: bool = False
 ) -> dict[str, float]:
@@ -74,7 +82,7 @@ def scores(
     scheme = read_scheme(names)
     if scheme is None:
         return {name: accuracy for name in metrics if name == "accuracy"}
-    true, found = (entities(scheme, np.where(words, side, -1), strict) for side in (tags, predicted))
+    true, found = both(scheme, tags, predicted, strict)
     of_type = len(scheme.type_names)
     right = found[np.isin(_keys(found, len(tags), of_type), _keys(true, len(tags), of_type))]
     counts = [np.bincount(part[:, 2], minlength=of_type) for part in (right, found, true)]

@@ -12,10 +12,16 @@ from bert_jax import files, sharding
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
+from bert_jax.inference import PretrainedModel
+from bert_jax.looking.attention import Attention
 from bert_jax.modeling import Compute, Params
 from bert_jax.tasks import start
+from bert_jax.tasks.classification_data import Features
+from bert_jax.tasks.groups import INPUTS
 from bert_jax.tasks.job import Batch
 from bert_jax.tokenization import Tokenizer, load_tokenizer
+
+_LARGEST_MAPS = 2**28  # shares of all maps of a sequence, a gigabyte of float32: more than those of BERT-large over 512
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,6 +51,19 @@ class Finished:
         params = jax.device_put(self.params, whole)
         step = jax.jit(predict, in_shardings=(whole, split), out_shardings=whole)
         return lambda batch: jax.device_get(step(params, batch))
+
+    def attention(self, head: str, features: Features, number: int) -> Attention | None:
+        """How the tokens of the sequence of this number attend to one another, by a model of `head`; None where the
+        maps would be too large."""
+        length = int(features.lengths[number])
+        if self.config.num_hidden_layers * self.config.num_attention_heads * length**2 > _LARGEST_MAPS:
+            return None
+        model = PretrainedModel(self.config, head, self.params, self.tokenizer, self.compute, self.max_length)
+        batch = features.pad(np.array([number]), length, self.tokenizer.pad_id)
+        inputs = {name: batch[name] for name in INPUTS}
+        maps = model.run(inputs, ("attentions",), output_attentions=True).attentions
+        assert maps is not None
+        return Attention([self.tokenizer.pieces[i] for i in batch["input_ids"][0]], np.concatenate(maps))
 
 
 def open_finished(

@@ -2,7 +2,7 @@
 memory."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -44,6 +44,10 @@ class RowPredictor:
         """The prediction `name` of every row, in the order of the rows."""
         source = self._source(features)
         return source.restore([self._run(source.batch(i))[name] for i in range(source.num_batches)])
+
+    def in_order(self, features: Paddable, predictions: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:
+        """The prediction `name` of every row, in the order of the rows, from those of `batches`."""
+        return self._source(features).restore([prediction[name] for prediction in predictions])
 
     def _source(self, features: Paddable) -> EvalSource:
         finished = self._finished

@@ -71,6 +71,22 @@ def scores_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> 
     }
 
 
+def of_question(question: Question, text: str, second: bool, taken_back: bool = False) -> tuple[float, float]:
+    """Exact match and F1 of one answer, from 0 to 1: what it adds to the figures.
+
+    Args:
+        question: with its answers.
+        text: the answer, "" for none.
+        second: whether the figures are those of version 2.0.
+        taken_back: whether the odds of version 2.0 are above the threshold, whatever was predicted.
+    """
+    if second and taken_back:
+        return (float(not question.answers),) * 2
+    score, kinds = (_v2, (exact_match, f1_or_none)) if second else (_v1, (exact_match, f1))
+    exact, part = (score(question, {question.id: text}, kind) for kind in kinds)
+    return exact, part
+
+
 def _v1(question: Question, predictions: Mapping[str, str], score: Score) -> float:
     if question.id not in predictions:
         return 0.0

@@ -10,7 +10,10 @@ import numpy as np
 from bert_jax import files
 from bert_jax.data.examples import Columns
 from bert_jax.data.tagged import read_sentences
+from bert_jax.data.tags import read_scheme
 from bert_jax.errors import InputError
+from bert_jax.looking import page
+from bert_jax.looking.tags import tagger
 from bert_jax.modeling import Bert
 from bert_jax.tasks import entities
 from bert_jax.tasks.finished import Finished, open_finished
@@ -58,6 +61,7 @@ def evaluate(
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
+    report: files.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
     """Scores a tagger on tagged sentences.
@@ -67,14 +71,17 @@ def evaluate(
         data: what `bert_jax.data.tagged.read_sentences` takes.
         columns: its columns, where they are not the usual ones there.
         metric_names: of `bert_jax.tasks.entities.METRICS`; empty for all that fit.
+        report: a file to write, `.html`: the page of `bert_jax.looking.tags`.
         options: of `bert_jax.tasks.finished.open_finished`.
 
     Returns:
         The metrics, and the numbers of sentences (`examples`) and `words`.
 
     Raises:
-        InputError: the model or the data do not fit; among others, a tag that the model does not know.
+        InputError: the model, the data or the report's name do not fit; among others, a tag that the model does not
+            know.
     """
+    page.check_path(report, data)
     model = open_tagger(model_dir, **options)
     finished, names = model.finished, model.task.names
     chosen = entities.choose(metric_names, names)
@@ -83,8 +90,17 @@ def evaluate(
     features, _ = load(data, columns, finished.tokenizer, finished.max_length, names)
     batches, predictions = model.predictor.batches(features)
     task = TokenClassificationTask(model.task.model, names, chosen)
-    words = in_order([batch["labels"] for batch in batches], batches) != UNTAGGED  # false between two sentences
-    return task.score(predictions, batches) | {"examples": int((~words).sum()) + 1, "words": int(words.sum())}
+    labels = in_order([batch["labels"] for batch in batches], batches)
+    words = labels != UNTAGGED  # false between two sentences
+    figures = task.score(predictions, batches) | {"examples": int((~words).sum()) + 1, "words": int(words.sum())}
+    if report is not None:
+        answers, scores = (in_order([p[name] for p in predictions], batches) for name in ("tags", "scores"))
+        scheme = read_scheme(names)
+        marked = None if scheme is None else (scheme, *entities.both(scheme, labels, answers))
+        sentences = read_sentences(data, columns, tagged=False)  # once more, for the words of the worst
+        sections = tagger(names, labels, answers, scores, marked, sentences)
+        page.write(report, page.Heading(str(model_dir), data, figures), sections)
+    return figures
 
 
 def predict(

@@ -1,0 +1,59 @@
+"""Pages of multiple choice: accuracy by the place of the right choice, calibration, and the worst mistakes."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_jax.looking import measures
+from bert_jax.looking.classes import calibration_of_answers, confusion, per_class, worst_rows
+from bert_jax.looking.page import Html, Section, cut, line_cell, tagged, text_cell
+
+
+class Choices(NamedTuple):
+    """A row: its line, its context, what stands before every choice ("" = nothing), and the choices."""
+
+    line: int
+    context: str
+    question: str
+    choices: Sequence[str]
+
+
+def choices(labels: np.ndarray, logits: np.ndarray, rows: Iterable[Choices]) -> list[Section]:
+    """Of a model that chooses.
+
+    Args:
+        labels: int `[n]`, the place of the right choice, from 0.
+        logits: `[n, K]`.
+        rows: read once.
+    """
+    shares = measures.log_softmax(logits)
+    answers = logits.argmax(-1)
+    losses = -shares[np.arange(len(labels)), labels]
+    wrong = answers != labels
+    index = measures.worst(losses, wrong)
+    found = measures.taken(rows, index)
+    asked = any(row.question for row in found)
+    lines: list[list[Any]] = []
+    for i, row in zip(index, found, strict=True):
+        told = _told(row.choices, np.exp(shares[i]), int(labels[i]), int(answers[i]))
+        texts = [row.context, row.question] if asked else [row.context]
+        lines.append([line_cell(row.line), *map(text_cell, texts), told, float(losses[i])])
+    header = ["line", "context", *(["question"] if asked else []), "choices", "loss"]
+    names = [f"choice {place}" for place in range(logits.shape[1])]
+    return [
+        per_class(names, measures.per_class(labels, answers, len(names)), "place"),
+        confusion(names, labels, answers),
+        calibration_of_answers(np.exp(shares.max(-1)), ~wrong),
+        worst_rows("the greatest loss of the right choice", int(wrong.sum()), header, lines),
+    ]
+
+
+def _told(texts: Sequence[str], shares: np.ndarray, gold: int, answer: int) -> Html:
+    """The choices with their probabilities, numbered from 0."""
+    items = []
+    for place, (text, share) in enumerate(zip(texts, shares, strict=True)):
+        kind = " (gold)" if place == gold else " (answer)" if place == answer else ""
+        mark = tagged("span", f"{share:.4f}{kind}", class_={" (gold)": "good", " (answer)": "bad"}.get(kind, ""))
+        items.append(tagged("div", f"{place}: ", tagged("bdi", cut(text)), " ", mark))
+    return tagged("td", *items, class_="t")

@@ -1,0 +1,222 @@
+"""Pages of classifiers: a table of the classes, what is taken for what, calibration, and the worst mistakes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax.looking import attention, figures, measures
+from bert_jax.looking.measures import PerClass, log_softmax
+from bert_jax.looking.page import (
+    Html,
+    Section,
+    cell,
+    cut,
+    joined,
+    line_cell,
+    note,
+    picture,
+    shade,
+    shown,
+    table,
+    tagged,
+    text_cell,
+)
+
+# A row of the data: its line, and its texts by the names of their columns.
+Rows = Iterable[tuple[int, Mapping[str, str]]]
+_CLASSES = 300  # of a table of classes, the worst where there are more
+_MATRIX = 20  # classes of a matrix of numbers
+_HEAT = 300  # of a picture of one
+_CONFUSIONS = 30  # pairs that are listed where the matrix would be too large
+_NAME = 60  # characters of a class's name
+
+
+def one_label(
+    names: Sequence[str], labels: np.ndarray, logits: np.ndarray, rows: Rows, attend: attention.Attend
+) -> list[Section]:
+    """Of a classifier that gives every row one class.
+
+    Args:
+        names: of the C classes.
+        labels: int `[n]`.
+        logits: `[n, C]`.
+        rows: read once.
+        attend: finds the attention of a row.
+    """
+    shares = log_softmax(logits)
+    answers = logits.argmax(-1)
+    number = np.arange(len(labels))
+    losses = -shares[number, labels]
+    index = measures.worst(losses, answers != labels)
+    lines = []
+    found = measures.taken(rows, index)
+    for i, (line, texts) in zip(index, found, strict=True):
+        probabilities = [float(np.exp(shares[i, c])) for c in (answers[i], labels[i])]
+        sides = [_named(names[c]) for c in (labels[i], answers[i])]
+        lines.append([line_cell(line), *map(text_cell, texts.values()), *sides, *probabilities, float(losses[i])])
+    header = ["line", *column_names(found), "gold", "answer", "probability", "of the gold", "loss"]
+    return [
+        per_class(names, measures.per_class(labels, answers, len(names))),
+        confusion(names, labels, answers),
+        calibration_of_answers(np.exp(shares.max(-1)), answers == labels),
+        worst_rows("the greatest loss of the gold label", int((answers != labels).sum()), header, lines),
+        *attention.sections(titles(index, found), attend),
+    ]
+
+
+def several_labels(
+    names: Sequence[str], labels: np.ndarray, logits: np.ndarray, rows: Rows, attend: attention.Attend
+) -> list[Section]:
+    """Of a classifier that answers yes or no for every class; `labels` [n, C] of 0 and 1, else as `one_label`."""
+    scores = logits.astype(np.float64)
+    answers, gold = logits > 0, labels > 0
+    shares = np.exp(-np.logaddexp(0, -scores))
+    losses = (np.logaddexp(0, scores) - labels * scores).mean(-1)
+    wrong = (answers != gold).any(-1)
+    index = measures.worst(losses, wrong)
+    found = measures.taken(rows, index)
+    lines = []
+    for i, (line, texts) in zip(index, found, strict=True):
+        wrongly = {
+            "missed": gold[i] & ~answers[i],
+            "too many": answers[i] & ~gold[i],
+        }
+        sides = [
+            ", ".join(_named(names[c]) for c in np.flatnonzero(side[i]).tolist()) or "–" for side in (gold, answers)
+        ]
+        told = [
+            f"{what}: " + ", ".join(f"{_named(names[c])} ({shares[i, c]:.4f})" for c in np.flatnonzero(which).tolist())
+            for what, which in wrongly.items()
+            if which.any()
+        ]
+        shown_names = map(cut, (*sides, "; ".join(told)))
+        lines.append([line_cell(line), *map(text_cell, texts.values()), *shown_names, float(losses[i])])
+    header = ["line", *column_names(found), "gold", "answer", "wrong (probability of yes)", "loss"]
+    return [
+        per_class(names, measures.per_class(labels, answers, len(names))),
+        calibration(
+            shares.ravel(),
+            gold.ravel(),
+            "probability of yes",
+            "share of yes",
+            "All answers of all classes: how often a class is a row's, by the probability that the model gives it.",
+        ),
+        worst_rows("the greatest loss, the mean over the classes", int(wrong.sum()), header, lines),
+        *attention.sections(titles(index, found), attend),
+    ]
+
+
+def per_class(names: Sequence[str], counts: PerClass, what: str = "class") -> Section:
+    """How well each class is found."""
+    order = np.arange(len(names))
+    parts: list[Html] = []
+    if len(names) > _CLASSES:
+        order = np.argsort(counts.f1, kind="stable")[:_CLASSES]
+        parts.append(
+            note(f"The {_CLASSES} of {len(names):,} of the lowest F1; the others are left out for their number.")
+        )
+    columns = [counts.support, counts.answered, counts.precision, counts.recall, counts.f1]
+    rows = [[text_name(names[i]), *(column[i] for column in columns)] for i in order]
+    means = [float(column.mean()) for column in columns[2:]]
+    total = ["mean of all", int(counts.support.sum()), int(counts.answered.sum()), *means]
+    header = [what, "support", "answered", "precision", "recall", "F1"]
+    return Section(f"Each {what}", joined([*parts, table("classes", header, rows, total)]))
+
+
+def confusion(names: Sequence[str], labels: np.ndarray, answers: np.ndarray, unit: str = "rows") -> Section:
+    """What is taken for what: a matrix of numbers; of many classes a picture and the largest confusions."""
+    count = len(names)
+    if count <= _MATRIX:
+        words = (
+            f"{unit.capitalize()} of each class (down) by the answer they got (across); shaded by share of the class."
+        )
+        return Section("Confusion", joined([note(words), _matrix(names, measures.confusion(labels, answers, count))]))
+    pairs = measures.largest_confusions(labels, answers, _CONFUSIONS)
+    support = np.bincount(labels, minlength=count)
+    rows = [[text_name(names[a]), text_name(names[b]), n, n / max(int(support[a]), 1)] for a, b, n in pairs]
+    wrong = int((labels != answers).sum())
+    words = (
+        f"{count:,} classes are too many for a matrix of numbers. Of {wrong:,} confused {unit}, the {len(rows)} "
+        f"largest confusions hold {sum(n for *_, n in pairs):,}:"
+    )
+    parts = [note(words), table("confusions", ["class", "taken for", unit, "share of the class"], rows)]
+    if count <= _HEAT:
+        matrix = measures.confusion(labels, answers, count)
+        parts.append(picture(figures.heat(matrix / np.maximum(matrix.sum(1, keepdims=True), 1)), "confusion matrix"))
+    else:
+        parts.append(note(f"The picture of the matrix is left out: it would have {count:,} rows and columns."))
+    return Section("Confusion", joined(parts))
+
+
+def _matrix(names: Sequence[str], matrix: np.ndarray) -> Html:
+    head = tagged("tr", cell("class", "th"), *(tagged("th", text_name(name), class_="n") for name in names))
+    lines = []
+    for i, (name, row) in enumerate(zip(names, matrix, strict=True)):
+        total = max(int(row.sum()), 1)
+        cells = [
+            cell(number, class_=f"{shade(number / total)}{' right' if i == j else ''}".strip())
+            for j, number in enumerate(row)
+        ]
+        lines.append(tagged("tr", tagged("th", text_name(name)), *cells))
+    inside = tagged("thead", head) + "\n" + tagged("tbody", joined(lines, "\n"))
+    return tagged("div", tagged("table", Html(inside), id="confusion", class_="matrix"), class_="wide")
+
+
+def calibration_of_answers(confidence: np.ndarray, right: np.ndarray) -> Section:
+    """How often answers [n] are right, by the probability that they were given with."""
+    return calibration(
+        confidence, right, "probability of the answer", "accuracy", "How often an answer is right, by its probability."
+    )
+
+
+def calibration(probabilities: np.ndarray, is_so: np.ndarray, probability: str, share: str, words: str) -> Section:
+    """How far probabilities [n] can be believed; `probability` and `share` are the names of the axes."""
+    finite = np.isfinite(probabilities)
+    found = measures.calibration(probabilities[finite], is_so[finite])
+    rows = [
+        [f"{low:.3f} to {high:.3f}", int(n), *(None if np.isnan(x) else float(x) for x in (mean, part))]
+        for low, high, n, mean, part in zip(
+            found.edges, found.edges[1:], found.count, found.probability, found.share, strict=False
+        )
+    ]
+    error = joined(["Expected calibration error: ", tagged("strong", found.error, id="calibration-error")])
+    about = (
+        f"{words} On the dashed line the probabilities would be true; the error is the mean distance from it over "
+        f"{len(rows)} bins (Guo et al. 2017, arXiv:1706.04599)."
+    )
+    parts = [note(about), tagged("p", error), picture(figures.calibration(found, probability, share), "calibration")]
+    if not finite.all():
+        parts.append(note(f"Probabilities that are no finite numbers, and left out: {int((~finite).sum()):,}."))
+    header = ["bin", "count", probability, share]
+    details = tagged("details", tagged("summary", "The bins in numbers"), table("bins", header, rows))
+    return Section("Calibration", joined([*parts, details]))
+
+
+def worst_rows(
+    by: str, count: int, header: Sequence[str], lines: Sequence[Sequence[Any]], what: str = "rows that went wrong"
+) -> Section:
+    """The worst of `count` mistakes as a table: `by` says in what."""
+    if not lines:
+        return Section("Worst mistakes", note("There are none: every answer is right."))
+    words = f"{len(lines)} of {count:,} {what}: those of {by}."
+    return Section("Worst mistakes", joined([note(words), table("worst", header, lines)]))
+
+
+def text_name(name: str) -> Html:
+    """A class's name."""
+    return tagged("bdi", _named(name))
+
+
+def _named(name: str) -> str:
+    return cut(name, _NAME)
+
+
+def column_names(found: Sequence[tuple[int, Mapping[str, str]]]) -> list[Html]:
+    """The columns of the texts of rows, as names in a header."""
+    return [shown(_named(name)) for name in found[0][1]] if found else []
+
+
+def titles(index: np.ndarray, found: Sequence[tuple[int, Any]]) -> list[tuple[str, int]]:
+    """The first few of the worst rows, as `attention.sections` takes them."""
+    return [(f"Line {line}", int(i)) for i, (line, _) in zip(index, found, strict=True)][: attention.ROWS]

@@ -1,0 +1,184 @@
+"""A page of HTML that stands alone: no script, nothing from the network, pictures inside, and every text escaped."""
+
+import base64
+import html
+import io
+import numbers
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from bert_jax import __version__, files
+from bert_jax.errors import InputError
+from bert_jax.looking.style import CSS, SHADES
+
+LONGEST_TEXT = 600  # characters of a text that are shown
+_DPI = 144
+_FORMATS = (".html", ".htm")
+# Characters that HTML cannot hold, or UTF-8: controls but for tab and newlines, and halves of surrogate pairs.
+_UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+# Should an escape ever fail: a browser that is told so runs no script and asks no other machine for anything.
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+class Html(str):
+    """Text that is HTML already. All other text is escaped where it enters a page."""
+
+
+class Section(NamedTuple):
+    """A part of a page, under a title of its own."""
+
+    title: str
+    body: Html
+
+    @property
+    def name(self) -> str:
+        """What a link to it says."""
+        return "part-" + re.sub(r"\W+", "-", self.title.lower())
+
+
+class Heading(NamedTuple):
+    """What was evaluated, on what, and the scores."""
+
+    model: str
+    data: str
+    scores: Mapping[str, float]
+
+
+def check_path(path: files.PathLike | None, data: str) -> None:
+    """Looks, before an evaluation begins, whether its report could be written; None is no report.
+
+    Raises:
+        InputError: the file is not named .html or has no place, or `data` is a pipe, which cannot be read once more for
+            the texts of the worst rows.
+    """
+    if path is None:
+        return
+    place = epath.Path(path)
+    if not place.name.lower().endswith(_FORMATS):
+        raise InputError(f"{path}: expected a file named .html to write the report to")
+    if "://" not in str(path):
+        if place.is_dir():
+            raise InputError(f"{path}: expected a file to write the report to, found a directory")
+        if not place.parent.is_dir():
+            raise InputError(f"{path}: expected a directory to write the report into, found no {place.parent}")
+        if not os.access(place.parent, os.W_OK):
+            raise InputError(f"{path}: expected a directory to write the report into, found one that is not writable")
+    if "://" not in data and os.path.exists(data) and not os.path.isfile(data) and not os.path.isdir(data):
+        raise InputError(f"{data}: expected a file for a report, which reads its rows twice, found a pipe or a device")
+
+
+def shown(value: Any) -> Html:
+    """A value as it stands in a page: HTML as it is, numbers in few digits, None as a dash, other text escaped."""
+    if isinstance(value, Html):
+        return value
+    if value is None:
+        return Html("–")
+    if isinstance(value, numbers.Integral):
+        return Html(f"{int(value):,}")
+    if isinstance(value, numbers.Real):
+        number = float(value)
+        return Html(f"{number:.4f}" if abs(number) < 1000 else f"{number:.6g}")
+    return Html(html.escape(_UNSHOWABLE.sub("\ufffd", str(value))))
+
+
+def tagged(name: str, *content: Any, **attributes: str) -> Html:
+    """An element around `content`, as `shown`; `class_` is the attribute class."""
+    given = "".join(f' {key.rstrip("_")}="{shown(value)}"' for key, value in attributes.items() if value)
+    return Html(f"<{name}{given}>{''.join(map(shown, content))}</{name}>")
+
+
+def joined(parts: Iterable[Any], between: str = "") -> Html:
+    """Parts, as `shown`, one after the other; `between` is HTML."""
+    return Html(between.join(map(shown, parts)))
+
+
+def note(text: str) -> Html:
+    """A remark in smaller voice."""
+    return tagged("p", text, class_="note")
+
+
+def cut(text: str, limit: int = LONGEST_TEXT) -> str:
+    """The text, or its beginning and how long it is."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
+
+
+def cell(content: Any, kind: str = "td", class_: str = "") -> Html:
+    """A cell of a table, or one that is a cell already: numbers stand to the right, texts keep their newlines."""
+    if isinstance(content, Html) and content.startswith(("<td", "<th")):
+        return content
+    if content is None or isinstance(content, numbers.Real):
+        return tagged(kind, content, class_=f"n {class_}".strip())
+    return tagged(kind, content, class_=class_)
+
+
+def text_cell(text: str) -> Html:
+    """A cell with a text of the data, in whichever direction it is written."""
+    return tagged("td", cut(text), class_="t", dir="auto")
+
+
+def line_cell(line: int) -> Html:
+    """A cell with the number of a line, as an editor takes it: without commas."""
+    return tagged("td", str(line), class_="n")
+
+
+def shade(share: float) -> str:
+    """The class of a cell that is shaded by a share from 0 to 1."""
+    step = round(min(max(share, 0.0), 1.0) * SHADES) if share == share else 0
+    return f"s{step}" if step else ""
+
+
+def table(name: str, header: Sequence[Any], rows: Iterable[Sequence[Any]], total: Sequence[Any] = ()) -> Html:
+    """A table whose element has the id `name`.
+
+    Args:
+        name: unlike that of any other on the page.
+        header: of the columns.
+        rows: cells, as `cell` takes them.
+        total: a last row that stands apart.
+    """
+    body = [[cell(content) for content in row] for row in rows]
+    first = body[0] if body else [Html("")] * len(header)
+    right = [content.startswith('<td class="n') for content in first]
+    names = [tagged("th", title, class_="n" if is_right else "") for title, is_right in zip(header, right, strict=True)]
+    lines = [tagged("tr", *cells) for cells in body]
+    if total:
+        lines.append(tagged("tr", *map(cell, total), class_="total"))
+    inside = tagged("thead", tagged("tr", *names)) + "\n" + tagged("tbody", joined(lines, "\n"))
+    return tagged("div", tagged("table", Html(inside), id=name), class_="wide")
+
+
+def picture(figure: Any, what: str) -> Html:
+    """A figure of matplotlib, as an image that is in the page itself; `what` tells those who cannot see it."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=_DPI)
+    width, height = (f"{inches * 96:.0f}" for inches in figure.get_size_inches())
+    source = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return tagged("figure", Html(f'<img alt="{shown(what)}" width="{width}" height="{height}" src="{source}">'))
+
+
+def write(path: files.PathLike, heading: Heading, sections: Sequence[Section]) -> None:
+    """Writes a page; it is there whole or not at all."""
+    links = [tagged("a", part.title, href=f"#{part.name}") for part in sections]
+    scores = [(name, value) for name, value in heading.scores.items()]
+    title = f"{heading.model} on {heading.data}"
+    body = [
+        tagged("h1", "Evaluation"),
+        tagged("p", tagged("code", heading.model), " on ", tagged("code", heading.data)),
+        tagged("nav", joined(links, " ")),
+        table("scores", ("score", "value"), scores),
+        *(tagged("section", tagged("h2", part.title), part.body, id=part.name) for part in sections),
+        tagged("footer", f"Written by bert-jax {__version__}. This page holds texts of the data that it tells of."),
+    ]
+    files.write_atomically(
+        path,
+        "<!DOCTYPE html>\n"
+        '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{shown(title)}</title>\n<style>{CSS}</style>\n</head>\n"
+        f"<body>\n{joined(body, chr(10))}\n</body>\n</html>\n",
+    )

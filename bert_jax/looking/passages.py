@@ -1,0 +1,114 @@
+"""Pages of models that answer questions: figures by whether there is an answer, their spread, the worst mistakes."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_jax.data.squad import Question
+from bert_jax.looking import figures, measures
+from bert_jax.looking.classes import worst_rows
+from bert_jax.looking.page import Html, Section, cut, joined, line_cell, note, picture, table, tagged, text_cell
+
+_GOLDS = 3  # gold answers of a question that are shown
+_ID = 60  # characters of an id
+
+
+class Answered(NamedTuple):
+    """What a model answers to n questions.
+
+    Attributes:
+        texts: "" where there is none.
+        odds: `[n]`, how much more speaks for no answer than for the best passage; what is above `threshold` is taken
+            for no answer where there may be none.
+        threshold: of the odds.
+        exact, f1: `[n]`, each question's part of the figures, from 0 to 1.
+    """
+
+    texts: Sequence[str]
+    odds: np.ndarray
+    threshold: float
+    exact: np.ndarray
+    f1: np.ndarray
+
+
+def passages(questions: Sequence[Question], answered: Answered) -> list[Section]:
+    """Of a model and the questions that it answered."""
+    has_answer = np.array([bool(question.answers) for question in questions])
+    may_have_none = any(question.is_impossible is not None for question in questions)
+    silent = np.array([not text for text in answered.texts])
+    sections = [_figures(has_answer, silent, answered), _spread(has_answer, answered)]
+    if may_have_none:
+        sections.append(_odds(has_answer, answered))
+    # The worst are the surest: by how far the odds speak for what was said.
+    sure = np.where(silent, 1, -1) * (answered.odds - (answered.threshold if may_have_none else 0.0))
+    among = answered.f1 < 1
+    order = np.lexsort((-sure, answered.f1))
+    index = order[among[order]][: measures.WORST]
+    lines = [_line(int(i), questions[i], answered) for i in index]
+    header = ["number", "id", "question", "gold answers", "answer", "F1", "odds of no answer"]
+    by = "the least F1, and of these the surest"
+    return [*sections, worst_rows(by, int(among.sum()), header, lines, "questions that are not all right")]
+
+
+def _figures(has_answer: np.ndarray, silent: np.ndarray, answered: Answered) -> Section:
+    rows: list[list[Any]] = []
+    for name, which in (
+        ("all", np.ones(len(has_answer), np.bool_)),
+        ("with an answer", has_answer),
+        ("without an answer", ~has_answer),
+    ):
+        if which.any():
+            means = [100 * float(values[which].mean()) for values in (answered.exact, answered.f1, ~silent)]
+            rows.append([name, int(which.sum()), *means])
+    header = ["questions", "count", "exact match", "F1", "answered"]
+    words = "In per cent, as SQuAD's own scripts count; answered are those that were given a passage."
+    return Section("Answerable or not", joined([note(words), table("answerable", header, rows)]))
+
+
+def _spread(has_answer: np.ndarray, answered: Answered) -> Section:
+    """How the F1 of questions are spread."""
+    drawn = figures.histogram(_by_kind(has_answer, answered.f1), "F1 of a question", np.linspace(0, 1, 21))
+    f1 = answered.f1
+    rows = [["0", int((f1 == 0).sum())], ["between", int(((f1 > 0) & (f1 < 1)).sum())], ["1", int((f1 == 1).sum())]]
+    return Section(
+        "Spread of F1", joined([picture(drawn, "histogram of F1"), table("spread", ["F1", "questions"], rows)])
+    )
+
+
+def _odds(has_answer: np.ndarray, answered: Answered) -> Section:
+    low, high = np.quantile(np.append(answered.odds, answered.threshold), [0.01, 0.99])
+    edges = np.linspace(low, max(high, low + 1), 41)
+    drawn = figures.histogram(_by_kind(has_answer, answered.odds), "odds of no answer", edges, at=answered.threshold)
+    words = (
+        "How much more speaks for no answer than for the best passage, in logits: right of the dashed line nothing is "
+        "answered. What is beyond the ends stands in the outermost bars."
+    )
+    return Section("Odds of no answer", joined([note(words), picture(drawn, "histogram of the odds of no answer")]))
+
+
+def _by_kind(has_answer: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
+    kinds = {"with an answer": values[has_answer], "without an answer": values[~has_answer]}
+    return {name: part for name, part in kinds.items() if len(part)}
+
+
+def _line(number: int, question: Question, answered: Answered) -> list[Any]:
+    golds = list(dict.fromkeys(answer.text for answer in question.answers))
+    told = [tagged("div", cut(text), dir="auto") for text in golds[:_GOLDS]]
+    if len(golds) > _GOLDS:
+        told.append(tagged("div", f"and {len(golds) - _GOLDS} more"))
+    gold = tagged("td", *(told or [_nothing()]), class_="t")
+    text = answered.texts[number]
+    answer = text_cell(text) if text else tagged("td", _nothing(), class_="t")
+    sides = [text_cell(question.question), gold, answer]
+    return [
+        line_cell(number + 1),
+        tagged("code", cut(question.id, _ID)),
+        *sides,
+        float(answered.f1[number]),
+        float(answered.odds[number]),
+    ]
+
+
+def _nothing() -> Html:
+    return tagged("em", "no answer")

@@ -1,0 +1,125 @@
+"""Pages of taggers: a table of the types of entities, what is taken for what, and the worst sentences, marked."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from bert_jax.data.tagged import Sentence
+from bert_jax.data.tags import TagScheme
+from bert_jax.looking import measures
+from bert_jax.looking.classes import calibration_of_answers, confusion, per_class, worst_rows
+from bert_jax.looking.page import Html, Section, cut, joined, line_cell, note, shown, tagged
+
+_WORDS = 150  # of a sentence that are shown
+_WORD = 60  # characters of a word that are shown
+_NONE = "no entity"  # what a word is that no type is of
+
+Spans = np.ndarray  # int [m, 3]: the first word, the one behind the last, and the type
+
+
+def tagger(
+    names: Sequence[str],
+    tags: np.ndarray,
+    answers: np.ndarray,
+    scores: np.ndarray,
+    entities: tuple[TagScheme, Spans, Spans] | None,
+    sentences: Iterable[Sentence],
+) -> list[Section]:
+    """Of a model that tags words.
+
+    Args:
+        names: of the tags.
+        tags, answers: int `[n]` classes, sentence after sentence, with a -1 between two.
+        scores: `[n]`, the probability of each answer.
+        entities: the scheme of the tags, and of the words the entities that there are and those that were found; None
+            where the tags mark none.
+        sentences: read once.
+    """
+    words = tags >= 0
+    wrong = words & (tags != answers)
+    # How sure the model was of what was wrong, over the words of a sentence.
+    of_sentence = np.cumsum(~words)
+    badness = np.bincount(of_sentence, np.where(wrong, np.nan_to_num(scores), 0))
+    mistaken = np.bincount(of_sentence, wrong) > 0
+    index = measures.worst(badness, mistaken)
+    starts = np.concatenate([[0], np.flatnonzero(~words) + 1])
+    lines: list[list[Html | int | float]] = []
+    for i, sentence in zip(index, measures.taken(sentences, index), strict=True):
+        place = slice(int(starts[i]), int(starts[i]) + len(sentence.words))
+        if entities is None:
+            told = _tagged_words(sentence.words, names, tags[place], answers[place])
+        else:
+            told = _with_entities(sentence.words, place, *entities)
+        lines.append([line_cell(sentence.line), told, int(wrong[place].sum()), float(badness[i])])
+    by = "the most probability in wrong tags, added up over the words; with a ✗ is what has no like on the other side"
+    header = ["line", "sentence", "wrong words", "their probability"]
+    return [
+        *(_by_tag(names, tags[words], answers[words]) if entities is None else _by_type(tags, answers, *entities)),
+        calibration_of_answers(scores[words], (tags == answers)[words]),
+        worst_rows(by, int(mistaken.sum()), header, lines, "sentences with a wrong tag"),
+    ]
+
+
+def _by_tag(names: Sequence[str], tags: np.ndarray, answers: np.ndarray) -> list[Section]:
+    counts = measures.per_class(tags, answers, len(names))
+    return [per_class(names, counts, "tag"), confusion(names, tags, answers, "words")]
+
+
+def _by_type(tags: np.ndarray, answers: np.ndarray, scheme: TagScheme, true: Spans, found: Spans) -> list[Section]:
+    """Of whole entities by their types, and of words by the types that their tags name."""
+    right = found[_among(found, true)]
+    sides = (np.bincount(side[:, 2], minlength=len(scheme.type_names)) for side in (true, found, right))
+    counts = measures.PerClass(*sides)
+    words = tags >= 0
+    kinds, found_kinds = (scheme.types[side[words]] + 1 for side in (tags, answers))  # 0 = none
+    names = [_NONE, *scheme.type_names]
+    per_type = per_class(scheme.type_names, counts, "type")
+    words_of = note("Entities; one is right when its words and its type are.")
+    return [Section(per_type.title, joined([words_of, per_type.body])), confusion(names, kinds, found_kinds, "words")]
+
+
+def _among(found: Spans, true: Spans) -> np.ndarray:
+    """bool `[m]`: which entities are also among the others."""
+    others = set(map(tuple, true.tolist()))
+    return np.array([tuple(span) in others for span in found.tolist()], np.bool_)
+
+
+def _with_entities(words: Sequence[str], place: slice, scheme: TagScheme, true: Spans, found: Spans) -> Html:
+    """A sentence twice: with the entities that there are, and with those that were found; `place` are its words."""
+    within = [side[(side[:, 0] >= place.start) & (side[:, 0] < place.stop)] for side in (true, found)]
+    sides = []
+    for title, mine, others in (("gold", *within), ("answer", *reversed(within))):
+        marks = [
+            (start - place.start, stop - place.start, scheme.type_names[kind], is_right)
+            for (start, stop, kind), is_right in zip(mine.tolist(), _among(mine, others), strict=True)
+        ]
+        sides.append(tagged("div", tagged("b", title), " ", _marked(words, marks)))
+    return tagged("td", *sides, class_="words")
+
+
+def _tagged_words(words: Sequence[str], names: Sequence[str], tags: np.ndarray, answers: np.ndarray) -> Html:
+    """A sentence whose wrongly tagged words are marked, with the tag and the answer."""
+    marks = [
+        (i, i + 1, f"{names[tag]}, not {names[answer]}", False)
+        for i, (tag, answer) in enumerate(zip(tags, answers, strict=True))
+        if tag != answer
+    ]
+    return tagged("td", _marked(words, marks), class_="words")
+
+
+def _marked(words: Sequence[str], marks: Iterable[tuple[int, int, str, bool]]) -> Html:
+    """Words, those from a mark's start to its stop in a frame that names its kind, dashed where it is wrong."""
+    parts: list[Html] = []
+    words, length = [cut(word, _WORD) for word in words[:_WORDS]], len(words)
+    done = 0
+    for start, stop, kind, is_right in marks:
+        if start >= _WORDS:
+            break
+        parts += map(shown, words[done:start])
+        label = tagged("small", kind if is_right else f"{kind} ✗")
+        parts.append(tagged("mark", " ".join(words[start:stop]), label, class_="" if is_right else "wrong"))
+        done = stop
+    parts += map(shown, words[done:])
+    if length > _WORDS:
+        parts.append(shown(f"… ({length:,} words)"))
+    return tagged("span", joined(parts, " "), dir="auto")

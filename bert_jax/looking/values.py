@@ -1,0 +1,92 @@
+"""Pages of models that answer with a number: a regression, or the cosine of two sentences."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from bert_jax.looking import attention, figures, measures
+from bert_jax.looking.classes import Rows, column_names, titles, worst_rows
+from bert_jax.looking.page import Html, Section, joined, line_cell, note, picture, table, text_cell
+
+_BARS = 40
+
+
+def regression(targets: np.ndarray, answers: np.ndarray, rows: Rows, attend: attention.Attend) -> list[Section]:
+    """Of a model whose answer is a number.
+
+    Args:
+        targets, answers: `[n]`.
+        rows: as of `bert_jax.looking.classes.one_label`, as is `attend`.
+    """
+    targets, answers = targets.astype(np.float64), answers.astype(np.float64)
+    residuals = answers - targets
+    finite = np.isfinite(residuals)
+    drawn, notes = residuals[finite], _not_finite(finite)
+    scattered = figures.scatter(targets[finite], answers[finite], "target", "answer", diagonal=True)
+    parts = [*notes, note("On the dashed line the answer is the target."), picture(scattered, "answers by targets")]
+    index = measures.worst(np.abs(residuals), finite & (residuals != 0))
+    found = measures.taken(rows, index)
+    lines = [
+        [line_cell(line), *map(text_cell, texts.values()), float(targets[i]), float(answers[i]), float(residuals[i])]
+        for i, (line, texts) in zip(index, found, strict=True)
+    ]
+    header = ["line", *column_names(found), "target", "answer", "residual"]
+    return [
+        Section("Answers and targets", joined(parts)),
+        Section("Residuals", _residuals(drawn)),
+        worst_rows("the greatest residual", len(targets), header, lines, "rows"),
+        *attention.sections(titles(index, found), attend),
+    ]
+
+
+def _residuals(residuals: np.ndarray) -> Html:
+    """How answers less targets [n] are spread."""
+    if not len(residuals):
+        return note("There are none that are finite numbers.")
+    reach = float(np.abs(residuals).max()) or 1.0
+    edges = np.linspace(-reach, reach, _BARS + 1)
+    cuts = np.quantile(residuals, [0.05, 0.25, 0.5, 0.75, 0.95])
+    rows: list[list[Any]] = [
+        ["mean", float(residuals.mean())],
+        ["standard deviation", float(residuals.std())],
+        ["mean of the absolute values", float(np.abs(residuals).mean())],
+        *([f"{share} of 100 are below", float(value)] for share, value in zip((5, 25, 50, 75, 95), cuts, strict=True)),
+    ]
+    drawn = figures.histogram({"rows": residuals}, "answer less target", edges, at=0.0)
+    return joined([picture(drawn, "histogram of the residuals"), table("residuals", ["", "residual"], rows)])
+
+
+def pairs(scores: np.ndarray, cosines: np.ndarray, rows: Rows) -> list[Section]:
+    """Of a model of sentence embeddings.
+
+    Args:
+        scores: `[n]`, how alike people found the two sentences of each row, on any scale.
+        cosines: `[n]`.
+        rows: as of `bert_jax.looking.classes.one_label`.
+    """
+    finite = np.isfinite(cosines)
+    # Scores and cosines have scales of their own; what Spearman's correlation compares is their order.
+    places = [np.full(len(scores), np.nan) for _ in range(2)]
+    for place, values in zip(places, (scores, cosines), strict=True):
+        place[finite] = (stats.rankdata(values[finite]) - 0.5) / max(int(finite.sum()), 1)
+    apart = np.abs(places[1] - places[0])
+    index = measures.worst(apart, finite & (apart > 0))
+    found = measures.taken(rows, index)
+    lines = [
+        [line_cell(line), *map(text_cell, texts.values()), *(float(side[i]) for side in (scores, cosines, *places))]
+        for i, (line, texts) in zip(index, found, strict=True)
+    ]
+    scattered = figures.scatter(scores[finite], cosines[finite], "score", "cosine", diagonal=False)
+    header = ["line", *column_names(found), "score", "cosine", "place by score", "place by cosine"]
+    by = "places farthest apart, a place being the share of the pairs that are less alike"
+    return [
+        Section("Cosines and scores", joined([*_not_finite(finite), picture(scattered, "cosines by scores")])),
+        worst_rows(by, len(scores), header, lines, "pairs"),
+    ]
+
+
+def _not_finite(finite: np.ndarray) -> Sequence[Html]:
+    left_out = int((~finite).sum())
+    return [note(f"Answers that are no finite numbers, and left out: {left_out:,}.")] if left_out else []
