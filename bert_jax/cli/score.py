@@ -72,6 +72,11 @@ def add_verbs(verbs: Any) -> None:
         add("--max-seq-length", type=int, default=0, metavar="N", help="cut longer texts (default: the model's limit)")
         add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
             help="of matrix products (default: bfloat16 on accelerators)")  # fmt: skip
+        rules = parser.add_mutually_exclusive_group()
+        rules.add_argument("--strict", action="store_const", dest="bad_rows", const="strict", default="strict",
+            help="rows that do not fit are an error, which names the first and counts all (the default)")  # fmt: skip
+        rules.add_argument("--skip", action="store_const", dest="bad_rows", const="skip",
+            help="such rows are named, counted and passed over; of `predict`, their answers are empty")  # fmt: skip
         questions = parser.add_argument_group("questions")
         for name, (kind, metavar, what) in QUESTION_FLAGS.items():
             questions.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=metavar, help=what)
@@ -142,7 +147,8 @@ def _columns(args: argparse.Namespace, label: str = "", separator: str = "") -> 
 def _running(args: argparse.Namespace) -> dict[str, Any]:
     if args.batch_size < 1:
         raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
-    return {"batch_size": args.batch_size, "max_seq_length": args.max_seq_length, "dtype": args.dtype}
+    names = ("batch_size", "max_seq_length", "dtype", "bad_rows")
+    return {name: getattr(args, name) for name in names}
 
 
 def _own(args: argparse.Namespace, task: Any) -> dict[str, Any]:

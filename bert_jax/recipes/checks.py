@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import jax
 from ml_collections import ConfigDict
 
+from bert_jax.data.bad_rows import RULES
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.recipes.keys import DTYPES, EMBEDDING_LOSSES, MASK_UNITS, OPTIMIZERS, PRETRAINING, RECIPES, SCHEDULES
 from bert_jax.recipes.reading import flatten
@@ -49,8 +50,8 @@ def _choices(c: ConfigDict) -> None:
     if c.task == "classification":
         choices["data.task_type"] = ("classification", "multi_label", "regression")
         choices["data.class_weights"] = ("", "balanced") if c.data.task_type == "classification" else ("",)
-    if c.task == "question_answering":
-        choices["data.bad_answers"] = ("error", "skip")
+    if c.task not in PRETRAINING:
+        choices["data.bad_rows"] = RULES
     if c.task == "sentence_embedding":
         choices |= {"data.loss": EMBEDDING_LOSSES, "data.distance": ("euclidean", "cosine")}
     for name, known in choices.items():

@@ -136,6 +136,7 @@ def _fine_tuning(task: str, batch_size: int, epochs: float, learning_rate: float
     c.global_batch_size, c.num_epochs = batch_size, epochs
     c.optimizer.learning_rate, c.optimizer.warmup_ratio = learning_rate, 0.1
     c.data.dev = ""  # the same, for evaluation; "" = none
+    c.data.bad_rows = "strict"  # rows that do not fit: an error that names the first, or skip: passed over and counted
     c.data.length_buckets = ()  # batches of similar length are padded to one of these; () = chosen from the data
     return c
 
@@ -194,8 +195,6 @@ def question_answering() -> ConfigDict:
     c.data.max_answer_length = 30  # tokens of the longest answer that is looked for
     c.data.n_best = 20  # likeliest beginnings and ends of a window that are tried with each other; 0 = all
     c.data.null_threshold = 0.0  # version 2.0: no answer where its score is above the best passage's by more than this
-    c.data.bad_answers = "error"  # training answers that do not stand in their contexts: error, or skip, which leaves
-    # them out, and questions that have no other
     return c.lock()
 
 

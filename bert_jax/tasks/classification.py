@@ -160,8 +160,10 @@ def build(recipe: Any, workdir: str) -> Job:
     if not data.train:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     read = functools.partial(load, columns=columns(recipe), tokenizer=tokenizer, max_length=data.max_seq_length)
-    train, names = read(data.train, names=None, regression=regression)
-    dev = read(data.dev, names=names, regression=regression)[0] if data.dev else None
+    train, names = read(data.train, names=None, regression=regression, bad=start.bad_rows(recipe, data.train))
+    dev = None
+    if data.dev:
+        dev, _ = read(data.dev, names=names, regression=regression, bad=start.bad_rows(recipe, data.dev))
     config = config.replace(
         pooler=True,
         num_labels=1 if regression else len(names),

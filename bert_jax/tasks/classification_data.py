@@ -6,12 +6,12 @@ about one length and padded to one of at most a handful of lengths that the data
 
 import dataclasses
 import functools
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 
+from bert_jax.data.bad_rows import BadRow, BadRows, check_texts, number_of, place
 from bert_jax.data.examples import Columns, Example, read_examples
 from bert_jax.errors import InputError
 from bert_jax.tokenization import Tokenizer
@@ -92,84 +92,109 @@ def encode(tokenizer: Tokenizer, rows: Sequence[Example], labels: np.ndarray, ma
 
 
 def load(
-    spec: str, columns: Columns, tokenizer: Tokenizer, max_length: int, names: Sequence[str] | None, regression: bool
+    spec: str,
+    columns: Columns,
+    tokenizer: Tokenizer,
+    max_length: int,
+    names: Sequence[str] | None,
+    regression: bool,
+    bad: BadRows | None = None,
 ) -> tuple[Features, tuple[str, ...]]:
     """Reads and tokenises a labelled table.
 
     Args:
-        spec: what `read_examples` takes.
-        columns: text, maybe pair, and label; with a separator, a row may have several labels.
+        spec, columns, names, regression, bad: as of `read_labelled`.
         tokenizer: makes the tokens.
         max_length: longest sequence, in tokens.
-        names: the labels that there may be, in the order of their classes; None to take those found, sorted.
-        regression: whether labels are numbers; then there are no names.
 
     Returns:
         The features and the label names.
 
     Raises:
-        InputError: as `read_examples`, or an unknown label, fewer than two labels, or a label that is no number.
+        InputError: as `read_labelled`.
     """
-    rows = list(read_examples(spec, columns))
+    rows, found = read_labelled(spec, columns, names, regression, bad)
+    return encode(tokenizer, rows, labels_of(rows, columns, found), max_length), found
+
+
+def read_labelled(
+    spec: str, columns: Columns, names: Sequence[str] | None, regression: bool, bad: BadRows | None = None
+) -> tuple[list[Example], tuple[str, ...]]:
+    """The rows of a labelled table, each with something to read and a label that can be learned or scored.
+
+    Args:
+        spec: what `read_examples` takes.
+        columns: text, maybe pair, and label; with a separator, a row may have several labels.
+        names: the labels that there may be, in the order of their classes; None to take those found, sorted.
+        regression: whether labels are numbers; then there are no names.
+        bad: what becomes of rows that do not fit; None: they are an error.
+
+    Returns:
+        The rows and the label names.
+
+    Raises:
+        InputError: as `read_examples`, or rows with an empty text, an unknown label, or one that is no number; or there
+            are fewer than two labels.
+    """
+    bad = bad or BadRows(spec)
+    known = None if names is None else dict.fromkeys(names)
+
+    def checked(row: Example) -> Example:
+        where = place(spec, row.line)
+        check_texts(where, texts_of(row, columns))
+        if regression:
+            number_of(where, row.label)
+        else:
+            _check_labels(where, row, columns, known)
+        return row
+
+    rows = list(bad.fitting(bad.each(read_examples(spec, columns, bad), checked)))
     if regression:
-        labels, names = np.array([_target(spec, row) for row in rows], np.float32), ()
-    elif columns.separator:
-        labels, names = _several(spec, rows, names, columns.separator)
-    else:
-        if names is None:
-            names = _label_names(spec, rows)
-        labels = classes(spec, rows, names)
-    return encode(tokenizer, rows, labels, max_length), tuple(names)
+        return rows, ()
+    return rows, _label_names(spec, rows, columns) if names is None else tuple(names)
 
 
-def classes(spec: str, rows: Iterable[Example], names: Sequence[str]) -> np.ndarray:
-    """int32 classes of `rows` by `names`. Raises InputError for a label that is not among them."""
-    known = {name: i for i, name in enumerate(names)}
-    found = []
-    for row in rows:
-        if row.label not in known:
-            raise InputError(f"{spec}: line {row.line}: expected a label of {_shown(names)}, found {row.label!r}")
-        found.append(known[row.label])
-    return np.array(found, np.int32)
+def texts_of(row: Example, columns: Columns) -> dict[str, str]:
+    """The texts of a row by the names of their columns."""
+    return {columns.text: row.text} | ({} if row.pair is None else {columns.pair: row.pair})
 
 
-def _several(
-    spec: str, rows: Sequence[Example], names: Sequence[str] | None, separator: str
-) -> tuple[np.ndarray, Sequence[str]]:
-    """float32 `[n, C]`, and the names of the classes. Raises InputError as `classes` and `_label_names`."""
-    single = [
-        Example(row.line, row.text, None, label.strip())
-        for row in rows
-        for label in (row.label or "").split(separator)
-        if label.strip()
-    ]
-    names = _label_names(spec, single) if names is None else names
-    labels, place = np.zeros((len(rows), len(names)), np.float32), {row.line: i for i, row in enumerate(rows)}
-    labels[[place[row.line] for row in single], classes(spec, single, names)] = 1
-    return labels, names
+def labels_of(rows: Sequence[Example], columns: Columns, names: Sequence[str]) -> np.ndarray:
+    """The labels of rows that `read_labelled` has checked, as `Features` has them; numbers where there are no names."""
+    if not names:
+        return np.array([float(row.label or "") for row in rows], np.float32)
+    number = {name: i for i, name in enumerate(names)}
+    if not columns.separator:
+        return np.array([number[row.label or ""] for row in rows], np.int32)
+    labels = np.zeros((len(rows), len(names)), np.float32)
+    for i, row in enumerate(rows):
+        labels[i, [number[name] for name in _labels(row, columns)]] = 1
+    return labels
 
 
-def _label_names(spec: str, rows: Iterable[Example]) -> tuple[str, ...]:
-    first_line: dict[str, int] = {}
-    for row in rows:
-        first_line.setdefault(row.label or "", row.line)
-    if "" in first_line:
-        raise InputError(f"{spec}: line {first_line['']}: expected a label, found an empty column")
-    if len(first_line) < 2:
-        raise InputError(f"{spec}: expected at least two labels, found only {_shown(tuple(first_line))}")
-    if all(name.isascii() and name.isdigit() for name in first_line):
-        return tuple(sorted(first_line, key=int))  # 10 comes after 9
-    return tuple(sorted(first_line))
+def _labels(row: Example, columns: Columns) -> list[str]:
+    if not columns.separator:
+        return [row.label or ""]
+    return [label.strip() for label in (row.label or "").split(columns.separator) if label.strip()]
 
 
-def _target(spec: str, row: Example) -> float:
-    try:
-        value = float(row.label or "")
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(f"{spec}: line {row.line}: expected a number as label, found {row.label!r}")
-    return value
+def _check_labels(where: str, row: Example, columns: Columns, known: Mapping[str, None] | None) -> None:
+    for label in _labels(row, columns):
+        if not label:
+            raise BadRow(f"{where}: expected a label, found an empty column", "an empty label")
+        if known is not None and label not in known:
+            message = f"{where}: expected a label of {_shown(tuple(known))}, found {label!r}"
+            raise BadRow(message, "a label that is not known")
+
+
+def _label_names(spec: str, rows: Iterable[Example], columns: Columns) -> tuple[str, ...]:
+    names = {label for row in rows for label in _labels(row, columns)}
+    if len(names) < 2:
+        found = f"only {_shown(sorted(names))}" if names else "none"
+        raise InputError(f"{spec}: expected at least two labels, found {found}")
+    if all(name.isascii() and name.isdigit() for name in names):
+        return tuple(sorted(names, key=int))  # 10 comes after 9
+    return tuple(sorted(names))
 
 
 def _shown(names: Sequence[str], limit: int = 8) -> str:

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from bert_jax import files
+from bert_jax.data.bad_rows import BadRows, check_texts, place
 from bert_jax.data.examples import Columns, Example, read_examples
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.tasks import metrics
 from bert_jax.tasks.classification import HEAD, ClassificationTask
-from bert_jax.tasks.classification_data import encode, load
+from bert_jax.tasks.classification_data import encode, load, texts_of
 from bert_jax.tasks.finished import Finished, open_finished
-from bert_jax.tasks.row_answers import RowPredictor, check_out, short, write_answers
+from bert_jax.tasks.row_answers import RowPredictor, check_out, short, to_answer, write_answers
 
 COLUMNS = Columns("sentence", "", "label")  # where the caller names none
 OPTIONS = ("submission",)  # of `predict`, beside those of every task
@@ -63,6 +64,7 @@ def evaluate(
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
+    bad_rows: str = "strict",
     **options: Any,
 ) -> dict[str, float]:
     """Scores a sequence classifier on labelled rows.
@@ -72,6 +74,7 @@ def evaluate(
         data: what `bert_jax.data.examples.read_examples` takes.
         columns: its columns, where they are not those of `COLUMNS`.
         metric_names: of `bert_jax.tasks.metrics`; empty for all that fit.
+        bad_rows: of `bert_jax.data.bad_rows.RULES`, for rows that do not fit.
         options: of `bert_jax.tasks.finished.open_finished`.
 
     Returns:
@@ -87,7 +90,8 @@ def evaluate(
     columns = dataclasses.replace(columns, separator=(columns.separator or ",") if several else "")
     regression = model.task.regression
     names = metrics.choose(metric_names, regression, len(model.names), several)
-    features, _ = load(data, columns, finished.tokenizer, finished.max_length, model.names, regression)
+    bad = BadRows(data, bad_rows, skipping="--skip")
+    features, _ = load(data, columns, finished.tokenizer, finished.max_length, model.names, regression, bad)
     batches, predictions = model.predictor.batches(features)
     task = dataclasses.replace(model.task, metrics=names)
     return task.score(predictions, batches) | {"examples": len(features)}
@@ -99,6 +103,7 @@ def predict(
     out: files.PathLike,
     columns: Columns,
     submission: bool = False,
+    bad_rows: str = "strict",
     **options: Any,
 ) -> int:
     """Writes a sequence classifier's answer for every row, in the order of the rows, in constant memory.
@@ -113,7 +118,8 @@ def predict(
         data: what `bert_jax.data.examples.read_examples` takes.
         out: the file to write, `.jsonl` or `.tsv`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
-        submission: whether to write what GLUE takes.
+        submission: whether to write what GLUE takes, which has an answer for every row, for empty texts too.
+        bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`row_answers.write_answers`).
         options: of `bert_jax.tasks.finished.open_finished`.
 
     Returns:
@@ -124,9 +130,15 @@ def predict(
     """
     if check_out(out) and submission:
         raise InputError(f"{out}: expected a file named .tsv for a submission to GLUE")
+    if submission and bad_rows == "skip":
+        raise InputError("--skip: expected none with --submission, which has an answer for every row")
     model = open_classifier(model_dir, **options)
     finished = model.finished
-    rows = read_examples(data, dataclasses.replace(columns.filled(COLUMNS), label=""))
+    columns = dataclasses.replace(columns.filled(COLUMNS), label="")
+    bad = to_answer(data, bad_rows)
+    rows = read_examples(data, columns, bad)
+    if not submission:
+        rows = bad.each(rows, lambda row: _with_texts(place(data, row.line), row, columns))
     index = itertools.count()
 
     def answer(chunk: list[Example]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
@@ -134,13 +146,15 @@ def predict(
         for described, fields in _answers(model, chunk, model.predictor(features, "logits")):
             yield described, [next(index), fields[0]] if submission else fields
 
-    if submission:
-        header = ["index", "prediction"]
-    elif model.task.regression:
-        header = ["score"]
-    else:
-        header = ["labels" if model.task.several else "label", *model.names]
-    return write_answers(out, header, rows, answer)
+    name = "score" if model.task.regression else "labels" if model.task.several else "label"
+    header = ["index", "prediction"] if submission else [name, *model.names]
+    missing = (name,) if model.task.regression else (name, "scores")
+    return write_answers(out, header, bad.fitting(rows), answer, missing)
+
+
+def _with_texts(where: str, row: Example, columns: Columns) -> Example:
+    check_texts(where, texts_of(row, columns))
+    return row
 
 
 def _answers(

@@ -8,6 +8,7 @@ import numpy as np
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
 from bert_jax.conversion.names import FAMILIES
+from bert_jax.data.bad_rows import BadRows
 from bert_jax.errors import InputError
 from bert_jax.files import PathLike
 from bert_jax.modeling import Compute, Params
@@ -119,6 +120,11 @@ def check_length(length: int, config: BertConfig, key: str) -> None:
             f"{key}: expected at most the model's {config.max_position_embeddings} positions "
             f"(max_position_embeddings), found {length}"
         )
+
+
+def bad_rows(recipe: Any, spec: str, noun: str = "row") -> BadRows:
+    """What becomes of the rows of a file of a recipe that do not fit."""
+    return BadRows(spec, recipe.data.bad_rows, noun, "--config.data.bad_rows=skip")
 
 
 def num_steps(recipe: Any, num_examples: int, batch_size: int) -> int:

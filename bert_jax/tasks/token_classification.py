@@ -85,8 +85,10 @@ def build(recipe: Any, workdir: str) -> Job:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     columns = Columns(data.text_column, "", data.label_column)
     read = functools.partial(load, columns=columns, tokenizer=tokenizer, max_length=data.max_seq_length)
-    train, names = read(data.train, names=None)
-    dev = read(data.dev, names=names)[0] if data.dev else None
+    train, names = read(data.train, names=None, bad=start.bad_rows(recipe, data.train, "sentence"))
+    dev = None
+    if data.dev:
+        dev, _ = read(data.dev, names=names, bad=start.bad_rows(recipe, data.dev, "sentence"))
     metrics = entities.choose(data.metrics, names)
     model = Bert(config.replace(num_labels=len(names), id2label=names), HEAD, start.compute(recipe))
     return start.fine_tuning(recipe, TokenClassificationTask(model, names, metrics), tokenizer, loaded, train, dev)
