@@ -136,6 +136,8 @@ def _fine_tuning(task: str, batch_size: int, epochs: float, learning_rate: float
     c.global_batch_size, c.num_epochs = batch_size, epochs
     c.optimizer.learning_rate, c.optimizer.warmup_ratio = learning_rate, 0.1
     c.data.dev = ""  # the same, for evaluation; "" = none
+    c.data.dev_share = 0.0  # of the training rows, that are held out to evaluate on; without dev (data/splitting.py)
+    c.data.split_seed = 0  # of which they are
     c.data.bad_rows = "strict"  # rows that do not fit: an error that names the first, or skip: passed over and counted
     c.data.length_buckets = ()  # batches of similar length are padded to one of these; () = chosen from the data
     return c

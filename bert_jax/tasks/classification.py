@@ -4,19 +4,18 @@ Devlin et al. 2018 (arXiv:1810.04805), section 4.1.
 """
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.data.examples import Columns
+from bert_jax.data.examples import Columns, Example
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import metrics, start
-from bert_jax.tasks.classification_data import load
+from bert_jax.tasks.classification_data import Features, encode, labels_of, read_labelled
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
 
 HEAD = "sequence_classification"
@@ -159,11 +158,17 @@ def build(recipe: Any, workdir: str) -> Job:
     start.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     if not data.train:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
-    read = functools.partial(load, columns=columns(recipe), tokenizer=tokenizer, max_length=data.max_seq_length)
-    train, names = read(data.train, names=None, regression=regression, bad=start.bad_rows(recipe, data.train))
-    dev = None
+    named = columns(recipe)
+    rows, names = read_labelled(data.train, named, None, regression, start.bad_rows(recipe, data.train))
+    single = data.task_type == "classification"
+    rows, held = start.hold_out(recipe, rows, classes=labels_of(rows, named, names) if single else None)
     if data.dev:
-        dev, _ = read(data.dev, names=names, regression=regression, bad=start.bad_rows(recipe, data.dev))
+        held, _ = read_labelled(data.dev, named, names, regression, start.bad_rows(recipe, data.dev))
+
+    def encoded(side: list[Example]) -> Features:
+        return encode(tokenizer, side, labels_of(side, named, names), data.max_seq_length)
+
+    train, dev = encoded(rows), encoded(held) if held else None
     config = config.replace(
         pooler=True,
         num_labels=1 if regression else len(names),

@@ -187,10 +187,11 @@ def build(recipe: Any, workdir: str) -> Job:
     columns = columns_of(
         data.context_column, data.question_column, data.choice_columns, data.label_column, data.has_header
     )
-    train = load(data.train, columns, tokenizer, data.max_seq_length, start.bad_rows(recipe, data.train))
-    dev = None
+    rows, held = start.hold_out(recipe, read_answered(data.train, columns, start.bad_rows(recipe, data.train)))
     if data.dev:
-        dev = load(data.dev, columns, tokenizer, data.max_seq_length, start.bad_rows(recipe, data.dev))
+        held = read_answered(data.dev, columns, start.bad_rows(recipe, data.dev))
+    train = encode_questions(tokenizer, rows, data.max_seq_length)
+    dev = encode_questions(tokenizer, held, data.max_seq_length) if held else None
     model = Bert(config.replace(pooler=True), HEAD, start.compute(recipe))
     return start.fine_tuning(recipe, MultipleChoiceTask(model), tokenizer, loaded, train, dev)
 

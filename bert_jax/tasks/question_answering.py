@@ -186,13 +186,14 @@ def build(recipe: Any, workdir: str) -> Job:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     limits = _limits(recipe)
     limits.check(tokenizer.layout, "config.data.")
-    train = to_learn(
-        learnable(data.train, tokenizer, start.bad_rows(recipe, data.train, "question")), tokenizer, limits
-    )
-    dev = None
+    rows = learnable(data.train, tokenizer, start.bad_rows(recipe, data.train, "question"))
+    rows, held = start.hold_out(recipe, rows, groups=np.array([row.question.article for row in rows]))
+    questions = [row.question for row in held]
     if data.dev:
         bad = start.bad_rows(recipe, data.dev, "question")
-        dev = asked(list(bad.fitting(read_questions(data.dev, anywhere=True, bad=bad))), tokenizer, limits)
+        questions = list(bad.fitting(read_questions(data.dev, anywhere=True, bad=bad)))
+    train = to_learn(rows, tokenizer, limits)
+    dev = asked(questions, tokenizer, limits) if questions else None
     model = Bert(config, HEAD, start.compute(recipe))
     task = QuestionAnsweringTask(model, Search(data.max_answer_length, data.n_best), data.null_threshold, dev)
     return start.fine_tuning(recipe, task, tokenizer, loaded, train.windows, dev.windows if dev else None)

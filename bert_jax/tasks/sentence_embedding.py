@@ -237,13 +237,17 @@ def build(recipe: Any, workdir: str) -> Job:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     learned, scored = columns(recipe)
     limit = data.label_scale if data.loss == "cosine" else math.inf
-    train = load(data.train, learned, tokenizer, data.max_seq_length, limit, start.bad_rows(recipe, data.train))
+    read = learned
+    if data.dev_share:  # what is held out needs the columns that it is scored by
+        read = dataclasses.replace(learned, label=scored.label, more=learned.more or scored.more)
+    rows, held = start.hold_out(recipe, read_pairs(data.train, read, limit, start.bad_rows(recipe, data.train)))
+    train = encode_pairs(tokenizer, rows, learned, data.max_seq_length, limit)
     if data.loss == "in_batch_negatives" and len(train) * (train.size - 1) < 2:
         raise InputError(f"{data.train}: expected at least 2 rows, to be each other's negatives, found 1")
     task = _task(recipe, Bert(config, HEAD, start.compute(recipe)))
-    dev = None
     if data.dev:
-        dev = load(data.dev, scored, tokenizer, data.max_seq_length, bad=start.bad_rows(recipe, data.dev))
+        held = read_pairs(data.dev, scored, bad=start.bad_rows(recipe, data.dev))
+    dev = encode_pairs(tokenizer, held, scored, data.max_seq_length) if held else None
     return start.fine_tuning(recipe, task, tokenizer, loaded, train, dev, max_length=data.max_seq_length)
 
 
