@@ -47,7 +47,7 @@ class BadRows:
         if rule not in RULES:
             raise InputError(f"bad_rows: expected {' or '.join(RULES)}, found {rule!r}")
         self._spec, self._strict, self._noun = spec, rule == "strict", noun
-        self._skipping, self._keeping = skipping, keeping and not self._strict
+        self._skipping, self._keeping = skipping, keeping
         self._counts: collections.Counter[str] = collections.Counter()
         self._first: BadRow | None = None
 
@@ -69,19 +69,16 @@ class BadRows:
     def kept(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Yields the rows that will be asked for: none after a bad one that is an error, so that a file of any size is
         counted to its end in constant memory."""
-        try:
-            for row in rows:
-                if not self._failed:
-                    yield row
-        except InputError:
-            if not self._failed:  # else the end of the reading comes after what is wrong before it
-                raise
+        for row in rows:
+            if not self._failed:
+                yield row
 
     def fitting(self, rows: Iterable[Row]) -> Iterator[Row]:
         """As `kept`, of rows that have nothing more before them; behind the last, what did not fit is told.
 
         Raises:
-            InputError: behind the last: some do not fit and the rule is `strict`, or there is none that fits.
+            InputError: behind the last: some do not fit and the rule is `strict`, or there is none that fits. What ends
+            the reading before, such as a file that is cut short, comes first.
         """
         count = 0
         for row in self.kept(rows):

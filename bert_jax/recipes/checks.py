@@ -6,6 +6,7 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax.data.bad_rows import RULES
+from bert_jax.data.windows import LONG_TEXTS
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.recipes.keys import DTYPES, EMBEDDING_LOSSES, MASK_UNITS, OPTIMIZERS, PRETRAINING, RECIPES, SCHEDULES
 from bert_jax.recipes.reading import flatten
@@ -48,6 +49,7 @@ def _choices(c: ConfigDict) -> None:
     if c.task in PRETRAINING:
         choices["data.mask_unit"] = MASK_UNITS
     if c.task == "classification":
+        choices["data.long_texts"] = LONG_TEXTS
         choices["data.task_type"] = ("classification", "multi_label", "regression")
         choices["data.class_weights"] = ("", "balanced") if c.data.task_type == "classification" else ("",)
     if c.task not in PRETRAINING:
@@ -105,7 +107,7 @@ _RANGES: dict[str, tuple[float, bool, float]] = {
     "data.sequence_length": (8, True, float("inf")),
     "data.max_seq_length": (3, True, float("inf")),
     "data.eval_batches": (0, True, float("inf")),
-    "data.doc_stride": (1, True, float("inf")),
+    "data.doc_stride": (0, True, float("inf")),
     "data.max_query_length": (1, True, float("inf")),
     "data.max_answer_length": (1, True, float("inf")),
     "data.n_best": (0, True, float("inf")),

@@ -158,6 +158,8 @@ def classification() -> ConfigDict:
     c.data.has_header = True  # the first line names the columns; False: columns are numbers from 0, as text: "3"
     c.data.metrics = ()  # of accuracy, f1, matthews; micro_f1, macro_f1; pearson, spearman, mse; () = all that fit
     c.data.max_seq_length = 128  # tokens; longer texts are cut
+    c.data.long_texts = "cut"  # or windows, of single texts: each is learned from, and their answers are averaged
+    c.data.doc_stride = 0  # tokens from the beginning of one window to that of the next; 0 = half of a row
     c.data.token_dropout = 0.0  # share of the tokens that each step of training hides behind [MASK]
     return c.lock()
 

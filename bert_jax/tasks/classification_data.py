@@ -6,6 +6,7 @@ about one length and padded to one of at most a handful of lengths that the data
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from bert_jax.data.bad_rows import BadRow, BadRows, check_texts, number_of, place
 from bert_jax.data.examples import Columns, Example, read_examples
+from bert_jax.data.windows import text_windows
 from bert_jax.errors import InputError
 from bert_jax.tokenization import Tokenizer
 
@@ -55,6 +57,11 @@ class Features:
     def __len__(self) -> int:
         return len(self.first)
 
+    @property
+    def num_examples(self) -> int:
+        """Rows of the table that they come from."""
+        return len(self)
+
     @functools.cached_property
     def lengths(self) -> np.ndarray:
         """int64 `[n]`, tokens of each sequence."""
@@ -78,8 +85,45 @@ class Features:
         }
 
 
-def encode(tokenizer: Tokenizer, rows: Sequence[Example], labels: np.ndarray, max_length: int) -> Features:
-    """Tokenises `rows`; a sequence over `max_length` tokens loses the end of its longer text."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class WindowFeatures(Features):
+    """Windows of texts as one ragged array, each with the label of its text.
+
+    Attributes:
+        documents: int32 `[n]`, the number of the text that each window is of.
+    """
+
+    documents: np.ndarray
+
+    @property
+    def num_examples(self) -> int:
+        return int(self.documents[-1]) + 1
+
+    @functools.cached_property
+    def shares(self) -> np.ndarray:
+        """float32 `[n]`, the share of each window in its text: one over their number."""
+        return (1 / np.bincount(self.documents)[self.documents]).astype(np.float32)
+
+    def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
+        """As `Features.pad`; a window weighs its share, and `documents` int32 [B] is added, -1 in rows of weight 0."""
+        real = index >= 0
+        return super().pad(index, length, pad_id) | {
+            "documents": np.where(real, self.documents[index], -1).astype(np.int32),
+            "example_weights": np.where(real, self.shares[index], 0).astype(np.float32),
+        }
+
+
+def encode(
+    tokenizer: Tokenizer, rows: Sequence[Example], labels: np.ndarray, max_length: int, stride: int | None = None
+) -> Features:
+    """Tokenises `rows`. A sequence over `max_length` tokens loses the end of its longer text or, where a `stride` is
+    given, becomes windows, each so many tokens after the one before it (`bert_jax.data.windows.text_windows`).
+
+    Raises:
+        InputError: windows over pairs of texts.
+    """
+    if stride is not None:
+        return _encode_windows(tokenizer, rows, labels, max_length, stride)
     parts = []
     for start in range(0, len(rows), _CHUNK):
         chunk = rows[start : start + _CHUNK]
@@ -91,6 +135,24 @@ def encode(tokenizer: Tokenizer, rows: Sequence[Example], labels: np.ndarray, ma
     return Features(tokens, np.concatenate([[0], np.cumsum(lengths)]), first.astype(np.int32), labels)
 
 
+def _encode_windows(
+    tokenizer: Tokenizer, rows: Sequence[Example], labels: np.ndarray, max_length: int, stride: int
+) -> WindowFeatures:
+    if rows[0].pair is not None:
+        raise InputError("expected single texts to read in windows, found pairs of texts, which can only be cut")
+    tokens, lengths, documents = [], [], []
+    for start in range(0, len(rows), _CHUNK):
+        ids = tokenizer.encode_batch([row.text for row in rows[start : start + _CHUNK]])
+        windows, numbers = text_windows(ids, tokenizer.layout, max_length, stride)
+        lengths += [len(window) for window in windows]
+        tokens.append(np.fromiter(itertools.chain.from_iterable(windows), np.int32))
+        documents.append(start + numbers)
+    starts, document = np.concatenate([[0], np.cumsum(lengths)]), np.concatenate(documents)
+    return WindowFeatures(
+        np.concatenate(tokens), starts, np.array(lengths, np.int32), labels[document], document.astype(np.int32)
+    )
+
+
 def load(
     spec: str,
     columns: Columns,
@@ -99,6 +161,7 @@ def load(
     names: Sequence[str] | None,
     regression: bool,
     bad: BadRows | None = None,
+    stride: int | None = None,
 ) -> tuple[Features, tuple[str, ...]]:
     """Reads and tokenises a labelled table.
 
@@ -106,15 +169,16 @@ def load(
         spec, columns, names, regression, bad: as of `read_labelled`.
         tokenizer: makes the tokens.
         max_length: longest sequence, in tokens.
+        stride: as of `encode`.
 
     Returns:
         The features and the label names.
 
     Raises:
-        InputError: as `read_labelled`.
+        InputError: as `read_labelled` and `encode`.
     """
     rows, found = read_labelled(spec, columns, names, regression, bad)
-    return encode(tokenizer, rows, labels_of(rows, columns, found), max_length), found
+    return encode(tokenizer, rows, labels_of(rows, columns, found), max_length, stride), found
 
 
 def read_labelled(

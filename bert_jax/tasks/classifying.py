@@ -10,16 +10,18 @@ import numpy as np
 from bert_jax import files
 from bert_jax.data.bad_rows import BadRows, check_texts, place
 from bert_jax.data.examples import Columns, Example, read_examples
+from bert_jax.data.windows import LONG_TEXTS, averaged
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.tasks import metrics
 from bert_jax.tasks.classification import HEAD, ClassificationTask
-from bert_jax.tasks.classification_data import encode, load, texts_of
+from bert_jax.tasks.classification_data import WindowFeatures, encode, load, texts_of
 from bert_jax.tasks.finished import Finished, open_finished
 from bert_jax.tasks.row_answers import RowPredictor, check_out, short, to_answer, write_answers
 
 COLUMNS = Columns("sentence", "", "label")  # where the caller names none
-OPTIONS = ("submission",)  # of `predict`, beside those of every task
+# What `bert-jax evaluate` and `predict` may be told beyond what all tasks take; the first is of `predict` alone.
+OPTIONS = ("submission", "long_texts", "doc_stride")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,31 +33,53 @@ class Classifier:
         names: of its classes, as they stand in data; empty for regression.
         finished: its tokenizer, and the limits within which it runs.
         predictor: runs the model over rows.
+        stride: of the windows that long texts are read in, as of `encode`; None: they are cut.
     """
 
     task: ClassificationTask
     names: tuple[str, ...]
     finished: Finished
     predictor: RowPredictor
+    stride: int | None = None
+
+    def logits(self, rows: Sequence[Example]) -> np.ndarray:
+        """[n, C], of rows whose labels are not looked at."""
+        features = encode(
+            self.finished.tokenizer, rows, np.zeros(len(rows), np.int32), self.finished.max_length, self.stride
+        )
+        logits = self.predictor(features, "logits")
+        if isinstance(features, WindowFeatures):
+            logits = averaged(logits, features.documents, features.lengths)
+        return logits
 
 
-def open_classifier(model_dir: files.PathLike, **options: Any) -> Classifier:
+def open_classifier(
+    model_dir: files.PathLike, *, long_texts: str = "cut", doc_stride: int = 0, **options: Any
+) -> Classifier:
     """Opens a model directory whose head is a sequence classifier.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
+        long_texts: of `bert_jax.data.windows.LONG_TEXTS`: what becomes of texts that are longer than a row.
+        doc_stride: tokens between their windows; 0 = half of those that a row has room for.
         options: of `bert_jax.tasks.finished.open_finished`.
 
     Raises:
         InputError: the directory holds no sequence classifier, or an option does not fit it.
     """
+    if long_texts not in LONG_TEXTS or doc_stride < 0:
+        found = f"{long_texts!r} and {doc_stride}"
+        raise InputError(
+            f"expected long_texts of {' or '.join(LONG_TEXTS)} and a doc_stride of at least 0, found {found}"
+        )
     finished = open_finished(model_dir, HEAD, **options)
     config = finished.config
     if config.num_labels == 1 and config.problem_type is None:  # as transformers understands it
         config = config.replace(problem_type="regression")
     task = ClassificationTask(Bert(config, HEAD, finished.compute), ())
     names = () if task.regression else config.id2label or tuple(map(str, range(config.num_labels)))
-    return Classifier(task, names, finished, RowPredictor(finished, task.predict))
+    stride = doc_stride if long_texts == "windows" else None
+    return Classifier(task, names, finished, RowPredictor(finished, task.predict), stride)
 
 
 def evaluate(
@@ -75,7 +99,7 @@ def evaluate(
         columns: its columns, where they are not those of `COLUMNS`.
         metric_names: of `bert_jax.tasks.metrics`; empty for all that fit.
         bad_rows: of `bert_jax.data.bad_rows.RULES`, for rows that do not fit.
-        options: of `bert_jax.tasks.finished.open_finished`.
+        options: of `open_classifier`.
 
     Returns:
         The metrics, and `examples`, the number of rows.
@@ -91,10 +115,12 @@ def evaluate(
     regression = model.task.regression
     names = metrics.choose(metric_names, regression, len(model.names), several)
     bad = BadRows(data, bad_rows, skipping="--skip")
-    features, _ = load(data, columns, finished.tokenizer, finished.max_length, model.names, regression, bad)
+    features, _ = load(
+        data, columns, finished.tokenizer, finished.max_length, model.names, regression, bad, model.stride
+    )
     batches, predictions = model.predictor.batches(features)
     task = dataclasses.replace(model.task, metrics=names)
-    return task.score(predictions, batches) | {"examples": len(features)}
+    return task.score(predictions, batches) | {"examples": features.num_examples}
 
 
 def predict(
@@ -120,7 +146,7 @@ def predict(
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
         submission: whether to write what GLUE takes, which has an answer for every row, for empty texts too.
         bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`row_answers.write_answers`).
-        options: of `bert_jax.tasks.finished.open_finished`.
+        options: of `open_classifier`.
 
     Returns:
         The number of rows.
@@ -133,7 +159,6 @@ def predict(
     if submission and bad_rows == "skip":
         raise InputError("--skip: expected none with --submission, which has an answer for every row")
     model = open_classifier(model_dir, **options)
-    finished = model.finished
     columns = dataclasses.replace(columns.filled(COLUMNS), label="")
     bad = to_answer(data, bad_rows)
     rows = read_examples(data, columns, bad)
@@ -142,8 +167,7 @@ def predict(
     index = itertools.count()
 
     def answer(chunk: list[Example]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
-        features = encode(finished.tokenizer, chunk, np.zeros(len(chunk), np.int32), finished.max_length)
-        for described, fields in _answers(model, chunk, model.predictor(features, "logits")):
+        for described, fields in _answers(model, chunk, model.logits(chunk)):
             yield described, [next(index), fields[0]] if submission else fields
 
     name = "score" if model.task.regression else "labels" if model.task.several else "label"

@@ -71,15 +71,14 @@ def test_nothing_that_fits_is_an_error():
         BadRows("a.tsv", "drop")
 
 
-def test_what_ends_the_reading_comes_after_what_is_wrong_before_it():
-    def numbers(*first):
-        yield from first
+def test_what_ends_the_reading_comes_before_what_is_wrong_in_a_row():
+    def numbers():
+        yield from (2, 3, 5)
         raise InputError("cut short")
 
-    for first, message in (((2, 3, 5), "row 3: .*and 1 more"), ((2,), "cut short")):
-        bad = BadRows("a.tsv")
-        with pytest.raises(InputError, match=message):
-            list(bad.fitting(bad.each(numbers(*first), even)))
+    bad = BadRows("a.tsv")
+    with pytest.raises(InputError, match=r"^cut short$"):
+        list(bad.fitting(bad.each(numbers(), even)))
 
 
 def test_other_bytes_than_utf8_are_found_where_they_stand():
