@@ -116,9 +116,10 @@ def test_a_share_of_none_changes_nothing(place, task):
 
 
 def test_classes_keep_their_shares_and_their_names(place):
-    made = job(place, "classification", **{"data.dev_share": 0.1})
-    counts = [np.bincount(f.labels).tolist() for f in (made.train_source.features, made.eval_source._features)]
-    assert counts == [[36, 18], [4, 2]]
+    for seed in range(4):
+        made = job(place, "classification", **{"data.dev_share": 0.1, "data.split_seed": seed})
+        counts = [np.bincount(f.labels).tolist() for f in (made.train_source.features, made.eval_source._features)]
+        assert counts == [[36, 18], [4, 2]]
     made = job(place, "classification", **{"data.dev_share": 0.1, "data.class_weights": "balanced"})
     assert made.task.class_weights == pytest.approx((54 / 72, 54 / 36))  # of the rows that are learned from
 
