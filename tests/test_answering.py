@@ -14,7 +14,7 @@ from bert_jax.errors import InputError
 from bert_jax.inference import PretrainedModel, from_pretrained, pipeline
 from bert_jax.inference.spans import Search, find_spans
 from bert_jax.modeling import Bert, Compute
-from bert_jax.tasks.question_answering import to_learn
+from bert_jax.tasks.question_answering import learnable, to_learn
 from bert_jax.tasks.squad_scores import scores
 from bert_jax.tokenization import SentencePieceTokenizer, Tokenizer, load_tokenizer, word_piece
 
@@ -346,7 +346,8 @@ def test_real_answers_come_back_from_their_places(tmp_path, shared_data):
     """Logits that point at the answers of real articles give these answers, through windows and tokens and back."""
     limits, search = Limits(128, 64, 32), Search(max_answer_length=60)
     for tokenizer in families(tmp_path, shared_data):
-        asked = to_learn(str(shared_data / "squad2_articles" / "dev.json"), tokenizer, limits)
+        rows = learnable(str(shared_data / "squad2_articles" / "dev.json"), tokenizer)
+        asked = to_learn(rows, tokenizer, limits)
         windows = asked.windows
         logits = np.random.default_rng(0).normal(size=(len(windows), 2, 128))
         for number, answer in enumerate(windows.answers):

@@ -41,6 +41,12 @@ def add_verbs(verbs: Any) -> None:
     )
     classify.add_argument("--template", default="This example is {}.", metavar="TEXT",
                           help="what a text of such a class entails (default: %(default)s)")  # fmt: skip
+    classify.add_argument("--long", choices=("cut", "windows"), dest="long_texts",
+        help="cut texts that are too long, or average the answers of windows (default: an error)")  # fmt: skip
+    classify.add_argument("--doc-stride", type=int, default=0, metavar="N",
+        help="tokens from one of these windows to the next (default: half of a row)")  # fmt: skip
+    classify.add_argument("--max-seq-length", type=int, default=0, metavar="N",
+        help="tokens of such a window (default: the model's limit)")  # fmt: skip
     tag = add_verb(
         verbs,
         "tag",
@@ -121,8 +127,11 @@ def run_classify(args: argparse.Namespace) -> None:
         ]
 
     def trained(pipe: Any, texts: list[str]) -> list[list[dict[str, Any]]]:
-        return pipe(texts, top_k=None)
+        how = {"truncation": args.long_texts == "cut", "windows": args.long_texts == "windows"}
+        return pipe(texts, top_k=None, doc_stride=args.doc_stride, max_length=args.max_seq_length, **how)
 
+    if args.labels and args.long_texts:
+        raise InputError("--long: expected none with --labels, which classify pairs of texts")
     task, ask = ("zero-shot-classification", zero_shot) if args.labels else ("text-classification", trained)
     for text, scores in _answers(args, task, ask):
         if args.json:

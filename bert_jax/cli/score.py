@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 # Options of models that answer questions alone: type, what stands for the value, and meaning.
 QUESTION_FLAGS: dict[str, tuple[type, str, str]] = {
-    "doc_stride": (int, "N", "tokens between the windows that a long context is read in (default: 128)"),
+    "doc_stride": (
+        int,
+        "N",
+        "tokens between the windows that a long context is read in (default: 128), or a long text "
+        "with --long windows (default: half a row)",
+    ),
     "max_answer_length": (int, "N", "tokens of the longest answer (default: 30)"),
     "null_threshold": (float, "X", "no answer where it scores so much above the best passage (default: 0)"),
 }
@@ -73,9 +78,17 @@ def add_verbs(verbs: Any) -> None:
         add("--max-seq-length", type=int, default=0, metavar="N", help="cut longer texts (default: the model's limit)")
         add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
             help="of matrix products (default: bfloat16 on accelerators)")  # fmt: skip
+        rules = parser.add_mutually_exclusive_group()
+        rules.add_argument("--strict", action="store_const", dest="bad_rows", const="strict", default="strict",
+            help="rows that do not fit are an error, which names the first and counts all (the default)")  # fmt: skip
+        rules.add_argument("--skip", action="store_const", dest="bad_rows", const="skip",
+            help="such rows are named, counted and passed over; of `predict`, their answers are empty")  # fmt: skip
         questions = parser.add_argument_group("questions")
         for name, (kind, metavar, what) in QUESTION_FLAGS.items():
             questions.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=metavar, help=what)
+        parser.add_argument("--long", choices=("cut", "windows"), dest="long_texts",
+            help="of a classifier: whether texts over --max-seq-length are cut (the default) or read in windows, whose "
+            "answers are averaged")  # fmt: skip
     evaluate.add_argument(
         "--label-column", default="", metavar="NAME", help="(default: label; tags of a tagger, score for embeddings)"
     )
@@ -147,12 +160,14 @@ def _columns(args: argparse.Namespace, label: str = "", separator: str = "") -> 
 def _running(args: argparse.Namespace) -> dict[str, Any]:
     if args.batch_size < 1:
         raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
-    return {"batch_size": args.batch_size, "max_seq_length": args.max_seq_length, "dtype": args.dtype}
+    names = ("batch_size", "max_seq_length", "dtype", "bad_rows")
+    return {name: getattr(args, name) for name in names}
 
 
 def _own(args: argparse.Namespace, task: Any) -> dict[str, Any]:
     """The options that were given for this task alone."""
-    does = {"submission": "classifies texts"} | dict.fromkeys(QUESTION_FLAGS, "answers questions")
+    does = {"submission": "classifies texts", "long_texts": "classifies texts"}
+    does |= dict.fromkeys(QUESTION_FLAGS, "answers questions")
     given = {name: value for name in does if (value := getattr(args, name, None)) is not None}
     for name in given.keys() - set(getattr(task, "OPTIONS", ())):
         raise InputError(f"--{name.replace('_', '-')}: expected a model that {does[name]}, found another")

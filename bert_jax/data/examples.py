@@ -6,16 +6,19 @@ InputError that names the file and the line.
 
 import csv
 import dataclasses
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax import files
+from bert_jax.data.bad_rows import BadRow, BadRows, check_utf8, place
 from bert_jax.errors import InputError, did_you_mean
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".json", ".ndjson")
 # The csv module refuses longer fields; documents of a few megabytes are not an error here.
 _LONGEST_CSV_FIELD = 1 << 24
+_OTHER_KIND = "a field of another kind"  # why a row does not fit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Example(NamedTuple):
     label: str | None
 
 
-def read_examples(spec: str, columns: Columns) -> Iterator[Example]:
+def read_examples(spec: str, columns: Columns, bad: BadRows | None = None) -> Iterator[Example]:
     """Yields the rows of a table in order.
 
     Args:
@@ -70,102 +73,137 @@ def read_examples(spec: str, columns: Columns) -> Iterator[Example]:
             them. JSON lines hold one object each; a boolean or number becomes its JSON text, a list of labels one text
             with the separator between them.
         columns: which columns to read.
+        bad: counts rows that do not fit, of a caller that lets what is left through `bad.fitting`; None: they are an
+            error.
 
     Raises:
-        InputError: the file is missing, empty, cut short, not UTF-8 or not of its format; a column is missing or a row
-            has another number of columns than the first line. Reading is lazy: so is the complaint.
+        InputError: the file is missing, empty, cut short or not of its format, or a column is missing; or rows do not
+            fit: they are not UTF-8 or not of the format, or have another number of columns than the first line. Reading
+            is lazy: so is the complaint.
     """
-    for line, values in read_rows(spec, columns):
-        yield Example(line, values[columns.text], values.get(columns.pair), values.get(columns.label))
+    own = bad or BadRows(spec)
+    rows = own.each(_rows(spec, columns, own), lambda row: _example(row, columns))
+    return rows if bad else own.fitting(rows)
 
 
-def read_rows(spec: str, columns: Columns) -> Iterator[tuple[int, dict[str, Any]]]:
+def _example(row: tuple[int, dict[str, Any]], columns: Columns) -> Example:
+    line, values = row
+    return Example(line, values[columns.text], values.get(columns.pair), values.get(columns.label))
+
+
+def read_rows(spec: str, columns: Columns, bad: BadRows | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """As `read_examples`, but yields the line and every wanted column by its name: text, or a list of texts."""
+    own = bad or BadRows(spec)
+    rows = _rows(spec, columns, own)
+    return rows if bad else own.fitting(rows)
+
+
+def _rows(spec: str, columns: Columns, bad: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
+    name = files.without_compression(spec).lower()
     if spec.startswith("tfds:"):
-        rows = _tfds_rows(spec, columns)
+        yield from _tfds_rows(spec, columns, bad)
+    elif name.endswith(".tsv"):
+        yield from _table_rows(spec, _tsv_lines(spec), _tsv_fields, columns, bad)
+    elif name.endswith(".csv"):
+        yield from _table_rows(spec, _csv_rows(spec), _csv_fields, columns, bad)
+    elif name.endswith((".jsonl", ".json", ".ndjson")):
+        objects = json_objects(spec, bad)
+        yield from bad.each(objects, lambda found: (found[0], _values(found[1], found[2], columns)))
     else:
-        name = files.without_compression(spec).lower()
-        if name.endswith(".tsv"):
-            rows = _table_rows(spec, _tsv_fields(spec), columns)
-        elif name.endswith(".csv"):
-            rows = _table_rows(spec, _csv_fields(spec), columns)
-        elif name.endswith((".jsonl", ".json", ".ndjson")):
-            rows = _json_rows(spec, columns)
-        else:
-            raise InputError(
-                f"{spec}: expected a file named {', '.join(FORMATS)} (maybe with {', '.join(files.COMPRESSED)}), "
-                "or tfds:NAME:SPLIT"
-            )
-    found = False
-    for row in rows:
-        found = True
-        yield row
-    if not found:
-        raise InputError(f"{spec}: expected at least one row, found none")
+        raise InputError(
+            f"{spec}: expected a file named {', '.join(FORMATS)} (maybe with {', '.join(files.COMPRESSED)}), "
+            "or tfds:NAME:SPLIT"
+        )
 
 
 def read_lines(spec: str) -> Iterator[str]:
     """Yields the lines of a text file, maybe compressed, without their ends. Raises InputError as `read_examples`."""
-    for _, line in numbered_lines(spec):
+    for number, line in numbered_lines(spec):
+        check_utf8(place(spec, number), line)
         yield line.removesuffix("\n").removesuffix("\r")
 
 
 def numbered_lines(spec: str) -> Iterator[tuple[int, str]]:
-    """Yields (1-based number, line with its newline). Only `\\n` ends a line: U+2028 and its like are text."""
+    """Yields (1-based number, line with its newline). Only `\\n` ends a line: U+2028 and its like are text.
+
+    Bytes that are not UTF-8 come as lone surrogates, which `check_utf8` refuses.
+    """
     path = files.existing(spec)
     number = 0
     try:
         with files.open_decompressed(path) as (file, _):
             for number, line in enumerate(file, 1):
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{spec}: line {number}: expected UTF-8 text, found byte 0x{error.object[error.start]:02x}"
-            f" at offset {error.start} of the line"
-        ) from None
+                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
     except files.DamagedError as error:
         raise InputError(f"{spec}: after line {number}: {error}") from None
     if number == 0:
         raise InputError(f"{spec}: expected rows, found an empty file")
 
 
-def _tsv_fields(spec: str) -> Iterator[tuple[int, list[str]]]:
+def _tsv_lines(spec: str) -> Iterator[tuple[int, str]]:
     blank: list[int] = []
     for number, line in numbered_lines(spec):
         line = line.rstrip("\r\n")
         if not line:
             blank.append(number)  # a row of one empty column, unless nothing but such lines follows
             continue
-        yield from ((earlier, [""]) for earlier in blank)
+        yield from ((earlier, "") for earlier in blank)
         blank.clear()
-        yield number, line.split("\t")
+        yield number, line
 
 
-def _csv_fields(spec: str) -> Iterator[tuple[int, list[str]]]:
+def _tsv_fields(where: str, line: str) -> list[str]:
+    check_utf8(where, line)
+    return line.split("\t")
+
+
+def _csv_rows(spec: str) -> Iterator[tuple[int, list[str] | csv.Error]]:
     csv.field_size_limit(_LONGEST_CSV_FIELD)
     reader = csv.reader((line for _, line in numbered_lines(spec)), strict=True)
-    try:
-        for fields in reader:
-            if fields:
-                yield reader.line_num, fields
-    except csv.Error as error:
-        raise InputError(f"{spec}: line {reader.line_num}: expected CSV, found: {error}") from None
+    while True:
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if "expected after" not in str(error):  # a quote that nothing closes: what is behind it is lost
+                raise InputError(f"{spec}: line {reader.line_num}: expected CSV, found: {error}") from None
+            yield reader.line_num, error
+            continue
+        if fields:
+            yield reader.line_num, fields
+
+
+def _csv_fields(where: str, found: list[str] | csv.Error) -> list[str]:
+    if isinstance(found, csv.Error):
+        raise BadRow(f"{where}: expected CSV, found: {found}", "broken CSV")
+    check_utf8(where, *found)
+    return found
 
 
 def _table_rows(
-    spec: str, rows: Iterator[tuple[int, list[str]]], columns: Columns
+    spec: str,
+    rows: Iterator[tuple[int, Any]],
+    fields_of: Callable[[str, Any], list[str]],
+    columns: Columns,
+    bad: BadRows,
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Picks the wanted columns of each row; the first line settles where they are and how many a row has."""
-    places: dict[str, int] | None = None
-    width = 0
-    for line, fields in rows:
-        if places is None:
-            places, width = _places(spec, line, fields, columns), len(fields)
-            if columns.has_header:
-                continue
+    first = next(rows, None)
+    if first is None:
+        return
+    fields = fields_of(place(spec, first[0]), first[1])
+    places, width = _places(spec, first[0], fields, columns), len(fields)
+
+    def picked(row: tuple[int, Any]) -> tuple[int, dict[str, str]]:
+        where = place(spec, row[0])
+        fields = fields_of(where, row[1])
         if len(fields) != width:
-            raise InputError(f"{spec}: line {line}: expected {width} columns as in the first line, found {len(fields)}")
-        yield line, {name: fields[place] for name, place in places.items()}
+            message = f"{where}: expected {width} columns as in the first line, found {len(fields)}"
+            raise BadRow(message, "another number of columns")
+        return row[0], {name: fields[at] for name, at in places.items()}
+
+    yield from bad.each(rows if columns.has_header else itertools.chain([first], rows), picked)
 
 
 def _places(spec: str, line: int, first: list[str], columns: Columns) -> dict[str, int]:
@@ -188,47 +226,51 @@ def _places(spec: str, line: int, first: list[str], columns: Columns) -> dict[st
     return places
 
 
-def json_objects(spec: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def json_objects(spec: str, bad: BadRows) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Yields the number of each line that is not blank, what to call it in messages, and its object.
 
     Raises:
-        InputError: as `numbered_lines`, or a line is no JSON object.
+        InputError: as `numbered_lines`.
     """
-    for number, line in numbered_lines(spec):
-        if not line.strip():
-            continue
-        where = f"{spec}: line {number}"
+
+    def parsed(numbered: tuple[int, str]) -> tuple[int, str, dict[str, Any]]:
+        number, line = numbered
+        where = place(spec, number)
+        check_utf8(where, line)
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            raise InputError(f"{where}: expected a JSON object, found {error.msg} at column {error.colno}") from None
+            message = f"{where}: expected a JSON object, found {error.msg} at column {error.colno}"
+            raise BadRow(message, "broken JSON") from None
+        except RecursionError:
+            raise BadRow(f"{where}: expected a JSON object, found one nested too deeply", "broken JSON") from None
         if not isinstance(row, dict):
-            raise InputError(f"{where}: expected a JSON object, found {type(row).__name__}")
-        yield number, where, row
+            raise BadRow(f"{where}: expected a JSON object, found {type(row).__name__}", "broken JSON")
+        return number, where, row
 
-
-def _json_rows(spec: str, columns: Columns) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, where, row in json_objects(spec):
-        yield number, _values(where, row, columns)
+    return bad.each((line for line in numbered_lines(spec) if line[1].strip()), parsed)
 
 
 def _values(where: str, row: dict[str, Any], columns: Columns) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name in columns.wanted:
         if name not in row:
-            raise InputError(f"{where}: expected a field {name!r}{did_you_mean(name, row)}")
+            raise BadRow(f"{where}: expected a field {name!r}{did_you_mean(name, row)}", "a missing field")
         value = row[name]
         if name == columns.label and columns.separator and isinstance(value, (list, tuple)):
             value = _joined(where, value, columns)
         if name == columns.texts:
             if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-                raise InputError(f"{where}: expected a list of texts in {name!r}, found {_described(value)}")
+                message = f"{where}: expected a list of texts in {name!r}, found {_described(value)}"
+                raise BadRow(message, _OTHER_KIND)
+            check_utf8(where, *value)
             values[name] = value
             continue
         is_text = isinstance(value, str)
         if not is_text and (name != columns.label or not isinstance(value, (bool, int, float))):
-            raise InputError(f"{where}: expected text in {name!r}, found {type(value).__name__}")
+            raise BadRow(f"{where}: expected text in {name!r}, found {type(value).__name__}", _OTHER_KIND)
         values[name] = value if is_text else json.dumps(value)
+        check_utf8(where, values[name])
     return values
 
 
@@ -241,7 +283,7 @@ def _joined(where: str, labels: Sequence[Any], columns: Columns) -> str:
     for label in labels:
         if not isinstance(label, str) or not label or columns.separator in label:
             expected = f"labels that are texts without {columns.separator!r}"
-            raise InputError(f"{where}: expected {expected} in {columns.label!r}, found {label!r}")
+            raise BadRow(f"{where}: expected {expected} in {columns.label!r}, found {label!r}", _OTHER_KIND)
     return columns.separator.join(labels)
 
 
@@ -268,13 +310,16 @@ def open_tfds(spec: str, wanted: Iterable[str]) -> tuple[Any, Any]:
     return source, features
 
 
-def _tfds_rows(spec: str, columns: Columns) -> Iterator[tuple[int, dict[str, str]]]:
+def _tfds_rows(spec: str, columns: Columns, bad: BadRows) -> Iterator[tuple[int, dict[str, str]]]:
     """Rows of a TFDS data set; integers of a ClassLabel become names."""
     source, features = open_tfds(spec, columns.wanted)
-    for index in range(len(source)):
+
+    def read(index: int) -> tuple[int, dict[str, str]]:
         row = source[index]
         named = {name: plain(row[name], features[name]) for name in columns.wanted}
-        yield index, _values(f"{spec}: example {index}", named, columns)
+        return index, _values(place(spec, index), named, columns)
+
+    yield from bad.each(range(len(source)), read)
 
 
 def plain(value: Any, feature: Any) -> Any:
@@ -282,7 +327,7 @@ def plain(value: Any, feature: Any) -> Any:
     if hasattr(feature, "int2str"):
         return feature.int2str(int(value)) if int(value) >= 0 else str(int(value))
     if isinstance(value, bytes):
-        return value.decode()
+        return value.decode("utf-8", "surrogateescape")  # as the lines of files are
     if isinstance(value, list) or getattr(value, "ndim", 0) == 1:  # a sequence
         return [plain(item, None) for item in value]
     return value.item() if hasattr(value, "item") else value

@@ -6,18 +6,16 @@ Every complaint is an InputError that names the file and the question's id or, b
 
 import dataclasses
 import json
-import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bert_jax import files
-from bert_jax.data.examples import open_tfds
+from bert_jax.data.bad_rows import BadRow, BadRows, check_texts, check_utf8, place
+from bert_jax.data.examples import open_tfds, plain
 from bert_jax.errors import InputError, did_you_mean
 
-# What becomes of an answer that does not stand in its context where it should: an error; it is left out, and its
-# question with it when it has no other; or it is kept, since scoring looks at texts alone.
-BAD_ANSWERS = ("error", "skip", "keep")
 _SHOWN = 60  # characters of a wrong answer in a message
+_OTHER_KIND = "a field of another kind"  # why a question does not fit
 
 
 class Answer(NamedTuple):
@@ -36,6 +34,7 @@ class Question:
         question, context: texts.
         answers: those that people gave; none when there is none in the context, or when they are not known.
         is_impossible: whether the context has no answer; None in data where every question has one (version 1.1).
+        article: the number of the article that its context is from.
     """
 
     id: str
@@ -43,9 +42,12 @@ class Question:
     context: str
     answers: tuple[Answer, ...] = ()
     is_impossible: bool | None = None
+    article: int = 0
 
 
-def read_questions(spec: str, *, with_answers: bool = True, bad_answers: str = "error") -> Iterator[Question]:
+def read_questions(
+    spec: str, *, with_answers: bool = True, anywhere: bool = False, bad: BadRows | None = None
+) -> Iterator[Question]:
     """Yields the questions of a data set in order.
 
     Args:
@@ -53,36 +55,57 @@ def read_questions(spec: str, *, with_answers: bool = True, bad_answers: str = "
             features of TFDS's `squad`.
         with_answers: whether the answers are read, and must be there. Whether the data are of version 2.0 is told by
             `is_impossible` of their questions, or by the version that the file gives.
-        bad_answers: one of `BAD_ANSWERS`. How many were left out is said in a warning after the last question.
+        anywhere: whether an answer may stand elsewhere in its context than it says, or not at all: scoring looks at
+            texts alone.
+        bad: counts questions that do not fit, of a caller that lets what is left through `bad.fitting`; None: they are
+            an error.
 
     Raises:
-        InputError: the file is missing, empty, cut short, not UTF-8, not JSON, or not of SQuAD's structure; an id
-            occurs twice; an answer does not stand in its context. Reading is lazy: so is the complaint.
+        InputError: the file is missing, empty, cut short, not UTF-8, not JSON, or not of SQuAD's structure; or
+            questions do not fit: a field is missing or empty, an id occurs twice, or an answer does not stand in its
+            context. Reading is lazy: so is the complaint.
     """
+    own = bad or BadRows(spec, noun="question")
     seen: set[str] = set()
-    wrong: list[str] = []
-    left_out = 0
-    for question in _tfds_questions(spec, with_answers) if spec.startswith("tfds:") else _json(spec, with_answers):
-        if question.id in seen:
-            raise InputError(f"{spec}: question {question.id!r}: expected an id of its own, found it twice")
-        seen.add(question.id)
-        if bad_answers != "keep" and (bad := [answer for answer in question.answers if not _stands(question, answer)]):
-            if bad_answers == "error":
-                raise InputError(f"{spec}: question {question.id!r}: {_misplaced(question, bad[0])}")
-            wrong += [question.id] * len(bad)
-            question = dataclasses.replace(question, answers=tuple(a for a in question.answers if a not in bad))
-            if not question.answers:
-                left_out += 1
-                continue
-        yield question
-    if not seen:
-        raise InputError(f"{spec}: expected at least one question, found none")
-    if wrong:
-        warnings.warn(
-            f"{spec}: left out {len(wrong):,} answers that do not stand in their contexts, and {left_out:,} questions "
-            f"that had no other; the first is of question {wrong[0]!r}",
-            stacklevel=2,
-        )
+
+    def question(item: _Item) -> Question:
+        name = _text(item.where, item.row, "id")
+        try:
+            if name in seen:
+                message = f"{spec}: question {name!r}: expected an id of its own, found it twice"
+                raise BadRow(message, "the id of another")
+            seen.add(name)
+            found = _question(f"{spec}: question {name!r}", name, item, with_answers)
+            wrong = [] if anywhere else [answer for answer in found.answers if not _stands(found, answer)]
+            if wrong:
+                message = f"{spec}: question {name!r}: {_misplaced(found, wrong[0])}"
+                raise BadRow(message, "an answer that is not in its context")
+        except BadRow as error:
+            error.name = name
+            raise
+        return found
+
+    questions = own.each(_tfds_items(spec, with_answers) if spec.startswith("tfds:") else _json_items(spec), question)
+    return questions if bad else own.fitting(questions)
+
+
+class _Item(NamedTuple):
+    """What is read of a question.
+
+    Attributes:
+        where: what to call it in messages before its id is known.
+        row: its object, with `id`, `question` and `answers`.
+        context_where, context: what to call the object that its `context` stands in, and that object.
+        article: the number of its article.
+        second: whether the data are of version 2.0 by themselves.
+    """
+
+    where: str
+    row: Any
+    context_where: str
+    context: Any
+    article: int
+    second: bool
 
 
 def _stands(question: Question, answer: Answer) -> bool:
@@ -97,23 +120,27 @@ def _misplaced(question: Question, answer: Answer) -> str:
     )
 
 
-def _json(spec: str, with_answers: bool) -> Iterator[Question]:
+def _json_items(spec: str) -> Iterator[_Item]:
     tree = _parsed(spec)
     version = tree.get("version") if isinstance(tree, dict) else None
     second = str(version).lower().removeprefix("v").startswith("2")
     for i, article in enumerate(_list(spec, tree, "data")):
         for j, paragraph in enumerate(_list(f"{spec}: data[{i}]", article, "paragraphs")):
-            place = f"{spec}: data[{i}].paragraphs[{j}]"
-            context = _text(place, paragraph, "context")
-            for k, row in enumerate(_list(place, paragraph, "qas")):
-                where = f"{place}.qas[{k}]"
-                name = _text(where, row, "id")
-                where = f"{spec}: question {name!r}"
-                question = Question(name, _text(where, row, "question"), context)
-                yield _answered(where, question, row, second) if with_answers else _unanswered(question, row, second)
+            where = f"{spec}: data[{i}].paragraphs[{j}]"
+            for k, row in enumerate(_list(where, paragraph, "qas")):
+                yield _Item(f"{where}.qas[{k}]", row, where, paragraph, i, second)
 
 
-def _unanswered(question: Question, row: dict[str, Any], second: bool) -> Question:
+def _question(where: str, name: str, item: _Item, with_answers: bool) -> Question:
+    """The question of an item. Raises BadRow when it does not fit."""
+    text, context = _text(where, item.row, "question"), _text(item.context_where, item.context, "context")
+    check_texts(where, {"question": text, "context": context})
+    question = Question(name, text, context, article=item.article)
+    found = _answered if with_answers else _unanswered
+    return found(where, question, item.row, item.second)
+
+
+def _unanswered(where: str, question: Question, row: dict[str, Any], second: bool) -> Question:
     """The question, with no more than whether such as it may have no answer."""
     return dataclasses.replace(question, is_impossible=False) if second or "is_impossible" in row else question
 
@@ -126,46 +153,41 @@ def _answered(where: str, question: Question, row: dict[str, Any], second: bool)
     )
     impossible = row.get("is_impossible", not answers if second else None)
     if impossible is not None and not isinstance(impossible, bool):
-        raise InputError(f"{where}: expected true or false in 'is_impossible', found {impossible!r}")
+        raise BadRow(f"{where}: expected true or false in 'is_impossible', found {impossible!r}", _OTHER_KIND)
     if bool(answers) == bool(impossible):
         expected = "no answer, since is_impossible is true" if impossible else "at least one answer"
-        raise InputError(f"{where}: expected {expected}, found {len(answers)}")
+        raise BadRow(f"{where}: expected {expected}, found {len(answers)}", "another number of answers")
     return dataclasses.replace(question, answers=answers, is_impossible=impossible)
 
 
 def _start(where: str, answer: dict[str, Any]) -> int:
     start = _field(where, answer, "answer_start")
     if not isinstance(start, int) or isinstance(start, bool):
-        raise InputError(f"{where}: expected a number in 'answer_start', found {start!r}")
+        raise BadRow(f"{where}: expected a number in 'answer_start', found {start!r}", _OTHER_KIND)
     return start
 
 
 def _list(where: str, row: Any, name: str) -> list[Any]:
     value = _field(where, row, name)
     if not isinstance(value, list):
-        raise InputError(f"{where}: expected a list in {name!r}, found {type(value).__name__}")
+        raise BadRow(f"{where}: expected a list in {name!r}, found {type(value).__name__}", _OTHER_KIND)
     return value
 
 
 def _text(where: str, row: Any, name: str) -> str:
     value = _field(where, row, name)
     if not isinstance(value, str):
-        raise InputError(f"{where}: expected text in {name!r}, found {type(value).__name__}")
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:  # "\ud83d" alone, which JSON can spell and no tokenizer takes
-            raise InputError(
-                f"{where}: expected text in {name!r}, found half a surrogate pair at character {error.start}"
-            ) from None
+        raise BadRow(f"{where}: expected text in {name!r}, found {type(value).__name__}", _OTHER_KIND)
+    check_utf8(where, value)
     return value
 
 
 def _field(where: str, row: Any, name: str) -> Any:
     if not isinstance(row, dict):
-        raise InputError(f"{where}: expected a JSON object, found {type(row).__name__}")
+        raise BadRow(f"{where}: expected a JSON object, found {type(row).__name__}", _OTHER_KIND)
     if name not in row:
-        raise InputError(f"{where}: expected a field {name!r}{did_you_mean(name, row) if row else ''}")
+        message = f"{where}: expected a field {name!r}{did_you_mean(name, row) if row else ''}"
+        raise BadRow(message, "a missing field")
     return row[name]
 
 
@@ -197,26 +219,19 @@ def _parsed(spec: str) -> Any:
         raise InputError(f"{spec}: expected SQuAD's JSON, found one that is nested too deeply") from None
 
 
-def _tfds_questions(spec: str, with_answers: bool) -> Iterator[Question]:
-    """The rows of TFDS's `squad` or of a data set with its features."""
+def _tfds_items(spec: str, with_answers: bool) -> Iterator[_Item]:
+    """The rows of TFDS's `squad` or of a data set with its features; where they have no titles, a context is an
+    article."""
     source, features = open_tfds(spec, ("id", "question", "context", *(("answers",) if with_answers else ())))
+    articles: dict[Any, int] = {}
     for index in range(len(source)):
         found = source[index]
-        where = f"{spec}: example {index}"
-        row: dict[str, Any] = {name: _plain(where, found[name]) for name in ("id", "question", "context")}
+        row = {name: plain(found[name], None) for name in ("id", "question", "context")}
         if with_answers:
-            answers = found["answers"]
-            texts = [_plain(where, text) for text in answers["text"]]
-            starts = [int(start) for start in answers["answer_start"]]
-            row["answers"] = [{"text": t, "answer_start": s} for t, s in zip(texts, starts, strict=True)]
+            texts, starts = plain(found["answers"]["text"], None), found["answers"]["answer_start"]
+            row["answers"] = [{"text": t, "answer_start": int(s)} for t, s in zip(texts, starts, strict=True)]
         if "is_impossible" in features:
             row["is_impossible"] = bool(found["is_impossible"])
-        question = Question(_text(where, row, "id"), _text(where, row, "question"), _text(where, row, "context"))
-        yield _answered(where, question, row, False) if with_answers else _unanswered(question, row, False)
-
-
-def _plain(where: str, value: Any) -> Any:
-    try:
-        return value.decode() if isinstance(value, bytes) else value
-    except UnicodeDecodeError:
-        raise InputError(f"{where}: expected UTF-8 text, found other bytes") from None
+        article = articles.setdefault(found["title" if "title" in features else "context"], len(articles))
+        where = place(spec, index)
+        yield _Item(where, row, where, row, article, False)

@@ -3,11 +3,13 @@
 `read_sentences` streams them one at a time. Every complaint is an InputError that names the file and the line.
 """
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bert_jax import files
+from bert_jax.data.bad_rows import BadRow, BadRows, check_utf8, place
 from bert_jax.data.examples import Columns, json_objects, numbered_lines, open_tfds, plain
 from bert_jax.errors import InputError, did_you_mean
 
@@ -27,7 +29,7 @@ class Sentence(NamedTuple):
     tags: tuple[str, ...] | None
 
 
-def read_sentences(spec: str, columns: Columns, tagged: bool = True) -> Iterator[Sentence]:
+def read_sentences(spec: str, columns: Columns, tagged: bool = True, bad: BadRows | None = None) -> Iterator[Sentence]:
     """Yields the sentences of a file in order.
 
     Args:
@@ -37,62 +39,84 @@ def read_sentences(spec: str, columns: Columns, tagged: bool = True) -> Iterator
         columns: `text`, of the words, and `label`, of the tags: numbers of columns from 0 in CoNLL (by default the
             first and the last), names elsewhere (by default `tokens` and `tags`).
         tagged: whether tags are wanted; otherwise they need not be there.
+        bad: counts sentences that do not fit, of a caller that lets what is left through `bad.fitting`; None: they are
+            an error.
 
     Raises:
-        InputError: the file is missing, without sentences, cut short, not UTF-8 or not of its format; a line has
-            another number of columns than the first, a word is empty, or words and tags differ in number. Reading is
-            lazy: so is the complaint.
+        InputError: the file is missing, without sentences, cut short or not of its format; or sentences do not fit:
+            they are not UTF-8, a line has another number of columns than the first, a word is empty, or words and tags
+            differ in number. Reading is lazy: so is the complaint.
     """
+    own = bad or BadRows(spec, noun="sentence")
+    sentences = _sentences(spec, columns, tagged, own)
+    return sentences if bad else own.fitting(sentences)
+
+
+def _sentences(spec: str, columns: Columns, tagged: bool, bad: BadRows) -> Iterator[Sentence]:
     if columns.pair:
         raise InputError(f"{spec}: expected single sentences, found a column {columns.pair!r} for pairs")
     name = files.without_compression(spec).lower()
     if spec.startswith("tfds:"):
-        sentences = _from_tfds(spec, columns.filled(COLUMNS), tagged)
+        yield from _from_tfds(spec, columns.filled(COLUMNS), tagged, bad)
     elif name.endswith(JSON_FORMATS):
-        sentences = _from_json(spec, columns.filled(COLUMNS), tagged)
+        yield from _from_json(spec, columns.filled(COLUMNS), tagged, bad)
     elif name.endswith(CONLL_FORMATS):
-        sentences = _from_conll(spec, columns, tagged)
+        yield from _from_conll(spec, columns, tagged, bad)
     else:
         raise InputError(
             f"{spec}: expected a file named {', '.join((*CONLL_FORMATS, *JSON_FORMATS))} "
             f"(maybe with {', '.join(files.COMPRESSED)}), or tfds:NAME:SPLIT"
         )
-    found = False
-    for sentence in sentences:
-        found = True
-        yield sentence
-    if not found:
-        raise InputError(f"{spec}: expected at least one sentence, found none")
 
 
-def _from_conll(spec: str, columns: Columns, tagged: bool) -> Iterator[Sentence]:
+Lines = list[tuple[int, str]]  # numbers and lines of a sentence
+
+
+def _from_conll(spec: str, columns: Columns, tagged: bool, bad: BadRows) -> Iterator[Sentence]:
     word_column, tag_column = _number(spec, columns.text, 0), _number(spec, columns.label, -1)
-    words: list[str] = []
-    tags: list[str] = []
-    start = width = first = 0
+    blocks = _blocks(spec)
+    first_block = next(blocks, None)
+    if first_block is None:
+        return
+    first, line = first_block[0]
+    width = len(_fields(line))
+    _check_width(place(spec, first), width, word_column, tag_column if tagged else None)
+
+    def sentence(lines: Lines) -> Sentence:
+        words, tags = [], []
+        for number, line in lines:
+            where, fields = place(spec, number), _fields(line)
+            check_utf8(where, line)
+            if len(fields) != width:
+                message = f"{where}: expected {width} columns as in line {first}, found {len(fields)}"
+                raise BadRow(message, "another number of columns")
+            if not fields[word_column]:
+                raise BadRow(f"{where}: expected a word, found an empty column", "an empty word")
+            if tagged and not fields[tag_column]:
+                raise BadRow(f"{where}: expected a tag, found an empty column", "an empty tag")
+            words.append(fields[word_column])
+            tags.append(fields[tag_column])
+        return Sentence(lines[0][0], tuple(words), tuple(tags) if tagged else None)
+
+    yield from bad.each(itertools.chain([first_block], blocks), sentence)
+
+
+def _blocks(spec: str) -> Iterator[Lines]:
+    """The lines of each sentence, without their ends."""
+    lines: Lines = []
     for number, line in numbered_lines(spec):
         line = line.strip("\r\n")
-        fields = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
-        if not line.strip(" \t") or fields[0] == _DOCUMENT:
-            if words:
-                yield Sentence(start, tuple(words), tuple(tags) if tagged else None)
-            words, tags = [], []
-            continue
-        where = f"{spec}: line {number}"
-        if not width:
-            width, first = len(fields), number
-            _check_width(where, width, word_column, tag_column if tagged else None)
-        if len(fields) != width:
-            raise InputError(f"{where}: expected {width} columns as in line {first}, found {len(fields)}")
-        if not fields[word_column]:
-            raise InputError(f"{where}: expected a word, found an empty column")
-        if tagged and not fields[tag_column]:
-            raise InputError(f"{where}: expected a tag, found an empty column")
-        start = start if words else number
-        words.append(fields[word_column])
-        tags.append(fields[tag_column])
-    if words:
-        yield Sentence(start, tuple(words), tuple(tags) if tagged else None)
+        if line.strip(" \t") and _fields(line)[0] != _DOCUMENT:
+            lines.append((number, line))
+        elif lines:
+            yield lines
+            lines = []
+    if lines:
+        yield lines
+
+
+def _fields(line: str) -> list[str]:
+    return line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
 
 
 def _number(spec: str, column: str, usual: int) -> int:
@@ -111,40 +135,50 @@ def _check_width(where: str, width: int, word_column: int, tag_column: int | Non
         raise InputError(f"{where}: expected a tag behind the word, found {width} columns")
 
 
-def _from_json(spec: str, columns: Columns, tagged: bool) -> Iterator[Sentence]:
-    for number, where, row in json_objects(spec):
+def _from_json(spec: str, columns: Columns, tagged: bool, bad: BadRows) -> Iterator[Sentence]:
+    def sentence(found: tuple[int, str, dict[str, Any]]) -> Sentence:
+        number, where, row = found
         for name in (columns.text, columns.label)[: 1 + tagged]:
             if name not in row:
-                raise InputError(f"{where}: expected a field {name!r}{did_you_mean(name, row)}")
-        yield _sentence(where, number, row, columns, tagged)
+                raise BadRow(f"{where}: expected a field {name!r}{did_you_mean(name, row)}", "a missing field")
+        return _sentence(where, number, row, columns, tagged)
+
+    return bad.each(json_objects(spec, bad), sentence)
 
 
-def _from_tfds(spec: str, columns: Columns, tagged: bool) -> Iterator[Sentence]:
+def _from_tfds(spec: str, columns: Columns, tagged: bool, bad: BadRows) -> Iterator[Sentence]:
     names = (columns.text, columns.label)[: 1 + tagged]
     source, features = open_tfds(spec, names)
     for name in names:
         if not hasattr(features[name], "feature"):
             raise InputError(f"{spec}: expected a sequence in {name!r}, found {type(features[name]).__name__}")
-    for index in range(len(source)):
+
+    def sentence(index: int) -> Sentence:
         row = {name: [plain(value, features[name].feature) for value in source[index][name]] for name in names}
-        yield _sentence(f"{spec}: example {index}", index, row, columns, tagged)
+        return _sentence(place(spec, index), index, row, columns, tagged)
+
+    return bad.each(range(len(source)), sentence)
 
 
 def _sentence(where: str, line: int, row: dict[str, Any], columns: Columns, tagged: bool) -> Sentence:
     words = _strings(where, columns.text, row[columns.text])
     tags = _strings(where, columns.label, row[columns.label]) if tagged else None
     if tags is not None and len(tags) != len(words):
-        raise InputError(f"{where}: expected a tag for each word, found {len(words)} words and {len(tags)} tags")
+        message = f"{where}: expected a tag for each word, found {len(words)} words and {len(tags)} tags"
+        raise BadRow(message, "other numbers of words than of tags")
     return Sentence(line, words, tags)
 
 
 def _strings(where: str, name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise InputError(f"{where}: expected a list of strings in {name!r}, found {type(value).__name__}")
+        message = f"{where}: expected a list of strings in {name!r}, found {type(value).__name__}"
+        raise BadRow(message, "a field of another kind")
     if not value:
-        raise InputError(f"{where}: expected at least one string in {name!r}, found none")
+        raise BadRow(f"{where}: expected at least one string in {name!r}, found none", "no words")
     for i, item in enumerate(value):
         if not isinstance(item, str) or not item:
             found = "an empty one" if item == "" else type(item).__name__
-            raise InputError(f"{where}: expected strings in {name!r}, found {found} at place {i}")
+            message = f"{where}: expected strings in {name!r}, found {found} at place {i}"
+            raise BadRow(message, "a field of another kind")
+    check_utf8(where, *value)
     return tuple(value)

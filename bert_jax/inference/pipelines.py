@@ -1,11 +1,13 @@
 """Text in, answers out: fill-mask, text-classification, feature-extraction; and which pipelines there are."""
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from bert_jax.data.windows import averaged, text_windows
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.files import PathLike
 from bert_jax.inference.answering import QuestionAnswering
@@ -14,6 +16,8 @@ from bert_jax.inference.model import PretrainedModel, open_model
 from bert_jax.inference.search import Rerank, Search, SentenceEmbedding, Similarity
 from bert_jax.inference.tagging import TokenClassification
 from bert_jax.inference.zero_shot import ZeroShotClassification
+
+_LONG_TEXTS = 256  # long texts whose windows are held together
 
 
 class FillMask(Pipeline):
@@ -97,13 +101,24 @@ class TextClassification(Pipeline):
 
     head = "sequence_classification"
 
-    def __call__(self, texts: Any, top_k: int | None = 1, truncation: bool = False) -> list[Any]:
+    def __call__(
+        self,
+        texts: Any,
+        top_k: int | None = 1,
+        truncation: bool = False,
+        windows: bool = False,
+        doc_stride: int = 0,
+        max_length: int = 0,
+    ) -> list[Any]:
         """Labels and scores.
 
         Args:
             texts: a text, a pair as `{"text": ..., "text_pair": ...}`, or a list of either.
             top_k: how many classes, the likeliest first; None means all.
             truncation: whether texts that are too long are cut, rather than an error.
+            windows: whether they are read in windows instead, whose logits are averaged, each counted by its tokens.
+            doc_stride: tokens from the beginning of one window to that of the next; 0 = half of a row.
+            max_length: tokens of a window, special ones counted; 0 = the model's limit.
 
         Returns:
             For each text `{"label", "score"}`, or with another `top_k` than 1 a list of these. A score is a softmax
@@ -115,19 +130,48 @@ class TextClassification(Pipeline):
         count = self.model.config.num_labels if top_k is None else positive("top_k", top_k)
         single = isinstance(texts, (str, dict))
         first, second = as_pairs([texts] if single else list(texts))
-        answers: list[Any] = [None] * len(first)
-        for window, inputs in self._windows(first, second, truncation):
-            for rows, _, output in self._batches(inputs, ("logits",)):
-                assert output.logits is not None
-                for row, logits in zip(rows, output.logits, strict=True):
-                    scores = self._scores(np.asarray(logits))
-                    best = np.argsort(-scores, kind="stable")[:count]
-                    answers[window[row]] = [
-                        {"label": self.model.config.label_names[i], "score": float(scores[i])} for i in best
-                    ]
+        if windows and second is not None:
+            raise InputError("windows: expected single texts, found pairs, which can only be cut")
+        limit = self.model.max_length
+        if doc_stride < 0 or (max_length and not 4 <= max_length <= limit):
+            raise InputError(
+                f"expected a doc_stride of at least 0 and a max_length of 4 to {limit} tokens (or 0), "
+                f"found {doc_stride} and {max_length}"
+            )
+        answers: list[Any] = []
+        parts = (
+            self._long(first, max_length or limit, doc_stride) if windows else self._short(first, second, truncation)
+        )
+        for logits in itertools.chain.from_iterable(parts):
+            scores = self._scores(logits)
+            best = np.argsort(-scores, kind="stable")[:count]
+            answers.append([{"label": self.model.config.label_names[i], "score": float(scores[i])} for i in best])
         if top_k == 1:
             return [answer[0] for answer in answers]
         return answers[0] if single else answers
+
+    def _short(self, texts: Sequence[str], pairs: Sequence[str] | None, truncation: bool) -> Iterator[np.ndarray]:
+        """The logits [n, C] of some texts after the other."""
+        for _, inputs in self._windows(texts, pairs, truncation):
+            yield self._logits(inputs)
+
+    def _long(self, texts: Sequence[str], max_length: int, doc_stride: int) -> Iterator[np.ndarray]:
+        """The same of texts that are read in windows."""
+        for start in range(0, len(texts), _LONG_TEXTS):
+            ids = self.tokenizer.encode_batch(texts[start : start + _LONG_TEXTS])
+            rows, numbers = text_windows(ids, self.tokenizer.layout, max_length, doc_stride)
+            lengths = np.array([len(row) for row in rows])
+            mask = np.arange(lengths.max()) < lengths[:, None]
+            inputs = np.full(mask.shape, self.tokenizer.pad_id, np.int32)
+            inputs[mask] = np.concatenate(rows)
+            masks = {"token_type_ids": np.zeros_like(inputs), "attention_mask": mask.astype(np.int32)}
+            yield averaged(self._logits({"input_ids": inputs} | masks), numbers, lengths)
+
+    def _logits(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        logits = np.zeros((len(inputs["input_ids"]), self.model.config.num_labels), np.float32)
+        for rows, _, output in self._batches(inputs, ("logits",)):
+            logits[rows] = output.logits
+        return logits
 
     def _scores(self, logits: np.ndarray) -> np.ndarray:
         config = self.model.config

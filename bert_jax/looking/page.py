@@ -48,15 +48,17 @@ class Heading(NamedTuple):
     scores: Mapping[str, float]
 
 
-def check_path(path: files.PathLike | None, data: str) -> None:
+def check_path(path: files.PathLike | None, data: str, bad_rows: str = "strict") -> None:
     """Looks, before an evaluation begins, whether its report could be written; None is no report.
 
     Raises:
         InputError: the file is not named .html or has no place, or `data` is a pipe, which cannot be read once more for
-            the texts of the worst rows.
+            the texts of the worst rows; or rows that do not fit are to be passed over, and so are not where they were.
     """
     if path is None:
         return
+    if bad_rows != "strict":
+        raise InputError("--skip: expected none with a report, which finds the worst rows by their places in the file")
     place = epath.Path(path)
     if not place.name.lower().endswith(_FORMATS):
         raise InputError(f"{path}: expected a file named .html to write the report to")

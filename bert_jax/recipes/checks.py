@@ -5,6 +5,8 @@ from collections.abc import Iterable
 import jax
 from ml_collections import ConfigDict
 
+from bert_jax.data.bad_rows import RULES
+from bert_jax.data.windows import LONG_TEXTS
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.recipes.keys import DTYPES, EMBEDDING_LOSSES, MASK_UNITS, OPTIMIZERS, PRETRAINING, RECIPES, SCHEDULES
 from bert_jax.recipes.reading import flatten
@@ -47,10 +49,11 @@ def _choices(c: ConfigDict) -> None:
     if c.task in PRETRAINING:
         choices["data.mask_unit"] = MASK_UNITS
     if c.task == "classification":
+        choices["data.long_texts"] = LONG_TEXTS
         choices["data.task_type"] = ("classification", "multi_label", "regression")
         choices["data.class_weights"] = ("", "balanced") if c.data.task_type == "classification" else ("",)
-    if c.task == "question_answering":
-        choices["data.bad_answers"] = ("error", "skip")
+    if c.task not in PRETRAINING:
+        choices["data.bad_rows"] = RULES
     if c.task == "sentence_embedding":
         choices |= {"data.loss": EMBEDDING_LOSSES, "data.distance": ("euclidean", "cosine")}
     for name, known in choices.items():
@@ -96,13 +99,15 @@ _RANGES: dict[str, tuple[float, bool, float]] = {
     "data.random_share": (0, True, float("inf")),
     "data.static_masks": (0, True, float("inf")),
     "data.token_dropout": (0, True, 1),
+    "data.dev_share": (0, True, 1),
+    "data.split_seed": (0, True, 2**31),
     "label_smoothing": (0, True, 1),
     "r_drop": (0, True, float("inf")),
     "data.max_predictions": (0, True, float("inf")),
     "data.sequence_length": (8, True, float("inf")),
     "data.max_seq_length": (3, True, float("inf")),
     "data.eval_batches": (0, True, float("inf")),
-    "data.doc_stride": (1, True, float("inf")),
+    "data.doc_stride": (0, True, float("inf")),
     "data.max_query_length": (1, True, float("inf")),
     "data.max_answer_length": (1, True, float("inf")),
     "data.n_best": (0, True, float("inf")),
@@ -134,6 +139,8 @@ def _ranges(c: ConfigDict) -> None:
         raise InputError(f"config.label_smoothing: expected 0 for {c.data.task_type}, found {c.label_smoothing}")
     if c.data.get("task_type") == "multi_label" and not c.data.label_separator:
         raise InputError("config.data.label_separator: expected what stands between labels, found nothing")
+    if c.data.get("dev_share") and c.data.dev:
+        raise InputError("config.data: expected dev or dev_share, found both")
     if c.stop_after and not (c.best_metric and c.eval_every):
         raise InputError("config.stop_after: expected best_metric and eval_every with it, found none")
     if c.task == "sentence_embedding" and c.data.loss == "in_batch_negatives":

@@ -136,6 +136,9 @@ def _fine_tuning(task: str, batch_size: int, epochs: float, learning_rate: float
     c.global_batch_size, c.num_epochs = batch_size, epochs
     c.optimizer.learning_rate, c.optimizer.warmup_ratio = learning_rate, 0.1
     c.data.dev = ""  # the same, for evaluation; "" = none
+    c.data.dev_share = 0.0  # of the training rows, that are held out to evaluate on; without dev (data/splitting.py)
+    c.data.split_seed = 0  # of which they are
+    c.data.bad_rows = "strict"  # rows that do not fit: an error that names the first, or skip: passed over and counted
     c.data.length_buckets = ()  # batches of similar length are padded to one of these; () = chosen from the data
     return c
 
@@ -155,6 +158,8 @@ def classification() -> ConfigDict:
     c.data.has_header = True  # the first line names the columns; False: columns are numbers from 0, as text: "3"
     c.data.metrics = ()  # of accuracy, f1, matthews; micro_f1, macro_f1; pearson, spearman, mse; () = all that fit
     c.data.max_seq_length = 128  # tokens; longer texts are cut
+    c.data.long_texts = "cut"  # or windows, of single texts: each is learned from, and their answers are averaged
+    c.data.doc_stride = 0  # tokens from the beginning of one window to that of the next; 0 = half of a row
     c.data.token_dropout = 0.0  # share of the tokens that each step of training hides behind [MASK]
     return c.lock()
 
@@ -194,8 +199,6 @@ def question_answering() -> ConfigDict:
     c.data.max_answer_length = 30  # tokens of the longest answer that is looked for
     c.data.n_best = 20  # likeliest beginnings and ends of a window that are tried with each other; 0 = all
     c.data.null_threshold = 0.0  # version 2.0: no answer where its score is above the best passage's by more than this
-    c.data.bad_answers = "error"  # training answers that do not stand in their contexts: error, or skip, which leaves
-    # them out, and questions that have no other
     return c.lock()
 
 

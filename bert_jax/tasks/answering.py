@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax import files
+from bert_jax.data.bad_rows import BadRow, BadRows
 from bert_jax.data.examples import Columns
 from bert_jax.data.question_windows import Limits
 from bert_jax.data.squad import Question, read_questions
@@ -19,7 +20,14 @@ from bert_jax.looking.passages import Answered, passages
 from bert_jax.modeling import Bert
 from bert_jax.tasks import squad_scores
 from bert_jax.tasks.finished import Finished, open_finished
-from bert_jax.tasks.question_answering import HEAD, Found, QuestionAnsweringTask, asked, figures
+from bert_jax.tasks.question_answering import (
+    HEAD,
+    NOTHING_TO_ANSWER,
+    Found,
+    QuestionAnsweringTask,
+    asked,
+    figures,
+)
 from bert_jax.tasks.row_answers import RowPredictor, check_out
 
 # What `bert-jax evaluate` and `predict` may be told beyond what all tasks take.
@@ -97,6 +105,7 @@ def evaluate(
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
+    bad_rows: str = "strict",
     report: files.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
@@ -107,6 +116,7 @@ def evaluate(
         data: what `bert_jax.data.squad.read_questions` takes.
         columns: none: the data have no columns.
         metric_names: of the figures of `bert_jax.tasks.squad_scores` for the data's version; empty for all.
+        bad_rows: of `bert_jax.data.bad_rows.RULES`, for questions that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.looking.passages`.
         options: of `open_answerer`.
 
@@ -121,7 +131,8 @@ def evaluate(
     model = open_answerer(model_dir, **options)
     questions: list[Question] = []
     found: dict[str, Found] = {}
-    for chunk, answers in model.answers(read_questions(data, bad_answers="keep")):
+    bad = BadRows(data, bad_rows, "question", "--skip")
+    for chunk, answers in model.answers(bad.fitting(read_questions(data, anywhere=True, bad=bad))):
         questions += chunk
         found |= answers
     scores = figures(questions, found, model.task.null_threshold)
@@ -149,7 +160,15 @@ def _answered(questions: Sequence[Question], found: Mapping[str, Found], thresho
     return Answered(texts, odds, threshold, exact, f1)
 
 
-def predict(model_dir: files.PathLike, data: str, out: files.PathLike, columns: Columns, **options: Any) -> int:
+def predict(
+    model_dir: files.PathLike,
+    data: str,
+    out: files.PathLike,
+    columns: Columns,
+    *,
+    bad_rows: str = "strict",
+    **options: Any,
+) -> int:
     """Writes a question answering model's answers as SQuAD's scripts read them: one JSON object, question id -> text.
 
     Where questions may have no answer, "" says so, and `NAME.null_odds.json` beside `NAME.json` holds by id how much
@@ -160,6 +179,7 @@ def predict(model_dir: files.PathLike, data: str, out: files.PathLike, columns: 
         data: what `bert_jax.data.squad.read_questions` takes; answers are not needed and not looked at.
         out: the file to write, `.json`; there when all is done, or not at all.
         columns: none, as in `evaluate`.
+        bad_rows: as in `evaluate`; with `skip`, the answer to a question that does not fit is "", where it has an id.
         options: of `open_answerer`.
 
     Returns:
@@ -173,17 +193,32 @@ def predict(model_dir: files.PathLike, data: str, out: files.PathLike, columns: 
     model = open_answerer(model_dir, **options)
     texts: dict[str, str] = {}
     odds: dict[str, float] = {}
-    for chunk, answers in model.answers(read_questions(data, with_answers=False)):
+    unanswered: list[str] = []
+    for chunk, answers in model.answers(_that_fit(data, bad_rows, unanswered)):
         for question in chunk:
             text, null_odds = answers[question.id]
             if question.is_impossible is not None:
                 odds[question.id] = null_odds
                 text = text if null_odds <= model.task.null_threshold else ""
             texts[question.id] = text
+    for name in unanswered:
+        texts.setdefault(name, "")
+        if odds:
+            odds.setdefault(name, NOTHING_TO_ANSWER)
     if odds:
         files.write_atomically(f"{str(out).removesuffix('.json')}.null_odds.json", json.dumps(odds, indent=1) + "\n")
     files.write_atomically(out, json.dumps(texts, indent=1, ensure_ascii=False) + "\n")
     return len(texts)
+
+
+def _that_fit(data: str, bad_rows: str, others: list[str]) -> Iterator[Question]:
+    """Yields the questions that can be answered, and puts the ids of the others into a list."""
+    bad = BadRows(data, bad_rows, "question", "--skip", keeping=True)
+    for question in bad.fitting(read_questions(data, with_answers=False, bad=bad)):
+        if not isinstance(question, BadRow):
+            yield question
+        elif question.name:
+            others.append(question.name)
 
 
 def _check_columns(columns: Columns) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax import files
+from bert_jax.data.bad_rows import BadRow, BadRows
 from bert_jax.data.examples import Columns
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.looking import page
@@ -16,7 +17,7 @@ from bert_jax.modeling import Bert
 from bert_jax.tasks.finished import open_finished
 from bert_jax.tasks.groups import encode_groups
 from bert_jax.tasks.multiple_choice import HEAD, MultipleChoiceTask, Question, load, read_questions
-from bert_jax.tasks.row_answers import RowPredictor, check_out, short, write_answers
+from bert_jax.tasks.row_answers import RowPredictor, check_out, short, to_answer, write_answers
 
 COLUMNS = Columns("context", "", "label", texts="choices")  # where the caller names none
 
@@ -27,6 +28,7 @@ def evaluate(
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
+    bad_rows: str = "strict",
     report: files.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
@@ -37,6 +39,7 @@ def evaluate(
         data: what `bert_jax.data.examples.read_rows` takes.
         columns: of `bert_jax.tasks.multiple_choice.columns_of`, where they are not those of `COLUMNS`.
         metric_names: accuracy; empty for it too.
+        bad_rows: of `bert_jax.data.bad_rows.RULES`, for rows that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.looking.choices`.
         options: of `bert_jax.tasks.finished.open_finished`.
 
@@ -46,14 +49,15 @@ def evaluate(
     Raises:
         InputError: the model, the data or the report's name do not fit; among others, a label that is no choice.
     """
-    page.check_path(report, data)
+    page.check_path(report, data, bad_rows)
     for name in metric_names:
         if name != "accuracy":
             raise InputError(f"{name!r} is not a metric of multiple choice{did_you_mean(name, ['accuracy'])}")
     finished = open_finished(model_dir, HEAD, **options)
     task = MultipleChoiceTask(Bert(finished.config, HEAD, finished.compute))
+    bad = BadRows(data, bad_rows, skipping="--skip")
     columns, predictor = _filled(columns), RowPredictor(finished, task.predict)
-    rows = load(data, columns, finished.tokenizer, finished.max_length)
+    rows = load(data, columns, finished.tokenizer, finished.max_length, bad)
     batches, predictions = predictor.batches(rows)
     scores = task.score(predictions, batches) | {"examples": len(rows)}
     if report is not None:
@@ -69,6 +73,8 @@ def predict(
     data: str,
     out: files.PathLike,
     columns: Columns,
+    *,
+    bad_rows: str = "strict",
     **options: Any,
 ) -> int:
     """Writes the choice for every row, in the order of the rows, in constant memory.
@@ -82,6 +88,7 @@ def predict(
         data: what `bert_jax.data.examples.read_rows` takes.
         out: the file to write, `.jsonl` or `.tsv`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
+        bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`row_answers.write_answers`).
         options: of `bert_jax.tasks.finished.open_finished`.
 
     Returns:
@@ -104,10 +111,15 @@ def predict(
             texts = {"context": row.context} | ({"question": row.question} if row.question else {})
             yield texts | {"choices": row.choices, "label": label, "scores": scores}, [label, *scores]
 
-    rows = iter(read_questions(data, dataclasses.replace(_filled(columns), label="")))
-    first = next(rows)  # it settles the header; there is one, as a table without rows is refused
-    header = ["label", *(f"choice_{i}" for i in range(len(first.choices)))]
-    return write_answers(out, header, itertools.chain([first], rows), answer)
+    bad = to_answer(data, bad_rows)
+    rows = bad.fitting(read_questions(data, dataclasses.replace(_filled(columns), label=""), bad))
+    before = []  # up to the first that fits, which settles the header; there is one, as otherwise reading is refused
+    for row in rows:
+        before.append(row)
+        if not isinstance(row, BadRow):
+            break
+    header = ["label", *(f"choice_{i}" for i in range(len(before[-1].choices)))]
+    return write_answers(out, header, itertools.chain(before, rows), answer, ("label", "scores"))
 
 
 def _filled(columns: Columns) -> Columns:

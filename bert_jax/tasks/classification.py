@@ -4,19 +4,19 @@ Devlin et al. 2018 (arXiv:1810.04805), section 4.1.
 """
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.data.examples import Columns
+from bert_jax.data.examples import Columns, Example
+from bert_jax.data.windows import averaged
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import metrics, start
-from bert_jax.tasks.classification_data import load
+from bert_jax.tasks.classification_data import Features, encode, labels_of, read_labelled
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
 
 HEAD = "sequence_classification"
@@ -66,7 +66,7 @@ class ClassificationTask:
         return self.model.config.problem_type == "multi_label_classification"
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
-        """The number of real rows, or the sum of their classes' weights."""
+        """The number of real rows, or the sum of their classes' weights; the windows of a text are one row together."""
         total = (batch["example_weights"] * self._class_weight(batch)).sum()
         return {"labels": jnp.where(total > 0, total, 1.0)}
 
@@ -130,11 +130,17 @@ class ClassificationTask:
         return {"logits": self._logits(params, batch, None)}
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
-        """The chosen metrics over all rows that are not padding."""
-        logits = np.concatenate([prediction["logits"] for prediction in predictions])
-        labels, real = (np.concatenate([batch[name] for batch in batches]) for name in ("labels", "example_weights"))
+        """The chosen metrics over all rows that are not padding; of windows, over their texts."""
+        real = np.concatenate([batch["example_weights"] for batch in batches]) > 0
+        logits = np.concatenate([prediction["logits"] for prediction in predictions])[real]
+        labels = np.concatenate([batch["labels"] for batch in batches])[real]
+        if "documents" in batches[0]:
+            documents = np.concatenate([batch["documents"] for batch in batches])[real]
+            lengths = np.concatenate([batch["attention_mask"].sum(1) for batch in batches])[real]
+            logits = averaged(logits, documents, lengths)
+            labels = labels[np.unique(documents, return_index=True)[1]]
         answers = logits[:, 0] if self.regression else (logits > 0) if self.several else logits.argmax(-1)
-        return metrics.scores(self.metrics, labels[real > 0], answers[real > 0])
+        return metrics.scores(self.metrics, labels, answers)
 
     def _logits(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
         inputs = (batch[name] for name in ("input_ids", "attention_mask", "token_type_ids"))
@@ -157,11 +163,22 @@ def build(recipe: Any, workdir: str) -> Job:
     tokenizer = start.tokenizer(recipe, loaded=loaded)
     config = start.config(recipe, tokenizer, loaded)
     start.check_length(data.max_seq_length, config, "config.data.max_seq_length")
+    if data.long_texts == "windows" and data.pair_column:
+        raise InputError("config.data.long_texts: expected cut for pairs of texts, as windows are of single ones")
     if not data.train:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
-    read = functools.partial(load, columns=columns(recipe), tokenizer=tokenizer, max_length=data.max_seq_length)
-    train, names = read(data.train, names=None, regression=regression)
-    dev = read(data.dev, names=names, regression=regression)[0] if data.dev else None
+    named = columns(recipe)
+    rows, names = read_labelled(data.train, named, None, regression, start.bad_rows(recipe, data.train))
+    single = data.task_type == "classification"
+    rows, held = start.hold_out(recipe, rows, classes=labels_of(rows, named, names) if single else None)
+    if data.dev:
+        held, _ = read_labelled(data.dev, named, names, regression, start.bad_rows(recipe, data.dev))
+    stride = data.doc_stride if data.long_texts == "windows" else None
+
+    def encoded(side: list[Example]) -> Features:
+        return encode(tokenizer, side, labels_of(side, named, names), data.max_seq_length, stride)
+
+    train, dev = encoded(rows), encoded(held) if held else None
     config = config.replace(
         pooler=True,
         num_labels=1 if regression else len(names),
@@ -172,7 +189,7 @@ def build(recipe: Any, workdir: str) -> Job:
     task = ClassificationTask(
         model,
         metrics.choose(data.metrics, regression, len(names), data.task_type == "multi_label"),
-        class_weights=_class_weights(data, train.labels, len(names)),
+        class_weights=_class_weights(data, labels_of(rows, named, names), len(names)),
         label_smoothing=recipe.label_smoothing,
         token_dropout=data.token_dropout,
         r_drop=recipe.r_drop,
@@ -200,6 +217,8 @@ def outline(recipe: Any) -> Outline:
         "labels": labels.get(recipe.data.task_type, jax.ShapeDtypeStruct((1,), jnp.int32)),
         "example_weights": number,
     }
+    if recipe.data.long_texts == "windows":
+        row["documents"] = jax.ShapeDtypeStruct((1,), jnp.int32)
     return Outline(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
 
 

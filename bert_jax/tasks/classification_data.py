@@ -6,13 +6,15 @@ about one length and padded to one of at most a handful of lengths that the data
 
 import dataclasses
 import functools
-import math
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 
+from bert_jax.data.bad_rows import BadRow, BadRows, check_texts, number_of, place
 from bert_jax.data.examples import Columns, Example, read_examples
+from bert_jax.data.windows import text_windows
 from bert_jax.errors import InputError
 from bert_jax.tokenization import Tokenizer
 
@@ -55,6 +57,11 @@ class Features:
     def __len__(self) -> int:
         return len(self.first)
 
+    @property
+    def num_examples(self) -> int:
+        """Rows of the table that they come from."""
+        return len(self)
+
     @functools.cached_property
     def lengths(self) -> np.ndarray:
         """int64 `[n]`, tokens of each sequence."""
@@ -78,8 +85,45 @@ class Features:
         }
 
 
-def encode(tokenizer: Tokenizer, rows: Sequence[Example], labels: np.ndarray, max_length: int) -> Features:
-    """Tokenises `rows`; a sequence over `max_length` tokens loses the end of its longer text."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class WindowFeatures(Features):
+    """Windows of texts as one ragged array, each with the label of its text.
+
+    Attributes:
+        documents: int32 `[n]`, the number of the text that each window is of.
+    """
+
+    documents: np.ndarray
+
+    @property
+    def num_examples(self) -> int:
+        return int(self.documents[-1]) + 1
+
+    @functools.cached_property
+    def shares(self) -> np.ndarray:
+        """float32 `[n]`, the share of each window in its text: one over their number."""
+        return (1 / np.bincount(self.documents)[self.documents]).astype(np.float32)
+
+    def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
+        """As `Features.pad`; a window weighs its share, and `documents` int32 [B] is added, -1 in rows of weight 0."""
+        real = index >= 0
+        return super().pad(index, length, pad_id) | {
+            "documents": np.where(real, self.documents[index], -1).astype(np.int32),
+            "example_weights": np.where(real, self.shares[index], 0).astype(np.float32),
+        }
+
+
+def encode(
+    tokenizer: Tokenizer, rows: Sequence[Example], labels: np.ndarray, max_length: int, stride: int | None = None
+) -> Features:
+    """Tokenises `rows`. A sequence over `max_length` tokens loses the end of its longer text or, where a `stride` is
+    given, becomes windows, each so many tokens after the one before it (`bert_jax.data.windows.text_windows`).
+
+    Raises:
+        InputError: windows over pairs of texts.
+    """
+    if stride is not None:
+        return _encode_windows(tokenizer, rows, labels, max_length, stride)
     parts = []
     for start in range(0, len(rows), _CHUNK):
         chunk = rows[start : start + _CHUNK]
@@ -91,85 +135,130 @@ def encode(tokenizer: Tokenizer, rows: Sequence[Example], labels: np.ndarray, ma
     return Features(tokens, np.concatenate([[0], np.cumsum(lengths)]), first.astype(np.int32), labels)
 
 
+def _encode_windows(
+    tokenizer: Tokenizer, rows: Sequence[Example], labels: np.ndarray, max_length: int, stride: int
+) -> WindowFeatures:
+    if rows[0].pair is not None:
+        raise InputError("expected single texts to read in windows, found pairs of texts, which can only be cut")
+    tokens, lengths, documents = [], [], []
+    for start in range(0, len(rows), _CHUNK):
+        ids = tokenizer.encode_batch([row.text for row in rows[start : start + _CHUNK]])
+        windows, numbers = text_windows(ids, tokenizer.layout, max_length, stride)
+        lengths += [len(window) for window in windows]
+        tokens.append(np.fromiter(itertools.chain.from_iterable(windows), np.int32))
+        documents.append(start + numbers)
+    starts, document = np.concatenate([[0], np.cumsum(lengths)]), np.concatenate(documents)
+    return WindowFeatures(
+        np.concatenate(tokens), starts, np.array(lengths, np.int32), labels[document], document.astype(np.int32)
+    )
+
+
 def load(
-    spec: str, columns: Columns, tokenizer: Tokenizer, max_length: int, names: Sequence[str] | None, regression: bool
+    spec: str,
+    columns: Columns,
+    tokenizer: Tokenizer,
+    max_length: int,
+    names: Sequence[str] | None,
+    regression: bool,
+    bad: BadRows | None = None,
+    stride: int | None = None,
 ) -> tuple[Features, tuple[str, ...]]:
     """Reads and tokenises a labelled table.
 
     Args:
-        spec: what `read_examples` takes.
-        columns: text, maybe pair, and label; with a separator, a row may have several labels.
+        spec, columns, names, regression, bad: as of `read_labelled`.
         tokenizer: makes the tokens.
         max_length: longest sequence, in tokens.
-        names: the labels that there may be, in the order of their classes; None to take those found, sorted.
-        regression: whether labels are numbers; then there are no names.
+        stride: as of `encode`.
 
     Returns:
         The features and the label names.
 
     Raises:
-        InputError: as `read_examples`, or an unknown label, fewer than two labels, or a label that is no number.
+        InputError: as `read_labelled` and `encode`.
     """
-    rows = list(read_examples(spec, columns))
+    rows, found = read_labelled(spec, columns, names, regression, bad)
+    return encode(tokenizer, rows, labels_of(rows, columns, found), max_length, stride), found
+
+
+def read_labelled(
+    spec: str, columns: Columns, names: Sequence[str] | None, regression: bool, bad: BadRows | None = None
+) -> tuple[list[Example], tuple[str, ...]]:
+    """The rows of a labelled table, each with something to read and a label that can be learned or scored.
+
+    Args:
+        spec: what `read_examples` takes.
+        columns: text, maybe pair, and label; with a separator, a row may have several labels.
+        names: the labels that there may be, in the order of their classes; None to take those found, sorted.
+        regression: whether labels are numbers; then there are no names.
+        bad: what becomes of rows that do not fit; None: they are an error.
+
+    Returns:
+        The rows and the label names.
+
+    Raises:
+        InputError: as `read_examples`, or rows with an empty text, an unknown label, or one that is no number; or there
+            are fewer than two labels.
+    """
+    bad = bad or BadRows(spec)
+    known = None if names is None else dict.fromkeys(names)
+
+    def checked(row: Example) -> Example:
+        where = place(spec, row.line)
+        check_texts(where, texts_of(row, columns))
+        if regression:
+            number_of(where, row.label)
+        else:
+            _check_labels(where, row, columns, known)
+        return row
+
+    rows = list(bad.fitting(bad.each(read_examples(spec, columns, bad), checked)))
     if regression:
-        labels, names = np.array([_target(spec, row) for row in rows], np.float32), ()
-    elif columns.separator:
-        labels, names = _several(spec, rows, names, columns.separator)
-    else:
-        if names is None:
-            names = _label_names(spec, rows)
-        labels = classes(spec, rows, names)
-    return encode(tokenizer, rows, labels, max_length), tuple(names)
+        return rows, ()
+    return rows, _label_names(spec, rows, columns) if names is None else tuple(names)
 
 
-def classes(spec: str, rows: Iterable[Example], names: Sequence[str]) -> np.ndarray:
-    """int32 classes of `rows` by `names`. Raises InputError for a label that is not among them."""
-    known = {name: i for i, name in enumerate(names)}
-    found = []
-    for row in rows:
-        if row.label not in known:
-            raise InputError(f"{spec}: line {row.line}: expected a label of {_shown(names)}, found {row.label!r}")
-        found.append(known[row.label])
-    return np.array(found, np.int32)
+def texts_of(row: Example, columns: Columns) -> dict[str, str]:
+    """The texts of a row by the names of their columns."""
+    return {columns.text: row.text} | ({} if row.pair is None else {columns.pair: row.pair})
 
 
-def _several(
-    spec: str, rows: Sequence[Example], names: Sequence[str] | None, separator: str
-) -> tuple[np.ndarray, Sequence[str]]:
-    """float32 `[n, C]`, and the names of the classes. Raises InputError as `classes` and `_label_names`."""
-    single = [
-        Example(row.line, row.text, None, label.strip())
-        for row in rows
-        for label in (row.label or "").split(separator)
-        if label.strip()
-    ]
-    names = _label_names(spec, single) if names is None else names
-    labels, place = np.zeros((len(rows), len(names)), np.float32), {row.line: i for i, row in enumerate(rows)}
-    labels[[place[row.line] for row in single], classes(spec, single, names)] = 1
-    return labels, names
+def labels_of(rows: Sequence[Example], columns: Columns, names: Sequence[str]) -> np.ndarray:
+    """The labels of rows that `read_labelled` has checked, as `Features` has them; numbers where there are no names."""
+    if not names:
+        return np.array([float(row.label or "") for row in rows], np.float32)
+    number = {name: i for i, name in enumerate(names)}
+    if not columns.separator:
+        return np.array([number[row.label or ""] for row in rows], np.int32)
+    labels = np.zeros((len(rows), len(names)), np.float32)
+    for i, row in enumerate(rows):
+        labels[i, [number[name] for name in _labels(row, columns)]] = 1
+    return labels
 
 
-def _label_names(spec: str, rows: Iterable[Example]) -> tuple[str, ...]:
-    first_line: dict[str, int] = {}
-    for row in rows:
-        first_line.setdefault(row.label or "", row.line)
-    if "" in first_line:
-        raise InputError(f"{spec}: line {first_line['']}: expected a label, found an empty column")
-    if len(first_line) < 2:
-        raise InputError(f"{spec}: expected at least two labels, found only {_shown(tuple(first_line))}")
-    if all(name.isascii() and name.isdigit() for name in first_line):
-        return tuple(sorted(first_line, key=int))  # 10 comes after 9
-    return tuple(sorted(first_line))
+def _labels(row: Example, columns: Columns) -> list[str]:
+    if not columns.separator:
+        return [row.label or ""]
+    return [label.strip() for label in (row.label or "").split(columns.separator) if label.strip()]
 
 
-def _target(spec: str, row: Example) -> float:
-    try:
-        value = float(row.label or "")
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(f"{spec}: line {row.line}: expected a number as label, found {row.label!r}")
-    return value
+def _check_labels(where: str, row: Example, columns: Columns, known: Mapping[str, None] | None) -> None:
+    for label in _labels(row, columns):
+        if not label:
+            raise BadRow(f"{where}: expected a label, found an empty column", "an empty label")
+        if known is not None and label not in known:
+            message = f"{where}: expected a label of {_shown(tuple(known))}, found {label!r}"
+            raise BadRow(message, "a label that is not known")
+
+
+def _label_names(spec: str, rows: Iterable[Example], columns: Columns) -> tuple[str, ...]:
+    names = {label for row in rows for label in _labels(row, columns)}
+    if len(names) < 2:
+        found = f"only {_shown(sorted(names))}" if names else "none"
+        raise InputError(f"{spec}: expected at least two labels, found {found}")
+    if all(name.isascii() and name.isdigit() for name in names):
+        return tuple(sorted(names, key=int))  # 10 comes after 9
+    return tuple(sorted(names))
 
 
 def _shown(names: Sequence[str], limit: int = 8) -> str:

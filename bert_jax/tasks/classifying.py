@@ -9,18 +9,21 @@ from typing import Any
 import numpy as np
 
 from bert_jax import files
+from bert_jax.data.bad_rows import BadRows, check_texts, place
 from bert_jax.data.examples import Columns, Example, read_examples
+from bert_jax.data.windows import LONG_TEXTS, averaged
 from bert_jax.errors import InputError
 from bert_jax.looking import classes, page, values
 from bert_jax.modeling import Bert
 from bert_jax.tasks import metrics
 from bert_jax.tasks.classification import HEAD, ClassificationTask
-from bert_jax.tasks.classification_data import Features, encode, load
+from bert_jax.tasks.classification_data import Features, WindowFeatures, encode, load, texts_of
 from bert_jax.tasks.finished import Finished, open_finished
-from bert_jax.tasks.row_answers import RowPredictor, check_out, short, write_answers
+from bert_jax.tasks.row_answers import RowPredictor, check_out, short, to_answer, write_answers
 
 COLUMNS = Columns("sentence", "", "label")  # where the caller names none
-OPTIONS = ("submission",)  # of `predict`, beside those of every task
+# What `bert-jax evaluate` and `predict` may be told beyond what all tasks take; the first is of `predict` alone.
+OPTIONS = ("submission", "long_texts", "doc_stride")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -32,31 +35,53 @@ class Classifier:
         names: of its classes, as they stand in data; empty for regression.
         finished: its tokenizer, and the limits within which it runs.
         predictor: runs the model over rows.
+        stride: of the windows that long texts are read in, as of `encode`; None: they are cut.
     """
 
     task: ClassificationTask
     names: tuple[str, ...]
     finished: Finished
     predictor: RowPredictor
+    stride: int | None = None
+
+    def logits(self, rows: Sequence[Example]) -> np.ndarray:
+        """[n, C], of rows whose labels are not looked at."""
+        features = encode(
+            self.finished.tokenizer, rows, np.zeros(len(rows), np.int32), self.finished.max_length, self.stride
+        )
+        logits = self.predictor(features, "logits")
+        if isinstance(features, WindowFeatures):
+            logits = averaged(logits, features.documents, features.lengths)
+        return logits
 
 
-def open_classifier(model_dir: files.PathLike, **options: Any) -> Classifier:
+def open_classifier(
+    model_dir: files.PathLike, *, long_texts: str = "cut", doc_stride: int = 0, **options: Any
+) -> Classifier:
     """Opens a model directory whose head is a sequence classifier.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
+        long_texts: of `bert_jax.data.windows.LONG_TEXTS`: what becomes of texts that are longer than a row.
+        doc_stride: tokens between their windows; 0 = half of those that a row has room for.
         options: of `bert_jax.tasks.finished.open_finished`.
 
     Raises:
         InputError: the directory holds no sequence classifier, or an option does not fit it.
     """
+    if long_texts not in LONG_TEXTS or doc_stride < 0:
+        found = f"{long_texts!r} and {doc_stride}"
+        raise InputError(
+            f"expected long_texts of {' or '.join(LONG_TEXTS)} and a doc_stride of at least 0, found {found}"
+        )
     finished = open_finished(model_dir, HEAD, **options)
     config = finished.config
     if config.num_labels == 1 and config.problem_type is None:  # as transformers understands it
         config = config.replace(problem_type="regression")
     task = ClassificationTask(Bert(config, HEAD, finished.compute), ())
     names = () if task.regression else config.id2label or tuple(map(str, range(config.num_labels)))
-    return Classifier(task, names, finished, RowPredictor(finished, task.predict))
+    stride = doc_stride if long_texts == "windows" else None
+    return Classifier(task, names, finished, RowPredictor(finished, task.predict), stride)
 
 
 def evaluate(
@@ -65,6 +90,7 @@ def evaluate(
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
+    bad_rows: str = "strict",
     report: files.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
@@ -75,8 +101,9 @@ def evaluate(
         data: what `bert_jax.data.examples.read_examples` takes.
         columns: its columns, where they are not those of `COLUMNS`.
         metric_names: of `bert_jax.tasks.metrics`; empty for all that fit.
+        bad_rows: of `bert_jax.data.bad_rows.RULES`, for rows that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.looking.classes` or, of a regression, `values`.
-        options: of `bert_jax.tasks.finished.open_finished`.
+        options: of `open_classifier`.
 
     Returns:
         The metrics, and `examples`, the number of rows.
@@ -85,18 +112,23 @@ def evaluate(
         InputError: the model, the data or the report's name do not fit; among others, a label that the model does not
             know.
     """
-    page.check_path(report, data)
+    page.check_path(report, data, bad_rows)
     model = open_classifier(model_dir, **options)
+    if report is not None and model.stride is not None:
+        raise InputError("--long windows: expected none with a report, whose rows are texts read whole or cut")
     finished = model.finished
     columns = columns.filled(COLUMNS)
     several = model.task.several
     columns = dataclasses.replace(columns, separator=(columns.separator or ",") if several else "")
     regression = model.task.regression
     names = metrics.choose(metric_names, regression, len(model.names), several)
-    features, _ = load(data, columns, finished.tokenizer, finished.max_length, model.names, regression)
+    bad = BadRows(data, bad_rows, skipping="--skip")
+    features, _ = load(
+        data, columns, finished.tokenizer, finished.max_length, model.names, regression, bad, model.stride
+    )
     batches, predictions = model.predictor.batches(features)
     task = dataclasses.replace(model.task, metrics=names)
-    scores = task.score(predictions, batches) | {"examples": len(features)}
+    scores = task.score(predictions, batches) | {"examples": features.num_examples}
     if report is not None:
         logits = model.predictor.in_order(features, predictions, "logits")
         page.write(report, page.Heading(str(model_dir), data, scores), _look(model, data, columns, features, logits))
@@ -123,6 +155,7 @@ def predict(
     out: files.PathLike,
     columns: Columns,
     submission: bool = False,
+    bad_rows: str = "strict",
     **options: Any,
 ) -> int:
     """Writes a sequence classifier's answer for every row, in the order of the rows, in constant memory.
@@ -137,8 +170,9 @@ def predict(
         data: what `bert_jax.data.examples.read_examples` takes.
         out: the file to write, `.jsonl` or `.tsv`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
-        submission: whether to write what GLUE takes.
-        options: of `bert_jax.tasks.finished.open_finished`.
+        submission: whether to write what GLUE takes, which has an answer for every row, for empty texts too.
+        bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`row_answers.write_answers`).
+        options: of `open_classifier`.
 
     Returns:
         The number of rows.
@@ -148,23 +182,29 @@ def predict(
     """
     if check_out(out) and submission:
         raise InputError(f"{out}: expected a file named .tsv for a submission to GLUE")
+    if submission and bad_rows == "skip":
+        raise InputError("--skip: expected none with --submission, which has an answer for every row")
     model = open_classifier(model_dir, **options)
-    finished = model.finished
-    rows = read_examples(data, dataclasses.replace(columns.filled(COLUMNS), label=""))
+    columns = dataclasses.replace(columns.filled(COLUMNS), label="")
+    bad = to_answer(data, bad_rows)
+    rows = read_examples(data, columns, bad)
+    if not submission:
+        rows = bad.each(rows, lambda row: _with_texts(place(data, row.line), row, columns))
     index = itertools.count()
 
     def answer(chunk: list[Example]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
-        features = encode(finished.tokenizer, chunk, np.zeros(len(chunk), np.int32), finished.max_length)
-        for described, fields in _answers(model, chunk, model.predictor(features, "logits")):
+        for described, fields in _answers(model, chunk, model.logits(chunk)):
             yield described, [next(index), fields[0]] if submission else fields
 
-    if submission:
-        header = ["index", "prediction"]
-    elif model.task.regression:
-        header = ["score"]
-    else:
-        header = ["labels" if model.task.several else "label", *model.names]
-    return write_answers(out, header, rows, answer)
+    name = "score" if model.task.regression else "labels" if model.task.several else "label"
+    header = ["index", "prediction"] if submission else [name, *model.names]
+    missing = (name,) if model.task.regression else (name, "scores")
+    return write_answers(out, header, bad.fitting(rows), answer, missing)
+
+
+def _with_texts(where: str, row: Example, columns: Columns) -> Example:
+    check_texts(where, texts_of(row, columns))
+    return row
 
 
 def _answers(

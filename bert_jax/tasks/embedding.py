@@ -7,18 +7,20 @@ from typing import Any
 import numpy as np
 
 from bert_jax import files
+from bert_jax.data.bad_rows import BadRows
 from bert_jax.data.examples import Columns, read_rows
 from bert_jax.looking import page, values
 from bert_jax.modeling import Bert
 from bert_jax.tasks.finished import open_finished
 from bert_jax.tasks.groups import encode_groups
-from bert_jax.tasks.row_answers import RowPredictor, check_out, short, write_answers
+from bert_jax.tasks.row_answers import RowPredictor, check_out, short, to_answer, write_answers
 from bert_jax.tasks.sentence_embedding import (
     HEAD,
     SentenceEmbeddingTask,
     choose_metrics,
     cosines,
     load,
+    stream_pairs,
     texts_of,
 )
 
@@ -31,6 +33,7 @@ def evaluate(
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
+    bad_rows: str = "strict",
     report: files.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
@@ -41,6 +44,7 @@ def evaluate(
         data: what `bert_jax.data.examples.read_rows` takes.
         columns: its columns, where they are not those of `COLUMNS`.
         metric_names: spearman, pearson; empty for both.
+        bad_rows: of `bert_jax.data.bad_rows.RULES`, for rows that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.looking.values.pairs`.
         options: of `bert_jax.tasks.finished.open_finished`.
 
@@ -50,12 +54,13 @@ def evaluate(
     Raises:
         InputError: the model, the data or the report's name do not fit; among others, a label that is no number.
     """
-    page.check_path(report, data)
+    page.check_path(report, data, bad_rows)
     names = choose_metrics(metric_names, labelled=True)
     finished = open_finished(model_dir, HEAD, **options)
     task = SentenceEmbeddingTask(Bert(finished.config, HEAD, finished.compute), "cosine", labelled=True, metrics=names)
+    bad = BadRows(data, bad_rows, skipping="--skip")
     columns, predictor = columns.filled(COLUMNS), RowPredictor(finished, task.predict)
-    rows = load(data, columns, finished.tokenizer, finished.max_length)
+    rows = load(data, columns, finished.tokenizer, finished.max_length, bad=bad)
     batches, predictions = predictor.batches(rows)
     scores = task.score(predictions, batches) | {"examples": len(rows)}
     if report is not None:
@@ -71,6 +76,8 @@ def predict(
     data: str,
     out: files.PathLike,
     columns: Columns,
+    *,
+    bad_rows: str = "strict",
     **options: Any,
 ) -> int:
     """Writes the cosine of every pair, in the order of the rows, in constant memory.
@@ -82,6 +89,7 @@ def predict(
         data: what `bert_jax.data.examples.read_rows` takes.
         out: the file to write, `.jsonl` or `.tsv`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
+        bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`row_answers.write_answers`).
         options: of `bert_jax.tasks.finished.open_finished`.
 
     Returns:
@@ -103,4 +111,5 @@ def predict(
             score = short(cosine)
             yield {"text": text, "pair": pair, "score": score}, [score]
 
-    return write_answers(out, ["score"], read_rows(data, columns), answer)
+    bad = to_answer(data, bad_rows)
+    return write_answers(out, ["score"], bad.fitting(stream_pairs(data, columns, bad)), answer, ("score",))

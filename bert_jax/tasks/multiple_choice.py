@@ -4,13 +4,14 @@ Devlin et al. 2018 (arXiv:1810.04805), section 4.4.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.data.bad_rows import BadRow, BadRows, check_texts, place
 from bert_jax.data.examples import Columns, read_rows
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
@@ -85,50 +86,88 @@ def columns_of(context: str, question: str, choices: tuple[str, ...], label: str
     return Columns(context, question, label, has_header, **named)
 
 
-def read_questions(spec: str, columns: Columns) -> Iterable[Question]:
+def read_questions(spec: str, columns: Columns, bad: BadRows | None = None) -> Iterator[Question]:
     """Yields the rows of a table as they are asked for.
-
-    Raises:
-        InputError: as `read_rows`, or a row has fewer than two choices or another number than the first.
-    """
-    count = 0
-    for line, values in read_rows(spec, columns):
-        choices = values[columns.texts] if columns.texts else [values[name] for name in columns.more]
-        if len(choices) < 2:
-            raise InputError(f"{spec}: line {line}: expected at least 2 choices, found {len(choices)}")
-        count = count or len(choices)
-        if len(choices) != count:
-            raise InputError(f"{spec}: line {line}: expected {count} choices as in the first row, found {len(choices)}")
-        yield Question(line, values[columns.text], values.get(columns.pair, ""), choices, values.get(columns.label))
-
-
-def load(spec: str, columns: Columns, tokenizer: Tokenizer, max_length: int) -> Groups:
-    """Reads and tokenises a table of questions with their answers.
 
     Args:
         spec: what `read_rows` takes.
         columns: from `columns_of`.
-        tokenizer: makes the tokens.
-        max_length: longest sequence, in tokens; a longer one loses the end of its longer text.
+        bad: as of `read_rows`.
 
     Raises:
-        InputError: as `read_questions`, or a label that is no choice.
+        InputError: as `read_rows`, or rows with fewer than two choices, another number than the first, or an empty
+            text.
     """
-    rows = list(read_questions(spec, columns))
-    labels = np.array([_label(spec, row) for row in rows], np.int32)
+    own, expected = bad or BadRows(spec), 0
+
+    def question(row: tuple[int, dict[str, Any]]) -> Question:
+        nonlocal expected
+        line, values = row
+        where = place(spec, line)
+        choices = values[columns.texts] if columns.texts else [values[name] for name in columns.more]
+        count = len(choices)
+        if count < 2:
+            raise BadRow(f"{where}: expected at least 2 choices, found {count}", "another number of choices")
+        expected = expected or count
+        if count != expected:
+            message = f"{where}: expected {expected} choices as in the first row, found {count}"
+            raise BadRow(message, "another number of choices")
+        names = [f"{columns.texts}[{i}]" for i in range(count)] if columns.texts else columns.more
+        check_texts(where, {columns.text: values[columns.text]} | dict(zip(names, choices, strict=True)))
+        return Question(line, values[columns.text], values.get(columns.pair, ""), choices, values.get(columns.label))
+
+    rows = own.each(read_rows(spec, columns, own), question)
+    return rows if bad else own.fitting(rows)
+
+
+def load(spec: str, columns: Columns, tokenizer: Tokenizer, max_length: int, bad: BadRows | None = None) -> Groups:
+    """Reads and tokenises a table of questions with their answers.
+
+    Args:
+        spec, columns, bad: as of `read_answered`.
+        tokenizer, max_length: as of `encode_questions`.
+
+    Raises:
+        InputError: as `read_answered`.
+    """
+    rows = read_answered(spec, columns, bad)
+    return encode_questions(tokenizer, rows, max_length)
+
+
+def read_answered(spec: str, columns: Columns, bad: BadRows | None = None) -> list[Question]:
+    """The rows of a table of questions with their answers.
+
+    Args:
+        spec, columns: as of `read_questions`.
+        bad: what becomes of rows that do not fit; None: they are an error.
+
+    Raises:
+        InputError: as `read_questions`, or rows with a label that is no choice.
+    """
+    bad = bad or BadRows(spec)
+
+    def answered(row: Question) -> Question:
+        _label(place(spec, row.line), row)
+        return row
+
+    return list(bad.fitting(bad.each(read_questions(spec, columns, bad), answered)))
+
+
+def encode_questions(tokenizer: Tokenizer, rows: Sequence[Question], max_length: int) -> Groups:
+    """Tokenises rows of `read_answered`; a sequence over `max_length` tokens loses the end of its longer text."""
+    labels = np.array([_label("", row) for row in rows], np.int32)
     return encode_groups(tokenizer, [row.pairs for row in rows], labels, max_length)
 
 
-def _label(spec: str, row: Question) -> int:
-    """The number of a choice, given as one from 0 or as a letter from A."""
+def _label(where: str, row: Question) -> int:
+    """The number of a choice, given as one from 0 or as a letter from A. Raises BadRow when it is none."""
     label, count = row.label or "", len(row.choices)
     is_letter = len(label) == 1 and "A" <= label <= "Z"
     value = ord(label) - ord("A") if is_letter else int(label) if label.isascii() and label.isdigit() else count
     if value >= count:
         last = chr(ord("A") + min(count, 26) - 1)
-        raise InputError(
-            f"{spec}: line {row.line}: expected a label from 0 to {count - 1} or from A to {last}, found {row.label!r}"
-        )
+        message = f"{where}: expected a label from 0 to {count - 1} or from A to {last}, found {row.label!r}"
+        raise BadRow(message, "a label that is no choice")
     return value
 
 
@@ -148,9 +187,12 @@ def build(recipe: Any, workdir: str) -> Job:
     columns = columns_of(
         data.context_column, data.question_column, data.choice_columns, data.label_column, data.has_header
     )
-    train = load(data.train, columns, tokenizer, data.max_seq_length)
+    rows, held = start.hold_out(recipe, read_answered(data.train, columns, start.bad_rows(recipe, data.train)))
+    if data.dev:
+        held = read_answered(data.dev, columns, start.bad_rows(recipe, data.dev))
+    train = encode_questions(tokenizer, rows, data.max_seq_length)
+    dev = encode_questions(tokenizer, held, data.max_seq_length) if held else None
     model = Bert(config.replace(pooler=True), HEAD, start.compute(recipe))
-    dev = load(data.dev, columns, tokenizer, data.max_seq_length) if data.dev else None
     return start.fine_tuning(recipe, MultipleChoiceTask(model), tokenizer, loaded, train, dev)
 
 

@@ -4,7 +4,6 @@ Devlin et al. 2018 (arXiv:1810.04805), sections 4.2 and 4.3.
 """
 
 import dataclasses
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.data.question_windows import Limits, QuestionWindows, question_windows, tokenised
+from bert_jax.data.bad_rows import BadRow, BadRows
+from bert_jax.data.question_windows import Context, Limits, QuestionWindows, question_windows, tokenised
 from bert_jax.data.squad import Question, read_questions
 from bert_jax.errors import InputError
 from bert_jax.inference.spans import Search, find_spans
@@ -129,38 +129,49 @@ def asked(questions: Sequence[Question], tokenizer: Tokenizer, limits: Limits) -
     return Asked(questions, windows)
 
 
-def to_learn(spec: str, tokenizer: Tokenizer, limits: Limits, bad_answers: str = "error") -> Asked:
-    """Questions to learn from: tokenised, with the place of the first answer of each.
+class Learnable(NamedTuple):
+    """A question to learn from, its tokenised context, and the first and the last token there of its first answer, or
+    None where it has none."""
+
+    question: Question
+    context: Context
+    place: tuple[int, int] | None
+
+
+def learnable(spec: str, tokenizer: Tokenizer, bad: BadRows | None = None) -> list[Learnable]:
+    """The questions of a data set to learn from.
+
+    Args:
+        spec: what `read_questions` takes.
+        tokenizer: makes the tokens.
+        bad: what becomes of questions that do not fit; None: they are an error.
 
     Raises:
         InputError: as `read_questions`, or no token of a context holds a character of the answer.
     """
-    questions = list(read_questions(spec, bad_answers=bad_answers))
+    bad = bad or BadRows(spec, noun="question")
+    questions = list(bad.kept(read_questions(spec, bad=bad)))
     contexts = tokenised(tokenizer, (question.context for question in questions))
-    places: list[tuple[int, int] | None] = []
-    kept: list[Question] = []
-    for question in questions:
-        place = None
-        if question.answers:
-            text, begin = question.answers[0]
-            place = contexts[question.context].tokens_of(begin, begin + len(text))
-            if place is None:
-                if bad_answers == "error":
-                    raise InputError(
-                        f"{spec}: question {question.id!r}: expected an answer with a token, found {text!r}"
-                    )
-                continue
-        kept.append(question)
-        places.append(place)
-    if not kept:
-        raise InputError(f"{spec}: expected at least one question with an answer in its context, found none")
-    if len(kept) < len(questions):
-        left_out = len(questions) - len(kept)
-        warnings.warn(f"{spec}: left out {left_out:,} questions whose answers have no tokens", stacklevel=2)
-    windows = question_windows(
-        tokenizer, [q.question for q in kept], [contexts[q.context] for q in kept], limits, places
-    )
-    return Asked(kept, windows)
+
+    def placed(question: Question) -> Learnable:
+        context = contexts[question.context]
+        if not question.answers:
+            return Learnable(question, context, None)
+        text, begin = question.answers[0]
+        place = context.tokens_of(begin, begin + len(text))
+        if place is None:
+            message = f"{spec}: question {question.id!r}: expected an answer with a token, found {text!r}"
+            raise BadRow(message, "an answer without a token", question.id)
+        return Learnable(question, context, place)
+
+    return list(bad.fitting(bad.each(questions, placed)))
+
+
+def to_learn(rows: Sequence[Learnable], tokenizer: Tokenizer, limits: Limits) -> Asked:
+    """Questions to learn from, cut into windows with the places of their answers."""
+    questions, contexts, places = zip(*rows, strict=True)
+    windows = question_windows(tokenizer, [question.question for question in questions], contexts, limits, places)
+    return Asked(questions, windows)
 
 
 def build(recipe: Any, workdir: str) -> Job:
@@ -175,8 +186,14 @@ def build(recipe: Any, workdir: str) -> Job:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     limits = _limits(recipe)
     limits.check(tokenizer.layout, "config.data.")
-    train = to_learn(data.train, tokenizer, limits, data.bad_answers)
-    dev = asked(list(read_questions(data.dev, bad_answers="keep")), tokenizer, limits) if data.dev else None
+    rows = learnable(data.train, tokenizer, start.bad_rows(recipe, data.train, "question"))
+    rows, held = start.hold_out(recipe, rows, groups=np.array([row.question.article for row in rows]))
+    questions = [row.question for row in held]
+    if data.dev:
+        bad = start.bad_rows(recipe, data.dev, "question")
+        questions = list(bad.fitting(read_questions(data.dev, anywhere=True, bad=bad)))
+    train = to_learn(rows, tokenizer, limits)
+    dev = asked(questions, tokenizer, limits) if questions else None
     model = Bert(config, HEAD, start.compute(recipe))
     task = QuestionAnsweringTask(model, Search(data.max_answer_length, data.n_best), data.null_threshold, dev)
     return start.fine_tuning(recipe, task, tokenizer, loaded, train.windows, dev.windows if dev else None)

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from bert_jax import files
+from bert_jax.data.bad_rows import BadRow, BadRows
 from bert_jax.errors import InputError
 from bert_jax.tasks.classification_data import EvalSource, Paddable, few_buckets
 from bert_jax.tasks.finished import Finished
@@ -58,19 +59,29 @@ class RowPredictor:
         return EvalSource(features, finished.batch_size, self._buckets, finished.tokenizer.pad_id)
 
 
+def to_answer(data: str, bad_rows: str, noun: str = "row") -> BadRows:
+    """What becomes of the rows of a file to answer that do not fit: one that is passed over keeps its place."""
+    return BadRows(data, bad_rows, noun, "--skip", keeping=True)
+
+
 def write_answers(
     out: files.PathLike,
     header: Sequence[str],
     rows: Iterator[Row],
     answer: Callable[[list[Row]], Iterable[tuple[dict[str, Any], Sequence[Any]]]],
+    missing: Sequence[str],
 ) -> int:
     """Writes an answer for every row, in their order; the file is there when all is done, or not at all.
+
+    In the place of a BadRow stands in a `.jsonl` file an object whose answer is null, with what is wrong as `error`,
+    and in a `.tsv` file empty fields.
 
     Args:
         out: a file named as one of `OUT_FORMATS`.
         header: of a `.tsv` file.
         rows: as many as there are.
         answer: some rows -> for each, its JSON object and its fields under `header`.
+        missing: the keys of an answer in a JSON object, which are null where there is none.
 
     Returns:
         The number of rows.
@@ -81,7 +92,13 @@ def write_answers(
         if not as_json:
             file.write("\t".join(header) + "\n")
         while chunk := list(islice(rows, CHUNK)):
-            for described, fields in answer(chunk):
+            fitting = [row for row in chunk if not isinstance(row, BadRow)]
+            answers = iter(answer(fitting) if fitting else ())
+            for row in chunk:
+                if isinstance(row, BadRow):
+                    described, fields = dict.fromkeys(missing) | {"error": str(row)}, [""] * len(header)
+                else:
+                    described, fields = next(answers)
                 line = json.dumps(described, ensure_ascii=False) if as_json else "\t".join(map(str, fields))
                 file.write(line + "\n")
             count += len(chunk)

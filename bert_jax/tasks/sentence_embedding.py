@@ -5,13 +5,14 @@ Reimers and Gurevych 2019 (arXiv:1908.10084), section 3; Henderson et al. 2017 (
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.data.bad_rows import BadRow, BadRows, check_texts, number_of, place
 from bert_jax.data.examples import Columns, read_rows
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.modeling import Bert
@@ -135,43 +136,81 @@ def cosines(embeddings: np.ndarray) -> np.ndarray:
     return (first * second).sum(-1)
 
 
-def load(spec: str, columns: Columns, tokenizer: Tokenizer, max_length: int, label_limit: float = math.inf) -> Groups:
+Row = tuple[int, dict[str, Any]]  # a line, and its columns
+
+
+def load(
+    spec: str,
+    columns: Columns,
+    tokenizer: Tokenizer,
+    max_length: int,
+    label_limit: float = math.inf,
+    bad: BadRows | None = None,
+) -> Groups:
     """Reads and tokenises a table of pairs or triplets.
+
+    Args:
+        spec, columns, label_limit, bad: as of `read_pairs`.
+        tokenizer: makes the tokens.
+        max_length: longest sequence, in tokens.
+
+    Raises:
+        InputError: as `read_pairs`.
+    """
+    rows = read_pairs(spec, columns, label_limit, bad)
+    return encode_pairs(tokenizer, rows, columns, max_length, label_limit)
+
+
+def read_pairs(spec: str, columns: Columns, label_limit: float = math.inf, bad: BadRows | None = None) -> list[Row]:
+    """The rows of a table of pairs or triplets.
 
     Args:
         spec: what `read_rows` takes.
         columns: text and pair; `more`, the negative; label, a number.
-        tokenizer: makes the tokens.
-        max_length: longest sequence, in tokens.
-        label_limit: labels are from minus this to this, and divided by it where it is finite.
+        label_limit: labels are from minus this to this.
+        bad: what becomes of rows that do not fit; None: they are an error.
 
     Raises:
-        InputError: as `read_rows`, or a label that is no number or beyond the limit.
+        InputError: as `read_rows`, or rows with an empty text, or with a label that is no number or beyond the limit.
     """
-    rows = list(read_rows(spec, columns))
-    labels = np.zeros(len(rows), np.float32)
+    bad = bad or BadRows(spec)
+    return list(bad.fitting(stream_pairs(spec, columns, bad, label_limit)))
+
+
+def stream_pairs(spec: str, columns: Columns, bad: BadRows, label_limit: float = math.inf) -> Iterator[Row]:
+    """As `read_pairs`, one at a time; the caller lets them through `bad.fitting`."""
+    rows = read_rows(spec, columns, bad)
+    return bad.each(rows, lambda row: _checked(place(spec, row[0]), row, columns, label_limit))
+
+
+def _checked(where: str, row: Row, columns: Columns, limit: float = math.inf) -> Row:
+    _, values = row
+    check_texts(where, {name: values[name] for name in _text_names(columns)})
     if columns.label:
-        labels[:] = [_label(f"{spec}: line {line}", values[columns.label], label_limit) for line, values in rows]
-    texts = texts_of((values for _, values in rows), columns)
-    return encode_groups(tokenizer, texts, labels, max_length)
+        label = number_of(where, values[columns.label])
+        if abs(label) > limit:
+            expected = f"a label from {-limit:g} to {limit:g} (data.label_scale)"
+            raise BadRow(f"{where}: expected {expected}, found {values[columns.label]}", "a label out of range")
+    return row
+
+
+def encode_pairs(
+    tokenizer: Tokenizer, rows: Sequence[Row], columns: Columns, max_length: int, label_limit: float = math.inf
+) -> Groups:
+    """Tokenises rows of `read_pairs`; labels are divided by the limit where it is finite."""
+    labels, unit_label = np.zeros(len(rows), np.float32), label_limit if math.isfinite(label_limit) else 1.0
+    if columns.label:
+        labels[:] = [float(values[columns.label]) / unit_label for _, values in rows]
+    return encode_groups(tokenizer, texts_of((values for _, values in rows), columns), labels, max_length)
 
 
 def texts_of(rows: Iterable[dict[str, Any]], columns: Columns) -> list[list[tuple[str, None]]]:
     """The texts of each row, as `encode_groups` takes them."""
-    names = (columns.text, columns.pair, *columns.more)
-    return [[(values[name], None) for name in names] for values in rows]
+    return [[(values[name], None) for name in _text_names(columns)] for values in rows]
 
 
-def _label(where: str, text: str, limit: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(f"{where}: expected a number as label, found {text!r}")
-    if abs(value) > limit:
-        raise InputError(f"{where}: expected a label from {-limit:g} to {limit:g} (data.label_scale), found {text}")
-    return value / limit if math.isfinite(limit) else value
+def _text_names(columns: Columns) -> tuple[str, ...]:
+    return columns.text, columns.pair, *columns.more
 
 
 def choose_metrics(names: Sequence[str], labelled: bool) -> tuple[str, ...]:
@@ -198,11 +237,17 @@ def build(recipe: Any, workdir: str) -> Job:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     learned, scored = columns(recipe)
     limit = data.label_scale if data.loss == "cosine" else math.inf
-    train = load(data.train, learned, tokenizer, data.max_seq_length, limit)
+    read = learned
+    if data.dev_share:  # what is held out needs the columns that it is scored by
+        read = dataclasses.replace(learned, label=scored.label, more=learned.more or scored.more)
+    rows, held = start.hold_out(recipe, read_pairs(data.train, read, limit, start.bad_rows(recipe, data.train)))
+    train = encode_pairs(tokenizer, rows, learned, data.max_seq_length, limit)
     if data.loss == "in_batch_negatives" and len(train) * (train.size - 1) < 2:
         raise InputError(f"{data.train}: expected at least 2 rows, to be each other's negatives, found 1")
     task = _task(recipe, Bert(config, HEAD, start.compute(recipe)))
-    dev = load(data.dev, scored, tokenizer, data.max_seq_length) if data.dev else None
+    if data.dev:
+        held = read_pairs(data.dev, scored, bad=start.bad_rows(recipe, data.dev))
+    dev = encode_pairs(tokenizer, held, scored, data.max_seq_length) if held else None
     return start.fine_tuning(recipe, task, tokenizer, loaded, train, dev, max_length=data.max_seq_length)
 
 

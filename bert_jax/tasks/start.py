@@ -1,13 +1,16 @@
 """What every task settles before it starts: how the model runs, where it starts from, and whether its data fit it."""
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
 from bert_jax.conversion.names import FAMILIES
+from bert_jax.data import splitting
+from bert_jax.data.bad_rows import BadRows
 from bert_jax.errors import InputError
 from bert_jax.files import PathLike
 from bert_jax.modeling import Compute, Params
@@ -16,6 +19,7 @@ from bert_jax.tasks.classification_data import EvalSource, Paddable, TrainSource
 from bert_jax.tasks.job import Job, Outline, Stage, Task
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
+Row = TypeVar("Row")
 # Fields of BertConfig that decide the shapes or the meaning of parameters.
 _SHAPING = (
     "family",
@@ -119,6 +123,44 @@ def check_length(length: int, config: BertConfig, key: str) -> None:
             f"{key}: expected at most the model's {config.max_position_embeddings} positions "
             f"(max_position_embeddings), found {length}"
         )
+
+
+def bad_rows(recipe: Any, spec: str, noun: str = "row") -> BadRows:
+    """What becomes of the rows of a file of a recipe that do not fit."""
+    return BadRows(spec, recipe.data.bad_rows, noun, "--config.data.bad_rows=skip")
+
+
+def hold_out(
+    recipe: Any, rows: Sequence[Row], classes: np.ndarray | None = None, groups: np.ndarray | None = None
+) -> tuple[list[Row], list[Row]]:
+    """The rows to learn from, and those of `data.dev_share`; none where that is 0.
+
+    Args:
+        recipe: resolved.
+        rows: all that there are, n of them.
+        classes: int `[n]`, where each class is to keep its share.
+        groups: int `[n]`, where the rows of a group stay together.
+
+    Raises:
+        InputError: the share leaves no row on one side.
+    """
+    data = recipe.data
+    if not data.dev_share:
+        return list(rows), []
+    if groups is None:
+        held = splitting.held_out(
+            np.zeros(len(rows), int) if classes is None else classes, data.dev_share, data.split_seed
+        )
+        found = f"{len(rows):,} rows"
+    else:
+        held = splitting.held_out_groups(groups, data.dev_share, data.split_seed)
+        found = f"{len(rows):,} rows in groups that stay together, of which there are {len(np.unique(groups)):,}"
+    if held.all() or not held.any():
+        raise InputError(
+            f"config.data.dev_share: expected a share that leaves rows on both sides, found {data.dev_share} of {found}"
+        )
+    learned, scored = ([row for row, out in zip(rows, held, strict=True) if out == side] for side in (False, True))
+    return learned, scored
 
 
 def num_steps(recipe: Any, num_examples: int, batch_size: int) -> int:

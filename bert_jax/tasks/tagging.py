@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax import files
+from bert_jax.data.bad_rows import BadRow, BadRows
 from bert_jax.data.examples import Columns
-from bert_jax.data.tagged import read_sentences
+from bert_jax.data.tagged import Sentence, read_sentences
 from bert_jax.data.tags import read_scheme
 from bert_jax.errors import InputError
 from bert_jax.looking import page
@@ -17,7 +18,7 @@ from bert_jax.looking.tags import tagger
 from bert_jax.modeling import Bert
 from bert_jax.tasks import entities
 from bert_jax.tasks.finished import Finished, open_finished
-from bert_jax.tasks.row_answers import RowPredictor, check_out, short
+from bert_jax.tasks.row_answers import RowPredictor, check_out, short, to_answer
 from bert_jax.tasks.token_classification import HEAD, TokenClassificationTask
 from bert_jax.tasks.token_classification_data import UNTAGGED, encode, in_order, load
 
@@ -61,6 +62,7 @@ def evaluate(
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
+    bad_rows: str = "strict",
     report: files.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
@@ -71,6 +73,7 @@ def evaluate(
         data: what `bert_jax.data.tagged.read_sentences` takes.
         columns: its columns, where they are not the usual ones there.
         metric_names: of `bert_jax.tasks.entities.METRICS`; empty for all that fit.
+        bad_rows: of `bert_jax.data.bad_rows.RULES`, for sentences that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.looking.tags`.
         options: of `bert_jax.tasks.finished.open_finished`.
 
@@ -81,13 +84,14 @@ def evaluate(
         InputError: the model, the data or the report's name do not fit; among others, a tag that the model does not
             know.
     """
-    page.check_path(report, data)
+    page.check_path(report, data, bad_rows)
     model = open_tagger(model_dir, **options)
     finished, names = model.finished, model.task.names
     chosen = entities.choose(metric_names, names)
     if not metric_names and chosen != ("accuracy",):
         chosen = entities.METRICS
-    features, _ = load(data, columns, finished.tokenizer, finished.max_length, names)
+    bad = BadRows(data, bad_rows, "sentence", "--skip")
+    features, _ = load(data, columns, finished.tokenizer, finished.max_length, names, bad)
     batches, predictions = model.predictor.batches(features)
     task = TokenClassificationTask(model.task.model, names, chosen)
     labels = in_order([batch["labels"] for batch in batches], batches)
@@ -108,6 +112,8 @@ def predict(
     data: str,
     out: files.PathLike,
     columns: Columns,
+    *,
+    bad_rows: str = "strict",
     **options: Any,
 ) -> int:
     """Writes a tagger's answers for every sentence, in the order of the sentences, in constant memory.
@@ -120,6 +126,8 @@ def predict(
         data: what `bert_jax.data.tagged.read_sentences` takes.
         out: the file to write, one of `OUT_FORMATS`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; tags are not needed and not looked at.
+        bad_rows: as in `evaluate`; with `skip`, a sentence that does not fit keeps its place in a `.jsonl` file, as an
+            object whose `tokens`, `tags` and `scores` are null, with what is wrong as `error`.
         options: of `bert_jax.tasks.finished.open_finished`.
 
     Returns:
@@ -129,42 +137,56 @@ def predict(
         InputError: the model or the data do not fit.
     """
     lines = _json_lines if check_out(out, OUT_FORMATS) else _conll_lines
+    if lines is _conll_lines and bad_rows == "skip":
+        raise InputError(
+            f"{out}: expected a file named .jsonl with --skip, as CoNLL cannot say that an answer is missing"
+        )
     model = open_tagger(model_dir, **options)
-    finished = model.finished
-    rows = ((row.line, row.words) for row in read_sentences(data, columns, tagged=False))
+    bad = to_answer(data, bad_rows, "sentence")
+    rows = bad.fitting(read_sentences(data, columns, tagged=False, bad=bad))
     count = 0
     with files.open_atomically(out) as file:
         while chunk := list(islice(rows, _CHUNK)):
-            sentences = [words for _, words in chunk]
-            nothing = [np.zeros(len(words), np.int32) for words in sentences]
-            features = encode(finished.tokenizer, sentences, nothing, finished.max_length)
-            batches, predictions = model.predictor.batches(features)
-            tags, scores = (in_order([p[name] for p in predictions], batches) for name in ("tags", "scores"))
-            file.writelines(lines(data, chunk, [model.task.names[tag] for tag in tags], scores))
+            answers = lines(data, *_answers(model, [row for row in chunk if not isinstance(row, BadRow)]))
+            for row in chunk:
+                file.write(_missing(row) if isinstance(row, BadRow) else next(answers))
             count += len(chunk)
     return count
 
 
-Chunk = Sequence[tuple[int, tuple[str, ...]]]  # lines and words of sentences
+def _answers(model: Tagger, chunk: Sequence[Sentence]) -> tuple[Sequence[Sentence], list[str], np.ndarray]:
+    """Sentences, and the tags and scores of their words, by the number of the word: one is left out between two."""
+    if not chunk:
+        return chunk, [], np.empty(0)
+    sentences = [row.words for row in chunk]
+    nothing = [np.zeros(len(words), np.int32) for words in sentences]
+    features = encode(model.finished.tokenizer, sentences, nothing, model.finished.max_length)
+    batches, predictions = model.predictor.batches(features)
+    tags, scores = (in_order([p[name] for p in predictions], batches) for name in ("tags", "scores"))
+    return chunk, [model.task.names[tag] for tag in tags], scores
 
 
-def _json_lines(data: str, chunk: Chunk, tags: list[str], scores: np.ndarray) -> Iterator[str]:
-    """An object a sentence; `tags` and `scores` are by the number of the word, with one left out between sentences."""
+def _missing(row: BadRow) -> str:
+    return json.dumps(dict.fromkeys(("tokens", "tags", "scores")) | {"error": str(row)}, ensure_ascii=False) + "\n"
+
+
+def _json_lines(data: str, chunk: Sequence[Sentence], tags: list[str], scores: np.ndarray) -> Iterator[str]:
+    """An object a sentence; the rest as `_answers` gives it."""
     place = 0
-    for _, words in chunk:
+    for _, words, _ in chunk:
         mine = slice(place, place + len(words))
         shares = [short(score) for score in scores[mine]]
         yield json.dumps({"tokens": words, "tags": tags[mine], "scores": shares}, ensure_ascii=False) + "\n"
         place += len(words) + 1
 
 
-def _conll_lines(data: str, chunk: Chunk, tags: list[str], scores: np.ndarray) -> Iterator[str]:
-    """As `_json_lines`, a word a line."""
+def _conll_lines(data: str, chunk: Sequence[Sentence], tags: list[str], scores: np.ndarray) -> Iterator[str]:
+    """As `_json_lines`, a word a line and a blank line behind the last."""
     place = 0
-    for line, words in chunk:
-        for word, tag in zip(words, tags[place : place + len(words)], strict=True):
+    for line, words, _ in chunk:
+        for word in words:
             if any(mark in word for mark in "\t\r\n"):
                 raise InputError(f"{data}: line {line}: expected words that fit a line of CoNLL, found {word!r}")
-            yield f"{word}\t{tag}\n"
-        yield "\n"
+        mine = zip(words, tags[place : place + len(words)], strict=True)
+        yield "".join(f"{word}\t{tag}\n" for word, tag in mine) + "\n"
         place += len(words) + 1

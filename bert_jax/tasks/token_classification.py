@@ -4,7 +4,6 @@ Devlin et al. 2018 (arXiv:1810.04805), section 5.3: the first piece of a word is
 """
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
@@ -17,7 +16,7 @@ from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import entities, start
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
-from bert_jax.tasks.token_classification_data import UNTAGGED, in_order, load
+from bert_jax.tasks.token_classification_data import UNTAGGED, encode_tagged, in_order, read_tagged
 
 HEAD = "token_classification"
 _USUAL_TAGS = 9  # of CoNLL-2003, for an outline without data
@@ -84,9 +83,12 @@ def build(recipe: Any, workdir: str) -> Job:
     if not data.train:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     columns = Columns(data.text_column, "", data.label_column)
-    read = functools.partial(load, columns=columns, tokenizer=tokenizer, max_length=data.max_seq_length)
-    train, names = read(data.train, names=None)
-    dev = read(data.dev, names=names)[0] if data.dev else None
+    rows, names = read_tagged(data.train, columns, None, start.bad_rows(recipe, data.train, "sentence"))
+    rows, held = start.hold_out(recipe, rows)
+    if data.dev:
+        held, _ = read_tagged(data.dev, columns, names, start.bad_rows(recipe, data.dev, "sentence"))
+    train = encode_tagged(tokenizer, rows, names, data.max_seq_length)
+    dev = encode_tagged(tokenizer, held, names, data.max_seq_length) if held else None
     metrics = entities.choose(data.metrics, names)
     model = Bert(config.replace(num_labels=len(names), id2label=names), HEAD, start.compute(recipe))
     return start.fine_tuning(recipe, TokenClassificationTask(model, names, metrics), tokenizer, loaded, train, dev)

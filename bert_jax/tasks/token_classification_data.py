@@ -1,11 +1,14 @@
 """Tagged sentences as token features in memory: the tag of a word stands at its first piece."""
 
+import collections
 import dataclasses
 import itertools
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bert_jax.data.bad_rows import BadRow, BadRows, place
 from bert_jax.data.examples import Columns
 from bert_jax.data.tagged import Sentence, read_sentences
 from bert_jax.data.windows import overlapping
@@ -13,6 +16,7 @@ from bert_jax.errors import InputError
 from bert_jax.tasks.classification_data import Batch, Features
 from bert_jax.tokenization import Tokenizer
 
+_ENTITY_TAG = re.compile("[BIESLU]-.")  # how those of `bert_jax.data.tags.SCHEMES` begin that name a type
 UNTAGGED = -1  # the label of tokens that are not asked: other pieces than a word's first, special tokens, padding
 
 
@@ -88,42 +92,91 @@ def encode(
 
 
 def load(
-    spec: str, columns: Columns, tokenizer: Tokenizer, max_length: int, names: Sequence[str] | None
+    spec: str,
+    columns: Columns,
+    tokenizer: Tokenizer,
+    max_length: int,
+    names: Sequence[str] | None,
+    bad: BadRows | None = None,
 ) -> tuple[TaggedFeatures, tuple[str, ...]]:
     """Reads and tokenises tagged sentences.
 
     Args:
-        spec, columns: what `read_sentences` takes.
+        spec, columns, names, bad: as of `read_tagged`.
         tokenizer, max_length: as of `encode`.
-        names: the tags that there may be, in the order of their classes; None to take those found, `O` before others.
 
     Returns:
         The features and the names of the tags.
 
     Raises:
-        InputError: as `read_sentences`, or an unknown tag, or fewer than two tags.
+        InputError: as `read_tagged`.
     """
-    sentences = list(read_sentences(spec, columns))
-    if names is None:
-        found = {tag for sentence in sentences for tag in sentence.tags or ()}
-        names = sorted(found, key=lambda name: (name != "O", name))
-        if len(names) < 2:
-            raise InputError(f"{spec}: expected at least two tags, found only {names[0]!r}")
-    known = {name: i for i, name in enumerate(names)}
-    classes = [_classes(spec, sentence, known) for sentence in sentences]
-    return encode(tokenizer, [sentence.words for sentence in sentences], classes, max_length), tuple(names)
+    sentences, found = read_tagged(spec, columns, names, bad)
+    return encode_tagged(tokenizer, sentences, found, max_length), found
 
 
-def _classes(spec: str, sentence: Sentence, known: dict[str, int]) -> np.ndarray:
-    assert sentence.tags is not None
-    for word, tag in zip(sentence.words, sentence.tags, strict=True):
+def read_tagged(
+    spec: str, columns: Columns, names: Sequence[str] | None, bad: BadRows | None = None
+) -> tuple[list[Sentence], tuple[str, ...]]:
+    """Sentences whose tags can be learned or scored.
+
+    Args:
+        spec, columns: what `read_sentences` takes.
+        names: the tags that there may be, in the order of their classes; None to take those found, `O` before others.
+        bad: what becomes of sentences that do not fit; None: they are an error.
+
+    Returns:
+        The sentences and the names of the tags.
+
+    Raises:
+        InputError: as `read_sentences`, or sentences with an unknown tag, or with one that is none of entities where
+            most are; or there are fewer than two tags.
+    """
+    bad = bad or BadRows(spec, noun="sentence")
+    read = read_sentences(spec, columns, bad=bad)
+    if names is not None:
+        known = dict.fromkeys(names)
+        return list(bad.fitting(bad.each(read, lambda row: _known(spec, row, known)))), tuple(names)
+    sentences = list(bad.kept(read))
+    counts = collections.Counter(tag for row in sentences for tag in row.tags or ())
+    of_entities = sum(count for tag, count in counts.items() if _ENTITY_TAG.match(tag))
+    if of_entities > (counts.total() - counts["O"]) / 2:
+        known = {tag: None for tag in counts if tag == "O" or _ENTITY_TAG.match(tag)}
+        sentences = list(bad.each(sentences, lambda row: _well_formed(spec, row, known)))
+    sentences = list(bad.fitting(sentences))
+    found = {tag for sentence in sentences for tag in sentence.tags or ()}
+    if len(found) < 2:
+        raise InputError(f"{spec}: expected at least two tags, found only {min(found)!r}")
+    return sentences, tuple(sorted(found, key=lambda name: (name != "O", name)))
+
+
+def encode_tagged(
+    tokenizer: Tokenizer, sentences: Sequence[Sentence], names: Sequence[str], max_length: int
+) -> TaggedFeatures:
+    """As `encode`, of sentences whose tags are all among `names`."""
+    number = {name: i for i, name in enumerate(names)}
+    classes = [np.array([number[tag] for tag in sentence.tags or ()], np.int32) for sentence in sentences]
+    return encode(tokenizer, [sentence.words for sentence in sentences], classes, max_length)
+
+
+def _known(spec: str, sentence: Sentence, known: Mapping[str, None]) -> Sentence:
+    for word, tag in zip(sentence.words, sentence.tags or (), strict=True):
         if tag not in known:
             shown = ", ".join(map(repr, [*known][:8])) + (f" and {len(known) - 8} more" if len(known) > 8 else "")
-            raise InputError(
-                f"{spec}: line {sentence.line}: in the sentence that begins there, expected a tag of {shown}, "
-                f"found {tag!r} of the word {word!r}"
-            )
-    return np.array([known[tag] for tag in sentence.tags], np.int32)
+            raise BadRow(_wrong_tag(spec, sentence, f"a tag of {shown}", word, tag), "a tag that is not known")
+    return sentence
+
+
+def _well_formed(spec: str, sentence: Sentence, known: Mapping[str, None]) -> Sentence:
+    for word, tag in zip(sentence.words, sentence.tags or (), strict=True):
+        if tag not in known:
+            raise BadRow(_wrong_tag(spec, sentence, "O or a tag like B-PER", word, tag), "a malformed tag")
+    return sentence
+
+
+def _wrong_tag(spec: str, sentence: Sentence, expected: str, word: str, tag: str) -> str:
+    where = place(spec, sentence.line)
+    return f"{where}: in the sentence that begins there, expected {expected}, found {tag!r} of the word {word!r}"
 
 
 def in_order(outputs: Sequence[np.ndarray], batches: Sequence[Batch], fill: float = UNTAGGED) -> np.ndarray:

@@ -4,11 +4,11 @@ import gzip
 import json
 import lzma
 import sys
-import warnings
 
 import numpy as np
 import pytest
 
+from bert_jax.data.bad_rows import BadRows
 from bert_jax.data.squad import Answer, Question, read_questions
 from bert_jax.errors import InputError
 
@@ -110,13 +110,9 @@ def test_answers_that_do_not_stand_where_they_should(tmp_path):
     spec = write(tmp_path / "a.json", tree(asked(), wrong, half))
     with pytest.raises(InputError, match=r"question 'q2': expected the answer '1815' at character 24.*found ' 181'"):
         read(spec)
-    with pytest.warns(UserWarning, match=r"left out 2 answers .*, and 1 questions that had no other; .* 'q2'"):
-        found = read(spec, bad_answers="skip")
-    assert [(q.id, q.answers) for q in found] == [("q1", (Answer("1815", 25),)), ("q3", (Answer("program", 51),))]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert [len(q.answers) for q in read(spec, bad_answers="keep")] == [1, 1, 2]
-        read(write(tmp_path / "b.json", tree(asked())), bad_answers="skip")
+    bad = BadRows(spec, "skip", "question")
+    assert [q.id for q in bad.fitting(read(spec, bad=bad))] == ["q1"]
+    assert [len(q.answers) for q in read(spec, anywhere=True)] == [1, 1, 2]  # scoring looks at texts alone
     with pytest.raises(InputError, match="expected the answer '' at character 3"):
         read(write(tmp_path / "c.json", tree(asked(answers=[(3, "")]))))
 
@@ -131,7 +127,9 @@ def test_answers_that_do_not_stand_where_they_should(tmp_path):
         ({"dataa": []}, "expected a field 'data'; did you mean 'dataa'"),
         ({"data": {}}, "expected a list in 'data', found dict"),
         ({"data": []}, "expected at least one question, found none"),
-        ({"data": [{"paragraphs": [{}]}]}, r"data\[0\]\.paragraphs\[0\]: expected a field 'context'"),
+        ({"data": [{"paragraphs": [{}]}]}, r"data\[0\]\.paragraphs\[0\]: expected a field 'qas'"),
+        (tree(asked(), context=None), r"data\[0\]\.paragraphs\[0\]: expected text in 'context', found NoneType"),
+        (tree(asked(question=" ")), "question 'q1': expected a text in 'question', found spaces"),
         (tree({"question": "?"}), r"data\[0\]\.paragraphs\[0\]\.qas\[0\]: expected a field 'id'"),
         (tree({"id": "q1"}), "question 'q1': expected a field 'question'"),
         (tree(asked(question=7)), "question 'q1': expected text in 'question', found int"),
@@ -142,7 +140,7 @@ def test_answers_that_do_not_stand_where_they_should(tmp_path):
         (tree(asked(answers=[("25", "1815")])), r"answers\[0\]: expected a number in 'answer_start', found '25'"),
         (tree(asked(answers=[(True, "da")])), r"expected a number in 'answer_start', found True"),
         (tree(asked(answers=[(0, None)])), r"answers\[0\]: expected text in 'text', found NoneType"),
-        (tree(asked(), context="\ud83d"), "expected text in 'context', found half a surrogate pair at character 0"),
+        (tree(asked(), context="\ud83d"), "expected UTF-8 text, found half a surrogate pair at offset 0"),
     ],
 )
 def test_what_does_not_fit(tmp_path, content, message):

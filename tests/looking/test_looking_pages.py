@@ -176,5 +176,7 @@ def test_a_pipe_cannot_be_read_twice(tmp_path):
     os.mkfifo(tmp_path / "data.tsv")
     with pytest.raises(InputError, match=r"data\.tsv: expected a file for a report"):
         page.check_path(tmp_path / "page.html", str(tmp_path / "data.tsv"))
+    with pytest.raises(InputError, match="--skip: expected none with a report"):
+        page.check_path(tmp_path / "page.html", "data.tsv", "skip")
     page.check_path(None, str(tmp_path / "data.tsv"))
     page.check_path(tmp_path / "page.html", "tfds:glue:train")

@@ -38,12 +38,12 @@ def load(spec, tokenizer, columns=COLUMNS, max_length=16, names=None, regression
 
 
 def test_features_are_the_tokenizers(tmp_path, tokenizer):
-    spec = write(tmp_path / "a.tsv", "text\tlabel\na b c\tyes\nd\tno\n\tno\n")
+    spec = write(tmp_path / "a.tsv", "text\tlabel\na b c\tyes\nd\tno\ne\tno\n")
     loaded, names = load(spec, tokenizer)
     assert names == ("no", "yes")
     assert loaded.labels.tolist() == [1, 0, 0]
     batch = loaded.pad(np.array([1, 0, 2, -1]), 8, tokenizer.pad_id)
-    expected = tokenizer(["d", "a b c", ""], max_length=8, padding="max_length")
+    expected = tokenizer(["d", "a b c", "e"], max_length=8, padding="max_length")
     for name in ("input_ids", "attention_mask", "token_type_ids"):
         np.testing.assert_array_equal(batch[name][:3], expected[name])
         assert not batch[name][3].any()
@@ -52,7 +52,7 @@ def test_features_are_the_tokenizers(tmp_path, tokenizer):
 
 
 def test_pairs_are_cut_as_the_tokenizer_cuts_them(tmp_path, tokenizer):
-    rows = list(itertools.product(range(0, 9, 2), repeat=2))
+    rows = list(itertools.product(range(1, 10, 2), repeat=2))
     lines = "".join(f"{' '.join('a' * n)}\t{' '.join('b' * m)}\t{n % 4}\n" for n, m in rows)
     loaded, _ = load(write(tmp_path / "a.tsv", "text\tother\tlabel\n" + lines), tokenizer, PAIRS, max_length=10)
     batch = loaded.pad(np.arange(len(rows)), 10, tokenizer.pad_id)
@@ -90,6 +90,8 @@ def test_regression_targets(tmp_path, tokenizer):
         ("a\tx\nb\t\n", {}, r"a\.tsv: line 3: expected a label, found an empty column"),
         ("a\tx\nb\tx\n", {}, r"a\.tsv: expected at least two labels, found only 'x'"),
         ("a\t1\nb\tgood\n", {"regression": True}, r"a\.tsv: line 3: expected a number as label, found 'good'"),
+        ("a\tx\n\ty\n", {}, r"a\.tsv: line 3: expected a text in 'text', found none"),
+        ("a\tx\n \ty\n", {}, r"a\.tsv: line 3: expected a text in 'text', found spaces"),
         ("a\tnan\n", {"regression": True}, r"a\.tsv: line 2: expected a number as label, found 'nan'"),
     ],
 )

@@ -1,0 +1,147 @@
+"""Rows that do not fit what is to be learned or answered: named by their line, and counted by what is wrong with them.
+
+Whoever reads a file gives its rows through `BadRows.each`, once for each thing that may be wrong with them, and at last
+through `BadRows.fitting`, which says what came of it.
+"""
+
+import collections
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar, cast
+
+from bert_jax.errors import InputError
+
+Row = TypeVar("Row")
+RULES = ("strict", "skip")  # of whoever learns or scores
+_NAMED = 5  # rows that are passed over by name; those after them are only counted
+_log = logging.getLogger(__name__)
+
+
+class BadRow(InputError):
+    """A row does not fit: the message says where, what was expected and what was found.
+
+    Attributes:
+        reason: what is wrong, in words that follow a number and "with"; such rows are counted together.
+        name: of the row, where it has one that is known.
+    """
+
+    def __init__(self, message: str, reason: str, name: str = ""):
+        super().__init__(message)
+        self.reason, self.name = reason, name
+
+
+class BadRows:
+    """What becomes of the rows of one file that do not fit, and how many there are.
+
+    Args:
+        spec: the file.
+        rule: `strict`: they are an error, which names the first and counts the others; `skip`: they are passed over,
+            the first few by name.
+        noun: what one is called.
+        skipping: what the user writes to have them passed over; "" where there is no such thing.
+        keeping: whether a BadRow stands in the place of each that is passed over.
+    """
+
+    def __init__(self, spec: str, rule: str = "strict", noun: str = "row", skipping: str = "", keeping: bool = False):
+        if rule not in RULES:
+            raise InputError(f"bad_rows: expected {' or '.join(RULES)}, found {rule!r}")
+        self._spec, self._strict, self._noun = spec, rule == "strict", noun
+        self._skipping, self._keeping = skipping, keeping
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._first: BadRow | None = None
+
+    def each(self, items: Iterable[Any], read: Callable[[Any], Row]) -> Iterator[Row]:
+        """Yields what `read` makes of each item, but of those for which it raises BadRow."""
+        for item in items:
+            if isinstance(item, BadRow):  # whoever asked for these knows that they are no rows
+                yield cast(Row, item)
+                continue
+            try:
+                row = read(item)
+            except BadRow as error:
+                self._add(error)
+                if not self._keeping:
+                    continue
+                row = cast(Row, error)
+            yield row
+
+    def kept(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yields the rows that will be asked for: none after a bad one that is an error, so that a file of any size is
+        counted to its end in constant memory."""
+        for row in rows:
+            if not self._failed:
+                yield row
+
+    def fitting(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """As `kept`, of rows that have nothing more before them; behind the last, what did not fit is told.
+
+        Raises:
+            InputError: behind the last: some do not fit and the rule is `strict`, or there is none that fits. What ends
+            the reading before, such as a file that is cut short, comes first.
+        """
+        count = 0
+        for row in self.kept(rows):
+            count += not isinstance(row, BadRow)
+            yield row
+        bad = self._counts.total()
+        if self._failed:
+            notes = [f"and {bad - 1:,} more {self._noun}s that do not fit"] if bad > 1 else []
+            notes += [f"{self._skipping} leaves {'them' if bad > 1 else 'it'} out"] if self._skipping else []
+            raise InputError(f"{self._first}" + (f" ({'; '.join(notes)})" if notes else ""))
+        if not count:
+            found = f" that fits, found {bad:,} that do not" if bad else ", found none"
+            raise InputError(f"{self._spec}: expected at least one {self._noun}{found}")
+        if bad:
+            reasons = ", ".join(f"{number:,} with {reason}" for reason, number in self._counts.most_common())
+            total = f"{bad:,} of {count + bad:,} {self._noun}s"
+            _log.warning("%s: passed over %s: %s", self._spec, total, reasons)
+
+    @property
+    def _failed(self) -> bool:
+        return self._strict and self._first is not None
+
+    def _add(self, error: BadRow) -> None:
+        self._first = self._first or error
+        self._counts[error.reason] += 1
+        if not self._strict and self._counts.total() <= _NAMED:
+            _log.warning("%s; passed over", error)
+
+
+def place(spec: str, line: int) -> str:
+    """What a row is called in messages, by its 1-based line, or its index in a TFDS data set."""
+    return f"{spec}: {'example' if spec.startswith('tfds:') else 'line'} {line}"
+
+
+def check_texts(where: str, texts: Mapping[str, str]) -> None:
+    """Raises BadRow when one of the texts of a row, by their columns, has nothing in it to read."""
+    for name, text in texts.items():
+        if not text.strip():
+            raise BadRow(f"{where}: expected a text in {name!r}, found {'spaces' if text else 'none'}", "an empty text")
+
+
+def number_of(where: str, label: str | None) -> float:
+    """The number that a label says. Raises BadRow when it is none."""
+    try:
+        value = float(label or "")
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise BadRow(f"{where}: expected a number as label, found {label!r}", "a label that is no number")
+    return value
+
+
+def check_utf8(where: str, *texts: str) -> None:
+    """Raises BadRow when a text has bytes that were none of UTF-8, or half a character that JSON can spell and no
+    tokenizer takes: both stand in it as lone surrogates."""
+    for text in texts:
+        if text.isascii():
+            continue
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            code, offset = ord(text[error.start]), len(text[: error.start].encode())
+            byte = code - 0xDC00 if 0xDC80 <= code <= 0xDCFF else 0
+            found = f"byte 0x{byte:02x}" if byte else "half a surrogate pair"
+            message = f"{where}: expected UTF-8 text, found {found} at offset {offset}"
+            raise BadRow(message, "other bytes than UTF-8") from None

@@ -1,0 +1,168 @@
+"""Rows that do not fit: named by line and counted, an error or passed over, whatever reads them."""
+
+import json
+
+import pytest
+
+from bert_jax.data.bad_rows import BadRow, BadRows, check_utf8
+from bert_jax.data.examples import Columns, read_examples
+from bert_jax.data.squad import read_questions
+from bert_jax.data.tagged import read_sentences
+from bert_jax.errors import InputError
+
+TEXT = Columns(text="sentence", label="label")
+
+
+def even(number):
+    if number % 2:
+        raise BadRow(f"row {number}: expected an even number", "an odd number" if number < 9 else "a large odd number")
+    return number * 10
+
+
+def write(path, data):
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return str(path)
+
+
+def skipped(read, caplog, *arguments, **options):
+    """What is read where bad rows are passed over, and what is said of them."""
+    bad = BadRows(arguments[0], "skip", **options)
+    caplog.clear()
+    return list(bad.fitting(read(*arguments, bad=bad))), [record.getMessage() for record in caplog.records]
+
+
+def test_strict_names_the_first_and_counts_the_others_in_constant_memory():
+    bad, asked = BadRows("a.tsv", skipping="--skip"), []
+    with pytest.raises(InputError, match=r"^row 3: expected an even number \(and 2 more rows that do not fit; --skip "):
+        list(bad.fitting(bad.each([2, 4, 3, 6, 8, 5, 9, 10], even)))
+    with pytest.raises(InputError, match=r"^row 3: expected an even number \(--skip leaves it out\)$"):
+        bad = BadRows("a.tsv", skipping="--skip")
+        for row in bad.fitting(bad.each([2, 4, 3, 6, 8], even)):
+            asked.append(row)
+    assert asked == [20, 40]  # none behind a bad one, so that none of them is held
+    with pytest.raises(InputError, match=r"^row 3: expected an even number$"):
+        bad = BadRows("a.tsv")
+        list(bad.fitting(bad.each([2, 3], even)))
+
+
+def test_skip_names_a_few_and_counts_all_by_reason(caplog):
+    bad = BadRows("a.tsv", "skip", "sentence")
+    assert list(bad.fitting(bad.each(range(1200), even))) == list(range(0, 12000, 20))
+    *named, total = [record.getMessage() for record in caplog.records]
+    assert named == [f"row {number}: expected an even number; passed over" for number in (1, 3, 5, 7, 9)]
+    assert total == ("a.tsv: passed over 600 of 1,200 sentences: 596 with a large odd number, 4 with an odd number")
+
+
+def test_a_row_is_checked_by_all_who_read_it_and_counted_once(caplog):
+    bad = BadRows("a.tsv", "skip", keeping=True)
+    once = bad.each([1, 2, 4], even)
+    twice = list(bad.fitting(bad.each(once, lambda row: even(row // 20))))
+    assert [type(row).__name__ for row in twice] == ["BadRow", "BadRow", "int"]  # each in its place
+    assert caplog.records[-1].getMessage() == "a.tsv: passed over 2 of 3 rows: 2 with an odd number"
+
+
+def test_nothing_that_fits_is_an_error():
+    for numbers, message in (([1, 3], "expected at least one row that fits, found 2 that do not"), ([], "found none")):
+        for keeping in (False, True):
+            bad = BadRows("a.tsv", "skip", keeping=keeping)
+            with pytest.raises(InputError, match=message):
+                list(bad.fitting(bad.each(numbers, even)))
+    with pytest.raises(InputError, match="bad_rows: expected strict or skip, found 'drop'"):
+        BadRows("a.tsv", "drop")
+
+
+def test_what_ends_the_reading_comes_before_what_is_wrong_in_a_row():
+    def numbers():
+        yield from (2, 3, 5)
+        raise InputError("cut short")
+
+    bad = BadRows("a.tsv")
+    with pytest.raises(InputError, match=r"^cut short$"):
+        list(bad.fitting(bad.each(numbers(), even)))
+
+
+def test_other_bytes_than_utf8_are_found_where_they_stand():
+    check_utf8("here", "naïve", "plain")
+    for text, found in (("nä\udcef", "byte 0xef at offset 3"), ("\ud83d", "half a surrogate pair at offset 0")):
+        with pytest.raises(BadRow, match=f"here: expected UTF-8 text, found {found}"):
+            check_utf8("here", text)
+
+
+TSV = b"sentence\tlabel\none\t1\nno tab\n\nthree\t\xe9\ttoo\ncaf\xe9\t1\nsix\t1\t\nlast\t0\n"
+CSV = b'sentence,label\none,1\n"two"x,1\nthree\nfour,\xe9\n"five,\nand",1\n"last",0\n'
+JSON = b"""{"sentence": "one", "label": 1}
+{"sentence": "two", "lab
+[3]
+{"sentence": "four", "lable": 1}
+
+{"sentence": 6, "label": 1}
+{"sentence": "caf\xe9", "label": 1}
+{"sentence": "\\ud83d", "label": 1}
+{"sentence": "nine", "label": null}
+{"sentence": "last", "label": 0}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "lines", "reasons"),
+    [
+        ("a.tsv", TSV, [2, 8], "3 with another number of columns, 2 with other bytes than UTF-8"),
+        ("a.csv", CSV, [2, 7, 8], "1 with broken CSV, 1 with another number of columns, 1 with other bytes than UTF-8"),
+        ("a.jsonl", JSON, [1, 10], "2 with broken JSON, 2 with a field of another kind, 2 with other bytes than UTF-8, "
+                                   "1 with a missing field"),
+    ],
+)  # fmt: skip
+def test_tables(tmp_path, caplog, name, data, lines, reasons):
+    spec = write(tmp_path / name, data)
+    rows, said = skipped(read_examples, caplog, spec, TEXT)
+    assert [row.line for row in rows] == lines and rows[0].text == "one" and rows[-1].text == "last"
+    total = sum(int(part.split()[0]) for part in reasons.split(", "))
+    assert said[-1].startswith(f"{spec}: passed over {total} of {total + len(lines)} rows: ")
+    assert sorted(said[-1].split(": ")[-1].split(", ")) == sorted(reasons.split(", "))
+    with pytest.raises(InputError) as strict:
+        list(read_examples(spec, TEXT))
+    assert str(strict.value) == said[0].removesuffix("; passed over") + f" (and {total - 1} more rows that do not fit)"
+
+
+def test_the_line_that_settles_the_columns_is_never_passed_over(tmp_path):
+    for data in (b"sentence\tlabel\xe9\none\t1\n", b"sentense\tlabel\none\t1\n"):
+        bad = BadRows("a.tsv", "skip")
+        with pytest.raises(InputError, match="line 1: expected"):
+            list(bad.fitting(read_examples(write(tmp_path / "a.tsv", data), TEXT, bad)))
+    spec = write(tmp_path / "a.csv", 'sentence,label\n"one,1\ntwo,0\n')  # all behind the quote would be lost
+    bad = BadRows(spec, "skip")
+    with pytest.raises(InputError, match=r"a\.csv: line 3: expected CSV, found: unexpected end of data"):
+        list(bad.fitting(read_examples(spec, TEXT, bad)))
+
+
+def test_sentences_are_passed_over_whole(tmp_path, caplog):
+    spec = write(tmp_path / "a.conll", b"EU B-ORG\nrejects O\n\nPeter\nruns O\n\na\tb\tO\n\ncaf\xe9 O\n\nlast O\n")
+    rows, said = skipped(read_sentences, caplog, spec, Columns(), noun="sentence")
+    assert [(row.line, row.words) for row in rows] == [(1, ("EU", "rejects")), (11, ("last",))]
+    assert said[0] == f"{spec}: line 4: expected 2 columns as in line 1, found 1; passed over"
+    assert said[-1].startswith(f"{spec}: passed over 3 of 5 sentences: 2 with another number of columns, 1 with other")
+    lines = ['{"tokens": ["a", "b"], "tags": ["O"]}', '{"tokens": ["a"], "tags": ["O"]}', '{"tokens": []}', "{"]
+    rows, said = skipped(read_sentences, caplog, write(tmp_path / "a.jsonl", "\n".join(lines)), Columns())
+    assert [row.line for row in rows] == [2]
+    assert "1 with other numbers of words than of tags" in said[-1] and "1 with broken JSON" in said[-1]
+
+
+def asked(name, **changes):
+    return {"id": name, "question": "When?", "answers": [{"text": "1815", "answer_start": 12}]} | changes
+
+
+def test_questions(tmp_path, caplog):
+    rows = [asked("a"), asked("b", answers=[{"text": "1815", "answer_start": 11}]), asked("c", question=" "),
+            asked("a"), asked("d", answers=[]), {"id": 3}, asked("e")]  # fmt: skip
+    articles = [{"paragraphs": [{"context": "Ada was born 1815.", "qas": rows[:2]}]},
+                {"paragraphs": [{"context": "She was born1815.", "qas": [asked("x")]}, {"qas": [asked("y")]},
+                                {"context": "She was born1815."[:12] + "1815.", "qas": rows[2:]}]}]  # fmt: skip
+    rows[0]["answers"] = [{"text": "1815", "answer_start": 13}]
+    spec = write(tmp_path / "a.json", json.dumps({"version": "1.1", "data": articles}))
+    found, said = skipped(read_questions, caplog, spec, noun="question")
+    assert [(question.id, question.article) for question in found] == [("a", 0), ("x", 1), ("e", 1)]
+    assert said[0].startswith(f"{spec}: question 'b': expected the answer '1815' at character 11")
+    reasons = {part.split(" with ")[1] for part in said[-1].split(": ")[-1].split(", ")}
+    assert reasons == {"an answer that is not in its context", "a missing field", "an empty text", "the id of another",
+                       "another number of answers", "a field of another kind"}  # fmt: skip
+    assert "passed over 6 of 9 questions" in said[-1]
