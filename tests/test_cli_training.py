@@ -111,7 +111,12 @@ def test_pretraining_leaves_a_model_that_fills_masks(pretrained, place, capsys):
 
 
 @pytest.mark.parametrize(
-    ("objective", "head"), [("mlm", "masked_lm"), ("sop", "pretraining"), ("nsp --pack", "pretraining")]
+    ("objective", "head"),
+    [
+        ("mlm", "masked_lm"),
+        pytest.param("sop", "pretraining", marks=pytest.mark.slow),
+        ("nsp --pack", "pretraining"),
+    ],
 )
 def test_other_examples(prepared, place, objective, head, capsys):
     flags = f"--objective {objective} --tokenizer tokenizer --max-seq-length 32 --validation-fraction 0.1"

@@ -15,7 +15,7 @@ from bert_jax.training.loop import Preempted, train
 KILLS = sorted(random.SystemRandom().sample(range(2, STEPS - 3), 5))  # anew in every test run: any steps must do
 
 
-@pytest.mark.parametrize("task", ["pretraining", "classification"])
+@pytest.mark.parametrize("task", ["pretraining", pytest.param("classification", marks=pytest.mark.slow)])
 def test_killed_five_times_and_never_killed_end_alike(tmp_path, data, task):
     train_in_processes(recipe(data, task), tmp_path / "whole", [{}])
     train_in_processes(recipe(data, task), tmp_path / "killed", [*({"kill_at": step} for step in KILLS), {}])

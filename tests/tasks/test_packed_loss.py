@@ -39,7 +39,13 @@ def examples(count=23):
 
 
 @pytest.mark.parametrize(
-    ("objective", "positions"), [("nsp", "absolute"), ("nsp", "sinusoidal"), ("sop", "absolute"), ("mlm", "absolute")]
+    ("objective", "positions"),
+    [
+        ("nsp", "absolute"),
+        pytest.param("nsp", "sinusoidal", marks=pytest.mark.slow),
+        pytest.param("sop", "absolute", marks=pytest.mark.slow),
+        ("mlm", "absolute"),
+    ],
 )
 def test_loss_and_gradients_are_those_of_the_examples_apart(objective, positions):
     head = "masked_lm" if objective == "mlm" else "pretraining"

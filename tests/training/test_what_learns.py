@@ -81,7 +81,7 @@ def test_each_layer_learns_at_half_the_rate_of_the_one_above(place):
     np.testing.assert_allclose(change["embeddings/layer_norm/bias"], RATE * 0.0625, rtol=1e-2)
 
 
-@pytest.mark.parametrize("name", ["adamw", "adafactor"])
+@pytest.mark.parametrize("name", ["adamw", pytest.param("adafactor", marks=pytest.mark.slow)])
 def test_frozen_layers_stay_to_the_bit_and_the_others_learn(place, name):
     before, after, moments = stepped(place, 2, **{"optimizer.frozen_layers": 2, "optimizer.name": name})
     for path, change in moved(before, after).items():
