@@ -31,6 +31,7 @@ CONFIGS = {
     "nomic_bert": _BERT,
     "modernbert": _BERT | {"num_hidden_layers": 5, "local_attention": 8, "pad_token_id": 1},
 }
+QUICK = ("masked_lm", "replaced_token_detection")
 CASES = [(f, head) for f, names in FAMILIES.items() for head in names.architectures if head != "sentence_embedding"]
 
 
@@ -114,7 +115,11 @@ def test_outputs(tmp_path, family, head, padded):
     assert relative(plain.last_hidden_state[is_token], out.last_hidden_state[is_token]) < 1e-5
 
 
-@pytest.mark.parametrize(("family", "head"), CASES)
+# The gradients of every family, and of every head: what is left are pairs of these.
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [pytest.param(*case, marks=[] if case[0] == "bert" or case[1] in QUICK else pytest.mark.slow) for case in CASES],
+)
 def test_gradients(tmp_path, family, head):
     model = oracle(family, head)
     model.save_pretrained(tmp_path)
