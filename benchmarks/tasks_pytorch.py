@@ -4,6 +4,7 @@ Batches in random order, each padded to its longest row; AdamW with a linear sch
 dropout. The last line that it prints is the score and the number of training examples.
 """
 
+import abc
 import csv
 import json
 import sys
@@ -20,7 +21,7 @@ STRIDE, ANSWER_LENGTH, N_BEST = 128, 30, 20
 OTHERS = -100  # the label of tokens that are none
 
 
-class Contestant:
+class Contestant(abc.ABC):
     """A model, a tokenizer, and how examples become batches and answers a score.
 
     Attributes:
@@ -75,13 +76,13 @@ class Contestant:
             *texts, padding=True, truncation=True, max_length=self.given["length"], return_tensors="pt", **options
         )
 
+    @abc.abstractmethod
     def tensors(self, batch: list[Any], labels: bool) -> dict[str, torch.Tensor]:
         """The arguments of the model."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def run(self) -> tuple[float, int]:
         """The score, and the number of examples of an epoch."""
-        raise NotImplementedError
 
 
 class Classification(Contestant):

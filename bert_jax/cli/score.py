@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from bert_jax.data.examples import Columns
 
 
-# Options of models that answer questions alone: type, what stands for the value, and meaning.
+# Options of models that answer questions (the first also of classifiers by windows): type, value, and meaning.
 QUESTION_FLAGS: dict[str, tuple[type, str, str]] = {
     "doc_stride": (
         int,
