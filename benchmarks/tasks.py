@@ -22,6 +22,8 @@ class Contest:
         metric: by which, in the names of `bert-jax evaluate`.
         epochs, batch_size, learning_rate, length: of both.
         columns: of the texts and the label, by name or number.
+        rows: of our packed steps, how many and of how many tokens, which hold `batch_size` examples on average; () =
+            not packed.
         keys: of ours besides.
     """
 
@@ -34,25 +36,26 @@ class Contest:
     learning_rate: float
     length: int = 128
     columns: tuple[str, ...] = ()
+    rows: tuple[int, ...] = ()
     keys: tuple[str, ...] = ()
 
 
 CONTESTS = {
     "sst2": Contest("classification", "classification.py:sst2,.", ("glue/SST-2/train.tsv", "glue/SST-2/dev.tsv"),
-                    "accuracy", 1, 32, 1e-4, columns=("sentence", "label")),
+                    "accuracy", 1, 32, 1e-4, columns=("sentence", "label"), rows=(6, 72)),
     "cola": Contest("classification", "classification.py:cola,.", ("glue/CoLA/train.tsv", "glue/CoLA/dev.tsv"),
-                    "matthews", 3, 32, 1e-4, columns=("3", "1")),
+                    "matthews", 3, 32, 1e-4, columns=("3", "1"), rows=(8, 48)),
     "stsb": Contest("regression", "classification.py:stsb,.", ("glue/STS-B/train.tsv", "glue/STS-B/dev.tsv"),
-                    "spearman", 3, 32, 1e-4, columns=("sentence1", "sentence2", "score")),
+                    "spearman", 3, 32, 1e-4, columns=("sentence1", "sentence2", "score"), rows=(7, 128)),
     "conll2003": Contest("tokens", "conll2003.py", ("conll2003/train.txt", "conll2003/valid.txt"),
-                         "f1", 1, 32, 2e-4),
+                         "f1", 1, 32, 2e-4, rows=(5, 128)),
     "squad": Contest("questions", "squad.py:v2", ("squad2_articles/train.json", "squad2_articles/dev.json"),
                      "f1", 2, 32, 2e-4, 256),
     "hellaswag": Contest("choices", "hellaswag.py", ("hellaswag/train.jsonl", "hellaswag/val.jsonl"),
                          "accuracy", 1, 16, 5e-5, keys=("eval_every=0", "best_metric=")),
     "chnsenticorp": Contest("classification", "classification.py",
                             ("zh_chnsenticorp/train.tsv", "zh_chnsenticorp/dev.tsv"), "accuracy", 2, 32, 1e-4, 256,
-                            ("text_a", "label"), ("data.text_column=text_a", "data.metrics=('accuracy',)")),
+                            ("text_a", "label"), (13, 256), ("data.text_column=text_a", "data.metrics=('accuracy',)")),
 }  # fmt: skip
 TF1 = "tf1_simbert_tiny"  # what Chinese starts from
 
@@ -99,7 +102,8 @@ def _ours(contest: Contest, data: Path, start: Path, seed: int, dtype: str, work
         "dtype": dtype,
         "seed": seed,
         "num_epochs": contest.epochs,
-        "global_batch_size": contest.batch_size,
+        "global_batch_size": contest.rows[0] if contest.rows else contest.batch_size,
+        "eval_batch_size": contest.batch_size,
         "optimizer.learning_rate": contest.learning_rate,
         "optimizer.schedule": "linear",
         "optimizer.warmup_ratio": 0.1,
@@ -108,6 +112,8 @@ def _ours(contest: Contest, data: Path, start: Path, seed: int, dtype: str, work
         "data.dev": data / contest.files[1],
         "data.max_seq_length": contest.length,
     }
+    if contest.rows:
+        keys["data.packing"] = contest.rows[1]
     overrides = [*(f"{name}={value}" for name, value in keys.items()), *contest.keys]
     return [
         *(sys.executable, "-m", "bert_jax", "finetune", "--workdir", str(workdir)),
@@ -131,6 +137,7 @@ def _score(workdir: Path, metric: str) -> float:
 def _chinese(data: Path, directory: str) -> Path:
     """The TensorFlow checkpoint in the layout that transformers reads."""
     from bert_jax.conversion.huggingface import convert
+    from bert_jax.tokenization import load_tokenizer
 
-    convert(data / TF1, f"{directory}/simbert")
+    convert(data / TF1, f"{directory}/simbert", load_tokenizer)
     return Path(directory, "simbert")

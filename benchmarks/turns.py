@@ -65,6 +65,7 @@ def alternate(commands: dict[str, list[str]], seconds: float = 10.0) -> dict[str
     Returns:
         For each name, the seconds for which it ran and its standard output.
     """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("benchmarks: told to stop"))  # and so end those that wait
     spent = dict.fromkeys(commands, 0.0)
     running: dict[str, subprocess.Popen] = {}
     with tempfile.TemporaryDirectory() as directory:

@@ -1,23 +1,26 @@
 """Several short examples in one row, so that little of a batch is padding.
 
 The model keeps the examples of a row apart: attention stays within a segment, positions begin anew in each, and each
-has a [CLS] of its own. Rows are composed when a corpus is prepared, so that a row is as easily found as an example.
+has a [CLS] of its own. Of a corpus, rows are composed when it is prepared, so that a row is as easily found as an
+example; of the rows of a table, when training begins (`bert_jax.tasks.packed_rows`).
 """
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 
-def best_fit(lengths: Sequence[int], room: int) -> list[list[int]]:
-    """Composes rows of at most `room` tokens: the longest example first, each to the row that it fills best.
+def best_fit(lengths: Sequence[int] | np.ndarray, room: int, order: np.ndarray | None = None) -> list[list[int]]:
+    """Composes rows of at most `room` tokens: each example goes to the row that it fills best.
 
-    Best-fit decreasing (Johnson 1974, https://doi.org/10.1137/0203025): at most about 11/9 of the fewest rows possible.
+    The longest first, it is best-fit decreasing (Johnson 1974, https://doi.org/10.1137/0203025): at most about 11/9 of
+    the fewest rows possible.
 
     Args:
         lengths: of the examples, special tokens counted; none above `room`.
         room: tokens a row.
+        order: in which the examples come, by index; None: the longest first.
 
     Returns:
         Indices of the examples of each row.
@@ -25,8 +28,11 @@ def best_fit(lengths: Sequence[int], room: int) -> list[list[int]]:
     rows: list[list[int]] = []
     by_room: dict[int, list[int]] = {}  # tokens left -> rows that have just so many
     rooms: list[int] = []  # the keys of by_room, ascending
-    for index in np.argsort(-np.asarray(lengths), kind="stable").tolist():
-        place = bisect.bisect_left(rooms, lengths[index])
+    lengths = np.asarray(lengths)
+    if order is None:
+        order = np.argsort(-lengths, kind="stable")
+    for index, length in zip(order.tolist(), lengths[order].tolist(), strict=True):
+        place = bisect.bisect_left(rooms, length)
         if place == len(rooms):
             row, left = len(rows), room
             rows.append([])
@@ -36,7 +42,7 @@ def best_fit(lengths: Sequence[int], room: int) -> list[list[int]]:
             if not by_room[left]:
                 del by_room[left], rooms[place]
         rows[row].append(index)
-        left -= lengths[index]
+        left -= length
         if left not in by_room:
             by_room[left] = []
             bisect.insort(rooms, left)
@@ -47,7 +53,7 @@ def best_fit(lengths: Sequence[int], room: int) -> list[list[int]]:
 def pack(
     batch: dict[str, np.ndarray], rows: np.ndarray, seq_length: int, slots: int, most: int, pad_id: int = 0
 ) -> dict[str, np.ndarray]:
-    """Lays examples end to end into rows.
+    """Lays examples of pretraining end to end into rows.
 
     Args:
         batch: I examples as `PreparedInstances` makes them, a row each: `[I, L]`, `[I, P]` and `[I]`.
@@ -58,41 +64,58 @@ def pack(
         pad_id: fills `input_ids`.
 
     Returns:
-        int32 [R, S] `input_ids`, `token_type_ids`, `position_ids` (from 0 in each example) and `segment_ids` (from 1;
-        0 is padding); `masked_*` [R, slots]; int32 [R, M] `cls_positions` and, where `batch` has them,
-        `next_sentence_labels`; float32 [R, M] `example_weights`, 0 where a row has fewer examples.
+        As `pack_examples` does; of [I] arrays `next_sentence_labels`, where `batch` has them, and `example_weights`.
+        Besides, `masked_*` [R, slots].
+    """
+    num_rows, fills = int(rows[-1]) + 1, {"input_ids": pad_id, "token_type_ids": 0}
+    names = ("attention_mask", *fills, "next_sentence_labels", "example_weights")
+    packed = pack_examples({n: batch[n] for n in names if n in batch}, rows, num_rows, seq_length, most, fills)
+    example, slot = np.nonzero(batch["masked_weights"])
+    at = rows[example], count_within(rows[example])
+    for name in ("masked_positions", "masked_labels", "masked_weights"):
+        packed[name] = np.zeros((num_rows, slots), batch[name].dtype)
+        packed[name][at] = batch[name][example, slot]
+    packed["masked_positions"][at] += packed["cls_positions"][rows, count_within(rows)][example]
+    return packed
+
+
+def pack_examples(
+    batch: dict[str, np.ndarray], rows: np.ndarray, num_rows: int, seq_length: int, most: int, fills: Mapping[str, int]
+) -> dict[str, np.ndarray]:
+    """Lays examples end to end into rows.
+
+    Args:
+        batch: I examples, a row each: `attention_mask` [I, L], of tokens that stand first; other arrays of tokens
+            [I, L], which are named in `fills`; and arrays of examples [I, ...].
+        rows: int [I], ascending: the row that each example goes to.
+        num_rows: R; those that no example goes to are padding.
+        seq_length: S, tokens a row.
+        most: M, examples a row.
+        fills: array of tokens -> what its padding is.
+
+    Returns:
+        [R, S] of each array of tokens, and int32 `position_ids` (from 0 in each example) and `segment_ids` (from 1; 0
+        is padding); [R, M, ...] of each array of examples, 0 where a row has fewer; and int32 `cls_positions` [R, M],
+        where each example begins.
     """
     lengths = batch["attention_mask"].sum(axis=1)
-    num_rows = int(rows[-1]) + 1
     number = count_within(rows)  # of an example within its row
     begins = np.cumsum(lengths) - lengths
     offsets = begins - begins[np.arange(len(rows)) - number]  # where it begins in its row
 
     example, place = np.nonzero(batch["attention_mask"])
     at = rows[example], offsets[example] + place
-    fill = {"input_ids": pad_id, "token_type_ids": 0}
-    packed = {name: np.full((num_rows, seq_length), value, np.int32) for name, value in fill.items()}
-    for name, array in packed.items():
-        array[at] = batch[name][example, place]
-    packed["position_ids"] = np.zeros((num_rows, seq_length), np.int32)
-    packed["position_ids"][at] = place
-    packed["segment_ids"] = np.zeros((num_rows, seq_length), np.int32)
-    packed["segment_ids"][at] = number[example] + 1
-
-    example, slot = np.nonzero(batch["masked_weights"])
-    at = rows[example], count_within(rows[example])
-    for name in ("masked_positions", "masked_labels", "masked_weights"):
-        packed[name] = np.zeros((num_rows, slots), batch[name].dtype)
-        packed[name][at] = batch[name][example, slot]
-    packed["masked_positions"][at] += offsets[example].astype(np.int32)
-
-    for name, values in (("cls_positions", offsets), *((n, batch[n]) for n in _BY_EXAMPLE if n in batch)):
-        packed[name] = np.zeros((num_rows, most), np.float32 if name == "example_weights" else np.int32)
-        packed[name][rows, number] = values
+    of_tokens = {name: (batch[name][example, place], fill) for name, fill in fills.items()}
+    of_tokens |= {"position_ids": (place, 0), "segment_ids": (number[example] + 1, 0)}
+    packed = {}
+    for name, (values, fill) in of_tokens.items():
+        packed[name] = np.full((num_rows, seq_length), fill, np.int32)
+        packed[name][at] = values
+    of_examples = {name: array for name, array in batch.items() if name not in ("attention_mask", *fills)}
+    for name, array in (of_examples | {"cls_positions": offsets.astype(np.int32)}).items():
+        packed[name] = np.zeros((num_rows, most, *array.shape[1:]), array.dtype)
+        packed[name][rows, number] = array
     return packed
-
-
-_BY_EXAMPLE = ("next_sentence_labels", "example_weights")
 
 
 def count_within(rows: np.ndarray) -> np.ndarray:

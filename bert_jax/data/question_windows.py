@@ -6,8 +6,8 @@ begins with the context, each other `doc_stride` tokens after the one before it,
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -145,6 +145,8 @@ class QuestionWindows:
     starts: np.ndarray
     sizes: np.ndarray
     answers: np.ndarray
+
+    token_fills: ClassVar[Mapping[str, int]] = {"token_type_ids": 0}
 
     def __len__(self) -> int:
         return len(self.number)

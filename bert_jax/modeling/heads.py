@@ -115,6 +115,35 @@ def pool_tokens(x: jax.Array, attention_mask: jax.Array, pooling: str, normalize
     return pooled
 
 
+def pool_segments(
+    x: jax.Array, segment_ids: jax.Array, cls_positions: jax.Array, pooling: str, normalize: bool
+) -> jax.Array:
+    """As `pool_tokens`, of each example of rows of several: `[B, M, D]`, 0 where a row has fewer than M.
+
+    Args:
+        x: `[B, S, D]`.
+        segment_ids: `[B, S]`, from 1.
+        cls_positions: `[B, M]`, where the examples begin.
+        pooling, normalize: as there.
+    """
+    x = x.astype(jnp.float32)
+    inside = segment_members(segment_ids, cls_positions.shape[1])
+    if pooling == "cls":
+        pooled = jnp.where(inside.any(-1, keepdims=True), gather_positions(x, cls_positions), 0.0)
+    elif pooling == "max":
+        pooled = jnp.where(inside[..., None], x[:, None], jnp.finfo(jnp.float32).min).max(axis=2)
+        pooled = jnp.where(inside.any(-1, keepdims=True), pooled, 0.0)
+    else:
+        total = jnp.einsum("bms,bsd->bmd", inside.astype(jnp.float32), x, precision=jax.lax.Precision.HIGHEST)
+        pooled = total / jnp.maximum(inside.sum(-1, keepdims=True), 1)
+    return unit(pooled) if normalize else pooled
+
+
+def segment_members(segment_ids: jax.Array, count: int) -> jax.Array:
+    """bool `[B, count, S]`: which tokens `[B, S]` are of each segment, from 1."""
+    return segment_ids[:, None] == jnp.arange(1, count + 1)[:, None]
+
+
 def unit(x: jax.Array) -> jax.Array:
     """`x [..., D]` scaled to unit length; 0, which a row that only fills a batch may be, stays 0, with gradient 0."""
     return x / jnp.sqrt(jnp.maximum(jnp.square(x).sum(axis=-1, keepdims=True), 1e-24))

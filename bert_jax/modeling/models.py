@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from bert_jax.modeling.heads import (
     Summary,
     Transform,
     gather_positions,
+    pool_segments,
     pool_tokens,
 )
 from bert_jax.modeling.layers import Dense
@@ -53,8 +54,9 @@ class BertOutput:
     Attributes:
         last_hidden_state: `[B, S, D]`.
         pooler_output: `[B, D]`, or `[B, M, D]` at given positions.
-        logits: `[B, C]` (sequence classification), `[B, S, C]` (token classification), `[B, K]` (multiple choice),
-            `[B, S, V]`, or `[B, P, V]` at given positions (masked LM), `[B, S]` (replaced-token detection).
+        logits: `[B, C]`, or `[B, M, C]` at given positions (sequence classification), `[B, S, C]` (token
+            classification), `[B, K]` (multiple choice), `[B, S, V]`, or `[B, P, V]` at given positions (masked LM),
+            `[B, S]` (replaced-token detection).
         prediction_logits: `[B, S, V]`, or `[B, P, V]` at given positions (pretraining).
         masked_lm_losses: `[B, P]`, the cross entropy of each label that was given; the logits are then not here
             (masked LM, pretraining).
@@ -63,7 +65,7 @@ class BertOutput:
         seq_relationship_logits: `[B, 2]`, or `[B, M, 2]` at given positions; class 0 is "B follows A" (pretraining).
         start_logits: `[B, S]` (question answering).
         end_logits: `[B, S]` (question answering).
-        sentence_embedding: `[B, D]` (sentence embedding).
+        sentence_embedding: `[B, D]`, or `[B, M, D]` at given positions (sentence embedding).
         hidden_states: `L + 1` of `[B, S, D]`, the first from the embeddings.
         attentions: `L` of `[B, N, S, S]`.
     """
@@ -187,7 +189,8 @@ class Bert:
                 fraction of the memory.
             segment_ids: `[B, S]`, for rows of several examples: tokens see those with the same number alone. Stands in
                 place of `attention_mask`, with a number of its own for padding.
-            cls_positions: `[B, M]`, what the pooler looks at; None means the first token.
+            cls_positions: `[B, M]`, where the examples of such rows begin, each of which then has a sentence's outputs
+                of its own; None means the first token.
             dropout_key: None means no dropout.
             sample_key: with `masked_labels`, asks for samples too.
             output_hidden_states: whether to return all hidden states.
@@ -212,7 +215,8 @@ class Bert:
         hows = self._hows(visible, inputs[3], input_ids.shape[-1], dropout_key is not None, output_attentions)
         output = self._encode(module, inputs, hows, cls_positions, keys, output_hidden_states, output_attentions)
         masked = (masked_positions, masked_labels, sample_key)
-        return dataclasses.replace(output, **self._head(module, output, inputs[1], masked, choices, keys[2]))
+        rows = _Rows(inputs[1], segment_ids, cls_positions)
+        return dataclasses.replace(output, **self._head(module, output, rows, masked, choices, keys[2]))
 
     def _hows(self, visible, position_ids, length: int, drops: bool, maps: bool) -> tuple[Attending, ...]:
         """How the first layers attend, until they begin anew."""
@@ -232,11 +236,10 @@ class Bert:
         input_ids, _, token_type_ids, position_ids = inputs
         x = module.embeddings(input_ids, token_type_ids, position_ids, keys[0], self.compute)
         x, hidden_states, maps = module.encoder(x, hows, keys[1], self.compute, states, attentions)
-        first = x[:, 0] if cls_positions is None else gather_positions(x, cls_positions)
-        pooled = module.pooler(first, self.compute) if hasattr(module, "pooler") else None
+        pooled = module.pooler(_first(x, cls_positions), self.compute) if hasattr(module, "pooler") else None
         return BertOutput(x, pooled, hidden_states=hidden_states, attentions=maps)
 
-    def _head(self, module, output, attention_mask, masked, choices, key) -> dict[str, jax.Array]:
+    def _head(self, module, output, rows, masked, choices, key) -> dict[str, jax.Array]:
         x = output.last_hidden_state
         drop = functools.partial(dropout, rate=self._classifier_dropout, key=key)
 
@@ -264,11 +267,11 @@ class Bert:
             case "masked_lm":
                 return masked_lm("logits")
             case "sequence_classification":
-                return {"logits": dense(module.classifier, drop(self._summary(module, output, attention_mask, key)))}
+                return {"logits": dense(module.classifier, drop(self._summary(module, output, rows, key)))}
             case "token_classification":
                 return {"logits": dense(module.classifier, drop(self._of_tokens(module, x)))}
             case "multiple_choice":
-                summary = self._summary(module, output, attention_mask, None)
+                summary = self._summary(module, output, rows, None)
                 return {"logits": dense(module.classifier, drop(summary)).reshape(-1, choices)}
             case "question_answering":
                 x = dropout(self._of_tokens(module, x), self.config.qa_dropout, key)
@@ -277,10 +280,7 @@ class Bert:
             case "replaced_token_detection":
                 return {"logits": module.discriminator(x, self.compute)}
             case "sentence_embedding":
-                embedding = pool_tokens(
-                    x, _mask(x, attention_mask), self.config.pooling, self.config.normalize_embeddings
-                )
-                return {"sentence_embedding": embedding}
+                return {"sentence_embedding": _pool(x, rows, self.config.pooling, self.config.normalize_embeddings)}
         return {}
 
     @property
@@ -288,16 +288,17 @@ class Bert:
         rate = self.config.classifier_dropout
         return self.config.hidden_dropout_prob if rate is None else rate
 
-    def _summary(self, module, output: BertOutput, attention_mask, dropout_key) -> jax.Array:
-        """`[B, D]`: what a classifier of sequences sees; after a dropout where the config says so."""
+    def _summary(self, module, output: BertOutput, rows: "_Rows", dropout_key) -> jax.Array:
+        """`[B, D]`, or `[B, M, D]` at given positions: what a classifier of sequences sees; after a dropout where the
+        config says so."""
         if not hasattr(module, "summary"):
             assert output.pooler_output is not None
             return output.pooler_output
         x, config = output.last_hidden_state, self.config
         if config.classifier_pooling == "mean":
-            first = pool_tokens(x, _mask(x, attention_mask), "mean", normalize=False).astype(x.dtype)
+            first = _pool(x, rows, "mean", normalize=False).astype(x.dtype)
         else:
-            first = x[:, 0]
+            first = _first(x, rows.cls_positions)
         if config.drop_before_summary:
             key = None if dropout_key is None else jax.random.fold_in(dropout_key, 1)
             first = dropout(first, self._classifier_dropout, key)
@@ -316,8 +317,23 @@ class Bert:
         return nnx.merge(graph, state)
 
 
-def _mask(x: jax.Array, attention_mask: jax.Array | None) -> jax.Array:
-    return jnp.ones(x.shape[:2], jnp.int32) if attention_mask is None else attention_mask
+class _Rows(NamedTuple):
+    """Where the tokens of each example are; as the arguments of `Bert.apply`."""
+
+    attention_mask: jax.Array | None
+    segment_ids: jax.Array | None
+    cls_positions: jax.Array | None
+
+
+def _first(x: jax.Array, cls_positions: jax.Array | None) -> jax.Array:
+    return x[:, 0] if cls_positions is None else gather_positions(x, cls_positions)
+
+
+def _pool(x: jax.Array, rows: _Rows, pooling: str, normalize: bool) -> jax.Array:
+    if rows.segment_ids is not None and rows.cls_positions is not None:
+        return pool_segments(x, rows.segment_ids, rows.cls_positions, pooling, normalize)
+    mask = jnp.ones(x.shape[:2], jnp.int32) if rows.attention_mask is None else rows.attention_mask
+    return pool_tokens(x, mask, pooling, normalize)
 
 
 def _skeleton(config: BertConfig, head: str):

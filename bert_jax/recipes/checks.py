@@ -99,6 +99,7 @@ _RANGES: dict[str, tuple[float, bool, float]] = {
     "data.random_share": (0, True, float("inf")),
     "data.static_masks": (0, True, float("inf")),
     "data.token_dropout": (0, True, 1),
+    "data.packing": (0, True, float("inf")),
     "data.dev_share": (0, True, 1),
     "data.split_seed": (0, True, 2**31),
     "label_smoothing": (0, True, 1),
@@ -141,6 +142,8 @@ def _ranges(c: ConfigDict) -> None:
         raise InputError("config.data.label_separator: expected what stands between labels, found nothing")
     if c.data.get("dev_share") and c.data.dev:
         raise InputError("config.data: expected dev or dev_share, found both")
+    if c.data.get("packing") and c.data.length_buckets:
+        raise InputError("config.data: expected packing or length_buckets, found both")
     if c.stop_after and not (c.best_metric and c.eval_every):
         raise InputError("config.stop_after: expected best_metric and eval_every with it, found none")
     if c.task == "sentence_embedding" and c.data.loss == "in_batch_negatives":

@@ -160,6 +160,7 @@ def classification() -> ConfigDict:
     c.data.max_seq_length = 128  # tokens; longer texts are cut
     c.data.long_texts = "cut"  # or windows, of single texts: each is learned from, and their answers are averaged
     c.data.doc_stride = 0  # tokens from the beginning of one window to that of the next; 0 = half of a row
+    c.data.packing = 0  # tokens of rows with several texts each, of which global_batch_size are a step; 0 = one a row
     c.data.token_dropout = 0.0  # share of the tokens that each step of training hides behind [MASK]
     return c.lock()
 
@@ -173,6 +174,9 @@ def token_classification() -> ConfigDict:
     c.data.metrics = ()  # of f1, precision, recall, accuracy, and types (the first three for each type of entity);
     # () = all that fit but types
     c.data.max_seq_length = 128  # tokens; longer sentences become windows that overlap
+    c.data.packing = (
+        0  # tokens of rows with several sentences each, of which global_batch_size are a step; 0 = one a row
+    )
     return c.lock()
 
 
@@ -195,6 +199,7 @@ def question_answering() -> ConfigDict:
     c.data.train = ""  # SQuAD's .json, version 1.1 or 2.0, maybe compressed, or tfds:NAME:SPLIT like TFDS's squad
     c.data.max_seq_length = 384  # tokens of question and context; longer contexts are cut into windows
     c.data.doc_stride = 128  # tokens from the beginning of one window to that of the next
+    c.data.packing = 0  # tokens of rows with several windows each, of which global_batch_size are a step; 0 = one a row
     c.data.max_query_length = 64  # tokens of a question; the rest is cut off
     c.data.max_answer_length = 30  # tokens of the longest answer that is looked for
     c.data.n_best = 20  # likeliest beginnings and ends of a window that are tried with each other; 0 = all

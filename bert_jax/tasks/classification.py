@@ -17,7 +17,8 @@ from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import metrics, start
 from bert_jax.tasks.classification_data import Features, encode, labels_of, read_labelled
-from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
+from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage, model_inputs
+from bert_jax.tasks.packed_rows import packing
 
 HEAD = "sequence_classification"
 _PROBLEM_TYPES = {
@@ -87,7 +88,7 @@ class ClassificationTask:
         labels, real = batch["labels"], batch["example_weights"] / passes
         count = real.sum()
         if self.regression:
-            total = (jnp.square(logits[:, 0] - labels) * real).sum()
+            total = (jnp.square(logits[..., 0] - labels) * real).sum()
             metrics = {"mse": (total, count)}
         elif self.several:
             losses = (jax.nn.softplus(logits) - labels * logits).mean(-1)
@@ -101,16 +102,17 @@ class ClassificationTask:
                 spread = jax.nn.logsumexp(logits, axis=-1) - logits.mean(-1)
                 losses = (1 - self.label_smoothing) * losses + self.label_smoothing * spread
             total = (losses * real * self._class_weight(batch)).sum()
+        metrics["packing"] = packing(batch)
         if passes > 1:
             total += self.r_drop * (self._divergence(logits) * real).sum()
         return total / weights["labels"], metrics
 
     def _divergence(self, logits: jax.Array) -> jax.Array:
-        """For each of the rows [2B], how far the answers of its two passes are apart: the mean of both Kullback-Leibler
+        """For each answer of rows [2B], how far those of its two passes are apart: the mean of both Kullback-Leibler
         divergences (over several classes, the mean of theirs), or the square of the difference."""
-        pairs = logits.reshape(-1, 2, logits.shape[-1])
+        pairs = logits.reshape(-1, 2, *logits.shape[1:])
         if self.regression:
-            apart = jnp.square(pairs[:, 0, 0] - pairs[:, 1, 0])
+            apart = jnp.square(pairs[:, 0] - pairs[:, 1])[..., 0]
         elif self.several:
             apart = ((jax.nn.sigmoid(pairs[:, 0]) - jax.nn.sigmoid(pairs[:, 1])) * (pairs[:, 0] - pairs[:, 1])).mean(
                 -1
@@ -118,7 +120,7 @@ class ClassificationTask:
         else:
             (p, q), (log_p, log_q) = (f(pairs).swapaxes(0, 1) for f in (jax.nn.softmax, jax.nn.log_softmax))
             apart = ((p - q) * (log_p - log_q)).sum(-1) / 2
-        return jnp.repeat(apart, 2)
+        return jnp.repeat(apart, 2, axis=0)
 
     def _hide_tokens(self, input_ids: jax.Array, dropout_key: jax.Array) -> jax.Array:
         # Folded with a number that no layer is counted by, so that these draws are apart from those of the model.
@@ -143,8 +145,7 @@ class ClassificationTask:
         return metrics.scores(self.metrics, labels, answers)
 
     def _logits(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
-        inputs = (batch[name] for name in ("input_ids", "attention_mask", "token_type_ids"))
-        logits = self.model.apply(params, *inputs, dropout_key=dropout_key).logits
+        logits = self.model.apply(params, **model_inputs(batch), dropout_key=dropout_key).logits
         assert logits is not None
         return logits
 

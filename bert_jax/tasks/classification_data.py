@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -37,6 +37,16 @@ class Paddable(Protocol):
         ...
 
 
+class Packable(Paddable, Protocol):
+    """Tokenised examples of which several may share a row.
+
+    Attributes:
+        token_fills: arrays of a batch that have a value for each token, besides `input_ids` -> that of padding.
+    """
+
+    token_fills: ClassVar[Mapping[str, int]]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Features:
     """Tokenised examples as one ragged array.
@@ -53,6 +63,8 @@ class Features:
     starts: np.ndarray
     first: np.ndarray
     labels: np.ndarray
+
+    token_fills: ClassVar[Mapping[str, int]] = {"token_type_ids": 0}
 
     def __len__(self) -> int:
         return len(self.first)

@@ -20,8 +20,9 @@ from bert_jax.modeling import Electra, Params
 from bert_jax.modeling.electra import generator_config
 from bert_jax.tasks import start
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline
-from bert_jax.tasks.masked_lm import is_token, masked_lm_sums, packing
+from bert_jax.tasks.masked_lm import masked_lm_sums
 from bert_jax.tasks.metrics import ratios
+from bert_jax.tasks.packed_rows import is_token, packing
 from bert_jax.tasks.pretraining_data import (
     PretrainingData,
     check_lengths,

@@ -12,6 +12,8 @@ from bert_jax.files import PathLike
 Batch = dict[str, Any]  # name -> array whose first axis is the example
 Metrics = dict[str, tuple[jax.Array, jax.Array]]  # name -> (sum, count); the metric is sum / count
 
+_MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "segment_ids", "cls_positions")
+
 
 class Task(Protocol):
     """Pure functions of parameters and a batch. An implementation is a frozen value without parameters."""
@@ -59,6 +61,11 @@ class EvalSource(Source, Protocol):
     def num_batches(self) -> int:
         """How many batches there are, from 0."""
         ...
+
+
+def model_inputs(batch: Batch) -> Batch:
+    """What `Bert.apply` takes of a batch: of rows of several examples, where each of them is too."""
+    return {name: batch[name] for name in _MODEL_INPUTS if name in batch}
 
 
 @dataclasses.dataclass(frozen=True)

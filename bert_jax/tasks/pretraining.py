@@ -16,8 +16,9 @@ from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import start
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline
-from bert_jax.tasks.masked_lm import masked_lm_sums, packing
+from bert_jax.tasks.masked_lm import masked_lm_sums
 from bert_jax.tasks.metrics import ratios
+from bert_jax.tasks.packed_rows import packing
 from bert_jax.tasks.pretraining_data import (
     PretrainingData,
     check_lengths,

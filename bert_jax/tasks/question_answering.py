@@ -17,9 +17,11 @@ from bert_jax.data.squad import Question, read_questions
 from bert_jax.errors import InputError
 from bert_jax.inference.spans import Search, find_spans
 from bert_jax.modeling import Bert
+from bert_jax.modeling.heads import segment_members
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import squad_scores, start
-from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
+from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage, model_inputs
+from bert_jax.tasks.packed_rows import is_token, packing
 from bert_jax.tokenization import Tokenizer
 
 HEAD = "question_answering"
@@ -72,23 +74,29 @@ class QuestionAnsweringTask:
     ) -> tuple[jax.Array, Metrics]:
         """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.job.Task`).
 
-        Padding is no place of an answer, so that the loss does not depend on how far a batch is padded.
+        Padding is no place of an answer, so that the loss does not depend on how far a batch is padded; nor are the
+        other examples of a row.
         """
-        is_token, real = batch["attention_mask"] > 0, batch["example_weights"]
+        real = batch["example_weights"]
+        packed = "segment_ids" in batch
+        is_place = segment_members(batch["segment_ids"], real.shape[1]) if packed else is_token(batch)
         losses, right = [], []
         for name, logits in self.predict(params, batch, dropout_key).items():
-            logits = jnp.where(is_token, logits, jnp.finfo(jnp.float32).min)
-            of_rows = cross_entropy(logits, batch[name.replace("logits", "positions")])
+            positions = batch[name.replace("logits", "positions")]
+            if packed:
+                logits, positions = logits[:, None], positions + batch["cls_positions"]
+            logits = jnp.where(is_place, logits, jnp.finfo(jnp.float32).min)
+            of_rows = cross_entropy(logits, positions)
             losses.append(of_rows[0])
             right.append(of_rows[1])
         total, count = (sum(losses) / 2 * real).sum(), real.sum()
-        metrics = {"cross_entropy": (total, count), "spans_found": ((right[0] * right[1] * real).sum(), count)}
+        spans_found = ((right[0] * right[1] * real).sum(), count)
+        metrics = {"cross_entropy": (total, count), "spans_found": spans_found, "packing": packing(batch)}
         return total / weights["answers"], metrics
 
     def predict(self, params: Any, batch: Batch, dropout_key: jax.Array | None = None) -> dict[str, jax.Array]:
         """`start_logits` and `end_logits` [B, S] float32."""
-        inputs = (batch[name] for name in ("input_ids", "attention_mask", "token_type_ids"))
-        output = self.model.apply(params, *inputs, dropout_key=dropout_key)
+        output = self.model.apply(params, **model_inputs(batch), dropout_key=dropout_key)
         assert output.start_logits is not None and output.end_logits is not None
         return {"start_logits": output.start_logits, "end_logits": output.end_logits}
 

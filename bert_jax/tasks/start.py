@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -15,8 +15,9 @@ from bert_jax.errors import InputError
 from bert_jax.files import PathLike
 from bert_jax.modeling import Compute, Params
 from bert_jax.recipes import model_config
-from bert_jax.tasks.classification_data import EvalSource, Paddable, TrainSource, buckets_of, few_buckets
+from bert_jax.tasks.classification_data import EvalSource, Packable, Paddable, TrainSource, buckets_of, few_buckets
 from bert_jax.tasks.job import Job, Outline, Stage, Task
+from bert_jax.tasks.packed_rows import PackedSource
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
 Row = TypeVar("Row")
@@ -163,11 +164,6 @@ def hold_out(
     return learned, scored
 
 
-def num_steps(recipe: Any, num_examples: int, batch_size: int) -> int:
-    """Optimizer steps of a run: `num_steps`, or `num_epochs` of so many batches, the last of each maybe not full."""
-    return recipe.num_steps or math.ceil(recipe.num_epochs * -(-num_examples // batch_size))
-
-
 def fine_tuning(
     recipe: Any,
     task: Task,
@@ -189,7 +185,7 @@ def fine_tuning(
         saved: of `save_pretrained`, for the finished model.
     """
     data, pad_id, model = recipe.data, tokenizer.pad_id, task.model
-    buckets = buckets_of(data.length_buckets, train.lengths, data.max_seq_length)
+    source = _train_source(recipe, model.config, train, pad_id)
     eval_source = None
     if dev is not None:
         few = few_buckets(dev.lengths, data.max_seq_length)
@@ -203,16 +199,32 @@ def fine_tuning(
         tokenizer=tokenizer,
         init_params=model.init,
         pretrained=loaded.params if loaded else None,
-        train_source=TrainSource(train, recipe.global_batch_size, buckets, pad_id, recipe.seed),
+        train_source=source,
         eval_source=eval_source,
-        num_steps=num_steps(recipe, len(train), recipe.global_batch_size),
+        num_steps=recipe.num_steps or math.ceil(recipe.num_epochs * source.steps_per_epoch),
         save=save,
     )
 
 
+def _train_source(recipe: Any, config: BertConfig, train: Paddable, pad_id: int) -> TrainSource | PackedSource:
+    data, size = recipe.data, recipe.global_batch_size
+    if data.get("packing"):
+        check_length(data.packing, config, "config.data.packing")
+        longest = int(train.lengths.max())
+        if data.packing < longest:
+            expected = f"at least the {longest} tokens of the longest example"
+            raise InputError(f"config.data.packing: expected {expected}, found {data.packing}")
+        return PackedSource(cast(Packable, train), size, data.packing, pad_id, recipe.seed)
+    buckets = buckets_of(data.length_buckets, train.lengths, data.max_seq_length)
+    return TrainSource(train, size, buckets, pad_id, recipe.seed)
+
+
 def outline_of(job: Job) -> Outline:
-    """The steps of a job whose batches are of several lengths: a stage for each."""
+    """The steps of a job whose batches are packed, or of several lengths: a stage for each."""
     source = job.train_source
+    if isinstance(source, PackedSource):
+        stage = Stage.of_rows(job.num_steps, source.batch_size, source.batch(0, slice(0, 1)))
+        return Outline(job.task, job.init_params, (stage,))
     assert isinstance(source, TrainSource)
     stages = tuple(
         Stage.of_rows(

@@ -15,7 +15,8 @@ from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import entities, start
-from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
+from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage, model_inputs
+from bert_jax.tasks.packed_rows import packing
 from bert_jax.tasks.token_classification_data import UNTAGGED, encode_tagged, in_order, read_tagged
 
 HEAD = "token_classification"
@@ -47,7 +48,8 @@ class TokenClassificationTask:
         asked = _asked(batch)
         losses, right = cross_entropy(self._logits(params, batch, dropout_key), jnp.maximum(batch["labels"], 0))
         total, correct, count = (losses * asked).sum(), (right * asked).sum(), asked.sum()
-        return total / weights["labels"], {"cross_entropy": (total, count), "accuracy": (correct, count)}
+        metrics = {"cross_entropy": (total, count), "accuracy": (correct, count), "packing": packing(batch)}
+        return total / weights["labels"], metrics
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
         """For each token, without dropout: `tags` [B, S] int32, the likeliest class, and its probability `scores`."""
@@ -63,14 +65,13 @@ class TokenClassificationTask:
         return entities.scores(self.metrics, self.names, tags, predicted)
 
     def _logits(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
-        inputs = (batch[name] for name in ("input_ids", "attention_mask", "token_type_ids"))
-        logits = self.model.apply(params, *inputs, dropout_key=dropout_key).logits
+        logits = self.model.apply(params, **model_inputs(batch), dropout_key=dropout_key).logits
         assert logits is not None
         return logits  # [B, S, C]
 
 
 def _asked(batch: Batch) -> jax.Array:
-    return (batch["labels"] != UNTAGGED) * batch["example_weights"][:, None]
+    return (batch["labels"] != UNTAGGED).astype(jnp.float32)
 
 
 def build(recipe: Any, workdir: str) -> Job:

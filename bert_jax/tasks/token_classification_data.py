@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,6 +33,8 @@ class TaggedFeatures(Features):
     """
 
     tags: np.ndarray
+
+    token_fills: ClassVar[Mapping[str, int]] = {**Features.token_fills, "labels": UNTAGGED}
 
     def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
         """As `Features.pad`: `labels` int32 [B, S] are classes or UNTAGGED; `first_word` int32 [B] is added."""

@@ -158,7 +158,9 @@ def test_classification_loss_by_hand():
     expected = -logits[np.arange(5), labels].mean()
     assert float(loss) == pytest.approx(expected, rel=1e-5)
     accuracy = np.mean(logits.argmax(-1) == labels)
-    assert ratios(metrics) == pytest.approx({"cross_entropy": expected, "accuracy": accuracy}, rel=1e-5)
+    packing = batch["attention_mask"].mean()
+    found = {"cross_entropy": expected, "accuracy": accuracy, "packing": packing}
+    assert ratios(metrics) == pytest.approx(found, rel=1e-5)
 
 
 def test_regression_loss_by_hand():
@@ -166,7 +168,7 @@ def test_regression_loss_by_hand():
     predicted = np.asarray(predict(params, batch)["logits"])[:5, 0]
     (loss, metrics), _ = loss_and_grads(params, batch, None, task.weights(batch))
     assert float(loss) == pytest.approx(np.square(predicted - batch["labels"][:5]).mean(), rel=1e-5)
-    assert ratios(metrics) == {"mse": pytest.approx(float(loss))}
+    assert ratios(metrics) == pytest.approx({"mse": float(loss), "packing": batch["attention_mask"].mean()})
 
 
 @pytest.mark.parametrize("kind", ["pretraining", "classification"])
