@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.looking import measures
+from bert_jax.looking import attention, measures
 from bert_jax.looking.classes import calibration_of_answers, confusion, per_class, worst_rows
 from bert_jax.looking.page import Html, Section, cut, line_cell, tagged, text_cell
 
@@ -19,13 +19,14 @@ class Choices(NamedTuple):
     choices: Sequence[str]
 
 
-def choices(labels: np.ndarray, logits: np.ndarray, rows: Iterable[Choices]) -> list[Section]:
+def choices(labels: np.ndarray, logits: np.ndarray, rows: Iterable[Choices], attend: attention.Attend) -> list[Section]:
     """Of a model that chooses.
 
     Args:
         labels: int `[n]`, the place of the right choice, from 0.
         logits: `[n, K]`.
         rows: read once.
+        attend: finds the attention of a choice: of choice k of row i by the number `i * K + k`.
     """
     shares = measures.log_softmax(logits)
     answers = logits.argmax(-1)
@@ -40,12 +41,17 @@ def choices(labels: np.ndarray, logits: np.ndarray, rows: Iterable[Choices]) -> 
         texts = [row.context, row.question] if asked else [row.context]
         lines.append([line_cell(row.line), *map(text_cell, texts), told, float(losses[i])])
     header = ["line", "context", *(["question"] if asked else []), "choices", "loss"]
+    looked_at = [
+        (f"Line {row.line}, choice {answers[i]}", int(i * logits.shape[1] + answers[i]))
+        for i, row in zip(index, found, strict=True)
+    ]
     names = [f"choice {place}" for place in range(logits.shape[1])]
     return [
         per_class(names, measures.per_class(labels, answers, len(names)), "place"),
         confusion(names, labels, answers),
         calibration_of_answers(np.exp(shares.max(-1)), ~wrong),
         worst_rows("the greatest loss of the right choice", int(wrong.sum()), header, lines),
+        *attention.sections(looked_at[: attention.ROWS], attend),
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.data.squad import Question
-from bert_jax.looking import figures, measures
+from bert_jax.looking import attention, figures, measures
 from bert_jax.looking.classes import worst_rows
 from bert_jax.looking.page import Html, Section, cut, joined, line_cell, note, picture, table, tagged, text_cell
 
@@ -32,8 +32,8 @@ class Answered(NamedTuple):
     f1: np.ndarray
 
 
-def passages(questions: Sequence[Question], answered: Answered) -> list[Section]:
-    """Of a model and the questions that it answered."""
+def passages(questions: Sequence[Question], answered: Answered, attend: attention.Attend) -> list[Section]:
+    """Of a model and the questions that it answered; `attend` finds the attention of a question by its place."""
     has_answer = np.array([bool(question.answers) for question in questions])
     may_have_none = any(question.is_impossible is not None for question in questions)
     silent = np.array([not text for text in answered.texts])
@@ -48,7 +48,12 @@ def passages(questions: Sequence[Question], answered: Answered) -> list[Section]
     lines = [_line(int(i), questions[i], answered) for i in index]
     header = ["number", "id", "question", "gold answers", "answer", "F1", "odds of no answer"]
     by = "the least F1, and of these the surest"
-    return [*sections, worst_rows(by, int(among.sum()), header, lines, "questions that are not all right")]
+    looked_at = [(f"Number {i + 1}", int(i)) for i in index[: attention.ROWS]]
+    return [
+        *sections,
+        worst_rows(by, int(among.sum()), header, lines, "questions that are not all right"),
+        *attention.sections(looked_at, attend),
+    ]
 
 
 def _figures(has_answer: np.ndarray, silent: np.ndarray, answered: Answered) -> Section:

@@ -6,7 +6,7 @@ import numpy as np
 
 from bert_jax.data.tagged import Sentence
 from bert_jax.data.tags import TagScheme
-from bert_jax.looking import measures
+from bert_jax.looking import attention, measures
 from bert_jax.looking.classes import calibration_of_answers, confusion, per_class, worst_rows
 from bert_jax.looking.page import Html, Section, cut, joined, line_cell, note, shown, tagged
 
@@ -24,6 +24,7 @@ def tagger(
     scores: np.ndarray,
     entities: tuple[TagScheme, Spans, Spans] | None,
     sentences: Iterable[Sentence],
+    attend: attention.Attend,
 ) -> list[Section]:
     """Of a model that tags words.
 
@@ -34,6 +35,7 @@ def tagger(
         entities: the scheme of the tags, and of the words the entities that there are and those that were found; None
             where the tags mark none.
         sentences: read once.
+        attend: finds the attention of a sentence, by the place of its first word among the n.
     """
     words = tags >= 0
     wrong = words & (tags != answers)
@@ -44,7 +46,8 @@ def tagger(
     index = measures.worst(badness, mistaken)
     starts = np.concatenate([[0], np.flatnonzero(~words) + 1])
     lines: list[list[Html | int | float]] = []
-    for i, sentence in zip(index, measures.taken(sentences, index), strict=True):
+    found = measures.taken(sentences, index)
+    for i, sentence in zip(index, found, strict=True):
         place = slice(int(starts[i]), int(starts[i]) + len(sentence.words))
         if entities is None:
             told = _tagged_words(sentence.words, names, tags[place], answers[place])
@@ -53,10 +56,12 @@ def tagger(
         lines.append([line_cell(sentence.line), told, int(wrong[place].sum()), float(badness[i])])
     by = "the most probability in wrong tags, added up over the words; with a ✗ is what has no like on the other side"
     header = ["line", "sentence", "wrong words", "their probability"]
+    looked_at = [(f"Line {sentence.line}", int(starts[i])) for i, sentence in zip(index, found, strict=True)]
     return [
         *(_by_tag(names, tags[words], answers[words]) if entities is None else _by_type(tags, answers, *entities)),
         calibration_of_answers(scores[words], (tags == answers)[words]),
         worst_rows(by, int(mistaken.sum()), header, lines, "sentences with a wrong tag"),
+        *attention.sections(looked_at[: attention.ROWS], attend),
     ]
 
 

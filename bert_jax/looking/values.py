@@ -58,13 +58,14 @@ def _residuals(residuals: np.ndarray) -> Html:
     return joined([picture(drawn, "histogram of the residuals"), table("residuals", ["", "residual"], rows)])
 
 
-def pairs(scores: np.ndarray, cosines: np.ndarray, rows: Rows) -> list[Section]:
+def pairs(scores: np.ndarray, cosines: np.ndarray, rows: Rows, attend: attention.Attend) -> list[Section]:
     """Of a model of sentence embeddings.
 
     Args:
         scores: `[n]`, how alike people found the two sentences of each row, on any scale.
         cosines: `[n]`.
         rows: as of `bert_jax.looking.classes.one_label`.
+        attend: finds the attention of a sentence: of those of row i by the numbers `2 * i` and `2 * i + 1`.
     """
     finite = np.isfinite(cosines)
     # Scores and cosines have scales of their own; what Spearman's correlation compares is their order.
@@ -80,10 +81,16 @@ def pairs(scores: np.ndarray, cosines: np.ndarray, rows: Rows) -> list[Section]:
     ]
     scattered = figures.scatter(scores[finite], cosines[finite], "score", "cosine", diagonal=False)
     header = ["line", *column_names(found), "score", "cosine", "place by score", "place by cosine"]
+    looked_at = [
+        (f"{line}, {name}", 2 * number + side)
+        for (line, number), (_, texts) in zip(titles(index, found), found, strict=False)
+        for side, name in enumerate(texts)
+    ]
     by = "places farthest apart, a place being the share of the pairs that are less alike"
     return [
         Section("Cosines and scores", joined([*_not_finite(finite), picture(scattered, "cosines by scores")])),
         worst_rows(by, len(scores), header, lines, "pairs"),
+        *attention.sections(looked_at, attend),
     ]
 
 

@@ -16,6 +16,7 @@ from bert_jax.data.squad import Question, read_questions
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.spans import Search
 from bert_jax.looking import page
+from bert_jax.looking.attention import Attention
 from bert_jax.looking.passages import Answered, passages
 from bert_jax.modeling import Bert
 from bert_jax.tasks import squad_scores
@@ -57,6 +58,10 @@ class Answerer:
             part = asked(chunk, self.finished.tokenizer, self.limits)
             batches, predictions = self.predictor.batches(part.windows)
             yield chunk, self.task.answers(part, predictions, batches)
+
+    def attention(self, question: Question) -> Attention | None:
+        """How the tokens of a question and of what is first in its context attend to one another."""
+        return self.finished.attention(HEAD, asked([question], self.finished.tokenizer, self.limits).windows, 0)
 
 
 def open_answerer(
@@ -141,7 +146,8 @@ def evaluate(
             raise InputError(f"{name!r} is no figure of these data{did_you_mean(name, scores)}")
     scores = {name: scores[name] for name in metric_names or scores} | {"examples": len(questions)}
     if report is not None:
-        sections = passages(questions, _answered(questions, found, model.task.null_threshold))
+        answered = _answered(questions, found, model.task.null_threshold)
+        sections = passages(questions, answered, lambda i: model.attention(questions[i]))
         page.write(report, page.Heading(str(model_dir), data, scores), sections)
     return scores
 

@@ -1,6 +1,7 @@
 """A finished model of multiple choice over a table: `evaluate` scores it, `predict` writes its answers."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -63,7 +64,8 @@ def evaluate(
     if report is not None:
         again = read_questions(data, dataclasses.replace(columns, label=""))  # for the texts of the worst rows
         texts = (Choices(row.line, row.context, row.question, row.choices) for row in again)
-        sections = choices(rows.labels, predictor.in_order(rows, predictions, "logits"), texts)
+        attend = functools.partial(finished.attention, HEAD, rows.sequences)
+        sections = choices(rows.labels, predictor.in_order(rows, predictions, "logits"), texts, attend)
         page.write(report, page.Heading(str(model_dir), data, scores), sections)
     return scores
 

@@ -1,6 +1,7 @@
 """A finished model of sentence embeddings over pairs: `evaluate` scores it, `predict` writes how alike they are."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -66,7 +67,7 @@ def evaluate(
     if report is not None:
         found = cosines(predictor.in_order(rows, predictions, "embeddings"))
         texts = read_rows(data, dataclasses.replace(columns, label=""))  # once more, for those of the worst pairs
-        sections = values.pairs(rows.labels, found, texts)
+        sections = values.pairs(rows.labels, found, texts, functools.partial(finished.attention, HEAD, rows.sequences))
         page.write(report, page.Heading(str(model_dir), data, scores), sections)
     return scores
 

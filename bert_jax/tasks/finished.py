@@ -16,7 +16,7 @@ from bert_jax.inference import PretrainedModel
 from bert_jax.looking.attention import Attention
 from bert_jax.modeling import Compute, Params
 from bert_jax.tasks import start
-from bert_jax.tasks.classification_data import Features
+from bert_jax.tasks.classification_data import Paddable
 from bert_jax.tasks.groups import INPUTS
 from bert_jax.tasks.job import Batch
 from bert_jax.tokenization import Tokenizer, load_tokenizer
@@ -52,15 +52,21 @@ class Finished:
         step = jax.jit(predict, in_shardings=(whole, split), out_shardings=whole)
         return lambda batch: jax.device_get(step(params, batch))
 
-    def attention(self, head: str, features: Features, number: int) -> Attention | None:
+    def attention(self, head: str, features: Paddable, number: int) -> Attention | None:
         """How the tokens of the sequence of this number attend to one another, by a model of `head`; None where the
-        maps would be too large."""
+        maps would be too large.
+
+        Args:
+            features: sequences, each of an example, or of one of its texts or choices.
+        """
         length = int(features.lengths[number])
         if self.config.num_hidden_layers * self.config.num_attention_heads * length**2 > _LARGEST_MAPS:
             return None
         model = PretrainedModel(self.config, head, self.params, self.tokenizer, self.compute, self.max_length)
         batch = features.pad(np.array([number]), length, self.tokenizer.pad_id)
         inputs = {name: batch[name] for name in INPUTS}
+        if head == "multiple_choice":
+            inputs = {name: array[:, None] for name, array in inputs.items()}  # of one choice
         maps = model.run(inputs, ("attentions",), output_attentions=True).attentions
         assert maps is not None
         return Attention([self.tokenizer.pieces[i] for i in batch["input_ids"][0]], np.concatenate(maps))

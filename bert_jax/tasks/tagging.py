@@ -14,6 +14,7 @@ from bert_jax.data.tagged import Sentence, read_sentences
 from bert_jax.data.tags import read_scheme
 from bert_jax.errors import InputError
 from bert_jax.looking import page
+from bert_jax.looking.attention import Attention
 from bert_jax.looking.tags import tagger
 from bert_jax.modeling import Bert
 from bert_jax.tasks import entities
@@ -102,7 +103,12 @@ def evaluate(
         scheme = read_scheme(names)
         marked = None if scheme is None else (scheme, *entities.both(scheme, labels, answers))
         sentences = read_sentences(data, columns, tagged=False)  # once more, for the words of the worst
-        sections = tagger(names, labels, answers, scores, marked, sentences)
+        first_words = features.labels  # of rows; a long sentence has several
+
+        def attend(word: int) -> Attention | None:
+            return finished.attention(HEAD, features, int(np.searchsorted(first_words, word)))
+
+        sections = tagger(names, labels, answers, scores, marked, sentences, attend)
         page.write(report, page.Heading(str(model_dir), data, figures), sections)
     return figures
 

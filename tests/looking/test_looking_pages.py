@@ -106,7 +106,7 @@ def test_numbers_that_are_none(tmp_path):
     read = written(tmp_path, values.regression(targets, answers, iter(rows), attend))
     assert "Answers that are no finite numbers, and left out: 1." in read.text
     assert "3" not in read.column("worst", "line")
-    assert "and left out: 1." in written(tmp_path, values.pairs(targets, answers, iter(rows))).text
+    assert "and left out: 1." in written(tmp_path, values.pairs(targets, answers, iter(rows), attend)).text
 
 
 def test_many_points_are_drawn_as_cells():
@@ -121,7 +121,7 @@ def test_long_sentences_are_cut(tmp_path):
     words, labels = ["<b>"] * 400, np.zeros(400, np.int32)
     labels[5] = labels[380] = 1
     sentence = tags.Sentence(7, tuple(words), None)
-    parts = tags.tagger(("x", "<y>"), labels, np.zeros(400, np.int32), np.full(400, 0.9), None, [sentence])
+    parts = tags.tagger(("x", "<y>"), labels, np.zeros(400, np.int32), np.full(400, 0.9), None, [sentence], attend)
     read = written(tmp_path, parts)
     line, text, wrong, probability = read.tables["worst"][1]
     assert (line, wrong, float(probability)) == ("7", "2", 1.8)
@@ -136,7 +136,7 @@ def test_answers_of_questions(tmp_path):
     ]
     f1 = np.array([0.0, 0.0, 1.0])
     answered = passages.Answered(["", "<i>there", "now"], np.array([3.0, -2.8, 1e9]), 0.5, f1, f1)
-    read = written(tmp_path, passages.passages(questions, answered))
+    read = written(tmp_path, passages.passages(questions, answered, attend))
     assert read.tables["answerable"][1:] == [
         ["all", "3", "33.3333", "33.3333", "66.6667"],
         ["with an answer", "2", "50.0000", "50.0000", "50.0000"],
@@ -152,7 +152,7 @@ def test_answers_of_questions(tmp_path):
 def test_choices_without_a_question(tmp_path):
     logits = np.float32([[0, 1, 2], [3, 0, 0]])
     rows = [choices.Choices(5, HOSTILE, "", ["<x>", "y", "z"]), choices.Choices(6, "c", "", ["x", "y", "z"])]
-    read = written(tmp_path, choices.choices(np.array([0, 0]), logits, iter(rows)))
+    read = written(tmp_path, choices.choices(np.array([0, 0]), logits, iter(rows), attend))
     assert read.tables["worst"][0] == ["line", "context", "choices", "loss"]
     assert read.tables["worst"][1][0] == "5" and "<x> 0.0900 (gold)" in read.tables["worst"][1][2]
     assert read.tables["worst"][1][2].endswith("z 0.6652 (answer)") and len(read.tables["worst"]) == 2

@@ -54,6 +54,16 @@ def answers_of(module, model, data, path, columns):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def check_attention(page, title, tokenizer, text, pair="", query=512):
+    """That the first map is of these texts: of a question `query` tokens, of all what the model's length leaves."""
+    assert page.titles[-1] == "Attention in the worst of them" and title in page.text
+    first, second = tokenizer.encode_batch([text, pair])
+    ids = [tokenizer.cls_id, *first[:query], tokenizer.sep_id, *second]
+    *shown, last = page.tables[""][0][1:]
+    assert len(shown) > 2 and shown == [tokenizer.pieces[i] for i in ids][: len(shown)]
+    assert last == "[SEP]" or len(shown) == 47
+
+
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory, write_small):
     root = tmp_path_factory.mktemp("reported")
@@ -62,7 +72,7 @@ def classifier(tmp_path_factory, write_small):
     return model, write_table(root / "dev.tsv", ["sentence", *texts(ROWS, 1)], ["label", *labels])
 
 
-def test_the_page_of_a_classifier(classifier, tmp_path):
+def test_the_page_of_a_classifier(classifier, tmp_path, tiny_tokenizer):
     model, data = classifier
     page, scores = evaluated(classifying, model, data, Columns(), tmp_path / "report.html", batch_size=16)
     answers = answers_of(classifying, model, data, tmp_path / "out.jsonl", Columns())
@@ -94,8 +104,7 @@ def test_the_page_of_a_classifier(classifier, tmp_path):
     error = sum(abs(right[bins == b].sum() - sure[bins == b].sum()) for b in range(1, 16)) / ROWS
     assert f"Expected calibration error: {error:.4f}" in page.text
     assert sum(numbers(page.column("bins", "count"))) == ROWS
-    assert page.titles[-1] == "Attention in the worst of them" and f"Line {wrong[0] + 2}" in page.text
-    assert "[CLS]" in page.tables[""][0]
+    check_attention(page, f"Line {wrong[0] + 2}", tiny_tokenizer, answers[wrong[0]]["text"])
 
 
 def test_the_verb_writes_it(classifier, tmp_path, capsys):
@@ -159,7 +168,8 @@ def test_the_page_of_a_regression_over_pairs(tmp_path, write_small, monkeypatch)
 
 
 @pytest.mark.parametrize("entities", [True, False])
-def test_the_page_of_a_tagger(tmp_path, write_small, entities):
+def test_the_page_of_a_tagger(tmp_path, write_small, tiny_tokenizer, monkeypatch, entities):
+    monkeypatch.setattr(attention, "ROWS", 1)
     names = ("O", "B-LOC", "I-LOC", "B-<PER>", "I-<PER>") if entities else ("DT", "NN", "VB")
     model = write_small(tmp_path / "model", "token_classification", num_labels=len(names), id2label=names, **VARIED)
     rng = np.random.default_rng(0)
@@ -194,6 +204,7 @@ def test_the_page_of_a_tagger(tmp_path, write_small, entities):
     assert int(wrong) == sum(a != b for a, b in zip(gold[worst], found[worst], strict=True))
     assert all(word in told for word, _ in sentences[worst])
     assert ("gold " in told and "answer " in told) if entities else ", not " in told
+    check_attention(page, f"Line {line}", tiny_tokenizer, " ".join(word for word, _ in sentences[worst]))
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +214,8 @@ def answerer(tmp_path_factory, write_small):
 
 
 @pytest.mark.parametrize("second", [True, False])
-def test_the_page_of_questions(tmp_path, answerer, second):
+def test_the_page_of_questions(tmp_path, answerer, tiny_tokenizer, monkeypatch, second):
+    monkeypatch.setattr(attention, "ROWS", 1)
     rng = np.random.default_rng(0)
     rows = []
     for i, context in enumerate(texts(ROWS, 6)):
@@ -234,9 +246,13 @@ def test_the_page_of_questions(tmp_path, answerer, second):
     assert shown == sorted(shown) and shown[0] == pytest.approx(min(f1) / 100, abs=1e-4)
     assert page.column("worst", "number")[0] == str([q.id for q in questions].index(worst[0]) + 1)
     assert SCRIPT in page.column("worst", "question")[0]
+    question = next(q for q in questions if q.id == worst[0])
+    place = page.column("worst", "number")[0]
+    check_attention(page, f"Number {place}", tiny_tokenizer, question.question, question.context, query=24)
 
 
-def test_the_page_of_multiple_choice(tmp_path, write_small):
+def test_the_page_of_multiple_choice(tmp_path, write_small, tiny_tokenizer, monkeypatch):
+    monkeypatch.setattr(attention, "ROWS", 1)
     model = write_small(tmp_path / "model", "multiple_choice", **VARIED)
     labels = np.random.default_rng(0).integers(0, 3, ROWS)
     contexts, asked, *offered = (texts(ROWS, 7 + i) for i in range(5))
@@ -259,9 +275,12 @@ def test_the_page_of_multiple_choice(tmp_path, write_small):
     assert first[:3] == [str(worst + 1), contexts[worst], asked[worst]]
     assert f"{rows[worst]['choices'][labels[worst]]} {gold[worst]:.4f} (gold)" in first[-2]
     assert float(first[-1]) == pytest.approx(-np.log(gold[worst]), abs=1e-3)
+    choice = f"{asked[worst]} {rows[worst]['choices'][found[worst]]}"
+    check_attention(page, f"Line {worst + 1}, choice {found[worst]}", tiny_tokenizer, contexts[worst], choice)
 
 
-def test_the_page_of_sentence_embeddings(tmp_path, write_small):
+def test_the_page_of_sentence_embeddings(tmp_path, write_small, tiny_tokenizer, monkeypatch):
+    monkeypatch.setattr(attention, "ROWS", 1)
     model = write_small(tmp_path / "model", "sentence_embedding", **VARIED)
     scores = np.random.default_rng(0).uniform(0, 5, ROWS).round(2)
     data = write_table(tmp_path / "dev.tsv", ["x", *texts(ROWS, 12)], ["y", *texts(ROWS, 13)], ["z", *scores])
@@ -273,3 +292,5 @@ def test_the_page_of_sentence_embeddings(tmp_path, write_small):
     line, first, second, *shown = page.tables["worst"][1]
     assert (line, first, second) == (str(worst + 2), answers[worst]["text"], answers[worst]["pair"])
     assert numbers(shown) == pytest.approx([scores[worst], cosines[worst], *(p[worst] for p in places)], abs=1e-3)
+    check_attention(page, f"Line {worst + 2}, x", tiny_tokenizer, answers[worst]["text"])
+    assert f"Line {worst + 2}, y" in page.text
