@@ -55,7 +55,7 @@ CONTESTS = {
                          "accuracy", 1, 16, 5e-5, keys=("eval_every=0", "best_metric=")),
     "chnsenticorp": Contest("classification", "classification.py",
                             ("zh_chnsenticorp/train.tsv", "zh_chnsenticorp/dev.tsv"), "accuracy", 2, 32, 1e-4, 256,
-                            ("text_a", "label"), (13, 256), ("data.text_column=text_a", "data.metrics=('accuracy',)")),
+                            ("text_a", "label"), (), ("data.text_column=text_a", "data.metrics=('accuracy',)")),
 }  # fmt: skip
 TF1 = "tf1_simbert_tiny"  # what Chinese starts from
 

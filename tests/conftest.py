@@ -1,7 +1,10 @@
 """What tests in more than one folder start from."""
 
+import atexit
 import importlib.util
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,14 @@ _SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 # The TPU compiler, which some tests use, would otherwise look for its TPU in every process that a test starts.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# What one process of the tests has compiled, the others read.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    compiled = tempfile.mkdtemp(prefix="bert_jax_compiled_")
+    atexit.register(shutil.rmtree, compiled, ignore_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 _WORDS = (
     "the a an of to in is was it he she and or not cat dog bird fish house tree river stone red green blue old young "

@@ -65,7 +65,7 @@ def train_in_processes(recipe, workdir: pathlib.Path, runs: list[dict]) -> str:
     config, plan = folder / "recipe.json", folder / "runs.json"
     config.write_text(recipes.to_json(recipes.resolve(recipe)))
     plan.write_text(json.dumps(runs))
-    result = _script("runs.py", folder, config, workdir, plan)
+    result = _script("runs.py", config, workdir, plan)
     expected = ["killed" if "kill_at" in run else "stopped" if "stop_at" in run else "finished" for run in runs]
     assert result.stdout.split() == expected, result.stdout + result.stderr
     assert "Traceback" not in result.stderr or any(run.get("processes", 1) > 1 for run in runs), result.stderr
@@ -79,15 +79,13 @@ def train_all(runs: dict[pathlib.Path, object]) -> None:
         config = workdir.with_suffix(".json")
         config.write_text(recipes.to_json(recipes.resolve(made)))
         words += [config, workdir]
-    _script("train_all.py", words[0].parent, *words)
+    _script("train_all.py", *words)
 
 
-def _script(name: str, folder: pathlib.Path, *words) -> subprocess.CompletedProcess:
-    """Runs a script of this folder, with compiled programs kept in `folder`."""
+def _script(name: str, *words) -> subprocess.CompletedProcess:
+    """Runs a script of this folder."""
     settings = {
         "JAX_PLATFORMS": "cpu",
-        "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",  # quick to compile
     }
     command = [sys.executable, pathlib.Path(__file__).with_name(name), *words]

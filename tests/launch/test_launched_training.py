@@ -58,11 +58,10 @@ def real(cloud):
         port = free.getsockname()[1]
     program = f'#!/bin/bash\nexport SLURM_PROCID=$WORKER\nexec {sys.executable} -m bert_jax "$@"\n'
     cloud.program("installed/bert-jax", program)
-    return {
+    compiled = {name: value for name, value in os.environ.items() if name.startswith(("JAX_COMPIL", "JAX_PERSIST"))}
+    return compiled | {
         "JAX_PLATFORMS": "cpu",
         "JAX_COORDINATOR_PORT": str(port),
-        "JAX_COMPILATION_CACHE_DIR": str(cloud.root / "cache"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "PYTHONPATH": str(ROOT),
         "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",  # quick to compile
     }
