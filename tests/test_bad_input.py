@@ -249,13 +249,16 @@ def test_a_workdir_of_another_config(place, capfd):
 
 @contextlib.contextmanager
 def small_disk():
-    """No file may grow beyond 300 kB, as a stand-in for a disk that is full."""
+    """No file may grow beyond 300 kB, as a stand-in for a disk that is full; compiled programs are not kept there."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    kept = jax.config.jax_persistent_cache_min_compile_time_secs
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 3600)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", kept)
 
 
 def test_a_full_disk(place, capfd):
