@@ -113,34 +113,39 @@ def test_loss_and_gradient_are_those_of_the_examples_apart(place, kind):
 
 
 @pytest.mark.parametrize(
-    ("family", "changes"),
+    ("family", "head", "output", "changes"),
     [
-        ("distilbert", {}),
-        ("roberta", {"vocab_size": 97}),
-        ("modernbert", {"classifier_pooling": "mean", "global_every": 2, "local_window": 4}),
+        pytest.param("distilbert", "sequence_classification", "logits", {}, marks=pytest.mark.slow),
+        ("roberta", "sequence_classification", "logits", {"vocab_size": 160}),
+        (
+            "modernbert",
+            "sequence_classification",
+            "logits",
+            {"classifier_pooling": "mean", "global_every": 2, "local_window": 4},
+        ),
+        *(
+            ("bert", "sentence_embedding", "sentence_embedding", {"pooling": pooling})
+            for pooling in ("cls", "mean", "max")
+        ),
     ],
 )
-def test_every_summary_and_pooling_is_of_the_example(place, family, changes):
+def test_every_summary_and_pooling_is_of_the_example(place, family, head, output, changes):
     """And positions, however a family counts them."""
     batch = job(place, "classes").train_source.batch(0)
-    vocabulary = int(batch["input_ids"].max()) + 1
-    config = BertConfig.named(
-        "tiny",
-        family,
-        **{"vocab_size": vocabulary, "max_position_embeddings": LENGTH, "initializer_range": 0.2} | changes,
-    )
-    alone = {name: apart(batch)[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
-    rows = {
-        name: batch[name] for name in ("input_ids", "token_type_ids", "position_ids", "segment_ids", "cls_positions")
-    }
-    for head, output in (("sequence_classification", "logits"), ("sentence_embedding", "sentence_embedding")):
-        for pooling in ("cls", "mean", "max") if head == "sentence_embedding" else ("mean",):
-            model = Bert(config.replace(pooling=pooling), head)
-            params = jax.jit(model.init)(jax.random.key(0))
-            found = np.asarray(getattr(jax.jit(model.apply)(params, **rows), output))
-            expected = np.asarray(getattr(jax.jit(model.apply)(params, **alone), output))
-            found = [found[row, number] for row, number, _ in examples_of(batch)]
-            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    sizes = {"vocab_size": int(batch["input_ids"].max()) + 1, "hidden_size": 32, "intermediate_size": 64}
+    config = BertConfig.named("tiny", family, max_position_embeddings=LENGTH, initializer_range=0.2, **sizes | changes)
+    model = Bert(config, head)
+    params = jax.jit(model.init)(jax.random.key(0))
+    of_rows = ("input_ids", "token_type_ids", "position_ids", "segment_ids", "cls_positions")
+    alone = apart(batch)
+
+    def outputs(batch, names):
+        return np.asarray(getattr(jax.jit(model.apply)(params, **{name: batch[name] for name in names}), output))
+
+    found = outputs(batch, of_rows)
+    expected = outputs(alone, ("input_ids", "attention_mask", "token_type_ids"))
+    found = [found[row, number] for row, number, _ in examples_of(batch)]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("kind", ["pairs", "tags", "questions"])
