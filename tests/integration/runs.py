@@ -72,6 +72,8 @@ def start(recipe_file: str, workdir: str, process: int, port: int, run: dict) ->
         recipe = recipes.load_recipe(recipe_file)
         recipe.mesh.update(run.get("mesh", {}))
         train(recipe, workdir)
+        if run.get("processes", 1) > 1:
+            jax.distributed.shutdown()  # which the others wait for: one that sees the first go away is ended
         os._exit(0)
     except Preempted as stopped:
         os._exit(stopped.code)
