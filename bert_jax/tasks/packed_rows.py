@@ -1,4 +1,4 @@
-"""Fine-tuning on rows of several examples: batches of one shape, mixed lengths and next to no padding."""
+"""Rows of several examples: for fine-tuning, in batches of one shape and mixed lengths; and how full rows are."""
 
 import functools
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.data.packing import best_fit, pack_examples
+from bert_jax.data.packing import best_fit, count_within, pack_examples
 from bert_jax.tasks.classification_data import Packable
 from bert_jax.tasks.job import Batch
 
@@ -51,8 +51,7 @@ class PackedSource:
         row = order[np.minimum(at, self.num_rows - 1)]
         sizes = np.where(at < self.num_rows, self._sizes[row], 0)
         number = np.repeat(np.arange(len(row)), sizes)
-        within = np.arange(len(number)) - (np.cumsum(sizes) - sizes)[number]
-        index = examples[self._places[self._starts[row][number] + within]]
+        index = examples[self._places[self._starts[row][number] + count_within(number)]]
         apart = self._features.pad(index, int(self._features.lengths[index].max(initial=1)), self._fills["input_ids"])
         return pack_examples(apart, number, len(row), self._row_length, int(self._sizes.max()), self._fills)
 

@@ -15,7 +15,7 @@ from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import start
-from bert_jax.tasks.job import Batch, Job, Metrics, Outline
+from bert_jax.tasks.job import Batch, Job, Metrics, Outline, model_inputs
 from bert_jax.tasks.masked_lm import masked_lm_sums
 from bert_jax.tasks.metrics import ratios
 from bert_jax.tasks.packed_rows import packing
@@ -91,14 +91,9 @@ class PretrainingTask:
     def _sums(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> dict[str, jax.Array]:
         out = self.model.apply(
             params,
-            batch["input_ids"],
-            batch.get("attention_mask"),
-            batch["token_type_ids"],
-            batch.get("position_ids"),
+            **model_inputs(batch),
             masked_positions=batch["masked_positions"],
             masked_labels=batch["masked_labels"],
-            segment_ids=batch.get("segment_ids"),
-            cls_positions=batch.get("cls_positions"),
             dropout_key=dropout_key,
         )
         assert out.masked_lm_losses is not None and out.masked_lm_correct is not None
