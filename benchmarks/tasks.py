@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from benchmarks.turns import alternate
 
@@ -60,7 +61,30 @@ CONTESTS = {
 TF1 = "tf1_simbert_tiny"  # what Chinese starts from
 
 
-def main(data: Path, model: Path, names: Sequence[str], seeds: int, share: float, dtypes: Sequence[str]) -> None:
+class Run(NamedTuple):
+    """Of both, in turns.
+
+    Attributes:
+        key: of what: contest, seed, share, dtypes.
+        scores, rates: of bert_jax and of transformers.
+        examples: to learn from.
+    """
+
+    key: list[Any]
+    scores: list[float]
+    rates: list[float]
+    examples: int
+
+
+def main(
+    data: Path,
+    model: Path,
+    names: Sequence[str],
+    seeds: int,
+    share: float,
+    dtypes: Sequence[str],
+    record: Path | None = None,
+) -> None:
     """Prints scores and examples/s of both: means and standard deviations of scores over `seeds` runs, and medians.
 
     Args:
@@ -70,30 +94,49 @@ def main(data: Path, model: Path, names: Sequence[str], seeds: int, share: float
         seeds: runs of each.
         share: of the epochs of each.
         dtypes: of our matrix products, and of theirs.
+        record: a file of JSON lines, to which each run is added; what is there already is not run again.
     """
+    lines = record.read_text(encoding="utf-8").splitlines() if record and record.exists() else []
+    known = [Run(**json.loads(line)) for line in lines]
     print(f"bert_jax in {dtypes[0]}, transformers in {dtypes[1]}; whole processes in turns", flush=True)
     print(f"{'':12} examples   score: bert_jax, transformers        examples/s         ratio", flush=True)
     for name in names:
-        contest = dataclasses.replace(CONTESTS[name], epochs=CONTESTS[name].epochs * share)
-        scores: list[tuple[float, float]] = []
-        rates: list[tuple[float, float]] = []
-        with tempfile.TemporaryDirectory() as directory:
-            start = _chinese(data, directory) if name == "chnsenticorp" else model
-            for seed in range(seeds):
-                workdir = Path(directory, f"run{seed}")
-                commands = {
-                    "ours": _ours(contest, data, start, seed, dtypes[0], workdir),
-                    "theirs": _theirs(contest, data, start, seed, dtypes[1]),
-                }
-                results = alternate(commands)
-                score, examples = results["theirs"][1].split()[-2:]
-                scores.append((_score(workdir, contest.metric), float(score)))
-                count = int(examples) * contest.epochs
-                rates.append((count / results["ours"][0], count / results["theirs"][0]))
-        both = "  ".join(f"{statistics.mean(s):.4f} ± {statistics.pstdev(s):.4f}" for s in zip(*scores, strict=True))
-        rate = "  ".join(f"{statistics.median(r):6.1f}" for r in zip(*rates, strict=True))
-        ratio = statistics.median(ours / theirs for ours, theirs in rates)
-        print(f"{name:12} {examples:>8}   {both}   {rate}   {ratio:.2f}", flush=True)
+        runs = []
+        for seed in range(seeds):
+            key = [name, seed, share, *dtypes]
+            run = next((run for run in known if run.key == key), None)
+            if run is None:
+                run = Run(key, *_run(name, data, model, seed, share, dtypes))
+                if record:
+                    with record.open("a", encoding="utf-8") as file:
+                        print(json.dumps(run._asdict()), file=file)
+            runs.append(run)
+        both = "  ".join(
+            f"{statistics.mean(s):.4f} ± {statistics.pstdev(s):.4f}"
+            for s in zip(*(r.scores for r in runs), strict=True)
+        )
+        rate = "  ".join(f"{statistics.median(r):6.1f}" for r in zip(*(r.rates for r in runs), strict=True))
+        ratio = statistics.median(run.rates[0] / run.rates[1] for run in runs)
+        print(f"{name:12} {runs[0].examples:>8}   {both}   {rate}   {ratio:.2f}", flush=True)
+
+
+def _run(
+    name: str, data: Path, model: Path, seed: int, share: float, dtypes: Sequence[str]
+) -> tuple[list[float], list[float], int]:
+    """The scores of both, their rates, and how many examples there are to learn from."""
+    contest = dataclasses.replace(CONTESTS[name], epochs=CONTESTS[name].epochs * share)
+    with tempfile.TemporaryDirectory() as directory:
+        start = _chinese(data, directory) if name == "chnsenticorp" else model
+        workdir = Path(directory, "run")
+        commands = {
+            "ours": _ours(contest, data, start, seed, dtypes[0], workdir),
+            "theirs": _theirs(contest, data, start, seed, dtypes[1]),
+        }
+        results = alternate(commands)
+        score, examples = results["theirs"][1].split()[-2:]
+        seconds = results["ours"][0], results["theirs"][0]
+        count = int(examples) * contest.epochs
+        return [_score(workdir, contest.metric), float(score)], [count / each for each in seconds], int(examples)
 
 
 def _ours(contest: Contest, data: Path, start: Path, seed: int, dtype: str, workdir: Path) -> list[str]:
