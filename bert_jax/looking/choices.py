@@ -1,6 +1,6 @@
 """Pages of multiple choice: accuracy by the place of the right choice, calibration, and the worst mistakes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,13 +19,13 @@ class Choices(NamedTuple):
     choices: Sequence[str]
 
 
-def choices(labels: np.ndarray, logits: np.ndarray, rows: Iterable[Choices], attend: attention.Attend) -> list[Section]:
+def choices(labels: np.ndarray, logits: np.ndarray, rows: Sequence[Choices], attend: attention.Attend) -> list[Section]:
     """Of a model that chooses.
 
     Args:
         labels: int `[n]`, the place of the right choice, from 0.
         logits: `[n, K]`.
-        rows: read once.
+        rows: n of them.
         attend: finds the attention of a choice: of choice k of row i by the number `i * K + k`.
     """
     shares = measures.log_softmax(logits)
@@ -33,7 +33,7 @@ def choices(labels: np.ndarray, logits: np.ndarray, rows: Iterable[Choices], att
     losses = -shares[np.arange(len(labels)), labels]
     wrong = answers != labels
     index = measures.worst(losses, wrong)
-    found = measures.taken(rows, index)
+    found = [rows[i] for i in index]
     asked = any(row.question for row in found)
     lines: list[list[Any]] = []
     for i, row in zip(index, found, strict=True):

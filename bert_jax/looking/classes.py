@@ -1,6 +1,6 @@
 """Pages of classifiers: a table of the classes, what is taken for what, calibration, and the worst mistakes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,8 @@ from bert_jax.looking.page import (
     text_cell,
 )
 
-# A row of the data: its line, and its texts by the names of their columns.
-Rows = Iterable[tuple[int, Mapping[str, str]]]
+# Of a row's number: its line, and its texts by the names of their columns.
+Row = Callable[[int], tuple[int, Mapping[str, str]]]
 _CLASSES = 300  # of a table of classes, the worst where there are more
 _MATRIX = 20  # classes of a matrix of numbers
 _HEAT = 300  # of a picture of one
@@ -33,7 +33,7 @@ _NAME = 60  # characters of a class's name
 
 
 def one_label(
-    names: Sequence[str], labels: np.ndarray, logits: np.ndarray, rows: Rows, attend: attention.Attend
+    names: Sequence[str], labels: np.ndarray, logits: np.ndarray, row: Row, attend: attention.Attend
 ) -> list[Section]:
     """Of a classifier that gives every row one class.
 
@@ -41,7 +41,7 @@ def one_label(
         names: of the C classes.
         labels: int `[n]`.
         logits: `[n, C]`.
-        rows: read once.
+        row: finds a row of the data.
         attend: finds the attention of a row.
     """
     shares = log_softmax(logits)
@@ -50,7 +50,7 @@ def one_label(
     losses = -shares[number, labels]
     index = measures.worst(losses, answers != labels)
     lines = []
-    found = measures.taken(rows, index)
+    found = [row(i) for i in index.tolist()]
     for i, (line, texts) in zip(index, found, strict=True):
         probabilities = [float(np.exp(shares[i, c])) for c in (answers[i], labels[i])]
         sides = [_named(names[c]) for c in (labels[i], answers[i])]
@@ -66,7 +66,7 @@ def one_label(
 
 
 def several_labels(
-    names: Sequence[str], labels: np.ndarray, logits: np.ndarray, rows: Rows, attend: attention.Attend
+    names: Sequence[str], labels: np.ndarray, logits: np.ndarray, row: Row, attend: attention.Attend
 ) -> list[Section]:
     """Of a classifier that answers yes or no for every class; `labels` [n, C] of 0 and 1, else as `one_label`."""
     scores = logits.astype(np.float64)
@@ -75,7 +75,7 @@ def several_labels(
     losses = (np.logaddexp(0, scores) - labels * scores).mean(-1)
     wrong = (answers != gold).any(-1)
     index = measures.worst(losses, wrong)
-    found = measures.taken(rows, index)
+    found = [row(i) for i in index.tolist()]
     lines = []
     for i, (line, texts) in zip(index, found, strict=True):
         wrongly = {

@@ -1,15 +1,11 @@
 """What the pages count: classes and confusions, how far probabilities can be believed, and which rows are worst."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
 
 import numpy as np
 
 WORST = 20  # rows that are shown of those that went wrong
 BINS = 15  # as in the experiments of Guo et al.
-
-Row = TypeVar("Row")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -112,16 +108,3 @@ def worst(badness: np.ndarray, among: np.ndarray, most: int = WORST) -> np.ndarr
     """The rows, of those where `among` [n] is true, of the greatest `badness` [n], the greatest first."""
     rows = np.flatnonzero(among)
     return rows[np.argsort(-badness[rows], kind="stable")[:most]]
-
-
-def taken(rows: Iterable[Row], index: Sequence[int] | np.ndarray) -> list[Row]:
-    """The rows of these numbers, from 0, in the order of `index`; no other is held."""
-    wanted = {int(i) for i in index}
-    found: dict[int, Row] = {}
-    if wanted:
-        for number, row in enumerate(rows):
-            if number in wanted:
-                found[number] = row
-            if len(found) == len(wanted):
-                break
-    return [found[int(i)] for i in index]

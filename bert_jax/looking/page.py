@@ -48,17 +48,14 @@ class Heading(NamedTuple):
     scores: Mapping[str, float]
 
 
-def check_path(path: files.PathLike | None, data: str, bad_rows: str = "strict") -> None:
+def check_path(path: files.PathLike | None) -> None:
     """Looks, before an evaluation begins, whether its report could be written; None is no report.
 
     Raises:
-        InputError: the file is not named .html or has no place, or `data` is a pipe, which cannot be read once more for
-            the texts of the worst rows; or rows that do not fit are to be passed over, and so are not where they were.
+        InputError: the file is not named .html or has no place.
     """
     if path is None:
         return
-    if bad_rows != "strict":
-        raise InputError("--skip: expected none with a report, which finds the worst rows by their places in the file")
     place = epath.Path(path)
     if not place.name.lower().endswith(_FORMATS):
         raise InputError(f"{path}: expected a file named .html to write the report to")
@@ -69,8 +66,6 @@ def check_path(path: files.PathLike | None, data: str, bad_rows: str = "strict")
             raise InputError(f"{path}: expected a directory to write the report into, found no {place.parent}")
         if not os.access(place.parent, os.W_OK):
             raise InputError(f"{path}: expected a directory to write the report into, found one that is not writable")
-    if "://" not in data and os.path.exists(data) and not os.path.isfile(data) and not os.path.isdir(data):
-        raise InputError(f"{data}: expected a file for a report, which reads its rows twice, found a pipe or a device")
 
 
 def shown(value: Any) -> Html:

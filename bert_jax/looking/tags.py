@@ -23,7 +23,7 @@ def tagger(
     answers: np.ndarray,
     scores: np.ndarray,
     entities: tuple[TagScheme, Spans, Spans] | None,
-    sentences: Iterable[Sentence],
+    sentences: Sequence[Sentence],
     attend: attention.Attend,
 ) -> list[Section]:
     """Of a model that tags words.
@@ -34,7 +34,7 @@ def tagger(
         scores: `[n]`, the probability of each answer.
         entities: the scheme of the tags, and of the words the entities that there are and those that were found; None
             where the tags mark none.
-        sentences: read once.
+        sentences: all of them.
         attend: finds the attention of a sentence, by the place of its first word among the n.
     """
     words = tags >= 0
@@ -46,7 +46,7 @@ def tagger(
     index = measures.worst(badness, mistaken)
     starts = np.concatenate([[0], np.flatnonzero(~words) + 1])
     lines: list[list[Html | int | float]] = []
-    found = measures.taken(sentences, index)
+    found = [sentences[i] for i in index]
     for i, sentence in zip(index, found, strict=True):
         place = slice(int(starts[i]), int(starts[i]) + len(sentence.words))
         if entities is None:

@@ -7,18 +7,18 @@ import numpy as np
 from scipy import stats
 
 from bert_jax.looking import attention, figures, measures
-from bert_jax.looking.classes import Rows, column_names, titles, worst_rows
+from bert_jax.looking.classes import Row, column_names, titles, worst_rows
 from bert_jax.looking.page import Html, Section, joined, line_cell, note, picture, table, text_cell
 
 _BARS = 40
 
 
-def regression(targets: np.ndarray, answers: np.ndarray, rows: Rows, attend: attention.Attend) -> list[Section]:
+def regression(targets: np.ndarray, answers: np.ndarray, row: Row, attend: attention.Attend) -> list[Section]:
     """Of a model whose answer is a number.
 
     Args:
         targets, answers: `[n]`.
-        rows: as of `bert_jax.looking.classes.one_label`, as is `attend`.
+        row: as of `bert_jax.looking.classes.one_label`, as is `attend`.
     """
     targets, answers = targets.astype(np.float64), answers.astype(np.float64)
     residuals = answers - targets
@@ -27,7 +27,7 @@ def regression(targets: np.ndarray, answers: np.ndarray, rows: Rows, attend: att
     scattered = figures.scatter(targets[finite], answers[finite], "target", "answer", diagonal=True)
     parts = [*notes, note("On the dashed line the answer is the target."), picture(scattered, "answers by targets")]
     index = measures.worst(np.abs(residuals), finite & (residuals != 0))
-    found = measures.taken(rows, index)
+    found = [row(i) for i in index.tolist()]
     lines = [
         [line_cell(line), *map(text_cell, texts.values()), float(targets[i]), float(answers[i]), float(residuals[i])]
         for i, (line, texts) in zip(index, found, strict=True)
@@ -58,13 +58,13 @@ def _residuals(residuals: np.ndarray) -> Html:
     return joined([picture(drawn, "histogram of the residuals"), table("residuals", ["", "residual"], rows)])
 
 
-def pairs(scores: np.ndarray, cosines: np.ndarray, rows: Rows, attend: attention.Attend) -> list[Section]:
+def pairs(scores: np.ndarray, cosines: np.ndarray, row: Row, attend: attention.Attend) -> list[Section]:
     """Of a model of sentence embeddings.
 
     Args:
         scores: `[n]`, how alike people found the two sentences of each row, on any scale.
         cosines: `[n]`.
-        rows: as of `bert_jax.looking.classes.one_label`.
+        row: as of `bert_jax.looking.classes.one_label`.
         attend: finds the attention of a sentence: of those of row i by the numbers `2 * i` and `2 * i + 1`.
     """
     finite = np.isfinite(cosines)
@@ -74,7 +74,7 @@ def pairs(scores: np.ndarray, cosines: np.ndarray, rows: Rows, attend: attention
         place[finite] = (stats.rankdata(values[finite]) - 0.5) / max(int(finite.sum()), 1)
     apart = np.abs(places[1] - places[0])
     index = measures.worst(apart, finite & (apart > 0))
-    found = measures.taken(rows, index)
+    found = [row(i) for i in index.tolist()]
     lines = [
         [line_cell(line), *map(text_cell, texts.values()), *(float(side[i]) for side in (scores, cosines, *places))]
         for i, (line, texts) in zip(index, found, strict=True)

@@ -131,7 +131,7 @@ def evaluate(
     Raises:
         InputError: the model, the data or the report's name do not fit.
     """
-    page.check_path(report, data)
+    page.check_path(report)
     _check_columns(columns)
     model = open_answerer(model_dir, **options)
     questions: list[Question] = []

@@ -17,7 +17,14 @@ from bert_jax.looking.choices import Choices, choices
 from bert_jax.modeling import Bert
 from bert_jax.tasks.finished import open_finished
 from bert_jax.tasks.groups import encode_groups
-from bert_jax.tasks.multiple_choice import HEAD, MultipleChoiceTask, Question, load, read_questions
+from bert_jax.tasks.multiple_choice import (
+    HEAD,
+    MultipleChoiceTask,
+    Question,
+    encode_questions,
+    read_answered,
+    read_questions,
+)
 from bert_jax.tasks.row_answers import RowPredictor, check_out, short, to_answer, write_answers
 
 COLUMNS = Columns("context", "", "label", texts="choices")  # where the caller names none
@@ -50,7 +57,7 @@ def evaluate(
     Raises:
         InputError: the model, the data or the report's name do not fit; among others, a label that is no choice.
     """
-    page.check_path(report, data, bad_rows)
+    page.check_path(report)
     for name in metric_names:
         if name != "accuracy":
             raise InputError(f"{name!r} is not a metric of multiple choice{did_you_mean(name, ['accuracy'])}")
@@ -58,12 +65,12 @@ def evaluate(
     task = MultipleChoiceTask(Bert(finished.config, HEAD, finished.compute))
     bad = BadRows(data, bad_rows, skipping="--skip")
     columns, predictor = _filled(columns), RowPredictor(finished, task.predict)
-    rows = load(data, columns, finished.tokenizer, finished.max_length, bad)
+    questions = read_answered(data, columns, bad)
+    rows = encode_questions(finished.tokenizer, questions, finished.max_length)
     batches, predictions = predictor.batches(rows)
     scores = task.score(predictions, batches) | {"examples": len(rows)}
     if report is not None:
-        again = read_questions(data, dataclasses.replace(columns, label=""))  # for the texts of the worst rows
-        texts = (Choices(row.line, row.context, row.question, row.choices) for row in again)
+        texts = [Choices(row.line, row.context, row.question, row.choices) for row in questions]
         attend = functools.partial(finished.attention, HEAD, rows.sequences)
         sections = choices(rows.labels, predictor.in_order(rows, predictions, "logits"), texts, attend)
         page.write(report, page.Heading(str(model_dir), data, scores), sections)

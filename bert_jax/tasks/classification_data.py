@@ -165,34 +165,6 @@ def _encode_windows(
     )
 
 
-def load(
-    spec: str,
-    columns: Columns,
-    tokenizer: Tokenizer,
-    max_length: int,
-    names: Sequence[str] | None,
-    regression: bool,
-    bad: BadRows | None = None,
-    stride: int | None = None,
-) -> tuple[Features, tuple[str, ...]]:
-    """Reads and tokenises a labelled table.
-
-    Args:
-        spec, columns, names, regression, bad: as of `read_labelled`.
-        tokenizer: makes the tokens.
-        max_length: longest sequence, in tokens.
-        stride: as of `encode`.
-
-    Returns:
-        The features and the label names.
-
-    Raises:
-        InputError: as `read_labelled` and `encode`.
-    """
-    rows, found = read_labelled(spec, columns, names, regression, bad)
-    return encode(tokenizer, rows, labels_of(rows, columns, found), max_length, stride), found
-
-
 def read_labelled(
     spec: str, columns: Columns, names: Sequence[str] | None, regression: bool, bad: BadRows | None = None
 ) -> tuple[list[Example], tuple[str, ...]]:

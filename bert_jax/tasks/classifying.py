@@ -1,7 +1,6 @@
 """A finished sequence classifier over a table: `evaluate` scores it, `predict` writes its answers beside the rows."""
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,10 +13,18 @@ from bert_jax.data.examples import Columns, Example, read_examples
 from bert_jax.data.windows import LONG_TEXTS, averaged
 from bert_jax.errors import InputError
 from bert_jax.looking import classes, page, values
+from bert_jax.looking.attention import Attention
 from bert_jax.modeling import Bert
 from bert_jax.tasks import metrics
 from bert_jax.tasks.classification import HEAD, ClassificationTask
-from bert_jax.tasks.classification_data import Features, WindowFeatures, encode, load, texts_of
+from bert_jax.tasks.classification_data import (
+    Features,
+    WindowFeatures,
+    encode,
+    labels_of,
+    read_labelled,
+    texts_of,
+)
 from bert_jax.tasks.finished import Finished, open_finished
 from bert_jax.tasks.row_answers import RowPredictor, check_out, short, to_answer, write_answers
 
@@ -49,10 +56,14 @@ class Classifier:
         features = encode(
             self.finished.tokenizer, rows, np.zeros(len(rows), np.int32), self.finished.max_length, self.stride
         )
-        logits = self.predictor(features, "logits")
-        if isinstance(features, WindowFeatures):
-            logits = averaged(logits, features.documents, features.lengths)
-        return logits
+        return of_texts(features, self.predictor(features, "logits"))
+
+
+def of_texts(features: Features, logits: np.ndarray) -> np.ndarray:
+    """The logits of texts [n, C], of those of rows, which may be windows."""
+    if isinstance(features, WindowFeatures):
+        return averaged(logits, features.documents, features.lengths)
+    return logits
 
 
 def open_classifier(
@@ -112,10 +123,8 @@ def evaluate(
         InputError: the model, the data or the report's name do not fit; among others, a label that the model does not
             know.
     """
-    page.check_path(report, data, bad_rows)
+    page.check_path(report)
     model = open_classifier(model_dir, **options)
-    if report is not None and model.stride is not None:
-        raise InputError("--long windows: expected none with a report, whose rows are texts read whole or cut")
     finished = model.finished
     columns = columns.filled(COLUMNS)
     several = model.task.several
@@ -123,30 +132,33 @@ def evaluate(
     regression = model.task.regression
     names = metrics.choose(metric_names, regression, len(model.names), several)
     bad = BadRows(data, bad_rows, skipping="--skip")
-    features, _ = load(
-        data, columns, finished.tokenizer, finished.max_length, model.names, regression, bad, model.stride
-    )
+    rows, _ = read_labelled(data, columns, model.names, regression, bad)
+    labels = labels_of(rows, columns, model.names)
+    features = encode(finished.tokenizer, rows, labels, finished.max_length, model.stride)
     batches, predictions = model.predictor.batches(features)
     task = dataclasses.replace(model.task, metrics=names)
     scores = task.score(predictions, batches) | {"examples": features.num_examples}
     if report is not None:
-        logits = model.predictor.in_order(features, predictions, "logits")
-        page.write(report, page.Heading(str(model_dir), data, scores), _look(model, data, columns, features, logits))
+        logits = of_texts(features, model.predictor.in_order(features, predictions, "logits"))
+        sections = _look(model, lambda i: (rows[i].line, texts_of(rows[i], columns)), labels, features, logits)
+        page.write(report, page.Heading(str(model_dir), data, scores), sections)
     return scores
 
 
-def _look(model: Classifier, data: str, columns: Columns, features: Features, logits: np.ndarray) -> list[page.Section]:
-    """The sections of a report on logits [n, C]; it reads the data once more for the texts of the worst rows."""
-    texts_alone = dataclasses.replace(columns, label="")
-    rows = (
-        (row.line, {columns.text: row.text} | ({} if row.pair is None else {columns.pair: row.pair}))
-        for row in read_examples(data, texts_alone)
-    )
-    attend = functools.partial(model.finished.attention, HEAD, features)
+def _look(
+    model: Classifier, row: classes.Row, labels: np.ndarray, features: Features, logits: np.ndarray
+) -> list[page.Section]:
+    """The sections of a report on the logits [n, C] of texts with labels [n]."""
+
+    def attend(number: int) -> Attention | None:
+        if isinstance(features, WindowFeatures):  # the first of the text
+            number = int(np.searchsorted(features.documents, number))
+        return model.finished.attention(HEAD, features, number)
+
     if model.task.regression:
-        return values.regression(features.labels, logits[:, 0], rows, attend)
+        return values.regression(labels, logits[:, 0], row, attend)
     look = classes.several_labels if model.task.several else classes.one_label
-    return look(model.names, features.labels, logits, rows, attend)
+    return look(model.names, labels, logits, row, attend)
 
 
 def predict(

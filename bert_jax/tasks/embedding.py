@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_jax import files
 from bert_jax.data.bad_rows import BadRows
-from bert_jax.data.examples import Columns, read_rows
+from bert_jax.data.examples import Columns
 from bert_jax.looking import page, values
 from bert_jax.modeling import Bert
 from bert_jax.tasks.finished import open_finished
@@ -20,7 +20,8 @@ from bert_jax.tasks.sentence_embedding import (
     SentenceEmbeddingTask,
     choose_metrics,
     cosines,
-    load,
+    encode_pairs,
+    read_pairs,
     stream_pairs,
     texts_of,
 )
@@ -55,18 +56,23 @@ def evaluate(
     Raises:
         InputError: the model, the data or the report's name do not fit; among others, a label that is no number.
     """
-    page.check_path(report, data, bad_rows)
+    page.check_path(report)
     names = choose_metrics(metric_names, labelled=True)
     finished = open_finished(model_dir, HEAD, **options)
     task = SentenceEmbeddingTask(Bert(finished.config, HEAD, finished.compute), "cosine", labelled=True, metrics=names)
     bad = BadRows(data, bad_rows, skipping="--skip")
     columns, predictor = columns.filled(COLUMNS), RowPredictor(finished, task.predict)
-    rows = load(data, columns, finished.tokenizer, finished.max_length, bad=bad)
+    pairs = read_pairs(data, columns, bad=bad)
+    rows = encode_pairs(finished.tokenizer, pairs, columns, finished.max_length)
     batches, predictions = predictor.batches(rows)
     scores = task.score(predictions, batches) | {"examples": len(rows)}
     if report is not None:
         found = cosines(predictor.in_order(rows, predictions, "embeddings"))
-        texts = read_rows(data, dataclasses.replace(columns, label=""))  # once more, for those of the worst pairs
+
+        def texts(i: int) -> tuple[int, dict[str, str]]:
+            line, row = pairs[i]
+            return line, {name: row[name] for name in (columns.text, columns.pair)}
+
         sections = values.pairs(rows.labels, found, texts, functools.partial(finished.attention, HEAD, rows.sequences))
         page.write(report, page.Heading(str(model_dir), data, scores), sections)
     return scores

@@ -120,20 +120,6 @@ def read_questions(spec: str, columns: Columns, bad: BadRows | None = None) -> I
     return rows if bad else own.fitting(rows)
 
 
-def load(spec: str, columns: Columns, tokenizer: Tokenizer, max_length: int, bad: BadRows | None = None) -> Groups:
-    """Reads and tokenises a table of questions with their answers.
-
-    Args:
-        spec, columns, bad: as of `read_answered`.
-        tokenizer, max_length: as of `encode_questions`.
-
-    Raises:
-        InputError: as `read_answered`.
-    """
-    rows = read_answered(spec, columns, bad)
-    return encode_questions(tokenizer, rows, max_length)
-
-
 def read_answered(spec: str, columns: Columns, bad: BadRows | None = None) -> list[Question]:
     """The rows of a table of questions with their answers.
 

@@ -139,28 +139,6 @@ def cosines(embeddings: np.ndarray) -> np.ndarray:
 Row = tuple[int, dict[str, Any]]  # a line, and its columns
 
 
-def load(
-    spec: str,
-    columns: Columns,
-    tokenizer: Tokenizer,
-    max_length: int,
-    label_limit: float = math.inf,
-    bad: BadRows | None = None,
-) -> Groups:
-    """Reads and tokenises a table of pairs or triplets.
-
-    Args:
-        spec, columns, label_limit, bad: as of `read_pairs`.
-        tokenizer: makes the tokens.
-        max_length: longest sequence, in tokens.
-
-    Raises:
-        InputError: as `read_pairs`.
-    """
-    rows = read_pairs(spec, columns, label_limit, bad)
-    return encode_pairs(tokenizer, rows, columns, max_length, label_limit)
-
-
 def read_pairs(spec: str, columns: Columns, label_limit: float = math.inf, bad: BadRows | None = None) -> list[Row]:
     """The rows of a table of pairs or triplets.
 

@@ -21,7 +21,7 @@ from bert_jax.tasks import entities
 from bert_jax.tasks.finished import Finished, open_finished
 from bert_jax.tasks.row_answers import RowPredictor, check_out, short, to_answer
 from bert_jax.tasks.token_classification import HEAD, TokenClassificationTask
-from bert_jax.tasks.token_classification_data import UNTAGGED, encode, in_order, load
+from bert_jax.tasks.token_classification_data import UNTAGGED, encode, encode_tagged, in_order, read_tagged
 
 OUT_FORMATS = (".jsonl", ".conll", ".txt", ".tsv")
 _CHUNK = 4096  # sentences that `predict` holds at a time: enough to find rows of one length, few enough for memory
@@ -85,14 +85,15 @@ def evaluate(
         InputError: the model, the data or the report's name do not fit; among others, a tag that the model does not
             know.
     """
-    page.check_path(report, data, bad_rows)
+    page.check_path(report)
     model = open_tagger(model_dir, **options)
     finished, names = model.finished, model.task.names
     chosen = entities.choose(metric_names, names)
     if not metric_names and chosen != ("accuracy",):
         chosen = entities.METRICS
     bad = BadRows(data, bad_rows, "sentence", "--skip")
-    features, _ = load(data, columns, finished.tokenizer, finished.max_length, names, bad)
+    sentences, _ = read_tagged(data, columns, names, bad)
+    features = encode_tagged(finished.tokenizer, sentences, names, finished.max_length)
     batches, predictions = model.predictor.batches(features)
     task = TokenClassificationTask(model.task.model, names, chosen)
     labels = in_order([batch["labels"] for batch in batches], batches)
@@ -102,7 +103,6 @@ def evaluate(
         answers, scores = (in_order([p[name] for p in predictions], batches) for name in ("tags", "scores"))
         scheme = read_scheme(names)
         marked = None if scheme is None else (scheme, *entities.both(scheme, labels, answers))
-        sentences = read_sentences(data, columns, tagged=False)  # once more, for the words of the worst
         first_words = features.labels  # of rows; a long sentence has several
 
         def attend(word: int) -> Attention | None:

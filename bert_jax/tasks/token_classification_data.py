@@ -94,30 +94,6 @@ def encode(
     )
 
 
-def load(
-    spec: str,
-    columns: Columns,
-    tokenizer: Tokenizer,
-    max_length: int,
-    names: Sequence[str] | None,
-    bad: BadRows | None = None,
-) -> tuple[TaggedFeatures, tuple[str, ...]]:
-    """Reads and tokenises tagged sentences.
-
-    Args:
-        spec, columns, names, bad: as of `read_tagged`.
-        tokenizer, max_length: as of `encode`.
-
-    Returns:
-        The features and the names of the tags.
-
-    Raises:
-        InputError: as `read_tagged`.
-    """
-    sentences, found = read_tagged(spec, columns, names, bad)
-    return encode_tagged(tokenizer, sentences, found, max_length), found
-
-
 def read_tagged(
     spec: str, columns: Columns, names: Sequence[str] | None, bad: BadRows | None = None
 ) -> tuple[list[Sentence], tuple[str, ...]]:

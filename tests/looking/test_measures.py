@@ -61,11 +61,7 @@ def test_logarithms_of_probabilities_far_apart():
     np.testing.assert_allclose(ours, [[-2000, 0], np.log([0.5, 0.5])])
 
 
-def test_the_worst_rows_and_their_texts():
+def test_the_worst_rows():
     badness = np.array([1.0, 5.0, 9.0, 5.0, 7.0])
     index = measures.worst(badness, np.array([True, True, False, True, True]), most=3)
     assert index.tolist() == [4, 1, 3]
-    rows = iter("abcdefg")
-    assert measures.taken(rows, index) == ["e", "b", "d"]
-    assert next(rows) == "f"  # what comes behind the last is not read
-    assert measures.taken(rows, []) == [] and next(rows) == "g"

@@ -34,7 +34,8 @@ def write(path, text):
 
 
 def load(spec, tokenizer, columns=COLUMNS, max_length=16, names=None, regression=False):
-    return cd.load(spec, columns, tokenizer, max_length, names, regression)
+    rows, names = cd.read_labelled(spec, columns, names, regression)
+    return cd.encode(tokenizer, rows, cd.labels_of(rows, columns, names), max_length), names
 
 
 def test_features_are_the_tokenizers(tmp_path, tokenizer):

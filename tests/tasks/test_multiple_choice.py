@@ -13,7 +13,13 @@ from bert_jax.data.examples import Columns
 from bert_jax.errors import InputError
 from bert_jax.inference import from_pretrained
 from bert_jax.tasks import choosing
-from bert_jax.tasks.multiple_choice import MultipleChoiceTask, columns_of, load, read_questions
+from bert_jax.tasks.multiple_choice import (
+    MultipleChoiceTask,
+    columns_of,
+    encode_questions,
+    read_answered,
+    read_questions,
+)
 from bert_jax.training.loop import train
 
 COLUMNS = columns_of("context", "", ("choices",), "label")
@@ -116,7 +122,7 @@ def test_swag_hellaswag_and_race(tmp_path, tiny_tokenizer):
         ("race.jsonl", columns_of("article", "question", ("options",), "answer")),
         ("hellaswag.jsonl", columns_of("ctx", "", ("endings",), "label")),
     ):
-        rows = load(str(tmp_path / name), columns, tiny_tokenizer, 24)
+        rows = encode_questions(tiny_tokenizer, read_answered(str(tmp_path / name), columns), 24)
         assert rows.labels.tolist() == [1] and rows.size == 2
         with_question[name] = rows.sequences.tokens.tolist()
     assert with_question["swag.csv"] == with_question["race.jsonl"] != with_question["hellaswag.jsonl"]
@@ -216,13 +222,13 @@ def test_the_command_line_names_the_columns(place, tuned, tmp_path, capsys):
 def test_rows_that_do_not_fit(tmp_path, tiny_tokenizer, lines, message):
     (tmp_path / "rows.jsonl").write_text("\n".join(lines))
     with pytest.raises(InputError, match=rf"rows\.jsonl: {message}"):
-        load(str(tmp_path / "rows.jsonl"), COLUMNS, tiny_tokenizer, 24)
+        read_answered(str(tmp_path / "rows.jsonl"), COLUMNS)
 
 
 def test_a_table_has_no_lists(tmp_path, tiny_tokenizer):
     (tmp_path / "rows.csv").write_text("context,choices,label\na,\"['x', 'y']\",0\n")
     with pytest.raises(InputError, match=r"rows\.csv: expected JSON lines or TFDS for a list of texts \('choices'\)"):
-        load(str(tmp_path / "rows.csv"), COLUMNS, tiny_tokenizer, 24)
+        read_answered(str(tmp_path / "rows.csv"), COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +263,7 @@ def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
 def test_a_longer_choice_is_cut(tmp_path, tiny_tokenizer):
     row = {"context": "cat " * 40, "choices": ["dog", "bird " * 40], "label": 0}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row))
-    rows = load(str(tmp_path / "rows.jsonl"), COLUMNS, tiny_tokenizer, 16)
+    rows = encode_questions(tiny_tokenizer, read_answered(str(tmp_path / "rows.jsonl"), COLUMNS), 16)
     batch = rows.pad(np.array([0]), 16, 0)
     assert batch["attention_mask"].all()
     assert tiny_tokenizer.decode(batch["input_ids"][0, 0]).endswith("dog")

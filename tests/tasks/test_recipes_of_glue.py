@@ -7,7 +7,7 @@ import pytest
 from bert_jax import recipes
 from bert_jax.errors import InputError
 from bert_jax.tasks import classification
-from bert_jax.tasks.classification_data import load
+from bert_jax.tasks.classification_data import encode, labels_of, read_labelled
 
 CONFIG = Path(__file__).parents[2] / "configs" / "classification.py"
 
@@ -34,7 +34,9 @@ def test_a_task_that_is_not_one(task, message):
 def test_real_glue_files_are_read(shared_data, tiny_tokenizer, task, folder, rows):
     c = recipes.resolve(recipes.load_recipe(f"{CONFIG}:{task},{shared_data / 'glue' / folder}"))
     regression = c.data.task_type == "regression"
-    features, names = load(c.data.dev, classification.columns(c), tiny_tokenizer, 128, None, regression)
+    columns = classification.columns(c)
+    rows, names = read_labelled(c.data.dev, columns, None, regression)
+    features = encode(tiny_tokenizer, rows, labels_of(rows, columns, names), 128)
     assert len(features) == rows
     assert names == (() if regression else ("0", "1"))
 

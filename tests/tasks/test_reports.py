@@ -34,15 +34,23 @@ def write_table(path, *columns):
     return str(path)
 
 
-def evaluated(module, model, data, columns, path, batch_size=ROWS):
+def evaluated(module, model, data, columns, path, batch_size=ROWS, **options):
     """The page that an evaluation writes, and its scores, after a look at what every page has."""
-    scores = module.evaluate(model, data, columns, report=path, batch_size=batch_size)
+    scores = module.evaluate(model, data, columns, report=path, batch_size=batch_size, **options)
     page = Page(path)
     check_alone(page)
     shown = dict(zip(page.column("scores", "score"), page.column("scores", "value"), strict=True))
     assert shown == {n: f"{v:,}" if isinstance(v, int) else page_number(v) for n, v in scores.items()}
     assert page.source.count("<script") == 0 and len(page.source) < 2_000_000
     return page, scores
+
+
+def with_a_bad_row(data, row, place=0):
+    """A copy of a file with one row more, that does not fit: before it, or behind its header."""
+    lines = Path(data).read_text().splitlines(keepends=True)
+    copy = Path(data).with_stem("bad")
+    copy.write_text("".join([*lines[:place], row, *lines[place:]]))
+    return str(copy)
 
 
 def page_number(value):
@@ -107,6 +115,21 @@ def test_the_page_of_a_classifier(classifier, tmp_path, tiny_tokenizer):
     check_attention(page, f"Line {wrong[0] + 2}", tiny_tokenizer, answers[wrong[0]]["text"])
 
 
+def test_the_page_of_long_texts_in_windows(classifier, tmp_path, tiny_tokenizer, monkeypatch):
+    monkeypatch.setattr(attention, "ROWS", 1)
+    model, data = classifier
+    windows = {"long_texts": "windows", "max_seq_length": 6, "batch_size": 16}
+    page, _ = evaluated(classifying, model, data, Columns(), tmp_path / "report.html", **windows)
+    classifying.predict(model, data, tmp_path / "out.jsonl", Columns(), **windows)
+    answers = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    labels = [line.rsplit("\t", 1)[1] for line in Path(data).read_text().splitlines()[1:]]
+    wrong = [i for i in range(ROWS) if answers[i]["label"] != labels[i]]
+    worst = min(wrong, key=lambda i: answers[i]["scores"][labels[i]])
+    assert page.tables["worst"][1][:2] == [str(worst + 2), answers[worst]["text"]]
+    assert sum(numbers(page.column("classes", "support")[:-1])) == ROWS
+    check_attention(page, f"Line {worst + 2}", tiny_tokenizer, answers[worst]["text"], query=4)
+
+
 def test_the_verb_writes_it(classifier, tmp_path, capsys):
     model, data = classifier
     assert main(["evaluate", "--model", str(model), "--data", data, "--report", str(tmp_path / "r.html")]) == 0
@@ -154,13 +177,14 @@ def test_the_page_of_a_regression_over_pairs(tmp_path, write_small, monkeypatch)
     model = write_small(tmp_path / "model", "sequence_classification", num_labels=1, **VARIED)
     targets = np.random.default_rng(0).normal(size=ROWS).round(3)
     data = write_table(tmp_path / "dev.tsv", ["a", *texts(ROWS, 3)], ["b", *texts(ROWS, 4)], ["n", *targets])
-    page, _ = evaluated(classifying, model, data, Columns("a", "b", "n"), tmp_path / "report.html")
+    bad = with_a_bad_row(data, "a\t\t1\n", place=1)
+    page, _ = evaluated(classifying, model, bad, Columns("a", "b", "n"), tmp_path / "report.html", bad_rows="skip")
     answers = answers_of(classifying, model, data, tmp_path / "out.jsonl", Columns("a", "b"))
     residuals = np.array([answer["score"] for answer in answers]) - targets
     worst = int(np.abs(residuals).argmax())
     assert page.tables["worst"][0] == ["line", "a", "b", "target", "answer", "residual"]
     line, a, b, target, _, residual = page.tables["worst"][1]
-    assert (line, a, b) == (str(worst + 2), answers[worst]["text"], answers[worst]["pair"])
+    assert (line, a, b) == (str(worst + 3), answers[worst]["text"], answers[worst]["pair"])
     assert numbers([target, residual]) == pytest.approx([targets[worst], residuals[worst]], abs=1e-3)
     assert numbers(page.column("residuals", "residual")[:3]) == pytest.approx(
         [residuals.mean(), residuals.std(), np.abs(residuals).mean()], abs=1e-3
@@ -178,7 +202,8 @@ def test_the_page_of_a_tagger(tmp_path, write_small, tiny_tokenizer, monkeypatch
         "\n".join("".join(f"{word} {tag}\n" for word, tag in sentence) for sentence in sentences)
     )
     data = str(tmp_path / "dev.conll")
-    page, scores = evaluated(tagging, model, data, Columns(), tmp_path / "report.html")
+    bad = with_a_bad_row(data, "the unknown\n\n")
+    page, scores = evaluated(tagging, model, bad, Columns(), tmp_path / "report.html", bad_rows="skip")
     answers = answers_of(tagging, model, data, tmp_path / "out.jsonl", Columns())
     gold = [[tag for _, tag in sentence] for sentence in sentences]
     found = [answer["tags"] for answer in answers]
@@ -199,7 +224,7 @@ def test_the_page_of_a_tagger(tmp_path, write_small, tiny_tokenizer, monkeypatch
     ]
     worst = int(np.argmax(badness))
     line, told, wrong, probability = page.tables["worst"][1]
-    assert int(line) == 1 + sum(len(sentence) + 1 for sentence in sentences[:worst])
+    assert int(line) == 3 + sum(len(sentence) + 1 for sentence in sentences[:worst])
     assert float(probability) == pytest.approx(max(badness), abs=1e-3)
     assert int(wrong) == sum(a != b for a, b in zip(gold[worst], found[worst], strict=True))
     assert all(word in told for word, _ in sentences[worst])
@@ -262,7 +287,8 @@ def test_the_page_of_multiple_choice(tmp_path, write_small, tiny_tokenizer, monk
     ]
     (tmp_path / "dev.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     data, columns = str(tmp_path / "dev.jsonl"), Columns(pair="q")
-    page, _ = evaluated(choosing, model, data, columns, tmp_path / "report.html", batch_size=16)
+    bad = with_a_bad_row(data, json.dumps(rows[0] | {"label": 3}) + "\n")
+    page, _ = evaluated(choosing, model, bad, columns, tmp_path / "report.html", batch_size=16, bad_rows="skip")
     answers = answers_of(choosing, model, data, tmp_path / "out.jsonl", columns)
     found = np.array([answer["label"] for answer in answers])
     assert numbers(page.column("classes", "recall")[:-1]) == pytest.approx(
@@ -272,11 +298,11 @@ def test_the_page_of_multiple_choice(tmp_path, write_small, tiny_tokenizer, monk
     worst = int(np.where(found == labels, 2, gold).argmin())
     header, first, *_ = page.tables["worst"]
     assert header == ["line", "context", "question", "choices", "loss"]
-    assert first[:3] == [str(worst + 1), contexts[worst], asked[worst]]
+    assert first[:3] == [str(worst + 2), contexts[worst], asked[worst]]
     assert f"{rows[worst]['choices'][labels[worst]]} {gold[worst]:.4f} (gold)" in first[-2]
     assert float(first[-1]) == pytest.approx(-np.log(gold[worst]), abs=1e-3)
     choice = f"{asked[worst]} {rows[worst]['choices'][found[worst]]}"
-    check_attention(page, f"Line {worst + 1}, choice {found[worst]}", tiny_tokenizer, contexts[worst], choice)
+    check_attention(page, f"Line {worst + 2}, choice {found[worst]}", tiny_tokenizer, contexts[worst], choice)
 
 
 def test_the_page_of_sentence_embeddings(tmp_path, write_small, tiny_tokenizer, monkeypatch):
@@ -284,13 +310,14 @@ def test_the_page_of_sentence_embeddings(tmp_path, write_small, tiny_tokenizer, 
     model = write_small(tmp_path / "model", "sentence_embedding", **VARIED)
     scores = np.random.default_rng(0).uniform(0, 5, ROWS).round(2)
     data = write_table(tmp_path / "dev.tsv", ["x", *texts(ROWS, 12)], ["y", *texts(ROWS, 13)], ["z", *scores])
-    page, _ = evaluated(embedding, model, data, Columns("x", "y", "z"), tmp_path / "report.html")
+    bad = with_a_bad_row(data, "x\ty\tz\n", place=1)
+    page, _ = evaluated(embedding, model, bad, Columns("x", "y", "z"), tmp_path / "report.html", bad_rows="skip")
     answers = answers_of(embedding, model, data, tmp_path / "out.jsonl", Columns("x", "y"))
     cosines = np.array([answer["score"] for answer in answers])
     places = [(np.argsort(np.argsort(side)) + 0.5) / ROWS for side in (scores, cosines)]
     worst = int(np.abs(places[0] - places[1]).argmax())
     line, first, second, *shown = page.tables["worst"][1]
-    assert (line, first, second) == (str(worst + 2), answers[worst]["text"], answers[worst]["pair"])
+    assert (line, first, second) == (str(worst + 3), answers[worst]["text"], answers[worst]["pair"])
     assert numbers(shown) == pytest.approx([scores[worst], cosines[worst], *(p[worst] for p in places)], abs=1e-3)
-    check_attention(page, f"Line {worst + 2}, x", tiny_tokenizer, answers[worst]["text"])
-    assert f"Line {worst + 2}, y" in page.text
+    check_attention(page, f"Line {worst + 3}, x", tiny_tokenizer, answers[worst]["text"])
+    assert f"Line {worst + 3}, y" in page.text

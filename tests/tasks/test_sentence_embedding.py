@@ -20,7 +20,7 @@ from bert_jax.inference import pipeline
 from bert_jax.modeling import Bert
 from bert_jax.modeling.heads import pool_tokens
 from bert_jax.tasks import embedding, metrics
-from bert_jax.tasks.sentence_embedding import SentenceEmbeddingTask, load
+from bert_jax.tasks.sentence_embedding import SentenceEmbeddingTask, encode_pairs, read_pairs
 from bert_jax.training.loop import train
 
 # Words of one line mean the same.
@@ -391,5 +391,6 @@ def test_real_pairs_are_read(shared_data, tiny_tokenizer):
     config = pathlib.Path(__file__).parents[2] / "configs" / "stsb_embedding.py"
     c = recipes.resolve(recipes.load_recipe(f"{config}:{shared_data / 'glue' / 'STS-B'}"))
     columns = Columns(c.data.text_column, c.data.pair_column, c.data.label_column)
-    rows = load(c.data.dev, columns, tiny_tokenizer, 128, c.data.label_scale)
+    scale = c.data.label_scale
+    rows = encode_pairs(tiny_tokenizer, read_pairs(c.data.dev, columns, scale), columns, 128, scale)
     assert len(rows) == 1500 and rows.size == 2 and rows.labels.max() == 1

@@ -275,6 +275,7 @@ def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
 
 
 def test_the_real_files_of_conll2003(shared_data, tiny_tokenizer):
-    features, names = data.load(str(shared_data / "conll2003" / "valid.txt"), Columns(), tiny_tokenizer, 128, None)
+    sentences, names = data.read_tagged(str(shared_data / "conll2003" / "valid.txt"), Columns(), None)
+    features = data.encode_tagged(tiny_tokenizer, sentences, names, 128)
     assert names == ("O", *(f"{letter}-{kind}" for letter in "BI" for kind in ("LOC", "MISC", "ORG", "PER")))
     assert (features.tags >= 0).sum() == 51362 and len(features) >= 3250
