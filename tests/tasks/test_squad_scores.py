@@ -1,4 +1,8 @@
-"""SQuAD's figures, against values worked out by hand, torchmetrics, and the best of all thresholds one by one."""
+"""SQuAD's figures against values worked out by hand, the scripts that came with the data, and all thresholds."""
+
+import importlib.util
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +27,7 @@ def asked(name, *golds, impossible=None):
         ("the-cat", "thecat"),
         ("\u201cquoted\u201d \u2014 \u20ac5", "\u201cquoted\u201d \u2014 \u20ac5"),  # only ASCII's punctuation goes
         ("\u0130stanbul\u00a0\u3000\u00c9T\u00c9\n", "i\u0307stanbul \u00e9t\u00e9"),
+        ("\ufb01x \u00df", "\ufb01x \u00df"),  # lower case is all that changes
         ("\u00e9the the\u00e9 the_cat", "\u00e9the the\u00e9 thecat"),  # words are Unicode's
         ("", ""),
     ],
@@ -101,7 +106,34 @@ def test_version_2_by_hand():
 def random_case(seed, impossible):
     """Questions, predictions and odds over a few words, many of which normalize to nothing."""
     random = np.random.default_rng(seed)
-    words = ["the", "a", "cat", "Cat.", "dog", "!", "x", "", "\u00e9t\u00e9", "An", "(dog)"]
+    words = [
+        "the",
+        "a",
+        "cat",
+        "Cat.",
+        "dog",
+        "!",
+        "x",
+        "",
+        "\u00e9t\u00e9",
+        "An",
+        "(dog)",
+        "a-cat",
+        "U.S.",
+        "\u201cdog\u201d",
+    ]
+    words += [
+        "e\u0301t\u00e9",
+        "\u732b",
+        "\u5e93a",
+        "\u0130X",
+        "\u00a0",
+        "\u200bthe",
+        "\ufb01x",
+        "\U0001f408",
+        "a\n",
+        "the\tthe",
+    ]
 
     def text(most=4):
         return " ".join(random.choice(words, random.integers(0, most)))
@@ -136,29 +168,47 @@ def test_the_best_threshold_is_the_best_of_all(seed):
         assert found[f"best_{metric}_thresh"] == (at if np.isfinite(at) else 0.0)
 
 
-def random_texts(seed):
-    """Many pairs of random texts, gold and predicted."""
-    questions, predictions, _ = random_case(seed, False)
-    return [(answer.text, predictions[question.id]) for question in questions for answer in question.answers]
+def script(package, file):
+    """An evaluation script that came with the data, out of a package that holds a copy; the package stays unopened."""
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        pytest.skip(f"the script is in {package}, installed without what it depends on")
+    spec = importlib.util.spec_from_file_location(f"squad_script_of_{package}", Path(found.origin).parent / file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_against_torchmetrics(seed):
-    """It gives both versions' exact match, and version 2.0's F1 alone: where a text is nothing they differ."""
-    functional = pytest.importorskip("torchmetrics.functional.text", reason="torchmetrics is the oracle")
-    for gold, predicted in random_texts(seed):
-        theirs = functional.squad(
-            {"id": "q", "prediction_text": predicted}, {"id": "q", "answers": {"text": [gold], "answer_start": [0]}}
-        )
-        questions = [asked("q", gold)]
-        ours = scores.scores_v1(questions, {"q": predicted})
-        assert ours["exact_match"] == float(theirs["exact_match"])
-        assert 100 * scores.f1_or_none(gold, predicted) == pytest.approx(float(theirs["f1"]), rel=1e-5)
-        if scores.normalized(gold) and scores.normalized(predicted):
-            assert ours["f1"] == pytest.approx(float(theirs["f1"]), rel=1e-5)
+def as_data(questions):
+    """Questions as the scripts read them."""
+    rows = [
+        {"id": q.id, "question": q.question, "answers": [{"text": a.text, "answer_start": 0} for a in q.answers]}
+        for q in questions
+    ]
+    return [{"title": "", "paragraphs": [{"context": "", "qas": rows}]}]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_version_1_is_its_script(seed, capsys):
+    theirs = script("allennlp", "tools/squad_eval.py")
     questions, predictions, _ = random_case(seed, False)
-    whole = functional.squad(
-        [{"id": name, "prediction_text": text} for name, text in predictions.items()],
-        [{"id": q.id, "answers": {"text": [a.text for a in q.answers], "answer_start": [0]}} for q in questions],
-    )
-    assert scores.scores(questions, predictions)["exact_match"] == pytest.approx(float(whole["exact_match"]), rel=1e-6)
+    for name in map(str, range(0, 40, 7)):  # is reported, and wrong
+        del predictions[name]
+    assert scores.scores(questions, predictions) == theirs.evaluate(as_data(questions), predictions)
+    assert capsys.readouterr().err.count("Unanswered question") == 6
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_version_2_is_its_script(seed, tmp_path, monkeypatch):
+    theirs = script("farm", "evaluation/squad_evaluation.py")
+    monkeypatch.chdir(tmp_path)  # this copy leaves a file
+    questions, predictions, odds = random_case(seed, True)
+    odds = {name: round(2 * value) / 2 for name, value in odds.items()}  # some alike, some on a threshold
+    paths = [str(tmp_path / name) for name in ("data.json", "predictions.json", "odds.json")]
+    for path, content in zip(paths, ({"data": as_data(questions)}, predictions, odds), strict=True):
+        Path(path).write_text(json.dumps(content), encoding="utf-8")
+    plain = theirs.main(theirs.EVAL_OPTS(*paths[:2], na_prob_file=""))
+    assert scores.scores(questions, predictions) == dict(plain)
+    for threshold in (1.0, 0.0, -0.5):
+        cut = theirs.main(theirs.EVAL_OPTS(*paths[:2], na_prob_file=paths[2], na_prob_thresh=threshold))
+        assert scores.scores(questions, predictions, odds, threshold) == dict(cut)
