@@ -33,10 +33,10 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 GENERATORS = {"bits of all dropout but attention's by threefry": "threefry2x32", "the same by rbg": "rbg"}
 
 
-def bits_of(implementation: str) -> Callable[[jax.Array, tuple[int, ...]], jax.Array]:
+def bits_of(implementation: str) -> Callable[..., jax.Array]:
     """Random bits by one of JAX's generators, one for every element."""
 
-    def bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    def bits(key: jax.Array, shape: tuple[int, ...], at: None = None) -> jax.Array:
         words = jax.random.key_data(key)
         if implementation == "rbg":
             words = jnp.concatenate([words, words])

@@ -282,7 +282,11 @@ def _forward(
 ) -> BertOutput:
     """The compiled forward pass; outputs that are not among `fields` (none means all) are not even computed."""
     output = bert.apply(
-        params, **inputs, output_hidden_states=output_hidden_states, output_attentions=output_attentions
+        params,
+        **inputs,
+        output_last_hidden_state=not fields or "last_hidden_state" in fields,
+        output_hidden_states=output_hidden_states,
+        output_attentions=output_attentions,
     )
     if not fields:
         return output

@@ -204,6 +204,7 @@ class FeatureExtraction(Pipeline):
         answers: list[Any] = [None] * len(listed)
         for window, inputs in self._windows(listed, truncation=truncation):
             for rows, lengths, output in self._batches(inputs, ("last_hidden_state",)):
+                assert output.last_hidden_state is not None
                 for row, length, states in zip(rows, lengths, output.last_hidden_state, strict=True):
                     answers[window[row]] = np.array(states[:length])
         return answers[0] if isinstance(texts, str) else answers

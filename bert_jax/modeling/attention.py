@@ -25,6 +25,7 @@ from bert_jax.modeling.dropout import bits_of_scores, dropout
 from bert_jax.modeling.kernels import fused, local, splash
 from bert_jax.modeling.kernels.plain import plain_attention
 from bert_jax.modeling.layers import Dense, LayerNorm
+from bert_jax.modeling.positions import Positions
 from bert_jax.modeling.visibility import Visibility
 from bert_jax.sharding import constrain, device_share, mapped
 
@@ -44,12 +45,18 @@ class Attending:
         bias: what is added to the scores, of `visible` and of relative positions, made once for all such layers: for
             xla `[B or 1, N or 1, 1 or S, S]`, for local by blocks; None for the others.
         rotation: cosines and sines `[B or 1, S, 1, H / 2]` by which queries and keys are turned; None: they are not.
+        at: the P positions that ask, where not all do; `bias` is then `[B or 1, N or 1, 1 or P, S]`.
     """
 
     way: str = dataclasses.field(metadata={"static": True})
     visible: Visibility
     bias: jax.Array | None
     rotation: tuple[jax.Array, jax.Array] | None = None
+    at: Positions | None = None
+
+    def only(self, at: Positions) -> "Attending":
+        """The same where no others than `at` ask. Scores are few then, so that they need no kernel."""
+        return dataclasses.replace(self, way="xla", bias=self.visible.bias(at.length, at), at=at)
 
 
 def attending(
@@ -137,7 +144,10 @@ def _unfit(way: str, config: BertConfig, compute: Compute, length: int, drops: b
 
 
 class SelfAttention(nnx.Module):
-    """`x [B, S, D] -> [B, S, D]`: attention, output projection, dropout, residual; LayerNorm before or after."""
+    """`x [B, S, D] -> [B, S, D]`: attention, output projection, dropout, residual; LayerNorm before or after.
+
+    Of some positions alone, `[B, P, D]`.
+    """
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
@@ -158,32 +168,35 @@ class SelfAttention(nnx.Module):
         pre = self.config.norm_placement == "pre"
         # The first layer's input was normalised by the embeddings.
         normed = jnp.where(is_first, x, self.layer_norm(x)) if pre else x
+        asking = normed if how.at is None else how.at.of(normed)
         projected = tuple(
-            constrain(project(normed, compute), "batch", None, "heads")
-            for project in (self.query, self.key, self.value)
+            constrain(project(states, compute), "batch", None, "heads")
+            for project, states in ((self.query, asking), (self.key, normed), (self.value, normed))
         )
         context, probabilities = attend(how, projected, self.config, dropout_keys[0], compute)
         context = checkpoint_name(context, CONTEXT)
-        x += dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1])
+        x = x if how.at is None else how.at.of(x)
+        x += dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1], how.at)
         return x if pre else self.layer_norm(x), probabilities
 
 
 def attend(
     how: Attending,
-    projected: tuple[jax.Array, ...],  # query, key, value [B, S, D]
+    projected: tuple[jax.Array, ...],  # query, key, value [B, S, D]; query [B, P, D] where only some ask
     config: BertConfig,
     dropout_key: jax.Array | None,
     compute: Compute,
 ) -> tuple[jax.Array, jax.Array | None]:
-    """Scaled dot-product attention: the result `[B, S, D]` and, of xla, the probabilities `[B, N, S, S]`."""
+    """Scaled dot-product attention: a result for each query and, of xla, the probabilities `[B, N, S or P, S]`."""
     batch, length, size = projected[0].shape
     heads, rate = config.num_attention_heads, config.attention_probs_dropout_prob
     words = None
     if dropout_key is not None and rate > 0:
         words = constrain(jax.random.bits(dropout_key, (batch, heads, 2), jnp.uint32), "batch", "heads", None)
     dtype = compute.activation_dtype
-    query, key, value = (x.reshape(batch, length, heads, config.head_size) for x in projected)
-    query, key = rotate(query, how.rotation), rotate(key, how.rotation)
+    query, key, value = (x.reshape(batch, -1, heads, config.head_size) for x in projected)
+    turn = how.rotation if how.at is None else jax.tree.map(how.at.of, how.rotation)
+    query, key = rotate(query, turn), rotate(key, how.rotation)
     if how.way == "fused":
         projected = tuple(x.reshape(batch, length, size) for x in (query, key, value))
         return _fused(how.visible, projected, config, words, compute).astype(dtype), None
@@ -197,14 +210,14 @@ def attend(
         context = local.local_attention(how.bias, how.visible, query, key, value, words, rate, compute)
         probabilities = None
     else:
-        context, probabilities = _xla(how.bias, query, key, value, words, rate, compute)
+        context, probabilities = _xla(how, query, key, value, words, rate, compute)
     context = constrain(context, "batch", "heads", None, None)  # and its gradient, which so stays by heads
     return context.swapaxes(1, 2).reshape(batch, length, size), probabilities
 
 
 def _xla(
-    bias: jax.Array | None,
-    query: jax.Array,  # [B, N, S, H], as are the next two
+    how: Attending,
+    query: jax.Array,  # [B, N, S, H], as are the next two; or [B, N, P, H]
     key: jax.Array,
     value: jax.Array,
     words: jax.Array | None,  # [B, N, 2] uint32, by which to drop
@@ -214,12 +227,10 @@ def _xla(
     bits = None
     if words is not None:
         place = functools.partial(jax.lax.broadcasted_iota, jnp.uint32)
-        length = query.shape[2]
-        bits = bits_of_scores(
-            (words[..., :1, None], words[..., 1:, None]),
-            place((1, 1, length, 1), 2), place((1, 1, 1, length), 3),
-        )  # fmt: skip
-    return plain_attention(query, key, value, bias, bits, rate, compute)
+        length = key.shape[2]
+        asking = place((1, 1, length, 1), 2) if how.at is None else how.at.index.astype(jnp.uint32)[:, None, :, None]
+        bits = bits_of_scores((words[..., :1, None], words[..., 1:, None]), asking, place((1, 1, 1, length), 3))
+    return plain_attention(query, key, value, how.bias, bits, rate, compute)
 
 
 def _fused(visible: Visibility, projected, config: BertConfig, words: jax.Array | None, compute: Compute) -> jax.Array:

@@ -4,14 +4,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.modeling.positions import Positions
+
 _GOLDEN = np.uint32(0x9E3779B9)  # 2**32 over the golden ratio: spreads consecutive numbers
 
 
-def dropout(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
-    """Zeroes each element with probability `rate` and scales the rest up by 1/(1-rate); without a key, returns `x`."""
+def dropout(x: jax.Array, rate: float, key: jax.Array | None, at: Positions | None = None) -> jax.Array:
+    """Zeroes each element with probability `rate` and scales the rest up by 1/(1-rate); without a key, returns `x`.
+
+    Where `x [B, P, D]` is of some positions of a sequence, they lose what they would lose in the whole of it.
+    """
     if key is None or rate == 0.0:
         return x
-    return drop(x, random_bits(key, x.shape), rate)
+    return drop(x, random_bits(key, x.shape, at), rate)
 
 
 def drop(x: jax.Array, bits: jax.Array, rate: float) -> jax.Array:
@@ -19,13 +24,15 @@ def drop(x: jax.Array, bits: jax.Array, rate: float) -> jax.Array:
     return jnp.where(bits >= np.uint32(rate * 2**32), x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
 
 
-def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def random_bits(key: jax.Array, shape: tuple[int, ...], at: Positions | None = None) -> jax.Array:
     """Independent uint32 of `shape`, good enough to drop by and an order of magnitude cheaper than `jax.random.bits`.
 
     Two words from JAX's generator for every row are spread over its last axis by an integer hash. Like JAX's, it is
     elementwise: the same bits however the array is sharded, and recomputed rather than kept for the backward pass.
     """
-    return spread(jax.random.bits(key, (*shape[:-1], 2), jnp.uint32), shape[-1])
+    rows = shape[:-1] if at is None else (shape[0], at.length)
+    words = jax.random.bits(key, (*rows, 2), jnp.uint32)
+    return spread(words if at is None else at.of(words), shape[-1])
 
 
 def spread(words: jax.Array, columns: int) -> jax.Array:

@@ -123,6 +123,7 @@ class Electra:
         filled = self.generator.apply(
             self.generator_params(params), input_ids, attention_mask, token_type_ids, position_ids, masked_positions,
             masked_labels, segment_ids, dropout_key=keys[0], sample_key=sample_key,
+            output_last_hidden_state=False,
         )  # fmt: skip
         assert filled.masked_lm_losses is not None and filled.masked_lm_correct is not None
         samples = filled.masked_lm_samples

@@ -13,6 +13,7 @@ from bert_jax.modeling.attention import Attending, SelfAttention, relative_bucke
 from bert_jax.modeling.compute import Compute, checkpointed
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm
+from bert_jax.modeling.positions import Positions
 from bert_jax.sharding import constrain
 
 
@@ -28,7 +29,9 @@ class FeedForward(nnx.Module):
         self.down = dense(config.intermediate_size, config.hidden_size)
         self.layer_norm = LayerNorm(config, config.hidden_size)
 
-    def __call__(self, x: jax.Array, dropout_key: jax.Array | None, compute: Compute) -> jax.Array:
+    def __call__(
+        self, x: jax.Array, dropout_key: jax.Array | None, compute: Compute, at: Positions | None = None
+    ) -> jax.Array:
         pre = self.config.norm_placement == "pre"
         activation = ACTIVATIONS[self.config.hidden_act]
         normed = self.layer_norm(x) if pre else x
@@ -37,7 +40,7 @@ class FeedForward(nnx.Module):
             y *= activation(constrain(self.gate(normed, compute), "batch", None, "mlp"))
         else:
             y = activation(y)
-        x += dropout(self.down(y, compute), self.config.hidden_dropout_prob, dropout_key)
+        x += dropout(self.down(y, compute), self.config.hidden_dropout_prob, dropout_key, at)
         return x if pre else self.layer_norm(x)
 
 
@@ -56,12 +59,13 @@ class EncoderLayer(nnx.Module):
         dropout_key: jax.Array | None,
         compute: Compute,
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Returns `[B, S, D]` and, where they are at hand, the attention probabilities `[B, N, S, S]`."""
+        """Returns `[B, S, D]`, or `[B, P, D]` where only some ask, and attention probabilities where they are there."""
         keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
         x, probabilities = self.attention(x, how, is_first, (keys[0], keys[1]), compute)
-        x = constrain(x, "batch", "length", "embed")
-        x = self.mlp(x, keys[2], compute)
-        return constrain(x, "batch", "length", "embed"), probabilities
+        length = "length" if how.at is None else None
+        x = constrain(x, "batch", length, "embed")
+        x = self.mlp(x, keys[2], compute, how.at)
+        return constrain(x, "batch", length, "embed"), probabilities
 
 
 class Encoder(nnx.Module):
@@ -90,12 +94,18 @@ class Encoder(nnx.Module):
         compute: Compute,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
+        at: Positions | None = None,
     ) -> tuple[jax.Array, tuple[jax.Array, ...] | None, tuple[jax.Array, ...] | None]:
-        """Returns the last hidden state, all `L + 1` hidden states and all `L` attention maps, or None for these."""
+        """Returns the last hidden state, all `L + 1` hidden states and all `L` attention maps, or None for these.
+
+        The last hidden state is `[B, P, D]` where no other positions than `at` are wanted of it: unrolled, the last
+        layer then computes no others. What it gives there is the same.
+        """
         count, period = self.config.num_hidden_layers, len(hows)
         layer_graph, layers = nnx.split(self.layers)
         keys = None if dropout_key is None else jax.random.split(dropout_key, count)
         first = np.arange(count) == 0 if self.config.norm_placement == "pre" else None
+        last = hows[(count - 1) % period]
         hows = tuple(self._with_relative_positions(how, x.shape[1]) for how in hows)
 
         def step(how: Attending):
@@ -112,9 +122,14 @@ class Encoder(nnx.Module):
         if whole:
             x, ys = _scan(steps, x, _rows(stacked, 0, whole, count))
             outputs += [jax.tree.map(lambda leaf, i=i: leaf[i], ys) for i in range(whole)]
-        for i, layer in enumerate(_apart(count - whole, _rows(stacked, whole, count, count))):
-            x, y = steps[i % period](x, layer)
+        for i, layer in enumerate(_apart(count - whole, _rows(stacked, whole, count, count)), start=whole):
+            run = steps[i % period]
+            if at is not None and compute.layers == "unroll" and i == count - 1:
+                run = step(self._with_relative_positions(last.only(at), x.shape[1]))
+            x, y = run(x, layer)
             outputs.append(y)
+        if at is not None and compute.layers != "unroll":
+            x = at.of(x)
         if hasattr(self, "layer_norm"):
             x = self.layer_norm(x)
         states, maps = zip(*outputs, strict=True)
@@ -128,7 +143,8 @@ class Encoder(nnx.Module):
         if not self.config.relative_attention_buckets:
             return how
         table = self.relative_attention_bias.embedding[...]
-        bias = table[relative_buckets(length, len(table))].transpose(2, 0, 1)[None]  # [1, N, S, S]
+        buckets = jnp.asarray(relative_buckets(length, len(table)))[None]
+        bias = table[buckets if how.at is None else how.at.of(buckets)].transpose(0, 3, 1, 2)
         return dataclasses.replace(how, bias=bias if how.bias is None else bias + how.bias)
 
 

@@ -8,6 +8,7 @@ from bert_jax.config import BertConfig
 from bert_jax.modeling.compute import Compute, matmul
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm
 from bert_jax.modeling.losses import vocabulary_cross_entropy, vocabulary_cross_entropy_and_samples
+from bert_jax.modeling.positions import gather_positions
 
 
 class Pooler(nnx.Module):
@@ -89,11 +90,6 @@ class Discriminator(nnx.Module):
     def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:
         x = ACTIVATIONS[self.activation](self.dense(x, compute)).astype(jnp.float32)
         return self.output(x, Compute(platform=compute.platform))[..., 0]
-
-
-def gather_positions(x: jax.Array, positions: jax.Array) -> jax.Array:
-    """`x [B, S, D]` at `positions [B, P]` -> `[B, P, D]`."""
-    return jnp.take_along_axis(x, positions[..., None], axis=1)
 
 
 def pool_tokens(x: jax.Array, attention_mask: jax.Array, pooling: str, normalize: bool) -> jax.Array:

@@ -21,11 +21,11 @@ from bert_jax.modeling.heads import (
     Pooler,
     Summary,
     Transform,
-    gather_positions,
     pool_segments,
     pool_tokens,
 )
 from bert_jax.modeling.layers import Dense
+from bert_jax.modeling.positions import Positions, gather_positions
 from bert_jax.modeling.visibility import Visibility
 
 HEADS = (
@@ -52,7 +52,7 @@ class BertOutput:
     """What a forward pass gives; fields that the head has not are None. Logits are float32.
 
     Attributes:
-        last_hidden_state: `[B, S, D]`.
+        last_hidden_state: `[B, S, D]`; None where it was not asked for.
         pooler_output: `[B, D]`, or `[B, M, D]` at given positions.
         logits: `[B, C]`, or `[B, M, C]` at given positions (sequence classification), `[B, S, C]` (token
             classification), `[B, K]` (multiple choice), `[B, S, V]`, or `[B, P, V]` at given positions (masked LM),
@@ -70,7 +70,7 @@ class BertOutput:
         attentions: `L` of `[B, N, S, S]`.
     """
 
-    last_hidden_state: jax.Array
+    last_hidden_state: jax.Array | None
     pooler_output: jax.Array | None = None
     logits: jax.Array | None = None
     prediction_logits: jax.Array | None = None
@@ -173,6 +173,7 @@ class Bert:
         *,
         dropout_key: jax.Array | None = None,
         sample_key: jax.Array | None = None,
+        output_last_hidden_state: bool = True,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> BertOutput:
@@ -193,6 +194,8 @@ class Bert:
                 of its own; None means the first token.
             dropout_key: None means no dropout.
             sample_key: with `masked_labels`, asks for samples too.
+            output_last_hidden_state: whether to return it. Without it, and without the next two, the last of unrolled
+                layers computes no more than the head reads; what it gives there is the same.
             output_hidden_states: whether to return all hidden states.
             output_attentions: whether to return all attention maps.
 
@@ -213,10 +216,53 @@ class Bert:
         keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
         visible = Visibility.of(inputs[1], segment_ids)
         hows = self._hows(visible, inputs[3], input_ids.shape[-1], dropout_key is not None, output_attentions)
-        output = self._encode(module, inputs, hows, cls_positions, keys, output_hidden_states, output_attentions)
-        masked = (masked_positions, masked_labels, sample_key)
-        rows = _Rows(inputs[1], segment_ids, cls_positions)
-        return dataclasses.replace(output, **self._head(module, output, rows, masked, choices, keys[2]))
+        rows, at = _Rows(inputs[1], segment_ids, cls_positions, masked_positions), None
+        if not (output_last_hidden_state or output_hidden_states or output_attentions):
+            at, rows = self._read(rows, *inputs[0].shape)
+        output = self._encode(module, inputs, hows, rows, keys, at, output_hidden_states, output_attentions)
+        output = dataclasses.replace(
+            output, **self._head(module, output, rows, (masked_labels, sample_key), choices, keys[2])
+        )
+        return output if output_last_hidden_state else dataclasses.replace(output, last_hidden_state=None)
+
+    def places_read(self, length: int, sentences: int = 1, predictions: int | None = None) -> int:
+        """Of how many of the `length` tokens of a row the head reads the last hidden state.
+
+        Args:
+            length: S.
+            sentences: examples in a row.
+            predictions: P, where masked-LM logits are wanted; None means everywhere.
+        """
+        config = self.config
+        match self.head:
+            case "pretraining" | "masked_lm":
+                count = length if predictions is None else predictions + sentences * (self.head == "pretraining")
+            case "sequence_classification" | "multiple_choice":
+                of_all = summary_of(config, self.head) != "pooler" and config.classifier_pooling == "mean"
+                count = length if of_all else sentences
+            case "sentence_embedding" if config.pooling == "cls":
+                count = sentences
+            case _:
+                count = length
+        return min(count, length)
+
+    def _read(self, rows: "_Rows", batch: int, length: int) -> tuple[Positions | None, "_Rows"]:
+        """The positions of the last hidden state that the head reads, and the rows with their places among these; None
+        and the same rows where it reads all."""
+        first, masked = rows.cls_positions, rows.masked_positions
+        sentences, predictions = (None if at is None else at.shape[1] for at in (first, masked))
+        if self.places_read(length, sentences or 1, predictions) == length:
+            return None, rows
+        parts = [] if self.head == "masked_lm" else [jnp.zeros((batch, 1), jnp.int32) if first is None else first]
+        before = sum(part.shape[1] for part in parts)
+        if masked is not None:
+            parts.append(masked)
+        index = jnp.concatenate(parts, axis=1)
+        places = jnp.broadcast_to(jnp.arange(index.shape[1]), index.shape)
+        return Positions(index, length), rows._replace(
+            cls_positions=None if first is None else places[:, :before],
+            masked_positions=None if masked is None else places[:, before:],
+        )
 
     def _hows(self, visible, position_ids, length: int, drops: bool, maps: bool) -> tuple[Attending, ...]:
         """How the first layers attend, until they begin anew."""
@@ -232,15 +278,16 @@ class Bert:
             made[window] = how
         return tuple(made[window] for window in windows)
 
-    def _encode(self, module, inputs, hows, cls_positions, keys, states, attentions):
+    def _encode(self, module, inputs, hows, rows, keys, at, states, attentions):
         input_ids, _, token_type_ids, position_ids = inputs
         x = module.embeddings(input_ids, token_type_ids, position_ids, keys[0], self.compute)
-        x, hidden_states, maps = module.encoder(x, hows, keys[1], self.compute, states, attentions)
-        pooled = module.pooler(_first(x, cls_positions), self.compute) if hasattr(module, "pooler") else None
+        x, hidden_states, maps = module.encoder(x, hows, keys[1], self.compute, states, attentions, at)
+        pooled = module.pooler(_first(x, rows.cls_positions), self.compute) if hasattr(module, "pooler") else None
         return BertOutput(x, pooled, hidden_states=hidden_states, attentions=maps)
 
     def _head(self, module, output, rows, masked, choices, key) -> dict[str, jax.Array]:
         x = output.last_hidden_state
+        assert x is not None
         drop = functools.partial(dropout, rate=self._classifier_dropout, key=key)
 
         def dense(
@@ -249,8 +296,8 @@ class Bert:
             return layer(x.astype(jnp.float32), Compute(platform=self.compute.platform))
 
         def masked_lm(logits_name: str) -> dict[str, jax.Array]:
-            positions, labels, sample_key = masked
-            at = x if positions is None else gather_positions(x, positions)
+            labels, sample_key = masked
+            at = x if rows.masked_positions is None else gather_positions(x, rows.masked_positions)
             table = module.embeddings.word_embeddings.embedding[...]
             if labels is None:
                 return {logits_name: module.mlm.logits(at, table, self.compute)}
@@ -295,6 +342,7 @@ class Bert:
             assert output.pooler_output is not None
             return output.pooler_output
         x, config = output.last_hidden_state, self.config
+        assert x is not None
         if config.classifier_pooling == "mean":
             first = _pool(x, rows, "mean", normalize=False).astype(x.dtype)
         else:
@@ -318,11 +366,12 @@ class Bert:
 
 
 class _Rows(NamedTuple):
-    """Where the tokens of each example are; as the arguments of `Bert.apply`."""
+    """Where the tokens of each example are, and which are read; as the arguments of `Bert.apply`."""
 
     attention_mask: jax.Array | None
     segment_ids: jax.Array | None
     cls_positions: jax.Array | None
+    masked_positions: jax.Array | None
 
 
 def _first(x: jax.Array, cls_positions: jax.Array | None) -> jax.Array:

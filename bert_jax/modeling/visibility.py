@@ -5,6 +5,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from bert_jax.modeling.positions import Positions
+
 # Added to the scores of masked keys. Finite: a row whose keys are all masked is a uniform distribution, not NaN.
 MASKED = -1e9
 
@@ -31,15 +33,20 @@ class Visibility:
             return cls(segment_ids, segment_ids)
         return cls(None, None if attention_mask is None else (attention_mask > 0).astype(jnp.int32))
 
-    def bias(self, length: int) -> jax.Array | None:
-        """`[B or 1, 1, 1 or S, S]` float32, to be added to scores; None where everything is seen."""
+    def bias(self, length: int, at: Positions | None = None) -> jax.Array | None:
+        """`[B or 1, 1, 1 or S, S]` float32, to be added to scores; None where everything is seen.
+
+        Of queries `at` P positions alone it is `[B or 1, 1, 1 or P, S]`.
+        """
         seen = None
         if self.key_ids is not None:
-            queries = jnp.int32(1) if self.query_ids is None else self.query_ids[:, None, :, None]
+            ids = self.query_ids if self.query_ids is None or at is None else at.of(self.query_ids)
+            queries = jnp.int32(1) if ids is None else ids[:, None, :, None]
             seen = queries == self.key_ids[:, None, None, :]
         if self.window is not None and self.window < length - 1:
             place = jnp.arange(length)
-            near = (abs(place[:, None] - place) <= self.window)[None, None]
+            asking = place[None] if at is None else at.index
+            near = (abs(asking[..., None] - place) <= self.window)[:, None]
             seen = near if seen is None else seen & near
         return None if seen is None else jnp.where(seen, 0.0, MASKED).astype(jnp.float32)
 

@@ -178,10 +178,7 @@ def _plan_stage(recipe: ConfigDict, outline: Outline, program: Program, stage: S
     batch = {
         name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=split) for name, array in stage.batch.items()
     }
-    *rows, length = stage.batch["input_ids"].shape
-    positions = stage.batch.get("masked_positions")
-    predictions = None if positions is None else positions.shape[-1]
-    flops = step_flops(outline.task.model, math.prod(rows), length, predictions)
+    flops = step_flops(outline.task.model, stage.batch)
     lowered = program.train_step.lower(program.like, batch)  # type: ignore[attr-defined]
     compiled = compile_step(lowered, dict(mesh.shape), place)
     best = (peak_flops(mesh.devices.flat[0]) or 0.0) * mesh.size
@@ -193,8 +190,8 @@ def _plan_stage(recipe: ConfigDict, outline: Outline, program: Program, stage: S
     )
     return StagePlan(
         num_steps=stage.num_steps,
-        length=length,
-        batch_size=rows[0],
+        length=stage.batch["input_ids"].shape[-1],
+        batch_size=stage.batch["input_ids"].shape[0],
         state_bytes=_bytes_of(program.like),
         peak_bytes=compiled.peak_bytes,
         fits=compiled.fits,

@@ -145,7 +145,9 @@ class ClassificationTask:
         return metrics.scores(self.metrics, labels, answers)
 
     def _logits(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
-        logits = self.model.apply(params, **model_inputs(batch), dropout_key=dropout_key).logits
+        logits = self.model.apply(
+            params, **model_inputs(batch), dropout_key=dropout_key, output_last_hidden_state=False
+        ).logits
         assert logits is not None
         return logits
 

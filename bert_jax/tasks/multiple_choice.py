@@ -60,7 +60,7 @@ class MultipleChoiceTask:
 
     def _logits(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
         inputs = (batch[name] for name in INPUTS)  # [B, C, S]
-        logits = self.model.apply(params, *inputs, dropout_key=dropout_key).logits
+        logits = self.model.apply(params, *inputs, dropout_key=dropout_key, output_last_hidden_state=False).logits
         assert logits is not None
         return logits
 

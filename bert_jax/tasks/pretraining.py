@@ -95,6 +95,7 @@ class PretrainingTask:
             masked_positions=batch["masked_positions"],
             masked_labels=batch["masked_labels"],
             dropout_key=dropout_key,
+            output_last_hidden_state=False,
         )
         assert out.masked_lm_losses is not None and out.masked_lm_correct is not None
         sums = masked_lm_sums(out, batch, self.commonest_id)

@@ -98,7 +98,8 @@ class SentenceEmbeddingTask:
         """[B, T, D]."""
         rows, texts, length = batch["input_ids"].shape
         inputs = (batch[name].reshape(-1, length) for name in INPUTS)
-        embeddings = self.model.apply(params, *inputs, dropout_key=dropout_key).sentence_embedding
+        output = self.model.apply(params, *inputs, dropout_key=dropout_key, output_last_hidden_state=False)
+        embeddings = output.sentence_embedding
         assert embeddings is not None
         return embeddings.reshape(rows, texts, -1)
 

@@ -37,12 +37,29 @@ def peak_flops(device: jax.Device) -> float | None:
     return tflops * 1e12 if tflops else None
 
 
-def step_flops(model: Bert | Electra, sequences: int, length: int, predictions: int | None = None) -> float:
-    """`train_flops` of all that a model runs in a step."""
-    return sum(train_flops(part.config, part.head, sequences, length, predictions) for part in model.parts)
+def step_flops(model: Bert | Electra, batch: Mapping[str, Any]) -> float:
+    """`train_flops` of all that a model runs in a step on a batch, of which the shapes alone are looked at."""
+    *rows, length = batch["input_ids"].shape
+    predictions, sentences = (
+        batch[name].shape[-1] if name in batch else None for name in ("masked_positions", "cls_positions")
+    )
+
+    def read(part: Bert) -> int | None:
+        return part.places_read(length, sentences or 1, predictions) if part.compute.layers == "unroll" else None
+
+    return sum(
+        train_flops(part.config, part.head, math.prod(rows), length, predictions, read(part)) for part in model.parts
+    )
 
 
-def train_flops(config: BertConfig, head: str, sequences: int, length: int, predictions: int | None = None) -> float:
+def train_flops(
+    config: BertConfig,
+    head: str,
+    sequences: int,
+    length: int,
+    predictions: int | None = None,
+    read: int | None = None,
+) -> float:
     """Model FLOPs of one training step, counted from the matrix products alone (2 for a multiplication and addition).
 
     For a sequence of S tokens and P predictions, with hidden size D, embeddings E, feed-forward F, vocabulary V, L
@@ -55,6 +72,7 @@ def train_flops(config: BertConfig, head: str, sequences: int, length: int, pred
         summary       2 D^2                                  pooler, or what else a classifier sees; of each token
                                                              where the head is one of tokens
         classifiers   2 D C (NSP: C = 2; for each token where the head is one of tokens)
+        last layer    R in place of S, but for its 4 S D^2 of keys and values: R = S unless less is computed
 
     times 3 for forward and backward. Recomputation (remat) is not counted, nor is padding left out.
 
@@ -62,12 +80,16 @@ def train_flops(config: BertConfig, head: str, sequences: int, length: int, pred
         sequences: sequences in the step (for multiple choice, choices count).
         length: S, padding included.
         predictions: P.
+        read: R; None = S.
     """
     hidden, width = config.hidden_size, config.embedding_width
     products = 6 if config.gated else 4
-    total = config.num_hidden_layers * length * hidden * (8 * hidden + products * config.intermediate_size)
-    keys = (length if window is None else min(length, 2 * window + 1) for window in config.windows)
-    total += 4 * length * hidden * sum(keys)
+    last = length if read is None else read
+    asking = (config.num_hidden_layers - 1) * length + last  # tokens that ask and are fed forward, over layers
+    total = asking * hidden * (4 * hidden + products * config.intermediate_size)
+    total += config.num_hidden_layers * length * hidden * 4 * hidden
+    *keys, keys_of_last = (length if window is None else min(length, 2 * window + 1) for window in config.windows)
+    total += 4 * hidden * (length * sum(keys) + last * keys_of_last)
     if width != hidden:
         total += 2 * length * width * hidden
     if head in ("pretraining", "masked_lm"):
@@ -137,11 +159,9 @@ class Lap:
     def add(self, model: Bert | Electra, batch: Mapping[str, Any]) -> None:
         """Counts the (global) batch of a step."""
         *rows, length = batch["input_ids"].shape
-        positions = batch.get("masked_positions")
-        predictions = None if positions is None else positions.shape[-1]
         self._sequences += rows[0]
         self._tokens += math.prod(rows) * length
-        self._flops += step_flops(model, math.prod(rows), length, predictions)
+        self._flops += step_flops(model, batch)
 
     def close(self, mesh: Mesh) -> dict[str, float]:
         """The rates since the last call, over seconds of training alone; the seconds of it and of what interrupted it;

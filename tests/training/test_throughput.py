@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from bert_jax.config import BertConfig
-from bert_jax.modeling import Bert, Electra
+from bert_jax.modeling import Bert, Compute, Electra
 from bert_jax.modeling.electra import generator_config
 from bert_jax.sharding import make_mesh
 from bert_jax.training.progress import Bar, clock, describe
@@ -39,7 +39,23 @@ def test_both_models_of_electra_count():
     layers = 12 * (8 * 128 * 64**2 + 4 * 128 * 64 * 256 + 4 * 128**2 * 64)
     generator = layers + 2 * 128 * 128 * 64 + 20 * 2 * 128 * (64 + 30522)
     expected = 3 * 8 * generator + train_flops(config, "replaced_token_detection", 8, 128)
-    assert step_flops(Electra(config, small), 8, 128, 20) == expected
+    assert step_flops(Electra(config, small), batch_of((8, 128), masked_positions=(8, 20))) == expected
+
+
+def batch_of(ids, **others):
+    return {name: np.zeros(shape, np.int32) for name, shape in ({"input_ids": ids} | others).items()}
+
+
+def test_what_the_last_layer_leaves_out_does_not_count():
+    config = BertConfig.named("tiny")  # 2 layers of 128, feed-forward 512
+    models = [Bert(config, "pretraining", Compute(layers=layers)) for layers in ("scan", "unroll")]
+    whole, less = (
+        step_flops(model, batch_of((8, 64), masked_positions=(8, 9), cls_positions=(8, 2))) for model in models
+    )
+    # 64 - 11 tokens: no query, no output, no feed-forward, and no scores.
+    assert whole - less == 3 * 8 * (64 - 11) * (4 * 128**2 + 4 * 128 * 512 + 4 * 64 * 128)
+    tagger = Bert(config, "token_classification", Compute(layers="unroll"))
+    assert step_flops(tagger, batch_of((8, 64))) == train_flops(config, "token_classification", 8, 64)
 
 
 def test_six_flops_a_parameter_and_token_when_sequences_are_short():
