@@ -121,6 +121,13 @@ def test_a_resolved_recipe_is_one_again(tmp_path, task):
     assert recipes.to_json(recipes.resolve(again)) == path.read_text()
 
 
+@pytest.mark.parametrize(("rows", "given", "expected"), [(6, 0, 36), (40, 0, 40), (6, 8, 8)])
+def test_batches_of_evaluation_where_rows_are_packed(rows, given, expected):
+    c = recipes.classification()
+    c.data.packing, c.global_batch_size, c.eval_batch_size = 72, rows, given
+    assert recipes.resolve(c).eval_batch_size == expected
+
+
 def test_a_saved_recipe_with_an_unknown_key(tmp_path):
     saved = recipes.classification().to_dict() | {"colour": "red"}
     path = tmp_path / "config.json"

@@ -11,6 +11,8 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.recipes.keys import DTYPES, EMBEDDING_LOSSES, MASK_UNITS, OPTIMIZERS, PRETRAINING, RECIPES, SCHEDULES
 from bert_jax.recipes.reading import flatten
 
+_EVALUATED = 32  # examples a batch of evaluation at the least, where a step's rows hold several each
+
 
 def resolve(recipe: ConfigDict, platform: str = "") -> ConfigDict:
     """Returns a locked copy whose values have been checked and whose `auto` settings are decided.
@@ -32,7 +34,9 @@ def resolve(recipe: ConfigDict, platform: str = "") -> ConfigDict:
         c.layers = "unroll" if on_cpu else "scan"
     if c.remat == "auto":
         c.remat = "none" if on_cpu else "dots"
-    c.eval_batch_size = c.eval_batch_size or c.global_batch_size
+    if not c.eval_batch_size:
+        rows = c.global_batch_size
+        c.eval_batch_size = -(-_EVALUATED // rows) * rows if c.data.get("packing") else rows
     return c.lock()
 
 

@@ -84,7 +84,7 @@ def _shared() -> ConfigDict:
 
     c.log_every = 100  # steps between lines of metrics.jsonl
     c.eval_every = 0  # steps between evaluations; one always runs at the end; 0 = only then
-    c.eval_batch_size = 0  # examples a batch of evaluation; 0 = global_batch_size
+    c.eval_batch_size = 0  # examples a batch of evaluation; 0 = global_batch_size, or 32 where rows are packed
     c.checkpoint_every = 1000  # steps between checkpoints; one is always written at the end; 0 = only then
     c.max_skipped_steps = 10  # steps in a row that may be skipped for a loss or gradient that is not finite
     c.keep_checkpoints = 2  # newest checkpoints to keep, besides the best
