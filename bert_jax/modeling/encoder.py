@@ -98,8 +98,8 @@ class Encoder(nnx.Module):
     ) -> tuple[jax.Array, tuple[jax.Array, ...] | None, tuple[jax.Array, ...] | None]:
         """Returns the last hidden state, all `L + 1` hidden states and all `L` attention maps, or None for these.
 
-        The last hidden state is `[B, P, D]` where no other positions than `at` are wanted of it: unrolled, the last
-        layer then computes no others. What it gives there is the same.
+        Where no other positions than `at` are wanted of it, the last of unrolled layers computes no others: the last
+        hidden state is `[B, P, D]`, and what is in it the same.
         """
         count, period = self.config.num_hidden_layers, len(hows)
         layer_graph, layers = nnx.split(self.layers)
@@ -124,12 +124,10 @@ class Encoder(nnx.Module):
             outputs += [jax.tree.map(lambda leaf, i=i: leaf[i], ys) for i in range(whole)]
         for i, layer in enumerate(_apart(count - whole, _rows(stacked, whole, count, count)), start=whole):
             run = steps[i % period]
-            if at is not None and compute.layers == "unroll" and i == count - 1:
+            if at is not None and i == count - 1:
                 run = step(self._with_relative_positions(last.only(at), x.shape[1]))
             x, y = run(x, layer)
             outputs.append(y)
-        if at is not None and compute.layers != "unroll":
-            x = at.of(x)
         if hasattr(self, "layer_norm"):
             x = self.layer_norm(x)
         states, maps = zip(*outputs, strict=True)

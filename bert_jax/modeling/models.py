@@ -217,7 +217,8 @@ class Bert:
         visible = Visibility.of(inputs[1], segment_ids)
         hows = self._hows(visible, inputs[3], input_ids.shape[-1], dropout_key is not None, output_attentions)
         rows, at = _Rows(inputs[1], segment_ids, cls_positions, masked_positions), None
-        if not (output_last_hidden_state or output_hidden_states or output_attentions):
+        whole = output_last_hidden_state or output_hidden_states or output_attentions
+        if not whole and self.compute.layers == "unroll":
             at, rows = self._read(rows, *inputs[0].shape)
         output = self._encode(module, inputs, hows, rows, keys, at, output_hidden_states, output_attentions)
         output = dataclasses.replace(

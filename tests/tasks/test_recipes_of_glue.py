@@ -35,8 +35,8 @@ def test_real_glue_files_are_read(shared_data, tiny_tokenizer, task, folder, row
     c = recipes.resolve(recipes.load_recipe(f"{CONFIG}:{task},{shared_data / 'glue' / folder}"))
     regression = c.data.task_type == "regression"
     columns = classification.columns(c)
-    rows, names = read_labelled(c.data.dev, columns, None, regression)
-    features = encode(tiny_tokenizer, rows, labels_of(rows, columns, names), 128)
+    read, names = read_labelled(c.data.dev, columns, None, regression)
+    features = encode(tiny_tokenizer, read, labels_of(read, columns, names), 128)
     assert len(features) == rows
     assert names == (() if regression else ("0", "1"))
 
