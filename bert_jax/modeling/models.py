@@ -217,17 +217,17 @@ class Bert:
         visible = Visibility.of(inputs[1], segment_ids)
         hows = self._hows(visible, inputs[3], input_ids.shape[-1], dropout_key is not None, output_attentions)
         rows, at = _Rows(inputs[1], segment_ids, cls_positions, masked_positions), None
-        whole = output_last_hidden_state or output_hidden_states or output_attentions
-        if not whole and self.compute.layers == "unroll":
-            at, rows = self._read(rows, *inputs[0].shape)
+        if not (output_last_hidden_state or output_hidden_states or output_attentions):
+            at, rows = self._computed(rows, *inputs[0].shape)
         output = self._encode(module, inputs, hows, rows, keys, at, output_hidden_states, output_attentions)
         output = dataclasses.replace(
             output, **self._head(module, output, rows, (masked_labels, sample_key), choices, keys[2])
         )
         return output if output_last_hidden_state else dataclasses.replace(output, last_hidden_state=None)
 
-    def places_read(self, length: int, sentences: int = 1, predictions: int | None = None) -> int:
-        """Of how many of the `length` tokens of a row the head reads the last hidden state.
+    def places_computed(self, length: int, sentences: int = 1, predictions: int | None = None) -> int:
+        """Of how many of the `length` tokens of a row the last layer is computed, where no last hidden state is asked
+        for: of unrolled layers those that the head reads, else all.
 
         Args:
             length: S.
@@ -236,6 +236,8 @@ class Bert:
         """
         config = self.config
         match self.head:
+            case _ if self.compute.layers != "unroll":
+                count = length
             case "pretraining" | "masked_lm":
                 count = length if predictions is None else predictions + sentences * (self.head == "pretraining")
             case "sequence_classification" | "multiple_choice":
@@ -247,12 +249,12 @@ class Bert:
                 count = length
         return min(count, length)
 
-    def _read(self, rows: "_Rows", batch: int, length: int) -> tuple[Positions | None, "_Rows"]:
-        """The positions of the last hidden state that the head reads, and the rows with their places among these; None
-        and the same rows where it reads all."""
+    def _computed(self, rows: "_Rows", batch: int, length: int) -> tuple[Positions | None, "_Rows"]:
+        """The positions of which the last layer is computed, and the rows with their places among these; None and the
+        same rows where it is of all."""
         first, masked = rows.cls_positions, rows.masked_positions
         sentences, predictions = (None if at is None else at.shape[1] for at in (first, masked))
-        if self.places_read(length, sentences or 1, predictions) == length:
+        if self.places_computed(length, sentences or 1, predictions) == length:
             return None, rows
         parts = [] if self.head == "masked_lm" else [jnp.zeros((batch, 1), jnp.int32) if first is None else first]
         before = sum(part.shape[1] for part in parts)

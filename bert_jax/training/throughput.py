@@ -43,13 +43,13 @@ def step_flops(model: Bert | Electra, batch: Mapping[str, Any]) -> float:
     predictions, sentences = (
         batch[name].shape[-1] if name in batch else None for name in ("masked_positions", "cls_positions")
     )
-
-    def read(part: Bert) -> int | None:
-        return part.places_read(length, sentences or 1, predictions) if part.compute.layers == "unroll" else None
-
     return sum(
-        train_flops(part.config, part.head, math.prod(rows), length, predictions, read(part)) for part in model.parts
-    )
+        train_flops(
+            part.config, part.head, math.prod(rows), length, predictions,
+            part.places_computed(length, sentences or 1, predictions),
+        )
+        for part in model.parts
+    )  # fmt: skip
 
 
 def train_flops(
@@ -58,7 +58,7 @@ def train_flops(
     sequences: int,
     length: int,
     predictions: int | None = None,
-    read: int | None = None,
+    last: int | None = None,
 ) -> float:
     """Model FLOPs of one training step, counted from the matrix products alone (2 for a multiplication and addition).
 
@@ -80,11 +80,11 @@ def train_flops(
         sequences: sequences in the step (for multiple choice, choices count).
         length: S, padding included.
         predictions: P.
-        read: R; None = S.
+        last: R; None = S.
     """
     hidden, width = config.hidden_size, config.embedding_width
     products = 6 if config.gated else 4
-    last = length if read is None else read
+    last = length if last is None else last
     asking = (config.num_hidden_layers - 1) * length + last  # tokens that ask and are fed forward, over layers
     total = asking * hidden * (4 * hidden + products * config.intermediate_size)
     total += config.num_hidden_layers * length * hidden * 4 * hidden

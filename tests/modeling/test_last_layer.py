@@ -23,8 +23,8 @@ def padded(rows=4, length=LENGTH):
     }
 
 
-def packed(**options):
-    inputs = padded(**options)
+def packed():
+    inputs = padded()
     mask = inputs.pop("attention_mask")
     segment = np.where(np.arange(LENGTH) < 7, 1, 2) * mask
     starts = np.tile(np.int32([0, 7]), (len(mask), 1))
@@ -103,7 +103,8 @@ def test_it_computes_what_is_read_and_no_more(head, changes, read):
 
         return jax.jit(run).lower(model.abstract_params(), inputs).cost_analysis()["flops"]
 
-    assert Bert(CONFIG.replace(**changes), head).places_read(LENGTH, predictions=3) == read
+    assert Bert(CONFIG.replace(**changes), head, UNROLLED).places_computed(LENGTH, predictions=3) == read
+    assert Bert(CONFIG.replace(**changes), head).places_computed(LENGTH, predictions=3) == LENGTH
     layer = flops(4, True) - flops(3, True)
     spared = flops(3, True) - flops(3, False)
     # Keys and values, 2 of the 12 hidden x hidden products of a layer, are of all tokens.
@@ -113,7 +114,7 @@ def test_it_computes_what_is_read_and_no_more(head, changes, read):
 def test_as_many_positions_as_tokens_are_no_gain():
     inputs = padded(length=4)
     model = Bert(CONFIG, "pretraining", UNROLLED)
-    assert model.places_read(4, predictions=3) == 4
+    assert model.places_computed(4, predictions=3) == 4
     key = jax.random.key(3)
     found, expected = (loss_and_gradients(model, inputs, key, whole)[0] for whole in (False, True))
     assert found == expected
