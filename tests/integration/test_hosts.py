@@ -19,8 +19,9 @@ def test_two_hosts_killed_at_any_moment_end_as_if_they_never_were(tmp_path, data
     moments = [*sorted(random.SystemRandom().sample(range(1, steps - 18), kills - 1)), steps - 18]
     train_in_processes(pretraining, tmp_path / "whole", [HOSTS])
     killed = [HOSTS | {"kill_at": step, "within": SPREAD} for step in moments]
-    # Before the last run, the newest checkpoint loses what the second host alone reads.
-    train_in_processes(pretraining, tmp_path / "killed", [*killed, HOSTS | {"damage": "ocdbt.process_1"}])
+    # One that is told to stop leaves two checkpoints at least; the newest then loses what the second host alone reads.
+    damaged = [HOSTS | {"stop_at": steps - 12}, HOSTS | {"damage": "ocdbt.process_1"}]
+    train_in_processes(pretraining, tmp_path / "killed", killed + damaged)
     assert_alike(tmp_path / "whole", tmp_path / "killed")
     assert list((tmp_path / "killed" / "checkpoints").glob("unreadable-*"))
 
