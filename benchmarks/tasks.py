@@ -26,6 +26,7 @@ class Contest:
         rows: of our packed steps, how many and of how many tokens, which hold `batch_size` examples on average; () =
             not packed.
         keys: of ours besides.
+        start: checkpoint of TensorFlow 1 in that directory, which both start from in place of the model for English.
     """
 
     kind: str
@@ -39,6 +40,7 @@ class Contest:
     columns: tuple[str, ...] = ()
     rows: tuple[int, ...] = ()
     keys: tuple[str, ...] = ()
+    start: str = ""
 
 
 CONTESTS = {
@@ -56,21 +58,21 @@ CONTESTS = {
                          "accuracy", 1, 16, 5e-5, keys=("eval_every=0", "best_metric=")),
     "chnsenticorp": Contest("classification", "classification.py",
                             ("zh_chnsenticorp/train.tsv", "zh_chnsenticorp/dev.tsv"), "accuracy", 2, 32, 1e-4, 256,
-                            ("text_a", "label"), (), ("data.text_column=text_a", "data.metrics=('accuracy',)")),
+                            ("text_a", "label"), (), ("data.text_column=text_a", "data.metrics=('accuracy',)"),
+                            "tf1_simbert_tiny"),
 }  # fmt: skip
-TF1 = "tf1_simbert_tiny"  # what Chinese starts from
 
 
 class Run(NamedTuple):
     """Of both, in turns.
 
     Attributes:
-        key: of what: contest, seed, share, dtypes.
+        key: of what: the contest as it was run, seed, dtypes.
         scores, rates: of bert_jax and of transformers.
         examples: to learn from.
     """
 
-    key: list[Any]
+    key: dict[str, Any]
     scores: list[float]
     rates: list[float]
     examples: int
@@ -101,12 +103,13 @@ def main(
     print(f"bert_jax in {dtypes[0]}, transformers in {dtypes[1]}; whole processes in turns", flush=True)
     print(f"{'':12} examples   score: bert_jax, transformers        examples/s         ratio", flush=True)
     for name in names:
+        contest = dataclasses.replace(CONTESTS[name], epochs=CONTESTS[name].epochs * share)
         runs = []
         for seed in range(seeds):
-            key = [name, seed, share, *dtypes]
+            key = json.loads(json.dumps({"contest": dataclasses.asdict(contest), "seed": seed, "dtypes": dtypes}))
             run = next((run for run in known if run.key == key), None)
             if run is None:
-                run = Run(key, *_run(name, data, model, seed, share, dtypes))
+                run = Run(key, *_run(contest, data, model, seed, dtypes))
                 if record:
                     with record.open("a", encoding="utf-8") as file:
                         print(json.dumps(run._asdict()), file=file)
@@ -121,12 +124,11 @@ def main(
 
 
 def _run(
-    name: str, data: Path, model: Path, seed: int, share: float, dtypes: Sequence[str]
+    contest: Contest, data: Path, model: Path, seed: int, dtypes: Sequence[str]
 ) -> tuple[list[float], list[float], int]:
     """The scores of both, their rates, and how many examples there are to learn from."""
-    contest = dataclasses.replace(CONTESTS[name], epochs=CONTESTS[name].epochs * share)
     with tempfile.TemporaryDirectory() as directory:
-        start = _chinese(data, directory) if name == "chnsenticorp" else model
+        start = _converted(data / contest.start, directory) if contest.start else model
         workdir = Path(directory, "run")
         commands = {
             "ours": _ours(contest, data, start, seed, dtypes[0], workdir),
@@ -177,10 +179,10 @@ def _score(workdir: Path, metric: str) -> float:
     return [line[f"eval/{metric}"] for line in lines if f"eval/{metric}" in line][-1]
 
 
-def _chinese(data: Path, directory: str) -> Path:
-    """The TensorFlow checkpoint in the layout that transformers reads."""
+def _converted(checkpoint: Path, directory: str) -> Path:
+    """A TensorFlow checkpoint in the layout that transformers reads."""
     from bert_jax.conversion.huggingface import convert
     from bert_jax.tokenization import load_tokenizer
 
-    convert(data / TF1, f"{directory}/simbert", load_tokenizer)
-    return Path(directory, "simbert")
+    convert(checkpoint, f"{directory}/{checkpoint.name}", load_tokenizer)
+    return Path(directory, checkpoint.name)
