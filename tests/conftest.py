@@ -19,6 +19,13 @@ _SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 # The TPU compiler, which some tests use, would otherwise look for its TPU in every process that a test starts.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+# Programs of a few small steps take longer to compile than to run: they are compiled quickly rather than well, here and
+# in the processes that tests start.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false",
+)
+
 # What one process of the tests has compiled, the others read.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     compiled = tempfile.mkdtemp(prefix="bert_jax_compiled_")

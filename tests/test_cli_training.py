@@ -20,8 +20,6 @@ from bert_jax.training import loop
 SUBJECTS = ["the cat", "a dog", "my film", "this book", "the song"]
 GOOD, BAD = ["good", "funny", "bright", "warm"], ["bad", "dull", "grey", "cold"]
 
-QUICK_COMPILATION = "--xla_backend_optimization_level=0"
-
 PRETRAIN = """
 from bert_jax import recipes
 
@@ -201,7 +199,6 @@ def test_an_interrupted_run_ends_in_one_line_and_no_model(prepared, place):
         stderr=subprocess.PIPE,
         text=True,
         cwd=place,
-        env=os.environ | {"XLA_FLAGS": QUICK_COMPILATION},
     )
     metrics = place / "stopped" / "metrics.jsonl"
     for _ in range(1200):

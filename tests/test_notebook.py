@@ -18,9 +18,10 @@ def test_there_is_a_notebook():
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs(path, monkeypatch):
-    if not FULL:
+    if FULL:
+        monkeypatch.delenv("XLA_FLAGS")  # of tests, with which all is computed more slowly
+    else:
         monkeypatch.setenv("BERT_JAX_NOTEBOOK_QUICK", "1")
-        monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")  # compiles sooner, computes slower
     notebook = nbformat.read(path, as_version=4)
     nbclient.NotebookClient(
         notebook, timeout=3600, kernel_name="python3", resources={"metadata": {"path": COLAB}}

@@ -363,7 +363,8 @@ class Bert:
         return _Module(self.config, self.head, rngs=nnx.Rngs(params=key))
 
     def _merge(self, params: Params) -> _Module:
-        graph, state = _skeleton(self.config, self.head)
+        graph, empty = _skeleton(self.config, self.head)
+        state = jax.tree.map(lambda leaf: leaf, empty)  # a copy, to put parameters in
         nnx.replace_by_pure_dict(state, params)
         return nnx.merge(graph, state)
 
@@ -388,6 +389,7 @@ def _pool(x: jax.Array, rows: _Rows, pooling: str, normalize: bool) -> jax.Array
     return pool_tokens(x, mask, pooling, normalize)
 
 
+@functools.lru_cache(maxsize=64)
 def _skeleton(config: BertConfig, head: str):
-    """The NNX graph of a model and an abstract state to put parameters in."""
+    """The NNX graph of a model and an abstract state; traced once for each, not with every function of the model."""
     return nnx.split(nnx.eval_shape(lambda: _Module(config, head, rngs=nnx.Rngs(params=jax.random.key(0)))))

@@ -84,12 +84,8 @@ def train_all(runs: dict[pathlib.Path, object]) -> None:
 
 def _script(name: str, *words) -> subprocess.CompletedProcess:
     """Runs a script of this folder."""
-    settings = {
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",  # quick to compile
-    }
     command = [sys.executable, pathlib.Path(__file__).with_name(name), *words]
-    result = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
+    result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return result
 

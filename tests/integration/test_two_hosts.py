@@ -36,7 +36,6 @@ def train_on_two_hosts(recipe_file, workdir) -> None:
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
     command = [sys.executable, "-m", "bert_jax", "finetune", "--config", recipe_file, "--workdir", workdir]
     command += [
         "--config.mesh.data=2",
@@ -48,7 +47,7 @@ def train_on_two_hosts(recipe_file, workdir) -> None:
     hosts = [
         subprocess.Popen(
             [*command, f"--process-id={i}"],
-            env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+            env=os.environ | {"JAX_NUM_CPU_DEVICES": "2"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -58,12 +58,10 @@ def real(cloud):
         port = free.getsockname()[1]
     program = f'#!/bin/bash\nexport SLURM_PROCID=$WORKER\nexec {sys.executable} -m bert_jax "$@"\n'
     cloud.program("installed/bert-jax", program)
-    compiled = {name: value for name, value in os.environ.items() if name.startswith(("JAX_COMPIL", "JAX_PERSIST"))}
-    return compiled | {
-        "JAX_PLATFORMS": "cpu",
+    inherited = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_"))}
+    return inherited | {
         "JAX_COORDINATOR_PORT": str(port),
         "PYTHONPATH": str(ROOT),
-        "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",  # quick to compile
     }
 
 

@@ -12,8 +12,9 @@ import pytest
 @pytest.fixture(scope="session")
 def on_a_mesh():
     """Differences by name; from a process of its own, as the number of devices is fixed when JAX starts."""
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
     script = Path(__file__).with_name("on_a_mesh.py")
-    done = subprocess.run([sys.executable, script], env=os.environ | flags, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, script], env=os.environ | {"JAX_NUM_CPU_DEVICES": "8"}, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
