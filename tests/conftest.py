@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 from bert_jax.tokenization import Tokenizer, word_piece
@@ -21,10 +22,12 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 # Programs of a few small steps take longer to compile than to run: they are compiled quickly rather than well, here and
 # in the processes that tests start.
-os.environ.setdefault(
-    "XLA_FLAGS",
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false",
-)
+quickly = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+if jax.__version_info__ < (0, 11):
+    quickly += "--xla_cpu_use_fusion_emitters=false"  # later versions have no other emitters
+else:
+    quickly += "--xla_cpu_opt_preset=CPU_OPT_PRESET_FAST_COMPILE"
+os.environ.setdefault("XLA_FLAGS", quickly)
 
 # What one process of the tests has compiled, the others read.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
