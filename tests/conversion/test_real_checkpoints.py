@@ -75,19 +75,20 @@ def flat(tree, prefix=""):
     return {path: leaf for name, child in tree.items() for path, leaf in flat(child, f"{prefix}/{name}").items()}
 
 
-def test_the_residues_of_an_antibody(antiberty, tmp_path):
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_residues_of_an_antibody(antiberty, every, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(antiberty / "AntiBERTy_md_smooth", folder)
     shutil.copy(antiberty / "vocab.txt", folder)
     model = from_pretrained(folder, head="masked_lm")
     assert model.missing == () and model.tokenizer.vocab_size == 25
     row = model.tokenizer([" ".join(ANTIBODY)])["input_ids"][0]
-    places = np.arange(1, len(ANTIBODY) + 1)
-    assert len(row) == len(ANTIBODY) + 2
+    assert len(ANTIBODY) == 121 and len(row) == len(ANTIBODY) + 2
+    places = np.arange(1, len(ANTIBODY) + 1, every)
     ids = np.tile(row, (len(places), 1))
     ids[np.arange(len(places)), places] = model.tokenizer.mask_id  # one residue hidden a row
     logits = model(ids, masked_positions=places[:, None]).logits[:, 0]
-    assert len(places) == 121 and (logits.argmax(-1) == row[places]).sum() >= 105
+    assert (logits.argmax(-1) == row[places]).mean() >= 105 / 121
     torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
     transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
     theirs = transformers.BertForMaskedLM.from_pretrained(folder).eval()

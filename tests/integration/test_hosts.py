@@ -10,7 +10,7 @@ HOSTS = {"processes": 2, "devices": 2}
 SPREAD = 0.3  # seconds in which a kill may come: some ten steps with their saves and evaluations
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(100, marks=pytest.mark.slow)])
 def test_two_hosts_killed_at_any_moment_end_as_if_they_never_were(tmp_path, data, kills):
     pretraining = recipe(data, "pretraining", **{"mesh.data": 1, "mesh.fsdp": 4})
     steps = 2 * kills + 24
