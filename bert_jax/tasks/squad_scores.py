@@ -7,7 +7,7 @@ what the evaluation scripts that came with the data print, to the last digit and
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -24,9 +24,9 @@ def normalized(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def exact_match(gold: str, predicted: str) -> float:
+def exact_match(gold: str, predicted: str) -> int:
     """1 when both texts are the same once normalized, else 0."""
-    return float(normalized(gold) == normalized(predicted))
+    return int(normalized(gold) == normalized(predicted))
 
 
 def f1(gold: str, predicted: str) -> float:
@@ -34,7 +34,7 @@ def f1(gold: str, predicted: str) -> float:
     truth, found = normalized(gold).split(), normalized(predicted).split()
     same = (Counter(truth) & Counter(found)).total()
     if not same:
-        return 0.0
+        return 0
     precision, recall = same / len(found), same / len(truth)
     return 2 * precision * recall / (precision + recall)
 
@@ -65,10 +65,12 @@ def scores_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> 
         questions: with their answers.
         predictions: question id -> text. A question without one counts as wrong.
     """
-    return {
-        "exact_match": _mean(_v1(question, predictions, exact_match) for question in questions),
-        "f1": _mean(_v1(question, predictions, f1) for question in questions),
-    }
+    kinds = {"exact_match": exact_match, "f1": f1}
+    figures = dict.fromkeys(kinds, 0.0)
+    for name, score in kinds.items():
+        for question in questions:  # one by one: since Python 3.12 sum() rounds otherwise
+            figures[name] += _v1(question, predictions, score)
+    return {name: _per_cent(figure, len(questions)) for name, figure in figures.items()}
 
 
 def of_question(question: Question, text: str, second: bool, taken_back: bool = False) -> tuple[float, float]:
@@ -83,7 +85,7 @@ def of_question(question: Question, text: str, second: bool, taken_back: bool = 
     if second and taken_back:
         return (float(not question.answers),) * 2
     score, kinds = (_v2, (exact_match, f1_or_none)) if second else (_v1, (exact_match, f1))
-    exact, part = (score(question, {question.id: text}, kind) for kind in kinds)
+    exact, part = (float(score(question, {question.id: text}, kind)) for kind in kinds)
     return exact, part
 
 
@@ -139,7 +141,9 @@ def _v2(question: Question, predictions: Mapping[str, str], score: Score) -> flo
 
 
 def _figures(kept: Mapping[str, Mapping[str, float]], prefix: str, names: Sequence[str]) -> dict[str, float]:
-    means = {f"{prefix}{metric}": _mean(found[name] for name in names) for metric, found in kept.items()}
+    # By sum(), to which integers, as all scores of 0 and 1 here are, are something else than floats.
+    sums = {metric: sum(found[name] for name in names) for metric, found in kept.items()}
+    means = {f"{prefix}{metric}": _per_cent(total, len(names)) for metric, total in sums.items()}
     return means | {f"{prefix}total": len(names)}
 
 
@@ -160,6 +164,5 @@ def _best_threshold(
     return 100.0 * float(reached[best]) / len(found) if found else 0.0, null_odds[order[best - 1]] if best else 0.0
 
 
-def _mean(values: Iterable[float]) -> float:
-    listed = list(values)
-    return 100.0 * sum(listed) / len(listed) if listed else 0.0
+def _per_cent(total: float, count: int) -> float:
+    return 100.0 * total / count if count else 0.0
