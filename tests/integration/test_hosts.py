@@ -6,21 +6,22 @@ import numpy as np
 import pytest
 from small import assert_alike, metrics_of, recipe, train_in_processes
 
-HOSTS = {"processes": 2, "devices": 2}
+HOSTS = {"processes": 2, "devices": 4}
 SPREAD = 0.3  # seconds in which a kill may come: some ten steps with their saves and evaluations
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(100, marks=pytest.mark.slow)])
-def test_two_hosts_killed_at_any_moment_end_as_if_they_never_were(tmp_path, data, kills):
-    pretraining = recipe(data, "pretraining", **{"mesh.data": 1, "mesh.fsdp": 4})
+@pytest.mark.parametrize(("kills", "devices"), [(2, 2), pytest.param(100, 4, marks=pytest.mark.slow)])
+def test_two_hosts_killed_at_any_moment_end_as_if_they_never_were(tmp_path, data, kills, devices):
+    hosts = HOSTS | {"devices": devices}
+    pretraining = recipe(data, "pretraining", **{"mesh.data": 1, "mesh.fsdp": 2 * devices})
     steps = 2 * kills + 24
     pretraining.num_steps = steps
     pretraining.stages = ((steps // 2, 24, 16), (steps - steps // 2, 32, 8))
     moments = [*sorted(random.SystemRandom().sample(range(1, steps - 18), kills - 1)), steps - 18]
-    train_in_processes(pretraining, tmp_path / "whole", [HOSTS])
-    killed = [HOSTS | {"kill_at": step, "within": SPREAD} for step in moments]
+    train_in_processes(pretraining, tmp_path / "whole", [hosts])
+    killed = [hosts | {"kill_at": step, "within": SPREAD} for step in moments]
     # One that is told to stop leaves two checkpoints at least; the newest then loses what the second host alone reads.
-    damaged = [HOSTS | {"stop_at": steps - 12}, HOSTS | {"damage": "ocdbt.process_1"}]
+    damaged = [hosts | {"stop_at": steps - 12}, hosts | {"damage": "ocdbt.process_1"}]
     train_in_processes(pretraining, tmp_path / "killed", killed + damaged)
     assert_alike(tmp_path / "whole", tmp_path / "killed")
     assert list((tmp_path / "killed" / "checkpoints").glob("unreadable-*"))
@@ -33,7 +34,7 @@ def test_the_number_of_devices_and_hosts_may_change_from_run_to_run(tmp_path, da
     runs = [
         eight | {"kill_at": 6},
         {"devices": 4, "kill_at": 11, "mesh": {"data": 2, "tensor": 2}},
-        HOSTS | {"devices": 4, "stop_at": 13, "mesh": {"data": 2, "fsdp": 2, "tensor": 2}, "skew": -86_400},
+        HOSTS | {"stop_at": 13, "mesh": {"data": 2, "fsdp": 2, "tensor": 2}, "skew": -86_400},
         {"devices": 1},
     ]
     said = train_in_processes(pretraining, tmp_path / "changing", runs)
