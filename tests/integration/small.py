@@ -85,7 +85,7 @@ def train_all(runs: dict[pathlib.Path, object]) -> None:
 def _script(name: str, *words) -> subprocess.CompletedProcess:
     """Runs a script of this folder."""
     command = [sys.executable, pathlib.Path(__file__).with_name(name), *words]
-    result = subprocess.run(command, capture_output=True, text=True)
+    result = subprocess.run(command, env=os.environ | {"JAX_PLATFORMS": "cpu"}, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return result
 

@@ -47,7 +47,7 @@ def train_on_two_hosts(recipe_file, workdir) -> None:
     hosts = [
         subprocess.Popen(
             [*command, f"--process-id={i}"],
-            env=os.environ | {"JAX_NUM_CPU_DEVICES": "2"},
+            env=os.environ | {"JAX_NUM_CPU_DEVICES": "2", "JAX_PLATFORMS": "cpu"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

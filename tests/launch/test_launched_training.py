@@ -60,6 +60,7 @@ def real(cloud):
     cloud.program("installed/bert-jax", program)
     inherited = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_"))}
     return inherited | {
+        "JAX_PLATFORMS": "cpu",
         "JAX_COORDINATOR_PORT": str(port),
         "PYTHONPATH": str(ROOT),
     }

@@ -13,8 +13,7 @@ import pytest
 def on_a_mesh():
     """Differences by name; from a process of its own, as the number of devices is fixed when JAX starts."""
     script = Path(__file__).with_name("on_a_mesh.py")
-    done = subprocess.run(
-        [sys.executable, script], env=os.environ | {"JAX_NUM_CPU_DEVICES": "8"}, capture_output=True, text=True
-    )
+    flags = {"JAX_NUM_CPU_DEVICES": "8", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, script], env=os.environ | flags, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

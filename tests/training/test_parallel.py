@@ -24,9 +24,8 @@ from bert_jax.training.optimizers import OPTIMIZERS, make_optimizer
 def printed():
     """What meshes.py saw in a process of its own: the number of devices is fixed when JAX starts."""
     script = pathlib.Path(__file__).with_name("meshes.py")
-    run = subprocess.run(
-        [sys.executable, script], env=os.environ | {"JAX_NUM_CPU_DEVICES": "8"}, capture_output=True, text=True
-    )
+    flags = {"JAX_NUM_CPU_DEVICES": "8", "JAX_PLATFORMS": "cpu"}
+    run = subprocess.run([sys.executable, script], env=os.environ | flags, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert "Involuntary full rematerialization" not in run.stderr
     return json.loads(run.stdout)
