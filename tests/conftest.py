@@ -21,13 +21,15 @@ _SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 # Programs of a few small steps take longer to compile than to run: they are compiled quickly rather than well, here and
-# in the processes that tests start.
+# in the processes that tests start. As many of these as there are cores run at a time, so each takes one.
 quickly = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+quickly += "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_multi_thread_eigen=false "
 if jax.__version_info__ < (0, 11):
     quickly += "--xla_cpu_use_fusion_emitters=false"  # later versions have no other emitters
 else:
     quickly += "--xla_cpu_opt_preset=CPU_OPT_PRESET_FAST_COMPILE"
 os.environ.setdefault("XLA_FLAGS", quickly)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch's
 
 # What one process of the tests has compiled, the others read.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:

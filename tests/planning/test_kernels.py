@@ -18,20 +18,12 @@ from bert_jax.planning.slices import find_slice
 from bert_jax.training import step as steps
 from bert_jax.training.start import make_program
 
-pytestmark = pytest.mark.skipif(
+needs_compiler = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="needs the TPU compiler: pip install 'bert-jax[tpu]'"
 )
+pytestmark = [needs_compiler, pytest.mark.usefixtures("compiled_quickly")]
 SMALL = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2", "tpu7x": "tpu7x:2x2x1"}
 SLOW = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def compiled_quickly():
-    """What is asked of these programs does not hang on how well the compiler arranges them."""
-    before = jax.config.jax_optimization_level
-    jax.config.update("jax_optimization_level", "O0")
-    yield
-    jax.config.update("jax_optimization_level", before)
 
 
 def compile_attention(way, length, slice_name, rate=0.0, window=None, head_size=64, dtype="bfloat16"):

@@ -53,6 +53,7 @@ def run(capfd, *arguments):
 
 
 @needs_compiler
+@pytest.mark.usefixtures("compiled_quickly")
 def test_copies_of_the_parameters_exchange_gradients_as_large_as_they(recipe_file, monkeypatch):
     made = plan(recipes.load_recipe(recipe_file), find_slice("v5e:2x2"))
     (stage,) = made.stages
@@ -78,6 +79,7 @@ def test_copies_of_the_parameters_exchange_gradients_as_large_as_they(recipe_fil
 
 
 @needs_compiler
+@pytest.mark.usefixtures("compiled_quickly")
 def test_parameters_that_are_split_take_their_share(recipe_file, capfd):
     status, out, _ = run(
         capfd,
@@ -98,6 +100,7 @@ def test_parameters_that_are_split_take_their_share(recipe_file, capfd):
 
 
 @needs_compiler
+@pytest.mark.usefixtures("compiled_quickly")
 def test_attention_scores_stay_on_the_devices_of_their_heads(recipe_file):
     """Also those that the backward pass computes again."""
     split = ("mesh.data=1", "mesh.fsdp=2", "mesh.tensor=2", "remat=dots", "stages=((90, 256, 32),)")
@@ -110,6 +113,7 @@ def test_attention_scores_stay_on_the_devices_of_their_heads(recipe_file):
 
 
 @needs_compiler
+@pytest.mark.usefixtures("compiled_quickly")
 def test_what_does_not_fit_says_so_and_exits_with_1(recipe_file, capfd):
     status, out, _ = run(capfd, "--config", recipe_file, "--topology", "v5e:1x1", "--config.stages=((90, 128, 16384),)")
     assert status == 1
