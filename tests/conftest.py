@@ -39,6 +39,15 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
+# Files that take long: they come first, so that no process of the tests is left alone with one of them at the end.
+_LONG = ("test_hosts.py", "test_parallel.py", "test_resume.py", "test_electra.py", "test_notebook.py", "test_plan.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files of `_LONG` before all others."""
+    items.sort(key=lambda item: item.path.name not in _LONG)
+
+
 _WORDS = (
     "the a an of to in is was it he she and or not cat dog bird fish house tree river stone red green blue old young "
     "big small runs sat sleeps eats sees on under over by with from good bad one two three time day night man child"

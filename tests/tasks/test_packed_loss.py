@@ -11,7 +11,7 @@ from bert_jax.tasks.pretraining import PretrainingTask
 
 LENGTH, SLOTS = 48, 8
 CONFIG = BertConfig(
-    vocab_size=90, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64,
+    vocab_size=90, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
     max_position_embeddings=LENGTH, initializer_range=0.2,
 )  # fmt: skip
 
