@@ -32,7 +32,7 @@ def read(spec, columns=Columns(), **options):  # noqa: B008
         ("a.txt", CONLL + "\n\n"),
         ("a.tsv", CONLL.replace(" ", "\t")),
         ("a.bio", CONLL.replace(" ", "   ").replace("\n", "  \r\n")),
-        ("a.conll.gz", gzip.compress(CONLL.encode())),
+        ("a.conll.gz", gzip.compress(CONLL.encode(), mtime=0)),
     ],
 )
 def test_conll(tmp_path, name, content):
