@@ -42,8 +42,9 @@ format: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
+# With the caller's XLA_FLAGS or none: the tests' own make programs slower.
 notebooks: $(VENV)/.installed-dev
-	BERT_JAX_NOTEBOOK_FULL=1 $(BIN)/python -m pytest tests/test_notebook.py
+	BERT_JAX_NOTEBOOK_FULL=1 XLA_FLAGS="$$XLA_FLAGS" $(BIN)/python -m pytest tests/test_notebook.py
 
 benchmark: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks

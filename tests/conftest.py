@@ -2,8 +2,11 @@
 
 import atexit
 import importlib.util
+import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +83,21 @@ def antiberty() -> Path:
     if folder is None or not folder.is_dir():
         pytest.skip("needs the weights in the package antiberty, version 0.1.3")
     return folder
+
+
+@pytest.fixture(scope="session")
+def on_eight_devices() -> Callable[[Path], Any]:
+    """Runs a script in a process with eight devices, as their number is fixed when JAX starts; returns the JSON that it
+    prints."""
+
+    def run(script: Path) -> Any:
+        flags = {"JAX_NUM_CPU_DEVICES": "8", "JAX_PLATFORMS": "cpu"}
+        done = subprocess.run([sys.executable, script], env=os.environ | flags, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "Involuntary full rematerialization" not in done.stderr
+        return json.loads(done.stdout)
+
+    return run
 
 
 @pytest.fixture(scope="session")

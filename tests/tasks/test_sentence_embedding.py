@@ -2,10 +2,7 @@
 
 import dataclasses
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import embedding_meshes
 import jax
@@ -208,12 +205,8 @@ def test_one_text_twice_has_a_gradient():
     assert np.isfinite(loss_and_gradients(vectors, loss_name="triplet", margin=9.0)[1]).all()
 
 
-def test_one_device_or_eight_is_one_loss():
-    script = pathlib.Path(__file__).with_name("embedding_meshes.py")
-    flags = {"JAX_NUM_CPU_DEVICES": "8", "JAX_PLATFORMS": "cpu"}
-    run = subprocess.run([sys.executable, script], env=os.environ | flags, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    one, eight, apart = json.loads(run.stdout)
+def test_one_device_or_eight_is_one_loss(on_eight_devices):
+    one, eight, apart = on_eight_devices(pathlib.Path(__file__).with_name("embedding_meshes.py"))
     assert eight == pytest.approx(one, rel=1e-5) and apart < 2e-5
     batch = embedding_meshes.batch()
     task = SentenceEmbeddingTask(Bert(embedding_meshes.CONFIG, "sentence_embedding"), "in_batch_negatives")

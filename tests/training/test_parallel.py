@@ -1,10 +1,6 @@
 """One batch, one mesh or another: the same losses and gradients, and arrays and traffic where the table puts them."""
 
-import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -21,14 +17,9 @@ from bert_jax.training.optimizers import OPTIMIZERS, make_optimizer
 
 
 @pytest.fixture(scope="module")
-def printed():
-    """What meshes.py saw in a process of its own: the number of devices is fixed when JAX starts."""
-    script = pathlib.Path(__file__).with_name("meshes.py")
-    flags = {"JAX_NUM_CPU_DEVICES": "8", "JAX_PLATFORMS": "cpu"}
-    run = subprocess.run([sys.executable, script], env=os.environ | flags, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert "Involuntary full rematerialization" not in run.stderr
-    return json.loads(run.stdout)
+def printed(on_eight_devices):
+    """What meshes.py saw."""
+    return on_eight_devices(pathlib.Path(__file__).with_name("meshes.py"))
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +81,10 @@ def test_the_state_of_every_optimizer_is_in_the_table(name):
     assert name != "adafactor" or sum(leaf.size for leaf in leaves) < 12e6  # the average is 11.2M of it
 
 
-@pytest.mark.parametrize("devices", [1, 2, 8])
-@pytest.mark.parametrize("parts", [1, 4])
-def test_gradients_are_those_of_the_whole_batch_however_it_is_split(printed, devices, parts):
+def test_gradients_are_those_of_the_whole_batch_however_it_is_split(printed):
     masked = random_batch(rows=32)["masked_weights"].sum(-1)
     assert masked.min() == 0 and masked.max() == 6  # a mean of means would be far off
-    assert printed["deviations"][f"{devices} devices, {parts} parts"] < 2e-5
+    assert len(printed["deviations"]) == 3 and max(printed["deviations"].values()) < 2e-5
 
 
 def test_dropout_differs_from_step_to_step_and_not_from_run_to_run():
