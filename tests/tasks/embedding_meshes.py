@@ -47,4 +47,4 @@ if __name__ == "__main__":
     task = SentenceEmbeddingTask(Bert(CONFIG, "sentence_embedding"), "in_batch_negatives")
     (one, loss), (eight, loss_on_eight) = gradients(task, 1), gradients(task, 8)
     apart = jax.tree.map(lambda a, b: float((abs(a - b) / (abs(b) + 0.01)).max()), eight, one)
-    print(json.dumps([loss, loss_on_eight, max(jax.tree.leaves(apart))]))
+    print(json.dumps([loss, loss_on_eight, float(np.max(jax.tree.leaves(apart)))]))

@@ -4,6 +4,7 @@ import pathlib
 
 import jax
 import jax.numpy as jnp
+import meshes
 import numpy as np
 import pytest
 from synthetic import pretraining_task, random_batch
@@ -81,10 +82,11 @@ def test_the_state_of_every_optimizer_is_in_the_table(name):
     assert name != "adafactor" or sum(leaf.size for leaf in leaves) < 12e6  # the average is 11.2M of it
 
 
-def test_gradients_are_those_of_the_whole_batch_however_it_is_split(printed):
+@pytest.mark.parametrize(("devices", "parts"), meshes.SPLITS)
+def test_gradients_are_those_of_the_whole_batch_however_it_is_split(printed, devices, parts):
     masked = random_batch(rows=32)["masked_weights"].sum(-1)
     assert masked.min() == 0 and masked.max() == 6  # a mean of means would be far off
-    assert len(printed["deviations"]) == 3 and max(printed["deviations"].values()) < 2e-5
+    assert printed["deviations"][f"{devices} devices, {parts} parts"] < 2e-5
 
 
 def test_dropout_differs_from_step_to_step_and_not_from_run_to_run():
