@@ -11,8 +11,7 @@ watch() {
   read_create_words "${recalled[@]}"
   [[ -e $record/bert_jax.tar.gz ]] || die "$name was not set up from here; run setup first"
   agree "$type" ACTIVE
-  while [[ -e $record/run ]]; do
-    look || state=unknown
+  while look || state=unknown; [[ -e $record/run ]]; do # which `delete` may have removed during the look
     [[ $state == "$seen" ]] || say "$state"
     seen=$state
     [[ $state == ABSENT || $state == unknown ]] || may_request=

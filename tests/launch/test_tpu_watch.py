@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 import pytest
-from cloud import ROOT, eventually
+from cloud import LAUNCH, ROOT, eventually
 
 RUN = ("run", "my-slice", "pretrain", "--config", "a b.py", "--workdir", "gs://it's mine/$HOME")
 WORDS = [*RUN[2:], "--distributed"]
@@ -175,6 +175,18 @@ def test_a_slice_that_was_deleted_is_not_rented_again(begun, from_here):
     assert watch.wait(timeout=60) == (0 if from_here else 1), cloud.said()
     assert ("stopped" if from_here else "not rented again") in cloud.said()
     assert len(cloud.calls("create")) == 1
+
+
+def test_a_slice_that_is_deleted_while_it_is_looked_at_is_not_rented_again(begun):
+    cloud = begun("stay", 0)
+    gcloud = cloud.root / "bin" / "gcloud"
+    gcloud.rename(cloud.root / "next")
+    deletion = f'mv {cloud.root}/next "$0"; {LAUNCH}/tpu.sh delete my-slice >&2; exec "$0" "$@"'
+    cloud.program("bin/gcloud", f"#!/bin/bash\n{deletion}\n")
+    result = watched(cloud)
+    assert result.returncode == 0, result.stderr
+    assert "the run was stopped" in result.stdout
+    assert len(cloud.calls("create")) == len(cloud.calls("delete")) == 1
 
 
 def test_the_new_slice_gets_the_commit_of_the_first(begun):
