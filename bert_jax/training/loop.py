@@ -91,7 +91,8 @@ class _Run:
         self.recipe, self.place, self.job, self.mesh = recipe, place, job, mesh
         self.chrono = Chrono()
         program = make_program(recipe, job.task, job.init_params, job.num_steps, mesh)
-        self.schedule, self.like, self.train_step = program.schedule, program.like, program.train_step
+        self.schedule = jax.jit(program.schedule)  # one small program, not one for each of its operations
+        self.like, self.train_step = program.like, program.train_step
         self.eval_step = steps.jit_eval_step(steps.make_eval_step(job.task), mesh, program.shardings)
         self.batch_sharding = NamedSharding(mesh, sharding.batch_spec())
         self.best_metric = recipe.best_metric.removeprefix("eval/")
@@ -100,7 +101,7 @@ class _Run:
         with self.chrono.pause("start"):
             restored = self.checkpoints.restore_latest(self.like)
             self.state = restored or initial_state(
-                job, program.optimizer, recipe.seed, program.shardings, recipe.fresh_layers
+                job, program.optimizer, recipe.seed, program.like, recipe.fresh_layers
             )
         self.start = int(self.state.step)
         self.best = self.checkpoints.best() if restored and self.best_metric else None

@@ -95,38 +95,40 @@ def schedule_and_optimizer(recipe: ConfigDict, num_steps: int) -> tuple[Schedule
 
 
 def initial_state(
-    job: Job, optimizer: optax.GradientTransformation, seed: int, shardings: steps.State, fresh_layers: int = 0
+    job: Job, optimizer: optax.GradientTransformation, seed: int, like: steps.State, fresh_layers: int = 0
 ) -> steps.State:
-    """The state of step 0, made in shards, with the pretrained arrays of `job` in place of those initialised.
+    """The state of step 0, made in the shards of `like`; what `job` has pretrained is not initialised first.
 
-    The highest `fresh_layers` layers stay as initialised, and if there are any, the pooler too (Zhang et al. 2021,
-    arXiv:2006.05987, section 5).
+    The highest `fresh_layers` layers are initialised all the same, and if there are any, the pooler too (Zhang et al.
+    2021, arXiv:2006.05987, section 5).
 
     Raises:
         InputError: a pretrained array has another shape than the model's.
     """
-    state = steps.init_state(job.init_params, optimizer, seed, shardings)
-    if job.pretrained is None:
-        return state
     given = {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(job.pretrained)}
 
-    def choose(path: Any, fresh: jax.Array) -> jax.Array:
-        host = given.get(_name(path))
-        if host is None:
-            return fresh
-        if host.shape != fresh.shape:
-            raise InputError(f"pretrained {_name(path)}: expected shape {fresh.shape}, found {host.shape}")
-        if fresh_layers and "pooler/" in _name(path):
-            return fresh
-        host = np.asarray(host, fresh.dtype)
-        given_whole = jax.make_array_from_callback(host.shape, fresh.sharding, lambda index: host[index])
-        if not fresh_layers or "encoder/layers/" not in _name(path):
-            return given_whole
-        kept = len(host) - fresh_layers
-        join = jax.jit(lambda low, high: jnp.concatenate([low[:kept], high[kept:]]), out_shardings=fresh.sharding)
-        return join(given_whole, fresh)
+    def place(path: Any, like: jax.ShapeDtypeStruct) -> jax.Array | None:
+        name = _name(path)
+        if name not in given or (fresh_layers and "pooler/" in name):
+            return None
+        if given[name].shape != like.shape:
+            raise InputError(f"pretrained {name}: expected shape {like.shape}, found {given[name].shape}")
+        host = np.asarray(given[name], like.dtype)
+        if fresh_layers and "encoder/layers/" in name:
+            host = host[:-fresh_layers]
+        return jax.make_array_from_callback(host.shape, like.sharding, lambda index: host[index])
 
-    return steps.State(jax.tree_util.tree_map_with_path(choose, state.params), state.opt_state, state.step)
+    def init_params(key: jax.Array, pretrained: Any) -> Any:
+        def choose(fresh: jax.Array, placed: jax.Array | None) -> jax.Array:
+            if placed is None:
+                return fresh
+            return placed if placed.shape == fresh.shape else jnp.concatenate([placed, fresh[len(placed) :]])
+
+        return jax.tree.map(choose, job.init_params(key), pretrained)
+
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, like)
+    pretrained = jax.tree_util.tree_map_with_path(place, like.params)
+    return steps.init_state(init_params, optimizer, seed, shardings, pretrained)
 
 
 def _name(path: Any) -> str:

@@ -102,9 +102,18 @@ def abstract_state(init_params: InitParams, optimizer: optax.GradientTransformat
     return jax.eval_shape(lambda: _fresh(init_params, optimizer, 0))
 
 
-def init_state(init_params: InitParams, optimizer: optax.GradientTransformation, seed: int, shardings: State) -> State:
-    """Makes the state of step 0 directly in shards: no device and no host ever holds all of it."""
-    return jax.jit(lambda: _fresh(init_params, optimizer, seed), out_shardings=shardings)()
+def init_state(
+    init_params: Callable[..., Any], optimizer: optax.GradientTransformation, seed: int, shardings: State, *given: Any
+) -> State:
+    """Makes the state of step 0 directly in shards: no device and no host ever holds all of it.
+
+    Arrays that are `given` go to `init_params` after the key.
+    """
+
+    def make(*given: Any) -> State:
+        return _fresh(lambda key: init_params(key, *given), optimizer, seed)
+
+    return jax.jit(make, out_shardings=shardings)(*given)
 
 
 def _fresh(init_params: InitParams, optimizer: optax.GradientTransformation, seed: int) -> State:

@@ -55,7 +55,7 @@ def stepped(place, steps=1, **changes):
     job = tasks.build(c, "unused")
     start.check_fits(c, job, mesh)
     program = start.make_program(c, job.task, job.init_params, job.num_steps, mesh)
-    state = start.initial_state(job, program.optimizer, c.seed, program.shardings, c.fresh_layers)
+    state = start.initial_state(job, program.optimizer, c.seed, program.like, c.fresh_layers)
     before, moments = flat(state.params), flat(state.opt_state)
     for step in range(steps):
         state, _ = program.train_step(state, job.train_source.batch(step))
