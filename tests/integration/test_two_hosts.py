@@ -25,6 +25,7 @@ def recipe_file(tmp_path_factory, tiny_tokenizer):
         {"tokenizer": str(root), "data.train": str(root / "data.tsv"), "data.dev": str(root / "data.tsv"),
          "data.length_buckets": (12,), "data.max_seq_length": 12, "global_batch_size": 16, "num_steps": 6,
          "optimizer.learning_rate": 1e-3, "model.size": "tiny", "model.hidden_size": 16, "model.intermediate_size": 32,
+         "model.num_hidden_layers": 1,
          "model.max_position_embeddings": 16, "log_every": 1, "checkpoint_every": 4}
     )  # fmt: skip
     path = root / "recipe.json"

@@ -35,6 +35,7 @@ def recipe(tmp_path_factory, tiny_tokenizer):
             "tokenizer": str(root / "tokenizer"),
             "data.prepared": str(root / "prepared"),
             "model.size": "tiny",
+            "model.num_hidden_layers": 1,
             "model.hidden_size": 16,
             "model.intermediate_size": 32,
             "model.max_position_embeddings": 32,

@@ -28,6 +28,11 @@ def batch(rows=4, length=12, seed=0):
     }
 
 
+@functools.cache
+def init(head):
+    return Bert(CONFIG, head).init(jax.random.key(0))
+
+
 def count(tree):
     return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(tree))
 
@@ -41,7 +46,7 @@ def test_base_has_the_published_parameter_counts():
 
 
 def test_initialisation_is_a_truncated_normal_and_layers_differ():
-    params = Bert(CONFIG.replace(hidden_size=256), "masked_lm").init(jax.random.key(1))
+    params = jax.jit(Bert(CONFIG.replace(hidden_size=256), "masked_lm").init)(jax.random.key(1))
     kernel = np.asarray(params["encoder"]["layers"]["mlp"]["up"]["kernel"])
     assert abs(kernel).max() <= 0.04 + 1e-6
     assert kernel.std() == pytest.approx(0.02 * 0.8796, rel=0.01)
@@ -87,23 +92,20 @@ def test_every_head_has_its_outputs(head):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_padding_changes_nothing_and_a_fully_masked_row_is_finite(dtype):
-    model = Bert(CONFIG, "encoder", Compute(dtype))
-    params = model.init(jax.random.key(0))
-    inputs = batch(rows=2)
+    run, params, inputs = jax.jit(Bert(CONFIG, "encoder", Compute(dtype)).apply), init("encoder"), batch(rows=2)
     inputs["attention_mask"][:] = np.arange(12) < 7
     inputs["attention_mask"][1] = 0
-    padded = model.apply(params, **inputs).last_hidden_state
-    cut = model.apply(params, **{name: value[:, :7] for name, value in inputs.items()}).last_hidden_state
+    padded = run(params, **inputs).last_hidden_state
+    cut = run(params, **{name: value[:, :7] for name, value in inputs.items()}).last_hidden_state
     np.testing.assert_allclose(padded[0, :7], cut[0], atol=1e-5 if dtype == "float32" else 0.05)
     assert np.isfinite(np.asarray(padded)).all()
 
 
 def test_masked_positions_gather_the_same_logits():
-    model = Bert(CONFIG, "masked_lm")
-    params, inputs = model.init(jax.random.key(0)), batch()
+    run, params, inputs = jax.jit(Bert(CONFIG, "masked_lm").apply), init("masked_lm"), batch()
     positions = np.array([[1, 2], [0, 2], [2, 1], [1, 1]], np.int32)
-    everywhere = model.apply(params, **inputs).logits
-    gathered = model.apply(params, **inputs, masked_positions=positions).logits
+    everywhere = np.asarray(run(params, **inputs).logits)
+    gathered = run(params, **inputs, masked_positions=positions).logits
     np.testing.assert_allclose(gathered, np.take_along_axis(everywhere, positions[..., None], 1), atol=1e-6)
 
 
@@ -115,7 +117,7 @@ def loss_and_gradients(compute, with_dropout=False):
         out = model.apply(params, **batch(), dropout_key=key)
         return jnp.square(out.prediction_logits).mean() + jnp.square(out.seq_relationship_logits).mean()
 
-    return jax.jit(jax.value_and_grad(loss))(model.init(jax.random.key(0)))
+    return jax.device_get(jax.jit(jax.value_and_grad(loss))(init("pretraining")))
 
 
 @pytest.mark.parametrize("choice", [{"layers": "unroll"}, {"remat": "full"}, {"remat": "dots"}])
@@ -192,9 +194,9 @@ def test_random_bits_are_uniform_and_independent():
 def test_dropout_differs_between_layers_and_keys():
     config = CONFIG.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.5)
     model, inputs = Bert(config, "encoder"), batch()
-    params = model.init(jax.random.key(0))
+    params = jax.device_get(init("encoder"))
     # Equal layers: only their dropout can tell them apart.
-    params["encoder"]["layers"] = jax.tree.map(lambda leaf: jnp.stack([leaf[0]] * 3), params["encoder"]["layers"])
+    params["encoder"]["layers"] = jax.tree.map(lambda leaf: np.stack([leaf[0]] * 3), params["encoder"]["layers"])
     run = jax.jit(lambda key: model.apply(params, **inputs, dropout_key=key).last_hidden_state)
     first, again, other = run(jax.random.key(0)), run(jax.random.key(0)), run(jax.random.key(1))
     np.testing.assert_array_equal(first, again)
@@ -213,10 +215,9 @@ def test_sinusoidal_positions_have_no_parameters_and_the_papers_values():
 
 
 def test_position_ids_choose_rows():
-    model = Bert(CONFIG)
-    params, inputs = model.init(jax.random.key(0)), batch()
+    run, params, inputs = jax.jit(Bert(CONFIG).apply), init("encoder"), batch()
     ids = np.tile(np.arange(12, dtype=np.int32), (4, 1))
-    plain, same, other = (model.apply(params, **inputs, position_ids=p).last_hidden_state for p in (None, ids, ids + 5))
+    plain, same, other = (run(params, **inputs, position_ids=p).last_hidden_state for p in (None, ids, ids + 5))
     np.testing.assert_allclose(plain, same, atol=1e-6)
     assert not np.allclose(plain, other, atol=1e-3)
 

@@ -6,6 +6,7 @@ import re
 
 import jax
 import numpy as np
+import optax
 from synthetic import CONFIG, pretraining_task, random_batch
 
 from bert_jax import sharding
@@ -21,8 +22,6 @@ MESHES = {
     "data": {},
     "fsdp": {"data": 1, "fsdp": -1},
     "data_fsdp_tensor": {"data": 2, "fsdp": 2, "tensor": 2},
-    **{f"{name}_one": {"devices": 1, "optimizer": name} for name in ("muon", "lamb", "adafactor")},
-    **{name: {"data": 2, "fsdp": 2, "tensor": 2, "optimizer": name} for name in ("muon", "lamb", "adafactor")},
     "accumulated": {"data": 2, "fsdp": 2, "tensor": 2, "accumulation_steps": 2},
 }
 SPLITS = ((1, 4), (2, 1), (2, 4), (8, 1), (8, 4))  # devices and micro-batches
@@ -52,25 +51,53 @@ def gradients(devices, parts):
     return jax.tree.map(np.asarray, found)
 
 
-def deviations():
-    """How far gradients are from those of the whole batch on one device: parts of (their size + 0.01), at the most."""
-    whole = gradients(1, 1)
-
-    def deviation(found):
-        parts = jax.tree.map(lambda a, b: float((abs(a - b) / (abs(b) + 0.01)).max()), found, whole)
-        return float(np.max(jax.tree.leaves(parts)))  # not max(), which may pass over a NaN
-
-    return {f"{devices} devices, {parts} parts": deviation(gradients(devices, parts)) for devices, parts in SPLITS}
+def deviation(found, expected):
+    """How far arrays are from others: parts of (their size + 0.01), at the most."""
+    parts = jax.tree.map(lambda a, b: float((abs(a - b) / (abs(b) + 0.01)).max()), found, expected)
+    return float(np.max(jax.tree.leaves(parts)))  # not max(), which may pass over a NaN
 
 
-def run(devices=8, accumulation_steps=1, optimizer="adamw", **sizes):
+def begin(task, optimizer, mesh):
+    """The state of step 0, and its shardings."""
+    shardings = sharding.param_shardings(mesh, steps.abstract_state(task.model.init, optimizer))
+    return steps.init_state(task.model.init, optimizer, 0, shardings), shardings
+
+
+def updated(name, devices=8, **sizes):
+    """How far three updates of an optimizer moved each parameter, and what a device holds of a moment."""
+    optimizer = make_optimizer(make_schedule("linear", 1e-2, 20, 2), name=name)
+    mesh = sharding.make_mesh(**sizes, devices=jax.devices()[:devices])
+
+    def move(params, opt_state, grads):
+        updates, opt_state = optimizer.update(grads, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+    with jax.set_mesh(mesh):
+        state, shardings = begin(pretraining_task(), optimizer, mesh)
+        params, moments = state.params, state.opt_state
+        update = jax.jit(move, out_shardings=(shardings.params, shardings.opt_state))
+        rng = np.random.default_rng(0)
+        for _ in range(3):
+            host = jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape).astype(np.float32), params)
+            params, moments = update(params, moments, jax.device_put(host, shardings.params))
+        moved = jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), params, state.params)
+    return moved, held(moments, "attention/query/kernel")
+
+
+def held(opt_state, name):
+    """The shape of what a device holds of a moment of a parameter of the layers."""
+    moment = re.compile(rf"\b(mu|v)/encoder/layers/{name}$")  # adafactor's second, all others' first
+    leaves = jax.tree_util.tree_leaves_with_path(opt_state)
+    named = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+    return next(leaf.addressable_shards[0].data.shape for path, leaf in named.items() if moment.search(path))
+
+
+def run(devices=8, accumulation_steps=1, **sizes):
     task = pretraining_task()
-    optimizer = make_optimizer(make_schedule("linear", 1e-3, 20, 2), name=optimizer)
+    optimizer = make_optimizer(make_schedule("linear", 1e-3, 20, 2))
     mesh = sharding.make_mesh(**sizes, devices=jax.devices()[:devices])
     with jax.set_mesh(mesh):
-        abstract = steps.abstract_state(task.model.init, optimizer)
-        shardings = sharding.param_shardings(mesh, abstract)
-        state = steps.init_state(task.model.init, optimizer, 0, shardings)
+        state, shardings = begin(task, optimizer, mesh)
         step = steps.jit_train_step(steps.make_train_step(task, optimizer, 0, accumulation_steps), mesh, shardings)
         losses, norms, compiled = [], [], None
         for i in range(4):
@@ -81,31 +108,33 @@ def run(devices=8, accumulation_steps=1, optimizer="adamw", **sizes):
             state, metrics = compiled(state, batch)
             losses.append(float(metrics["loss"][0]))
             norms.append(float(metrics["grad_norm"][0]))
-    moments = jax.tree_util.tree_leaves_with_path(state.opt_state)
-    shards = {
-        jax.tree_util.keystr(path, simple=True, separator="/"): leaf.addressable_shards[0] for path, leaf in moments
-    }
-
-    def shape(name):
-        moment = re.compile(rf"\b(mu|v)/encoder/layers/{name}$")  # adafactor's second, all others' first
-        return next(shard.data.shape for path, shard in shards.items() if moment.search(path))
-
     kept = jax.tree.map(lambda a, b: a.sharding == b, state, shardings)
     return {
         "losses": losses,
         "grad_norms": norms,
         "collectives": collections.Counter(COLLECTIVES.findall(compiled.as_text())),
-        "query": shape("attention/query/kernel"),
-        "down": shape("mlp/down/kernel"),
+        "query": held(state.opt_state, "attention/query/kernel"),
+        "down": held(state.opt_state, "mlp/down/kernel"),
         "words": state.params["embeddings"]["word_embeddings"]["embedding"].addressable_shards[0].data.shape,
         "all_kept": bool(np.all(jax.tree.leaves(kept))),
     }
 
 
 if __name__ == "__main__":
+    whole = gradients(1, 1)
+    optimizers, (adamw, _) = {}, updated("adamw", devices=1)
+    for name in ("lamb", "adafactor", "muon"):
+        (expected, _), (found, query) = updated(name, devices=1), updated(name, data=2, fsdp=2, tensor=2)
+        least = min(float(abs(leaf).max()) for leaf in jax.tree.leaves(found))
+        apart = deviation(found, adamw)
+        optimizers[name] = {"deviation": deviation(found, expected), "apart": apart, "least": least, "query": query}
     seen = {
         "runs": {name: run(**sizes) for name, sizes in MESHES.items()},
         "between_layers": between_layers({"data": 2, "tensor": 4}),
-        "deviations": deviations(),
+        "deviations": {
+            f"{devices} devices, {parts} parts": deviation(gradients(devices, parts), whole)
+            for devices, parts in SPLITS
+        },
+        "optimizers": optimizers,
     }
     print(json.dumps(seen))

@@ -39,6 +39,21 @@ def numpy_adamw(params, all_grads, rates, bias_correction, clip_norm=1.0, decay=
     return jax.tree.unflatten(tree, flat)
 
 
+def after_steps(optimizer, params, all_grads):
+    """The parameters after a step along each of the gradients, in float32."""
+
+    @jax.jit
+    def step(params, state, grads):
+        updates, state = optimizer.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
+    params, all_grads = jax.tree.map(np.float32, (params, all_grads))
+    state = optimizer.init(params)
+    for grads in all_grads:
+        params, state = step(params, state, grads)
+    return params
+
+
 @pytest.mark.parametrize("bias_correction", [False, True])
 def test_ten_steps_equal_the_formula(bias_correction):
     rng = np.random.default_rng(0)
@@ -46,12 +61,7 @@ def test_ten_steps_equal_the_formula(bias_correction):
     scales = [0.1, 10.0] * 5  # below and above the clipping norm
     all_grads = [jax.tree.map(lambda p, s=scale: s * rng.normal(size=p.shape), params) for scale in scales]
     schedule = make_schedule("bert_linear", 0.1, 10, 3)
-    optimizer = make_optimizer(schedule, bias_correction=bias_correction)
-    ours = jax.tree.map(lambda p: jnp.asarray(p, jnp.float32), params)
-    state = optimizer.init(ours)
-    for grads in all_grads:
-        updates, state = optimizer.update(jax.tree.map(lambda g: jnp.asarray(g, jnp.float32), grads), state, ours)
-        ours = optax.apply_updates(ours, updates)
+    ours = after_steps(make_optimizer(schedule, bias_correction=bias_correction), params, all_grads)
     expected = numpy_adamw(params, all_grads, [float(schedule(t)) for t in range(10)], bias_correction)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6), ours, expected)
 
@@ -83,7 +93,7 @@ def test_muon_moves_matrices_of_layers_along_all_directions_alike_and_the_rest_a
 
     def step(name):
         optimizer = make_optimizer(lambda step: 0.1, name=name, bias_correction=True, weight_decay=0.0, clip_norm=0.0)
-        updates, _ = optimizer.update(grads, optimizer.init(params), params)
+        updates, _ = jax.jit(optimizer.update)(grads, optimizer.init(params), params)
         return updates["encoder"]["layers"]["up"].pop("kernel"), updates
 
     (matrices, others), (_, expected) = step("muon"), step("adamw")
@@ -122,12 +132,7 @@ def each_layer_alone(tree):
 
 def moved_by_ours(name, params, all_grads, **options):
     optimizer = make_optimizer(lambda step: 0.1, name=name, clip_norm=0.0, **options)
-    ours = jax.tree.map(lambda p: jnp.asarray(p, jnp.float32), params)
-    state = optimizer.init(ours)
-    for grads in all_grads:
-        updates, state = optimizer.update(jax.tree.map(lambda g: jnp.asarray(g, jnp.float32), grads), state, ours)
-        ours = optax.apply_updates(ours, updates)
-    return each_layer_alone(ours)
+    return each_layer_alone(jax.device_get(after_steps(optimizer, params, all_grads)))
 
 
 def uneven_grads(rng, params):
@@ -189,11 +194,12 @@ def test_lower_layers_learn_slower():
     layers = {"kernel": (3, 2, 2), "bias": (3, 2)}
     model = {"embeddings": {"table": (5, 3)}, "encoder": {"layers": layers, "layer_norm": (2,)}, "pooler": (2,)}
     beside = {"encoder": {"layers": {"kernel": (2, 2, 2)}}, "mlm": (5,)}
-    params = jax.tree.map(jnp.zeros, {"a": model, "b": beside}, is_leaf=lambda x: isinstance(x, tuple))
+    params = jax.tree.map(np.zeros, {"a": model, "b": beside}, is_leaf=lambda x: isinstance(x, tuple))
     optimizer = make_optimizer(
         lambda step: 0.1, bias_correction=True, weight_decay=0.0, clip_norm=0.0, eps=1e-12, layer_decay=0.5
     )
-    updates, _ = optimizer.update(jax.tree.map(jnp.ones_like, params), optimizer.init(params), params)
+    ones = jax.tree.map(np.ones_like, params)
+    updates, _ = jax.jit(optimizer.update)(ones, optimizer.init(params), params)
 
     def moved(found, *by):
         by = np.reshape(by, (-1, *[1] * (found.ndim - 1)))
@@ -215,7 +221,7 @@ def test_the_average_follows_the_parameters():
     params = {"pooler": jnp.zeros(2)}
     state, expected = optimizer.init(params), 0.0
     for step in range(200):
-        updates, state = optimizer.update({"pooler": jnp.ones(2)}, state, params)
+        updates, state = jax.jit(optimizer.update)({"pooler": np.ones(2, np.float32)}, state, params)
         params = optax.apply_updates(params, updates)
         kept = min(0.9, step / (step + 3))
         expected = kept * expected + (1 - kept) * -(step + 1.0)

@@ -36,10 +36,11 @@ def test_the_loss_curve_is_that_of_one_device(seen, mesh):
 
 
 @pytest.mark.parametrize("optimizer", ["lamb", "adafactor", "muon"])
-def test_every_optimizer_moves_the_same_way_on_a_mesh(seen, optimizer):
-    np.testing.assert_allclose(seen[optimizer]["losses"], seen[f"{optimizer}_one"]["losses"], rtol=1e-5)
-    assert seen[optimizer]["losses"][-1] != seen["one"]["losses"][-1]
-    assert seen[optimizer]["query"] == seen["data_fsdp_tensor"]["query"]
+def test_every_optimizer_moves_the_same_way_on_a_mesh(printed, seen, optimizer):
+    found = printed["optimizers"][optimizer]
+    assert found["deviation"] < 1e-5 and found["least"] > 0
+    assert found["apart"] > 0.01  # from AdamW
+    assert found["query"] == seen["data_fsdp_tensor"]["query"]
 
 
 def test_micro_batches_on_a_mesh_only_change_the_dropout_masks(seen):

@@ -1,7 +1,6 @@
 """Steps that cannot be learned from."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
@@ -9,7 +8,7 @@ from synthetic import pretraining_task, random_batch
 
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.skipped import NotFiniteError, SkippedSteps
-from bert_jax.training.step import State, make_train_step
+from bert_jax.training.step import init_state, make_train_step
 from bert_jax.training.workdir import Workdir
 
 SKIPPED, LEARNED = {"skipped": 1.0}, {"skipped": 0.0}
@@ -20,8 +19,7 @@ def test_a_step_that_is_not_finite_changes_nothing(accumulation_steps):
     task = pretraining_task()
     optimizer = make_optimizer(lambda step: 1e-3, average_decay=0.9)
     step = jax.jit(make_train_step(task, optimizer, seed=0, accumulation_steps=accumulation_steps))
-    params = task.model.init(jax.random.key(0))
-    before, _ = step(State(params, optimizer.init(params), jnp.int32(0)), random_batch())
+    before, _ = step(init_state(task.model.init, optimizer, 0, None), random_batch())
     bad = random_batch(seed=1)
     bad["masked_weights"][-1, 0] = np.nan
     after, metrics = step(before, bad)
