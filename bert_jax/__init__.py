@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from bert_jax.tpu import give_compiler_room
+from bert_jax.compilers import give_compiler_room
 
 __version__ = "0.1.0"
 

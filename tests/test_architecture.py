@@ -15,7 +15,7 @@ MOST_LINES = 450
 
 # Each part imports only from the parts before it.
 ORDER = (
-    "tpu", "errors", "files", "families", "config", "sharding", "modeling", "tokenization", "data", "conversion",
+    "compilers", "errors", "files", "families", "config", "sharding", "modeling", "tokenization", "data", "conversion",
     "recipes", "inference", "looking", "tasks", "training", "planning", "demo", "cli", "__main__",
 )  # fmt: skip
 

@@ -12,11 +12,10 @@ from typing import Any
 
 import jax
 
-from bert_jax import files
+from bert_jax import compilers, files
 from bert_jax.planning import hlo
 from bert_jax.planning.hlo import Collective, Module
 from bert_jax.planning.slices import Slice
-from bert_jax.tpu import COMPILER_OPTIONS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +63,8 @@ def _cache() -> Path:
 def _fingerprint(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> str:
     """Of all that the result follows from: the step, where it goes, the compiler, and how its output is read."""
     versions = [importlib.metadata.version(package) for package in ("jax", "libtpu")]
-    parts = [lowered.as_text(), str(COMPILER_OPTIONS), str(mesh_shape), place.name, str(place.num_slices), *versions]
+    told = str(compilers.OPTIONS["tpu"])
+    parts = [lowered.as_text(), told, str(mesh_shape), place.name, str(place.num_slices), *versions]
     readers = b"".join(Path(file).read_bytes() for file in (hlo.__file__, __file__))
     return hashlib.sha256("\0".join(parts).encode() + readers).hexdigest()
 

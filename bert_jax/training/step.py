@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bert_jax import sharding
+from bert_jax import compilers, sharding
 from bert_jax.tasks.job import Batch, Metrics, Task
-from bert_jax.tpu import COMPILER_OPTIONS
 
 
 @jax.tree_util.register_dataclass
@@ -82,7 +81,7 @@ def jit_train_step(step: TrainStep, mesh: Mesh, shardings: State) -> TrainStep:
         donate_argnums=0,
         in_shardings=(shardings, NamedSharding(mesh, sharding.batch_spec())),
         out_shardings=(shardings, NamedSharding(mesh, PartitionSpec())),
-        compiler_options=COMPILER_OPTIONS if mesh.devices.flat[0].platform == "tpu" else None,
+        compiler_options=compilers.OPTIONS.get(mesh.devices.flat[0].platform),
     )
 
 

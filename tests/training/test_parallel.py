@@ -55,6 +55,10 @@ def test_parameters_and_moments_lie_where_the_table_says_and_stay_there(seen):
     assert all(s["all_kept"] for s in seen.values())
 
 
+def test_what_is_donated_is_not_copied(seen):
+    assert seen["one"]["copied"] <= 1  # of 93 arrays: XLA for CPUs copies them all unless it is told otherwise
+
+
 def test_which_collectives_each_mesh_causes(seen):
     kinds = {mesh: set(s["collectives"]) for mesh, s in seen.items()}
     assert kinds["one"] == set()
