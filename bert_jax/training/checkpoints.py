@@ -12,6 +12,7 @@ import math
 import os
 import re
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -167,12 +168,19 @@ class Checkpoints:
         except (ValueError, OSError, RuntimeError) as error:
             code = re.search(r"os_error_code='(\d+)'", str(error))  # TensorStore's, among other notes in brackets
             text = os.strerror(int(code[1])) if code else str(error).splitlines()[0]
-            for partial in self.directory.glob("*.orbax-checkpoint-tmp"):
-                partial.rmtree(missing_ok=True)
+            self._take_away_partial()
             kept = ", ".join(map(str, sorted(self._manager.all_steps(read=True)))) or "none"
             raise InputError(
                 f"{self.directory}: a checkpoint could not be written: {text} (whole checkpoints there: {kept})"
             ) from error
+
+    def _take_away_partial(self) -> None:
+        """For a second: TensorStore still writes the other files, and makes anew a directory that is gone."""
+        for _ in range(10):
+            for partial in self.directory.glob("*.orbax-checkpoint-tmp"):
+                with contextlib.suppress(OSError):  # a file was added meanwhile
+                    partial.rmtree(missing_ok=True)
+            time.sleep(0.1)
 
     def _check_shapes(self, where: epath.Path, like: State, metadata: Any) -> None:
         found = {_key(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(metadata["state"])}

@@ -1,10 +1,12 @@
 """Checkpoints: which stay, what is done about damaged ones, another model's, and a full disk."""
 
+import contextlib
 import gc
 import logging
 import os
 import pathlib
 import resource
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -168,6 +170,29 @@ def test_the_system_tells_why_a_save_failed_whatever_else_tensorstore_notes(tmp_
     monkeypatch.setattr(ocp.CheckpointManager, "save", save)
     with pytest.raises(InputError, match=r"written: No space left on device \(whole checkpoints there: 1\)"):
         checkpoints.save(state_at(2))
+    checkpoints.close()
+
+
+def test_what_a_failed_save_goes_on_writing_is_taken_away_too(tmp_path, monkeypatch):
+    partial = tmp_path / "2.orbax-checkpoint-tmp" / "d"
+
+    def go_on() -> None:
+        for i in range(300):
+            with contextlib.suppress(FileNotFoundError):
+                partial.mkdir(parents=True, exist_ok=True)
+                (partial / str(i)).touch()
+
+    def save(*args, **kwargs):
+        writer.start()
+        raise ValueError("Error writing [os_error_code='28']")
+
+    writer = threading.Thread(target=go_on)
+    checkpoints = saved(tmp_path, [1])
+    monkeypatch.setattr(ocp.CheckpointManager, "save", save)
+    with pytest.raises(InputError, match=r"written: No space left on device \(whole checkpoints there: 1\)"):
+        checkpoints.save(state_at(2))
+    writer.join()
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
     checkpoints.close()
 
 
