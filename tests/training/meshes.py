@@ -112,7 +112,7 @@ def run(devices=8, accumulation_steps=1, **sizes):
     return {
         "losses": losses,
         "grad_norms": norms,
-        "copied": len(re.findall(r" copy\(%(state|param)", compiled.as_text())),
+        "copied": len(re.findall(r" copy\(%state_", compiled.as_text())),
         "collectives": collections.Counter(COLLECTIVES.findall(compiled.as_text())),
         "query": held(state.opt_state, "attention/query/kernel"),
         "down": held(state.opt_state, "mlp/down/kernel"),

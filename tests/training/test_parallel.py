@@ -56,8 +56,7 @@ def test_parameters_and_moments_lie_where_the_table_says_and_stay_there(seen):
 
 
 def test_what_is_donated_is_not_copied(seen):
-    # Of 93 arrays XLA for CPUs copies all unless it is told otherwise, and some into another layout in any case.
-    assert seen["one"]["copied"] < 9
+    assert seen["one"]["copied"] == 0  # XLA for CPUs copies 32 or more of the 93 arrays unless it is told otherwise
 
 
 def test_which_collectives_each_mesh_causes(seen):
