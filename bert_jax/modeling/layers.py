@@ -1,6 +1,7 @@
 """The parts that every block is made of: dense, LayerNorm, embedding, activations."""
 
 import functools
+import math
 from collections.abc import Callable
 
 import jax
@@ -62,8 +63,31 @@ class Embedding(nnx.Module):
         return self.embedding[...][ids]
 
 
+@jax.custom_jvp
+def gelu(x: jax.Array) -> jax.Array:
+    """`x` times the normal distribution function at `x` (Hendrycks and Gimpel 2016, arXiv:1606.08415).
+
+    By erf, as in the 2018 release, and in float32. `jax.nn.gelu` takes erfc, which costs more than twice as much, and
+    its backward pass keeps more than the slope.
+    """
+    return (x * _normal(x)).astype(x.dtype)
+
+
+@gelu.defjvp
+def _gelu_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    (x,), (tangent,) = primals, tangents
+    wide, normal = x.astype(jnp.float32), _normal(x)
+    slope = normal + wide * jnp.exp(-0.5 * wide * wide) / math.sqrt(2 * math.pi)
+    return (wide * normal).astype(x.dtype), tangent * slope.astype(x.dtype)
+
+
+def _normal(x: jax.Array) -> jax.Array:
+    """The normal distribution function, in float32."""
+    return 0.5 * (1 + jax.lax.erf(x.astype(jnp.float32) * math.sqrt(0.5)))
+
+
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "gelu": functools.partial(jax.nn.gelu, approximate=False),
+    "gelu": gelu,
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,
