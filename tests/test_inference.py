@@ -297,17 +297,35 @@ def test_another_length_is_compiled_once_it_pays(monkeypatch, compiling, lengths
     monkeypatch.setattr("bert_jax.inference.base._COMPILING", compiling)
     embed = pipeline("embed", model_of("encoder"))
     texts = [" ".join(["paris"] * (1 + i % 6)) for i in range(2000)] + ["paris " * 28]
-    seen, run = {}, PretrainedModel.run
+    seen, begin = {}, PretrainedModel.begin
 
     def watched(self, inputs, fields, **shape):
         seen[shape["length"]] = shape["rows"]
-        return run(self, inputs, fields, **shape)
+        return begin(self, inputs, fields, **shape)
 
-    monkeypatch.setattr(PretrainedModel, "run", watched)
+    monkeypatch.setattr(PretrainedModel, "begin", watched)
     together = embed(texts)
     assert list(seen) == lengths
     assert all(512 < rows * length <= 1024 for length, rows in seen.items())
     np.testing.assert_allclose(together[:5], [embed(text) for text in texts[:5]], atol=1e-5)
+
+
+def test_batches_are_begun_before_the_first_is_waited_for(monkeypatch):
+    begin, events = PretrainedModel.begin, []
+
+    def watched(self, *args, **shape):
+        output = begin(self, *args, **shape)
+        events.append("begun")
+
+        def wait():
+            events.append("waited")
+            return output()
+
+        return wait
+
+    monkeypatch.setattr(PretrainedModel, "begin", watched)
+    pipeline("embed", model_of("encoder"), batch_size=1)(["paris"] * 5)
+    assert events == ["begun"] * 3 + ["waited", "begun"] * 2 + ["waited"] * 3
 
 
 def test_windows_keep_the_order(monkeypatch):

@@ -1,8 +1,8 @@
 """What every pipeline does: texts in batches of similar length, answers in the order of the texts."""
 
 import abc
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +17,8 @@ _WINDOW = 4096
 # Tokens of a forward pass: on a CPU, more would leave its caches.
 _TOKENS = {"cpu": 1024}
 _TOKENS_ELSEWHERE = 16_384
+# Batches that are begun after one before its outputs are waited for.
+_AHEAD = 2
 # Tokens that are computed in about the time that compiling one more shape takes.
 _COMPILING = 8192
 
@@ -72,6 +74,7 @@ class Pipeline(abc.ABC):
         """Yields the rows of each batch, their lengths in tokens, and the model's outputs for them."""
         lengths = inputs["attention_mask"].sum(axis=1)
         order = np.argsort(-lengths, kind="stable")  # the longest first: if memory is short, that shows at once
+        begun: deque[tuple[np.ndarray, np.ndarray, Callable[[], BertOutput]]] = deque()
         start = 0
         while start < len(order):
             padded = self._padded_length(int(lengths[order[start]]))
@@ -83,8 +86,11 @@ class Pipeline(abc.ABC):
                 for name, array in inputs.items()
             }
             full = most if len(order) > most else None  # what is left at the end takes the shape of the others
-            yield rows, lengths[rows], self.model.run(batch, fields, rows=full, length=padded)
+            begun.append((rows, lengths[rows], self.model.begin(batch, fields, rows=full, length=padded)))
             start += len(rows)
+            while len(begun) > (_AHEAD if start < len(order) else 0):
+                rows, sizes, output = begun.popleft()
+                yield rows, sizes, output()
 
     def _rows(self, length: int) -> int:
         """Texts of a forward pass, padded to `length` tokens."""

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -102,7 +102,11 @@ class PretrainedModel:
         }
         return self.run(inputs, (), output_hidden_states, output_attentions)
 
-    def run(
+    def run(self, *args: Any, **options: Any) -> BertOutput:
+        """The outputs that `begin` begins to compute."""
+        return self.begin(*args, **options)()
+
+    def begin(
         self,
         inputs: Mapping[str, Any],
         fields: tuple[str, ...],
@@ -110,13 +114,16 @@ class PretrainedModel:
         output_attentions: bool = False,
         rows: int | None = None,
         length: int | None = None,
-    ) -> BertOutput:
-        """As calling the model, but computes and copies to the host only some fields of the output.
+    ) -> Callable[[], BertOutput]:
+        """As calling the model, but computes and copies to the host only some fields of the output, and not at once.
 
         Args:
             inputs: the arguments of `__call__` that are arrays, by name.
             fields: names of `BertOutput` fields; none means all. The others are None.
             rows, length: what the compiled function sees is padded to; None means the next of few sizes.
+
+        Returns:
+            What waits for the output and gives it. More may be begun before that, so that the device need not wait.
         """
         arrays = self._checked(inputs)
         padded, sizes = _padded(arrays, self.config, rows, length)
@@ -126,12 +133,7 @@ class PretrainedModel:
         if "masked_positions" in arrays:
             axes |= dict.fromkeys(("logits", "prediction_logits"), "BP.")
         choices = arrays["input_ids"].shape[1] if self.head == "multiple_choice" else 1
-        for name, value in values.items():
-            if value is not None:
-                # What comes from the encoder has a row for each choice, and the logits a row for each question.
-                rows = sizes["B"] * (1 if name == "logits" else choices)
-                values[name] = jax.tree.map(functools.partial(_cut, axes=axes[name], sizes=sizes | {"B": rows}), value)
-        return BertOutput(**values)
+        return functools.partial(_fetched, values, axes, sizes, choices)
 
     def save_pretrained(self, directory: files.PathLike, overwrite: bool = False) -> None:
         """Writes a directory that Hugging Face transformers reads as it is (`huggingface.save_pretrained`)."""
@@ -264,6 +266,17 @@ def _padded(
         widths = [(0, rows - array.shape[0]), *[(0, 0)] * (array.ndim - 2), (0, last - array.shape[-1])]
         padded[name] = np.pad(array, widths, constant_values=config.pad_token_id if name == "input_ids" else 0)
     return padded, sizes
+
+
+def _fetched(values: Mapping[str, Any], axes: Mapping[str, str], sizes: Mapping[str, int], choices: int) -> BertOutput:
+    """Fields of the output on the host, without the padding."""
+    cut = dict(values)
+    for name, value in values.items():
+        if value is not None:
+            # What comes from the encoder has a row for each choice, and the logits a row for each question.
+            rows = sizes["B"] * (1 if name == "logits" else choices)
+            cut[name] = jax.tree.map(functools.partial(_cut, axes=axes[name], sizes={**sizes, "B": rows}), value)
+    return BertOutput(**cut)
 
 
 def _cut(value: jax.Array, axes: str, sizes: dict[str, int]) -> np.ndarray:
