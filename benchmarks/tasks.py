@@ -53,7 +53,7 @@ CONTESTS = {
     "conll2003": Contest("tokens", "conll2003.py", ("conll2003/train.txt", "conll2003/valid.txt"),
                          "f1", 1, 32, 2e-4, rows=(5, 128)),
     "squad": Contest("questions", "squad.py:v2", ("squad2_articles/train.json", "squad2_articles/dev.json"),
-                     "f1", 2, 32, 2e-4, 256),
+                     "best_f1", 3, 8, 1.5e-4, 256),
     "hellaswag": Contest("choices", "hellaswag.py", ("hellaswag/train.jsonl", "hellaswag/val.jsonl"),
                          "accuracy", 1, 16, 5e-5, keys=("eval_every=0", "best_metric=")),
     "chnsenticorp": Contest("classification", "classification.py",

@@ -222,8 +222,10 @@ class Questions(Contestant):
             for row, starts, ends in zip(batch, *logits, strict=True):
                 nothing[row["id"]] = min(nothing[row["id"]], starts[0] + ends[0])
                 best[row["id"]] = max(best[row["id"]], best_span(row, starts, ends))
-        predictions = {name: text if score > nothing[name] else "" for name, (score, text) in best.items()}
-        return scores(list(read_questions(self.given["files"][1])), predictions)["f1"], len(self.questions)
+        predictions = {name: text for name, (_, text) in best.items()}
+        odds = {name: nothing[name] - score for name, (score, _) in best.items()}
+        found = scores(list(read_questions(self.given["files"][1])), predictions, odds)
+        return found[self.given["metric"]], len(self.questions)
 
 
 def span(answers: list[dict[str, Any]], offsets: list[Any]) -> tuple[int, int]:
