@@ -5,7 +5,7 @@ import os
 # By platform, of a training step.
 # - TPU: by itself it takes products with gathered weights apart and adds up the parts in large memory, which costs more
 #   than it hides: the weights are gathered beside other work all the same, and the step of BERT-large at 512 on 16 v5e
-#   then moves 2.4 times fewer bytes (docs/tpu_choices.md).
+#   then moves 2.2 times fewer bytes (docs/tpu_choices.md).
 # - CPU: by itself it copies parameters and moments before it updates them, although they are donated.
 OPTIONS: dict[str, dict[str, bool]] = {
     "tpu": {"xla_tpu_enable_windowed_einsum_for_all_gather": False},
