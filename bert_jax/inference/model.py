@@ -103,7 +103,7 @@ class PretrainedModel:
         return self.run(inputs, (), output_hidden_states, output_attentions)
 
     def run(self, *args: Any, **options: Any) -> BertOutput:
-        """The outputs that `begin` begins to compute."""
+        """As `begin`, but waits for the output and returns it."""
         return self.begin(*args, **options)()
 
     def begin(
