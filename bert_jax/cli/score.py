@@ -50,45 +50,7 @@ def add_verbs(verbs: Any) -> None:
            bert-jax predict --model runs/squad/model --data dev-v2.0.json --out predictions.json""",
     )
     for parser in (evaluate, predict):
-        add = parser.add_argument
-        add("--model", required=True, metavar="DIR", help="a model directory with the head of a task")
-        add(
-            "--data",
-            required=True,
-            metavar="FILE",
-            help="see docs/tasks.md: .tsv, .csv, .jsonl, CoNLL for a tagger, SQuAD's .json for questions (all maybe "
-            "compressed), or tfds:NAME[:SPLIT]",
-        )
-        add(
-            "--text-column",
-            default="",
-            metavar="NAME",
-            help="(default: sentence; sentence1 for embeddings, context for choices, see docs/tasks.md)",
-        )
-        add(
-            "--pair-column",
-            default="",
-            metavar="NAME",
-            help="the second text, or what stands before every choice (default: none; sentence2 for embeddings)",
-        )
-        add("--choice-columns", default="", metavar="NAME[,NAME]",
-            help="the choices, or one column with a list of them (default: choices)")  # fmt: skip
-        add("--no-header", action="store_true", help="the first line is a row; columns are numbers from 0")
-        add("--batch-size", type=int, default=32, metavar="N", help="(default: %(default)s)")
-        add("--max-seq-length", type=int, default=0, metavar="N", help="cut longer texts (default: the model's limit)")
-        add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
-            help="of matrix products (default: bfloat16 on accelerators)")  # fmt: skip
-        rules = parser.add_mutually_exclusive_group()
-        rules.add_argument("--strict", action="store_const", dest="bad_rows", const="strict", default="strict",
-            help="rows that do not fit are an error, which names the first and counts all (the default)")  # fmt: skip
-        rules.add_argument("--skip", action="store_const", dest="bad_rows", const="skip",
-            help="such rows are named, counted and passed over; of `predict`, their answers are empty")  # fmt: skip
-        questions = parser.add_argument_group("questions")
-        for name, (kind, metavar, what) in QUESTION_FLAGS.items():
-            questions.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=metavar, help=what)
-        parser.add_argument("--long", choices=("cut", "windows"), dest="long_texts",
-            help="of a classifier: whether texts over --max-seq-length are cut (the default) or read in windows, whose "
-            "answers are averaged")  # fmt: skip
+        _add_shared(parser)
     evaluate.add_argument(
         "--label-column", default="", metavar="NAME", help="(default: label; tags of a tagger, score for embeddings)"
     )
@@ -107,6 +69,49 @@ def add_verbs(verbs: Any) -> None:
         metavar="FILE",
         help="the file to write: .jsonl or .tsv; .conll of a tagger; .json for questions",
     )
+
+
+def _add_shared(parser: argparse.ArgumentParser) -> None:
+    """Declares the options of both verbs."""
+    add = parser.add_argument
+    add("--model", required=True, metavar="DIR", help="a model directory with the head of a task")
+    add(
+        "--data",
+        required=True,
+        metavar="FILE",
+        help="see docs/tasks.md: .tsv, .csv, .jsonl, CoNLL for a tagger, SQuAD's .json for questions (all maybe "
+        "compressed), or tfds:NAME[:SPLIT]",
+    )
+    add(
+        "--text-column",
+        default="",
+        metavar="NAME",
+        help="(default: sentence; sentence1 for embeddings, context for choices, see docs/tasks.md)",
+    )
+    add(
+        "--pair-column",
+        default="",
+        metavar="NAME",
+        help="the second text, or what stands before every choice (default: none; sentence2 for embeddings)",
+    )
+    add("--choice-columns", default="", metavar="NAME[,NAME]",
+        help="the choices, or one column with a list of them (default: choices)")  # fmt: skip
+    add("--no-header", action="store_true", help="the first line is a row; columns are numbers from 0")
+    add("--batch-size", type=int, default=32, metavar="N", help="(default: %(default)s)")
+    add("--max-seq-length", type=int, default=0, metavar="N", help="cut longer texts (default: the model's limit)")
+    add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
+        help="of matrix products (default: bfloat16 on accelerators)")  # fmt: skip
+    rules = parser.add_mutually_exclusive_group()
+    rules.add_argument("--strict", action="store_const", dest="bad_rows", const="strict", default="strict",
+        help="rows that do not fit are an error, which names the first and counts all (the default)")  # fmt: skip
+    rules.add_argument("--skip", action="store_const", dest="bad_rows", const="skip",
+        help="such rows are named, counted and passed over; of `predict`, their answers are empty")  # fmt: skip
+    questions = parser.add_argument_group("questions")
+    for name, (kind, metavar, what) in QUESTION_FLAGS.items():
+        questions.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=metavar, help=what)
+    parser.add_argument("--long", choices=("cut", "windows"), dest="long_texts",
+        help="of a classifier: whether texts over --max-seq-length are cut (the default) or read in windows, whose "
+        "answers are averaged")  # fmt: skip
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
