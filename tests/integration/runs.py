@@ -71,12 +71,14 @@ def start(recipe_file: str, workdir: str, process: int, port: int, run: dict) ->
             signal_self_at(run["stop_at"], signal.SIGTERM, 0.0)
         recipe = recipes.load_recipe(recipe_file)
         recipe.mesh.update(run.get("mesh", {}))
-        train(recipe, workdir)
+        status = 0
+        try:
+            train(recipe, workdir)
+        except Preempted as stopped:
+            status = stopped.code
         if run.get("processes", 1) > 1:
             jax.distributed.shutdown()  # which the others wait for: one that sees the first go away is ended
-        os._exit(0)
-    except Preempted as stopped:
-        os._exit(stopped.code)
+        os._exit(status)
     except BaseException:
         traceback.print_exc()
     os._exit(1)
