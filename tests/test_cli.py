@@ -219,7 +219,7 @@ def test_a_long_file_of_vectors_is_written_in_parts(models, capsys, tmp_path, mo
 
 BROKEN = {3: b'{"txt": "no text"}', 4: b'{"text": "cut', 6: b'{"text": "caf\xe9"}', 7: b'{"text": 3}', 8: b'["a"]'}
 MESSAGES = {3: "an object with a text in 'text', found the fields txt", 4: "expected a JSON object", 6: "byte 0xe9",
-            7: "a text in 'text'", 8: "found list"}  # fmt: skip
+            7: "a text in 'text', found 3;", 8: "found list"}  # fmt: skip
 
 
 @pytest.fixture

@@ -98,11 +98,15 @@ class Texts:
             row = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise InputError(f"expected a JSON object, found {str(error)[:80]}") from None
-        value = row.get(self._field) if isinstance(row, dict) else None
-        if not isinstance(value, str):
-            found = f"the fields {', '.join(row)[:80]}" if isinstance(row, dict) else type(row).__name__
-            raise InputError(f"expected an object with a text in {self._field!r}, found {found}")
-        return value
+        if not isinstance(row, dict):
+            found = type(row).__name__
+        elif self._field not in row:
+            found = f"the fields {', '.join(row)[:80]}"
+        elif not isinstance(row[self._field], str):
+            found = repr(row[self._field])[:80]
+        else:
+            return row[self._field]
+        raise InputError(f"expected an object with a text in {self._field!r}, found {found}")
 
 
 def _plain_name(name: str) -> str:
