@@ -79,8 +79,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CONTESTS, default=list(CONTESTS), help="of tasks (default: all)")
     parser.add_argument("--share", type=float, default=1.0, help="of the epochs of tasks (default: %(default)s)")
     parser.add_argument("--record", type=Path, help="runs of tasks, as JSON lines: those there are not run again")
-    parser.add_argument("--dtypes", nargs=2, default=["bfloat16", "float32"], metavar=("OURS", "THEIRS"),
-                        help="of tasks (default: bfloat16 float32)")  # fmt: skip
+    parser.add_argument("--dtypes", nargs=2, metavar=("OURS", "THEIRS"),
+                        help="of tasks (default: what the processor is quicker in, and float32)")  # fmt: skip
     parser.add_argument("--corpus", nargs="+", default=["python-docs"], help="of text, memory (default: python-docs)")
     parser.add_argument("--steps", type=int, default=1500, help="of learning (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="runs of learning, tasks (default: %(default)s)")
@@ -131,7 +131,8 @@ def main() -> None:
         if model is None or not args.data.is_dir():
             sys.exit(f"benchmarks: no data in {args.data}, or no MiniLM: give --data and --model")
         if args.what != "pipelines":
-            tasks.main(args.data, model, args.only, args.seeds, args.share, args.dtypes, args.record)
+            dtypes = args.dtypes or [tasks.quicker_dtype(), "float32"]
+            tasks.main(args.data, model, args.only, args.seeds, args.share, dtypes, args.record)
         if args.what != "tasks":
             pipelines.main(args.data / "glue" / "SST-2", model, args.turns)
 

@@ -11,7 +11,7 @@ import bert_jax
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.errors import InputError
-from bert_jax.inference import PretrainedModel, from_pretrained, pipeline
+from bert_jax.inference import PIPELINES, PretrainedModel, from_pretrained, pipeline
 from bert_jax.inference.model import _bucket, _forward
 from bert_jax.modeling import HEADS, Bert, Compute
 from bert_jax.tokenization import word_piece
@@ -258,6 +258,20 @@ def test_text_classification():
         with pytest.raises(InputError, match=message):
             classify(question)
     assert len(classify(["paris " * 30], truncation=True)) == 1
+
+
+@pytest.mark.parametrize(
+    ("verb", "task"),
+    [
+        ("classify", "text-classification"),
+        ("tag", "token-classification"),
+        ("answer", "question-answering"),
+        ("embed", "sentence-embedding"),
+    ],
+)
+def test_a_verb_of_the_command_line_names_its_pipeline(verb, task):
+    kind = PIPELINES[task]
+    assert type(pipeline(verb, model_of(kind.head))) is kind
 
 
 def test_regression_and_independent_classes():

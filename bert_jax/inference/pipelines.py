@@ -225,6 +225,7 @@ PIPELINES: dict[str, type[Pipeline]] = {
 
 _ALIASES = {
     "embed": "sentence-embedding",
+    "classify": "text-classification",
     "sentiment-analysis": "text-classification",
     "ner": "token-classification",
     "tag": "token-classification",
@@ -245,7 +246,7 @@ def pipeline(
     """A model that takes text.
 
     Args:
-        task: one of `PIPELINES`; `embed` is short for `sentence-embedding`.
+        task: one of `PIPELINES`, or what is short for it: `classify`, `tag` or `ner`, `answer`, `embed`, `zero-shot`.
         model: a model directory (as for `from_pretrained`), or an opened model.
         dtype: of matrix products, when the model is opened here.
         batch_size: texts in one forward pass, at most; None: as many as suit the machine.
@@ -258,7 +259,7 @@ def pipeline(
     """
     kind = PIPELINES.get(_ALIASES.get(task, task))
     if kind is None:
-        raise InputError(f"task {task!r} is not known{did_you_mean(task, PIPELINES)}")
+        raise InputError(f"task {task!r} is not known{did_you_mean(task, [*PIPELINES, *_ALIASES])}")
     if not isinstance(model, PretrainedModel):
         opened = open_model(model, kind.head, dtype)
         if opened.missing:
