@@ -308,7 +308,7 @@ def test_feature_extraction_and_embeddings():
 
 @pytest.mark.parametrize(("compiling", "lengths"), [(10**9, [20]), (4000, [20, 8]), (0, [20, 8, 6, 4])])
 def test_another_length_is_compiled_once_it_pays(monkeypatch, compiling, lengths):
-    monkeypatch.setattr("bert_jax.inference.base._COMPILING", compiling)
+    monkeypatch.setattr("bert_jax.inference.base._COMPILING", {"cpu": compiling})
     embed = pipeline("embed", model_of("encoder"))
     texts = [" ".join(["paris"] * (1 + i % 6)) for i in range(2000)] + ["paris " * 28]
     seen, begin = {}, PretrainedModel.begin
@@ -322,6 +322,20 @@ def test_another_length_is_compiled_once_it_pays(monkeypatch, compiling, lengths
     assert list(seen) == lengths
     assert all(512 < rows * length <= 1024 for length, rows in seen.items())
     np.testing.assert_allclose(together[:5], [embed(text) for text in texts[:5]], atol=1e-5)
+
+
+def test_what_a_length_would_have_spared_is_remembered(monkeypatch):
+    monkeypatch.setattr("bert_jax.inference.base._COMPILING", {"cpu": 30})
+    embed, seen, begin = pipeline("embed", model_of("encoder")), [], PretrainedModel.begin
+
+    def watched(self, inputs, fields, **shape):
+        seen.append(shape["length"])
+        return begin(self, inputs, fields, **shape)
+
+    monkeypatch.setattr(PretrainedModel, "begin", watched)
+    for words in (18, 1, 1, 1):
+        embed("paris " * words)
+    assert seen == [20, 20, 4, 4]  # 16 of each row of 20 were padding
 
 
 def test_batches_are_begun_before_the_first_is_waited_for(monkeypatch):

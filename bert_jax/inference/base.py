@@ -19,8 +19,10 @@ _TOKENS = {"cpu": 1024}
 _TOKENS_ELSEWHERE = 16_384
 # Batches that are begun after one before its outputs are waited for.
 _AHEAD = 2
-# Tokens that are computed in about the time that compiling one more shape takes.
-_COMPILING = 8192
+# Tokens of padding that one more length must have spared before it is compiled. In that time two cores compute some
+# 4,500 of MiniLM, and half is asked for, as more such texts tend to follow; an accelerator computes a million or more.
+_COMPILING = {"cpu": 2048}
+_COMPILING_ELSEWHERE = 1_000_000
 
 
 class Pipeline(abc.ABC):
@@ -42,7 +44,7 @@ class Pipeline(abc.ABC):
         self.batch_size = batch_size
         self.tokenizer: Tokenizer = model.tokenizer
         self._lengths: set[int] = set()  # that batches were padded to
-        self._spare: Counter[int] = Counter()  # tokens that one more length would have spared
+        self._spare: Counter[int] = Counter()  # tokens of padding that each other length would have spared
 
     @abc.abstractmethod
     def __call__(self, *texts: Any, **options: Any) -> Any:
@@ -74,10 +76,11 @@ class Pipeline(abc.ABC):
         """Yields the rows of each batch, their lengths in tokens, and the model's outputs for them."""
         lengths = inputs["attention_mask"].sum(axis=1)
         order = np.argsort(-lengths, kind="stable")  # the longest first: if memory is short, that shows at once
+        self._choose_lengths(lengths)
         begun: deque[tuple[np.ndarray, np.ndarray, Callable[[], BertOutput]]] = deque()
         start = 0
         while start < len(order):
-            padded = self._padded_length(int(lengths[order[start]]))
+            padded = min(length for length in self._lengths if length >= lengths[order[start]])
             most = self.batch_size or self._rows(padded)
             rows = order[start : start + most]
             longest = lengths[rows].max()
@@ -97,17 +100,29 @@ class Pipeline(abc.ABC):
         tokens = _TOKENS.get(self.model.compute.target, _TOKENS_ELSEWHERE)
         return 1 << max(0, (tokens // length).bit_length() - 1)
 
-    def _padded_length(self, longest: int) -> int:
-        """What a batch is padded to: a length of those before, while it does not pay to compile for another."""
-        length = min(_length(longest), self.model.config.max_position_embeddings)
-        longer = [known for known in self._lengths if known >= length]
-        if longer:
-            nearest = min(longer)
-            self._spare[length] += (nearest - length) * (self.batch_size or self._rows(nearest))
-            if self._spare[length] < _COMPILING:
-                return nearest
-        self._lengths.add(length)
-        return length
+    def _choose_lengths(self, lengths: np.ndarray) -> None:
+        """Adds to the lengths that batches are padded to those that pay for their compilation.
+
+        They pay by the padding that they spare these texts, and spared those before.
+        """
+        wanted, counts = np.unique([_length(size) for size in lengths.tolist()], return_counts=True)
+        wanted = np.minimum(wanted, self.model.config.max_position_embeddings)
+
+        def padding(*more: int) -> int:
+            known = np.array(sorted({*self._lengths, *more}))
+            return int((known[np.searchsorted(known, wanted)] - wanted) @ counts)
+
+        dear = _COMPILING.get(self.model.compute.target, _COMPILING_ELSEWHERE)
+        if max(self._lengths, default=0) < wanted[-1]:
+            self._lengths.add(int(wanted[-1]))
+        while others := set(wanted.tolist()) - self._lengths:
+            spared = {length: padding() - padding(length) for length in others}
+            best = max(others, key=lambda length: spared[length] + self._spare[length])
+            if spared[best] + self._spare[best] < dear:
+                self._spare.update(spared)
+                break
+            self._lengths.add(best)
+            del self._spare[best]
 
 
 def _length(size: int) -> int:
