@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.convert import measured
+from benchmarks.tasks import quicker_dtype
 from benchmarks.turns import Rival, ratio, serve
 
 TEXTS = 100_000
@@ -33,12 +34,14 @@ def main(data: Path, model: Path, turns: int) -> None:
         _classifier(model, classifier)
         for what, opened in (("classify", classifier), ("embed", str(model))):
             _contest(what, opened, texts, turns, directory)
+        dtype = quicker_dtype()
         for verb in (("classify", classifier, "--json"), ("embed", str(model), "--out", f"{directory}/vectors.npy")):
             for count in (TEXTS // 10, TEXTS):
                 _write(data / "train.tsv", texts, count)
-                command = [sys.executable, "-m", "bert_jax", *verb, "--file", texts, "--dtype=bfloat16"]
+                command = [sys.executable, "-m", "bert_jax", *verb, "--file", texts, f"--dtype={dtype}"]
                 seconds, megabytes = measured(command)
-                print(f"bert-jax {verb[0]}, {count:,} texts: {seconds:.0f} s, {megabytes:,.0f} MB at most", flush=True)
+                print(f"bert-jax {verb[0]} in {dtype}, {count:,} texts: {seconds:.0f} s, {megabytes:,.0f} MB at most",
+                      flush=True)  # fmt: skip
 
 
 def _contest(what: str, model: str, texts: str, turns: int, directory: str) -> None:
