@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import io
 import json
 import os
 import shlex
@@ -186,7 +187,7 @@ def test_classify_names_the_labels(models, capsys):
         assert sum(score["score"] for score in row["scores"]) == pytest.approx(1)
 
 
-def test_texts_come_from_arguments_a_file_or_stdin(models, capsys, tmp_path):
+def test_texts_come_from_arguments_a_file_or_stdin(models, capsys, tmp_path, monkeypatch):
     texts = ["a good film", "", "the dog is on the mat"]
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
     model = models["sentence_embedding"]
@@ -195,6 +196,8 @@ def test_texts_come_from_arguments_a_file_or_stdin(models, capsys, tmp_path):
     from_stdin = in_process("embed", model, "--json", input="\n".join(texts) + "\n").stdout
     assert from_arguments == from_file
     assert [json.loads(line)["text"] for line in from_stdin.splitlines()] == texts
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper((tmp_path / "texts.txt").open("rb")))
+    assert run(capsys, "embed", model, "--json", "--file", "-")[1] == from_file
 
 
 def test_embed_writes_an_array(models, capsys, tmp_path):

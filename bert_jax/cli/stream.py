@@ -16,9 +16,7 @@ def add_flags(parser: argparse.ArgumentParser, what: str) -> None:
     """Declares where the texts of a verb come from."""
     add = parser.add_argument
     add("texts", metavar=what.upper(), nargs="*", help=f"a {what}; none means one a line from --file or stdin")
-    add(
-        "--file", metavar="FILE", help=f"read the {what}s from a file, maybe compressed: one a line; of .jsonl, objects"
-    )
+    add("--file", metavar="FILE", help=f"of {what}s, maybe compressed: one a line; of .jsonl, objects; - is stdin")
     add("--jsonl", action="store_true", help="lines are JSON objects, whatever the file's name; of stdin too")
     add("--field", default="text", metavar="NAME", help=f"of an object: its {what} (default: %(default)s)")
     add("--skip", action="store_true", help="name lines that cannot be read, and go on; otherwise the first is the end")
@@ -36,7 +34,8 @@ class Texts:
             raise InputError("give texts or --file, not both")
         if not args.texts and not args.file and sys.stdin.isatty():
             raise InputError("no texts: give some, or --file FILE, or pipe lines in")
-        self._given, self._where = args.texts, args.file or "stdin"
+        self._given, self._file = args.texts, None if args.file == "-" else args.file
+        self._where = self._file or "stdin"
         self._field, self._skip = args.field, args.skip
         self._json = args.jsonl or _plain_name(self._where).endswith(JSON_LINES)
         self.passed_over = 0
@@ -74,10 +73,10 @@ class Texts:
     def _opened(self) -> Iterator[BinaryIO]:
         from bert_jax import files
 
-        if self._where == "stdin":
+        if not self._file:
             yield sys.stdin.buffer
             return
-        path = files.existing(self._where)
+        path = files.existing(self._file)
         try:
             with files.open_decompressed(path) as (file, _):
                 yield file
