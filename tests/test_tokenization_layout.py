@@ -276,10 +276,15 @@ def test_an_xlm_r_folder_with_another_model_is_refused(tmp_path):
             load_tokenizer(tmp_path)
 
 
-@pytest.mark.parametrize("part", ["model", "added_tokens", "post_processor", "normalizer"])
-@pytest.mark.parametrize("content", [[], 3, "x", {"type": "what"}])
+@pytest.mark.parametrize(
+    ("part", "content"),
+    [
+        (part, content)
+        for part in ("model", "added_tokens", "post_processor", "normalizer")
+        for content in ([], 3, "x", {"type": "what"})
+        if (part, content) != ("added_tokens", [])  # which is as good as any
+    ],
+)
 def test_a_tokenizer_json_with_parts_of_another_kind_is_refused(edited, part, content):
-    if (part, content) == ("added_tokens", []):
-        pytest.skip("no added tokens are as good as any")
     with pytest.raises(InputError, match="of the tokenizers library"):
         load_tokenizer(edited(**{part: content}))
