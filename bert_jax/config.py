@@ -4,7 +4,7 @@ import dataclasses
 import json
 from typing import Any, Self
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.families import FAMILIES, number
 
@@ -273,19 +273,19 @@ class BertConfig:
                 )
 
     @classmethod
-    def from_json_file(cls, path: files.PathLike) -> Self:
+    def from_json_file(cls, path: storage.PathLike) -> Self:
         """Reads a Hugging Face `config.json`. Raises InputError when it is missing, not JSON or not a BERT."""
         return cls.from_hf(read_json(path), where=str(path))
 
-    def to_json_file(self, path: files.PathLike, architecture: str = "BertModel") -> None:
+    def to_json_file(self, path: storage.PathLike, architecture: str = "BertModel") -> None:
         """Writes a Hugging Face `config.json`, whole or not at all."""
-        files.write_atomically(path, json.dumps(self.to_hf(architecture), indent=2, sort_keys=True) + "\n")
+        storage.write_atomically(path, json.dumps(self.to_hf(architecture), indent=2, sort_keys=True) + "\n")
 
 
-def read_json(path: files.PathLike) -> dict[str, Any]:
+def read_json(path: storage.PathLike) -> dict[str, Any]:
     """Returns the JSON object in a file. Raises InputError when it is missing or not one."""
     try:
-        value = json.loads(files.read_text(path))
+        value = json.loads(storage.read_text(path))
     except json.JSONDecodeError as error:
         raise InputError(f"{path}: expected JSON, found {error.msg} at line {error.lineno}") from None
     if not isinstance(value, dict):

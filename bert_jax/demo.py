@@ -7,7 +7,6 @@ import contextlib
 import random
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from ml_collections import ConfigDict
 from rich.console import Console
@@ -16,14 +15,14 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from bert_jax import files, recipes
+from bert_jax import recipes, storage
 from bert_jax.data.corpora import Corpus, open_corpus
 from bert_jax.data.manifest import Manifest
 from bert_jax.data.prepare import is_held_out, prepare
 from bert_jax.data.readers import Document
 from bert_jax.data.sentences import split_sentences
-from bert_jax.files import PathLike
 from bert_jax.inference import pipeline
+from bert_jax.storage import PathLike
 from bert_jax.tokenization import load_tokenizer, train_wordpiece
 from bert_jax.training.host_memory import keep_freed_memory
 from bert_jax.training.loop import train
@@ -46,7 +45,7 @@ BLANKS = (
 def pretraining(workdir: PathLike) -> ConfigDict:
     """The recipe of the demo's pretraining: a tiny BERT that learns as much as it can in three minutes."""
     c = recipes.pretraining()
-    c.data.prepared = str(Path(workdir) / "prepared")
+    c.data.prepared = str(storage.Path(workdir) / "prepared")
     c.data.sequence_length = SEQUENCE_LENGTH
     c.model.update(size="tiny", num_attention_heads=4, max_position_embeddings=SEQUENCE_LENGTH)
     # What lets so short a run learn to look at neighbouring words: larger initial weights than BERT's 0.02, which suits
@@ -66,8 +65,8 @@ def pretraining(workdir: PathLike) -> ConfigDict:
 def fine_tuning(workdir: PathLike) -> ConfigDict:
     """The recipe of the demo's fine-tuning: has a sentence kept its order, or have two neighbours been swapped?"""
     c = recipes.classification()
-    c.init_from = str(Path(workdir) / "pretraining" / "model")
-    c.data.train, c.data.dev = (str(Path(workdir) / f"order-{split}.tsv") for split in ("train", "held-out"))
+    c.init_from = str(storage.Path(workdir) / "pretraining" / "model")
+    c.data.train, c.data.dev = (str(storage.Path(workdir) / f"order-{split}.tsv") for split in ("train", "held-out"))
     c.data.max_seq_length = SEQUENCE_LENGTH
     c.data.length_buckets = (20, SEQUENCE_LENGTH)
     c.model.update(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
@@ -83,7 +82,7 @@ class Demo:
     """One run of the demo in one directory; each method is a chapter of its story."""
 
     def __init__(self, workdir: PathLike):
-        self.workdir = Path(workdir)
+        self.workdir = storage.Path(workdir)
         self.console = Console(highlight=False, soft_wrap=True)
         self.seconds: dict[str, float] = {}
 
@@ -151,7 +150,7 @@ class Demo:
             rows = {split: list(order_task(documents, split)) for split in ("train", "held-out")}
             for split, examples in rows.items():
                 table = "".join(f"{label}\t{sentence}\n" for sentence, label in examples)
-                files.write_atomically(self.workdir / f"order-{split}.tsv", "label\tsentence\n" + table)
+                storage.write_atomically(self.workdir / f"order-{split}.tsv", "label\tsentence\n" + table)
             for sentence, label in rows["held-out"][:4]:
                 self.console.print(f"  [cyan]{label:8}[/] {sentence}")
             baseline = bag_of_words_accuracy(rows["train"], rows["held-out"])

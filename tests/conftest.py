@@ -9,12 +9,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import pytest
+from bucket import Bucket
 
 from bert_jax.tokenization import Tokenizer, word_piece
 
@@ -23,6 +24,9 @@ _SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 # The TPU compiler, which some tests use, would otherwise look for its TPU in every process that a test starts.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# gcsfs would otherwise ask a gRPC service for each bucket's kind, which the emulator has not.
+os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 
 # Programs of a few small steps take longer to compile than to run: they are compiled quickly rather than well, here and
 # in the processes that tests start. As many of these as there are cores run at a time, so each takes one.
@@ -63,6 +67,22 @@ _WORDS = (
     "big small runs sat sleeps eats sees on under over by with from good bad one two three time day night man child"
 )
 _ENDINGS = "s ed ing er est ly un re able ness"
+
+
+@pytest.fixture(scope="session")
+def _bucket() -> Iterator[Bucket]:
+    with Bucket() as bucket:
+        os.environ.update(bucket.environment)  # for good: the clients read it once
+        yield bucket
+
+
+@pytest.fixture
+def bucket(_bucket: Bucket) -> Iterator[Bucket]:
+    """An empty bucket of an emulator of Cloud Storage, without faults until `bucket.faults` sets some."""
+    yield _bucket
+    _bucket.faults(reset=True)
+    for key in _bucket.keys():
+        _bucket.delete(key)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ MOST_LINES = 450
 
 # Each part imports only from the parts before it.
 ORDER = (
-    "compilers", "errors", "files", "families", "config", "sharding", "modeling", "tokenization", "data", "conversion",
+    "compilers", "errors", "storage", "families", "config", "sharding", "modeling", "tokenization", "data", "conversion",
     "recipes", "inference", "looking", "tasks", "training", "planning", "demo", "cli", "__main__",
 )  # fmt: skip
 
@@ -57,6 +57,59 @@ def test_the_library_needs_neither_torch_nor_tensorflow():
     for path in MODULES:
         others = {name.split(".")[0] for name in imports(path)} & {"torch", "tensorflow", "transformers"}
         assert not others, f"{path} imports {others}"
+
+
+# Each opens what is not a user's path: the files of this Python's own library.
+READ_THEIR_OWN_FILES = {"data/python_docs.py"}
+FILE_CALLS = {
+    "listdir",
+    "makedirs",
+    "mkdir",
+    "remove",
+    "rename",
+    "replace",
+    "rmdir",
+    "scandir",
+    "stat",
+    "unlink",
+    "walk",
+}
+
+
+def direct_file_access(tree):
+    """The expressions of a module that open or name a file without `bert_jax.storage`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            if {name.split(".")[0] for name in modules} & {"pathlib", "etils", "shutil", "glob", "fsspec", "gcsfs"}:
+                yield node
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+            if node.attr == "path" or node.attr in FILE_CALLS:
+                yield node
+        elif isinstance(node, ast.Call):
+            called = node.func
+            if isinstance(called, ast.Name) and called.id == "open":
+                yield node
+            elif isinstance(called, ast.Attribute) and called.attr == "resolve":
+                if not (isinstance(called.value, ast.Name) and called.value.id == "recipes"):
+                    yield node
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_only_the_storage_layer_opens_paths(path):
+    name = str(path.relative_to(PACKAGE))
+    if part_of(path) != "storage" and name not in READ_THEIR_OWN_FILES:
+        found = [f"line {node.lineno}: {ast.unparse(node)}" for node in direct_file_access(ast.parse(path.read_text()))]
+        assert not found, f"{name}: through bert_jax.storage, a path may be on a bucket too: {found}"
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["open(p)", "os.path.exists(p)", "import pathlib", "from pathlib import Path", "from etils import epath",
+     "Path(p).resolve()", "os.listdir(p)", "import shutil"],
+)  # fmt: skip
+def test_direct_file_access_is_seen(code):
+    assert list(direct_file_access(ast.parse(code)))
 
 
 def test_files_are_short_and_named_for_what_they_hold():

@@ -4,6 +4,7 @@ Nothing heavy is imported before a verb runs, so that `bert-jax --help` answers 
 """
 
 import argparse
+import logging
 import os
 import sys
 import traceback
@@ -52,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit status: 0 or what the verb returns, 2 for bad input, 130 when
     interrupted."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    _configure_libraries()
     try:
         args = _parse(argv)
         status = args.run(args)
@@ -69,6 +71,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bert-jax: {_one_line(error)}", file=sys.stderr)
         return EXIT_BAD_INPUT
     return status or 0
+
+
+def _configure_libraries() -> None:
+    """Keeps the clients of object stores from printing, and from asking more than is needed."""
+    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # a gRPC service, for each bucket's kind
+    os.environ.setdefault("EPATH_USE_TF", "false")  # TensorFlow's client, where TensorFlow happens to be installed
+    logging.getLogger("gcsfs").propagate = False  # tracebacks of what is answered here in one line
+    logging.getLogger("gcsfs").addHandler(logging.NullHandler())
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

@@ -160,11 +160,11 @@ def run_tag(args: argparse.Namespace) -> None:
 
 def run_answer(args: argparse.Namespace) -> None:
     """Prints the passages that answer each question, the likeliest first."""
-    from bert_jax import files
+    from bert_jax import storage
 
     if (args.context is None) == (args.text is None):
         raise InputError("expected the text to look in, as --context FILE or as --text TEXT")
-    context = files.read_text(args.context) if args.text is None else args.text
+    context = storage.read_text(args.context) if args.text is None else args.text
     options = {"handle_impossible_answer": args.impossible, "max_answer_len": args.max_answer_length}
 
     def ask(pipe: Any, questions: list[str]) -> list[Any]:
@@ -197,12 +197,11 @@ def run_embed(args: argparse.Namespace) -> None:
 
 def _write_vectors(path: str, vectors: Iterator[Any]) -> tuple[int, int]:
     """Writes an array of vectors as .npy, holding one chunk of them; returns its shape."""
-    import shutil
     import tempfile
 
     import numpy as np
 
-    from bert_jax import files
+    from bert_jax import storage
 
     count = size = 0
     with tempfile.TemporaryFile() as rows:  # the header, which tells how many there are, stands before them
@@ -210,10 +209,11 @@ def _write_vectors(path: str, vectors: Iterator[Any]) -> tuple[int, int]:
             rows.write(np.asarray(vector, "<f4").tobytes())
             count, size = count + 1, len(vector)
         rows.seek(0)
-        with files.open_binary_atomically(path) as file:
+        with storage.open_binary_atomically(path) as file:
             header = {"descr": "<f4", "fortran_order": False, "shape": (count, size)}
             np.lib.format.write_array_header_1_0(file, header)
-            shutil.copyfileobj(rows, file)
+            for part in iter(lambda: rows.read(1 << 20), b""):
+                file.write(part)
     return count, size
 
 

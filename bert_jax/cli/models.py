@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import json
 import math
-import os
 from typing import Any
 
 from bert_jax.cli.verbs import add_verb
@@ -51,12 +50,13 @@ def add_verbs(verbs: Any) -> None:
 
 def run_inspect(args: argparse.Namespace) -> None:
     """Prints the parameters of each part of a model, and its configuration."""
+    from bert_jax import storage
     from bert_jax.config import SIZES, BertConfig
     from bert_jax.conversion.huggingface import load_pretrained
     from bert_jax.modeling import Bert
 
     notes = {}
-    if args.model in SIZES and not os.path.isdir(args.model):
+    if args.model in SIZES and not storage.Path(args.model).is_dir():
         config, head = BertConfig.named(args.model), "pretraining"
     else:
         loaded = load_pretrained(args.model)

@@ -5,7 +5,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from bert_jax.errors import InputError
 
@@ -70,17 +70,17 @@ class Texts:
                 yield number, line.removesuffix(b"\n").removesuffix(b"\r")
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[BinaryIO]:
-        from bert_jax import files
+    def _opened(self) -> Iterator[IO[bytes]]:
+        from bert_jax import storage
 
         if not self._file:
             yield sys.stdin.buffer
             return
-        path = files.existing(self._file)
+        path = storage.existing(self._file)
         try:
-            with files.open_decompressed(path) as (file, _):
+            with storage.open_decompressed(path) as (file, _):
                 yield file
-        except files.DamagedError as error:
+        except storage.DamagedError as error:
             raise InputError(f"{path}: {error}") from None
 
     def _text(self, line: bytes) -> str | None:
@@ -109,9 +109,9 @@ class Texts:
 
 
 def _plain_name(name: str) -> str:
-    from bert_jax import files
+    from bert_jax import storage
 
-    return files.without_compression(name).lower()
+    return storage.without_compression(name).lower()
 
 
 @contextlib.contextmanager

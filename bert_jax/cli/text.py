@@ -74,11 +74,11 @@ _TRAINERS = {"wordpiece": "train_wordpiece", "sentencepiece": "train_sentencepie
 
 def run_train_tokenizer(args: argparse.Namespace) -> None:
     """Trains a vocabulary and writes its directory."""
-    from bert_jax import files, tokenization
+    from bert_jax import storage, tokenization
     from bert_jax.data.corpora import open_corpus
 
     corpus = open_corpus(args.corpus)
-    with files.directory_atomically(args.out) as directory:
+    with storage.directory_atomically(args.out) as directory:
         case = {} if args.kind == "bpe" else {"lowercase": not args.cased}
         tokenizer = getattr(tokenization, _TRAINERS[args.kind])(corpus.texts(), args.vocab_size, **case)
         tokenizer.save(directory)

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import ml_dtypes
 import numpy as np
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.conversion import stored
 from bert_jax.conversion.stored import StoredTensor
 from bert_jax.errors import InputError
@@ -46,7 +46,7 @@ class _Array:
     dtype: np.dtype
     parts: tuple[tuple[int, int], ...]
 
-    def stored(self, file: stored.OpenFile, skipped: int = 0, shape: tuple[int, ...] | None = None) -> StoredTensor:
+    def stored(self, file: storage.OpenFile, skipped: int = 0, shape: tuple[int, ...] | None = None) -> StoredTensor:
         """The tensor of this shape whose first value is behind `skipped` others."""
         shape = self.shape if shape is None else shape
 
@@ -68,7 +68,7 @@ def begins(start: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def open_tensors(path: files.PathLike) -> Iterator[dict[str, StoredTensor]]:
+def open_tensors(path: storage.PathLike) -> Iterator[dict[str, StoredTensor]]:
     """Yields the arrays of a file by Flax's names, as `a/b/c`; those of `params` alone where it has such a dict.
 
     Layers that are stacked on a leading axis come apart: `layer/attention/...` as `layer/0/attention/...` and so on.
@@ -76,7 +76,7 @@ def open_tensors(path: files.PathLike) -> Iterator[dict[str, StoredTensor]]:
     Raises:
         InputError: it is missing, truncated, not MessagePack, or holds what no tree of parameters does.
     """
-    with stored.open_file(path) as file:
+    with storage.open_offsets(path) as file:
         with stored.about(file.path):
             reader = _Reader(file)
             tree = reader.value()
@@ -123,7 +123,7 @@ def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, _Arr
             yield path, value
 
 
-def _unstacked(file: stored.OpenFile, name: str, array: _Array) -> Iterator[tuple[str, StoredTensor]]:
+def _unstacked(file: storage.OpenFile, name: str, array: _Array) -> Iterator[tuple[str, StoredTensor]]:
     """An array, or each layer of one that stacks them, with the layer's number in its name."""
     match = re.match(r"((?:.*/)?layers?)/(?!\d+/)(.+)$", name)
     if match is None:
@@ -147,7 +147,7 @@ class _Reader:
         position: of the next byte.
     """
 
-    def __init__(self, file: stored.OpenFile):
+    def __init__(self, file: storage.OpenFile):
         self.position = 0
         self._file = file
         self._window, self._start = b"", 0
@@ -258,7 +258,7 @@ def _joined(chunked: dict[str, Any]) -> _Array:
     return _Array(shape, parts[0].dtype, tuple(extent for part in parts for extent in part.parts))
 
 
-def write(path: files.PathLike, tensors: Mapping[str, np.ndarray | StoredTensor]) -> None:
+def write(path: storage.PathLike, tensors: Mapping[str, np.ndarray | StoredTensor]) -> None:
     """Writes tensors that have PyTorch's names and orientation as Hugging Face's Flax models read them.
 
     The file is written whole or not at all, and tensors are read one at a time.
@@ -281,7 +281,7 @@ def write(path: files.PathLike, tensors: Mapping[str, np.ndarray | StoredTensor]
         if not isinstance(node, dict) or leaf in node:
             raise InputError(f"{path}: tensor {name!r}: expected a name of its own in the tree, found it taken")
         node[leaf] = (tensor, flipped)
-    with files.open_binary_atomically(path) as file:
+    with storage.open_binary_atomically(path) as file:
         _write_tree(file, tree)
 
 

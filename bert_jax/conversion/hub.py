@@ -2,9 +2,7 @@
 
 import re
 
-from etils import epath
-
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.errors import InputError
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -12,7 +10,7 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _WANTED = ["*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin", "*_Pooling/*", "*_Normalize/*"]
 
 
-def locate(path: files.PathLike) -> epath.Path:
+def locate(path: storage.PathLike) -> storage.Path:
     """Returns the directory that `path` names.
 
     An existing directory is itself. Only `hf://ORG/NAME`, or `ORG/NAME` where no local folder `ORG` exists, is looked
@@ -24,18 +22,18 @@ def locate(path: files.PathLike) -> epath.Path:
     name = str(path)
     hub_name = name.removeprefix("hf://")
     if not name.startswith("hf://"):
-        directory = epath.Path(path)
+        directory = storage.Path(path)
         if directory.is_dir():
             return directory
         if directory.exists():
             raise InputError(f"{name}: expected a model directory (config.json, model.safetensors, ...), found a file")
         # `runs/model` where `runs` is a folder here is a misspelt path, not a name on the hub.
-        if not _HUB_NAME.fullmatch(name) or name.startswith(".") or epath.Path(name.split("/")[0]).exists():
+        if not _HUB_NAME.fullmatch(name) or name.startswith(".") or storage.Path(name.split("/")[0]).exists():
             raise InputError(f"{name}: no such model directory")
     return _download(hub_name, name)
 
 
-def _download(hub_name: str, name: str) -> epath.Path:
+def _download(hub_name: str, name: str) -> storage.Path:
     try:
         import huggingface_hub
     except ImportError:
@@ -43,7 +41,7 @@ def _download(hub_name: str, name: str) -> epath.Path:
             f"{name}: no such directory here, and huggingface_hub, which finds hub names, is missing"
         ) from None
     try:
-        return epath.Path(huggingface_hub.snapshot_download(hub_name, allow_patterns=_WANTED))
+        return storage.Path(huggingface_hub.snapshot_download(hub_name, allow_patterns=_WANTED))
     except Exception as error:  # it has a family of errors, of several libraries
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(

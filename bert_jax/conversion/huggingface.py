@@ -10,9 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 import ml_dtypes
 import numpy as np
-from etils import epath
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.config import BertConfig, read_json
 from bert_jax.conversion import flax_msgpack, hub, safetensors_files, sentence_transformers, state_dict
 from bert_jax.conversion.names import FAMILIES, Names
@@ -55,13 +54,13 @@ class Loaded(NamedTuple):
     params: Params
     missing: list[str]
     unused: list[str]
-    directory: epath.Path
+    directory: storage.Path
     max_length: int | None
     format: str
     read: dict[str, tuple[str, tuple[int, ...]]]
 
 
-def load_pretrained(path: files.PathLike, head: str | None = None, seed: int = 0, family: str = "") -> Loaded:
+def load_pretrained(path: storage.PathLike, head: str | None = None, seed: int = 0, family: str = "") -> Loaded:
     """Reads a model directory, tensor by tensor; PyTorch is not needed and no code in the files runs.
 
     Args:
@@ -82,16 +81,16 @@ def load_pretrained(path: files.PathLike, head: str | None = None, seed: int = 0
         return Loaded(params=params, **opened.report(matched))
 
 
-def saved_head(path: files.PathLike) -> str:
+def saved_head(path: storage.PathLike) -> str:
     """The head that a model directory was saved with. Raises InputError as `load_pretrained`."""
     with _open_model(path, None, "") as opened:
         return opened.model.head
 
 
 def convert(
-    source: files.PathLike,
-    destination: files.PathLike,
-    tokenizer_of: Callable[[epath.Path], _SavesItself | None],
+    source: storage.PathLike,
+    destination: storage.PathLike,
+    tokenizer_of: Callable[[storage.Path], _SavesItself | None],
     *,
     head: str | None = None,
     family: str = "",
@@ -115,8 +114,8 @@ def convert(
         report = opened.report(matched)
         tensors = state_dict.stored_tensors(opened.model, matched, 0, np.dtype(DTYPES[dtype]), opened.weights.where)
         _write_directory(
-            epath.Path(destination), opened.model, tensors, tokenizer_of(opened.directory), report["max_length"], dtype,
-            write,
+            storage.Path(destination), opened.model, tensors, tokenizer_of(opened.directory), report["max_length"],
+            dtype, write,
         )  # fmt: skip
         return Loaded(params={}, **report)
 
@@ -127,8 +126,8 @@ class _Opened(NamedTuple):
     model: Bert
     saved_head: str | None  # None: none of ours
     weights: Weights
-    root: epath.Path
-    directory: epath.Path
+    root: storage.Path
+    directory: storage.Path
 
     def match(self) -> state_dict.Matched:
         tensors, fresh_head = self.weights.tensors, self.model.head != self.saved_head
@@ -152,7 +151,7 @@ class _Opened(NamedTuple):
 
 
 @contextlib.contextmanager
-def _open_model(path: files.PathLike, head: str | None, family: str) -> Iterator[_Opened]:
+def _open_model(path: storage.PathLike, head: str | None, family: str) -> Iterator[_Opened]:
     """Settles what a directory holds, and opens it."""
     if head is not None and head not in HEADS:
         raise InputError(f"head {head!r} is not known{did_you_mean(head, HEADS)}")
@@ -174,7 +173,7 @@ def _open_model(path: files.PathLike, head: str | None, family: str) -> Iterator
         yield _Opened(Bert(config, head), saved_head, weights, root, directory)
 
 
-def _described(directory: epath.Path, family: str) -> tuple[dict[str, Any], epath.Path]:
+def _described(directory: storage.Path, family: str) -> tuple[dict[str, Any], storage.Path]:
     """What config.json says, or TensorFlow's older file, and which of them it was."""
     where = directory / "config.json"
     if not where.exists() and (directory / "bert_config.json").exists():
@@ -190,7 +189,7 @@ def _described(directory: epath.Path, family: str) -> tuple[dict[str, Any], epat
 
 
 def save_pretrained(
-    directory: files.PathLike,
+    directory: storage.PathLike,
     config: BertConfig,
     head: str,
     params: Params,
@@ -221,20 +220,17 @@ def save_pretrained(
     """
     write = _writer(dtype, weights)
     tensors = state_dict.stored_params(config, head, params, np.dtype(DTYPES[dtype]))
-    home = epath.Path(directory)
+    home = storage.Path(directory)
     replaced = overwrite and home.is_dir() and any(home.iterdir())
     if replaced and not (home / "config.json").exists():
         raise InputError(f"{home}: expected a model directory to replace, found one without config.json")
-    target = _sibling(home, "new") if replaced else home
+    target = home.parent / f".{home.name}.{uuid.uuid4().hex[:8]}.new" if replaced else home
     _write_directory(target, Bert(config, head), tensors, tokenizer, max_length, dtype, write)
     if replaced:
-        old = _sibling(home, "replaced")
-        home.rename(old)
-        target.rename(home)
-        old.rmtree()
+        storage.replace_directory(home, target)
 
 
-def _writer(dtype: str, weights: str) -> Callable[[epath.Path, Tensors], None]:
+def _writer(dtype: str, weights: str) -> Callable[[storage.Path, Tensors], None]:
     """What writes tensors of a dtype into a directory, in a format. Raises InputError when either is not known."""
     for what, value, known in (("dtype", dtype, DTYPES), ("weights", weights, WRITERS)):
         if value not in known:
@@ -244,30 +240,28 @@ def _writer(dtype: str, weights: str) -> Callable[[epath.Path, Tensors], None]:
 
 
 def _write_directory(
-    directory: epath.Path,
+    directory: storage.Path,
     model: Bert,
     tensors: Tensors,
     tokenizer: _SavesItself | None,
     max_length: int | None,
     dtype: str,
-    write: Callable[[epath.Path, Tensors], None],
+    write: Callable[[storage.Path, Tensors], None],
 ) -> None:
     architecture = FAMILIES[model.config.family].architectures[model.head]
     described = model.config.to_hf(architecture) | {"dtype": dtype}
-    with files.directory_atomically(directory) as beside:
+    with storage.directory_atomically(directory) as beside:
         write(beside, tensors)
         if tokenizer is not None:
             tokenizer.save(beside)
         if model.head == "sentence_embedding":
             sentence_transformers.write_layout(beside, model.config, max_length)
-        files.write_atomically(beside / "config.json", json.dumps(described, indent=2, sort_keys=True) + "\n")
+        storage.write_atomically(beside / "config.json", json.dumps(described, indent=2, sort_keys=True) + "\n")
 
 
-def _sibling(directory: epath.Path, what: str) -> epath.Path:
-    return directory.parent / f".{directory.name}.{uuid.uuid4().hex[:8]}.{what}"
-
-
-def _saved_head(hf: dict[str, Any], tensors: Tensors, names: Names, where: epath.Path, asked: str | None) -> str | None:
+def _saved_head(
+    hf: dict[str, Any], tensors: Tensors, names: Names, where: storage.Path, asked: str | None
+) -> str | None:
     """The head that a directory was saved with; None when it is not one of ours and another is asked for."""
     classes = hf.get("architectures") or []
     known = {architecture: head for head, architecture in names.architectures.items() if head != "sentence_embedding"}
@@ -291,7 +285,7 @@ def _saved_head(hf: dict[str, Any], tensors: Tensors, names: Names, where: epath
     return asked if has_classifier else "encoder"
 
 
-def _canonical_names(tensors: Tensors, names: Names, where: epath.Path) -> Tensors:
+def _canonical_names(tensors: Tensors, names: Names, where: storage.Path) -> Tensors:
     """Undoes what old and encoder-only files do to names, and drops what holds no parameter."""
     roots = {entry.theirs.removeprefix(names.prefix).split(".")[0] for entry in names.encoder}
     renamed: Tensors = {}

@@ -18,7 +18,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.conversion import stored
 from bert_jax.conversion.stored import StoredTensor
 from bert_jax.errors import InputError
@@ -50,14 +50,14 @@ def begins(start: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def open_tensors(path: files.PathLike) -> Iterator[dict[str, StoredTensor]]:
+def open_tensors(path: storage.PathLike) -> Iterator[dict[str, StoredTensor]]:
     """Yields the tensors of a safetensors file by name, in the file's own dtypes.
 
     Raises:
         InputError: it is missing, truncated, not safetensors, or its header does not describe its data; or, when a
             tensor is read, it does not match the checksum that the file records for it.
     """
-    with stored.open_file(path) as file:
+    with storage.open_offsets(path) as file:
         with stored.about(file.path):
             start, header = _header(file)
             metadata = _metadata(header.pop("__metadata__", {}))
@@ -69,7 +69,7 @@ def open_tensors(path: files.PathLike) -> Iterator[dict[str, StoredTensor]]:
         }
 
 
-def write(path: files.PathLike, tensors: Mapping[str, np.ndarray | StoredTensor]) -> None:
+def write(path: storage.PathLike, tensors: Mapping[str, np.ndarray | StoredTensor]) -> None:
     """Writes tensors with the metadata that PyTorch readers expect and our checksums; whole or not at all.
 
     Equal tensors in an equal order make equal files. Stored tensors are read twice, one at a time.
@@ -92,7 +92,7 @@ def write(path: files.PathLike, tensors: Mapping[str, np.ndarray | StoredTensor]
         header[name] = {"dtype": code, "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # the data stay aligned
-    with files.open_binary_atomically(path) as file:
+    with storage.open_binary_atomically(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in ordered:
             for piece in stored.pieces(_values(tensors[name])):
@@ -103,7 +103,7 @@ def _values(tensor: np.ndarray | StoredTensor) -> np.ndarray:
     return tensor.read() if isinstance(tensor, StoredTensor) else tensor
 
 
-def _header(file: stored.OpenFile) -> tuple[int, dict[str, Any]]:
+def _header(file: storage.OpenFile) -> tuple[int, dict[str, Any]]:
     """Where the data start, and what the header says of them."""
     if file.size < 8:
         raise InputError(f"expected a whole safetensors file, found {file.size} bytes")
@@ -170,7 +170,7 @@ def _checksums(recorded: str | None, entries: Mapping[str, Any]) -> dict[str, An
 
 
 def _reader(
-    file: stored.OpenFile,
+    file: storage.OpenFile,
     name: str,
     offset: int,
     shape: tuple[int, ...],

@@ -3,9 +3,7 @@
 import json
 from typing import Any
 
-from etils import epath
-
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.config import BertConfig, read_json
 from bert_jax.errors import InputError
 
@@ -21,12 +19,12 @@ _POOLING_KEYS = {
 _MODULES = "sentence_transformers.models."
 
 
-def is_sentence_transformer(directory: epath.Path) -> bool:
+def is_sentence_transformer(directory: storage.Path) -> bool:
     """Whether a model directory says how to make sentence embeddings of its token vectors."""
     return (directory / "modules.json").exists() or (directory / "1_Pooling").exists()
 
 
-def transformer_directory(directory: epath.Path) -> epath.Path:
+def transformer_directory(directory: storage.Path) -> storage.Path:
     """Where the BERT itself is: older folders keep it in `0_Transformer` or the like."""
     for module in _modules(directory):
         if module["type"].endswith("Transformer"):
@@ -34,7 +32,7 @@ def transformer_directory(directory: epath.Path) -> epath.Path:
     return directory
 
 
-def pooling_settings(directory: epath.Path) -> dict[str, Any]:
+def pooling_settings(directory: storage.Path) -> dict[str, Any]:
     """Returns the `BertConfig` fields `pooling` and `normalize_embeddings` that a folder asks for.
 
     Raises:
@@ -60,7 +58,7 @@ def pooling_settings(directory: epath.Path) -> dict[str, Any]:
     return {"pooling": modes[0], "normalize_embeddings": normalize}
 
 
-def max_seq_length(directory: epath.Path) -> int | None:
+def max_seq_length(directory: storage.Path) -> int | None:
     """The longest input in tokens that a folder's embeddings are meant for, or None when it does not say."""
     path = directory / "sentence_bert_config.json"
     value = read_json(path).get("max_seq_length") if path.exists() else None
@@ -69,7 +67,7 @@ def max_seq_length(directory: epath.Path) -> int | None:
     return value
 
 
-def write_layout(directory: epath.Path, config: BertConfig, max_length: int | None) -> None:
+def write_layout(directory: storage.Path, config: BertConfig, max_length: int | None) -> None:
     """Writes what makes a folder with a BERT in it a sentence-transformers model."""
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
     if config.normalize_embeddings:
@@ -86,16 +84,16 @@ def write_layout(directory: epath.Path, config: BertConfig, max_length: int | No
     _write_json(directory / "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": False})
 
 
-def _write_json(path: epath.Path, value: Any) -> None:
-    files.write_atomically(path, json.dumps(value, indent=2) + "\n")
+def _write_json(path: storage.Path, value: Any) -> None:
+    storage.write_atomically(path, json.dumps(value, indent=2) + "\n")
 
 
-def _modules(directory: epath.Path) -> list[dict[str, str]]:
+def _modules(directory: storage.Path) -> list[dict[str, str]]:
     path = directory / "modules.json"
     if not path.exists():
         return []
     try:
-        modules = json.loads(files.read_text(path))
+        modules = json.loads(storage.read_text(path))
     except json.JSONDecodeError as error:
         raise InputError(f"{path}: expected JSON, found {error.msg} at line {error.lineno}") from None
     try:

@@ -7,7 +7,8 @@ the places where it stores a whole one, which only those who search need.
 
 from collections.abc import Iterator
 
-from bert_jax.conversion import crc32c, stored
+from bert_jax import storage
+from bert_jax.conversion import crc32c
 from bert_jax.errors import InputError
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
@@ -21,7 +22,7 @@ def is_table(end: bytes) -> bool:
     return end[-8:] == _MAGIC
 
 
-def entries(file: stored.OpenFile) -> Iterator[tuple[bytes, bytes]]:
+def entries(file: storage.OpenFile) -> Iterator[tuple[bytes, bytes]]:
     """The keys and values of a table, in its order.
 
     Raises:
@@ -67,7 +68,7 @@ def _handle(data: bytes, position: int) -> tuple[tuple[int, int], int]:
     return (offset, size), position
 
 
-def _block(file: stored.OpenFile, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+def _block(file: storage.OpenFile, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     """The entries of a block, after checking it."""
     if start + size + _TRAILER > file.size:
         raise InputError(f"expected a block of {size} bytes at {start} in the index, found the end at {file.size}")

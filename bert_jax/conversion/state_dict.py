@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from etils import epath
 
+from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.names import FAMILIES, Names, Slot, slots
 from bert_jax.conversion.names.table import Tensors
@@ -51,7 +51,7 @@ def stored_params(config: BertConfig, head: str, params: Params, dtype: np.dtype
     return _as_written(tensors, model, dtype)
 
 
-def stored_tensors(model: Bert, matched: "Matched", seed: int, dtype: np.dtype, where: epath.Path) -> Tensors:
+def stored_tensors(model: Bert, matched: "Matched", seed: int, dtype: np.dtype, where: storage.Path) -> Tensors:
     """What `stored_params` gives of the parameters that `read_params` would read, straight from the files."""
     tensors = {}
     for name, parts in matched.parts.items():
@@ -126,7 +126,7 @@ class Matched(NamedTuple):
     used: set[str]
 
 
-def match(model: Bert, tensors: Tensors, fresh_head: bool, where: epath.Path) -> Matched:
+def match(model: Bert, tensors: Tensors, fresh_head: bool, where: storage.Path) -> Matched:
     """Finds the parameters of a model among tensors, of which those with two names are compared.
 
     Args:
@@ -157,7 +157,7 @@ def match(model: Bert, tensors: Tensors, fresh_head: bool, where: epath.Path) ->
     return Matched(tensors, parts, missing, used)
 
 
-def read_params(model: Bert, matched: Matched, seed: int, where: epath.Path) -> Params:
+def read_params(model: Bert, matched: Matched, seed: int, where: storage.Path) -> Params:
     """The model's parameters, float32; those that are missing are initialised by `seed`.
 
     Raises:
@@ -185,7 +185,7 @@ def _fresh(model: Bert, matched: Matched, seed: int) -> dict[str, np.ndarray]:
     return {path: np.asarray(leaf) for path, leaf in fresh(jax.random.key(seed)).items()}
 
 
-def _checked(tensor: StoredTensor, slot: Slot, dtype: np.dtype | None, where: epath.Path) -> StoredTensor:
+def _checked(tensor: StoredTensor, slot: Slot, dtype: np.dtype | None, where: storage.Path) -> StoredTensor:
     """The tensor after checking its shape and dtype; when it is read, its values, and they are brought to `dtype`."""
     if tensor.shape != slot.shape:
         raise InputError(
@@ -207,7 +207,7 @@ def _checked(tensor: StoredTensor, slot: Slot, dtype: np.dtype | None, where: ep
     return StoredTensor(tensor.shape, tensor.dtype if dtype is None else dtype, read)
 
 
-def _check_tied(names: Names, tensors: Tensors, used: set[str], where: epath.Path) -> set[str]:
+def _check_tied(names: Names, tensors: Tensors, used: set[str], where: storage.Path) -> set[str]:
     """Checks that the second names of tensors hold what the first do; returns those that are there."""
     present = set()
     for name, original in names.tied:
@@ -223,13 +223,13 @@ def _equal(a: StoredTensor, b: StoredTensor) -> bool:
     return a.shape == b.shape and np.array_equal(a.read(), b.read())
 
 
-def _check_sinusoids(name: str, tensors: Tensors, config: BertConfig, where: epath.Path) -> None:
+def _check_sinusoids(name: str, tensors: Tensors, config: BertConfig, where: storage.Path) -> None:
     tensor, table = tensors[name].read(), sinusoids(config.max_position_embeddings, config.embedding_width)
     if tensor.shape != table.shape or not np.allclose(tensor, table, atol=1e-2):  # the file may be bfloat16
         raise InputError(f"{where}: tensor {name!r}: expected sinusoids as config.json says, found other values")
 
 
-def _check_layers(names: Names, tensors: Tensors, config: BertConfig, where: epath.Path) -> None:
+def _check_layers(names: Names, tensors: Tensors, config: BertConfig, where: storage.Path) -> None:
     counted = next(entry.theirs for entry in names.encoder if "{layer}" in entry.theirs)
     pattern = re.compile(re.escape(counted.split("{layer}")[0]) + r"(\d+)\.")
     for name in tensors:

@@ -8,16 +8,12 @@ import contextlib
 import dataclasses
 import json
 import math
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from etils import epath
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.errors import InputError
 
 # Bounds on what a file may claim, so that a small one cannot take much memory or time. The largest BERT has some 400
@@ -56,83 +52,8 @@ class StoredTensor:
         return StoredTensor((rows, *self.shape[1:]), self.dtype, lambda: self.read()[select])
 
 
-class OpenFile:
-    """A local file whose parts are read by offset.
-
-    Attributes:
-        path: what to call it in messages.
-        size: bytes.
-    """
-
-    def __init__(self, path: epath.Path, name: str):
-        self.path = path
-        self._file = open(name, "rb", buffering=0)  # noqa: SIM115 (closed by `open_file`)
-        self.size = os.fstat(self._file.fileno()).st_size
-
-    def close(self) -> None:
-        self._file.close()
-
-    def read(self, offset: int, count: int) -> bytes:
-        """`count` bytes from `offset`. Raises InputError when the file has fewer."""
-        return self.array(offset, (count,), np.dtype(np.uint8)).tobytes()
-
-    def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """A fresh array of what lies at `offset`. Raises InputError when the file ends before."""
-        self._check(offset, math.prod(shape) * dtype.itemsize)  # before memory is taken for it
-        values = np.empty(shape, dtype)
-        self.fill(offset, memoryview(values.reshape(-1).view(np.uint8)))
-        return values
-
-    def fill(self, offset: int, left: memoryview) -> None:
-        """Copies what lies at `offset` to memory. Raises InputError when the file ends before."""
-        self._check(offset, len(left))
-        while left:  # one call reads 2 GB at most
-            done = os.preadv(self._file.fileno(), [left], offset)
-            if not done:
-                raise InputError(f"{self.path}: expected {self.size} bytes, found fewer: it was cut while being read")
-            left, offset = left[done:], offset + done
-
-    def _check(self, offset: int, count: int) -> None:
-        if offset < 0 or offset + count > self.size:
-            raise InputError(f"{self.path}: expected {count} bytes at {offset}, found the file's end at {self.size}")
-
-    def chunks(self, offset: int, count: int) -> Iterator[memoryview]:
-        """The `count` bytes from `offset`, a part at a time."""
-        for start in range(offset, offset + count, _CHUNK):
-            yield memoryview(self.array(start, (min(_CHUNK, offset + count - start),), np.dtype(np.uint8)))
-
-
-def is_plain_file(path: epath.Path) -> bool:
-    """Whether there is a file with contents: a pipe of that name would be waited for without end."""
-    name = os.fspath(path)
-    return path.exists() and not path.is_dir() if "://" in name else os.path.isfile(name)
-
-
 @contextlib.contextmanager
-def open_file(path: files.PathLike) -> Iterator[OpenFile]:
-    """Opens a file, of which a copy on this machine is made when it is elsewhere.
-
-    Raises:
-        InputError: there is no such file.
-    """
-    where = epath.Path(path)
-    if not where.exists():
-        raise InputError(f"{where}: no such file")
-    if not is_plain_file(where):
-        raise InputError(f"{where}: expected a file, found a directory or a device")
-    with contextlib.ExitStack() as stack:
-        name = os.fspath(where)
-        if "://" in name:
-            copy = stack.enter_context(tempfile.NamedTemporaryFile())
-            with where.open("rb") as remote:
-                shutil.copyfileobj(remote, copy, 2**24)
-            copy.flush()
-            name = copy.name
-        yield stack.enter_context(contextlib.closing(OpenFile(where, name)))
-
-
-@contextlib.contextmanager
-def about(path: epath.Path) -> Iterator[None]:
+def about(path: storage.Path) -> Iterator[None]:
     """Makes an InputError that comes out of the block name `path`, if it names no file yet."""
     try:
         yield

@@ -9,9 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from etils import epath
-
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.conversion import flax_msgpack, safetensors_files, stored, tf1, torch_files
 from bert_jax.conversion.stored import StoredTensor
 from bert_jax.errors import InputError
@@ -32,7 +30,7 @@ class Weights:
         ignored: names, as in the file, of what it holds that is no parameter, such as an optimizer's.
     """
 
-    where: epath.Path
+    where: storage.Path
     format: str
     tensors: _Tensors
     ignored: tuple[str, ...] = ()
@@ -50,7 +48,7 @@ class _Format:
     """
 
     name: str
-    open: Callable[[files.PathLike], AbstractContextManager[_Tensors]]
+    open: Callable[[storage.PathLike], AbstractContextManager[_Tensors]]
     begins: Callable[[bytes], bool]
     renamed: Callable[[_Tensors], _Tensors] = dict
 
@@ -65,16 +63,16 @@ _LONGEST_BEGINNING = 64
 _LFS_POINTER = b"version https://git-lfs"
 
 
-def is_weights(directory: files.PathLike) -> bool:
+def is_weights(directory: storage.PathLike) -> bool:
     """Whether a directory holds weights of a format that `open_weights` reads, whole or not."""
-    directory = epath.Path(directory)
+    directory = storage.Path(directory)
     return directory.is_dir() and (
         any(_named(directory, form) for form in _FORMATS.values()) or bool(tf1.indices(directory))
     )
 
 
 @contextlib.contextmanager
-def open_weights(directory: files.PathLike) -> Iterator[Weights]:
+def open_weights(directory: storage.PathLike) -> Iterator[Weights]:
     """Yields the weights of a directory (local or `gs://`), whose tensors can be read inside the block.
 
     Where there are several formats, the first is taken of safetensors, PyTorch's, TensorFlow's and Flax's. What a file
@@ -83,7 +81,7 @@ def open_weights(directory: files.PathLike) -> Iterator[Weights]:
     Raises:
         InputError: there are none, or they are damaged; when a tensor is read, it is damaged.
     """
-    directory = epath.Path(directory)
+    directory = storage.Path(directory)
     format_name, where = _found(directory)
     with contextlib.ExitStack() as stack:
         ignored: tuple[str, ...] = ()
@@ -100,7 +98,7 @@ def open_weights(directory: files.PathLike) -> Iterator[Weights]:
         yield Weights(where, format_name, tensors, ignored)
 
 
-def _found(directory: epath.Path) -> tuple[str, epath.Path]:
+def _found(directory: storage.Path) -> tuple[str, storage.Path]:
     """The format, going by names, and the file to open."""
     if not directory.is_dir():
         raise InputError(f"{directory}: expected a directory with weights, found none")
@@ -121,15 +119,15 @@ def _found(directory: epath.Path) -> tuple[str, epath.Path]:
     )
 
 
-def _named(directory: epath.Path, form: _Format) -> epath.Path | None:
+def _named(directory: storage.Path, form: _Format) -> storage.Path | None:
     """The file that has a format's name, or the index of its shards."""
     names = (form.name, f"{form.name}.index.json")
     return next((directory / name for name in names if (directory / name).exists()), None)
 
 
-def _by_content(path: epath.Path, named: str) -> str:
+def _by_content(path: storage.Path, named: str) -> str:
     """The format of a file whose name says `named`; that one where its beginning fits none."""
-    if not stored.is_plain_file(path):
+    if not path.is_file():
         raise InputError(f"{path}: expected a file, found a directory or a device")
     with path.open("rb") as file:
         start = file.read(_LONGEST_BEGINNING)
@@ -139,9 +137,9 @@ def _by_content(path: epath.Path, named: str) -> str:
     return next((name for name in candidates if _FORMATS[name].begins(start)), named)
 
 
-def _open_shards(index: epath.Path, format_name: str, stack: contextlib.ExitStack) -> _Tensors:
+def _open_shards(index: storage.Path, format_name: str, stack: contextlib.ExitStack) -> _Tensors:
     """The tensors that an index lists, each from the shard that it names."""
-    with stored.open_file(index) as file, stored.about(index):
+    with storage.open_offsets(index) as file, stored.about(index):
         text = file.read(0, min(file.size, stored.LONGEST_DESCRIPTION + 1))
         weight_map = stored.parse_json(text, "a weight_map").get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 
 import ml_dtypes
 import numpy as np
-from etils import epath
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.conversion import crc32c, sstables, stored
 from bert_jax.conversion.stored import StoredTensor
 from bert_jax.errors import InputError
@@ -66,7 +65,7 @@ class _Entry:
     sliced: bool
 
 
-def indices(directory: epath.Path) -> list[epath.Path]:
+def indices(directory: storage.Path) -> list[storage.Path]:
     """The files in a directory that are, or by the data beside them were meant to be, indices of checkpoints."""
     beside = sorted(directory.iterdir())
     return [
@@ -77,7 +76,7 @@ def indices(directory: epath.Path) -> list[epath.Path]:
     ]
 
 
-def find(directory: epath.Path) -> epath.Path | None:
+def find(directory: storage.Path) -> storage.Path | None:
     """The index of the checkpoint in a directory, or None when there is none.
 
     Raises:
@@ -94,29 +93,29 @@ def find(directory: epath.Path) -> epath.Path | None:
     return next(iter(named or found), None)
 
 
-def find_old(directory: epath.Path) -> epath.Path | None:
+def find_old(directory: storage.Path) -> storage.Path | None:
     """A checkpoint of the older format, V1, which is one file and is not read here, or None when there is none."""
     return next((path for path in sorted(directory.iterdir()) if ".ckpt" in path.name and _is_table(path)), None)
 
 
-def _is_table(path: epath.Path) -> bool:
-    if not stored.is_plain_file(path) or path.stat().length < 48:
+def _is_table(path: storage.Path) -> bool:
+    if not path.is_file() or path.size() < 48:
         return False
     with path.open("rb") as file:
         file.seek(-8, 2)
         return sstables.is_table(file.read(8))
 
 
-def _latest(state: epath.Path) -> str | None:
+def _latest(state: storage.Path) -> str | None:
     """The prefix that the file `checkpoint` names, which is a path on the machine where it was written."""
-    if not stored.is_plain_file(state) or state.stat().length > _LONGEST_STATE:
+    if not state.is_file() or state.size() > _LONGEST_STATE:
         return None
     match = re.search(rb'^model_checkpoint_path: "([^"\n]*)"', state.read_bytes(), re.MULTILINE)
     return re.split(r"[/\\]", match[1].decode(errors="replace"))[-1] if match else None
 
 
 @contextlib.contextmanager
-def open_variables(index: files.PathLike) -> Iterator[tuple[dict[str, StoredTensor], tuple[str, ...]]]:
+def open_variables(index: storage.PathLike) -> Iterator[tuple[dict[str, StoredTensor], tuple[str, ...]]]:
     """Yields the variables of a checkpoint by TensorFlow's names, and the names of those that are no parameters.
 
     Raises:
@@ -124,7 +123,7 @@ def open_variables(index: files.PathLike) -> Iterator[tuple[dict[str, StoredTens
             not match its checksum.
     """
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(stored.open_file(index))
+        file = stack.enter_context(storage.open_offsets(index))
         with stored.about(file.path):
             shards, entries = _table(file)
             ignored = {name for name, entry in entries.items() if _is_ignored(name, entry, entries)}
@@ -164,7 +163,7 @@ def _is_ignored(name: str, entry: _Entry, entries: dict[str, _Entry]) -> bool:
     return under_another or entry.dtype not in _DTYPES or _NO_PARAMETER.search(name) is not None
 
 
-def _table(file: stored.OpenFile) -> tuple[int, dict[str, _Entry]]:
+def _table(file: storage.OpenFile) -> tuple[int, dict[str, _Entry]]:
     """The number of shards, and the entries by name."""
     shards, found = None, {}
     for key, value in sstables.entries(file):
@@ -237,8 +236,8 @@ def _fields(message: bytes, what: str) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _open_shards(
-    index: epath.Path, count: int, wanted: set[int], stack: contextlib.ExitStack
-) -> dict[int, stored.OpenFile]:
+    index: storage.Path, count: int, wanted: set[int], stack: contextlib.ExitStack
+) -> dict[int, storage.OpenFile]:
     if len(wanted) > _MOST_SHARDS:
         raise InputError(f"expected at most {_MOST_SHARDS} shards, found {len(wanted)}")
     prefix = index.name.removesuffix(".index")
@@ -247,11 +246,11 @@ def _open_shards(
         if shard >= count:
             raise InputError(f"expected {count} shards, found a variable in shard {shard}")
         path = index.parent / f"{prefix}.data-{shard:05}-of-{count:05}"
-        opened[shard] = stack.enter_context(stored.open_file(path))
+        opened[shard] = stack.enter_context(storage.open_offsets(path))
     return opened
 
 
-def _variable(shard: stored.OpenFile, name: str, entry: _Entry) -> StoredTensor:
+def _variable(shard: storage.OpenFile, name: str, entry: _Entry) -> StoredTensor:
     dtype = _DTYPES[entry.dtype]
     if entry.sliced:
         raise InputError(f"variable {name!r}: expected it whole, found it in slices; save it without a partitioner")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.conversion import stored
 from bert_jax.conversion.stored import StoredTensor
 from bert_jax.conversion.torch_pickles import LegacyUnpickler, Tensor, Unpickler
@@ -43,14 +43,14 @@ def begins(start: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def open_tensors(path: files.PathLike) -> Iterator[dict[str, StoredTensor]]:
+def open_tensors(path: storage.PathLike) -> Iterator[dict[str, StoredTensor]]:
     """Yields the tensors of a PyTorch state-dict file by name, in the file's own dtypes.
 
     Raises:
         InputError: it is missing, damaged, not a state dict, or its pickle names anything that a state dict does not
             need; nothing has been run then. Or, when a tensor is read, its storage is damaged.
     """
-    with stored.open_file(path) as file:
+    with storage.open_offsets(path) as file:
         with stored.about(file.path):
             try:
                 described = _open_zip if file.size > 4 and file.read(0, 4) == b"PK\x03\x04" else _open_legacy
@@ -63,7 +63,7 @@ def open_tensors(path: files.PathLike) -> Iterator[dict[str, StoredTensor]]:
         yield tensors
 
 
-def _tensors(file: stored.OpenFile, state: Any, extents: dict[str, _Extent]) -> dict[str, StoredTensor]:
+def _tensors(file: storage.OpenFile, state: Any, extents: dict[str, _Extent]) -> dict[str, StoredTensor]:
     """What a state dict describes, after checking that all of it is in the file."""
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         raise InputError("expected a state dict (names to tensors), found something else")
@@ -104,7 +104,7 @@ def _reach(tensor: Tensor, extent: _Extent, name: str) -> int:
 
 
 def _reader(
-    file: stored.OpenFile, tensor: Tensor, extent: _Extent, count: int, whole: set[str]
+    file: storage.OpenFile, tensor: Tensor, extent: _Extent, count: int, whole: set[str]
 ) -> Callable[[], np.ndarray]:
     """What reads a tensor: `count` bytes of the file, seen by its strides."""
     storage, dtype = tensor.storage, tensor.storage.dtype
@@ -132,7 +132,7 @@ def _reader(
 class _Directory(io.BufferedIOBase):
     """What `zipfile` reads an archive's list of members through, which it would take whole whatever its size."""
 
-    def __init__(self, file: stored.OpenFile):
+    def __init__(self, file: storage.OpenFile):
         self._file = file
         self._position = 0
 
@@ -159,7 +159,7 @@ class _Directory(io.BufferedIOBase):
         return found
 
 
-def _open_zip(file: stored.OpenFile) -> tuple[Any, dict[str, _Extent]]:
+def _open_zip(file: storage.OpenFile) -> tuple[Any, dict[str, _Extent]]:
     """The archive: one pickle `NAME/data.pkl` and the storages `NAME/data/KEY`, uncompressed, each with a CRC-32."""
     try:
         with zipfile.ZipFile(_Directory(file)) as archive:
@@ -180,7 +180,7 @@ def _open_zip(file: stored.OpenFile) -> tuple[Any, dict[str, _Extent]]:
     return state, extents
 
 
-def _extent(file: stored.OpenFile, member: zipfile.ZipInfo) -> _Extent:
+def _extent(file: storage.OpenFile, member: zipfile.ZipInfo) -> _Extent:
     """Where a member of the archive lies."""
     name = member.filename
     if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
@@ -195,7 +195,7 @@ def _extent(file: stored.OpenFile, member: zipfile.ZipInfo) -> _Extent:
     return _Extent(member.header_offset + 30 + lengths, member.file_size, member.CRC)
 
 
-def _short(file: stored.OpenFile, member: zipfile.ZipInfo) -> bytes:
+def _short(file: storage.OpenFile, member: zipfile.ZipInfo) -> bytes:
     """The contents of a member of the archive that describes the tensors."""
     extent = _extent(file, member)
     if extent.size > stored.LONGEST_DESCRIPTION:
@@ -206,7 +206,7 @@ def _short(file: stored.OpenFile, member: zipfile.ZipInfo) -> bytes:
     return content
 
 
-def _open_legacy(file: stored.OpenFile) -> tuple[Any, dict[str, _Extent]]:
+def _open_legacy(file: storage.OpenFile) -> tuple[Any, dict[str, _Extent]]:
     """The older layout: pickles of magic number, version, system, state dict and storage keys, then the storages.
 
     Each storage is its number of elements (int64) and its bytes, in the order of the keys.

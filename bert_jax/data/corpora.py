@@ -11,24 +11,24 @@ Names ending in `.gz`, `.bz2` or `.xz` are decompressed; a folder or glob takes 
 sorted order.
 """
 
+import concurrent.futures
 import dataclasses
-import glob
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from etils import epath
-
+from bert_jax import storage
 from bert_jax.data import python_docs, readers
 from bert_jax.data.readers import Document
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.files import COMPRESSED
+from bert_jax.storage import COMPRESSED
 
-_TEXT_KINDS: dict[str, Callable[[epath.Path], Iterator[Document]]] = {
+_TEXT_KINDS: dict[str, Callable[[storage.Path], Iterator[Document]]] = {
     "text": readers.read_text_documents,
     "files": readers.read_file_document,
     "sentences": readers.read_sentence_documents,
 }
 _TFDS = re.compile(r"([^:]+)(?::([^:\[]*(?:\[[^\]]*\])?)(?::([^:]*))?)?")  # a split may be "train[:10%]"
+_CONCURRENT = 16  # requests for the sizes of files
 _JSON_SUFFIXES = (".jsonl", *(f".jsonl{suffix}" for suffix in COMPRESSED))
 
 
@@ -77,7 +77,8 @@ def open_corpus(spec: str | Sequence[str]) -> Corpus:
     if colon and kind in _TEXT_KINDS:
         return _open_files(spec, rest, kind, readers.DEFAULT_FIELD)
     path, field = _json_field(spec)
-    if colon and "/" not in kind and "." not in kind and not epath.Path(spec).exists():
+    is_kind = colon and "/" not in kind and "." not in kind and not storage.is_remote(spec)
+    if is_kind and not storage.Path(spec).exists():
         raise InputError(f"{spec}: unknown kind of corpus {kind!r}{did_you_mean(kind, [*_TEXT_KINDS, 'tfds'])}")
     return _open_files(spec, path, "text", field)
 
@@ -92,11 +93,12 @@ def _json_field(spec: str) -> tuple[str, str]:
 
 def _open_files(spec: str, path: str, kind: str, field: str) -> Corpus:
     paths = _find_files(path)
-    sizes = [file.stat().length for file in paths]
+    with concurrent.futures.ThreadPoolExecutor(_CONCURRENT) as pool:  # each may take a request
+        sizes = list(pool.map(storage.Path.size, paths))
     if 0 in sizes:
         raise InputError(f"{paths[sizes.index(0)]}: expected text, found an empty file")
 
-    def documents(file: epath.Path) -> Iterator[Document]:
+    def documents(file: storage.Path) -> Iterator[Document]:
         if file.name.endswith(_JSON_SUFFIXES):
             return readers.read_json_documents(file, field)
         return _TEXT_KINDS[kind](file)
@@ -113,22 +115,17 @@ def _one_after_another(parts: Iterable[Iterable[Document]], sizes: Sequence[int 
         before += size or 0
 
 
-def _find_files(path: str) -> list[epath.Path]:
+def _find_files(path: str) -> list[storage.Path]:
     """The files that a path, a folder (hidden files aside) or a glob stands for, sorted; at least one."""
-    root = epath.Path(path)
+    root = storage.Path(path)
     if root.is_dir():
-        files = list(_files_below(root))
+        files = [file for file in root.files_below() if not _is_hidden(file.relative_to(root))]
         if not files:
             raise InputError(f"{path}: expected a folder with text files, found none in it")
     elif root.exists():
         files = [root]
-    elif glob.has_magic(path):
-        if "://" in path:  # epath's own has no `**`
-            folder, _, pattern = path.rpartition("/")
-            found = epath.Path(folder).glob(pattern)
-        else:
-            found = map(epath.Path, glob.glob(path, recursive=True))
-        files = [file for file in found if file.is_file()]
+    elif any(mark in path for mark in "*?["):
+        files = storage.matching_files(path)
         if not files:
             raise InputError(f"{path}: no file matches")
     else:
@@ -136,14 +133,8 @@ def _find_files(path: str) -> list[epath.Path]:
     return sorted(files, key=str)
 
 
-def _files_below(folder: epath.Path) -> Iterator[epath.Path]:
-    for path in folder.iterdir():
-        if path.name.startswith("."):
-            continue
-        if path.is_dir():
-            yield from _files_below(path)
-        else:
-            yield path
+def _is_hidden(path: storage.Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _open_tfds(spec: str, rest: str) -> Corpus:

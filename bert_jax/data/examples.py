@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.data.bad_rows import BadRow, BadRows, check_utf8, place
 from bert_jax.errors import InputError, did_you_mean
 
@@ -67,7 +67,7 @@ def read_examples(spec: str, columns: Columns, bad: BadRows | None = None) -> It
     """Yields the rows of a table in order.
 
     Args:
-        spec: a `.tsv`, `.csv` or `.jsonl` file, maybe compressed (`files.COMPRESSED`), or `tfds:NAME[:SPLIT]`
+        spec: a `.tsv`, `.csv` or `.jsonl` file, maybe compressed (`storage.COMPRESSED`), or `tfds:NAME[:SPLIT]`
             (split `train`).
             TSV is read as GLUE writes it: no quoting, a `"` is a character. CSV has quotes and may have newlines in
             them. JSON lines hold one object each; a boolean or number becomes its JSON text, a list of labels one text
@@ -99,7 +99,7 @@ def read_rows(spec: str, columns: Columns, bad: BadRows | None = None) -> Iterat
 
 
 def _rows(spec: str, columns: Columns, bad: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
-    name = files.without_compression(spec).lower()
+    name = storage.without_compression(spec).lower()
     if spec.startswith("tfds:"):
         yield from _tfds_rows(spec, columns, bad)
     elif name.endswith(".tsv"):
@@ -111,7 +111,7 @@ def _rows(spec: str, columns: Columns, bad: BadRows) -> Iterator[tuple[int, dict
         yield from bad.each(objects, lambda found: (found[0], _values(found[1], found[2], columns)))
     else:
         raise InputError(
-            f"{spec}: expected a file named {', '.join(FORMATS)} (maybe with {', '.join(files.COMPRESSED)}), "
+            f"{spec}: expected a file named {', '.join(FORMATS)} (maybe with {', '.join(storage.COMPRESSED)}), "
             "or tfds:NAME:SPLIT"
         )
 
@@ -128,13 +128,13 @@ def numbered_lines(spec: str) -> Iterator[tuple[int, str]]:
 
     Bytes that are not UTF-8 come as lone surrogates, which `check_utf8` refuses.
     """
-    path = files.existing(spec)
+    path = storage.existing(spec)
     number = 0
     try:
-        with files.open_decompressed(path) as (file, _):
+        with storage.open_decompressed(path) as (file, _):
             for number, line in enumerate(file, 1):
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
-    except files.DamagedError as error:
+    except storage.DamagedError as error:
         raise InputError(f"{spec}: after line {number}: {error}") from None
     if number == 0:
         raise InputError(f"{spec}: expected rows, found an empty file")

@@ -228,20 +228,25 @@ class InstanceBatch:
     labels: np.ndarray
 
 
-def decode_records(records: Sequence[bytes], dtype: np.dtype) -> InstanceBatch:
-    """Returns what `encode_record` wrote, for many rows at once."""
-    flat = np.frombuffer(b"".join(records), dtype)
-    sizes = np.fromiter((len(record) for record in records), np.int64, len(records)) // dtype.itemsize
-    starts = np.cumsum(sizes) - sizes
-    counts = flat[starts].astype(np.int64)
+def pad_records(records: Sequence[bytes], dtype: np.dtype) -> np.ndarray:
+    """Returns records as the rows of a matrix [R, W], padded with zeros to the longest."""
+    longest = max(map(len, records), default=0)
+    padded = b"".join(record.ljust(longest, b"\0") for record in records)
+    return np.frombuffer(padded, dtype).reshape(len(records), -1)
+
+
+def decode_records(records: np.ndarray) -> InstanceBatch:
+    """Returns what `encode_record` wrote, for R rows at once.
+
+    Args:
+        records: unsigned [R, W], a record each; what stands behind its end is ignored.
+    """
+    counts = records[:, 0].astype(np.int64)
     rows = np.repeat(np.arange(len(records)), counts)
-    headers = starts[rows] + 1 + 3 * count_within(rows)
-    labels, lengths_a, lengths_b = (flat[headers + i] for i in range(3))
-    is_token = np.arange(len(flat)) >= np.repeat(starts + 1 + 3 * counts, sizes)
-    return InstanceBatch(
-        rows,
-        flat[is_token].astype(np.int32),
-        lengths_a.astype(np.int64),
-        lengths_b.astype(np.int64),
-        labels.astype(np.int32),
-    )
+    headers = 1 + 3 * count_within(rows)
+    labels, lengths_a, lengths_b = (records[rows, headers + i].astype(np.int64) for i in range(3))
+    starts = 1 + 3 * counts
+    ends = starts + np.bincount(rows, lengths_a + lengths_b, len(records)).astype(np.int64)
+    columns = np.arange(records.shape[1])
+    tokens = records[(columns >= starts[:, None]) & (columns < ends[:, None])]
+    return InstanceBatch(rows, tokens.astype(np.int32), lengths_a, lengths_b, labels.astype(np.int32))

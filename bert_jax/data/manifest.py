@@ -4,34 +4,39 @@ import dataclasses
 import json
 from typing import Any, Self
 
-from etils import epath
+import numpy as np
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.errors import InputError
-from bert_jax.files import PathLike
+from bert_jax.storage import PathLike
 
 MANIFEST_FILE = "manifest.json"
 TOKENIZER_DIR = "tokenizer"
 SPLITS = ("train", "validation")
 _FORMAT = "bert_jax pretraining examples"
-_VERSION = 2
+_VERSION = 3
+_ARRAY_RECORD_VERSION = 2  # of directories whose shards are ArrayRecord files
 
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """One ArrayRecord file.
+    """One file of rows (`shards.py`).
 
     Attributes:
         name: file name within the directory.
         rows: records in it.
         num_bytes: its size.
         sha256: its hash, in hex.
+        width: integers in a row, checksum included; 0 for an ArrayRecord file, which a version 2 manifest lists.
+        header_bytes: bytes before the first row.
     """
 
     name: str
     rows: int
     num_bytes: int
     sha256: str
+    width: int = 0
+    header_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +104,7 @@ class Manifest:
     def write(self, directory: PathLike) -> None:
         """Writes `manifest.json` into `directory`."""
         content = {"format": _FORMAT, "version": _VERSION, **dataclasses.asdict(self)}
-        files.write_atomically(epath.Path(directory) / MANIFEST_FILE, json.dumps(content, indent=2) + "\n")
+        storage.write_atomically(storage.Path(directory) / MANIFEST_FILE, json.dumps(content, indent=2) + "\n")
 
     @classmethod
     def read(cls, directory: PathLike) -> Self:
@@ -108,27 +113,40 @@ class Manifest:
         Raises:
             InputError: not a prepared directory, one of another version, or a file is missing or cut short.
         """
-        path = epath.Path(directory) / MANIFEST_FILE
+        directory = storage.Path(directory)
+        path = directory / MANIFEST_FILE
         if not path.exists():
             raise InputError(f"{directory}: expected a directory made by `bert-jax prepare`, found no {MANIFEST_FILE}")
-        manifest = cls._parse(files.read_text(path), path)
+        manifest = cls._parse(storage.read_text(path), path)
+        sizes = directory.sizes_below()
         for shard in (shard for s in manifest.sets for shard in s.shards):
-            file = epath.Path(directory) / shard.name
-            if not file.exists():
-                raise InputError(f"{file}: no such file, though {MANIFEST_FILE} lists it")
-            if file.stat().length != shard.num_bytes:
-                raise InputError(f"{file}: expected {shard.num_bytes} bytes, found {file.stat().length}")
+            found = sizes.get(shard.name)
+            if found is None:
+                raise InputError(f"{directory / shard.name}: no such file, though {MANIFEST_FILE} lists it")
+            if found != shard.num_bytes:
+                raise InputError(f"{directory / shard.name}: expected {shard.num_bytes} bytes, found {found}")
         return manifest
 
     @classmethod
-    def _parse(cls, text: str, path: epath.Path) -> Self:
+    def _parse(cls, text: str, path: storage.Path) -> Self:
         try:
             content = json.loads(text)
-            if (found := (content.pop("format"), content.pop("version"))) != (_FORMAT, _VERSION):
+            form, version = content.pop("format"), content.pop("version")
+            if form != _FORMAT or version not in (_VERSION, _ARRAY_RECORD_VERSION):
+                raise InputError(f"{path}: expected format {_FORMAT!r} version {_VERSION}, found {form!r} {version}")
+            if version == _ARRAY_RECORD_VERSION and path.is_remote:
                 raise InputError(
-                    f"{path}: expected format {_FORMAT!r} version {_VERSION}, found {found[0]!r} {found[1]}"
+                    f"{path}: expected version {_VERSION}, found version {version}, whose shards only a local disk "
+                    "serves: copy the directory to a local disk, or run `bert-jax prepare` again"
                 )
             sets = tuple(InstanceSet.parse(s) for s in content.pop("sets"))
-            return cls(**content, sets=sets)
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            manifest = cls(**content, sets=sets)
+            for shard in (shard for s in manifest.sets for shard in s.shards):
+                expected = shard.header_bytes + shard.rows * shard.width * np.dtype(manifest.token_dtype).itemsize
+                if version == _VERSION and shard.num_bytes != expected:
+                    raise ValueError(f"{shard.name} has {shard.num_bytes} bytes, its rows {expected}")
+            return manifest
+        except InputError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path}: expected a manifest, found something else ({error})") from None

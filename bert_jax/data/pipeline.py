@@ -1,8 +1,8 @@
 """Batches for pretraining: each a pure function of the step, whoever asks, in whatever order.
 
-The global batch of a step is a range of positions in an endless sequence of epochs; an epoch is a seeded permutation of
-the examples, computed index by index. So the step number is all the state there is, a host reads only its own rows, and
-the number of hosts may change between runs.
+The global batch of a step is a range of positions in an endless sequence of epochs, each of them all examples in an
+order of its own, computed from the seed (`shuffling.py`). So the step number is all the state there is, a host reads
+only its own rows, and the number of hosts may change between runs.
 """
 
 import queue
@@ -11,18 +11,15 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from grain.experimental import index_shuffle
 
-from bert_jax.data.masking import random_bits
 from bert_jax.data.prepared import Batch, PreparedInstances
+from bert_jax.data.shuffling import ShuffledRows
 from bert_jax.errors import InputError
-from bert_jax.files import PathLike
+from bert_jax.storage import PathLike
 
 Rows = slice | np.ndarray
 ALL_ROWS = slice(None)
 
-_SHUFFLE_ROUNDS = 4
-_SHUFFLE = 0x5348  # sets the permutation's random numbers apart from those of the masks
 _POLL_SECONDS = 0.1  # how soon a waiting thread notices that nobody listens any more
 
 
@@ -34,6 +31,9 @@ class Source(Protocol):
 
 class PretrainingSource:
     """Endless shuffled batches, masked anew in every epoch; see PreparedInstances for the other arguments.
+
+    Of an object store, blocks of rows are fetched ahead: as much memory as two windows of the order take
+    (`shuffling.WINDOW_BLOCKS`), or this host's share of them.
 
     Args:
         batch_size: rows of a step's batch, over all hosts.
@@ -49,7 +49,9 @@ class PretrainingSource:
     ):
         self.instances = PreparedInstances(prepared_dir, split, seq_length, seed=seed, **options)
         self.batch_size = _checked_batch_size(batch_size)
-        self._seed = seed
+        self._order = ShuffledRows(self.instances.reader.block_starts, self.batch_size, seed)
+        self._blocks: dict[int, np.ndarray] = {}  # window -> the blocks that the rows of this host need
+        self._lock = threading.Lock()
 
     @property
     def num_examples(self) -> int:
@@ -61,16 +63,21 @@ class PretrainingSource:
 
     def batch(self, step: int, rows: Rows = ALL_ROWS) -> Batch:
         """Returns the rows (all of them by default) of the batch of `step`, as `PreparedInstances.batch` does."""
-        positions = step * self.batch_size + np.arange(self.batch_size)[rows]
-        epochs, places = np.divmod(positions, self.num_examples)
-        keys = random_bits(self._seed, _SHUFFLE, epochs) & np.uint64(0xFFFFFFFF)
-        last = self.num_examples - 1
-        # The library permutes two or more.
-        examples = [
-            index_shuffle(place, max_index=last, seed=key, rounds=_SHUFFLE_ROUNDS) if last else 0
-            for place, key in zip(places.tolist(), keys.tolist(), strict=True)
-        ]
-        return self.instances.batch(examples, epochs)
+        batch_rows = np.arange(self.batch_size)[rows]
+        self._prefetch(step, batch_rows)
+        return self.instances.batch(*self._order.rows(step * self.batch_size + batch_rows))
+
+    def _prefetch(self, step: int, batch_rows: np.ndarray) -> None:
+        """Has the blocks fetched that these rows of the batch need, now and in the next window.
+
+        Several devices of a host ask for rows of the same step: what the others need is kept.
+        """
+        if not self.instances.reader.fetches_blocks or not len(batch_rows):
+            return
+        with self._lock:
+            needed = {w: self._order.blocks(w, batch_rows) for w in self._order.windows_ahead(step)}
+            self._blocks = {w: np.union1d(self._blocks.get(w, blocks), blocks) for w, blocks in needed.items()}
+            self.instances.reader.prefetch(np.concatenate(list(self._blocks.values())).tolist())
 
 
 class PretrainingEvalSource:

@@ -7,9 +7,7 @@ has become of a chunk is written beside its shards, so that a run that was kille
 """
 
 import concurrent.futures.process
-import contextlib
 import dataclasses
-import errno
 import hashlib
 import itertools
 import json
@@ -20,10 +18,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from array_record.python import array_record_module
-from etils import epath
-
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.data.corpora import Corpus, open_corpus
 from bert_jax.data.instances import (
     OBJECTIVES,
@@ -36,16 +31,17 @@ from bert_jax.data.instances import (
     smallest_seq_length,
     token_dtype,
 )
-from bert_jax.data.manifest import TOKENIZER_DIR, InstanceSet, Manifest, Shard
+from bert_jax.data.manifest import MANIFEST_FILE, TOKENIZER_DIR, InstanceSet, Manifest
 from bert_jax.data.packing import best_fit
 from bert_jax.data.readers import Document
 from bert_jax.data.sentences import split_sentences
+from bert_jax.data.shards import SHARD_SUFFIX, write_shard
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.files import PathLike
+from bert_jax.storage import PathLike
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
-_SHARD_SUFFIX, _RECORD_SUFFIX = ".array_record", ".done.json"
-_WRITER_OPTIONS = "group_size:1,uncompressed"  # random access; ids hardly compress
+_RECORDS_DIR = "done_chunks"  # within the directory, until all is written
+_LEFTOVERS = (SHARD_SUFFIX, ".array_record", ".done.json")  # what this version and an earlier one may have written
 _ENCODED_AT_ONCE = 4096  # sentences, so that Python's lists of ids stay small beside the arrays
 
 _logger = logging.getLogger(__name__)
@@ -102,9 +98,9 @@ class _Chunk:
             digest.update(repr((document.texts, document.are_sentences)).encode())
         return digest.hexdigest()
 
-    def record(self, directory: epath.Path) -> epath.Path:
+    def record(self, directory: storage.Path) -> storage.Path:
         """The file that tells that it is done."""
-        return directory / f"{self.split}-{self.index:05d}{_RECORD_SUFFIX}"
+        return directory / _RECORDS_DIR / f"{self.split}-{self.index:05d}.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,18 +113,19 @@ class _ChunkResult:
     sets: list[InstanceSet]  # one shard each
 
     @classmethod
-    def read(cls, path: epath.Path, fingerprint: str) -> "_ChunkResult | None":
+    def read(cls, path: storage.Path, fingerprint: str) -> "_ChunkResult | None":
         """What became of a chunk in an earlier run; None when that is not done, or was done with something else."""
-        if not path.exists():
+        try:
+            content = json.loads(path.read_bytes())
+        except FileNotFoundError:
             return None
-        content = json.loads(files.read_text(path))
         if content.pop("fingerprint") != fingerprint:
             return None
         return cls(**{**content, "sets": [InstanceSet.parse(s) for s in content["sets"]]})
 
-    def write(self, path: epath.Path, fingerprint: str) -> None:
+    def write(self, path: storage.Path, fingerprint: str) -> None:
         """For `read`, in a run that goes on."""
-        files.write_atomically(path, json.dumps({"fingerprint": fingerprint, **dataclasses.asdict(self)}))
+        storage.write_atomically(path, json.dumps({"fingerprint": fingerprint, **dataclasses.asdict(self)}))
 
 
 def prepare(
@@ -149,12 +146,13 @@ def prepare(
 ) -> Manifest:
     """Writes the instances of a corpus, their manifest and a copy of the tokenizer into a new directory.
 
-    The directory appears when all is written, or not at all. Killed or interrupted, and called again, it goes on.
+    A local directory appears when all is written, or not at all; in an object store, the manifest does. Killed or
+    interrupted, and called again, it resumes.
 
     Args:
         corpus: documents, or the spec of a corpus (`corpora.py`).
         tokenizer: cuts the text; "[MASK]" and the like within it are characters like any other.
-        out_dir: a new or empty directory.
+        out_dir: a new or empty directory, on a disk or in an object store.
         objective: what instances are made for, besides masks: nsp, sop or mlm (`instances.py`).
         packed: whether short instances share rows of `max_seq_length` tokens (`packing.py`).
         max_seq_length: longest instance in tokens with [CLS] and [SEP]; several lengths give several sets, from
@@ -181,8 +179,10 @@ def prepare(
     if min(lengths, default=0) < (smallest := smallest_seq_length(tokenizer.layout)):
         raise InputError(f"max_seq_length: expected lengths of at least {smallest}, found {lengths}")
     corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
-    with files.directory_resumably(out_dir) as directory:
+    with storage.directory_resumably(out_dir) as directory:
+        (directory / MANIFEST_FILE).unlink(missing_ok=True)  # of a run that was killed at its very end
         tokenizer.save(directory / TOKENIZER_DIR)
+        (directory / _RECORDS_DIR).mkdir(exist_ok=True)
         done: list[_ChunkResult] = []
         for result in _run(
             _chunks(corpus, settings), settings, tokenizer, directory, num_workers or os.cpu_count() or 1
@@ -191,16 +191,19 @@ def prepare(
             if on_progress:
                 on_progress(_progress(done, corpus.num_bytes))
         manifest = _manifest(corpus, tokenizer, settings, done)
-        _clean(directory, manifest)
+        _remove_leftovers(directory, manifest)
         manifest.write(directory)
+        # After the manifest, so that a run that is killed before has little to do again.
+        (directory / _RECORDS_DIR).rmtree(missing_ok=True)
     return manifest
 
 
-def _clean(directory: epath.Path, manifest: Manifest) -> None:
-    """Takes away the records of chunks, and shards that an earlier run with other settings left."""
+def _remove_leftovers(directory: storage.Path, manifest: Manifest) -> None:
+    """Removes shards of earlier runs with other settings, and files that a killed run had begun to write."""
     shards = {shard.name for instances in manifest.sets for shard in instances.shards}
-    for path in directory.iterdir():
-        if path.name.endswith((_RECORD_SUFFIX, _SHARD_SUFFIX)) and path.name not in shards:
+    for path in list(directory.iterdir()):
+        begun = path.name.startswith(".") and path.name.endswith(".partial")
+        if begun or (path.name.endswith(_LEFTOVERS) and path.name not in shards):
             path.unlink()
 
 
@@ -242,7 +245,7 @@ def is_held_out(number: int, fraction: float) -> bool:
 
 
 def _run(
-    chunks: Iterator[_Chunk], settings: PrepareSettings, tokenizer: Tokenizer, directory: epath.Path, num_workers: int
+    chunks: Iterator[_Chunk], settings: PrepareSettings, tokenizer: Tokenizer, directory: storage.Path, num_workers: int
 ) -> Iterator[_ChunkResult]:
     """Yields the result of each chunk, in order; in this process when there is one chunk or one worker."""
     first = next(chunks, None)
@@ -272,13 +275,13 @@ def _run(
         pool.shutdown(cancel_futures=True)
 
 
-_worker: tuple[PrepareSettings, Tokenizer, epath.Path] | None = None  # set once in each worker process
+_worker: tuple[PrepareSettings, Tokenizer, storage.Path] | None = None  # set once in each worker process
 
 
 def _start_worker(settings: PrepareSettings, tokenizer_dir: str, directory: str) -> None:
     global _worker
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
-    _worker = (settings, load_tokenizer(tokenizer_dir), epath.Path(directory))
+    _worker = (settings, load_tokenizer(tokenizer_dir), storage.Path(directory))
 
 
 def _work(chunk: _Chunk) -> _ChunkResult:
@@ -288,7 +291,7 @@ def _work(chunk: _Chunk) -> _ChunkResult:
 
 
 def _prepare_chunk(
-    chunk: _Chunk, settings: PrepareSettings, tokenizer: Tokenizer, directory: epath.Path
+    chunk: _Chunk, settings: PrepareSettings, tokenizer: Tokenizer, directory: storage.Path
 ) -> _ChunkResult:
     fingerprint = chunk.fingerprint(settings, tokenizer)
     if earlier := _ChunkResult.read(chunk.record(directory), fingerprint):
@@ -335,30 +338,25 @@ def _write_shard(
     length: int,
     tokenizer: Tokenizer,
     settings: PrepareSettings,
-    directory: epath.Path,
+    directory: storage.Path,
 ) -> InstanceSet:
-    path = directory / f"{chunk.split}-{length}-{chunk.index:05d}{_SHARD_SUFFIX}"
     dtype = token_dtype(tokenizer.vocab_size)
     specials = num_special(settings.objective, tokenizer.layout)
-    rows = examples = most = tokens = label_1 = 0
-    try:
-        with contextlib.closing(array_record_module.ArrayRecordWriter(os.fspath(path), _WRITER_OPTIONS)) as writer:
-            for dupe in range(settings.dupe_factor if chunk.split == "train" else 1):
-                rng = random.Random(f"{settings.seed}/{chunk.split}/{chunk.index}/{length}/{dupe}")
-                instances = _instances(documents, length, tokenizer, settings, rng)
-                for row in _rows(instances, length, settings.packed, specials):
-                    writer.write(encode_record(row, dtype))
-                    rows += 1
-                    examples += len(row)
-                    most = max(most, len(row))
-                    tokens += sum(instance.size + specials for instance in row)
-                    label_1 += sum(instance.label for instance in row)
-    except RuntimeError as error:  # what the writer makes of a full disk
-        raise OSError(errno.EIO, f"cannot write: {error}", str(path)) from None
-    if not rows:
-        path.unlink()
+    records: list[bytes] = []
+    examples = most = tokens = label_1 = 0
+    for dupe in range(settings.dupe_factor if chunk.split == "train" else 1):
+        rng = random.Random(f"{settings.seed}/{chunk.split}/{chunk.index}/{length}/{dupe}")
+        instances = _instances(documents, length, tokenizer, settings, rng)
+        for row in _rows(instances, length, settings.packed, specials):
+            records.append(encode_record(row, dtype))
+            examples += len(row)
+            most = max(most, len(row))
+            tokens += sum(instance.size + specials for instance in row)
+            label_1 += sum(instance.label for instance in row)
+    if not records:
         return InstanceSet(chunk.split, length, 0, 0, 0, 0, ())
-    shard = Shard(path.name, rows, path.stat().length, _sha256(path))
+    path = directory / f"{chunk.split}-{length}-{chunk.index:05d}{SHARD_SUFFIX}"
+    shard = write_shard(path, records, dtype)
     return InstanceSet(chunk.split, length, examples, most, tokens, label_1, (shard,))
 
 
@@ -387,11 +385,6 @@ def _instances(
     else:
         for index in range(len(documents)):
             yield from pairs_of_document(documents, index, length, short, rng, objective, specials)
-
-
-def _sha256(path: epath.Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _progress(done: Sequence[_ChunkResult], num_bytes: int | None) -> PrepareProgress:

@@ -1,19 +1,20 @@
 """Random access to the examples of a prepared directory, as model inputs with masks."""
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from etils import epath
-from grain.sources import ArrayRecordDataSource
 
+from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.data.instances import InstanceBatch, decode_records, num_special, smallest_seq_length
 from bert_jax.data.manifest import SPLITS, TOKENIZER_DIR, InstanceSet, Manifest
 from bert_jax.data.masking import Masking, apply_masks, random_bits
 from bert_jax.data.packing import count_within, pack
+from bert_jax.data.row_reader import open_rows
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.files import PathLike
+from bert_jax.storage import PathLike
 from bert_jax.tokenization import RowLayout, Tokenizer, load_tokenizer
 
 Batch = dict[str, np.ndarray]
@@ -23,7 +24,7 @@ class PreparedInstances:
     """Random access to one set of a prepared directory, with masks.
 
     Args:
-        directory: made by `prepare`.
+        directory: made by `prepare`, on a disk or in an object store.
         split: "train" or "validation".
         seq_length: S, tokens a row. A set prepared for this length is preferred; from one prepared for a longer length,
             the longer segment of a pair, or the only one, loses tokens at its end until the row fits. Packed rows are
@@ -53,7 +54,7 @@ class PreparedInstances:
         seed: int = 0,
         config: BertConfig | None = None,
     ):
-        directory = epath.Path(directory)
+        directory = storage.Path(directory)
         self.manifest = Manifest.read(directory)
         self.tokenizer: Tokenizer = load_tokenizer(directory / TOKENIZER_DIR)
         self.instances = _find_set(directory, self.manifest, split, seq_length, self.tokenizer.layout)
@@ -74,11 +75,10 @@ class PreparedInstances:
             static=static_masks,
             seed=seed,
         )
-        self._dtype = np.dtype(self.manifest.token_dtype).newbyteorder("<")
         self._directory = directory
-        self._records = ArrayRecordDataSource([str(directory / shard.name) for shard in self.instances.shards])
-        if len(self._records) != self.instances.rows:
-            raise InputError(f"{directory}: expected {self.instances.rows} {split} rows, found {len(self._records)}")
+        dtype = np.dtype(self.manifest.token_dtype).newbyteorder("<")
+        with self._naming_what_is_read():
+            self.reader = open_rows(directory, self.instances, dtype)
 
     def __len__(self) -> int:
         return self.instances.rows
@@ -92,11 +92,9 @@ class PreparedInstances:
             `masked_labels`; float32 [B, P] `masked_weights`; float32 [B] `example_weights` (all 1); and where there
             are pairs, int32 [B] `next_sentence_labels` (`Instance.label`).
         """
-        try:
-            records = self._records.__getitems__([int(i) for i in rows])
-        except Exception as error:  # the reader raises what the file system and its own checks give
-            raise InputError(f"{self._directory}: cannot read {self.instances.split} examples: {error}") from None
-        instances = decode_records(records, self._dtype)
+        with self._naming_what_is_read():
+            records = self.reader.rows(np.asarray(rows))
+        instances = decode_records(records)
         batch, candidates, lengths = self._assemble(instances)
         keys = self.masking.keys(np.asarray(epochs), np.asarray(rows))[instances.rows]
         if self.manifest.packed:
@@ -109,6 +107,14 @@ class PreparedInstances:
             most, pad_id = self.instances.most_per_row, self.tokenizer.pad_id
             return pack(batch, instances.rows, self.seq_length, self._slots, most, pad_id)
         return batch
+
+    @contextlib.contextmanager
+    def _naming_what_is_read(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            what = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+            raise InputError(f"{self._directory}: cannot read {self.instances.split} examples: {what}") from None
 
     @property
     def _slots(self) -> int:
@@ -162,7 +168,9 @@ def _fit_pair(lengths_a: np.ndarray, lengths_b: np.ndarray, room: int) -> tuple[
     return np.where(a_is_long, long, short), np.where(a_is_long, short, long)
 
 
-def _find_set(directory: epath.Path, manifest: Manifest, split: str, seq_length: int, layout: RowLayout) -> InstanceSet:
+def _find_set(
+    directory: storage.Path, manifest: Manifest, split: str, seq_length: int, layout: RowLayout
+) -> InstanceSet:
     if split not in SPLITS:
         raise InputError(f"split: expected one of {', '.join(SPLITS)}, found {split!r}{did_you_mean(split, SPLITS)}")
     lengths = manifest.lengths(split)
@@ -187,7 +195,7 @@ def _check_numbers(mask_prob: float, max_predictions: int | None) -> None:
         raise InputError(f"max_predictions: expected at least 1, found {max_predictions}")
 
 
-def _check_fit(directory: epath.Path, manifest: Manifest, seq_length: int, config: BertConfig | None) -> None:
+def _check_fit(directory: storage.Path, manifest: Manifest, seq_length: int, config: BertConfig | None) -> None:
     if config is None:
         return
     if seq_length > config.max_position_embeddings:

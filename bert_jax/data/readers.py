@@ -4,11 +4,9 @@ import dataclasses
 import json
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 
-from etils import epath
-
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.errors import InputError, did_you_mean
 
 DEFAULT_FIELD = "text"
@@ -34,22 +32,22 @@ class Document:
     end: int = 0
 
 
-def read_text_documents(path: epath.Path) -> Iterator[Document]:
+def read_text_documents(path: storage.Path) -> Iterator[Document]:
     """Yields the documents of a text file: a line is a paragraph, a blank line ends a document."""
     return _documents(path, blank_ends=True, are_sentences=False)
 
 
-def read_file_document(path: epath.Path) -> Iterator[Document]:
+def read_file_document(path: storage.Path) -> Iterator[Document]:
     """Yields a text file as one document (several if it is longer than MAX_DOCUMENT_BYTES)."""
     return _documents(path, blank_ends=False, are_sentences=False)
 
 
-def read_sentence_documents(path: epath.Path) -> Iterator[Document]:
+def read_sentence_documents(path: storage.Path) -> Iterator[Document]:
     """Yields the documents of a file in the original's format: a line is a sentence, a blank line ends a document."""
     return _documents(path, blank_ends=True, are_sentences=True)
 
 
-def _documents(path: epath.Path, blank_ends: bool, are_sentences: bool) -> Iterator[Document]:
+def _documents(path: storage.Path, blank_ends: bool, are_sentences: bool) -> Iterator[Document]:
     texts: list[str] = []
     size = count = end = 0
     for _, text, end in read_lines(path):
@@ -66,7 +64,7 @@ def _documents(path: epath.Path, blank_ends: bool, are_sentences: bool) -> Itera
         raise InputError(f"{path}: expected text, found only blank lines")
 
 
-def read_json_documents(path: epath.Path, field: str) -> Iterator[Document]:
+def read_json_documents(path: storage.Path, field: str) -> Iterator[Document]:
     """Yields a document for each row of a JSON-lines file, from the text in `field`; blank rows are passed over."""
     count = 0
     for number, line, end in read_lines(path, MAX_DOCUMENT_BYTES * 16):
@@ -146,7 +144,7 @@ class Line(NamedTuple):
     end: int
 
 
-def read_lines(path: epath.Path, max_bytes: int = MAX_LINE_BYTES) -> Iterator[Line]:
+def read_lines(path: storage.Path, max_bytes: int = MAX_LINE_BYTES) -> Iterator[Line]:
     """Yields the lines of a file; one that is longer than `max_bytes` comes in pieces.
 
     Raises:
@@ -156,18 +154,18 @@ def read_lines(path: epath.Path, max_bytes: int = MAX_LINE_BYTES) -> Iterator[Li
         raise InputError(f"{path}: no such file")
     number = 1
     try:
-        with files.open_decompressed(path) as (stream, file):
+        with storage.open_decompressed(path) as (stream, file):
             for raw, ends in _raw_lines(stream, max_bytes):
                 yield Line(number, raw.decode("utf-8-sig" if number == 1 else "utf-8"), file.tell())
                 number += ends
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise InputError(f"{path}: line {number}: expected UTF-8 text, found byte 0x{byte:02x}") from None
-    except files.DamagedError as error:
+    except storage.DamagedError as error:
         raise InputError(f"{path}: line {number}: {error}") from None
 
 
-def _raw_lines(stream: BinaryIO, max_bytes: int) -> Iterator[tuple[bytes, bool]]:
+def _raw_lines(stream: IO[bytes], max_bytes: int) -> Iterator[tuple[bytes, bool]]:
     """Yields (bytes, whether they end a line); over-long lines are cut at a space where there is one."""
     rest = b""
     while True:

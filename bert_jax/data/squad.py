@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.data.bad_rows import BadRow, BadRows, check_texts, check_utf8, place
 from bert_jax.data.examples import open_tfds, plain
 from bert_jax.errors import InputError, did_you_mean
@@ -51,7 +51,7 @@ def read_questions(
     """Yields the questions of a data set in order.
 
     Args:
-        spec: a `.json` file, maybe compressed (`files.COMPRESSED`), or `tfds:NAME[:SPLIT]` (split `train`) with the
+        spec: a `.json` file, maybe compressed (`storage.COMPRESSED`), or `tfds:NAME[:SPLIT]` (split `train`) with the
             features of TFDS's `squad`.
         with_answers: whether the answers are read, and must be there. Whether the data are of version 2.0 is told by
             `is_impossible` of their questions, or by the version that the file gives.
@@ -193,19 +193,19 @@ def _field(where: str, row: Any, name: str) -> Any:
 
 def _parsed(spec: str) -> Any:
     """The JSON of a file."""
-    if not files.without_compression(spec).lower().endswith(".json"):
+    if not storage.without_compression(spec).lower().endswith(".json"):
         raise InputError(
-            f"{spec}: expected a file named .json (maybe with {', '.join(files.COMPRESSED)}), or tfds:NAME:SPLIT"
+            f"{spec}: expected a file named .json (maybe with {', '.join(storage.COMPRESSED)}), or tfds:NAME:SPLIT"
         )
-    path = files.existing(spec)
+    path = storage.existing(spec)
     try:
-        with files.open_decompressed(path) as (file, _):
+        with storage.open_decompressed(path) as (file, _):
             text = file.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
             f"{spec}: expected UTF-8 text, found byte 0x{error.object[error.start]:02x} at offset {error.start}"
         ) from None
-    except files.DamagedError as error:
+    except storage.DamagedError as error:
         raise InputError(f"{spec}: {error}") from None
     if not text.strip():
         raise InputError(f"{spec}: expected questions, found an empty file")

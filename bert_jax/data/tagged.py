@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.data.bad_rows import BadRow, BadRows, check_utf8, place
 from bert_jax.data.examples import Columns, json_objects, numbered_lines, open_tfds, plain
 from bert_jax.errors import InputError, did_you_mean
@@ -33,7 +33,7 @@ def read_sentences(spec: str, columns: Columns, tagged: bool = True, bad: BadRow
     """Yields the sentences of a file in order.
 
     Args:
-        spec: a CoNLL file (`CONLL_FORMATS`) or JSON lines (`JSON_FORMATS`), maybe compressed (`files.COMPRESSED`), or
+        spec: a CoNLL file (`CONLL_FORMATS`) or JSON lines (`JSON_FORMATS`), maybe compressed (`storage.COMPRESSED`), or
             `tfds:NAME[:SPLIT]` (split `train`). CoNLL has a word a line, its columns apart by tabs or spaces, and a
             blank line after a sentence. JSON lines hold an object with two lists of strings each.
         columns: `text`, of the words, and `label`, of the tags: numbers of columns from 0 in CoNLL (by default the
@@ -55,7 +55,7 @@ def read_sentences(spec: str, columns: Columns, tagged: bool = True, bad: BadRow
 def _sentences(spec: str, columns: Columns, tagged: bool, bad: BadRows) -> Iterator[Sentence]:
     if columns.pair:
         raise InputError(f"{spec}: expected single sentences, found a column {columns.pair!r} for pairs")
-    name = files.without_compression(spec).lower()
+    name = storage.without_compression(spec).lower()
     if spec.startswith("tfds:"):
         yield from _from_tfds(spec, columns.filled(COLUMNS), tagged, bad)
     elif name.endswith(JSON_FORMATS):
@@ -65,7 +65,7 @@ def _sentences(spec: str, columns: Columns, tagged: bool, bad: BadRows) -> Itera
     else:
         raise InputError(
             f"{spec}: expected a file named {', '.join((*CONLL_FORMATS, *JSON_FORMATS))} "
-            f"(maybe with {', '.join(files.COMPRESSED)}), or tfds:NAME:SPLIT"
+            f"(maybe with {', '.join(storage.COMPRESSED)}), or tfds:NAME:SPLIT"
         )
 
 

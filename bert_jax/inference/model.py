@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import huggingface
 from bert_jax.errors import InputError
@@ -135,7 +135,7 @@ class PretrainedModel:
         choices = arrays["input_ids"].shape[1] if self.head == "multiple_choice" else 1
         return functools.partial(_fetched, values, axes, sizes, choices)
 
-    def save_pretrained(self, directory: files.PathLike, overwrite: bool = False) -> None:
+    def save_pretrained(self, directory: storage.PathLike, overwrite: bool = False) -> None:
         """Writes a directory that Hugging Face transformers reads as it is (`huggingface.save_pretrained`)."""
         embeds = self.head == "sentence_embedding"
         huggingface.save_pretrained(
@@ -181,7 +181,7 @@ class PretrainedModel:
         return {name: array.astype(np.int32) for name, array in arrays.items()}
 
 
-def from_pretrained(path: files.PathLike, head: str | None = None, dtype: str = "float32") -> PretrainedModel:
+def from_pretrained(path: storage.PathLike, head: str | None = None, dtype: str = "float32") -> PretrainedModel:
     """Opens a model directory in the Hugging Face layout.
 
     Args:
@@ -201,7 +201,7 @@ def from_pretrained(path: files.PathLike, head: str | None = None, dtype: str = 
     return model
 
 
-def open_model(path: files.PathLike, head: str | None, dtype: str) -> PretrainedModel:
+def open_model(path: storage.PathLike, head: str | None, dtype: str) -> PretrainedModel:
     """As `from_pretrained`, without the warning."""
     compute = Compute(dtype=dtype)
     loaded = huggingface.load_pretrained(path, head)

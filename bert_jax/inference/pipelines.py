@@ -9,13 +9,13 @@ import numpy as np
 
 from bert_jax.data.windows import averaged, text_windows
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.files import PathLike
 from bert_jax.inference.answering import QuestionAnswering
 from bert_jax.inference.base import Pipeline, as_pairs, as_texts, positive, softmax
 from bert_jax.inference.model import PretrainedModel, open_model
 from bert_jax.inference.search import Rerank, Search, SentenceEmbedding, Similarity
 from bert_jax.inference.tagging import TokenClassification
 from bert_jax.inference.zero_shot import ZeroShotClassification
+from bert_jax.storage import PathLike
 
 _LONG_TEXTS = 256  # long texts whose windows are held together
 

@@ -4,14 +4,11 @@ import base64
 import html
 import io
 import numbers
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from etils import epath
-
-from bert_jax import __version__, files
+from bert_jax import __version__, storage
 from bert_jax.errors import InputError
 from bert_jax.looking.style import CSS, SHADES
 
@@ -48,7 +45,7 @@ class Heading(NamedTuple):
     scores: Mapping[str, float]
 
 
-def check_path(path: files.PathLike | None) -> None:
+def check_path(path: storage.PathLike | None) -> None:
     """Looks, before an evaluation begins, whether its report could be written; None is no report.
 
     Raises:
@@ -56,16 +53,10 @@ def check_path(path: files.PathLike | None) -> None:
     """
     if path is None:
         return
-    place = epath.Path(path)
+    place = storage.Path(path)
     if not place.name.lower().endswith(_FORMATS):
         raise InputError(f"{path}: expected a file named .html to write the report to")
-    if "://" not in str(path):
-        if place.is_dir():
-            raise InputError(f"{path}: expected a file to write the report to, found a directory")
-        if not place.parent.is_dir():
-            raise InputError(f"{path}: expected a directory to write the report into, found no {place.parent}")
-        if not os.access(place.parent, os.W_OK):
-            raise InputError(f"{path}: expected a directory to write the report into, found one that is not writable")
+    storage.check_writable(place)
 
 
 def shown(value: Any) -> Html:
@@ -157,7 +148,7 @@ def picture(figure: Any, what: str) -> Html:
     return tagged("figure", Html(f'<img alt="{shown(what)}" width="{width}" height="{height}" src="{source}">'))
 
 
-def write(path: files.PathLike, heading: Heading, sections: Sequence[Section]) -> None:
+def write(path: storage.PathLike, heading: Heading, sections: Sequence[Section]) -> None:
     """Writes a page; it is there whole or not at all."""
     links = [tagged("a", part.title, href=f"#{part.name}") for part in sections]
     scores = [(name, value) for name, value in heading.scores.items()]
@@ -170,7 +161,7 @@ def write(path: files.PathLike, heading: Heading, sections: Sequence[Section]) -
         *(tagged("section", tagged("h2", part.title), part.body, id=part.name) for part in sections),
         tagged("footer", f"Written by bert-jax {__version__}. This page holds texts of the data that it tells of."),
     ]
-    files.write_atomically(
+    storage.write_atomically(
         path,
         "<!DOCTYPE html>\n"
         '<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -7,12 +7,11 @@ import json
 import os
 import re
 import time
-from pathlib import Path
 from typing import Any
 
 import jax
 
-from bert_jax import compilers, files
+from bert_jax import compilers, storage
 from bert_jax.planning import hlo
 from bert_jax.planning.hlo import Collective, Module
 from bert_jax.planning.slices import Slice
@@ -47,17 +46,19 @@ def compile_step(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> Comp
     """
     path = _cache() / f"{_fingerprint(lowered, mesh_shape, place)}.json"
     if path.exists():
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(storage.read_text(path))
         collectives = tuple(Collective(**c | {"axes": tuple(c["axes"])}) for c in content.pop("collectives"))
         return Compiled(**content, collectives=collectives)
     compiled = _compile(lowered, mesh_shape, place)
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_atomically(path, json.dumps(dataclasses.asdict(compiled)))
+    storage.write_atomically(path, json.dumps(dataclasses.asdict(compiled)))
     return compiled
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bert_jax" / "plans"
+def _cache() -> storage.Path:
+    return (
+        storage.Path(os.environ.get("XDG_CACHE_HOME") or storage.Path("~/.cache").expanduser()) / "bert_jax" / "plans"
+    )
 
 
 def _fingerprint(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> str:
@@ -65,7 +66,7 @@ def _fingerprint(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> str:
     versions = [importlib.metadata.version(package) for package in ("jax", "libtpu")]
     told = str(compilers.OPTIONS["tpu"])
     parts = [lowered.as_text(), told, str(mesh_shape), place.name, str(place.num_slices), *versions]
-    readers = b"".join(Path(file).read_bytes() for file in (hlo.__file__, __file__))
+    readers = b"".join(storage.Path(file).read_bytes() for file in (hlo.__file__, __file__))
     return hashlib.sha256("\0".join(parts).encode() + readers).hexdigest()
 
 

@@ -1,17 +1,16 @@
 """Recipe files, the `config.json` that a run leaves, and `--config.a.b=value`: all of them set keys that are there."""
 
 import ast
-import importlib.util
 import json
-import os
 import re
 import traceback
+import types
 from collections.abc import Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.recipes.keys import RECIPES
 
@@ -26,11 +25,20 @@ def load_recipe(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
     Raises:
         InputError: the file is missing or broken, a key does not exist, or a value has the wrong type.
     """
-    path, _, arg = spec.partition(":") if not os.path.exists(spec) else (spec, "", "")
+    path, arg = _split(spec)
     recipe = _from_json(path) if path.endswith(".json") else _from_python(path, arg)
     for override in overrides:
         _override(recipe, override)
     return recipe
+
+
+def _split(spec: str) -> tuple[str, str]:
+    """The file that a spec names, local or in an object store, and what stands behind the colon."""
+    if not storage.is_remote(spec) and storage.Path(spec).exists():
+        return spec, ""
+    scheme = spec.find("://") + 3 if storage.is_remote(spec) else 0
+    path, _, arg = spec[scheme:].partition(":")
+    return spec[:scheme] + path, arg
 
 
 def to_json(recipe: ConfigDict) -> str:
@@ -48,14 +56,15 @@ def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _from_python(path: str, arg: str) -> ConfigDict:
-    if not os.path.isfile(path):
-        raise InputError(f"{path}: no such recipe file")
-    loader = importlib.util.spec_from_file_location("bert_jax_recipe", path)
-    if loader is None or loader.loader is None:
+    if not path.endswith(".py"):
         raise InputError(f"{path}: expected a recipe file ending in .py or .json")
-    module = importlib.util.module_from_spec(loader)
+    if not storage.Path(path).is_file():
+        raise InputError(f"{path}: no such recipe file")
+    source = storage.read_text(path)
+    module = types.ModuleType("bert_jax_recipe")
+    module.__file__ = path
     try:
-        loader.loader.exec_module(module)
+        exec(compile(source, path, "exec"), vars(module))
         if not hasattr(module, "get_config"):
             raise InputError(f"{path}: expected a function get_config, found none")
         recipe = module.get_config(arg) if arg else module.get_config()
@@ -63,7 +72,7 @@ def _from_python(path: str, arg: str) -> ConfigDict:
         raise
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == os.path.abspath(path)]
+        lines = [frame.lineno for frame in frames if frame.filename == path]
         line = lines[-1] if lines else getattr(error, "lineno", None)
         raise InputError(f"{path}:{line or 1}: {_reason(error)}") from error
     if not isinstance(recipe, ConfigDict) or recipe.get("task") not in RECIPES:
@@ -84,7 +93,7 @@ def _reason(error: Exception) -> str:
 
 def _from_json(path: str) -> ConfigDict:
     try:
-        saved = json.loads(files.read_text(path))
+        saved = json.loads(storage.read_text(path))
     except json.JSONDecodeError as error:
         raise InputError(f"{path}: expected JSON, found {error.msg} at line {error.lineno}") from None
     task = saved.get("task") if isinstance(saved, dict) else None

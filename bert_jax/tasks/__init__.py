@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_jax.conversion.huggingface import saved_head
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.files import PathLike
+from bert_jax.storage import PathLike
 from bert_jax.tasks import lora
 
 if TYPE_CHECKING:

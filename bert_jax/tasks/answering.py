@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.data.bad_rows import BadRow, BadRows
 from bert_jax.data.examples import Columns
 from bert_jax.data.question_windows import Limits
@@ -65,7 +65,7 @@ class Answerer:
 
 
 def open_answerer(
-    model_dir: files.PathLike,
+    model_dir: storage.PathLike,
     *,
     max_seq_length: int = 0,
     doc_stride: int = Limits.doc_stride,
@@ -105,13 +105,13 @@ def open_answerer(
 
 
 def evaluate(
-    model_dir: files.PathLike,
+    model_dir: storage.PathLike,
     data: str,
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
     bad_rows: str = "strict",
-    report: files.PathLike | None = None,
+    report: storage.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
     """Scores a question answering model as SQuAD's own scripts score it.
@@ -167,9 +167,9 @@ def _answered(questions: Sequence[Question], found: Mapping[str, Found], thresho
 
 
 def predict(
-    model_dir: files.PathLike,
+    model_dir: storage.PathLike,
     data: str,
-    out: files.PathLike,
+    out: storage.PathLike,
     columns: Columns,
     *,
     bad_rows: str = "strict",
@@ -212,8 +212,8 @@ def predict(
         if odds:
             odds.setdefault(name, NOTHING_TO_ANSWER)
     if odds:
-        files.write_atomically(f"{str(out).removesuffix('.json')}.null_odds.json", json.dumps(odds, indent=1) + "\n")
-    files.write_atomically(out, json.dumps(texts, indent=1, ensure_ascii=False) + "\n")
+        storage.write_atomically(f"{str(out).removesuffix('.json')}.null_odds.json", json.dumps(odds, indent=1) + "\n")
+    storage.write_atomically(out, json.dumps(texts, indent=1, ensure_ascii=False) + "\n")
     return len(texts)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.data.bad_rows import BadRow, BadRows
 from bert_jax.data.examples import Columns
 from bert_jax.errors import InputError, did_you_mean
@@ -31,13 +31,13 @@ COLUMNS = Columns("context", "", "label", texts="choices")  # where the caller n
 
 
 def evaluate(
-    model_dir: files.PathLike,
+    model_dir: storage.PathLike,
     data: str,
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
     bad_rows: str = "strict",
-    report: files.PathLike | None = None,
+    report: storage.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
     """Scores a model of multiple choice on questions with their answers.
@@ -78,9 +78,9 @@ def evaluate(
 
 
 def predict(
-    model_dir: files.PathLike,
+    model_dir: storage.PathLike,
     data: str,
-    out: files.PathLike,
+    out: storage.PathLike,
     columns: Columns,
     *,
     bad_rows: str = "strict",

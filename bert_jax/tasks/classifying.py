@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.data.bad_rows import BadRows, check_texts, place
 from bert_jax.data.examples import Columns, Example, read_examples
 from bert_jax.data.windows import LONG_TEXTS, averaged
@@ -67,7 +67,7 @@ def of_texts(features: Features, logits: np.ndarray) -> np.ndarray:
 
 
 def open_classifier(
-    model_dir: files.PathLike, *, long_texts: str = "cut", doc_stride: int = 0, **options: Any
+    model_dir: storage.PathLike, *, long_texts: str = "cut", doc_stride: int = 0, **options: Any
 ) -> Classifier:
     """Opens a model directory whose head is a sequence classifier.
 
@@ -96,13 +96,13 @@ def open_classifier(
 
 
 def evaluate(
-    model_dir: files.PathLike,
+    model_dir: storage.PathLike,
     data: str,
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
     bad_rows: str = "strict",
-    report: files.PathLike | None = None,
+    report: storage.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
     """Scores a sequence classifier on labelled rows.
@@ -162,9 +162,9 @@ def _look(
 
 
 def predict(
-    model_dir: files.PathLike,
+    model_dir: storage.PathLike,
     data: str,
-    out: files.PathLike,
+    out: storage.PathLike,
     columns: Columns,
     submission: bool = False,
     bad_rows: str = "strict",

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from etils import epath
 
+from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
 from bert_jax.errors import InputError
@@ -154,7 +154,7 @@ def _model(recipe: Any, config: BertConfig) -> Electra:
 
 def _pretrained(recipe: Any, model: Electra, discriminator: Loaded) -> Params:
     """The parameters of both models in a directory that such a run wrote."""
-    where = epath.Path(discriminator.directory) / GENERATOR_DIR
+    where = storage.Path(discriminator.directory) / GENERATOR_DIR
     if not where.exists():
         raise InputError(f"{discriminator.directory}: expected the generator in {GENERATOR_DIR}/, found none")
     generator = load_pretrained(where, "masked_lm")
@@ -172,4 +172,4 @@ def _pretrained(recipe: Any, model: Electra, discriminator: Loaded) -> Params:
 def _save(directory: Any, params: Params, *, model: Electra, tokenizer: Any) -> None:
     save_pretrained(directory, model.config, HEAD, params["discriminator"], tokenizer)
     generator = model.generator_params(params)
-    save_pretrained(epath.Path(directory) / GENERATOR_DIR, model.generator_config, "masked_lm", generator, tokenizer)
+    save_pretrained(storage.Path(directory) / GENERATOR_DIR, model.generator_config, "masked_lm", generator, tokenizer)

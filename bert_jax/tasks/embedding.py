@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.data.bad_rows import BadRows
 from bert_jax.data.examples import Columns
 from bert_jax.looking import page, values
@@ -30,13 +30,13 @@ COLUMNS = Columns("sentence1", "sentence2", "score")  # where the caller names n
 
 
 def evaluate(
-    model_dir: files.PathLike,
+    model_dir: storage.PathLike,
     data: str,
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
     bad_rows: str = "strict",
-    report: files.PathLike | None = None,
+    report: storage.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
     """Scores the cosines of labelled pairs by their correlation with the labels.
@@ -79,9 +79,9 @@ def evaluate(
 
 
 def predict(
-    model_dir: files.PathLike,
+    model_dir: storage.PathLike,
     data: str,
-    out: files.PathLike,
+    out: storage.PathLike,
     columns: Columns,
     *,
     bad_rows: str = "strict",

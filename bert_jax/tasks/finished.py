@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bert_jax import files, sharding
+from bert_jax import sharding, storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
@@ -73,7 +73,7 @@ class Finished:
 
 
 def open_finished(
-    model_dir: files.PathLike, head: str, *, batch_size: int = 32, max_seq_length: int = 0, dtype: str = "auto"
+    model_dir: storage.PathLike, head: str, *, batch_size: int = 32, max_seq_length: int = 0, dtype: str = "auto"
 ) -> Finished:
     """Opens a model directory that was saved with `head`.
 

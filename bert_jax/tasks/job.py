@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self
 import jax
 import numpy as np
 
-from bert_jax.files import PathLike
+from bert_jax.storage import PathLike
 
 Batch = dict[str, Any]  # name -> array whose first axis is the example
 Metrics = dict[str, tuple[jax.Array, jax.Array]]  # name -> (sum, count); the metric is sum / count

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.files import PathLike
 from bert_jax.modeling import Params
+from bert_jax.storage import PathLike
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Task
 
 TARGETS = {

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.data.bad_rows import BadRow, BadRows
 from bert_jax.errors import InputError
 from bert_jax.tasks.classification_data import EvalSource, Paddable, few_buckets
@@ -65,7 +65,7 @@ def to_answer(data: str, bad_rows: str, noun: str = "row") -> BadRows:
 
 
 def write_answers(
-    out: files.PathLike,
+    out: storage.PathLike,
     header: Sequence[str],
     rows: Iterator[Row],
     answer: Callable[[list[Row]], Iterable[tuple[dict[str, Any], Sequence[Any]]]],
@@ -88,7 +88,7 @@ def write_answers(
     """
     as_json = check_out(out)
     count = 0
-    with files.open_atomically(out) as file:
+    with storage.open_atomically(out) as file:
         if not as_json:
             file.write("\t".join(header) + "\n")
         while chunk := list(islice(rows, CHUNK)):
@@ -105,7 +105,7 @@ def write_answers(
     return count
 
 
-def check_out(out: files.PathLike, formats: tuple[str, ...] = OUT_FORMATS) -> bool:
+def check_out(out: storage.PathLike, formats: tuple[str, ...] = OUT_FORMATS) -> bool:
     """Whether a file of answers is to hold JSON lines. Raises InputError when it is named as none of `formats`."""
     if not str(out).endswith(formats):
         raise InputError(f"{out}: expected a file named {' or '.join(formats)} to write to")

@@ -12,9 +12,9 @@ from bert_jax.conversion.names import FAMILIES
 from bert_jax.data import splitting
 from bert_jax.data.bad_rows import BadRows
 from bert_jax.errors import InputError
-from bert_jax.files import PathLike
 from bert_jax.modeling import Compute, Params
 from bert_jax.recipes import model_config
+from bert_jax.storage import PathLike
 from bert_jax.tasks.classification_data import EvalSource, Packable, Paddable, TrainSource, buckets_of, few_buckets
 from bert_jax.tasks.job import Job, Outline, Stage, Task
 from bert_jax.tasks.packed_rows import PackedSource

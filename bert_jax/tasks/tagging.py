@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.data.bad_rows import BadRow, BadRows
 from bert_jax.data.examples import Columns
 from bert_jax.data.tagged import Sentence, read_sentences
@@ -41,7 +41,7 @@ class Tagger(NamedTuple):
     predictor: RowPredictor
 
 
-def open_tagger(model_dir: files.PathLike, **options: Any) -> Tagger:
+def open_tagger(model_dir: storage.PathLike, **options: Any) -> Tagger:
     """Opens a model directory whose head tags tokens.
 
     Args:
@@ -58,13 +58,13 @@ def open_tagger(model_dir: files.PathLike, **options: Any) -> Tagger:
 
 
 def evaluate(
-    model_dir: files.PathLike,
+    model_dir: storage.PathLike,
     data: str,
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
     bad_rows: str = "strict",
-    report: files.PathLike | None = None,
+    report: storage.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
     """Scores a tagger on tagged sentences.
@@ -114,9 +114,9 @@ def evaluate(
 
 
 def predict(
-    model_dir: files.PathLike,
+    model_dir: storage.PathLike,
     data: str,
-    out: files.PathLike,
+    out: storage.PathLike,
     columns: Columns,
     *,
     bad_rows: str = "strict",
@@ -151,7 +151,7 @@ def predict(
     bad = to_answer(data, bad_rows, "sentence")
     rows = bad.fitting(read_sentences(data, columns, tagged=False, bad=bad))
     count = 0
-    with files.open_atomically(out) as file:
+    with storage.open_atomically(out) as file:
         while chunk := list(islice(rows, _CHUNK)):
             answers = lines(data, *_answers(model, [row for row in chunk if not isinstance(row, BadRow)]))
             for row in chunk:

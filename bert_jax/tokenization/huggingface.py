@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from etils import epath
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.errors import InputError
-from bert_jax.files import PathLike
+from bert_jax.storage import PathLike
 from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer
 from bert_jax.tokenization.layout import RowLayout, layout_of
 
@@ -117,16 +116,16 @@ class BackendTokenizer(Tokenizer):
         return text
 
     def save(self, directory: PathLike) -> None:
-        directory = epath.Path(directory)
+        directory = storage.Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         tokens = {f"{role}_token": token for role, token in self._special.items()}
         limit = {} if self.max_length is None else {"model_max_length": self.max_length}
         settings = {"tokenizer_class": "PreTrainedTokenizerFast", **self._settings, **tokens, **limit}
-        files.write_atomically(directory / "tokenizer.json", self._backend.to_str(pretty=True))
-        files.write_atomically(directory / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
-        files.write_atomically(directory / "special_tokens_map.json", json.dumps(tokens, indent=2) + "\n")
+        storage.write_atomically(directory / "tokenizer.json", self._backend.to_str(pretty=True))
+        storage.write_atomically(directory / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
+        storage.write_atomically(directory / "special_tokens_map.json", json.dumps(tokens, indent=2) + "\n")
         for name, content in self._vocabulary_files().items():
-            files.write_atomically(directory / name, content)
+            storage.write_atomically(directory / name, content)
 
     def _vocabulary_files(self) -> dict[str, str | bytes]:
         """The files of the family's own, beside tokenizer.json."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.errors import InputError
-from bert_jax.files import PathLike
+from bert_jax.storage import PathLike
 from bert_jax.tokenization.layout import RowLayout
 
 Encoded = tuple[list[int], list[tuple[int, int]]]  # ids and, for each, the characters [start, end) that it came from

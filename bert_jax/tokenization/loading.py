@@ -5,11 +5,10 @@ import re
 from typing import Any
 
 import tokenizers
-from etils import epath
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.errors import InputError
-from bert_jax.files import PathLike
+from bert_jax.storage import PathLike
 from bert_jax.tokenization.families import (
     MPNET_SPECIALS,
     ROBERTA_SPECIALS,
@@ -61,7 +60,7 @@ def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
     Raises:
         InputError: nothing there, or a file that is not what its name says.
     """
-    path = epath.Path(path)
+    path = storage.Path(path)
     if not path.exists():
         raise InputError(f"{path}: no such file or directory")
     settings: dict[str, Any] = {}
@@ -80,26 +79,26 @@ def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
 
 def has_tokenizer(directory: PathLike) -> bool:
     """Whether `load_tokenizer` has something to read in `directory`."""
-    names = [path.name for path in epath.Path(directory).iterdir()]
+    names = [path.name for path in storage.Path(directory).iterdir()]
     return any(name in ("tokenizer.json", "vocab.txt", "vocab.json") or name.endswith(".model") for name in names)
 
 
-def _from_file(path: epath.Path, settings: dict[str, Any], family: str) -> Tokenizer:
+def _from_file(path: storage.Path, settings: dict[str, Any], family: str) -> Tokenizer:
     if path.name.endswith("vocab.json"):
         return _from_merges(path, settings)
     if path.suffix == ".json":
-        return _from_json(files.read_text(path), settings, family)
+        return _from_json(storage.read_text(path), settings, family)
     if path.suffix == ".model" and family == "xlmroberta":
         special = _named_specials(ROBERTA_SPECIALS, settings)
         return xlm_roberta(path.read_bytes(), special=special, max_length=_max_length(settings))
     if path.suffix == ".model":
         return SentencePieceTokenizer(path.read_bytes(), settings)
     if path.suffix == ".txt":
-        return _from_vocabulary(files.read_text(path), settings, family)
+        return _from_vocabulary(storage.read_text(path), settings, family)
     raise InputError("expected a vocab.txt, a vocab.json, a tokenizer.json, a *.model or a directory with one of them")
 
 
-def _vocabulary_file(directory: epath.Path, settings: dict[str, Any]) -> epath.Path:
+def _vocabulary_file(directory: storage.Path, settings: dict[str, Any]) -> storage.Path:
     for name in (settings.get("vocab_file"), "tokenizer.json", "vocab.txt", "vocab.json"):
         if isinstance(name, str) and "/" not in name and (directory / name).exists():
             return directory / name
@@ -112,19 +111,19 @@ def _vocabulary_file(directory: epath.Path, settings: dict[str, Any]) -> epath.P
     return models[0]
 
 
-def _settings(directory: epath.Path) -> dict[str, Any]:
+def _settings(directory: storage.Path) -> dict[str, Any]:
     """What the directory's JSON files say about its tokenizer."""
     settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (directory / name).exists():
-            settings |= _json_object(files.read_text(directory / name), directory / name)
+            settings |= _json_object(storage.read_text(directory / name), directory / name)
     return settings
 
 
-def _family(directory: epath.Path, settings: dict[str, Any]) -> str:
+def _family(directory: storage.Path, settings: dict[str, Any]) -> str:
     """The family of _CLASSES that the directory's files name, or ""; what follows from it goes into `settings`."""
     place = directory / "config.json"
-    config = _json_object(files.read_text(place), place) if place.exists() else {}
+    config = _json_object(storage.read_text(place), place) if place.exists() else {}
     said = (settings.get("tokenizer_class"), config.get("tokenizer_class"), config.get("model_type"))
     named = [re.sub(r"tokenizer(fast)?$|[-_]", "", name.lower()) for name in said if isinstance(name, str)]
     known = [name for name in named if name in _CLASSES]
@@ -161,9 +160,9 @@ def _from_vocabulary(text: str, settings: dict[str, Any], family: str) -> Tokeni
     return word_piece(pieces, token_types=_has_token_types(settings), **options)
 
 
-def _from_merges(path: epath.Path, settings: dict[str, Any]) -> Tokenizer:
+def _from_merges(path: storage.Path, settings: dict[str, Any]) -> Tokenizer:
     """RoBERTa's tokenizer from `vocab.json`, a map of pieces to ids, and the pairs of pieces in `merges.txt`."""
-    vocabulary = _json_object(files.read_text(path), path)
+    vocabulary = _json_object(storage.read_text(path), path)
     ids = [i for i in vocabulary.values() if isinstance(i, int) and not isinstance(i, bool)]
     if len(ids) != len(vocabulary) or sorted(ids) != list(range(len(ids))):
         wrong = next((f"{piece!r} as {i!r}" for piece, i in vocabulary.items() if not isinstance(i, int)), None)
@@ -183,9 +182,9 @@ def _from_merges(path: epath.Path, settings: dict[str, Any]) -> Tokenizer:
     )
 
 
-def _merges(path: epath.Path) -> list[tuple[str, str]]:
+def _merges(path: storage.Path) -> list[tuple[str, str]]:
     merges = []
-    for number, line in enumerate(files.read_text(path).split("\n"), 1):
+    for number, line in enumerate(storage.read_text(path).split("\n"), 1):
         line = line.removesuffix("\r")
         if not line or line.startswith("#version"):
             continue

@@ -7,12 +7,11 @@ from typing import Any
 
 import sentencepiece
 import tokenizers
-from etils import epath
 from sentencepiece import sentencepiece_model_pb2
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.errors import InputError
-from bert_jax.files import PathLike
+from bert_jax.storage import PathLike
 from bert_jax.tokenization.huggingface import continuation_pieces
 from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer
 from bert_jax.tokenization.layout import RowLayout
@@ -92,11 +91,11 @@ class SentencePieceTokenizer(Tokenizer):
 
     def save(self, directory: PathLike) -> None:
         """Writes the model, and for unigram models the tokenizer.json that Hugging Face wants beside it."""
-        directory = epath.Path(directory)
+        directory = storage.Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         roles = {"pad": self.pad_id, "unk": self.unk_id, "cls": self.cls_id, "sep": self.sep_id, "mask": self.mask_id}
         tokens = {f"{role}_token": self.pieces[i] for role, i in roles.items()}
-        files.write_atomically(directory / MODEL_FILE, self._model)
+        storage.write_atomically(directory / MODEL_FILE, self._model)
         settings = {
             **self._settings,
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -104,11 +103,11 @@ class SentencePieceTokenizer(Tokenizer):
             "vocab_file": MODEL_FILE,
             **tokens,
         }
-        files.write_atomically(directory / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
-        files.write_atomically(directory / "special_tokens_map.json", json.dumps(tokens, indent=2) + "\n")
+        storage.write_atomically(directory / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
+        storage.write_atomically(directory / "special_tokens_map.json", json.dumps(tokens, indent=2) + "\n")
         backend = _unigram_backend(self._model, self)
         if backend is not None:
-            files.write_atomically(directory / "tokenizer.json", backend.to_str(pretty=True))
+            storage.write_atomically(directory / "tokenizer.json", backend.to_str(pretty=True))
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         return self._processor.encode(texts, out_type=int) if texts else []

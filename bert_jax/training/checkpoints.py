@@ -21,13 +21,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
-from etils import epath
 from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN, PreservationPolicy
 
+from bert_jax import storage
 from bert_jax.errors import InputError
-from bert_jax.files import PathLike
+from bert_jax.storage import PathLike
 from bert_jax.training.step import State
+
+_MOST_FAILURES = 4  # in a row, for passing reasons
 
 log = logging.getLogger(__name__)
 
@@ -43,29 +45,65 @@ class Checkpoints:
     """
 
     def __init__(self, directory: PathLike, keep: int, best: str = ""):
-        self.directory = epath.Path(directory).resolve()
+        self.directory = storage.Path(directory).absolute()
         self._best = best
         self._keep = keep
+        self._merits: dict[str, float] | None = None  # of the save under way
+        self._failures = 0  # in a row
         _quieten_orbax()
         self._manager = self._open()
 
     def save(self, state: State, metrics: dict[str, float] | None = None) -> None:
         """Saves in the background; returns when `state` may be changed. Waits for the save before it.
 
+        A save before it that failed for a passing reason of the object store is given up with a warning.
+
         Raises:
             InputError: this save, or the one before, could not be written; earlier checkpoints are intact.
         """
-        merits = None
+        self._merits = None
         if self._best and metrics is not None:
-            merits = {"merit": merit(self._best, metrics[self._best])}
+            self._merits = {"merit": merit(self._best, metrics[self._best])}
+        self._settle()
+        self._start(state)
+
+    def _start(self, state: State) -> None:
         with self._write_errors():
             saved = {"state": state, "checksum": _checksum(state)}
-            self._manager.save(int(state.step), args=ocp.args.StandardSave(saved), metrics=merits)
+            self._manager.save(int(state.step), args=ocp.args.PyTreeSave(saved), metrics=self._merits)
 
-    def wait(self) -> None:
-        """Returns when everything is on disk. Raises InputError as `save` does."""
-        with self._write_errors():
-            self._manager.wait_until_finished()
+    def wait(self, state: State | None = None) -> None:
+        """Returns when everything is stored. Raises InputError as `save` does.
+
+        Args:
+            state: of the last save; it is saved again when that failed for a passing reason.
+        """
+        while not self._settle() and state is not None:
+            self._start(state)
+
+    def _settle(self) -> bool:
+        """Waits for the save under way; returns whether it succeeded, on all hosts. Raises InputError when it did not
+        and would not the next time either."""
+        failure = None
+        try:
+            with self._write_errors():
+                self._manager.wait_until_finished()
+        except InputError as error:
+            failure = error
+        if not self.directory.is_remote:
+            if failure:
+                raise failure
+            return True
+        worst = _worst_of_hosts(0 if failure is None else 1 if _is_passing(failure.__cause__) else 2)
+        if worst == 0:
+            self._failures = 0
+            return True
+        self._failures += 1
+        if worst == 2 or self._failures > _MOST_FAILURES:
+            raise failure or InputError(f"{self.directory}: another host could not write its part of a checkpoint")
+        log.warning("%s; the next save makes up for it", failure or f"{self.directory}: another host failed to save")
+        self._manager.reload()
+        return False
 
     def close(self) -> None:
         """Waits and frees the threads."""
@@ -73,7 +111,10 @@ class Checkpoints:
             self._manager.close()
 
     def check(self) -> None:
-        """Raises InputError when a save in the background has failed; does not wait."""
+        """Raises InputError when a save in the background has failed; does not wait. In an object store, where it may
+        have been for a passing reason, the next `save` or `wait` finds out, together with the other hosts."""
+        if self.directory.is_remote:
+            return
         with self._write_errors():
             self._manager.check_for_errors()
 
@@ -127,21 +168,29 @@ class Checkpoints:
         """
         where = self.directory / str(step)
         template = {"state": like, "checksum": jax.ShapeDtypeStruct((), jnp.uint32, sharding=like.step.sharding)}
-        failure, reason, saved = None, "by another host", {}
-        try:
-            self._check_shapes(where, like, self._manager.item_metadata(step))
-            # Not by the manager, where a host that succeeds would wait for one that does not.
-            item = where / ocp.checkpoint_manager.DEFAULT_ITEM_NAME
-            saved = ocp.StandardCheckpointHandler().restore(item, args=ocp.args.StandardRestore(template))
-        except InputError:
-            raise
-        except Exception as error:  # whatever the reader meets in a damaged file
-            failure = error
-            line = (str(error).splitlines() or [type(error).__name__])[0]
-            reason = line.partition(" See full TensorStore details")[0][:150]
-        # Of several hosts each reads its own part; what one of them cannot read none may go on from.
-        if any(multihost_utils.process_allgather(np.array([failure is not None])).flat):
-            raise UnreadableError(f"checkpoint {where} cannot be read ({reason})") from failure
+        for attempt in range(1, _MOST_FAILURES + 1):
+            failure, saved = None, {}
+            try:
+                self._check_shapes(where, like, self._manager.item_metadata(step))
+                # Not by the manager, where a host that succeeds would wait for one that does not.
+                item = where / ocp.checkpoint_manager.DEFAULT_ITEM_NAME
+                shardings = ocp.checkpoint_utils.construct_restore_args(template)
+                saved = self._handler().restore(item, args=ocp.args.PyTreeRestore(template, restore_args=shardings))
+            except InputError:
+                raise
+            except Exception as error:  # whatever the reader meets in a damaged file
+                failure = error
+            # Of several hosts each reads its own part; what one of them cannot read none may resume from.
+            worst = _worst_of_hosts(0 if failure is None else 1 if _is_passing(failure) else 2)
+            reason = _first_line(failure) if failure else "by another host"
+            if worst == 0:
+                break
+            if worst == 2:
+                raise UnreadableError(f"checkpoint {where} cannot be read ({reason})") from failure
+            if attempt == _MOST_FAILURES:  # it is not damaged: it must not be moved aside
+                raise InputError(f"checkpoint {where} could not be read, and may be later ({reason})") from failure
+            log.warning("checkpoint %s could not be read (%s); attempt %d", where, reason, attempt + 1)
+            time.sleep(attempt)
         if int(_checksum(saved["state"])) != int(saved["checksum"]):
             raise UnreadableError(f"checkpoint {where} is damaged (its checksum differs)")
         return saved["state"]
@@ -158,7 +207,12 @@ class Checkpoints:
             create=True,
         )
         self.directory.mkdir(parents=True, exist_ok=True)
-        return ocp.CheckpointManager(self.directory, options=options, item_handlers=ocp.StandardCheckpointHandler())
+        return ocp.CheckpointManager(self.directory, options=options, item_handlers=self._handler())
+
+    def _handler(self) -> ocp.PyTreeCheckpointHandler:
+        """On a disk, arrays share files (OCDBT). In an object store each shard is an object: that takes no more than
+        writing objects whole, where the manifest of OCDBT is read and written again on conditions."""
+        return ocp.PyTreeCheckpointHandler(use_ocdbt=not self.directory.is_remote)
 
     @contextlib.contextmanager
     def _write_errors(self) -> Iterator[None]:
@@ -167,7 +221,7 @@ class Checkpoints:
             yield
         except (ValueError, OSError, RuntimeError) as error:
             code = re.search(r"os_error_code='(\d+)'", str(error))  # TensorStore's, among other notes in brackets
-            text = os.strerror(int(code[1])) if code else str(error).splitlines()[0]
+            text = os.strerror(int(code[1])) if code else _first_line(error)
             self._take_away_partial()
             kept = ", ".join(map(str, sorted(self._manager.all_steps(read=True)))) or "none"
             raise InputError(
@@ -176,13 +230,15 @@ class Checkpoints:
 
     def _take_away_partial(self) -> None:
         """For a second: TensorStore still writes the other files, and makes anew a directory that is gone."""
+        if self.directory.is_remote:  # where nothing is renamed: the next run removes what has no commit_success.txt
+            return
         for _ in range(10):
             for partial in self.directory.glob("*.orbax-checkpoint-tmp"):
                 with contextlib.suppress(OSError):  # a file was added meanwhile
                     partial.rmtree(missing_ok=True)
             time.sleep(0.1)
 
-    def _check_shapes(self, where: epath.Path, like: State, metadata: Any) -> None:
+    def _check_shapes(self, where: storage.Path, like: State, metadata: Any) -> None:
         found = {_key(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(metadata["state"])}
         for path, leaf in jax.tree_util.tree_leaves_with_path(like):
             name = _key(path)
@@ -209,6 +265,29 @@ class Checkpoints:
 
 class UnreadableError(InputError):
     """A checkpoint that is damaged."""
+
+
+def _is_passing(error: BaseException | None) -> bool:
+    """Whether an error of a read or write is of the connection, the store or expired credentials, not of the data.
+
+    TensorStore repeats requests by itself, but not those whose credentials were refused.
+    """
+    if isinstance(error, ConnectionError | TimeoutError):
+        return True
+    text = str(error)
+    return "http_response_code='401'" in text or bool(re.search(r"\b(UNAVAILABLE|DEADLINE_EXCEEDED)\b", text))
+
+
+def _worst_of_hosts(code: int) -> int:
+    """The highest of all hosts' numbers."""
+    return int(np.max(multihost_utils.process_allgather(np.array([code]))))
+
+
+def _first_line(error: BaseException) -> str:
+    """What an error says, without TensorStore's notes in brackets."""
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    line = line.partition(" See full TensorStore details")[0].partition(" [")[0]
+    return line[:300]
 
 
 def merit(metric: str, value: float | None) -> float:

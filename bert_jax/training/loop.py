@@ -15,15 +15,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from etils import epath
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
-from bert_jax import recipes, sharding, tasks
+from bert_jax import recipes, sharding, storage, tasks
 from bert_jax.data.pipeline import prefetch
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.files import PathLike, directory_atomically
+from bert_jax.storage import PathLike, directory_atomically
 from bert_jax.tasks.job import Job
 from bert_jax.training import step as steps
 from bert_jax.training.checkpoints import Checkpoints, merit, to_numpy
@@ -69,16 +68,19 @@ def train(recipe: ConfigDict, workdir: PathLike, *, progress: bool = True) -> di
     """
     keep_freed_memory()
     recipe = recipes.resolve(recipe)
-    place = Workdir(epath.Path(workdir))
+    place = Workdir(storage.Path(workdir))
     place.check(recipe)
     leads = jax.process_index() == 0
-    if place.model.exists():
+    if place.is_finished:
         return _results(place, recipe) if leads else {}
     mesh = sharding.make_mesh(**recipe.mesh)
     job = tasks.build(recipe, str(place.path))
     check_fits(recipe, job, mesh)
-    claimed = place.claimed(recipe) if leads else contextlib.nullcontext()
-    with claimed, jax.set_mesh(mesh), _Run(recipe, place, job, mesh, progress and leads) as run:
+    with (
+        _claimed(place, recipe) as claim,
+        jax.set_mesh(mesh),
+        _Run(recipe, place, claim, job, mesh, progress and leads) as run,
+    ):
         state = run.to_the_end(run.state)
         run.finish(state)
     return _results(place, recipe) if leads else {}
@@ -87,8 +89,8 @@ def train(recipe: ConfigDict, workdir: PathLike, *, progress: bool = True) -> di
 class _Run:
     """One call of `train`: everything that is made once and used at every step."""
 
-    def __init__(self, recipe: ConfigDict, place: Workdir, job: Job, mesh: Mesh, progress: bool):
-        self.recipe, self.place, self.job, self.mesh = recipe, place, job, mesh
+    def __init__(self, recipe: ConfigDict, place: Workdir, claim: storage.Claim, job: Job, mesh: Mesh, progress: bool):
+        self.recipe, self.place, self.claim, self.job, self.mesh = recipe, place, claim, job, mesh
         self.chrono = Chrono()
         program = make_program(recipe, job.task, job.init_params, job.num_steps, mesh)
         self.schedule = jax.jit(program.schedule)  # one small program, not one for each of its operations
@@ -158,9 +160,12 @@ class _Run:
                 scores = self._evaluate(done, steps.finished_params(state)) if evaluates else None
                 if saves:
                     with self.chrono.pause("checkpoint"):
+                        self.claim.check()
+                        if self.log is not None:
+                            self.log.flush()  # a run that resumes from here has these lines, and writes them no more
                         self.checkpoints.save(state, scores)
                 if stopping:
-                    self.checkpoints.wait()
+                    self.checkpoints.wait(state)
                     self.bar.say(f"told to stop: saved step {done}")
                     raise Preempted
                 if scores is not None and self._stalled(done):
@@ -170,13 +175,14 @@ class _Run:
     def finish(self, state: State) -> None:
         """Writes the best model, or the last, and the report."""
         with self.chrono.pause("checkpoint"):
-            self.checkpoints.wait()
+            self.checkpoints.wait(state)
             found = self.checkpoints.best() if self.best_metric else None
             best = found[1] if found else None
             if best is not None and best != int(state.step):
                 jax.tree.map(lambda leaf: leaf.delete(), state)  # there may not be room for both
                 state = self.checkpoints.restore(best, self.like)
             params = to_numpy(steps.finished_params(state))
+        self.claim.check()
         if jax.process_index() == 0:
             seconds = "  ".join(f"{name} {clock(value)}" for name, value in self.chrono.totals().items())
             write_report(self.place, f"{self.recipe.task}, {self.job.num_steps} steps: {seconds}")
@@ -198,16 +204,17 @@ class _Run:
     def _profile(self) -> Iterator[Callable[[int], None]]:
         """Yields what is called before each step, to trace those that the recipe names."""
         first, count = self.recipe.profile or (0, 0)
-        tracing = False
+        tracing, stack = False, contextlib.ExitStack()
 
         def before(step: int) -> None:
             nonlocal tracing
             if tracing and step >= first + count:
                 jax.profiler.stop_trace()
                 tracing = False
+                stack.close()
                 self.bar.say(f"trace of steps {first} to {step - 1} in {self.place.profile}")
             elif step == first and count:
-                jax.profiler.start_trace(self.place.profile)
+                jax.profiler.start_trace(stack.enter_context(storage.local_directory(self.place.profile)))
                 tracing = True
 
         try:
@@ -215,6 +222,7 @@ class _Run:
         finally:
             if tracing:
                 jax.profiler.stop_trace()
+            stack.close()
 
     def _compiling(self, batch: dict[str, Any]) -> contextlib.AbstractContextManager:
         """Counts the call as compilation when it is the first with a batch of this shape."""
@@ -292,6 +300,27 @@ class _Run:
             self.log.write(done, {f"eval/{name}": value for name, value in scores.items()})
         self.bar.say(f"step {done}: " + "  ".join(f"{name} {value:.4f}" for name, value in scores.items()))
         return scores
+
+
+@contextlib.contextmanager
+def _claimed(place: Workdir, recipe: ConfigDict) -> Iterator[storage.Claim]:
+    """Keeps other runs out of the work directory while the block runs; the first process does so for all.
+
+    Raises:
+        InputError: another run is under way in it; on every process.
+    """
+    claim, refused = storage.Claim(), None
+    with contextlib.ExitStack() as stack:
+        if jax.process_index() == 0:
+            try:
+                claim = stack.enter_context(place.claimed(recipe))
+            except (InputError, OSError) as error:
+                refused = error
+        if jax.process_count() > 1 and multihost_utils.process_allgather(np.array(refused is not None)).any():
+            refused = refused or InputError(f"{place.path}: the first process could not have it")
+        if refused is not None:
+            raise refused
+        yield claim
 
 
 def _take(host: dict[str, np.ndarray], rows: slice) -> dict[str, np.ndarray]:

@@ -4,6 +4,9 @@ import collections
 import contextlib
 import json
 import math
+import os
+import socket
+import struct
 import time
 import uuid
 from collections.abc import Callable
@@ -11,10 +14,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from etils import epath
 
-from bert_jax import files
-from bert_jax.files import PathLike
+from bert_jax import storage
+from bert_jax.storage import PathLike
 from bert_jax.training.workdir import Workdir
 
 
@@ -58,8 +60,10 @@ class Window:
 
 
 class MetricsLog:
-    """Appends to `metrics.jsonl`, where every line is there when `write` returns, to TensorBoard's files, and to
-    Weights & Biases.
+    """Appends to `metrics.jsonl`, to TensorBoard's files, and to Weights & Biases.
+
+    On a disk, a line of `metrics.jsonl` can be read when `write` returns; in an object store some seconds later, or
+    when `flush` returns (`storage.GrowingFile`).
 
     A line is `{"step": 100, "train/loss": 1.5, ...}`; numbers that are not finite are null.
 
@@ -76,9 +80,8 @@ class MetricsLog:
     def __init__(self, workdir: Workdir, step: int, wandb_project: str = "", config: dict[str, Any] | None = None):
         self._path = workdir.metrics
         self.lines = [line for line in read_lines(self._path) if line["step"] <= step]
-        files.write_atomically(self._path, "".join(_line(line) for line in self.lines))
-        self._file = self._path.open("a")
-        with files.naming(workdir.events):
+        self._file = storage.GrowingFile(self._path, "".join(map(_line, self.lines)).encode())
+        with storage.naming(workdir.events):
             self._events = _Events.open(workdir.events, step)
         self._wandb = _wandb_run(workdir, wandb_project, config) if wandb_project else None
 
@@ -89,18 +92,21 @@ class MetricsLog:
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Adds a line."""
-        with files.naming(self._path):
-            self._file.write(_line({"step": step} | values))
-            self._file.flush()
-            if self._events is not None:
-                self._events.write(step, values)
+        self._file.append(_line({"step": step} | values).encode())
+        if self._events is not None:
+            self._events.write(step, values)
         if self._wandb is not None:
             self._wandb.log(values, step=step)
 
+    def flush(self) -> None:
+        """Returns when all that was written can be read by others."""
+        self._file.flush()
+        if self._events is not None:
+            self._events.flush()
+
     def close(self) -> None:
-        """Closes the files."""
+        """Flushes and closes the files."""
         with contextlib.ExitStack() as stack:
-            stack.enter_context(files.naming(self._path))
             stack.callback(self._file.close)
             if self._events is not None:
                 stack.callback(self._events.close)
@@ -110,10 +116,10 @@ class MetricsLog:
 
 def read_lines(path: PathLike) -> list[dict[str, Any]]:
     """The lines of a `metrics.jsonl` ([] when there is none); a last line cut short by a kill is left out."""
-    if not epath.Path(path).exists():
+    if not storage.Path(path).exists():
         return []
     lines = []
-    for line in files.read_text(path).splitlines():
+    for line in storage.read_text(path).splitlines():
         try:
             lines.append(json.loads(line))
         except json.JSONDecodeError:
@@ -135,12 +141,12 @@ def _wandb_run(workdir: Workdir, project: str, config: dict[str, Any] | None) ->
     import wandb
 
     if not workdir.wandb_id.exists():
-        files.write_atomically(workdir.wandb_id, uuid.uuid4().hex)
-    local = None if "://" in str(workdir.path) else str(workdir.path)
+        storage.write_atomically(workdir.wandb_id, uuid.uuid4().hex)
+    local = None if workdir.path.is_remote else str(workdir.path)
     return wandb.init(
         project=project,
         name=workdir.path.name,
-        id=files.read_text(workdir.wandb_id),
+        id=storage.read_text(workdir.wandb_id),
         resume="allow",
         dir=local,
         config=config,
@@ -148,41 +154,49 @@ def _wandb_run(workdir: Workdir, project: str, config: dict[str, Any] | None) ->
 
 
 class _Events:
-    """TensorBoard's files. tensorboardX's own SummaryWriter has a thread write them, which dies of a full disk where
-    nobody sees it; the queue to it then fills and holds up the run for ever."""
+    """TensorBoard's files: one for each call of `train`, of TFRecords that each hold an Event.
 
-    FLUSH_SECONDS = 30.0  # on gs:// the whole file is sent each time
+    tensorboardX's own SummaryWriter has a thread write them, which dies of a full disk where nobody sees it; the queue
+    to it then fills and holds up the run for ever.
+    """
 
     @classmethod
-    def open(cls, directory: PathLike, step: int) -> "_Events | None":
-        """Begins a file that goes on after `step`; None without tensorboardX, an optional extra."""
+    def open(cls, directory: storage.Path, step: int) -> "_Events | None":
+        """Begins a file that continues after `step`; None without tensorboardX, an optional extra."""
         try:
             import tensorboardX  # noqa: F401
         except ImportError:
             return None
         return cls(directory, step)
 
-    def __init__(self, directory: PathLike, step: int):
-        from tensorboardX.event_file_writer import EventsWriter
+    def __init__(self, directory: storage.Path, step: int):
         from tensorboardX.proto.event_pb2 import Event, SessionLog
-        from tensorboardX.record_writer import directory_check
 
-        directory_check(str(directory))
-        self._file = EventsWriter(f"{directory}/events")
-        self._flushed = -math.inf
+        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+        self._file = storage.GrowingFile(directory / name)
+        self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
         # What TensorBoard was told beyond `step` by a run that was killed is to be forgotten.
         start = SessionLog(status=SessionLog.START)
-        self._file.write_event(Event(wall_time=time.time(), step=step + 1, session_log=start))
+        self._add(Event(wall_time=time.time(), step=step + 1, session_log=start))
 
     def write(self, step: int, values: dict[str, float]) -> None:
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.summary import scalar
 
         for name, value in values.items():
-            self._file.write_event(Event(wall_time=time.time(), step=step, summary=scalar(name, value)))
-        if time.monotonic() - self._flushed > self.FLUSH_SECONDS:
-            self._file.flush()
-            self._flushed = time.monotonic()
+            self._add(Event(wall_time=time.time(), step=step, summary=scalar(name, value)))
+
+    def flush(self) -> None:
+        self._file.flush()
 
     def close(self) -> None:
         self._file.close()
+
+    def _add(self, event: Any) -> None:
+        """Appends a TFRecord: the length, its checksum, the event, its checksum."""
+        from tensorboardX.record_writer import masked_crc32c
+
+        data = event.SerializeToString()
+        length = struct.pack("<Q", len(data))
+        checksums = [struct.pack("<I", masked_crc32c(part)) for part in (length, data)]
+        self._file.append(length + checksums[0] + data + checksums[1])

@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.training.metrics import read_lines
 from bert_jax.training.workdir import Workdir
 
@@ -35,7 +35,7 @@ def write_report(workdir: Workdir, title: str) -> None:
         _draw(figure.add_subplot(rows, columns, i + 1), name, chosen)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=110)
-    files.write_atomically(workdir.report, picture.getvalue())
+    storage.write_atomically(workdir.report, picture.getvalue())
 
 
 def _draw(axes: Any, name: str, curves: dict[str, list[tuple[int, float]]]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from bert_jax import storage
 from bert_jax.errors import InputError
 from bert_jax.tasks.job import Source
 from bert_jax.training.workdir import Workdir
@@ -40,7 +41,7 @@ class SkippedSteps:
             batch = self._workdir.batch(step)
             if jax.process_index() == 0:
                 arrays: dict[str, Any] = self._source.batch(step - 1)
-                with batch.open("wb") as file:
+                with storage.open_binary_atomically(batch) as file:
                     np.savez_compressed(file, **arrays)
             raise NotFiniteError(
                 f"step {step}: loss or gradient is not finite, as in the {self._most} steps before; "

@@ -7,9 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from etils import epath
-
-from bert_jax import files, recipes
+from bert_jax import recipes, storage
 from bert_jax.errors import InputError
 from bert_jax.training.checkpoints import merit
 from bert_jax.training.loop import train
@@ -36,7 +34,7 @@ def sweep(
     config: str,
     overrides: Sequence[str],
     grid: Mapping[str, Sequence[str]],
-    workdir: files.PathLike,
+    workdir: storage.PathLike,
     progress: bool = True,
 ) -> list[Row]:
     """Trains every combination of `grid` in a directory of `workdir` named after it, one after the other.
@@ -55,7 +53,7 @@ def sweep(
     Raises:
         InputError: as `train`; nothing has been run then if it is the recipe that does not fit.
     """
-    place = epath.Path(workdir)
+    place = storage.Path(workdir)
     runs = []
     for chosen in itertools.product(*grid.values()):
         values = dict(zip(grid, chosen, strict=True))
@@ -75,7 +73,7 @@ def sweep(
     metric = runs[0][1].best_metric.removeprefix("eval/")
     if metric:
         rows.sort(key=lambda row: -merit(metric, row.mean[metric]))
-    files.write_atomically(place / RESULTS, json.dumps([row._asdict() for row in rows], indent=2) + "\n")
+    storage.write_atomically(place / RESULTS, json.dumps([row._asdict() for row in rows], indent=2) + "\n")
     return rows
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
+from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Electra
 from bert_jax.modeling.models import summary_of
@@ -159,6 +160,7 @@ class Lap:
     def add(self, model: Bert | Electra, batch: Mapping[str, Any]) -> None:
         """Counts the (global) batch of a step."""
         *rows, length = batch["input_ids"].shape
+        self._steps += 1
         self._sequences += rows[0]
         self._tokens += math.prod(rows) * length
         self._flops += step_flops(model, batch)
@@ -167,7 +169,8 @@ class Lap:
         """The rates since the last call, over seconds of training alone; the seconds of it and of what interrupted it;
         and `tokens_seen` in the whole run. Padding counts as tokens.
 
-        `mfu` is there when the chip's peak is known.
+        `mfu` is there when the chip's peak is known; `storage_requests_per_step` and `storage_retries`, of this
+        process, when it works with an object store.
         """
         now = self._chrono.totals()
         spent = {name: total - self._before.get(name, 0.0) for name, total in now.items()}
@@ -182,9 +185,13 @@ class Lap:
         peak = peak_flops(mesh.devices.flat[0])
         if peak is not None:
             rates["mfu"] = self._flops / seconds / (peak * mesh.size)
+        counted = storage.counted()
+        if counted.requests:
+            rates["storage_requests_per_step"] = (counted.requests - self._counted.requests) / max(1, self._steps)
+            rates["storage_retries"] = float(counted.retries - self._counted.retries)
         self._restart()
         return rates
 
     def _restart(self) -> None:
-        self._before = self._chrono.totals()
+        self._before, self._counted, self._steps = self._chrono.totals(), storage.counted(), 0
         self._sequences, self._tokens, self._flops = 0, 0, 0.0

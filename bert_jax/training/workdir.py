@@ -5,10 +5,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from etils import epath
 from ml_collections import ConfigDict
 
-from bert_jax import files, recipes
+from bert_jax import recipes, storage
 from bert_jax.config import read_json
 from bert_jax.errors import InputError
 
@@ -41,49 +40,54 @@ class Workdir:
         path: the directory, local or `gs://`.
     """
 
-    path: epath.Path
+    path: storage.Path
 
     @property
-    def config(self) -> epath.Path:
+    def config(self) -> storage.Path:
         """The resolved recipe; the first thing written."""
         return self.path / "config.json"
 
     @property
-    def checkpoints(self) -> epath.Path:
+    def checkpoints(self) -> storage.Path:
         """One directory a checkpoint."""
         return self.path / "checkpoints"
 
     @property
-    def metrics(self) -> epath.Path:
+    def metrics(self) -> storage.Path:
         """One JSON object a line."""
         return self.path / "metrics.jsonl"
 
     @property
-    def events(self) -> epath.Path:
+    def events(self) -> storage.Path:
         """TensorBoard's files."""
         return self.path / "tensorboard"
 
     @property
-    def profile(self) -> epath.Path:
+    def profile(self) -> storage.Path:
         """Traces that TensorBoard and Perfetto show."""
         return self.path / "profile"
 
     @property
-    def wandb_id(self) -> epath.Path:
+    def wandb_id(self) -> storage.Path:
         """The name of the run at Weights & Biases."""
         return self.path / "wandb-id"
 
     @property
-    def report(self) -> epath.Path:
+    def report(self) -> storage.Path:
         """The curves."""
         return self.path / "report.png"
 
     @property
-    def model(self) -> epath.Path:
-        """The finished model in the Hugging Face layout; there once the run is finished."""
+    def model(self) -> storage.Path:
+        """The finished model in the Hugging Face layout."""
         return self.path / "model"
 
-    def batch(self, step: int) -> epath.Path:
+    @property
+    def is_finished(self) -> bool:
+        """Whether the model has been written, of which `config.json` is the last file."""
+        return (self.model / "config.json").exists()
+
+    def batch(self, step: int) -> storage.Path:
         """The batch of a step that could not be learned from: NumPy's .npz, an array for each of its names."""
         return self.path / f"batch-{step}.npz"
 
@@ -101,16 +105,16 @@ class Workdir:
             )
 
     @contextlib.contextmanager
-    def claimed(self, recipe: ConfigDict) -> Iterator[None]:
-        """Writes `config.json`, and keeps others out while the block runs (not on `gs://`, see `files.locked`).
+    def claimed(self, recipe: ConfigDict) -> Iterator[storage.Claim]:
+        """Writes `config.json`, and keeps others out while the block runs.
 
         Raises:
             InputError: another run is under way in it.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        with files.locked(self.path, f"{self.path}: another run is under way there; use another --workdir"):
-            files.write_atomically(self.config, recipes.to_json(recipe))
-            yield
+        with storage.claimed(self.path, f"{self.path}: another run is under way there; use another --workdir") as claim:
+            storage.write_atomically(self.config, recipes.to_json(recipe))
+            yield claim
 
 
 def differences(saved: dict[str, Any], recipe: dict[str, Any]) -> list[str]:

@@ -7,7 +7,6 @@ import tempfile
 import bundles
 import numpy as np
 import pytest
-from etils import epath
 
 from bert_jax.conversion import flax_msgpack, safetensors_files, tensors
 from bert_jax.errors import InputError
@@ -112,23 +111,26 @@ def test_an_index_that_lies(tmp_path, index, message):
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
 
 
-def test_a_bucket_is_read_through_copies_that_are_removed(tmp_path, monkeypatch):
+def test_a_bucket_is_read_through_copies_that_are_removed(tmp_path, monkeypatch, bucket):
     served, copies = tmp_path / "served", tmp_path / "copies"
     served.mkdir(), copies.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(copies))
 
-    def served_from(function, path, *more, **how):
-        return function(str(path).replace("gs://bucket", str(served)), *more, **how)
+    def upload():
+        for path in served.iterdir():
+            bucket.write(f"model/{path.name}", path.read_bytes())
 
-    names = ("open", "exists", "isdir", "listdir", "stat")
-    with epath.testing.mock_epath(**dict.fromkeys(names, served_from)):
-        safetensors_files.write(served / "model.safetensors", WEIGHTS)
-        with tensors.open_weights("gs://bucket") as weights:
-            assert str(weights.where) == "gs://bucket/model.safetensors" and len(list(copies.iterdir())) == 1
-            assert same({name: tensor.read() for name, tensor in weights.tensors.items()}, WEIGHTS)
-        (served / "model.safetensors").unlink()
-        bundles.write(served, bundles.variables())
-        with tensors.open_weights("gs://bucket") as weights:
-            assert weights.format == "tf1" and len(list(copies.iterdir())) == 2
-            assert all(tensor.read() is not None for tensor in weights.tensors.values())
+    safetensors_files.write(served / "model.safetensors", WEIGHTS)
+    upload()
+    url = f"gs://{bucket.name}/model"
+    with tensors.open_weights(url) as weights:
+        assert str(weights.where) == f"{url}/model.safetensors" and len(list(copies.iterdir())) == 1
+        assert same({name: tensor.read() for name, tensor in weights.tensors.items()}, WEIGHTS)
+    bucket.delete("model/model.safetensors")
+    (served / "model.safetensors").unlink()
+    bundles.write(served, bundles.variables())
+    upload()
+    with tensors.open_weights(url) as weights:
+        assert weights.format == "tf1" and len(list(copies.iterdir())) == 2
+        assert all(tensor.read() is not None for tensor in weights.tensors.values())
     assert not list(copies.iterdir())

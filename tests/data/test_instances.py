@@ -11,6 +11,7 @@ from bert_jax.data.instances import (
     decode_records,
     encode_record,
     full_sentences,
+    pad_records,
     pairs_of_document,
     token_dtype,
 )
@@ -168,7 +169,7 @@ def test_records_round_trip(vocab_size, itemsize):
     rows = [instances[:1], instances[1:4], instances[4:5], instances[5:]]
     records = [encode_record(row, dtype) for row in rows]
     assert len(records[0]) == itemsize * (4 + len(instances[0].tokens_a) + len(instances[0].tokens_b))
-    batch = decode_records(records, dtype)
+    batch = decode_records(pad_records(records, dtype))
     assert batch.rows.tolist() == [0, 1, 1, 1, 2] + [3] * 45
     tokens = np.concatenate([np.concatenate([i.tokens_a, i.tokens_b]) for i in instances])
     np.testing.assert_array_equal(batch.tokens, tokens)

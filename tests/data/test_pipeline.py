@@ -5,11 +5,9 @@ import time
 
 import numpy as np
 import pytest
-from array_record.python.array_record_module import ArrayRecordReader
 from prepared_corpora import write_corpus
 
 from bert_jax.config import BertConfig
-from bert_jax.data.instances import decode_records
 from bert_jax.data.manifest import Manifest
 from bert_jax.data.pipeline import PretrainingEvalSource, PretrainingSource, StagedSource, prefetch
 from bert_jax.data.prepare import prepare
@@ -45,10 +43,10 @@ def records(prepared, split, length):
     instances = next(s for s in Manifest.read(prepared).sets if (s.split, s.max_seq_length) == (split, length))
     out = []
     for shard in instances.shards:
-        for record in ArrayRecordReader(str(prepared / shard.name)).read_all():
-            batch = decode_records([record], np.dtype("<u2"))
-            a = int(batch.lengths_a[0])
-            out.append((batch.tokens[:a].tolist(), batch.tokens[a:].tolist(), int(batch.labels[0])))
+        for row in np.load(prepared / shard.name, mmap_mode="r")[:, 2:].tolist():  # behind the checksum
+            count, label, a, b, *tokens = row
+            assert count == 1 and not any(tokens[a + b :])
+            out.append((tokens[:a], tokens[a : a + b], label))
     return out
 
 
@@ -162,13 +160,12 @@ def test_every_epoch_has_every_example_once_in_another_order_with_other_masks(pr
     assert np.mean(same) < 0.1
 
 
-def test_batches_run_on_over_the_end_of_an_epoch(prepared):
-    whole = PretrainingSource(prepared, "train", 48, 10)
-    split = PretrainingSource(prepared, "train", 48, 5)
-    for step in range(2 * whole.steps_per_epoch):
-        halves = [split.batch(2 * step), split.batch(2 * step + 1)]
-        joined = {name: np.concatenate([half[name] for half in halves]) for name in SHAPES}
-        assert_equal(joined, whole.batch(step))
+def test_hosts_together_make_the_batch_of_one(prepared):
+    source = PretrainingSource(prepared, "train", 48, 12)
+    for step in range(2 * source.steps_per_epoch):  # over the end of an epoch
+        parts = [source.batch(step, slice(first, first + 3)) for first in (0, 3, 6, 9)]
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in SHAPES}
+        assert_equal(joined, source.batch(step))
 
 
 def test_a_single_example_is_an_epoch(tmp_path, tiny_tokenizer):
@@ -293,12 +290,19 @@ def test_directories_that_were_tampered_with(tmp_path, tiny_tokenizer, tiny_voca
     prepare(str(corpus), tiny_tokenizer, out, validation_fraction=0, num_workers=1)
     with pytest.raises(InputError, match="found none; was it prepared with validation_fraction 0"):
         PretrainingSource(out, "validation", 128, 4)
-    shard = next(out.glob("*.array_record"))
-    data = bytearray(shard.read_bytes())
-    data[1000] ^= 0xFF
+    shard = out / "train-128-00000.npy"
+    data, rows = bytearray(shard.read_bytes()), np.load(shard, mmap_mode="r")
+    data[-3 * rows.strides[0]] ^= 1  # the checksum itself, of the third row from the end
     shard.write_bytes(data)
-    with pytest.raises(InputError, match="cannot read train examples"):
-        PreparedInstances(out, "train", 128).batch(range(10), [0] * 10)
+    source, damaged = PreparedInstances(out, "train", 128), len(rows) - 3
+    source.batch(np.delete(np.arange(len(rows)), damaged), [0] * (len(rows) - 1))
+    message = rf"out: cannot read train examples: .*/train-128-00000\.npy: row {damaged} is damaged"
+    with pytest.raises(InputError, match=message):
+        source.batch([5, damaged], [0, 0])
+    shard.write_bytes(data[:-10])
+    with pytest.raises(InputError, match=rf"npy: expected {rows.strides[0]} bytes from byte \d+, found"):
+        source.batch([len(rows) - 1], [0])
+    shard.write_bytes(data)
     word_piece((*tiny_vocab, "more")).save(out / "tokenizer")
     with pytest.raises(InputError, match="not the tokenizer"):
         PretrainingSource(out, "train", 128, 4)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from array_record.python.array_record_module import ArrayRecordReader
 from prepared_corpora import write_corpus
 
-from bert_jax import files
+from bert_jax import storage
 from bert_jax.data import prepare as prepare_module
 from bert_jax.data.corpora import Corpus
 from bert_jax.data.instances import decode_records
@@ -28,9 +27,10 @@ def corpus(tmp_path_factory):
     return str(write_corpus(tmp_path_factory.mktemp("corpus") / "corpus.txt"))
 
 
-def read_set(directory, instances, dtype="<u2"):
-    records = [ArrayRecordReader(str(directory / shard.name)).read_all() for shard in instances.shards]
-    return decode_records([record for shard in records for record in shard], np.dtype(dtype))
+def read_set(directory, instances):
+    shards = [np.load(directory / shard.name)[:, 2:] for shard in instances.shards]  # behind the checksum
+    width = max(shard.shape[1] for shard in shards)
+    return decode_records(np.concatenate([np.pad(shard, ((0, 0), (0, width - shard.shape[1]))) for shard in shards]))
 
 
 def contents(directory):
@@ -55,6 +55,8 @@ def test_what_is_written(tmp_path, corpus, tiny_tokenizer):
     assert manifest.documents == {"train": 36, "validation": 4}
     assert manifest.lengths("train") == manifest.lengths("validation") == [32, 64]
     assert load_tokenizer(out / "tokenizer").fingerprint == manifest.tokenizer_fingerprint
+    shards = {shard.name for instances in manifest.sets for shard in instances.shards}
+    assert {path.name for path in out.iterdir()} == {"manifest.json", "tokenizer"} | shards
     for instances in manifest.sets:
         batch = read_set(out, instances)
         lengths = batch.lengths_a + batch.lengths_b + 3
@@ -74,7 +76,7 @@ def test_the_number_of_processes_and_the_day_change_nothing(tmp_path, corpus, ti
     for name, workers, seed in (("one", 1, 0), ("two", 2, 0), ("seed", 1, 1)):
         prepare(corpus, tiny_tokenizer, tmp_path / name, seed=seed, num_workers=workers, **options)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    shard = "train-128-00000.array_record"
+    shard = "train-128-00000.npy"
     assert (tmp_path / "one" / shard).read_bytes() != (tmp_path / "seed" / shard).read_bytes()
 
 
@@ -141,13 +143,14 @@ def interrupted(corpus, tokenizer, out, **options):
     """Prepares until two chunks are done, and leaves what a kill in the middle of the third would."""
 
     def stop(progress):
-        if len(list(out.parent.glob(".out.partial/*.done.json"))) == 2:
+        if len(list(out.parent.glob(".out.partial/done_chunks/*.json"))) == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         prepare(corpus, tokenizer, out, num_workers=1, shard_bytes=3000, on_progress=stop, **options)
     assert not out.exists()
-    (out.parent / ".out.partial" / "train-128-00002.array_record").write_bytes(b"half of a sh")
+    for name in ("train-128-00002.npy", ".train-128-00002.npy.0123abcd.partial", "train-128-00000.array_record"):
+        (out.parent / ".out.partial" / name).write_bytes(b"half of a sh")
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -172,7 +175,7 @@ def test_what_was_made_in_another_way_is_made_anew(tmp_path, corpus, tiny_tokeni
 
 
 def test_two_at_once_are_one_too_many(tmp_path, corpus, tiny_tokenizer):
-    with files.directory_resumably(tmp_path / "out"), pytest.raises(InputError, match="another process is writing"):
+    with storage.directory_resumably(tmp_path / "out"), pytest.raises(InputError, match="another process is writing"):
         prepare(corpus, tiny_tokenizer, tmp_path / "out")
     assert contents(tmp_path) == {}
 
@@ -200,7 +203,7 @@ except OSError as error:
     print(error)
 """
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert "cannot write" in found.stdout and f"{tmp_path}/out/train-128-00000.array_record" in found.stdout
+    assert "File too large" in found.stdout and f"{tmp_path}/out/train-128-00000.npy" in found.stdout
     assert not list(tmp_path.iterdir())
 
 
@@ -224,10 +227,10 @@ def test_single_sentences_are_warned_about(tmp_path, tiny_tokenizer, caplog):
 def test_manifests_that_do_not_fit(tmp_path, corpus, tiny_tokenizer):
     out = tmp_path / "out"
     prepare(corpus, tiny_tokenizer, out, num_workers=1)
-    shard = out / "train-128-00000.array_record"
+    shard = out / "train-128-00000.npy"
     data, manifest = shard.read_bytes(), (out / "manifest.json").read_text()
     shard.write_bytes(data[:-100])
-    with pytest.raises(InputError, match=f"array_record: expected {len(data)} bytes, found {len(data) - 100}"):
+    with pytest.raises(InputError, match=f"npy: expected {len(data)} bytes, found {len(data) - 100}"):
         Manifest.read(out)
     shard.unlink()
     with pytest.raises(InputError, match="no such file, though"):
@@ -235,8 +238,9 @@ def test_manifests_that_do_not_fit(tmp_path, corpus, tiny_tokenizer):
     for text, message in (
         ("{", "expected a manifest"),
         ("[]", "expected a manifest"),
-        (manifest.replace('"version": 2', '"version": 7'), "found .* 7"),
+        (manifest.replace('"version": 3', '"version": 7'), "found .* 7"),
         (json.dumps({**json.loads(manifest), "extra": 1}), "expected a manifest"),
+        (manifest.replace('"width": ', '"width": 1'), f"00000.npy has {len(data)} bytes, its rows"),
     ):
         (out / "manifest.json").write_text(text)
         with pytest.raises(InputError, match=message):

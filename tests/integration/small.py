@@ -59,9 +59,9 @@ def metrics_of(workdir: pathlib.Path) -> list[dict]:
     return [{k: v for k, v in line.items() if not any(name in k for name in of_the_process)} for line in lines]
 
 
-def train_in_processes(recipe, workdir: pathlib.Path, runs: list[dict]) -> str:
-    """Trains in one run after another (see runs.py), and returns what they said."""
-    folder = workdir.parent
+def train_in_processes(recipe, workdir, runs: list[dict], folder: pathlib.Path | None = None) -> str:
+    """Trains in one run after another (see runs.py), and returns what they said; `folder` is for the arguments."""
+    folder = folder or workdir.parent
     config, plan = folder / "recipe.json", folder / "runs.json"
     config.write_text(recipes.to_json(recipes.resolve(recipe)))
     plan.write_text(json.dumps(runs))

@@ -164,8 +164,8 @@ def test_choices_without_a_question(tmp_path):
     ("name", "message"),
     [
         ("page.txt", r"page\.txt: expected a file named \.html"),
-        ("nowhere/page.html", r"expected a directory to write the report into, found no .*nowhere"),
-        ("folder.html", r"folder\.html: expected a file to write the report to, found a directory"),
+        ("nowhere/page.html", r"expected a directory to write into, found no .*nowhere"),
+        ("folder.html", r"folder\.html: expected a file to write to, found a directory"),
     ],
 )
 def test_places_that_take_no_page(tmp_path, name, message):

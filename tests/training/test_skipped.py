@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from etils import epath
+from bert_jax import storage
 from synthetic import pretraining_task, random_batch
 
 from bert_jax.training.optimizers import make_optimizer
@@ -39,7 +39,7 @@ class Batches:
 
 def test_too_many_in_a_row_end_the_run_and_leave_the_batch(tmp_path):
     said = []
-    skipped = SkippedSteps(Workdir(epath.Path(tmp_path)), Batches(), 2, said.append)
+    skipped = SkippedSteps(Workdir(storage.Path(tmp_path)), Batches(), 2, said.append)
     for step, metrics in enumerate([SKIPPED, SKIPPED, LEARNED, SKIPPED, SKIPPED], start=1):
         skipped.see(step, metrics)
     assert [line.split(":")[0] for line in said] == ["step 1", "step 2", "step 4", "step 5"]

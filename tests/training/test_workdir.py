@@ -11,7 +11,7 @@ import types
 import jax
 import jax.numpy as jnp
 import pytest
-from etils import epath
+from bert_jax import storage
 from synthetic import pretraining_task
 
 from bert_jax import recipes
@@ -25,7 +25,7 @@ from bert_jax.training.workdir import MAY_CHANGE, Workdir
 
 @pytest.fixture
 def workdir(tmp_path):
-    return Workdir(epath.Path(tmp_path))
+    return Workdir(storage.Path(tmp_path))
 
 
 def resolved(**changes):

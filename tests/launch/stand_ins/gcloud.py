@@ -1,4 +1,5 @@
-"""Stands for `gcloud compute tpus`: keeps one slice, and carries ssh and scp out in one home directory per host.
+"""Stands for `gcloud compute tpus`: keeps one slice, and carries ssh and scp out in one home directory per host. Stands
+also for `gcloud storage`, of the emulator at STORAGE_EMULATOR_HOST.
 
 In the folder above its own: google.json (what the tests arrange and look at; see cloud.py), calls.jsonl, host0, ...
 """
@@ -10,12 +11,16 @@ import os
 import shutil
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
+from urllib.parse import quote
 
 ROOT = Path(__file__).resolve().parent.parent
 CALL = sys.argv[1:]
-GROUP, VERB, NAME = CALL[2:5]
 FLAGS = dict(word[2:].split("=", 1) for word in CALL if word.startswith("--") and "=" in word)
+
+
+GROUP, VERB, NAME = CALL[2:5] if CALL[0] == "compute" else ("", "", "")
 
 
 @contextlib.contextmanager
@@ -26,6 +31,44 @@ def google():
         known = json.loads((ROOT / "google.json").read_text())
         yield known
         (ROOT / "google.json").write_text(json.dumps(known))
+
+
+def of_emulator(method, path, data=None):
+    """What the emulator of Cloud Storage answers."""
+    request = urllib.request.Request(os.environ["STORAGE_EMULATOR_HOST"] + path, data, method=method)
+    request.add_header(
+        "Content-Type", "application/json" if path.startswith("/storage") else "application/octet-stream"
+    )
+    with urllib.request.urlopen(request) as response:
+        return response.read()
+
+
+def split(url):
+    bucket, _, name = url.removeprefix("gs://").partition("/")
+    return bucket, name
+
+
+def storage(words):
+    """`buckets create` and `cp`."""
+    words = [word for word in words if not word.startswith("--")]
+    if words[:2] == ["buckets", "create"]:
+        of_emulator("POST", "/storage/v1/b?project=p", json.dumps({"name": split(words[2])[0]}).encode())
+        return
+    *sources, destination = words[1:]
+    for source in sources:
+        if destination.startswith("gs://"):
+            bucket, folder = split(destination)
+            name = quote(folder + Path(source).name, safe="")
+            of_emulator(
+                "POST", f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}", Path(source).read_bytes()
+            )
+            continue
+        bucket, folder = split(source)
+        listed = json.loads(of_emulator("GET", f"/storage/v1/b/{bucket}/o?prefix={quote(folder, safe='')}/"))
+        for name in (item["name"] for item in listed["items"]):
+            path = Path(destination, Path(folder).name, name[len(folder) + 1 :])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(of_emulator("GET", f"/download/storage/v1/b/{bucket}/o/{quote(name, safe='')}?alt=media"))
 
 
 def error(message, status=1):
@@ -80,6 +123,9 @@ def tpu_vm(known):
 
 
 def main():
+    if CALL[0] == "storage":
+        storage(CALL[1:])
+        return
     with google() as known:
         with open(ROOT / "calls.jsonl", "a") as log:
             log.write(json.dumps(CALL) + "\n")

@@ -1,0 +1,62 @@
+"""Every path that the package opens: local disks and object stores (gs://, s3://, az://) behind one interface.
+
+Reading and writing is such that nothing half-written is ever found and nothing unreadable is guessed at.
+"""
+
+from bert_jax.storage.appending import GrowingFile
+from bert_jax.storage.claims import Claim, claimed
+from bert_jax.storage.object_store import Counts, counted
+from bert_jax.storage.offsets import OpenFile, open_offsets
+from bert_jax.storage.paths import Path, PathLike, is_remote, matching_files
+from bert_jax.storage.reading import (
+    COMPRESSED,
+    DamagedError,
+    existing,
+    local_copy,
+    open_decompressed,
+    read_text,
+    without_compression,
+)
+from bert_jax.storage.writing import (
+    check_writable,
+    directory_atomically,
+    directory_resumably,
+    local_directory,
+    naming,
+    open_atomically,
+    open_binary_atomically,
+    remove_incomplete,
+    replace_directory,
+    write_atomically,
+)
+
+__all__ = [
+    "COMPRESSED",
+    "Claim",
+    "Counts",
+    "DamagedError",
+    "GrowingFile",
+    "OpenFile",
+    "Path",
+    "PathLike",
+    "check_writable",
+    "claimed",
+    "counted",
+    "directory_atomically",
+    "directory_resumably",
+    "existing",
+    "is_remote",
+    "local_copy",
+    "local_directory",
+    "matching_files",
+    "naming",
+    "open_atomically",
+    "open_binary_atomically",
+    "open_decompressed",
+    "open_offsets",
+    "read_text",
+    "remove_incomplete",
+    "replace_directory",
+    "without_compression",
+    "write_atomically",
+]

@@ -1,0 +1,78 @@
+"""Files that grow while others read them: appended to on a disk, written anew from time to time in an object store."""
+
+import logging
+import threading
+from typing import IO
+
+from bert_jax.storage.paths import Path, PathLike
+from bert_jax.storage.writing import naming, write_atomically
+
+UPLOAD_SECONDS = 10.0  # between two writings of an object; longer for large ones
+_BYTES_A_SECOND = 1 << 20  # that writing an object again and again takes at most
+
+log = logging.getLogger(__name__)
+
+
+class GrowingFile:
+    """A file that is appended to.
+
+    On a disk, what was appended can be read when `append` returns. In an object store the whole object is written again
+    in the background, every `UPLOAD_SECONDS` and when `flush` is called.
+
+    Args:
+        path: is written at once.
+        initial: what it begins with, in place of what was there.
+    """
+
+    def __init__(self, path: PathLike, initial: bytes = b""):
+        self._path = Path(path)
+        self._file: IO[bytes] | None = None
+        if not self._path.is_remote:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._path, initial)
+            self._file = self._path.open("ab")
+            return
+        self._data = bytearray(initial)
+        self._stored = -1  # bytes of it
+        self._changed, self._ended = threading.Lock(), threading.Event()
+        self._upload()
+        self._thread = threading.Thread(target=self._keep_uploading, name="upload", daemon=True)
+        self._thread.start()
+
+    def append(self, data: bytes) -> None:
+        """Adds to the end."""
+        if self._file is None:
+            self._data += data
+            return
+        with naming(self._path):
+            self._file.write(data)
+            self._file.flush()
+
+    def flush(self) -> None:
+        """Returns when all that was appended can be read by others."""
+        if self._file is None:
+            self._upload()
+
+    def close(self) -> None:
+        """Flushes, and ends."""
+        if self._file is not None:
+            with naming(self._path):
+                self._file.close()
+            return
+        self._ended.set()
+        self._thread.join()
+        self._upload()
+
+    def _upload(self) -> None:
+        with self._changed:
+            data = bytes(self._data)
+            if len(data) != self._stored:
+                self._path.write_bytes(data)
+                self._stored = len(data)
+
+    def _keep_uploading(self) -> None:
+        while not self._ended.wait(max(UPLOAD_SECONDS, len(self._data) / _BYTES_A_SECOND)):
+            try:
+                self._upload()
+            except OSError as error:
+                log.warning("%s; it will be written again", error)

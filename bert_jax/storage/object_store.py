@@ -1,0 +1,219 @@
+"""The client of object stores: fsspec's file systems (gcsfs behind gs://), with retries, one kind of error, and counts.
+
+gcsfs itself repeats a request that was answered 408, 429 or 5xx, or whose connection broke, six times within about
+half a minute. `attempt` repeats the whole operation beyond that, for stores that are out for some minutes and for
+credentials that have expired.
+"""
+
+import dataclasses
+import errno
+import functools
+import json
+import logging
+import random
+import re
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from bert_jax.errors import InputError
+
+SCHEMES = {"gs": "gcs", "s3": "s3", "az": "az"}  # scheme -> the extra of this package that installs its client
+_CLIENTS = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs"}
+_ATTEMPTS = 4  # of an operation, each with the requests that the client itself repeats
+_FIRST_WAIT, _LONGEST_WAIT = 1.0, 30.0  # seconds between attempts; doubled each time, with jitter
+_SILENCE = 60  # seconds without a byte after which a connection is given up
+_RETRIED = frozenset({401, 408, 429, *range(500, 505)})  # HTTP status
+_T = TypeVar("_T")
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass
+class Counts:
+    """What this process has asked of object stores.
+
+    Attributes:
+        requests: HTTP requests; of other stores than gs://, operations.
+        retries: those of them that failed, and were repeated.
+    """
+
+    requests: int = 0
+    retries: int = 0
+
+
+_counts = Counts()
+
+
+def counted() -> Counts:
+    """What this process has asked of object stores so far, with the arrays of checkpoints, which TensorStore writes."""
+    total = dataclasses.replace(_counts)
+    if "tensorstore" in sys.modules:
+        import tensorstore
+
+        for metric in tensorstore.experimental_collect_matching_metrics("/tensorstore/http/response_codes"):
+            for status in metric["values"]:
+                total.requests += status["value"]
+                total.retries += status["value"] * (int(status["code"]) in _RETRIED)
+    return total
+
+
+def filesystem(url: str) -> Any:
+    """The fsspec file system of a URL. Raises InputError when its client is not installed."""
+    import fsspec
+
+    scheme = url.partition("://")[0]
+    try:
+        if scheme == "gs":
+            # The plain class: the one that gcsfs exports asks a gRPC service for each bucket's kind.
+            from gcsfs.core import GCSFileSystem
+
+            return GCSFileSystem(use_listings_cache=False, consistency="md5", **_connection())
+        return fsspec.filesystem(scheme, use_listings_cache=False)
+    except ImportError:
+        extra = SCHEMES.get(scheme, scheme)
+        raise InputError(
+            f"{url}: {scheme}:// needs the package {_CLIENTS.get(scheme, scheme)}: pip install 'bert-jax[{extra}]'"
+        ) from None
+
+
+@functools.cache
+def _connection() -> dict[str, Any]:
+    import aiohttp
+
+    trace = aiohttp.TraceConfig()
+
+    async def ended(_session: Any, _context: Any, params: aiohttp.TraceRequestEndParams) -> None:
+        _counts.requests += 1
+        _counts.retries += params.response.status in _RETRIED
+
+    async def failed(_session: Any, _context: Any, params: aiohttp.TraceRequestExceptionParams) -> None:
+        _counts.requests += 1
+        _counts.retries += isinstance(params.exception, aiohttp.ClientError | TimeoutError)  # not a cancelled one
+
+    trace.on_request_end.append(ended)
+    trace.on_request_exception.append(failed)
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=_SILENCE, sock_read=_SILENCE)
+    return {"session_kwargs": {"trace_configs": [trace]}, "requests_timeout": timeout}
+
+
+def attempt(url: str, operation: Callable[[Any], _T]) -> _T:
+    """Returns `operation(filesystem)`, repeated with growing waits while the store or the connection is at fault.
+
+    An operation may be carried out and its answer be lost, so it must do no harm when it is repeated.
+
+    Raises:
+        FileNotFoundError: there is no such object, or no such bucket, which is `filename` then.
+        OSError: with the URL as `filename` and one line as `strerror`.
+    """
+    bucket = bucket_of(url)
+    if bucket.endswith("://"):
+        raise OSError(errno.EINVAL, "expected a bucket and a path behind ://", url)
+    store = filesystem(url)
+    if not url.startswith("gs://"):
+        _counts.requests += 1
+    for tries in range(1, _ATTEMPTS + 1):
+        try:
+            return operation(store)
+        except FileNotFoundError:
+            if url != bucket:
+                check_bucket(url)
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", url) from None
+        except FileExistsError:
+            raise
+        except Exception as error:  # each client has several families of errors
+            if tries == _ATTEMPTS or not _is_transient(error, store):
+                raise as_os_error(error, url) from error
+            wait = min(_FIRST_WAIT * 2 ** (tries - 1), _LONGEST_WAIT) * random.uniform(0.5, 1)
+            log.info("%s: %s; attempt %d of %d", url, _reason(error), tries + 1, _ATTEMPTS)
+            _counts.retries += 1
+            time.sleep(wait)
+    raise AssertionError("unreachable")
+
+
+def _is_transient(error: Exception, store: Any) -> bool:
+    status = status_of(error)
+    if status == 401:
+        return _refreshed(store)
+    if status is not None:
+        return status in _RETRIED
+    family = type(error).__module__.partition(".")[0]
+    return isinstance(error, ConnectionError | TimeoutError) or family in ("aiohttp", "requests", "urllib3", "gcsfs")
+
+
+def _refreshed(store: Any) -> bool:
+    """Whether new credentials could be had in place of those that were refused."""
+    credentials = getattr(getattr(store, "credentials", None), "credentials", None)
+    if credentials is None:  # anonymous
+        return False
+    try:
+        from google.auth.transport.requests import Request
+
+        credentials.refresh(Request())
+    except Exception:  # whatever it is, they are as bad as before
+        return False
+    return True
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status that an error of a client carries."""
+    code = str(getattr(error, "code", None) or getattr(error, "status", None))
+    return int(code) if code.isdigit() else None
+
+
+def as_os_error(error: BaseException, url: str) -> OSError:
+    """An OSError of one line for what a client raised."""
+    text, status = _reason(error), status_of(error)
+    if status == 401:
+        text = f"the credentials were refused ({text}); `gcloud auth application-default login` makes new ones"
+        return PermissionError(errno.EACCES, text, url)
+    if status == 403 or text.startswith("Forbidden"):
+        # gcsfs: "Forbidden: URL", then what the service says
+        said = str(error).partition("\n")[2] or text
+        return PermissionError(errno.EACCES, f"access denied: {_one_line(said)}", url)
+    if isinstance(error, OSError) and error.errno:
+        return OSError(error.errno, error.strerror or text, url)
+    return OSError(errno.EIO, text, url)
+
+
+def _reason(error: BaseException) -> str:
+    """What an error says, on one line."""
+    return _one_line(str(error)) or type(error).__name__
+
+
+def _one_line(text: str) -> str:
+    if found := re.search(r'"message": *("(?:[^"\\]|\\.)*")', text):
+        text = json.loads(found[1])
+    return " ".join(text.split())[:300]
+
+
+def bucket_of(url: str) -> str:
+    """`gs://bucket/a/b` -> `gs://bucket`."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}"
+
+
+def check_bucket(url: str) -> None:
+    """Raises FileNotFoundError when the bucket of `url` is missing; asked once for each bucket."""
+    _check_bucket(bucket_of(url))
+
+
+@functools.cache
+def _check_bucket(bucket: str) -> None:
+    name = bucket.partition("://")[2]
+
+    def look(store: Any) -> bool:
+        if bucket.startswith("gs://"):  # objects alone may be readable, not the bucket's own settings
+            store.call("GET", "b/{}/o", name, maxResults=1, json_out=True)
+            return True
+        return store.exists(name)
+
+    try:
+        found = attempt(bucket, look)
+    except FileNotFoundError:
+        found = False
+    except PermissionError:
+        return  # may list nothing, yet read what it is given the name of
+    if not found:
+        raise FileNotFoundError(errno.ENOENT, "no such bucket", bucket)

@@ -1,0 +1,317 @@
+"""`Path`: a file or directory on a disk or in an object store, with the methods of `pathlib.Path` that both can have.
+
+A directory of an object store is a common beginning of names: it is there when an object in it is, needs not be made,
+and cannot be renamed in one step.
+"""
+
+import contextlib
+import errno
+import glob
+import io
+import operator
+import os
+import posixpath
+import re
+from collections.abc import Iterator
+from typing import IO, Any, Self
+
+from etils.epath.gpath import PosixGPath
+
+from bert_jax.errors import InputError
+from bert_jax.storage import object_store
+
+PathLike = str | os.PathLike
+
+_URL = re.compile(r"(\w+)://")
+_READ_AHEAD = 8 << 20  # bytes of a request when an object is read from its beginning to its end
+
+
+def is_remote(path: PathLike) -> bool:
+    """Whether a path names an object store: `gs://bucket/name` and the like."""
+    return _URL.match(os.fspath(path)) is not None
+
+
+class Path(PosixGPath):
+    """A local path, or a URL of one of `object_store.SCHEMES`.
+
+    Every read and write of the package goes through it or through the functions of `bert_jax.storage`. On an object
+    store, operations are repeated when the store or the connection fails, and errors are OSErrors with the URL and one
+    line.
+    """
+
+    if not hasattr(PosixGPath, "with_segments"):  # Python 3.11
+
+        def __new__(cls, *parts: PathLike) -> Self:
+            return super().__new__(cls, *_checked(parts))
+
+    else:
+
+        def __init__(self, *parts: PathLike) -> None:
+            super().__init__(*_checked(parts))
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is in an object store."""
+        return self._uri_scheme is not None
+
+    @property
+    def url(self) -> str:
+        """The path as text."""
+        return os.fspath(self)
+
+    def resolve(self, strict: bool = False) -> Self:
+        """The absolute path; a URL is one already."""
+        return self if self.is_remote else super().resolve(strict)
+
+    def exists(self) -> bool:
+        """Whether there is a file or a directory. Raises FileNotFoundError when the bucket is missing."""
+        return self._info() is not None if self.is_remote else super().exists()
+
+    def is_dir(self) -> bool:
+        if not self.is_remote:
+            return super().is_dir()
+        info = self._info()
+        return info is not None and info["type"] == "directory"
+
+    def is_file(self) -> bool:
+        """Whether there is a file with contents: a pipe or a device of that name would be waited for without end."""
+        if not self.is_remote:
+            return os.path.isfile(self)
+        info = self._info()
+        return info is not None and info["type"] == "file"
+
+    def size(self) -> int:
+        """Bytes of a file."""
+        if not self.is_remote:
+            return os.stat(self).st_size
+        info = self._info()
+        if info is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", self.url)
+        return int(info["size"])
+
+    def iterdir(self) -> Iterator[Self]:
+        if not self.is_remote:
+            yield from (self / name for name in os.listdir(self))  # epath leaves out names that end in ~
+            return
+        names = object_store.attempt(self.url, lambda store: store.ls(self.url, detail=False))
+        own = self.url.partition("://")[2].rstrip("/")
+        yield from (self / posixpath.basename(name) for name in names if name.rstrip("/") != own)
+
+    def files_below(self) -> list[Self]:
+        """All files in the directory and its directories, sorted."""
+        if not self.is_remote:
+            found = (type(self)(folder) / name for folder, _, names in os.walk(self) for name in names)
+            return sorted(found, key=str)
+        return [type(self)(url) for url in self._urls_below() if not url.endswith("/")]
+
+    def sizes_below(self) -> dict[str, int]:
+        """Bytes of all files in the directory and its directories, by their names relative to it."""
+        if not self.is_remote:
+            return {str(file.relative_to(self)): file.size() for file in self.files_below()}
+        found = object_store.attempt(self.url, lambda store: store.find(self.url, detail=True))
+        own = self.url.partition("://")[2].rstrip("/") + "/"
+        return {name.removeprefix(own): int(info["size"]) for name, info in found.items() if not name.endswith("/")}
+
+    def glob(self, pattern: str) -> Iterator[Self]:
+        pattern = f"{glob.escape(self.url)}/{pattern}"
+        if not self.is_remote:
+            yield from map(type(self), glob.glob(pattern))
+            return
+        scheme = self.url.partition("://")[0]
+        names = object_store.attempt(self.url, lambda store: store.glob(pattern))
+        yield from (type(self)(f"{scheme}://{name}") for name in names)
+
+    def mkdir(self, mode: int | None = None, parents: bool = False, exist_ok: bool = False) -> None:
+        """Makes a directory; in an object store, only checks that the bucket is there."""
+        if not self.is_remote:
+            super().mkdir(mode, parents, exist_ok)
+        else:
+            object_store.check_bucket(self.url)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Removes a file; an object may be missing, as the answer to an earlier request may have been lost."""
+        if not self.is_remote:
+            super().unlink(missing_ok)
+            return
+        with contextlib.suppress(FileNotFoundError):
+            object_store.attempt(self.url, lambda store: store.rm_file(self.url))
+
+    def rmtree(self, missing_ok: bool = False) -> None:
+        if not self.is_remote:
+            super().rmtree(missing_ok)
+            return
+        urls = self._urls_below()
+        if not urls and not missing_ok:
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", self.url)
+        for _ in range(10):
+            if not urls:
+                return
+            # `rm` takes names for patterns, which would match objects of other directories.
+            for url in filter(glob.has_magic, urls):
+                type(self)(url).unlink()
+            plain = [url for url in urls if not glob.has_magic(url)]
+            with contextlib.suppress(FileNotFoundError):  # of all of them, the answers to earlier requests were lost
+                object_store.attempt(self.url, operator.methodcaller("rm", plain))
+            urls = self._urls_below()
+        raise OSError(errno.ENOTEMPTY, "objects are added as they are removed", self.url)
+
+    def rmdir(self) -> None:
+        if not self.is_remote:
+            super().rmdir()
+
+    def rename(self, target: PathLike) -> Self:
+        """Moves a file or directory; in an object store object by object, so that a kill may leave both in part."""
+        target = type(self)(target)
+        if not self.is_remote:
+            return super().rename(target)
+        names = [self] if self.is_file() else self.files_below()
+        if not names:
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", self.url)
+        for path in names:
+            goal = str(path).replace(str(self), str(target), 1)
+            object_store.attempt(str(path), operator.methodcaller("cp_file", str(path), goal))
+        for path in names:
+            path.unlink(missing_ok=True)
+        return target
+
+    def replace(self, target: PathLike) -> Self:
+        return self.rename(target) if self.is_remote else super().replace(target)
+
+    def open(self, mode: str = "r", **options: Any) -> IO[Any]:
+        """As `pathlib.Path.open`. An object is read by ranges; to write one, see `storage.open_atomically`."""
+        if not self.is_remote:
+            return super().open(mode, **options)
+        if mode not in ("r", "rb"):
+            raise ValueError(f"{self}: an object is written whole, by storage.open_atomically; found mode {mode!r}")
+        binary = io.BufferedReader(_ObjectReader(self))
+        return binary if mode == "rb" else io.TextIOWrapper(binary, encoding="utf-8")
+
+    def read_bytes(self) -> bytes:
+        if not self.is_remote:
+            return super().read_bytes()
+        return object_store.attempt(self.url, lambda store: store.cat_file(self.url))
+
+    def read_range(self, start: int, stop: int) -> bytes:
+        """The bytes from `start` to `stop` - 1, fewer where the file ends before."""
+        if not self.is_remote:
+            with open(self, "rb", buffering=0) as file:
+                return os.pread(file.fileno(), stop - start, start)
+        if stop <= start:
+            return b""
+
+        def read(store: Any) -> bytes:
+            try:
+                return store.cat_file(self.url, start=start, end=stop)
+            except Exception as error:
+                if object_store.status_of(error) == 416:  # the range begins behind the end
+                    return b""
+                raise
+
+        return object_store.attempt(self.url, read)
+
+    def write_bytes(self, data: bytes) -> int:
+        """Writes a whole file. In an object store a reader finds the old one or the new one, never a part."""
+        if not self.is_remote:
+            return super().write_bytes(data)
+        object_store.attempt(self.url, lambda store: store.pipe_file(self.url, bytes(data)))
+        return len(data)
+
+    def write_text(self, data: str, encoding: str | None = None, errors: str | None = None) -> int:
+        return self.write_bytes(data.encode(encoding or "utf-8", errors or "strict"))
+
+    def upload(self, local: PathLike) -> None:
+        """Writes the object from a local file."""
+        object_store.attempt(self.url, lambda store: store.put_file(os.fspath(local), self.url))
+
+    def download(self, local: PathLike) -> None:
+        """Writes a local file from the object."""
+        object_store.attempt(self.url, lambda store: store.get_file(self.url, os.fspath(local)))
+
+    def create(self, data: bytes) -> bool:
+        """Writes an object only where there is none of its name; returns whether it did, for one of several writers."""
+        try:
+            object_store.attempt(self.url, lambda store: store.pipe_file(self.url, data, mode="create"))
+        except FileExistsError:
+            # The answer to an earlier request of our own may have been lost.
+            return self.read_bytes() == data
+        return True
+
+    def _info(self) -> dict[str, Any] | None:
+        try:
+            return object_store.attempt(self.url, lambda store: store.info(self.url))
+        except FileNotFoundError as error:
+            if error.filename != self.url:  # the bucket
+                raise
+            return None
+
+    def _urls_below(self) -> list[str]:
+        """All objects, sorted, with the empty ones whose names end in / that mark a directory."""
+        scheme = self.url.partition("://")[0]
+        names = object_store.attempt(self.url, lambda store: store.find(self.url))
+        return [f"{scheme}://{name}" for name in sorted(names)]
+
+
+def matching_files(pattern: str) -> list[Path]:
+    """The files that a pattern with `*`, `**`, `?` or `[...]` matches, sorted."""
+    path = Path(pattern)
+    if not path.is_remote:
+        return sorted((Path(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)), key=str)
+    scheme = pattern.partition("://")[0]
+    found = object_store.attempt(pattern, lambda store: store.glob(pattern, detail=True))
+    return [Path(f"{scheme}://{name}") for name, info in sorted(found.items()) if info["type"] == "file"]
+
+
+def _checked(parts: tuple[PathLike, ...]) -> tuple[PathLike, ...]:
+    """Raises InputError for a URL that no client is known for."""
+    url = _URL.match(os.fspath(parts[0])) if parts else None
+    if url and url[1] not in object_store.SCHEMES:
+        known = ", ".join(f"{name}://" for name in object_store.SCHEMES)
+        raise InputError(f"{os.fspath(parts[0])}: expected a local path or one of {known}, found {url[0]}")
+    return parts
+
+
+class _ObjectReader(io.RawIOBase):
+    """An object as a file that is read by ranges of _READ_AHEAD, however small the reads are.
+
+    io.BufferedReader does not do it: it passes on what `read()` and TextIOWrapper ask for, 8 KiB at a time.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        info = path._info()
+        if info is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", path.url)
+        if info["type"] == "directory":
+            raise IsADirectoryError(errno.EISDIR, "is a directory", path.url)
+        self._size = int(info["size"])
+        self._position = 0
+        self._block, self._block_start = b"", 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        skipped = self._position - self._block_start
+        if not 0 <= skipped < len(self._block):
+            stop = min(self._position + max(len(buffer), _READ_AHEAD), self._size)
+            self._block, self._block_start = self._path.read_range(self._position, stop), self._position
+            skipped = 0
+        data = memoryview(self._block)[skipped : skipped + len(buffer)]
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def readall(self) -> bytes:
+        data = self._path.read_range(self._position, self._size)
+        self._position += len(data)
+        return data
