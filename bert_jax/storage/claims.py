@@ -26,7 +26,7 @@ from bert_jax.storage.paths import Path, PathLike
 
 LEASES = ".lease"  # the directory of leases: `.lease/NUMBER.json`, of which the highest counts
 BEAT_SECONDS = 5.0
-STALE_SECONDS = 30.0
+STALE_SECONDS = 60.0
 _SETTLE_SECONDS = 1.0  # after which no other writer can still believe that there was no lease
 
 log = logging.getLogger(__name__)

@@ -171,9 +171,10 @@ class Checkpoints:
         for attempt in range(1, _MOST_FAILURES + 1):
             failure, saved = None, {}
             try:
-                self._check_shapes(where, like, self._manager.item_metadata(step))
-                # Not by the manager, where a host that succeeds would wait for one that does not.
+                # Not by the manager, where a host that succeeds would wait for one that does not, and which takes what
+                # it has saved itself in an object store for unfinished.
                 item = where / ocp.checkpoint_manager.DEFAULT_ITEM_NAME
+                self._check_shapes(where, like, self._handler().metadata(item))
                 shardings = ocp.checkpoint_utils.construct_restore_args(template)
                 saved = self._handler().restore(item, args=ocp.args.PyTreeRestore(template, restore_args=shardings))
             except InputError:

@@ -1,8 +1,8 @@
 """docs/tpu.md as a walk: every command of it, in its order, and what it prints beside what the page shows.
 
-The commands are taken from the page as they are. They run in a folder whose recipes, corpus and tables have the page's
-names and are small; Cloud Storage is an emulator, `gcloud` a stand-in, and each host of the slice a process with one CPU
-device.
+The commands are taken from the page as they are. They run in a folder whose recipes, corpus and tables have the
+page's names and are small; Cloud Storage is an emulator, `gcloud` a stand-in, and each host of the slice a process with
+one CPU device.
 """
 
 import os
