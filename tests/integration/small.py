@@ -55,7 +55,7 @@ def recipe(data: pathlib.Path, task: str, **changes):
 
 def metrics_of(workdir: pathlib.Path) -> list[dict]:
     lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    of_the_process = ("second", "compilations")
+    of_the_process = ("second", "compilations", "storage")
     return [{k: v for k, v in line.items() if not any(name in k for name in of_the_process)} for line in lines]
 
 

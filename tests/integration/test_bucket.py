@@ -17,7 +17,6 @@ from bert_jax import recipes, storage
 from bert_jax.cli import main
 from bert_jax.training.loop import train
 
-HOSTS = {"processes": 2, "devices": 4}
 TORN = {"fail": 0.05, "cut": 0.05, "delay": 0.05}  # shares of requests
 
 
@@ -68,18 +67,18 @@ def kills(count, within=0.5):
 
 
 @pytest.mark.parametrize(
-    ("faults", "count"),
+    ("devices", "count", "faults"),
     [
-        ({}, 1),
-        (TORN | {"delay_seconds": 0.3, "expire_after": 200}, 1),
-        pytest.param(TORN | {"delay_seconds": 2, "expire_after": 300}, 3, marks=pytest.mark.slow),
+        (2, 1, TORN | {"delay_seconds": 0.3, "expire_after": 200}),
+        pytest.param(4, 1, {}, marks=pytest.mark.slow),
+        pytest.param(4, 3, TORN | {"delay_seconds": 2, "expire_after": 300}, marks=pytest.mark.slow),
     ],
 )
-def test_two_hosts_on_a_bucket_end_as_on_a_disk(tmp_path, data, bucket, remote, faults, count):
-    meshed = {"mesh.data": 2, "mesh.fsdp": 4}
-    train_in_processes(recipe(data, "pretraining", **meshed), tmp_path / "disk", [HOSTS])
+def test_two_hosts_on_a_bucket_end_as_on_a_disk(tmp_path, data, bucket, remote, devices, count, faults):
+    hosts, meshed = {"processes": 2, "devices": devices}, {"mesh.data": 2, "mesh.fsdp": devices}
+    train_in_processes(recipe(data, "pretraining", **meshed), tmp_path / "disk", [hosts])
     bucket.faults(**faults)
-    runs = [*(HOSTS | kill for kill in kills(count)), HOSTS]
+    runs = [*(hosts | kill for kill in kills(count)), hosts]
     train_in_processes(recipe(remote, "pretraining", **meshed), f"gs://{bucket.name}/run", runs, tmp_path)
     injected = bucket.counts()["faults"]
     bucket.faults(reset=True)
@@ -92,16 +91,22 @@ def test_two_hosts_on_a_bucket_end_as_on_a_disk(tmp_path, data, bucket, remote, 
         assert retries(run) > 0
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_again_and_again_on_a_bucket(tmp_path, data, bucket, remote, count):
-    train_in_processes(recipe(data, "pretraining"), tmp_path / "disk", [{}])
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory, data):
+    """The work directory of a run on a disk that nothing happened to."""
+    workdir = tmp_path_factory.mktemp("disk") / "run"
+    train_in_processes(recipe(data, "pretraining"), workdir, [{}])
+    return workdir
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_again_and_again_on_a_bucket(tmp_path, disk, bucket, remote, count):
     runs = [*kills(count, within=2.0), {}]
     train_in_processes(recipe(remote, "pretraining"), f"gs://{bucket.name}/run", runs, tmp_path)
-    assert_alike(tmp_path / "disk", fetched(bucket, "run", tmp_path / "bucket"))
+    assert_alike(disk, fetched(bucket, "run", tmp_path / "bucket"))
 
 
-def test_a_torn_checkpoint_is_moved_aside_and_the_one_before_is_taken(tmp_path, data, bucket, remote):
-    train_in_processes(recipe(data, "pretraining"), tmp_path / "disk", [{}])
+def test_a_torn_checkpoint_is_moved_aside_and_the_one_before_is_taken(tmp_path, disk, bucket, remote):
     url = f"gs://{bucket.name}/run"
     train_in_processes(recipe(remote, "pretraining"), url, [{"stop_at": 14}], tmp_path)
     newest = max(int(key.split("/")[2]) for key in bucket.keys("run/checkpoints/") if key.split("/")[2].isdigit())
@@ -112,21 +117,19 @@ def test_a_torn_checkpoint_is_moved_aside_and_the_one_before_is_taken(tmp_path, 
     assert f"checkpoints/{newest} cannot be read" in said and "going on from the one before" in said
     assert bucket.keys(f"run/checkpoints/unreadable-{newest}/")
     run = fetched(bucket, "run", tmp_path / "bucket")
-    assert (run / "model" / "model.safetensors").read_bytes() == (
-        tmp_path / "disk" / "model" / "model.safetensors"
-    ).read_bytes()
+    model = "model/model.safetensors"
+    assert (run / model).read_bytes() == (disk / model).read_bytes()
 
 
-def test_a_store_that_is_out_for_a_while_is_not_taken_for_a_damaged_checkpoint(tmp_path, data, bucket, remote):
+def test_a_store_that_is_out_for_a_while_is_not_taken_for_a_damaged_checkpoint(tmp_path, disk, bucket, remote):
     """TensorStore gives up at once where its credentials are refused."""
-    train_in_processes(recipe(data, "pretraining"), tmp_path / "disk", [{}])
     url = f"gs://{bucket.name}/run"
     train_in_processes(recipe(remote, "pretraining"), url, [{"stop_at": 14}], tmp_path)
     bucket.faults(expire_after=60)
     said = train_in_processes(recipe(remote, "pretraining"), url, [{}], tmp_path)
     assert bucket.counts()["faults"]["401"] and "unreadable" not in said
     assert not [key for key in bucket.keys("run/checkpoints/") if "unreadable" in key]
-    assert_alike(tmp_path / "disk", fetched(bucket, "run", tmp_path / "bucket"))
+    assert_alike(disk, fetched(bucket, "run", tmp_path / "bucket"))
 
 
 def begin(config, workdir):
@@ -136,7 +139,10 @@ def begin(config, workdir):
 
 
 def test_of_two_runs_at_once_one_trains_and_the_other_is_told_who_does(bucket, remote):
-    bucket.write("recipe.json", recipes.to_json(recipe(remote, "pretraining", num_steps=20_000, stages=((20_000, 32, 8),))).encode())
+    bucket.write(
+        "recipe.json",
+        recipes.to_json(recipe(remote, "pretraining", num_steps=20_000, stages=((20_000, 32, 8),))).encode(),
+    )
     workdir = f"gs://{bucket.name}/run"
     runs = [begin(f"gs://{bucket.name}/recipe.json", workdir) for _ in range(2)]
     deadline = time.monotonic() + 120
