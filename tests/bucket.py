@@ -374,6 +374,7 @@ class Faults:
     match: str = ""  # regular expression, searched for in "METHOD path?query"
     limit: int | None = None  # number of failures, cuts and delays still to inject
     expire: int = 0  # number of requests still to answer with 401
+    expire_match: str = ""  # regular expression like `match`, for `expire` alone
     expire_after: int | None = None  # number of requests after which every token seen until then is expired
     expired_tokens: list[str] = field(default_factory=list)  # tokens answered with 401; "" is no token
     denied: str = ""  # regular expression like `match`: requests answered with 403
@@ -402,8 +403,10 @@ class Faults:
             else:
                 self.expire_after -= 1
         self.seen.add(token)
-        if self.expire > 0 or token in self.expired_tokens:
-            self.expire = max(self.expire - 1, 0)
+        if self.expire > 0 and re.search(self.expire_match, line):
+            self.expire -= 1
+            return "401"
+        if token in self.expired_tokens:
             return "401"
         if self.denied and re.search(self.denied, line):
             return "403"

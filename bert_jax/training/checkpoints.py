@@ -29,7 +29,9 @@ from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
 from bert_jax.training.step import State
 
+_COMMITTED = "commit_success.txt"  # Orbax's mark of a checkpoint in an object store
 _MOST_FAILURES = 4  # in a row, for passing reasons
+_LONGEST_WAIT = 120  # seconds that a host waits for the others' parts of a save, one of which may have failed
 
 log = logging.getLogger(__name__)
 
@@ -206,6 +208,7 @@ class Checkpoints:
             preservation_policy=AnyPreservationPolicy(policies),
             cleanup_tmp_directories=True,
             create=True,
+            async_options=ocp.AsyncOptions(timeout_secs=_LONGEST_WAIT if self.directory.is_remote else 1200),
         )
         self.directory.mkdir(parents=True, exist_ok=True)
         return ocp.CheckpointManager(self.directory, options=options, item_handlers=self._handler())
@@ -231,7 +234,11 @@ class Checkpoints:
 
     def _take_away_partial(self) -> None:
         """For a second: TensorStore still writes the other files, and makes anew a directory that is gone."""
-        if self.directory.is_remote:  # where nothing is renamed: the next run removes what has no commit_success.txt
+        if self.directory.is_remote:  # where nothing is renamed, but marked when it is whole
+            if jax.process_index() == 0:
+                for step in self.directory.iterdir():
+                    if step.name.isdigit() and not (step / _COMMITTED).exists():
+                        step.rmtree(missing_ok=True)
             return
         for _ in range(10):
             for partial in self.directory.glob("*.orbax-checkpoint-tmp"):

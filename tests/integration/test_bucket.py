@@ -17,6 +17,8 @@ from bert_jax import recipes, storage
 from bert_jax.cli import main
 from bert_jax.training.loop import train
 
+# TensorStore, which writes and reads the arrays of checkpoints, gives up where its credentials are refused.
+EXPIRED_IN_SAVE = {"expire": 1, "expire_match": "uploadType=media.*checkpoints"}
 TORN = {"fail": 0.05, "cut": 0.05, "delay": 0.05}  # shares of requests
 
 
@@ -69,9 +71,9 @@ def kills(count, within=0.5):
 @pytest.mark.parametrize(
     ("devices", "count", "faults"),
     [
-        (2, 1, TORN | {"delay_seconds": 0.3, "expire_after": 200}),
+        (2, 1, TORN | {"delay_seconds": 0.3, "expire": 1, "expire_match": "metrics.jsonl"}),
         pytest.param(4, 1, {}, marks=pytest.mark.slow),
-        pytest.param(4, 3, TORN | {"delay_seconds": 2, "expire_after": 300}, marks=pytest.mark.slow),
+        pytest.param(4, 3, TORN | {"delay_seconds": 2} | EXPIRED_IN_SAVE, marks=pytest.mark.slow),
     ],
 )
 def test_two_hosts_on_a_bucket_end_as_on_a_disk(tmp_path, data, bucket, remote, devices, count, faults):
@@ -116,20 +118,26 @@ def test_a_torn_checkpoint_is_moved_aside_and_the_one_before_is_taken(tmp_path, 
     said = train_in_processes(recipe(remote, "pretraining"), url, [{}], tmp_path)
     assert f"checkpoints/{newest} cannot be read" in said and "going on from the one before" in said
     assert bucket.keys(f"run/checkpoints/unreadable-{newest}/")
-    run = fetched(bucket, "run", tmp_path / "bucket")
     model = "model/model.safetensors"
-    assert (run / model).read_bytes() == (disk / model).read_bytes()
+    assert bucket.read(f"run/{model}") == (disk / model).read_bytes()
 
 
-def test_a_store_that_is_out_for_a_while_is_not_taken_for_a_damaged_checkpoint(tmp_path, disk, bucket, remote):
-    """TensorStore gives up at once where its credentials are refused."""
+def test_credentials_that_expire_in_a_save_cost_no_more_than_that_save(tmp_path, disk, bucket, remote):
+    bucket.faults(**EXPIRED_IN_SAVE)
+    said = train_in_processes(recipe(remote, "pretraining"), f"gs://{bucket.name}/run", [{}], tmp_path)
+    assert bucket.counts()["faults"]["401"] and "the next save makes up for it" in said
+    assert_alike(disk, fetched(bucket, "run", tmp_path / "bucket"))
+
+
+def test_credentials_that_expire_in_a_restore_are_not_taken_for_a_damaged_checkpoint(tmp_path, disk, bucket, remote):
     url = f"gs://{bucket.name}/run"
     train_in_processes(recipe(remote, "pretraining"), url, [{"stop_at": 14}], tmp_path)
-    bucket.faults(expire_after=60)
+    bucket.faults(expire=1, expire_match="tensorstore=")
     said = train_in_processes(recipe(remote, "pretraining"), url, [{}], tmp_path)
     assert bucket.counts()["faults"]["401"] and "unreadable" not in said
     assert not [key for key in bucket.keys("run/checkpoints/") if "unreadable" in key]
-    assert_alike(disk, fetched(bucket, "run", tmp_path / "bucket"))
+    model = "model/model.safetensors"
+    assert bucket.read(f"run/{model}") == (disk / model).read_bytes()
 
 
 def begin(config, workdir):
