@@ -81,7 +81,8 @@ def bucket(_bucket: Bucket) -> Iterator[Bucket]:
     """An empty bucket of an emulator of Cloud Storage, without faults until `bucket.faults` sets some."""
     yield _bucket
     _bucket.faults(reset=True)
-    for key in _bucket.keys():
+    keys = _bucket.keys()
+    for key in keys:
         _bucket.delete(key)
 
 

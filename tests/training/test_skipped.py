@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 import pytest
-from bert_jax import storage
 from synthetic import pretraining_task, random_batch
 
+from bert_jax import storage
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.skipped import NotFiniteError, SkippedSteps
 from bert_jax.training.step import init_state, make_train_step

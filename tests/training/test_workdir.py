@@ -11,10 +11,9 @@ import types
 import jax
 import jax.numpy as jnp
 import pytest
-from bert_jax import storage
 from synthetic import pretraining_task
 
-from bert_jax import recipes
+from bert_jax import recipes, storage
 from bert_jax.errors import InputError
 from bert_jax.sharding import make_mesh
 from bert_jax.training.metrics import MetricsLog, Window, read_lines
