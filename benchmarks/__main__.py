@@ -12,6 +12,7 @@
                                                  held-out loss of pretraining runs, by their working directories
     python -m benchmarks memory --corpus books/ --vocab vocab.txt
                                                  the most memory that preparing a corpus takes, repeated 11 and 44 times
+    python -m benchmarks input                   batches for pretraining from a disk and from an emulated bucket
     python -m benchmarks convert --size large    time and memory of converting a checkpoint, beside transformers
     python -m benchmarks windows                 what local attention spares, at 1,024 to 4,096 tokens
     python -m benchmarks tpu_choices             what the choices of a recipe do to BERT-large on a TPU slice; needs
@@ -68,6 +69,7 @@ def main() -> None:
         "memory",
         "learning",
         "curves",
+        "input",
         "convert",
         "windows",
         "tpu_choices",
@@ -109,6 +111,10 @@ def main() -> None:
         from benchmarks import tpu_choices
 
         tpu_choices.main(args.topology)
+    if args.what == "input":
+        from benchmarks import input as batches
+
+        batches.main([])
     if args.what == "convert":
         from benchmarks import convert
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.input`: how fast batches for pretraining come from a local disk and from an object store.
+"""`python -m benchmarks input`: how fast batches for pretraining come from a local disk and from an object store.
 
 The store is the emulator of the tests, on this machine. Tokens and seconds are of one process that makes whole batches,
 masks included, as one host does that trains alone: a host among many makes and reads its share. The bytes in memory are
@@ -87,13 +87,13 @@ def report(name: str, directory: str, steps: int, environment: dict[str, str]) -
     )
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> None:
     """Prints tokens/s, requests and memory of each place."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.input", description=__doc__.split("\n")[0])
     parser.add_argument("--rows", type=int, default=768_000, help="of the set (default: %(default)s: 192 MiB)")
     parser.add_argument("--steps", type=int, default=2500, help="measured (default: %(default)s)")
     parser.add_argument("--read", help="only makes the batches of this directory, and prints JSON")
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     if args.read:
         print(json.dumps(read(args.read, args.steps)))
         return

@@ -87,12 +87,9 @@ def direct_file_access(tree):
             if node.attr == "path" or node.attr in FILE_CALLS:
                 yield node
         elif isinstance(node, ast.Call):
-            called = node.func
-            if (isinstance(called, ast.Name) and called.id == "open") or (
-                isinstance(called, ast.Attribute)
-                and called.attr == "resolve"
-                and ast.unparse(called.value) != "recipes"
-            ):
+            called = ast.unparse(node.func)
+            opens = called in ("open", "os.open") and ast.unparse(node.args[0]) != "os.devnull"
+            if opens or (called.endswith(".resolve") and called != "recipes.resolve"):
                 yield node
 
 
@@ -106,8 +103,8 @@ def test_only_the_storage_layer_opens_paths(path):
 
 @pytest.mark.parametrize(
     "code",
-    ["open(p)", "os.path.exists(p)", "import pathlib", "from pathlib import Path", "from etils import epath",
-     "Path(p).resolve()", "os.listdir(p)", "import shutil"],
+    ["open(p)", "os.open(p, 0)", "os.path.exists(p)", "import pathlib", "from pathlib import Path", "import shutil",
+     "from etils import epath", "Path(p).resolve()", "os.listdir(p)"],
 )  # fmt: skip
 def test_direct_file_access_is_seen(code):
     assert list(direct_file_access(ast.parse(code)))

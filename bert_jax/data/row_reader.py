@@ -51,6 +51,7 @@ class RowReader(abc.ABC):
     def prefetch(self, blocks: Iterable[int]) -> None:  # noqa: B027 (on a disk there is nothing to do)
         """Fetches these blocks in the background, in this order, and lets go of all others."""
 
+    @abc.abstractmethod
     def rows(self, numbers: np.ndarray) -> np.ndarray:
         """Returns the records [R, W] of rows [R] (any order, repeats allowed), padded with zeros.
 
@@ -58,6 +59,15 @@ class RowReader(abc.ABC):
             OSError: a file cannot be read.
             ValueError: a file is cut short, or a row is damaged.
         """
+
+    def _shards_of(self, numbers: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self._shard_starts, numbers, side="right") - 1
+
+
+class _ShardReader(RowReader):
+    """The rows of `.npy` shards, each with its checksum."""
+
+    def rows(self, numbers: np.ndarray) -> np.ndarray:
         numbers = np.asarray(numbers, np.int64)
         shards = self._shards_of(numbers)
         within = numbers - self._shard_starts[shards]
@@ -73,9 +83,6 @@ class RowReader(abc.ABC):
     def _read(self, numbers: np.ndarray, shards: np.ndarray, within: np.ndarray) -> Iterator[bytes | memoryview]:
         """Yields the bytes of rows [R]: their numbers in the set, their shards, and their numbers in these."""
 
-    def _shards_of(self, numbers: np.ndarray) -> np.ndarray:
-        return np.searchsorted(self._shard_starts, numbers, side="right") - 1
-
 
 def open_rows(directory: storage.Path, instances: InstanceSet, dtype: np.dtype) -> RowReader:
     """Returns the reader of a set of a prepared directory.
@@ -90,7 +97,7 @@ def open_rows(directory: storage.Path, instances: InstanceSet, dtype: np.dtype) 
     return (_RemoteReader if directory.is_remote else _LocalReader)(directory, instances, dtype)
 
 
-class _LocalReader(RowReader):
+class _LocalReader(_ShardReader):
     """Reads each row from the file, through the system's cache.
 
     Rows of a batch lie far apart: mapping the files into memory would be no faster, and there a failing disk kills the
@@ -99,35 +106,20 @@ class _LocalReader(RowReader):
 
     def __init__(self, directory: storage.Path, instances: InstanceSet, dtype: np.dtype):
         super().__init__(directory, instances, dtype)
-        self._names = [path.url for path in self._paths]
         self._header_bytes = np.array([shard.header_bytes for shard in self._shards], np.int64)
-        self._open = functools.lru_cache(_OPEN_FILES)(_OpenFile)
+        self._open = functools.lru_cache(_OPEN_FILES)(storage.OpenFile)
 
     def _read(self, numbers: np.ndarray, shards: np.ndarray, within: np.ndarray) -> Iterator[bytes]:
         sizes = self._row_bytes[shards]
         starts = self._header_bytes[shards] + within * sizes
         for shard, start, size in zip(shards.tolist(), starts.tolist(), sizes.tolist(), strict=True):
-            name = self._names[shard]
-            try:
-                data = os.pread(self._open(name).descriptor, size, start)
-            except OSError as error:
-                error.filename = name
-                raise
-            yield _whole(data, name, start, size)
+            path = self._paths[shard]
+            with storage.naming(path):
+                data = self._open(path).read_part(start, size)
+            yield _whole(data, path.url, start, size)
 
 
-class _OpenFile:
-    """A file open for reading as long as the object lives."""
-
-    def __init__(self, path: str):
-        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def __del__(self) -> None:
-        if hasattr(self, "descriptor"):
-            os.close(self.descriptor)
-
-
-class _RemoteReader(RowReader):
+class _RemoteReader(_ShardReader):
     """Reads blocks and spans of blocks by ranged requests, many at a time."""
 
     def __init__(self, directory: storage.Path, instances: InstanceSet, dtype: np.dtype):
@@ -260,9 +252,6 @@ class _ArrayRecordReader(RowReader):
         except Exception as error:  # what the file system and the reader's own checks give
             raise ValueError(str(error)) from None
         return pad_records(records, self._dtype)
-
-    def _read(self, numbers: np.ndarray, shards: np.ndarray, within: np.ndarray) -> Iterator[bytes]:
-        raise NotImplementedError
 
 
 def _span(shard: Shard, first: int, last: int, dtype: np.dtype) -> tuple[int, int]:

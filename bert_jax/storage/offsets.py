@@ -15,20 +15,28 @@ _PART = 2**18  # bytes
 
 
 class OpenFile:
-    """A local file whose parts are read by offset.
+    """A local file whose parts are read by offset; closed by `close`, or when nothing refers to it.
+
+    Args:
+        path: what to call it in messages.
+        name: of the file, where that is a copy of what `path` names.
 
     Attributes:
-        path: what to call it in messages.
+        path: as given.
         size: bytes.
     """
 
-    def __init__(self, path: Path, name: str):
+    def __init__(self, path: Path, name: str | None = None):
         self.path = path
-        self._file = open(name, "rb", buffering=0)  # noqa: SIM115 (closed by `open_file`)
+        self._file = open(name or path, "rb", buffering=0)  # noqa: SIM115 (closed by `close`)
         self.size = os.fstat(self._file.fileno()).st_size
 
     def close(self) -> None:
         self._file.close()
+
+    def read_part(self, offset: int, count: int) -> bytes:
+        """`count` bytes from `offset`, or fewer where the file ends before."""
+        return os.pread(self._file.fileno(), count, offset)
 
     def read(self, offset: int, count: int) -> bytes:
         """`count` bytes from `offset`. Raises InputError when the file has fewer."""
