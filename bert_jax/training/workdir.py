@@ -92,7 +92,10 @@ class Workdir:
         return self.path / f"batch-{step}.npz"
 
     def check(self, recipe: ConfigDict) -> None:
-        """Raises InputError when the directory holds a run of another recipe, naming the keys that differ."""
+        """Raises InputError when the directory holds a run of another recipe, naming the keys that differ, or is where
+        no checkpoints can be written."""
+        if self.path.is_remote and not self.path.url.startswith("gs://"):
+            raise InputError(f"{self.path}: expected a work directory on a disk or on gs://, which checkpoints need")
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path}: expected a directory, found a file")
         if not self.config.exists():

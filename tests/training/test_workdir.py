@@ -52,6 +52,12 @@ def test_another_recipe_may_not_and_hears_which_keys_differ(workdir):
     )
 
 
+@pytest.mark.parametrize("url", ["s3://bucket/run", "az://container/run"])
+def test_a_store_that_takes_no_checkpoints_is_refused(url):
+    with pytest.raises(InputError, match=f"{url}: expected a work directory on a disk or on gs://"):
+        Workdir(storage.Path(url)).check(resolved())
+
+
 def test_two_runs_at_once_are_one_too_many(workdir):
     with workdir.claimed(resolved()):
         second = Workdir(workdir.path)
