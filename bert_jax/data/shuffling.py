@@ -52,7 +52,7 @@ class ShuffledRows:
         return rows, positions // self._num_rows
 
     def windows_ahead(self, step: int) -> range:
-        """Returns the numbers of the windows to have at hand: that in which the batch of `step` begins, the next one,
+        """Returns the numbers of the windows to fetch: the one in which the batch of `step` begins, the next one,
         and those in which this batch and the next one end."""
         ends = np.array([step, step + 2]) * self._batch_size - np.array([0, 1])
         first, last = self._windows(ends).tolist()

@@ -1,4 +1,4 @@
-"""Files that grow while others read them: appended to on a disk, written anew from time to time in an object store."""
+"""Files that grow while others read them: appended to on a disk, rewritten from time to time in an object store."""
 
 import logging
 import threading

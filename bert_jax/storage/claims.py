@@ -24,7 +24,7 @@ from typing import Any
 from bert_jax.errors import InputError
 from bert_jax.storage.paths import Path, PathLike
 
-LEASES = ".lease"  # the directory of leases: `.lease/NUMBER.json`, of which the highest counts
+LEASES = ".lease"  # the directory of leases: `.lease/NUMBER.json`; the highest number counts
 BEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0
 _SETTLE_SECONDS = 1.0  # after which no other writer can still believe that there was no lease
@@ -153,9 +153,7 @@ class _Lease(Claim):
             with contextlib.suppress(OSError):
                 self._look()
         if self._lost is not None:
-            raise InputError(
-                f"{self._directory.parent}: this process stood still, and was taken for dead by {self._lost}"
-            )
+            raise InputError(f"{self._directory.parent}: this process was suspended, and {self._lost} took it over")
 
     def _keep(self) -> None:
         beat = 0

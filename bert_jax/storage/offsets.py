@@ -1,4 +1,4 @@
-"""Files of which parts are read by offset, such as weights: on this machine, so that no part waits for a network."""
+"""Random access to parts of a file, such as weights: on this machine, so that no part waits for a network."""
 
 import contextlib
 import math
@@ -70,7 +70,7 @@ class OpenFile:
 
 @contextlib.contextmanager
 def open_offsets(path: PathLike) -> Iterator[OpenFile]:
-    """Opens a file, of which a copy on this machine is made when it is in an object store.
+    """Opens a file; an object is copied to this machine first.
 
     Raises:
         InputError: there is no such file.

@@ -31,7 +31,7 @@ from bert_jax.training.step import State
 
 _COMMITTED = "commit_success.txt"  # Orbax's mark of a checkpoint in an object store
 _MOST_FAILURES = 4  # in a row, for passing reasons
-_LONGEST_WAIT = 120  # seconds that a host waits for the others' parts of a save, one of which may have failed
+_LONGEST_WAIT = 120  # seconds that a host waits for the other hosts' parts of a save, which never come when they failed
 
 log = logging.getLogger(__name__)
 

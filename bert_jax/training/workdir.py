@@ -84,7 +84,7 @@ class Workdir:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the model has been written, of which `config.json` is the last file."""
+        """Whether the model has been written: `config.json` is its last file."""
         return (self.model / "config.json").exists()
 
     def batch(self, step: int) -> storage.Path:

@@ -1,5 +1,5 @@
-"""Stands for `gcloud compute tpus`: keeps one slice, and carries ssh and scp out in one home directory per host. Stands
-also for `gcloud storage`, of the emulator at STORAGE_EMULATOR_HOST.
+"""Stands for `gcloud compute tpus`: keeps one slice, and carries ssh and scp out in one home directory per host. Also
+stands in for `gcloud storage`, with the emulator at STORAGE_EMULATOR_HOST.
 
 In the folder above its own: google.json (what the tests arrange and look at; see cloud.py), calls.jsonl, host0, ...
 """
