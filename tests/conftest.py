@@ -48,7 +48,16 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 # Files that take long: they come first, so that no process of the tests is left alone with one of them at the end.
-_LONG = ("test_hosts.py", "test_parallel.py", "test_resume.py", "test_electra.py", "test_notebook.py", "test_plan.py")
+_LONG = (
+    "test_runs_on_a_bucket.py",
+    "test_tpu_page.py",
+    "test_hosts.py",
+    "test_parallel.py",
+    "test_resume.py",
+    "test_electra.py",
+    "test_notebook.py",
+    "test_plan.py",
+)
 
 
 def pytest_collection_finish() -> None:
