@@ -34,6 +34,10 @@ class OpenFile:
     def close(self) -> None:
         self._file.close()
 
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):  # it could be opened
+            self.close()
+
     def read_part(self, offset: int, count: int) -> bytes:
         """`count` bytes from `offset`, or fewer where the file ends before."""
         return os.pread(self._file.fileno(), count, offset)
