@@ -84,10 +84,7 @@ class Path(PosixGPath):
         """Bytes of a file."""
         if not self.is_remote:
             return os.stat(self).st_size
-        info = self._info()
-        if info is None:
-            raise FileNotFoundError(errno.ENOENT, "no such file or directory", self.url)
-        return int(info["size"])
+        return int(self._existing_info()["size"])
 
     def iterdir(self) -> Iterator[Self]:
         if not self.is_remote:
@@ -236,9 +233,12 @@ class Path(PosixGPath):
             return self.read_bytes() == data
         return True
 
+    def _existing_info(self) -> dict[str, Any]:
+        return object_store.attempt(self.url, lambda store: store.info(self.url))
+
     def _info(self) -> dict[str, Any] | None:
         try:
-            return object_store.attempt(self.url, lambda store: store.info(self.url))
+            return self._existing_info()
         except FileNotFoundError as error:
             if error.filename != self.url:  # the bucket
                 raise
@@ -278,9 +278,7 @@ class _ObjectReader(io.RawIOBase):
 
     def __init__(self, path: Path):
         self._path = path
-        info = path._info()
-        if info is None:
-            raise FileNotFoundError(errno.ENOENT, "no such file or directory", path.url)
+        info = path._existing_info()
         if info["type"] == "directory":
             raise IsADirectoryError(errno.EISDIR, "is a directory", path.url)
         self._size = int(info["size"])
