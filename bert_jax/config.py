@@ -275,22 +275,11 @@ class BertConfig:
     @classmethod
     def from_json_file(cls, path: storage.PathLike) -> Self:
         """Reads a Hugging Face `config.json`. Raises InputError when it is missing, not JSON or not a BERT."""
-        return cls.from_hf(read_json(path), where=str(path))
+        return cls.from_hf(storage.read_json(path), where=str(path))
 
     def to_json_file(self, path: storage.PathLike, architecture: str = "BertModel") -> None:
         """Writes a Hugging Face `config.json`, whole or not at all."""
         storage.write_atomically(path, json.dumps(self.to_hf(architecture), indent=2, sort_keys=True) + "\n")
-
-
-def read_json(path: storage.PathLike) -> dict[str, Any]:
-    """Returns the JSON object in a file. Raises InputError when it is missing or not one."""
-    try:
-        value = json.loads(storage.read_text(path))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}: expected JSON, found {error.msg} at line {error.lineno}") from None
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: expected a JSON object, found {type(value).__name__}")
-    return value
 
 
 # What a Hugging Face config.json does not say: other files do, or nothing needs to.

@@ -15,8 +15,8 @@ MOST_LINES = 450
 
 # Each part imports only from the parts before it.
 ORDER = (
-    "compilers", "errors", "storage", "families", "config", "sharding", "modeling", "tokenization", "data",
-    "conversion", "recipes", "inference", "looking", "tasks", "training", "planning", "demo", "cli", "__main__",
+    "compilers", "errors", "storage", "model_files", "families", "config", "sharding", "modeling", "tokenization",
+    "data", "conversion", "recipes", "inference", "looking", "tasks", "training", "planning", "demo", "cli", "__main__",
 )  # fmt: skip
 
 

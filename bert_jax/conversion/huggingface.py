@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.config import BertConfig, read_json
+from bert_jax.config import BertConfig
 from bert_jax.conversion import flax_msgpack, hub, safetensors_files, sentence_transformers, state_dict
 from bert_jax.conversion.names import FAMILIES, Names
 from bert_jax.conversion.names.table import Tensors
@@ -178,7 +178,7 @@ def _described(directory: storage.Path, family: str) -> tuple[dict[str, Any], st
     where = directory / "config.json"
     if not where.exists() and (directory / "bert_config.json").exists():
         where = directory / "bert_config.json"
-    hf = read_json(where)
+    hf = storage.read_json(where)
     if hf.get("is_decoder"):
         raise InputError(f"{where}: expected an encoder, found is_decoder: true")
     if family:

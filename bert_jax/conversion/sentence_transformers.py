@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from bert_jax import storage
-from bert_jax.config import BertConfig, read_json
+from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
 
 # How its older files say which pooling, one key each, and how the newer ones do, in `pooling_mode`.
@@ -50,7 +50,7 @@ def pooling_settings(directory: storage.Path) -> dict[str, Any]:
                 f"{directory / 'modules.json'}: expected Transformer, Pooling and Normalize, found {module['type']!r}"
             )
     where = pooling / "config.json"
-    found = read_json(where)
+    found = storage.read_json(where)
     mode = found.get("pooling_mode") or [ours for key, ours in _POOLING_KEYS.items() if found.get(key)] or "mean"
     modes = [mode] if isinstance(mode, str) else list(mode)
     if len(modes) != 1 or modes[0] not in ("mean", "cls", "max"):
@@ -61,7 +61,7 @@ def pooling_settings(directory: storage.Path) -> dict[str, Any]:
 def max_seq_length(directory: storage.Path) -> int | None:
     """The longest input in tokens that a folder's embeddings are meant for, or None when it does not say."""
     path = directory / "sentence_bert_config.json"
-    value = read_json(path).get("max_seq_length") if path.exists() else None
+    value = storage.read_json(path).get("max_seq_length") if path.exists() else None
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
         raise InputError(f"{path}: max_seq_length must be a positive integer, found {value!r}")
     return value

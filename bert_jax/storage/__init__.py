@@ -5,6 +5,7 @@ Reading and writing is such that nothing half-written is ever found and nothing 
 
 from bert_jax.storage.appending import GrowingFile
 from bert_jax.storage.claims import Claim, claimed
+from bert_jax.storage.json_text import parse_json, read_json
 from bert_jax.storage.object_store import Counts, counted
 from bert_jax.storage.offsets import OpenFile, open_offsets
 from bert_jax.storage.paths import Path, PathLike, is_remote, matching_files
@@ -54,6 +55,8 @@ __all__ = [
     "open_binary_atomically",
     "open_decompressed",
     "open_offsets",
+    "parse_json",
+    "read_json",
     "read_text",
     "remove_incomplete",
     "replace_directory",

@@ -53,18 +53,26 @@ def without_compression(name: str) -> str:
 
 
 def existing(path: PathLike) -> Path:
-    """Returns the path of a file. Raises InputError when it is missing or a directory."""
+    """Returns the path of a file. Raises InputError when it is missing, a directory, a pipe or a device."""
     found = Path(path)
     if not found.exists():
         raise InputError(f"{path}: no such file")
     if found.is_dir():
         raise InputError(f"{path}: expected a file, found a directory")
+    if not found.is_file():
+        raise InputError(f"{path}: expected a file, found a pipe or a device; write its content to a file first")
     return found
 
 
-def read_text(path: PathLike) -> str:
-    """Returns the text of a UTF-8 file. Raises InputError when it is missing, a directory or not UTF-8."""
+def read_text(path: PathLike, max_bytes: int | None = None) -> str:
+    """Returns the text of a UTF-8 file.
+
+    Raises:
+        InputError: it is missing, no file, not UTF-8, or has more than `max_bytes`.
+    """
     path = existing(path)
+    if max_bytes is not None and path.size() > max_bytes:
+        raise InputError(f"{path}: expected at most {max_bytes:,} bytes, found {path.size():,}")
     data = path.read_bytes()
     try:
         return data.decode("utf-8-sig")

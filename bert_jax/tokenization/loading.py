@@ -135,10 +135,7 @@ def _family(directory: storage.Path, settings: dict[str, Any]) -> str:
 
 
 def _json_object(text: str, where: object) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{where}: expected JSON, found {error.msg} at line {error.lineno}") from None
+    value = storage.parse_json(text, where)
     if not isinstance(value, dict):
         raise InputError(f"{where}: expected a JSON object, found {type(value).__name__}")
     return value

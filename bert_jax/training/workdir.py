@@ -8,7 +8,6 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_jax import recipes, storage
-from bert_jax.config import read_json
 from bert_jax.errors import InputError
 
 # Keys that may differ between a run and its continuation: they change how often something is written down or how the
@@ -100,7 +99,7 @@ class Workdir:
             raise InputError(f"{self.path}: expected a directory, found a file")
         if not self.config.exists():
             return
-        differing = differences(read_json(self.config), recipe.to_dict())
+        differing = differences(storage.read_json(self.config), recipe.to_dict())
         if differing:
             more = f" and {len(differing) - 4} more" if len(differing) > 4 else ""
             raise InputError(

@@ -1,0 +1,46 @@
+"""JSON that somebody else wrote: read in bounded time and memory, or refused in one line."""
+
+import json
+from typing import Any
+
+from bert_jax.errors import InputError
+from bert_jax.storage.paths import PathLike
+from bert_jax.storage.reading import read_text
+
+MAX_JSON_BYTES = 256 << 20  # a tokenizer.json of 250,000 pieces has 17 MB
+
+
+def parse_json(text: str, where: object = "JSON") -> Any:
+    """Return the value that a JSON text says.
+
+    Raises:
+        InputError: the text is not JSON, is nested too deeply, has an integer of thousands of digits, or half a
+            surrogate pair; `where` names it.
+    """
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        found = f"{error.msg} at line {error.lineno}, column {error.colno}"
+        raise InputError(f"{where}: expected JSON, found {found}") from None
+    except RecursionError:
+        raise InputError(f"{where}: expected JSON, found a value that is nested too deeply") from None
+    except ValueError:  # Python's own limit on the digits of an integer
+        raise InputError(f"{where}: expected JSON, found an integer of thousands of digits") from None
+    if "\\u" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{where}: expected Unicode text, found half a surrogate pair") from None
+    return value
+
+
+def read_json(path: PathLike) -> dict[str, Any]:
+    """Return the JSON object in a file.
+
+    Raises:
+        InputError: the file is missing, larger than `MAX_JSON_BYTES`, or no JSON object.
+    """
+    value = parse_json(read_text(path, MAX_JSON_BYTES), path)
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value
