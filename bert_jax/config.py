@@ -21,7 +21,7 @@ SIZES: dict[str, tuple[int, int, int]] = {
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu", "tanh")
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
 SUMMARIES = ("pooler", "tanh", "relu", "gelu", "transform")
-_CHOICES: dict[str, tuple[str, ...]] = {
+CHOICES: dict[str, tuple[str, ...]] = {
     "family": tuple(FAMILIES),
     "hidden_act": ACTIVATIONS,
     "head_act": ACTIVATIONS,
@@ -288,9 +288,9 @@ _NOT_IN_HF = ("pooler", "pooling", "normalize_embeddings", "id2label")
 
 def _check(name: str, value: Any, kind: Any) -> None:
     """Raises InputError when a field cannot have this value."""
-    if name in _CHOICES:
-        if value not in _CHOICES[name]:
-            raise InputError(f"model config: {name} {value!r} is not known{did_you_mean(str(value), _CHOICES[name])}")
+    if name in CHOICES:
+        if value not in CHOICES[name]:
+            raise InputError(f"model config: {name} {value!r} is not known{did_you_mean(str(value), CHOICES[name])}")
     elif name in _POSITIVE or kind is int:
         least, what = (1, "positive") if name in _POSITIVE else (0, "non-negative")
         if not isinstance(value, int) or isinstance(value, bool) or value < least:

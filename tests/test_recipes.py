@@ -7,6 +7,7 @@ import pytest
 from bert_jax import recipes
 from bert_jax.data.masking import UNITS
 from bert_jax.errors import InputError
+from bert_jax.recipes.definitions import KEYS
 from bert_jax.training.optimizers import OPTIMIZERS
 from bert_jax.training.schedules import SCHEDULES
 
@@ -99,6 +100,45 @@ def test_a_broken_recipe_file(tmp_path, text, message):
     with pytest.raises(InputError) as error:
         recipes.load_recipe(str(path))
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("task", KEYS)
+def test_a_recipe_has_exactly_the_keys_of_its_table(task):
+    flat = recipes.flatten(recipes.RECIPES[task]())
+    assert flat.keys() == KEYS[task].keys()
+    for name, value in flat.items():
+        key = KEYS[task][name]
+        assert value is None or isinstance(value, key.type), name
+        assert not key.choices or value is None or value in key.choices, name
+
+
+@pytest.mark.parametrize("task", KEYS)
+def test_every_key_has_a_meaning_of_one_line(task):
+    for name, key in KEYS[task].items():
+        assert 10 < len(key.meaning) < 140 and "\n" not in key.meaning and not key.meaning.endswith("."), name
+
+
+def beyond(key):
+    """Values just outside of what a key allows."""
+    if key.choices:
+        yield "neither"
+    for limit, step in ((key.least, 1), (key.above, 0), (key.below, 0)):
+        if limit is not None and abs(limit) != float("inf"):
+            yield key.type(limit - step)
+    if key.limits() and key.type is float:
+        yield from (float("nan"), float("inf"))
+
+
+@pytest.mark.parametrize("task", KEYS)
+def test_a_value_outside_of_a_keys_table_is_refused_by_name(task):
+    for name, key in KEYS[task].items():
+        for value in beyond(key):
+            recipe = recipes.RECIPES[task]()
+            recipe.update_from_flattened_dict({name: value})
+            with pytest.raises(InputError) as error:
+                recipes.resolve(recipe, "cpu")
+            expected = f"expected {key.limits()}, found" if key.limits() else "'neither' is not known"
+            assert f"config.{name}: " in str(error.value) and expected in str(error.value)
 
 
 def test_the_names_that_recipes_know_are_those_that_there_are():

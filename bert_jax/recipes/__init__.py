@@ -5,13 +5,10 @@ what differs; `--config.a.b=value` on the command line changes a key after that.
 """
 
 from bert_jax.recipes.checks import resolve
+from bert_jax.recipes.definitions import DTYPES, MASK_UNITS, OPTIMIZERS, SCHEDULES
 from bert_jax.recipes.keys import (
-    DTYPES,
-    MASK_UNITS,
-    OPTIMIZERS,
     PRETRAINING,
     RECIPES,
-    SCHEDULES,
     batch_size_at,
     classification,
     electra,

@@ -1,14 +1,11 @@
 """What a recipe's values may be, and what becomes of `auto`."""
 
-from collections.abc import Iterable
-
 import jax
 from ml_collections import ConfigDict
 
-from bert_jax.data.bad_rows import RULES
-from bert_jax.data.windows import LONG_TEXTS
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.recipes.keys import DTYPES, EMBEDDING_LOSSES, MASK_UNITS, OPTIMIZERS, PRETRAINING, RECIPES, SCHEDULES
+from bert_jax.recipes.definitions import KEYS
+from bert_jax.recipes.keys import PRETRAINING
 from bert_jax.recipes.reading import flatten
 
 _EVALUATED = 32  # examples a batch of evaluation at the least, where a step's rows hold several each
@@ -41,98 +38,22 @@ def resolve(recipe: ConfigDict, platform: str = "") -> ConfigDict:
 
 
 def _choices(c: ConfigDict) -> None:
-    choices: dict[str, Iterable[str]] = {
-        "task": RECIPES,
-        "dtype": DTYPES,
-        "layers": ("auto", "scan", "unroll"),
-        "remat": ("auto", "none", "dots", "full"),
-        "attention": ("auto", "xla", "fused", "splash", "cudnn"),
-        "optimizer.name": OPTIMIZERS,
-        "optimizer.schedule": SCHEDULES,
-    }
-    if c.task in PRETRAINING:
-        choices["data.mask_unit"] = MASK_UNITS
-    if c.task == "classification":
-        choices["data.long_texts"] = LONG_TEXTS
-        choices["data.task_type"] = ("classification", "multi_label", "regression")
-        choices["data.class_weights"] = ("", "balanced") if c.data.task_type == "classification" else ("",)
-    if c.task not in PRETRAINING:
-        choices["data.bad_rows"] = RULES
-    if c.task == "sentence_embedding":
-        choices |= {"data.loss": EMBEDDING_LOSSES, "data.distance": ("euclidean", "cosine")}
+    if c.task not in KEYS:
+        raise InputError(f"config.task: {c.task!r} is not known{did_you_mean(c.task, KEYS)}")
+    flat = flatten(c)
+    choices = {name: key.choices for name, key in KEYS[c.task].items() if key.choices and flat[name] is not None}
+    if c.task == "classification" and c.data.task_type != "classification":
+        choices["data.class_weights"] = ("",)
     for name, known in choices.items():
-        value = flatten(c)[name]
-        if value not in known:
-            raise InputError(f"config.{name}: {value!r} is not known{did_you_mean(value, known)}")
-
-
-# Key -> (the least value, whether it is itself allowed, the limit above, which is not).
-_RANGES: dict[str, tuple[float, bool, float]] = {
-    "seed": (0, True, 2**31),
-    "model.vocab_size": (0, True, float("inf")),
-    "global_batch_size": (1, True, float("inf")),
-    "accumulation_steps": (1, True, float("inf")),
-    "num_steps": (0, True, 2**31),
-    "num_epochs": (0, True, float("inf")),
-    "optimizer.learning_rate": (0, True, float("inf")),
-    "optimizer.warmup_steps": (0, True, float("inf")),
-    "optimizer.warmup_ratio": (0, True, 1),
-    "optimizer.weight_decay": (0, True, float("inf")),
-    "optimizer.beta1": (0, True, 1),
-    "optimizer.beta2": (0, True, 1),
-    "optimizer.eps": (0, False, float("inf")),
-    "optimizer.clip_norm": (0, True, float("inf")),
-    "optimizer.layer_decay": (0, False, float("inf")),
-    "optimizer.frozen_layers": (0, True, float("inf")),
-    "fresh_layers": (0, True, float("inf")),
-    "lora.rank": (0, True, float("inf")),
-    "lora.alpha": (0, False, float("inf")),
-    "optimizer.average_decay": (0, True, 1),
-    "log_every": (1, True, float("inf")),
-    "eval_every": (0, True, float("inf")),
-    "stop_after": (0, True, float("inf")),
-    "eval_batch_size": (0, True, float("inf")),
-    "checkpoint_every": (0, True, float("inf")),
-    "max_skipped_steps": (0, True, float("inf")),
-    "warn_after_seconds": (0, True, float("inf")),
-    "keep_checkpoints": (1, True, float("inf")),
-    "model.generator_size": (0, False, float("inf")),
-    "discriminator_weight": (0, True, float("inf")),
-    "data.mask_prob": (0, False, 1),
-    "data.hidden_share": (0, True, float("inf")),
-    "data.random_share": (0, True, float("inf")),
-    "data.static_masks": (0, True, float("inf")),
-    "data.token_dropout": (0, True, 1),
-    "data.packing": (0, True, float("inf")),
-    "data.dev_share": (0, True, 1),
-    "data.split_seed": (0, True, 2**31),
-    "label_smoothing": (0, True, 1),
-    "r_drop": (0, True, float("inf")),
-    "data.max_predictions": (0, True, float("inf")),
-    "data.sequence_length": (8, True, float("inf")),
-    "data.max_seq_length": (3, True, float("inf")),
-    "data.eval_batches": (0, True, float("inf")),
-    "data.doc_stride": (0, True, float("inf")),
-    "data.max_query_length": (1, True, float("inf")),
-    "data.max_answer_length": (1, True, float("inf")),
-    "data.n_best": (0, True, float("inf")),
-    "data.null_threshold": (float("-inf"), False, float("inf")),
-    "data.scale": (0, False, float("inf")),
-    "data.label_scale": (0, False, float("inf")),
-    "data.margin": (0, False, float("inf")),
-}
+        if flat[name] not in known:
+            raise InputError(f"config.{name}: {flat[name]!r} is not known{did_you_mean(flat[name], known)}")
 
 
 def _ranges(c: ConfigDict) -> None:
     flat = flatten(c)
-    for name, (low, low_allowed, high) in _RANGES.items():
-        value = flat.get(name)
-        if value is None:
-            continue
-        if not (low <= value < high) or (value == low and not low_allowed):  # also refuses NaN
-            limits = f"at least {low}" if low_allowed else f"more than {low}"
-            limits += f" and below {high}" if high != float("inf") else ""
-            raise InputError(f"config.{name}: expected {limits}, found {value}")
+    for name, key in KEYS[c.task].items():
+        if isinstance(flat[name], (int, float)) and not key.in_range(flat[name]):
+            raise InputError(f"config.{name}: expected {key.limits()}, found {flat[name]}")
     if c.optimizer.warmup_steps and c.optimizer.warmup_ratio:
         raise InputError("config.optimizer: expected warmup_steps or warmup_ratio, found both")
     if c.task in PRETRAINING and c.data.hidden_share + c.data.random_share > 1:
