@@ -1,19 +1,28 @@
 """Questions about a text whose answers are passages of it: SQuAD's JSON files, versions 1.1 and 2.0, and TFDS.
 
+Besides the official layout (articles, their paragraphs, their questions), JSON has a row for each question as Hugging
+Face's `squad` and `squad_v2` do: `id`, `title`, `context`, `question` and `answers`, which is
+`{"text": [...], "answer_start": [...]}` or a list of objects. Rows are JSON lines, an array, or an object of columns;
+an empty list of answers says that there is none, and that the data are of version 2.0.
+
 Rajpurkar et al. 2016 (arXiv:1606.05250); Rajpurkar et al. 2018 (arXiv:1806.03822), where some questions have no answer.
 Every complaint is an InputError that names the file and the question's id or, before that is known, its place.
 """
 
+import contextlib
 import dataclasses
-import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax import storage
 from bert_jax.data.bad_rows import BadRow, BadRows, check_texts, check_utf8, place
-from bert_jax.data.examples import open_tfds, plain
+from bert_jax.data.examples import json_objects, numbered_lines, open_tfds, plain
+from bert_jax.data.json_files import Layout, layout_of, read_json_file
 from bert_jax.errors import InputError, did_you_mean
 
+JSON_FORMATS = (".json", ".jsonl", ".ndjson")
+_EMPTY_LIST = re.compile(r"\[\s*\]")
 _SHOWN = 60  # characters of a wrong answer in a message
 _OTHER_KIND = "a field of another kind"  # why a question does not fit
 
@@ -51,10 +60,10 @@ def read_questions(
     """Yields the questions of a data set in order.
 
     Args:
-        spec: a `.json` file, maybe compressed (`storage.COMPRESSED`), or `tfds:NAME[:SPLIT]` (split `train`) with the
-            features of TFDS's `squad`.
+        spec: a file of `JSON_FORMATS`, maybe compressed (`storage.COMPRESSED`), or `tfds:NAME[:SPLIT]` (split `train`)
+            with the features of TFDS's `squad`.
         with_answers: whether the answers are read, and must be there. Whether the data are of version 2.0 is told by
-            `is_impossible` of their questions, or by the version that the file gives.
+            `is_impossible` of their questions, by the version that the file gives, or by a row without answers.
         anywhere: whether an answer may stand elsewhere in its context than it says, or not at all: scoring looks at
             texts alone.
         bad: counts questions that do not fit, of a caller that lets what is left through `bad.fitting`; None: they are
@@ -69,7 +78,7 @@ def read_questions(
     seen: set[str] = set()
 
     def question(item: _Item) -> Question:
-        name = _text(item.where, item.row, "id")
+        name = _name(item)
         try:
             if name in seen:
                 message = f"{spec}: question {name!r}: expected an id of its own, found it twice"
@@ -85,7 +94,8 @@ def read_questions(
             raise
         return found
 
-    questions = own.each(_tfds_items(spec, with_answers) if spec.startswith("tfds:") else _json_items(spec), question)
+    items = _tfds_items(spec, with_answers) if spec.startswith("tfds:") else _json_items(spec, own)
+    questions = own.each(items, question)
     return questions if bad else own.fitting(questions)
 
 
@@ -120,8 +130,83 @@ def _misplaced(question: Question, answer: Answer) -> str:
     )
 
 
-def _json_items(spec: str) -> Iterator[_Item]:
-    tree = _parsed(spec)
+def _json_items(spec: str, bad: BadRows) -> Iterator[_Item | BadRow]:
+    """The questions of a file in any of its layouts (see the module's docstring)."""
+    name = storage.without_compression(spec).lower()
+    if not name.endswith(JSON_FORMATS):
+        raise InputError(
+            f"{spec}: expected a file named {', '.join(JSON_FORMATS)} (maybe with {', '.join(storage.COMPRESSED)}), "
+            "or tfds:NAME:SPLIT"
+        )
+    layout = layout_of(spec)
+    if layout is Layout.LINES or (layout is Layout.VALUE and not name.endswith(".json")):
+        rows = (found if isinstance(found, BadRow) else found[1:] for found in json_objects(spec, bad))
+        return _flat_items(rows, _any_unanswered(spec))
+    tree = read_json_file(spec)
+    if tree is None:
+        raise InputError(f"{spec}: expected questions, found an empty file")
+    flat = _rows(spec, tree)
+    if flat is None:
+        return _nested_items(spec, tree)
+    named = ((f"{spec}: row {number}", row) for number, row in enumerate(flat, 1))
+    return _flat_items(named, any(map(_is_unanswered, flat)))
+
+
+def _rows(spec: str, tree: Any) -> Sequence[Any] | None:
+    """The rows of a JSON value, a question each; None where it has the official layout, or another."""
+    if isinstance(tree, dict) and isinstance(tree.get("question"), list):
+        return _transposed(spec, tree)
+    if isinstance(tree, dict) and "question" in tree:
+        return [tree]
+    rows = tree.get("data") if isinstance(tree, dict) else tree
+    is_flat = isinstance(rows, list) and any(isinstance(row, dict) and "question" in row for row in rows[:1])
+    return rows if is_flat else None
+
+
+def _transposed(spec: str, columns: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of an object of columns, lists of one length."""
+    size = len(columns["question"])
+    for name, values in columns.items():
+        if not isinstance(values, list) or len(values) != size:
+            found = len(values) if isinstance(values, list) else type(values).__name__
+            raise InputError(f"{spec}: expected a list of {size} values in {name!r}, as in 'question', found {found}")
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _flat_items(rows: Iterable[tuple[str, Any] | BadRow], second: bool) -> Iterator[_Item | BadRow]:
+    """Rows with a question and its context each; those of one title, or without titles of one context, are an article.
+
+    Args:
+        rows: what to call each in messages, and its object; or what was wrong with it.
+        second: whether the data are of version 2.0.
+    """
+    articles: dict[Any, int] = {}
+    for found in rows:
+        if isinstance(found, BadRow):
+            yield found
+            continue
+        where, row = found
+        key = row.get("title", row.get("context")) if isinstance(row, dict) else None
+        article = articles.setdefault(key if isinstance(key, str) else None, len(articles))
+        yield _Item(where, row, where, row, article, second)
+
+
+def _any_unanswered(spec: str) -> bool:
+    """Whether a row of a JSON-lines file says that its question has no answer; broken rows are left for later."""
+    for number, line in numbered_lines(spec):
+        if _EMPTY_LIST.search(line):
+            with contextlib.suppress(InputError):
+                if _is_unanswered(storage.parse_json(line, place(spec, number))):
+                    return True
+    return False
+
+
+def _is_unanswered(row: Any) -> bool:
+    answers = row.get("answers") if isinstance(row, dict) else None
+    return answers == [] or (isinstance(answers, dict) and answers.get("text") == [])
+
+
+def _nested_items(spec: str, tree: Any) -> Iterator[_Item]:
     version = tree.get("version") if isinstance(tree, dict) else None
     second = str(version).lower().removeprefix("v").startswith("2")
     for i, article in enumerate(_list(spec, tree, "data")):
@@ -149,15 +234,34 @@ def _answered(where: str, question: Question, row: dict[str, Any], second: bool)
     """The question with the answers of its JSON object."""
     answers = tuple(
         Answer(_text(f"{where}: answers[{i}]", answer, "text"), _start(f"{where}: answers[{i}]", answer))
-        for i, answer in enumerate(_list(where, row, "answers"))
+        for i, answer in enumerate(_answers(where, row))
     )
-    impossible = row.get("is_impossible", not answers if second else None)
+    impossible = row.get("is_impossible")
+    if impossible is None and second:
+        impossible = not answers
     if impossible is not None and not isinstance(impossible, bool):
         raise BadRow(f"{where}: expected true or false in 'is_impossible', found {impossible!r}", _OTHER_KIND)
     if bool(answers) == bool(impossible):
         expected = "no answer, since is_impossible is true" if impossible else "at least one answer"
         raise BadRow(f"{where}: expected {expected}, found {len(answers)}", "another number of answers")
     return dataclasses.replace(question, answers=answers, is_impossible=impossible)
+
+
+def _answers(where: str, row: dict[str, Any]) -> list[Any]:
+    """The answers of a row, an object each; Hugging Face writes one object with a list of texts and one of starts."""
+    if not isinstance(_field(where, row, "answers"), dict):
+        return _list(where, row, "answers")
+    texts, starts = (_list(f"{where}: answers", row["answers"], name) for name in ("text", "answer_start"))
+    if len(texts) != len(starts):
+        message = f"{where}: answers: expected a start for each text, found {len(texts)} texts and {len(starts)} starts"
+        raise BadRow(message, "another number of answers")
+    return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+
+
+def _name(item: _Item) -> str:
+    """The id of a question; a number becomes its digits."""
+    value = _field(item.where, item.row, "id")
+    return str(value) if type(value) is int else _text(item.where, item.row, "id")
 
 
 def _start(where: str, answer: dict[str, Any]) -> int:
@@ -189,34 +293,6 @@ def _field(where: str, row: Any, name: str) -> Any:
         message = f"{where}: expected a field {name!r}{did_you_mean(name, row) if row else ''}"
         raise BadRow(message, "a missing field")
     return row[name]
-
-
-def _parsed(spec: str) -> Any:
-    """The JSON of a file."""
-    if not storage.without_compression(spec).lower().endswith(".json"):
-        raise InputError(
-            f"{spec}: expected a file named .json (maybe with {', '.join(storage.COMPRESSED)}), or tfds:NAME:SPLIT"
-        )
-    path = storage.existing(spec)
-    try:
-        with storage.open_decompressed(path) as (file, _):
-            text = file.read().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{spec}: expected UTF-8 text, found byte 0x{error.object[error.start]:02x} at offset {error.start}"
-        ) from None
-    except storage.DamagedError as error:
-        raise InputError(f"{spec}: {error}") from None
-    if not text.strip():
-        raise InputError(f"{spec}: expected questions, found an empty file")
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{spec}: expected JSON, found {error.msg} at line {error.lineno}, column {error.colno}"
-        ) from None
-    except RecursionError:
-        raise InputError(f"{spec}: expected SQuAD's JSON, found one that is nested too deeply") from None
 
 
 def _tfds_items(spec: str, with_answers: bool) -> Iterator[_Item]:

@@ -10,8 +10,13 @@ from bert_jax.storage.reading import read_text
 MAX_JSON_BYTES = 256 << 20  # a tokenizer.json of 250,000 pieces has 17 MB
 
 
-def parse_json(text: str, where: object = "JSON") -> Any:
+def parse_json(text: str, where: object = "JSON", surrogates: bool = False) -> Any:
     """Return the value that a JSON text says.
+
+    Args:
+        text: the JSON.
+        where: what to call it in messages.
+        surrogates: whether half a surrogate pair is let through, for a caller that checks each text that it takes.
 
     Raises:
         InputError: the text is not JSON, is nested too deeply, has an integer of thousands of digits, or half a
@@ -26,7 +31,7 @@ def parse_json(text: str, where: object = "JSON") -> Any:
         raise InputError(f"{where}: expected JSON, found a value that is nested too deeply") from None
     except ValueError:  # Python's own limit on the digits of an integer
         raise InputError(f"{where}: expected JSON, found an integer of thousands of digits") from None
-    if "\\u" in text:
+    if "\\u" in text and not surrogates:
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
