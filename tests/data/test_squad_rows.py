@@ -47,6 +47,10 @@ def lines(found):
     return "\n".join(map(json.dumps, found)) + "\n"
 
 
+def objects(text, answer_start):
+    return [{"text": t, "answer_start": start} for t, start in zip(text, answer_start, strict=True)]
+
+
 def columns(found):
     return json.dumps({name: [row[name] for row in found] for name in found[0]})
 
@@ -58,10 +62,7 @@ LAYOUTS = {
     "array.jsonl": lambda found: json.dumps(found, indent=2),
     "columns.json": columns,
     "data.json": lambda found: json.dumps({"version": "1", "data": found}, indent=1),
-    "objects.jsonl": lambda found: lines(
-        row | {"answers": [dict(zip(("text", "answer_start"), pair, strict=True)) for pair in zip(*row["answers"].values(), strict=True)]}
-        for row in found
-    ),
+    "objects.jsonl": lambda found: lines(row | {"answers": objects(**row["answers"])} for row in found),
     "bom.ndjson": lambda found: "\ufeff\r\n" + lines(found).replace("\n", "\r\n"),
 }  # fmt: skip
 
@@ -153,9 +154,7 @@ def test_a_value_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr("bert_jax.data.json_files.MAX_BYTES", 1000)
     path = tmp_path / "a.json.gz"
     path.write_bytes(gzip.compress(b"[" + b" " * 10_000_000))
-    with pytest.raises(
-        InputError, match="expected at most .* in one JSON value, found more; JSON lines may have any size"
-    ):
+    with pytest.raises(InputError, match="in one JSON value, found more; JSON lines may have any size"):
         list(read_questions(str(path)))
     monkeypatch.setattr("bert_jax.data.json_files.MAX_BYTES", 1 << 20)
     monkeypatch.setattr("bert_jax.data.json_files.MAX_VALUES", 100)
