@@ -83,7 +83,8 @@ def _pipeline(args: argparse.Namespace, task: str) -> Any:
 
 
 def _corpus(args: argparse.Namespace) -> Iterator[str]:
-    from bert_jax.data.examples import Columns, read_examples, read_lines
+    from bert_jax.data.examples import Columns, read_examples
+    from bert_jax.data.lines import read_lines
 
     if args.text_column:
         return (row.text for row in read_examples(args.corpus, Columns(args.text_column)))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from bert_jax import storage
 from bert_jax.data.bad_rows import BadRow, BadRows, check_utf8, place
+from bert_jax.data.lines import numbered_lines, parse_object
 from bert_jax.errors import InputError, did_you_mean
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".json", ".ndjson")
@@ -116,30 +117,6 @@ def _rows(spec: str, columns: Columns, bad: BadRows) -> Iterator[tuple[int, dict
         )
 
 
-def read_lines(spec: str) -> Iterator[str]:
-    """Yields the lines of a text file, maybe compressed, without their ends. Raises InputError as `read_examples`."""
-    for number, line in numbered_lines(spec):
-        check_utf8(place(spec, number), line)
-        yield line.removesuffix("\n").removesuffix("\r")
-
-
-def numbered_lines(spec: str) -> Iterator[tuple[int, str]]:
-    """Yields (1-based number, line with its newline). Only `\\n` ends a line: U+2028 and its like are text.
-
-    Bytes that are not UTF-8 come as lone surrogates, which `check_utf8` refuses.
-    """
-    path = storage.existing(spec)
-    number = 0
-    try:
-        with storage.open_decompressed(path) as (file, _):
-            for number, line in enumerate(file, 1):
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
-    except storage.DamagedError as error:
-        raise InputError(f"{spec}: after line {number}: {error}") from None
-    if number == 0:
-        raise InputError(f"{spec}: expected rows, found an empty file")
-
-
 def _tsv_lines(spec: str) -> Iterator[tuple[int, str]]:
     blank: list[int] = []
     for number, line in numbered_lines(spec):
@@ -236,17 +213,7 @@ def json_objects(spec: str, bad: BadRows) -> Iterator[tuple[int, str, dict[str, 
     def parsed(numbered: tuple[int, str]) -> tuple[int, str, dict[str, Any]]:
         number, line = numbered
         where = place(spec, number)
-        check_utf8(where, line)
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            message = f"{where}: expected a JSON object, found {error.msg} at column {error.colno}"
-            raise BadRow(message, "broken JSON") from None
-        except RecursionError:
-            raise BadRow(f"{where}: expected a JSON object, found one nested too deeply", "broken JSON") from None
-        if not isinstance(row, dict):
-            raise BadRow(f"{where}: expected a JSON object, found {type(row).__name__}", "broken JSON")
-        return number, where, row
+        return number, where, parse_object(where, line)
 
     return bad.each((line for line in numbered_lines(spec) if line[1].strip()), parsed)
 

@@ -4,9 +4,10 @@ import dataclasses
 import json
 import os
 from collections.abc import Callable, Iterator
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from bert_jax import storage
+from bert_jax.data.lines import line_pieces
 from bert_jax.errors import InputError, did_you_mean
 
 DEFAULT_FIELD = "text"
@@ -150,12 +151,11 @@ def read_lines(path: storage.Path, max_bytes: int = MAX_LINE_BYTES) -> Iterator[
     Raises:
         InputError: not UTF-8, or a compressed file that is cut short or damaged; names the file and the line.
     """
-    if not path.exists():
-        raise InputError(f"{path}: no such file")
+    path = storage.existing(path)
     number = 1
     try:
         with storage.open_decompressed(path) as (stream, file):
-            for raw, ends in _raw_lines(stream, max_bytes):
+            for raw, ends in line_pieces(stream, max_bytes):
                 yield Line(number, raw.decode("utf-8-sig" if number == 1 else "utf-8"), file.tell())
                 number += ends
     except UnicodeDecodeError as error:
@@ -163,26 +163,3 @@ def read_lines(path: storage.Path, max_bytes: int = MAX_LINE_BYTES) -> Iterator[
         raise InputError(f"{path}: line {number}: expected UTF-8 text, found byte 0x{byte:02x}") from None
     except storage.DamagedError as error:
         raise InputError(f"{path}: line {number}: {error}") from None
-
-
-def _raw_lines(stream: IO[bytes], max_bytes: int) -> Iterator[tuple[bytes, bool]]:
-    """Yields (bytes, whether they end a line); over-long lines are cut at a space where there is one."""
-    rest = b""
-    while True:
-        raw = rest + stream.readline(max(max_bytes - len(rest), 1))
-        if not raw:
-            return
-        rest = b""
-        ends = raw.endswith(b"\n")
-        if not ends and len(raw) >= max_bytes:
-            cut = raw.rfind(b" ") + 1 or _character_start(raw)
-            raw, rest = raw[:cut], raw[cut:]
-        yield raw, ends
-
-
-def _character_start(raw: bytes) -> int:
-    """Where the last UTF-8 character of `raw` begins, so that a cut there splits none."""
-    cut = len(raw) - 1
-    while cut > 1 and raw[cut] & 0xC0 == 0x80:
-        cut -= 1
-    return cut

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from bert_jax import storage
 from bert_jax.data.bad_rows import BadRow, BadRows, check_utf8, place
-from bert_jax.data.examples import Columns, json_objects, numbered_lines, open_tfds, plain
+from bert_jax.data.examples import Columns, json_objects, open_tfds, plain
+from bert_jax.data.lines import numbered_lines
 from bert_jax.errors import InputError, did_you_mean
 
 CONLL_FORMATS = (".conll", ".txt", ".tsv", ".iob", ".iob2", ".bio")

@@ -11,6 +11,7 @@ from bert_jax.storage.offsets import OpenFile, open_offsets
 from bert_jax.storage.paths import Path, PathLike, is_remote, matching_files
 from bert_jax.storage.reading import (
     COMPRESSED,
+    MAX_COMPRESSION,
     DamagedError,
     existing,
     local_copy,
@@ -33,6 +34,7 @@ from bert_jax.storage.writing import (
 
 __all__ = [
     "COMPRESSED",
+    "MAX_COMPRESSION",
     "Claim",
     "Counts",
     "DamagedError",

@@ -3,6 +3,7 @@
 import bz2
 import contextlib
 import gzip
+import io
 import lzma
 import os
 import tempfile
@@ -19,10 +20,34 @@ _DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {
     ".xz": lzma.LZMAFile,
 }
 COMPRESSED = tuple(_DECOMPRESSORS)  # suffixes of names
+# Text compresses to a tenth, and a table of one row repeated to a hundredth; more than this is a trap, or damage.
+MAX_COMPRESSION = 200
+_UNCHECKED_BYTES = 64 << 20  # that come out before this is looked at
 
 
 class DamagedError(Exception):
     """A compressed file that does not come out whole; the message says how."""
+
+
+class _Decompressed(io.RawIOBase):
+    """The content of a compressed file, of at most `MAX_COMPRESSION` times the bytes that have been read of it."""
+
+    def __init__(self, content: IO[bytes], raw: IO[bytes], kind: str):
+        self._content, self._raw, self._kind = content, raw, kind
+        self._size = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._content.read(len(buffer))
+        buffer[: len(data)] = data
+        self._size += len(data)
+        if self._size > _UNCHECKED_BYTES and self._size > MAX_COMPRESSION * self._raw.tell():
+            raise DamagedError(
+                f"expected a {self._kind} file of text, found one that grows to over {MAX_COMPRESSION} times its size"
+            )
+        return len(data)
 
 
 @contextlib.contextmanager
@@ -33,13 +58,14 @@ def open_decompressed(path: PathLike) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         The bytes, and the file under them as it is, whose position tells how far reading has come.
 
     Raises:
-        DamagedError: out of the block, when reading meets damage.
+        DamagedError: out of the block, when reading meets damage, or over `MAX_COMPRESSION` times the file's bytes.
     """
     path = Path(path)
     kind = next((suffix for suffix in COMPRESSED if path.name.lower().endswith(suffix)), "")
     with path.open("rb") as raw:
         try:
-            yield (_DECOMPRESSORS[kind](raw) if kind else raw), raw
+            content = _Decompressed(_DECOMPRESSORS[kind](raw), raw, kind) if kind else None
+            yield (io.BufferedReader(content, 1 << 16) if content else raw), raw
         except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:  # the system's, not a decompressor's
                 raise

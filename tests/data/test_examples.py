@@ -6,7 +6,7 @@ import pytest
 import tensorflow_datasets as tfds
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from bert_jax.data.examples import Columns, Example, read_examples, read_lines, read_rows
+from bert_jax.data.examples import Columns, Example, read_examples, read_rows
 from bert_jax.errors import InputError
 
 TEXT = Columns(text="sentence", label="label")
@@ -141,11 +141,6 @@ def test_more_texts_and_lists_of_them(tmp_path):
     assert list(read_rows(spec, Columns("a", "c", more=("d", "b")))) == [(2, {"a": "1", "c": "3", "d": "4", "b": "2"})]
     spec = write(tmp_path / "a.jsonl", '{"a": "x", "l": 1, "t": ["y", "z"]}\n')
     assert list(read_rows(spec, Columns("a", label="l", texts="t"))) == [(1, {"a": "x", "l": "1", "t": ["y", "z"]})]
-
-
-def test_lines_of_a_text(tmp_path):
-    spec = write(tmp_path / "a.txt.gz", gzip.compress("\ufeffone\r\n\ntwo\u2028three ".encode()))
-    assert list(read_lines(spec)) == ["one", "", "two\u2028three "]
 
 
 def test_tfds_flaws(tfds_reviews):

@@ -1,0 +1,102 @@
+"""Lines of files, pipes and compressed files, in bounded memory: the one reader of tables, tagged sentences, texts and
+corpora.
+
+A row of a table is a line, or an error when it is longer than `MAX_ROW_BYTES`; a long line of a corpus comes in pieces.
+"""
+
+from collections.abc import Iterator
+from typing import IO, Any
+
+from bert_jax import storage
+from bert_jax.data.bad_rows import BadRow, check_utf8, place
+from bert_jax.errors import InputError
+
+MAX_ROW_BYTES = 16 << 20  # of a row: documents of a few megabytes are not an error
+
+
+def line_pieces(stream: IO[bytes], max_bytes: int) -> Iterator[tuple[bytes, bool]]:
+    """Yield (bytes, whether they end a line); a line over `max_bytes` comes in pieces, cut at a space where it can."""
+    rest = b""
+    while True:
+        raw = rest + stream.readline(max(max_bytes - len(rest), 1))
+        if not raw:
+            return
+        rest = b""
+        ends = raw.endswith(b"\n")
+        if not ends and len(raw) >= max_bytes:
+            cut = raw.rfind(b" ") + 1 or _character_start(raw)
+            raw, rest = raw[:cut], raw[cut:]
+        yield raw, ends
+
+
+def _character_start(raw: bytes) -> int:
+    """Where the last UTF-8 character of `raw` begins, so that a cut there splits none."""
+    cut = len(raw) - 1
+    while cut > 1 and raw[cut] & 0xC0 == 0x80:
+        cut -= 1
+    return cut
+
+
+def stream_lines(stream: IO[bytes], spec: object, max_bytes: int = MAX_ROW_BYTES) -> Iterator[tuple[int, bytes]]:
+    """Yield (1-based number, line with its newline) of an open file or pipe, without a byte order mark.
+
+    Args:
+        stream: what to read, decompressed.
+        spec: what to call it in messages.
+        max_bytes: of a line.
+
+    Raises:
+        InputError: a line is longer than `max_bytes`; no more than that is read of it.
+    """
+    number = 0
+    while line := stream.readline(max_bytes + 1):
+        number += 1
+        if len(line) > max_bytes:
+            where = place(str(spec), number)
+            raise InputError(f"{where}: expected a line of at most {max_bytes:,} bytes, found a longer one")
+        yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+
+
+def numbered_lines(spec: str, max_bytes: int = MAX_ROW_BYTES) -> Iterator[tuple[int, str]]:
+    """Yield (1-based number, line with its newline) of a file, maybe compressed (`storage.COMPRESSED`).
+
+    Only `\\n` ends a line: U+2028 and its like are text. Bytes that are not UTF-8 come as lone surrogates, which
+    `check_utf8` refuses.
+
+    Raises:
+        InputError: the file is missing, a pipe or a device, empty, cut short or damaged, or a line is longer than
+            `max_bytes`.
+    """
+    path = storage.existing(spec)
+    number = 0
+    try:
+        with storage.open_decompressed(path) as (file, _):
+            for number, line in stream_lines(file, spec, max_bytes):
+                yield number, line.decode("utf-8", "surrogateescape")
+    except storage.DamagedError as error:
+        raise InputError(f"{spec}: after line {number}: {error}") from None
+    if number == 0:
+        raise InputError(f"{spec}: expected rows, found an empty file")
+
+
+def read_lines(spec: str) -> Iterator[str]:
+    """Yield the lines of a text file, maybe compressed, without their ends. Raises InputError as `numbered_lines`, and
+    where a line is not UTF-8."""
+    for number, line in numbered_lines(spec):
+        check_utf8(place(spec, number), line)
+        yield line.removesuffix("\n").removesuffix("\r")
+
+
+def parse_object(where: str, line: str) -> dict[str, Any]:
+    """Return the JSON object that a line says. Raises BadRow where `storage.parse_json` refuses it, or it is another
+    value."""
+    check_utf8(where, line)
+    try:
+        row = storage.parse_json(line, where)
+    except InputError as error:
+        message = str(error).replace("expected JSON,", "expected a JSON object,")
+        reason = "other bytes than UTF-8" if "surrogate" in message else "broken JSON"  # as `check_utf8` counts them
+        raise BadRow(message.replace(" at line 1, column", " at column"), reason) from None
+    if not isinstance(row, dict):
+        raise BadRow(f"{where}: expected a JSON object, found {type(row).__name__}", "broken JSON")
+    return row
