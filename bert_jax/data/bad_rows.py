@@ -108,9 +108,14 @@ class BadRows:
             _log.warning("%s; passed over", error)
 
 
+class RowNumber(int):
+    """The number of a row, from 1, in a file whose lines do not tell rows apart, such as a JSON array."""
+
+
 def place(spec: str, line: int) -> str:
-    """What a row is called in messages, by its 1-based line, or its index in a TFDS data set."""
-    return f"{spec}: {'example' if spec.startswith('tfds:') else 'line'} {line}"
+    """What a row is called in messages: by its 1-based line, by a RowNumber, or by its index in a TFDS data set."""
+    noun = "row" if isinstance(line, RowNumber) else "line"
+    return f"{spec}: {'example' if spec.startswith('tfds:') else noun} {line}"
 
 
 def check_texts(where: str, texts: Mapping[str, str]) -> None:

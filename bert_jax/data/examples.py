@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from bert_jax import storage
 from bert_jax.data.bad_rows import BadRow, BadRows, check_utf8, place
-from bert_jax.data.lines import numbered_lines, parse_object
+from bert_jax.data.json_files import json_objects
+from bert_jax.data.lines import numbered_lines
 from bert_jax.errors import InputError, did_you_mean
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".json", ".ndjson")
@@ -201,21 +202,6 @@ def _places(spec: str, line: int, first: list[str], columns: Columns) -> dict[st
         else:
             places[name] = int(name)
     return places
-
-
-def json_objects(spec: str, bad: BadRows) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yields the number of each line that is not blank, what to call it in messages, and its object.
-
-    Raises:
-        InputError: as `numbered_lines`.
-    """
-
-    def parsed(numbered: tuple[int, str]) -> tuple[int, str, dict[str, Any]]:
-        number, line = numbered
-        where = place(spec, number)
-        return number, where, parse_object(where, line)
-
-    return bad.each((line for line in numbered_lines(spec) if line[1].strip()), parsed)
 
 
 def _values(where: str, row: dict[str, Any], columns: Columns) -> dict[str, Any]:

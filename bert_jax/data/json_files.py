@@ -1,13 +1,16 @@
-"""JSON files that are one value, such as an array of rows; and how to tell them from JSON lines.
+"""Rows of JSON files: JSON lines, which are read one at a time, or one value, such as an array of objects.
 
-Such a file is read whole, so it is bounded: JSON lines of any size are read one at a time.
+A file that is one value is read whole, so its size is bounded.
 """
 
 import enum
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from bert_jax import storage
+from bert_jax.data.bad_rows import BadRow, BadRows, RowNumber, place
+from bert_jax.data.lines import numbered_lines, parse_object
 from bert_jax.errors import InputError
 
 MAX_BYTES = 256 << 20  # of a file that is one value, decompressed
@@ -27,7 +30,7 @@ class Layout(enum.Enum):
 def layout_of(spec: str) -> Layout:
     """Return how a JSON file, maybe compressed, is laid out, from its first megabyte.
 
-    ARRAY begins with `[`. LINES has a whole value in its first line that is not blank and more after it. VALUE is
+    LINES has a whole value in its first line that is not blank, and more after it. ARRAY begins with `[`. VALUE is
     anything else, such as one object in one line or over many.
 
     Raises:
@@ -39,10 +42,10 @@ def layout_of(spec: str) -> Layout:
     except storage.DamagedError as error:
         raise InputError(f"{spec}: {error}") from None
     head = head.removeprefix(_BYTE_ORDER_MARK).lstrip()
-    if head.startswith(b"["):
-        return Layout.ARRAY
     line, _, rest = head.partition(b"\n")
-    return Layout.LINES if rest.strip() and _is_json(line) else Layout.VALUE
+    if rest.strip() and _is_json(line):
+        return Layout.LINES
+    return Layout.ARRAY if head.startswith(b"[") else Layout.VALUE
 
 
 def read_json_file(spec: str) -> Any:
@@ -74,11 +77,31 @@ def read_json_file(spec: str) -> Any:
     return storage.parse_json(text, spec, surrogates=True) if text.strip() else None
 
 
-def json_array(spec: str) -> list[Any]:
-    """Return the values of a JSON file that is one array (`Layout.ARRAY`). Raises InputError as `read_json_file`."""
-    value = read_json_file(spec)
-    assert isinstance(value, list), "a JSON text that begins with [ is an array"
-    return value
+def json_objects(spec: str, bad: BadRows) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield the line of each object, what to call it in messages, and the object, of JSON lines or of one array.
+
+    Blank lines are skipped; the objects of an array are numbered as rows.
+
+    Raises:
+        InputError: as `numbered_lines` or, of an array, as `read_json_file`.
+    """
+    if layout_of(spec) is Layout.ARRAY:
+        numbered = ((RowNumber(number), value) for number, value in enumerate(read_json_file(spec), 1))
+        return bad.each(numbered, lambda found: _of_array(spec, *found))
+    lines = (line for line in numbered_lines(spec) if line[1].strip())
+    return bad.each(lines, lambda found: _of_line(spec, *found))
+
+
+def _of_line(spec: str, number: int, line: str) -> tuple[int, str, dict[str, Any]]:
+    where = place(spec, number)
+    return number, where, parse_object(where, line)
+
+
+def _of_array(spec: str, number: RowNumber, value: Any) -> tuple[int, str, dict[str, Any]]:
+    where = place(spec, number)
+    if not isinstance(value, dict):
+        raise BadRow(f"{where}: expected a JSON object, found {type(value).__name__}", "broken JSON")
+    return number, where, value
 
 
 def _is_json(line: bytes) -> bool:

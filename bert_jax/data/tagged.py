@@ -3,31 +3,20 @@
 `read_sentences` streams them one at a time. Every complaint is an InputError that names the file and the line.
 """
 
-import itertools
-import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_jax import storage
 from bert_jax.data.bad_rows import BadRow, BadRows, check_utf8, place
-from bert_jax.data.examples import Columns, json_objects, open_tfds, plain
-from bert_jax.data.lines import numbered_lines
+from bert_jax.data.conll import CONLL_FORMATS, Sentence, read_conll
+from bert_jax.data.examples import Columns, open_tfds, plain
+from bert_jax.data.json_files import json_objects
 from bert_jax.errors import InputError, did_you_mean
 
-CONLL_FORMATS = (".conll", ".txt", ".tsv", ".iob", ".iob2", ".bio")
 JSON_FORMATS = (".jsonl", ".json", ".ndjson")
 COLUMNS = Columns(
     "tokens", "", "tags"
 )  # of JSON and TFDS, where the caller names none; of CoNLL the first and the last
-_DOCUMENT = "-DOCSTART-"  # the line between two documents
-
-
-class Sentence(NamedTuple):
-    """Where it begins (1-based line, or TFDS index), its words, and a tag for each; None where they are not wanted."""
-
-    line: int
-    words: tuple[str, ...]
-    tags: tuple[str, ...] | None
 
 
 def read_sentences(spec: str, columns: Columns, tagged: bool = True, bad: BadRows | None = None) -> Iterator[Sentence]:
@@ -62,78 +51,12 @@ def _sentences(spec: str, columns: Columns, tagged: bool, bad: BadRows) -> Itera
     elif name.endswith(JSON_FORMATS):
         yield from _from_json(spec, columns.filled(COLUMNS), tagged, bad)
     elif name.endswith(CONLL_FORMATS):
-        yield from _from_conll(spec, columns, tagged, bad)
+        yield from read_conll(spec, columns.text, columns.label, tagged, bad)
     else:
         raise InputError(
             f"{spec}: expected a file named {', '.join((*CONLL_FORMATS, *JSON_FORMATS))} "
             f"(maybe with {', '.join(storage.COMPRESSED)}), or tfds:NAME:SPLIT"
         )
-
-
-Lines = list[tuple[int, str]]  # numbers and lines of a sentence
-
-
-def _from_conll(spec: str, columns: Columns, tagged: bool, bad: BadRows) -> Iterator[Sentence]:
-    word_column, tag_column = _number(spec, columns.text, 0), _number(spec, columns.label, -1)
-    blocks = _blocks(spec)
-    first_block = next(blocks, None)
-    if first_block is None:
-        return
-    first, line = first_block[0]
-    width = len(_fields(line))
-    _check_width(place(spec, first), width, word_column, tag_column if tagged else None)
-
-    def sentence(lines: Lines) -> Sentence:
-        words, tags = [], []
-        for number, line in lines:
-            where, fields = place(spec, number), _fields(line)
-            check_utf8(where, line)
-            if len(fields) != width:
-                message = f"{where}: expected {width} columns as in line {first}, found {len(fields)}"
-                raise BadRow(message, "another number of columns")
-            if not fields[word_column]:
-                raise BadRow(f"{where}: expected a word, found an empty column", "an empty word")
-            if tagged and not fields[tag_column]:
-                raise BadRow(f"{where}: expected a tag, found an empty column", "an empty tag")
-            words.append(fields[word_column])
-            tags.append(fields[tag_column])
-        return Sentence(lines[0][0], tuple(words), tuple(tags) if tagged else None)
-
-    yield from bad.each(itertools.chain([first_block], blocks), sentence)
-
-
-def _blocks(spec: str) -> Iterator[Lines]:
-    """The lines of each sentence, without their ends."""
-    lines: Lines = []
-    for number, line in numbered_lines(spec):
-        line = line.strip("\r\n")
-        if line.strip(" \t") and _fields(line)[0] != _DOCUMENT:
-            lines.append((number, line))
-        elif lines:
-            yield lines
-            lines = []
-    if lines:
-        yield lines
-
-
-def _fields(line: str) -> list[str]:
-    return line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
-
-
-def _number(spec: str, column: str, usual: int) -> int:
-    if not column:
-        return usual
-    if not column.isascii() or not column.isdigit():
-        raise InputError(f"{spec}: columns of a CoNLL file are numbers from 0, found {column!r}")
-    return int(column)
-
-
-def _check_width(where: str, width: int, word_column: int, tag_column: int | None) -> None:
-    last = max(word_column, 0 if tag_column is None else tag_column)
-    if last >= width:
-        raise InputError(f"{where}: expected a column {last}, found {width} columns (0 is the first)")
-    if tag_column == -1 and width - 1 == word_column:
-        raise InputError(f"{where}: expected a tag behind the word, found {width} columns")
 
 
 def _from_json(spec: str, columns: Columns, tagged: bool, bad: BadRows) -> Iterator[Sentence]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bert_jax.data.tagged import Sentence
+from bert_jax.data.conll import Sentence
 from bert_jax.data.tags import TagScheme
 from bert_jax.looking import attention, measures
 from bert_jax.looking.classes import calibration_of_answers, confusion, per_class, worst_rows

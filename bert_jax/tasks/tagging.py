@@ -9,8 +9,9 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.data.bad_rows import BadRow, BadRows
+from bert_jax.data.conll import Sentence
 from bert_jax.data.examples import Columns
-from bert_jax.data.tagged import Sentence, read_sentences
+from bert_jax.data.tagged import read_sentences
 from bert_jax.data.tags import read_scheme
 from bert_jax.errors import InputError
 from bert_jax.looking import page

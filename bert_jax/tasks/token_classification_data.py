@@ -10,8 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from bert_jax.data.bad_rows import BadRow, BadRows, place
+from bert_jax.data.conll import Sentence
 from bert_jax.data.examples import Columns
-from bert_jax.data.tagged import Sentence, read_sentences
+from bert_jax.data.tagged import read_sentences
 from bert_jax.data.windows import overlapping
 from bert_jax.errors import InputError
 from bert_jax.tasks.classification_data import Batch, Features

@@ -153,7 +153,7 @@ def asked(name, **changes):
 
 def test_questions(tmp_path, caplog):
     rows = [asked("a"), asked("b", answers=[{"text": "1815", "answer_start": 11}]), asked("c", question=" "),
-            asked("a"), asked("d", answers=[]), {"id": 3}, asked("e")]  # fmt: skip
+            asked("a"), asked("d", answers=[]), {"id": [3]}, asked("e")]  # fmt: skip
     articles = [{"paragraphs": [{"context": "Ada was born 1815.", "qas": rows[:2]}]},
                 {"paragraphs": [{"context": "She was born1815.", "qas": [asked("x")]}, {"qas": [asked("y")]},
                                 {"context": "She was born1815."[:12] + "1815.", "qas": rows[2:]}]}]  # fmt: skip

@@ -70,7 +70,7 @@ def test_gzip(tmp_path):
         ("a.tsv", "sentence\tlabel\nnaïve".encode()[:-3], "a.tsv: line 2: expected UTF-8 text, found byte 0xc3"),
         ("a.csv", 'sentence,label\n"x,1\n', "a.csv: line 2: expected CSV, found: unexpected end of data"),
         ("a.jsonl", '{"sentence": "x", "label": 1}\n{"sentence": "y", "la', "a.jsonl: line 2: expected a JSON object"),
-        ("a.jsonl", "[1]\n", "a.jsonl: line 1: expected a JSON object, found list"),
+        ("a.jsonl", "[1]\n", "a.jsonl: row 1: expected a JSON object, found int"),
         ("a.jsonl", '{"sentence": "x"}\n', "a.jsonl: line 1: expected a field 'label'"),
         ("a.jsonl", '{"sentence": 3, "label": 1}\n', "a.jsonl: line 1: expected text in 'sentence', found int"),
         ("a.jsonl", '{"sentence": "", "label": null}\n', "a.jsonl: line 1: expected text in 'label', found NoneType"),
@@ -150,3 +150,13 @@ def test_tfds_flaws(tfds_reviews):
         read("tfds:toy_reviews:test")
     with pytest.raises(InputError, match="tfds:no_such_set: expected a TFDS data set"):
         read("tfds:no_such_set")
+
+
+def test_an_array_of_objects(tmp_path):
+    rows = [{"sentence": "a", "label": 1}, {"sentence": "b", "label": 0}]
+    spec = write(tmp_path / "a.json", json.dumps(rows, indent=2))
+    found = list(read_examples(spec, Columns("sentence", "", "label")))
+    assert found == [Example(1, "a", None, "1"), Example(2, "b", None, "0")]
+    assert found == list(read_examples(write(tmp_path / "b.jsonl", json.dumps(rows)), Columns("sentence", "", "label")))
+    with pytest.raises(InputError, match=r"c\.json: row 2: expected a field 'label'"):
+        list(read_examples(write(tmp_path / "c.json", '[{"label": "x"}, {}]'), Columns("label")))

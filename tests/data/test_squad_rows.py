@@ -125,7 +125,7 @@ def test_broken_rows_are_named_by_line_and_can_be_skipped(tmp_path):
         ("a.jsonl", {"answers": "1815"}, "expected a list in 'answers', found str"),
         ("a.jsonl", {"context": ["x"]}, "expected text in 'context', found list"),
         ("a.json", {"question": None}, "question '56be': expected text in 'question', found NoneType"),
-        ("a.jsonl", {"context": "\ud83d"}, "expected UTF-8 text, found half a surrogate pair"),
+        ("a.jsonl", {"context": "\ud83d"}, "found half a surrogate pair"),
     ],
 )
 def test_what_does_not_fit(tmp_path, name, change, message):

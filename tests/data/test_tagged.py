@@ -7,8 +7,9 @@ import pytest
 import tensorflow_datasets as tfds
 from array_record.python.array_record_module import ArrayRecordWriter
 
+from bert_jax.data.conll import Sentence
 from bert_jax.data.examples import Columns
-from bert_jax.data.tagged import Sentence, read_sentences
+from bert_jax.data.tagged import read_sentences
 from bert_jax.data.windows import overlapping
 from bert_jax.errors import InputError
 
@@ -79,7 +80,8 @@ def test_json_lines(tmp_path):
         ("a.jsonl", '{"tokens": "a b", "tags": ["O"]}', "line 1: expected a list of strings in 'tokens', found str"),
         ("a.jsonl", '\n{"tokens": ["a"], "tag": ["O"]}', "line 2: expected a field 'tags'; did you mean 'tag'"),
         ("a.jsonl", '{"tokens"', "line 1: expected a JSON object, found"),
-        ("a.jsonl", "[1]", "line 1: expected a JSON object, found list"),
+        ("a.jsonl", "[1]", "row 1: expected a JSON object, found int"),
+        ("a.jsonl", "[1]\n[2]", "line 1: expected a JSON object, found list"),
     ],
 )  # fmt: skip
 def test_each_flaw_is_named_with_its_line(tmp_path, name, content, message):

@@ -1,0 +1,184 @@
+"""CoNLL files: a word a line with its tags, a blank line after a sentence; and CoNLL-U, of Universal Dependencies.
+
+CoNLL-U (https://universaldependencies.org/format.html) has ten columns apart by tabs, and comments that begin with `#`.
+Its lines of multiword tokens (`1-2`) and of empty nodes (`1.1`) are skipped, since each word has a line of its own.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bert_jax import storage
+from bert_jax.data.bad_rows import BadRow, BadRows, check_utf8, place
+from bert_jax.data.lines import numbered_lines
+from bert_jax.errors import InputError, did_you_mean
+
+CONLL_U_FORMAT = ".conllu"
+CONLL_FORMATS = (".conll", CONLL_U_FORMAT, ".txt", ".tsv", ".iob", ".iob2", ".bio")
+CONLL_U_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
+MAX_WORDS = 100_000  # of a sentence: longer ones say that blank lines are missing
+_MAX_CHARACTERS = 16 << 20  # of the lines of a sentence
+_DOCUMENT = "-DOCSTART-"  # the line between two documents
+_LOOKED_AT = 1000  # lines in which the first that is no comment must stand
+_ID = re.compile(r"\d+")
+_SKIPPED_ID = re.compile(r"\d+(-|\.)\d+")  # of multiword tokens and empty nodes
+_SETTING = re.compile(r"#\s*[\w.:-]+\s*=(\s|$)")  # "# sent_id = 3"
+_REMARK = re.compile(r"#(\s|$|begin |end )")
+
+Lines = list[tuple[int, str]]  # numbers and lines of a sentence
+
+
+class _Shape(NamedTuple):
+    """How the lines of a file are read.
+
+    Attributes:
+        is_u: whether it is CoNLL-U.
+        first: number of the line that settles this.
+        width: columns of every line.
+        word, tag: columns of the words and of their tags, from 0.
+    """
+
+    is_u: bool
+    first: int
+    width: int
+    word: int
+    tag: int
+
+    def fields(self, line: str) -> list[str]:
+        return line.split("\t") if self.is_u else _fields(line)
+
+    def is_comment(self, line: str, opens: bool) -> bool:
+        """Whether a line is none of a word; `opens` where it stands before the first word of a sentence."""
+        if self.is_u or not opens or not line.startswith("#"):
+            return self.is_u and line.startswith("#")
+        return bool(_SETTING.match(line) or (_REMARK.match(line) and len(_fields(line)) != self.width))
+
+
+class Sentence(NamedTuple):
+    """Where it begins (1-based line, or TFDS index), its words, and a tag for each; None where they are not wanted."""
+
+    line: int
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+
+
+def read_conll(spec: str, word_column: str, tag_column: str, tagged: bool, bad: BadRows) -> Iterator[Sentence]:
+    """Yield the sentences of a CoNLL file in order.
+
+    Args:
+        spec: a file of CONLL_FORMATS, maybe compressed. It is CoNLL-U when it is named so, or when it has ten columns
+            apart by tabs of which the first counts from 1.
+        word_column, tag_column: numbers of columns from 0, or of CoNLL-U names; "" = FORM and UPOS of CoNLL-U, else the
+            first and the last.
+        tagged: whether tags are wanted; otherwise they need not be there.
+        bad: counts sentences that do not fit.
+
+    Raises:
+        InputError: as `numbered_lines`; a column is not there, or a sentence has more than MAX_WORDS words.
+    """
+    lines = numbered_lines(spec)
+    head = list(itertools.islice(_until_a_word(lines), _LOOKED_AT))
+    shape = _shape(spec, head, word_column, tag_column, tagged)
+    if shape:
+        blocks = _blocks(spec, itertools.chain(head, lines), shape)
+        yield from bad.each(blocks, lambda block: _sentence(spec, block, shape, tagged))
+
+
+def _until_a_word(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """The lines up to the first that is neither blank nor might be a comment."""
+    for number, line in lines:
+        yield number, line
+        if not _is_between(line) and not line.startswith("#"):
+            return
+
+
+def _shape(spec: str, head: Lines, word_column: str, tag_column: str, tagged: bool) -> _Shape | None:
+    """How a file is read, by its first lines; None when it has no words."""
+    found = [(number, line.strip("\r\n")) for number, line in head if not _is_between(line)]
+    if not found:
+        return None
+    # Where there are comments alone, they may be words after all.
+    first, line = found[-1] if not found[-1][1].startswith("#") else found[0]
+    named_u = storage.without_compression(spec).lower().endswith(CONLL_U_FORMAT)
+    fields = line.split("\t")
+    where = place(spec, first)
+    if named_u and len(fields) != len(CONLL_U_COLUMNS):
+        raise InputError(f"{where}: expected the {len(CONLL_U_COLUMNS)} columns of CoNLL-U, found {len(fields)}")
+    is_u = named_u or (len(fields) == len(CONLL_U_COLUMNS) and fields[0] in ("1", "1-2", "0.1"))
+    width = len(fields if is_u else _fields(line))
+    word = _number(spec, word_column, is_u, 1 if is_u else 0)
+    tag = _number(spec, tag_column, is_u, 3 if is_u else -1)
+    last = max(word, tag if tagged else 0)
+    if last >= width:
+        raise InputError(f"{where}: expected a column {last}, found {width} columns (0 is the first)")
+    if tagged and tag == -1 and width - 1 == word:
+        raise InputError(f"{where}: expected a tag behind the word, found {width} columns")
+    return _Shape(is_u, first, width, word, tag)
+
+
+def _number(spec: str, column: str, is_u: bool, usual: int) -> int:
+    if not column:
+        return usual
+    if is_u and column.upper() in CONLL_U_COLUMNS:
+        return CONLL_U_COLUMNS.index(column.upper())
+    if not column.isascii() or not column.isdigit() or len(column) > 6:
+        hint = did_you_mean(column.upper(), CONLL_U_COLUMNS) if is_u else ""
+        raise InputError(f"{spec}: columns of a CoNLL file are numbers from 0, found {column!r}{hint}")
+    return int(column)
+
+
+def _blocks(spec: str, numbered: Iterator[tuple[int, str]], shape: _Shape) -> Iterator[Lines]:
+    """The lines of each sentence, without their ends and comments."""
+    lines: Lines = []
+    size = 0
+    for number, line in numbered:
+        line = line.strip("\r\n")
+        if _is_between(line):
+            if lines:
+                yield lines
+            lines, size = [], 0
+        elif not shape.is_comment(line, opens=not lines):
+            lines.append((number, line))
+            size += len(line)
+            if len(lines) > MAX_WORDS or size > _MAX_CHARACTERS:
+                found = f"{len(lines):,} lines of {size:,} characters without one"
+                raise InputError(
+                    f"{place(spec, lines[0][0])}: expected a blank line after each sentence, found {found}"
+                )
+    if lines:
+        yield lines
+
+
+def _sentence(spec: str, lines: Lines, shape: _Shape, tagged: bool) -> Sentence:
+    words, tags = [], []
+    for number, line in lines:
+        where, fields = place(spec, number), shape.fields(line)
+        check_utf8(where, line)
+        if len(fields) != shape.width:
+            message = f"{where}: expected {shape.width} columns as in line {shape.first}, found {len(fields)}"
+            raise BadRow(message, "another number of columns")
+        if shape.is_u and _SKIPPED_ID.fullmatch(fields[0]):
+            continue
+        if shape.is_u and not _ID.fullmatch(fields[0]):
+            raise BadRow(
+                f"{where}: expected the number of a word, such as 1, found {fields[0]!r}", "no number of a word"
+            )
+        if not fields[shape.word]:
+            raise BadRow(f"{where}: expected a word, found an empty column", "an empty word")
+        if tagged and not fields[shape.tag]:
+            raise BadRow(f"{where}: expected a tag, found an empty column", "an empty tag")
+        words.append(fields[shape.word])
+        tags.append(fields[shape.tag])
+    if not words:
+        raise BadRow(f"{place(spec, lines[0][0])}: expected words, found a sentence without any", "no words")
+    return Sentence(lines[0][0], tuple(words), tuple(tags) if tagged else None)
+
+
+def _is_between(line: str) -> bool:
+    """Whether a line stands between two sentences."""
+    return not line.strip(" \t\r\n") or _fields(line.strip("\r\n"))[0] == _DOCUMENT
+
+
+def _fields(line: str) -> list[str]:
+    return line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
