@@ -5,8 +5,11 @@ import json
 from typing import Any, Self
 
 from bert_jax import storage
-from bert_jax.errors import InputError, did_you_mean
-from bert_jax.families import FAMILIES, number
+from bert_jax.errors import InputError, did_you_mean, printable
+from bert_jax.families import FAMILIES, family_of, whole_number
+from bert_jax.model_files import check_keys
+from bert_jax.model_files.config import NOT_CARRIED, config_keys
+from bert_jax.model_files.labels import MOST_CLASSES, read_classes
 
 # (layers, hidden size, heads): base and large from Devlin et al. 2018 (arXiv:1810.04805) section 3, the others from
 # Turc et al. 2019 (arXiv:1908.08962) table 1. The feed-forward size is always 4 times the hidden size.
@@ -18,7 +21,10 @@ SIZES: dict[str, tuple[int, int, int]] = {
     "base": (12, 768, 12),
     "large": (24, 1024, 16),
 }
-ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu", "tanh")
+ACTIVATIONS = (
+    "gelu", "gelu_tanh", "relu", "silu", "tanh", "gelu_10", "quick_gelu", "leaky_relu", "linear", "mish", "relu2",
+    "relu6", "sigmoid",
+)  # fmt: skip
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
 SUMMARIES = ("pooler", "tanh", "relu", "gelu", "transform")
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -42,8 +48,10 @@ _MAY_BE_NONE = ("head_act", "problem_type", "classifier_dropout", "embedding_siz
 
 # Names that Hugging Face files use for one of ACTIVATIONS.
 _ACTIVATION_ALIASES = {
-    "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_python": "gelu", "swish": "silu",
+    "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_python_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh", "gelu_python": "gelu", "swish": "silu",
 }  # fmt: skip
+_LARGEST_SIZE = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +66,7 @@ class BertConfig:
         num_attention_heads: heads; must divide `hidden_size`.
         intermediate_size: width of the feed-forward layer.
         embedding_size: width of the embeddings, which a dense layer brings to `hidden_size`; None: they have it.
-        hidden_act: `gelu` (erf, the 2018 release), `gelu_tanh` (the small models), `relu`, `silu` or `tanh`.
+        hidden_act: one of ACTIVATIONS, such as `gelu` (erf, the 2018 release) or `gelu_tanh` (the small models).
         gated: whether the feed-forward layer is act(gate) * up (Shazeer 2020, arXiv:2002.05202), or act(up).
         hidden_dropout_prob: dropout rate after embeddings, attention output and feed-forward output.
         attention_probs_dropout_prob: dropout rate on attention probabilities.
@@ -98,6 +106,8 @@ class BertConfig:
         problem_type: what a sequence classifier is trained for, or None when not said.
         pooling: how a sentence embedding is made from token vectors.
         normalize_embeddings: whether a sentence embedding is scaled to unit length.
+        carried: keys and values of the `config.json` that was read which no other field says; `to_hf` writes them
+            again. They shape nothing, and configs are compared without them.
     """
 
     family: str = "bert"
@@ -144,6 +154,7 @@ class BertConfig:
     problem_type: str | None = None
     pooling: str = "mean"
     normalize_embeddings: bool = True
+    carried: tuple[tuple[str, Any], ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -205,58 +216,69 @@ class BertConfig:
     def from_hf(cls, hf: dict[str, Any], where: str = "config.json") -> Self:
         """The config that a Hugging Face `config.json` (as a dict) describes.
 
-        Keys that do not shape an encoder are ignored.
+        Keys are compared with `bert_jax.model_files.config`: one that is refused is an error, and one that is not known
+        is named in a warning.
 
         Raises:
-            InputError: it is of no family that is known, or a field has no meaning here.
+            InputError: its family is not known, or a value has another type or range than its key, or no meaning here.
         """
-        family = hf.get("model_type", "bert")
-        if family not in FAMILIES:
-            known = ", ".join(FAMILIES)
-            raise InputError(f"{where}: expected model_type to be one of {known}, found {family!r}")
+        family = family_of(hf, where)
+        check_keys(hf, config_keys(family), where)
         try:
-            return cls._of_family(hf, family, **_labels(hf))
+            config = cls._read(hf, family, where)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
+        return config.replace(carried=tuple((key, hf[key]) for key in hf if key not in NOT_CARRIED))
+
+    @classmethod
+    def _read(cls, hf: dict[str, Any], family: str, where: str) -> Self:
+        count, names = read_classes(hf, where)
+        classes = {} if count is None else {"num_labels": count, "id2label": names}
+        return cls._of_family(hf, family, **classes)
 
     @classmethod
     def _of_family(cls, hf: dict[str, Any], family: str, **more: Any) -> Self:
         kind = FAMILIES[family]
-        hf = kind.defaults | hf
-        ours = (
-            {field: hf[key] for field, key in kind.keys.items() if hf.get(key) is not None}
-            | kind.reads(hf)
-            | dict(kind.fixed)
-        )
+        types = {field.name: field.type for field in dataclasses.fields(cls)}
+        for field, key in (*kind.keys.items(), *kind.older_keys.items()):
+            if key in hf and not (hf[key] is None and field in _MAY_BE_NULL):
+                _check(field, _activation(hf[key]) if field.endswith("_act") else hf[key], types[field], key)
+        hf = kind.defaults | {key: value for key, value in hf.items() if value is not None}
+        ours = {field: hf[key] for field, key in kind.keys.items() if key in hf} | kind.reads(hf) | dict(kind.fixed)
         if offset := kind.position_offset(hf):
-            rows = number(hf, "max_position_embeddings")
+            rows = whole_number(hf, "max_position_embeddings")
+            if rows <= offset:
+                raise InputError(f"max_position_embeddings: expected more than {offset} in a {family}, found {rows}")
             ours |= {"max_position_embeddings": rows - offset, "position_offset": offset}
         for name in ("hidden_act", "head_act"):
             if name in ours:
-                ours[name] = _ACTIVATION_ALIASES.get(str(ours[name]), ours[name])
+                ours[name] = _activation(ours[name])
         return cls(family=family, **ours | more)
 
-    def to_hf(self, architecture: str = "BertModel") -> dict[str, Any]:
-        """The dict that Hugging Face writes as `config.json`; `architecture` is its class name.
+    def to_hf(self, architecture: str = "") -> dict[str, Any]:
+        """The dict that Hugging Face writes as `config.json`; `architecture` is its class, "" the bare encoder's.
 
         Raises:
             InputError: the family has no way to say what this config is.
         """
         kind = FAMILIES[self.family]
-        hf: dict[str, Any] = {"architectures": [architecture], "model_type": self.family}
+        hf: dict[str, Any] = {"architectures": [architecture or f"{kind.classes}Model"], "model_type": self.family}
         hf |= {key: getattr(self, field) for field, key in kind.keys.items()}
         fields = dataclasses.asdict(self)
         hf |= kind.writes(fields)
         hf["max_position_embeddings"] += kind.position_offset(fields)
+        carried = dict(self.carried)
         for key in (kind.keys["hidden_act"], kind.keys.get("head_act", "")):
             if hf.get(key) == "gelu_tanh":
                 hf[key] = "gelu_new"
+            if key in carried and _activation(carried[key]) == _activation(hf.get(key)):
+                hf[key] = carried[key]  # by the name that it had
         if "embedding_size" in kind.keys:
             hf["embedding_size"] = self.embedding_width
         hf["id2label"] = {str(i): name for i, name in enumerate(self.label_names)}
         hf["label2id"] = {name: i for i, name in enumerate(self.label_names)}
-        self._check_said(BertConfig.from_hf(hf))
-        return hf
+        self._check_said(BertConfig._read(hf, self.family, "config.json"))
+        return carried | hf
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -277,42 +299,45 @@ class BertConfig:
         """Reads a Hugging Face `config.json`. Raises InputError when it is missing, not JSON or not a BERT."""
         return cls.from_hf(storage.read_json(path), where=str(path))
 
-    def to_json_file(self, path: storage.PathLike, architecture: str = "BertModel") -> None:
+    def to_json_file(self, path: storage.PathLike, architecture: str = "") -> None:
         """Writes a Hugging Face `config.json`, whole or not at all."""
         storage.write_atomically(path, json.dumps(self.to_hf(architecture), indent=2, sort_keys=True) + "\n")
 
 
 # What a Hugging Face config.json does not say: other files do, or nothing needs to.
-_NOT_IN_HF = ("pooler", "pooling", "normalize_embeddings", "id2label")
+_NOT_IN_HF = ("pooler", "pooling", "normalize_embeddings", "id2label", "carried")
+_MAY_BE_NULL = (*_MAY_BE_NONE, "pad_token_id")  # in a config.json, where it means that nothing is said
+_NOT_BELOW_0 = ("initializer_range", "layer_norm_eps")
 
 
-def _check(name: str, value: Any, kind: Any) -> None:
-    """Raises InputError when a field cannot have this value."""
+def _activation(name: Any) -> Any:
+    return _ACTIVATION_ALIASES.get(name, name) if isinstance(name, str) else name
+
+
+def _check(name: str, value: Any, kind: Any, key: str = "") -> None:
+    """Raises InputError when a field cannot have this value; it names `key`, where a file has it under that."""
+    label, found = key or f"model config: {name}", printable(repr(value), _MOST_SHOWN)
+    is_number = type(value) in (int, float) and -_LARGEST_SIZE <= value <= _LARGEST_SIZE  # not so of NaN
+    if name == "carried":
+        return
     if name in CHOICES:
         if value not in CHOICES[name]:
-            raise InputError(f"model config: {name} {value!r} is not known{did_you_mean(str(value), CHOICES[name])}")
+            raise InputError(f"{label} {found} is not known{did_you_mean(str(value), CHOICES[name])}")
     elif name in _POSITIVE or kind is int:
         least, what = (1, "positive") if name in _POSITIVE else (0, "non-negative")
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise InputError(f"model config: {name} must be a {what} integer, found {value!r}")
+        if type(value) is not int or value < least:
+            raise InputError(f"{label} must be a {what} integer, found {found}")
+        if value > (most := MOST_CLASSES if name == "num_labels" else _LARGEST_SIZE):
+            raise InputError(f"{label} must be at most {most}, found {found}")
     elif name.endswith(("_prob", "_dropout")):
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < 1:
-            raise InputError(f"model config: {name} must be a rate in [0, 1), found {value!r}")
-    elif "theta" in name:
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or value <= 0:
-            raise InputError(f"model config: {name} must be a positive number, found {value!r}")
+        if not is_number or not 0 <= value < 1:
+            raise InputError(f"{label} must be a rate in [0, 1), found {found}")
+    elif "theta" in name or name in _NOT_BELOW_0:
+        what = "non-negative" if name in _NOT_BELOW_0 else "positive"
+        if not is_number or value < 0 or (value == 0 and what == "positive"):
+            raise InputError(f"{label} must be a {what} number, found {found}")
     elif kind is bool and not isinstance(value, bool):
-        raise InputError(f"model config: {name} must be true or false, found {value!r}")
+        raise InputError(f"{label} must be true or false, found {found}")
 
 
-def _labels(hf: dict[str, Any]) -> dict[str, Any]:
-    """The fields that a `config.json` says of classes."""
-    labels = hf.get("id2label")
-    if not labels:
-        return {"num_labels": hf["num_labels"]} if "num_labels" in hf else {}
-    try:
-        names = tuple(str(labels[key]) for key in sorted(labels, key=int))
-    except (TypeError, ValueError):
-        raise InputError(f"id2label must map 0, 1, ... to names, found {labels!r}") from None
-    generic = names == tuple(f"LABEL_{i}" for i in range(len(names)))
-    return {"num_labels": len(names), "id2label": None if generic else names}
+_MOST_SHOWN = 80  # characters of a value in a message

@@ -5,10 +5,11 @@ names that a family gives its tensors are in `bert_jax.conversion.names`.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, printable
 
 Json = dict[str, Any]
 
@@ -32,7 +33,11 @@ class Family:
         fixed: fields of `BertConfig` that all its models share.
         sizes: named size -> layers, hidden size, heads, feed-forward size, where they are not BERT's.
         keys: field -> key of its `config.json`, for what is there one to one.
+        older_keys: the same in older files.
         defaults: what its `config.json` means where it lacks a key, where that is not what `BertConfig` says.
+        classes: what the names of its Hugging Face classes begin with.
+        required: fields that its `config.json` has to say, since neither the weights nor a convention of all its
+            models does.
         reads: its `config.json`, defaults filled in -> further fields.
         writes: a config's fields -> further keys.
         position_offset: its `config.json` -> how many of the rows that it counts as max_position_embeddings stand for
@@ -42,7 +47,10 @@ class Family:
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     sizes: Mapping[str, tuple[int, int, int, int]] = dataclasses.field(default_factory=dict)
     keys: Mapping[str, str] = dataclasses.field(default_factory=_keys)
+    older_keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
     defaults: Json = dataclasses.field(default_factory=dict)
+    classes: str = ""
+    required: tuple[str, ...] = ("num_attention_heads", "hidden_act")
     reads: Callable[[Json], Json] = lambda hf: {}
     writes: Callable[[Json], Json] = lambda fields: {}
     position_offset: Callable[[Json], int] = lambda hf: 0
@@ -50,17 +58,76 @@ class Family:
 
 def number(hf: Json, key: str) -> Any:
     """The number under a key of a `config.json`. Raises InputError when it is none."""
-    value = hf.get(key)
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise InputError(f"{key} must be a number, found {value!r}")
+    value: Any = hf.get(key)
+    if type(value) not in (int, float) or not abs(value) < _LARGEST:  # nor NaN
+        raise InputError(f"{key} must be a number, found {_shown(value)}")
     return value
+
+
+def whole_number(hf: Json, key: str, least: int = 0) -> int:
+    """The integer under a key. Raises InputError when it is none, or below `least`."""
+    value = hf.get(key)
+    if type(value) is not int or not least <= value < _LARGEST:
+        what = "positive" if least else "non-negative"
+        raise InputError(f"{key} must be a {what} integer, found {_shown(value)}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    return printable(repr(value), _MOST_SHOWN)
+
+
+_LARGEST = 2**31
+_MOST_SHOWN = 80  # characters of a value in a message
+
+
+def architectures_of(hf: Json, where: object) -> tuple[str, ...]:
+    """The names of Hugging Face classes that a `config.json` gives. Raises InputError when it is no list of names."""
+    classes = hf.get("architectures")
+    if classes is None:
+        return ()
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+        raise InputError(f"{where}: architectures: expected a list of class names, found {_shown(classes)}")
+    return tuple(re.sub("^(TF|Flax)(?=[A-Z])", "", name) for name in classes)  # one model under each framework
+
+
+def family_of(hf: Json, where: object = "config.json") -> str:
+    """The family of a `config.json`, by its model_type, or by its architectures where it has none.
+
+    Raises:
+        InputError: it is not known, nothing says it, or the two say different things.
+    """
+    stated, classes = hf.get("model_type"), architectures_of(hf, where)
+    if stated is not None and (not isinstance(stated, str) or stated not in FAMILIES):
+        known = ", ".join(FAMILIES)
+        raise InputError(f"{where}: expected model_type to be one of {known}, found {_shown(stated)}")
+    of_classes = [family for name in classes for family in FAMILIES if _is_class_of(name, family)]
+    if stated is None and not of_classes:
+        raise InputError(
+            f"{where}: expected a model_type, found none, and architectures {_shown(list(classes))} do not say it"
+        )
+    if stated is None:
+        return of_classes[0]
+    # XLM-R is RoBERTa with another vocabulary.
+    same = {"roberta", "xlm-roberta"} if stated in ("roberta", "xlm-roberta") else {stated}
+    if of_classes and not same & set(of_classes):
+        raise InputError(f"{where}: model_type is {stated!r}, but architectures are {_shown(list(classes))}")
+    return stated
+
+
+def _is_class_of(name: str, family: str) -> bool:
+    """Whether a class, such as BertForMaskedLM, is of a family."""
+    return re.fullmatch(f"{FAMILIES[family].classes}(Model|For[A-Z].*|LMHeadModel)", name) is not None
 
 
 _ROBERTA_HEADS = {"classifier_summary": "tanh", "drop_before_summary": True, "head_act": "gelu"}
 _ROBERTA = Family(
     fixed=_ROBERTA_HEADS,
+    classes="Roberta",
+    # Its authors' epsilon is 1e-5, and that of transformers where the key is missing 1e-12.
+    required=("num_attention_heads", "hidden_act", "layer_norm_eps"),
     defaults={"vocab_size": 50265, "pad_token_id": 1, "max_position_embeddings": 514, "layer_norm_eps": 1e-5},
-    position_offset=lambda hf: number(hf, "pad_token_id") + 1,
+    position_offset=lambda hf: whole_number(hf, "pad_token_id") + 1,
 )
 
 # --- NomicBERT: the files of its authors name things as GPT-2 does; transformers 5 has names of its own.
@@ -70,57 +137,65 @@ _NOMIC_OLD = {
     "intermediate_size": "n_inner", "max_position_embeddings": "n_positions", "layer_norm_eps": "layer_norm_epsilon",
     "hidden_dropout_prob": "resid_pdrop", "attention_probs_dropout_prob": "attn_pdrop",
 }  # fmt: skip
-# What those files can switch and transformers' NomicBERT has not.
-_NOMIC_FIXED = {
-    "activation_function": "swiglu", "prenorm": False, "use_rms_norm": False, "rotary_emb_fraction": 1.0,
-    "rotary_emb_interleaved": False, "rotary_emb_scale_base": None, "rotary_scaling_factor": None,
-    "qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False, "causal": False, "parallel_block": False,
-}  # fmt: skip
 
 
 def _read_nomic(hf: Json) -> Json:
     if "n_embd" not in hf:
-        return {"rope_theta": _theta(hf.get("rope_parameters"), 1000.0)}
-    for key, expected in _NOMIC_FIXED.items():
-        if hf.get(key, expected) != expected:
-            raise InputError(f"{key}: expected {expected!r} in a NomicBERT, found {hf[key]!r}")
+        heads, width = hf.get("num_attention_heads"), hf.get("hidden_size")
+        if (
+            "head_dim" in hf
+            and type(heads) is int
+            and type(width) is int
+            and heads * whole_number(hf, "head_dim") != width
+        ):
+            raise InputError(f"head_dim: expected hidden_size / num_attention_heads, found {hf['head_dim']}")
+        return {"rope_theta": _theta(hf, ("rope_parameters",), 1000.0)}
     fields = {field: hf[key] for field, key in _NOMIC_OLD.items() if key in hf}
     return fields | {"hidden_act": "silu", "rope_theta": hf.get("rotary_emb_base", 10000.0)}
 
 
-def _theta(parameters: Any, default: float) -> float:
-    """The base of rotary positions. Raises InputError for a kind that stretches them."""
-    parameters = parameters or {}
-    kind = parameters.get("rope_type", "default")
+def _theta(hf: Json, path: tuple[str, ...], default: Any) -> Any:
+    """The base of rotary positions at a path of keys. Raises InputError for a kind that stretches them."""
+    parameters: Any = hf
+    for key in path:
+        parameters = parameters.get(key) or {}
+        if not isinstance(parameters, dict):
+            raise InputError(f"{'.'.join(path)}: expected an object, found {_shown(parameters)}")
+    kind = parameters.get("rope_type", parameters.get("type", "default"))
     if kind != "default":
-        raise InputError(f"rope_type: expected 'default', found {kind!r}")
-    return parameters.get("rope_theta", default)
+        raise InputError(f"rope_type: expected 'default', found {_shown(kind)}")
+    for key in parameters.keys() - {"rope_type", "type", "rope_theta"}:
+        if parameters[key] not in (None, 1, 1.0):
+            raise InputError(f"{'.'.join(path)}: {key}: expected none, found {_shown(parameters[key])}")
+    return number(parameters, "rope_theta") if parameters.get("rope_theta") is not None else default
 
 
 # --- ModernBERT
 
-_KINDS = ("full_attention", "sliding_attention")
+_KINDS = ["full_attention", "sliding_attention"]
 
 
 def _read_modernbert(hf: Json) -> Json:
-    layers = number(hf, "num_hidden_layers")
-    every = hf.get("global_attn_every_n_layers", 3)
+    layers = whole_number(hf, "num_hidden_layers", 1)
+    every = whole_number({"global_attn_every_n_layers": 3} | hf, "global_attn_every_n_layers", 1)
     kinds = hf.get("layer_types")
     if kinds is not None:
-        every = next((n for n in range(1, layers + 1) if kinds == _kinds(layers, n)), None)
-        if every is None:
+        if not isinstance(kinds, list) or len(kinds) != layers:
+            raise InputError(f"layer_types: expected a list of {layers} (num_hidden_layers), found {_shown(kinds)}")
+        found = next((n for n in range(1, layers + 1) if kinds[n : n + 1] in ([], _KINDS[:1])), layers)
+        if kinds != _kinds(layers, found):
             raise InputError(
-                f"layer_types: expected every n-th layer, from the first, to be {_KINDS[0]}, found {kinds}"
+                f"layer_types: expected every n-th layer, from the first, to be {_KINDS[0]}, found {_shown(kinds)}"
             )
-    if hf["embedding_dropout"] != hf["mlp_dropout"]:
+        every = found
+    if number(hf, "embedding_dropout") != hf["mlp_dropout"]:
         raise InputError(f"embedding_dropout: expected that of mlp_dropout, {hf['mlp_dropout']}, "
                          f"found {hf['embedding_dropout']}")  # fmt: skip
-    rope = hf.get("rope_parameters") or {}
     return {
         "global_every": every,
-        "local_window": number(hf, "local_attention") // 2,
-        "rope_theta": _theta(rope.get(_KINDS[0]), hf.get("global_rope_theta", 160_000.0)),
-        "local_rope_theta": _theta(rope.get(_KINDS[1]), hf.get("local_rope_theta", 10_000.0)),
+        "local_window": whole_number(hf, "local_attention", 2) // 2,
+        "rope_theta": _theta(hf, ("rope_parameters", _KINDS[0]), hf.get("global_rope_theta", 160_000.0)),
+        "local_rope_theta": _theta(hf, ("rope_parameters", _KINDS[1]), hf.get("local_rope_theta", 10_000.0)),
     }
 
 
@@ -142,8 +217,9 @@ def _kinds(layers: int, every: int) -> list[str]:
 
 
 FAMILIES: dict[str, Family] = {
-    "bert": Family(keys=_keys("position_embedding_type")),
+    "bert": Family(classes="Bert", keys=_keys("position_embedding_type")),
     "distilbert": Family(
+        classes="DistilBert",
         fixed={"type_vocab_size": 0, "pooler": False, "classifier_summary": "relu", "choice_summary": "relu"},
         keys=_keys(
             "qa_dropout", without=("type_vocab_size", "layer_norm_eps"),
@@ -154,8 +230,11 @@ FAMILIES: dict[str, Family] = {
         defaults={"n_layers": 6, "seq_classif_dropout": 0.2, "qa_dropout": 0.1},
     ),
     "roberta": _ROBERTA,
-    "xlm-roberta": dataclasses.replace(_ROBERTA, defaults=_ROBERTA.defaults | {"vocab_size": 250002}),
+    "xlm-roberta": dataclasses.replace(
+        _ROBERTA, classes="XLMRoberta", defaults=_ROBERTA.defaults | {"vocab_size": 250002}
+    ),
     "electra": Family(
+        classes="Electra",
         fixed={"pooler": False, "classifier_summary": "gelu", "choice_summary": "gelu", "drop_before_summary": True,
                "head_act": "gelu"},
         sizes={"small": (12, 256, 4, 1024)},
@@ -163,12 +242,17 @@ FAMILIES: dict[str, Family] = {
         defaults={"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
     ),
     "mpnet": Family(
+        classes="MPNet",
+        required=_ROBERTA.required,
         fixed=_ROBERTA_HEADS | {"type_vocab_size": 0, "relative_attention_buckets": 32},
         keys=_keys(without=("type_vocab_size", "classifier_dropout")),
         defaults={"vocab_size": 30527, "pad_token_id": 1, "max_position_embeddings": 514},
         position_offset=lambda hf: 2,  # whatever the padding's id is
     ),
     "nomic_bert": Family(
+        classes="NomicBert",
+        older_keys=_NOMIC_OLD,
+        required=("num_attention_heads",),
         fixed={"position_embedding_type": "rotary", "gated": True, "attention_bias": False, "mlp_bias": False},
         defaults={"vocab_size": 30528, "hidden_act": "silu", "max_position_embeddings": 2048,
                   "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
@@ -176,6 +260,7 @@ FAMILIES: dict[str, Family] = {
         writes=lambda fields: {"rope_parameters": {"rope_type": "default", "rope_theta": fields["rope_theta"]}},
     ),
     "modernbert": Family(
+        classes="ModernBert",
         fixed={"position_embedding_type": "rotary", "norm_placement": "pre", "gated": True, "type_vocab_size": 0,
                "pooler": False, "classifier_summary": "transform", "choice_summary": "transform"},
         sizes={"base": (22, 768, 12, 1152), "large": (28, 1024, 16, 2624)},

@@ -32,7 +32,7 @@ def add_verbs(verbs: Any) -> None:
         "NomicBERT, ModernBERT) in any format: model.safetensors, pytorch_model.bin, flax_model.msgpack, their shards, "
         "and TensorFlow checkpoints (bert_model.ckpt.index with bert_config.json). Writes config.json, the weights and "
         "the tokenizer's files, and says of each tensor what became of it. Neither PyTorch nor TensorFlow is needed, "
-        "and no code in a pickle is run.",
+        "and no code in a pickle is run. A LoRA adapter of peft's (adapter_config.json) is merged into its base model.",
         """bert-jax convert old-bert/ new-bert/
            bert-jax convert uncased_L-12_H-768_A-12/ bert-base/ --dtype bfloat16
            bert-jax convert pretrained/ start/ --head sequence_classification""",
@@ -43,6 +43,9 @@ def add_verbs(verbs: Any) -> None:
     convert.add_argument("--dtype", default="float32", metavar="DTYPE", help="float32 (default), bfloat16 or float16")
     convert.add_argument(
         "--family", default="", metavar="FAMILY", help="bert, roberta, ... (default: as config.json says)"
+    )
+    convert.add_argument(
+        "--base", metavar="DIR", help="the base model of a LoRA adapter (default: where its adapter_config.json says)"
     )
     convert.add_argument("--format", default="safetensors", metavar="FORMAT", help="safetensors (default) or flax")
     convert.add_argument("--tensors", action="store_true", help="list every tensor that was read")
@@ -124,6 +127,7 @@ def run_convert(args: argparse.Namespace) -> None:
         family=args.family,
         dtype=args.dtype,
         weights=args.format,
+        base=args.base,
     )
     _print_tensors(loaded, args.tensors)
     kind = f"{loaded.config.family} for {loaded.head.replace('_', ' ')}"

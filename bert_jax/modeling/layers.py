@@ -92,4 +92,13 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,
     "tanh": jnp.tanh,
+    # What else transformers' ACT2FN has.
+    "gelu_10": lambda x: jnp.clip(gelu(x), -10, 10),
+    "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),
+    "leaky_relu": jax.nn.leaky_relu,
+    "linear": lambda x: x,
+    "mish": jax.nn.mish,
+    "relu2": lambda x: jnp.square(jax.nn.relu(x)),
+    "relu6": jax.nn.relu6,
+    "sigmoid": jax.nn.sigmoid,
 }

@@ -32,6 +32,7 @@ HEADS = (
     "encoder",
     "pretraining",
     "masked_lm",
+    "next_sentence",
     "sequence_classification",
     "token_classification",
     "question_answering",
@@ -56,7 +57,7 @@ class BertOutput:
         pooler_output: `[B, D]`, or `[B, M, D]` at given positions.
         logits: `[B, C]`, or `[B, M, C]` at given positions (sequence classification), `[B, S, C]` (token
             classification), `[B, K]` (multiple choice), `[B, S, V]`, or `[B, P, V]` at given positions (masked LM),
-            `[B, S]` (replaced-token detection).
+            `[B, S]` (replaced-token detection), as seq_relationship_logits (next sentence).
         prediction_logits: `[B, S, V]`, or `[B, P, V]` at given positions (pretraining).
         masked_lm_losses: `[B, P]`, the cross entropy of each label that was given; the logits are then not here
             (masked LM, pretraining).
@@ -88,7 +89,7 @@ class BertOutput:
 def summary_of(config: BertConfig, head: str) -> str | None:
     """What stands between the encoder and a head: one of `bert_jax.config.SUMMARIES`, or None."""
     match head:
-        case "pretraining":
+        case "pretraining" | "next_sentence":
             return "pooler"
         case "sequence_classification":
             return config.classifier_summary
@@ -113,7 +114,7 @@ class _Module(nnx.Module):
             self.summary: Transform | Summary = kind
         if head in ("pretraining", "masked_lm"):
             self.mlm = MaskedLMHead(config, rngs=rngs)
-        if head == "pretraining":
+        if head in ("pretraining", "next_sentence"):
             self.nsp = Dense(config, size, 2, rngs=rngs)
         if head in _CLASSIFIERS:
             self.classifier = Dense(config, size, 1 if head == "multiple_choice" else config.num_labels, rngs=rngs)
@@ -240,7 +241,7 @@ class Bert:
                 count = length
             case "pretraining" | "masked_lm":
                 count = length if predictions is None else predictions + sentences * (self.head == "pretraining")
-            case "sequence_classification" | "multiple_choice":
+            case "sequence_classification" | "multiple_choice" | "next_sentence":
                 of_all = summary_of(config, self.head) != "pooler" and config.classifier_pooling == "mean"
                 count = length if of_all else sentences
             case "sentence_embedding" if config.pooling == "cls":
@@ -316,6 +317,8 @@ class Bert:
                 return masked_lm("prediction_logits") | {"seq_relationship_logits": labels}
             case "masked_lm":
                 return masked_lm("logits")
+            case "next_sentence":
+                return {"logits": dense(module.nsp, output.pooler_output)}
             case "sequence_classification":
                 return {"logits": dense(module.classifier, drop(self._summary(module, output, rows, key)))}
             case "token_classification":

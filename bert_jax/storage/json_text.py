@@ -1,29 +1,34 @@
 """JSON that somebody else wrote: read in bounded time and memory, or refused in one line."""
 
+import collections
+import functools
 import json
 from typing import Any
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, printable
 from bert_jax.storage.paths import PathLike
 from bert_jax.storage.reading import read_text
 
 MAX_JSON_BYTES = 256 << 20  # a tokenizer.json of 250,000 pieces has 17 MB
 
 
-def parse_json(text: str, where: object = "JSON", surrogates: bool = False) -> Any:
+def parse_json(text: str, where: object = "JSON", surrogates: bool = False, unique_keys: bool = False) -> Any:
     """Return the value that a JSON text says.
 
     Args:
         text: the JSON.
         where: what to call it in messages.
         surrogates: whether half a surrogate pair is let through, for a caller that checks each text that it takes.
+        unique_keys: whether an object with one key twice is refused, of which the last would win.
 
     Raises:
         InputError: the text is not JSON, is nested too deeply, has an integer of thousands of digits, or half a
             surrogate pair; `where` names it.
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=functools.partial(_object, where) if unique_keys else None)
+    except InputError:
+        raise
     except json.JSONDecodeError as error:
         found = f"{error.msg} at line {error.lineno}, column {error.colno}"
         raise InputError(f"{where}: expected JSON, found {found}") from None
@@ -39,13 +44,22 @@ def parse_json(text: str, where: object = "JSON", surrogates: bool = False) -> A
     return value
 
 
-def read_json(path: PathLike) -> dict[str, Any]:
-    """Return the JSON object in a file.
+def _object(where: object, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = collections.Counter(names).most_common(1)[0][0]
+        raise InputError(f"{where}: expected each key once, found {printable(repr(twice), 80)} twice")
+    return found
+
+
+def read_json(path: PathLike, unique_keys: bool = False) -> dict[str, Any]:
+    """Return the JSON object in a file; `unique_keys` as for `parse_json`.
 
     Raises:
         InputError: the file is missing, larger than `MAX_JSON_BYTES`, or no JSON object.
     """
-    value = parse_json(read_text(path, MAX_JSON_BYTES), path)
+    value = parse_json(read_text(path, MAX_JSON_BYTES), path, unique_keys=unique_keys)
     if not isinstance(value, dict):
         raise InputError(f"{path}: expected a JSON object, found {type(value).__name__}")
     return value

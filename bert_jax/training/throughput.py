@@ -100,6 +100,7 @@ def train_flops(
         total += 2 * places * hidden**2
     outputs = {
         "pretraining": 2,
+        "next_sentence": 2,
         "sequence_classification": config.num_labels,
         "multiple_choice": 1,
         "token_classification": config.num_labels,

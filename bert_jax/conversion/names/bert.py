@@ -50,7 +50,13 @@ def tied(prefix: str) -> tuple[tuple[str, str], ...]:
 NAMES = Names(
     prefix="bert.",
     encoder=encoder("bert."),
-    heads=classifiers(masked_lm=masked_lm(), pretraining=(*masked_lm(), *dense("cls.seq_relationship", "nsp"))),
-    architectures=architectures("Bert", pretraining="ForPreTraining"),
+    heads=classifiers(
+        masked_lm=masked_lm(),
+        pretraining=(*masked_lm(), *dense("cls.seq_relationship", "nsp")),
+        next_sentence=dense("cls.seq_relationship", "nsp"),
+    ),
+    architectures=architectures("Bert", pretraining="ForPreTraining", next_sentence="ForNextSentencePrediction"),
+    # A language model from left to right only where config.json has is_decoder, which is refused.
+    other_architectures={"BertLMHeadModel": "masked_lm"},
     tied=tied("bert."),
 )

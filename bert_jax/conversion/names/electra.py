@@ -42,6 +42,7 @@ NAMES = Names(
         multiple_choice=(*dense("sequence_summary.summary", "summary/dense"), *dense("classifier", "classifier")),
     ),
     architectures=architectures("Electra", replaced_token_detection="ForPreTraining"),
+    other_architectures={"ElectraForCausalLM": "masked_lm"},
     tied=(("generator_lm_head.weight", "electra.embeddings.word_embeddings.weight"),),
     older=functools.partial(renamed, rules=_FROM_BERT),
 )

@@ -27,6 +27,9 @@ NAMES = Names(
     encoder=bert.encoder("roberta."),
     heads=classifiers(masked_lm=MASKED_LM, sequence_classification=CLASSIFIER),
     architectures=architectures("Roberta"),
+    other_architectures={"RobertaForCausalLM": "masked_lm"},
     tied=tied("roberta."),
 )
-XLM_NAMES = dataclasses.replace(NAMES, architectures=architectures("XLMRoberta"))
+XLM_NAMES = dataclasses.replace(
+    NAMES, architectures=architectures("XLMRoberta"), other_architectures={"XLMRobertaForCausalLM": "masked_lm"}
+)

@@ -38,6 +38,7 @@ class Names:
         encoder: its entries, the pooler's among them. A model has those whose parameter its tree has.
         heads: the entries of each head that the family has a class for; that class is in `architectures`.
         architectures: head -> class.
+        other_architectures: further classes -> the head whose tensors they have.
         tied: second names that a file may give to a tensor: that name, and the one that it must equal.
         older: what files of another age or origin hold, under the names above.
     """
@@ -46,8 +47,14 @@ class Names:
     encoder: tuple[Entry, ...]
     heads: Mapping[str, tuple[Entry, ...]]
     architectures: Mapping[str, str]
+    other_architectures: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tied: tuple[tuple[str, str], ...] = ()
     older: Callable[[Tensors], Tensors] = dict
+
+    def head_of(self, architecture: str) -> str | None:
+        """The head that a class has; None for a class that is not known."""
+        known = {name: head for head, name in self.architectures.items() if head != "sentence_embedding"}
+        return (known | dict(self.other_architectures)).get(architecture)
 
 
 class Slot(NamedTuple):

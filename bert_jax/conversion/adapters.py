@@ -1,0 +1,213 @@
+"""LoRA adapters of peft: a folder with `adapter_config.json`, merged into the model that it was trained on.
+
+Hu et al. 2021 (arXiv:2106.09685), section 4.1: a dense layer with weight `W [out, in]` becomes `W + scale * B @ A`.
+"""
+
+import contextlib
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_jax import storage
+from bert_jax.conversion import hub, safetensors_files, torch_files
+from bert_jax.conversion.names.table import Tensors
+from bert_jax.conversion.stored import StoredTensor
+from bert_jax.errors import InputError, printable
+from bert_jax.model_files import check_keys
+from bert_jax.model_files.adapter import ADAPTER
+
+_CONFIG = "adapter_config.json"
+_FILES = {"adapter_model.safetensors": safetensors_files.open_tensors, "adapter_model.bin": torch_files.open_tensors}
+_PREFIX = "base_model.model."
+# peft's task types that name a head here.
+_HEADS = {
+    "SEQ_CLS": "ForSequenceClassification",
+    "TOKEN_CLS": "ForTokenClassification",
+    "QUESTION_ANS": "ForQuestionAnswering",
+    "FEATURE_EXTRACTION": "Model",
+}
+# The two matrices of an update, and whether the layer is an embedding.
+_UPDATES = (("lora_A.weight", "lora_B.weight", False), ("lora_embedding_A", "lora_embedding_B", True))
+# Module names, with what little of regular expressions cannot take long.
+_PATTERN = re.compile(r"[\w.\\^$|]{1,200}")
+
+
+class Adapter(NamedTuple):
+    """An open adapter.
+
+    Attributes:
+        where: its weights.
+        tensors: those that take the place of the model's (heads, biases), by name.
+        updates: those that are added to the model's.
+    """
+
+    where: storage.Path
+    tensors: Tensors
+    updates: Tensors
+
+
+def is_adapter(directory: storage.Path) -> bool:
+    """Whether a directory holds an adapter and no model."""
+    return (directory / _CONFIG).exists() and not (directory / "config.json").exists()
+
+
+def read_config(directory: storage.Path) -> dict[str, Any]:
+    """The content of `adapter_config.json`.
+
+    Raises:
+        InputError: it is another kind of adapter, or a value is of the wrong type.
+    """
+    where = directory / _CONFIG
+    content = storage.read_json(where)
+    if "peft_type" not in content:
+        raise InputError(f"{where}: expected peft_type, found none")
+    check_keys(content, ADAPTER, where)
+    for key in ("r", "lora_alpha"):
+        _number(content.get(key, 8), key, where)
+    for key in ("rank_pattern", "alpha_pattern"):
+        patterns = content.get(key) or {}
+        if not isinstance(patterns, dict):
+            raise InputError(f"{where}: {key}: expected an object, found {printable(repr(patterns), 60)}")
+        for pattern, value in patterns.items():
+            _number(value, key, where)
+            if not _PATTERN.fullmatch(pattern):
+                raise InputError(f"{where}: {key}: expected the name of a layer, found {printable(repr(pattern), 80)}")
+    return content
+
+
+def _number(value: Any, key: str, where: storage.Path) -> None:
+    if type(value) not in (int, float) or not 0 < value < 2**31:
+        raise InputError(f"{where}: {key}: expected a positive number, found {printable(repr(value), 60)}")
+
+
+def base_directory(directory: storage.Path, content: dict[str, Any], base: storage.PathLike | None) -> storage.Path:
+    """Where the model is that an adapter was trained on: `base`, or where the adapter says.
+
+    Raises:
+        InputError: it is not there.
+    """
+    if base is not None:
+        return hub.locate(base)
+    name = content.get("base_model_name_or_path")
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{directory / _CONFIG}: expected base_model_name_or_path, found {printable(repr(name), 60)}")
+    for path in (storage.Path(name), directory / name):
+        if path.is_dir():
+            return path
+    try:
+        return hub.locate(name)
+    except InputError as error:
+        raise InputError(
+            f"{directory}: an adapter for {name!r}, which is not here; say where it is: "
+            f"`bert-jax convert ADAPTER NEW --base DIR` merges the two. {error}"
+        ) from None
+
+
+def architecture(content: dict[str, Any], family_classes: str) -> str | None:
+    """The class of the model that the adapter makes, or None when it does not say.
+
+    Args:
+        content: of `adapter_config.json`.
+        family_classes: what the names of the family's classes begin with.
+    """
+    task, mapping = content.get("task_type"), content.get("auto_mapping")
+    if isinstance(task, str) and task in _HEADS:
+        return family_classes + _HEADS[task]
+    if isinstance(mapping, dict) and isinstance(mapping.get("base_model_class"), str):
+        return mapping["base_model_class"]
+    return None
+
+
+@contextlib.contextmanager
+def open_adapter(directory: storage.Path, content: dict[str, Any]) -> Iterator[Adapter]:
+    """Yields an adapter, whose tensors can be read inside the block.
+
+    Raises:
+        InputError: the weights are missing, damaged, or not what the config describes.
+    """
+    name = next((name for name in _FILES if (directory / name).exists()), None)
+    if name is None:
+        raise InputError(f"{directory}: expected {' or '.join(_FILES)} beside {_CONFIG}, found neither")
+    where = directory / name
+    with _FILES[name](where) as tensors:
+        names = {_layer_name(name): tensor for name, tensor in tensors.items()}
+        updates: Tensors = {}
+        for first, second, is_embedding in _UPDATES:
+            for name in [name for name in names if name.endswith(f".{first}")]:
+                layer = name.removesuffix(f".{first}")
+                other = names.pop(f"{layer}.{second}", None)
+                if other is None:
+                    raise InputError(f"{where}: expected {second} beside tensor {name!r}, found none")
+                update = _update(names.pop(name), other, _scale(content, layer), is_embedding)
+                if update is None:
+                    raise InputError(f"{where}: {layer}: expected two matrices that share the rank, found others")
+                updates[f"{layer}.weight"] = update
+        if strange := next((name for name in names if ".lora_" in name), None):
+            raise InputError(f"{where}: expected lora_A and lora_B, found tensor {strange!r}")
+        yield Adapter(where, names, updates)
+
+
+def _layer_name(name: str) -> str:
+    """A tensor's name in the model; peft wraps what it trains."""
+    name = name.removeprefix(_PREFIX)
+    for wrapper in (".modules_to_save.default", ".modules_to_save", ".base_layer"):
+        name = name.replace(wrapper, "")
+    return name.replace(".default", "")
+
+
+def _scale(content: dict[str, Any], layer: str) -> float:
+    rank = _of_layer(content.get("rank_pattern"), layer, content.get("r", 8))
+    alpha = _of_layer(content.get("alpha_pattern"), layer, content.get("lora_alpha", 8))
+    return alpha / math.sqrt(rank) if content.get("use_rslora") else alpha / rank
+
+
+def _of_layer(patterns: dict[str, float] | None, layer: str, usual: float) -> float:
+    """The value of the first pattern that a layer's name ends with, as peft finds it."""
+    for pattern, value in (patterns or {}).items():
+        try:
+            if re.match(rf"(.*\.)?({pattern})$", layer):
+                return value
+        except re.error:
+            raise InputError(f"{_CONFIG}: expected the name of a layer, found {pattern!r}") from None
+    return usual
+
+
+def _update(a: StoredTensor, b: StoredTensor, scale: float, is_embedding: bool) -> StoredTensor | None:
+    if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[0] != b.shape[1]:
+        return None
+    shape = (b.shape[0], a.shape[1])
+
+    def read() -> np.ndarray:
+        update = scale * (b.read().astype(np.float32) @ a.read().astype(np.float32))
+        return update.T if is_embedding else update
+
+    return StoredTensor(shape[::-1] if is_embedding else shape, np.dtype(np.float32), read)
+
+
+def merged(tensors: Tensors, replaced: Tensors, updates: Tensors, where: storage.Path) -> Tensors:
+    """A model's tensors with an adapter's, all under the names of the family.
+
+    Raises:
+        InputError: an update belongs to a tensor that the model has not, or has in another shape.
+    """
+    result = tensors | replaced
+    for name, update in updates.items():
+        if name not in tensors:
+            raise InputError(f"{where}: an update for {name!r}, which the base model has not")
+        if tensors[name].shape != update.shape:
+            raise InputError(
+                f"{where}: expected an update of shape {list(tensors[name].shape)} for {name!r}, as the base model has "
+                f"it, found {list(update.shape)}"
+            )
+        result[name] = _sum(result[name], update)
+    return result
+
+
+def _sum(weight: StoredTensor, update: StoredTensor) -> StoredTensor:
+    def read() -> np.ndarray:
+        return weight.read().astype(np.float32) + update.read()
+
+    return StoredTensor(weight.shape, np.dtype(np.float32), read)

@@ -1,0 +1,181 @@
+"""What the tensors of a model say of its architecture: config.json is compared with it, and completed by it."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from bert_jax import storage
+from bert_jax.conversion.names import FAMILIES as NAMES
+from bert_jax.conversion.names import Names
+from bert_jax.conversion.names.table import Tensors
+from bert_jax.errors import InputError
+from bert_jax.families import FAMILIES, architectures_of, family_of
+
+Json = dict[str, Any]
+
+# What trainers put before the names of a model's tensors: DataParallel, torch.compile, Lightning and DeepSpeed,
+# sentence-transformers.
+_WRAPPERS = ("module.", "_orig_mod.", "model.", "_forward_module.", "0.", "auto_model.")
+# A field of BertConfig, the parameter whose tensor shows it, and the tensor's axis.
+_SHOWN_BY = (
+    ("vocab_size", "embeddings/word_embeddings/embedding", 0),
+    ("embedding_size", "embeddings/word_embeddings/embedding", 1),
+    ("max_position_embeddings", "embeddings/position_embeddings/embedding", 0),
+    ("type_vocab_size", "embeddings/token_type_embeddings/embedding", 0),
+    ("hidden_size", "encoder/layers/attention/output/kernel", 0),
+    ("intermediate_size", "encoder/layers/mlp/down/kernel", 1),
+    ("num_attention_heads", "encoder/relative_attention_bias/embedding", 1),
+)
+# What only one family's names have; the first that is found decides.
+_SIGNS = (
+    (r"(^|\.)layers\.\d+\.(attn_norm|mlp_norm)\.", "modernbert"),
+    (r"(^|\.)encoder\.layers\.\d+\.|(^|\.)layers\.\d+\.(self_attn|post_attention_layernorm)\.", "nomic_bert"),
+    (r"(^|\.)transformer\.layer\.\d+\.", "distilbert"),
+    (r"(^|\.)layer\.\d+\.attention\.attn\.", "mpnet"),
+    (r"^electra\.|^embeddings_project\.|^(generator|discriminator)_predictions\.", "electra"),
+    (r"^roberta\.|^lm_head\.", "roberta"),
+    (r"^bert\.|^cls\.", "bert"),
+)
+# The tokenizer's files where names do not decide between families of one layer.
+_VOCABULARIES = (
+    ("sentencepiece.bpe.model", "xlm-roberta"), ("merges.txt", "roberta"), ("vocab.txt", "bert"),
+)  # fmt: skip
+
+
+class Size(NamedTuple):
+    """A field's value, and the tensor that shows it."""
+
+    value: int
+    name: str
+    shape: tuple[int, ...]
+
+
+def without_wrappers(tensors: Tensors, where: object) -> Tensors:
+    """The tensors under the names that the model itself gives them, whatever held it when it was saved.
+
+    Raises:
+        InputError: two tensors have the same name then.
+    """
+    roots = {root for names in NAMES.values() for root in (names.prefix.split(".")[0], *_roots(names))} - {"model"}
+    for _ in range(len(_WRAPPERS)):
+        if any(name.split(".")[0] in roots for name in tensors):
+            break
+        found: Tensors = {}
+        for name, tensor in tensors.items():
+            wrapper = next((wrapper for wrapper in _WRAPPERS if name.startswith(wrapper)), "")
+            new = name.removeprefix(wrapper)
+            if new in found:
+                raise InputError(f"{where}: tensor {new!r} is there under two names")
+            found[new] = tensor
+        tensors = found
+    return tensors
+
+
+def _roots(names: Names) -> set[str]:
+    """What the names of a bare encoder begin with."""
+    return {entry.theirs.removeprefix(names.prefix).split(".")[0] for entry in names.encoder}
+
+
+def settle_family(hf: Json, tensors: Iterable[str], files: set[str], where: storage.Path) -> str:
+    """The family of a model: as config.json says, or by the names of its tensors and of its vocabulary's file.
+
+    Raises:
+        InputError: config.json contradicts itself, or nothing decides.
+    """
+    narrow = hf.get("embedding_size", hf.get("hidden_size")) != hf.get("hidden_size")
+    if hf.get("model_type") is None and narrow:
+        return "electra"  # narrow embeddings came with ALBERT; ELECTRA has them, and layers as BERT's
+    if hf.get("model_type") is not None or _names_a_family(hf, where):
+        return family_of(hf, where)
+    names = list(tensors)
+    for sign, family in _SIGNS:
+        if any(re.search(sign, name) for name in names):
+            is_xlm = family == "roberta" and "sentencepiece.bpe.model" in files
+            return "xlm-roberta" if is_xlm else family
+    if any(re.match(r"encoder\.layer\.\d+\.attention\.self\.", name) for name in names):
+        for file, family in _VOCABULARIES:
+            if file in files:
+                return family
+    raise InputError(
+        f"{where}: expected a model_type, found none, and neither architectures nor the names of the tensors say "
+        f"which of {', '.join(FAMILIES)} the model is"
+    )
+
+
+def _names_a_family(hf: Json, where: object) -> bool:
+    try:
+        return bool(architectures_of(hf, where)) and bool(family_of(hf, where))
+    except InputError:
+        architectures_of(hf, where)  # which no tensors make up for
+        return False
+
+
+def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Json:
+    """A config.json with the sizes that it does not say, which the tensors show.
+
+    Args:
+        hf: its content.
+        family: one of `bert_jax.families.FAMILIES`.
+        tensors: under the family's names.
+        where: its path, for messages.
+
+    Raises:
+        InputError: it says another size than a tensor has, or not what no tensor shows.
+    """
+    kind = FAMILIES[family]
+    keys = dict(kind.keys)
+    if any(key in hf for key in kind.older_keys.values()):
+        keys |= kind.older_keys
+    hf = dict(hf)
+    for field, size in _sizes(NAMES[family], tensors):
+        if (key := keys.get(field)) is None:
+            continue
+        said = hf.get(key)
+        if said is None:
+            hf[key] = size.value
+        elif type(said) is int and said != size.value:
+            raise InputError(
+                f"{where}: {key}: expected {size.value}, as tensor {size.name!r} of shape {list(size.shape)} has it, "
+                f"found {said}"
+            )
+    for field in kind.required:
+        if hf.get(keys[field]) is None:
+            raise InputError(f"{where}: expected {keys[field]}, which the weights do not show, found none")
+    return hf
+
+
+def _sizes(names: Names, tensors: Tensors) -> Iterator[tuple[str, Size]]:
+    entries = {entry.ours: entry for entry in names.encoder}
+    for field, path, axis in _SHOWN_BY:
+        name = entries[path].theirs.format(layer=0) if path in entries else ""
+        if name in tensors and len(tensors[name].shape) == 2:
+            yield field, Size(tensors[name].shape[axis], name, tensors[name].shape)
+    counted = next(entry.theirs for entry in names.encoder if "{layer}" in entry.theirs)
+    pattern = re.compile(re.escape(counted.split("{layer}")[0]) + r"(\d{1,6})\.")
+    layers = {int(match[1]): name for name in tensors if (match := pattern.match(name))}
+    if layers:
+        last = max(layers)
+        yield "num_hidden_layers", Size(last + 1, layers[last], tensors[layers[last]].shape)
+
+
+def classes_shown(names: Names, head: str, tensors: Tensors) -> Size | None:
+    """The number of classes that the tensors of a classifier have; None where they are not there."""
+    for entry in names.heads.get(head, ()):
+        if entry.ours == "classifier/kernel" and head != "multiple_choice" and entry.theirs in tensors:
+            shape = tensors[entry.theirs].shape
+            return Size(shape[0], entry.theirs, shape) if shape else None
+    return None
+
+
+def class_prefix(family: str) -> str:
+    """What the names of a family's Hugging Face classes begin with."""
+    return FAMILIES[family].classes
+
+
+def with_classes(hf: Json, count: int) -> Json:
+    """A config.json for a classifier of `count` classes: their names are kept where there are as many."""
+    labels = hf.get("id2label")
+    if isinstance(labels, dict) and len(labels) == count:
+        return hf
+    others = {key: value for key, value in hf.items() if key not in ("id2label", "label2id")}
+    return others | {"num_labels": count}

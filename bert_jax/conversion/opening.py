@@ -1,0 +1,211 @@
+"""Open a model directory: its family, sizes and head settled from config.json and from the weights themselves."""
+
+import contextlib
+import dataclasses
+import logging
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from bert_jax import storage
+from bert_jax.config import BertConfig
+from bert_jax.conversion import adapters, evidence, hub, sentence_transformers, state_dict
+from bert_jax.conversion.names import FAMILIES, Names
+from bert_jax.conversion.names.table import Tensors
+from bert_jax.conversion.tensors import Weights, open_weights
+from bert_jax.errors import InputError, did_you_mean
+from bert_jax.families import architectures_of
+from bert_jax.modeling import HEADS, Bert
+from bert_jax.tokenization import has_tokenizer
+
+_log = logging.getLogger(__name__)
+# Heads with tensors of one name: what is trained for one of them means nothing to another.
+_CLASSIFIER = "classifier."
+_CLASSIFIERS = ("sequence_classification", "token_classification", "multiple_choice")
+
+
+class Opened(NamedTuple):
+    """A model directory whose tensors can be read."""
+
+    model: Bert
+    saved_head: str | None  # None: none of ours
+    weights: Weights
+    root: storage.Path
+    directory: storage.Path
+
+    def match(self) -> state_dict.Matched:
+        tensors, fresh_head = self.weights.tensors, self.model.head != self.saved_head
+        if fresh_head and self.saved_head in _CLASSIFIERS:
+            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(_CLASSIFIER)}
+        return state_dict.match(self.model, tensors, fresh_head, self.weights.where)
+
+    def report(self, matched: state_dict.Matched) -> dict[str, Any]:
+        """The fields of `bert_jax.conversion.huggingface.Loaded` but params."""
+        tensors = self.weights.tensors
+        return {
+            "config": self.model.config,
+            "head": self.model.head,
+            "missing": list(matched.missing),
+            "unused": sorted(tensors.keys() - matched.used),
+            "directory": self.directory,
+            "max_length": sentence_transformers.max_seq_length(self.root),
+            "format": self.weights.format,
+            "read": {name: (tensors[name].dtype.name, tensors[name].shape) for name in tensors if name in matched.used},
+        }
+
+
+@contextlib.contextmanager
+def open_model(
+    path: storage.PathLike, head: str | None, family: str, base: storage.PathLike | None = None
+) -> Iterator[Opened]:
+    """Settles what a directory holds, and opens it.
+
+    Args:
+        path, head, family, base: as for `bert_jax.conversion.huggingface.load_pretrained`.
+
+    Raises:
+        InputError: as there.
+    """
+    if head is not None and head not in HEADS:
+        raise InputError(f"head {head!r} is not known{did_you_mean(head, HEADS)}")
+    root = hub.locate(path)
+    embeds = sentence_transformers.is_sentence_transformer(root)
+    directory = sentence_transformers.transformer_directory(root) if embeds else root
+    with contextlib.ExitStack() as stack:
+        if adapters.is_adapter(directory):
+            found = _open_adapter(directory, family, base, stack)
+        elif base is not None:
+            raise InputError(f"{directory}: expected an adapter (adapter_config.json) for the base model, found none")
+        else:
+            found = _open_plain(directory, family, stack)
+        hf, where, weights, directory = found
+        names = FAMILIES[hf["model_type"]]
+        saved_head = "sentence_embedding" if embeds else _saved_head(hf, weights.tensors, names, where, head)
+        head = head or saved_head
+        assert head is not None
+        config = _config(hf, head, saved_head, names, weights.tensors, where)
+        if head == "sentence_embedding" and embeds:
+            config = config.replace(**sentence_transformers.pooling_settings(root))
+        if head in ("encoder", "sentence_embedding"):
+            config = config.replace(pooler=f"{names.prefix}pooler.dense.weight" in weights.tensors)
+        yield Opened(Bert(config, head), saved_head, weights, root, directory)
+
+
+class _Described(NamedTuple):
+    """A config.json whose family and sizes are settled, and the weights that it is of."""
+
+    hf: dict[str, Any]
+    where: storage.Path
+    weights: Weights
+    directory: storage.Path  # of the tokenizer
+
+
+def _open_plain(directory: storage.Path, family: str, stack: contextlib.ExitStack) -> _Described:
+    """Opens a directory with config.json and weights."""
+    where = directory / "config.json"
+    if not where.exists() and (directory / "bert_config.json").exists():
+        where = directory / "bert_config.json"
+    files = {path.name for path in directory.iterdir()}
+    if where.name not in files:
+        shown = ", ".join(sorted(files)[:10]) or "nothing"
+        raise InputError(
+            f"{directory}: expected a model directory (config.json, model.safetensors, ...), found {shown}"
+        )
+    hf = storage.read_json(where, unique_keys=True)
+    found = stack.enter_context(open_weights(directory))
+    tensors = evidence.without_wrappers(found.tensors, found.where)
+    if family:
+        hf = {key: value for key, value in hf.items() if key != "architectures" or family == hf.get("model_type")}
+    family = family or evidence.settle_family(hf, tensors, files, where)
+    tensors = _canonical_names(tensors, FAMILIES[family], found.where)
+    hf = evidence.complete(hf | {"model_type": family}, family, tensors, where)
+    if hf.get("auto_map") and family != "nomic_bert":
+        _log.warning("%s: auto_map names Python files, which are not run; the model is read as a %s", where, family)
+    return _Described(hf, where, dataclasses.replace(found, tensors=tensors), directory)
+
+
+def _open_adapter(
+    directory: storage.Path, family: str, base: storage.PathLike | None, stack: contextlib.ExitStack
+) -> _Described:
+    """Opens a LoRA adapter and its base model, and merges the two."""
+    content = adapters.read_config(directory)
+    base_directory = adapters.base_directory(directory, content, base)
+    if adapters.is_adapter(base_directory):
+        raise InputError(f"{directory}: expected a base model that is no adapter, found one in {base_directory}")
+    if sentence_transformers.is_sentence_transformer(base_directory):
+        base_directory = sentence_transformers.transformer_directory(base_directory)
+    hf, where, weights, _ = _open_plain(base_directory, family, stack)
+    names = FAMILIES[hf["model_type"]]
+    adapter = stack.enter_context(adapters.open_adapter(directory, content))
+    replaced, updates = (_canonical_names(part, names, adapter.where) for part in (adapter.tensors, adapter.updates))
+    tensors = adapters.merged(weights.tensors, replaced, updates, adapter.where)
+    if saved := adapters.architecture(content, evidence.class_prefix(hf["model_type"])):
+        hf = hf | {"architectures": [saved]}
+    head = names.head_of(saved or "")
+    shown = evidence.classes_shown(names, head or "", tensors)
+    if shown and any(shown.name in part for part in (replaced, updates)):
+        hf = evidence.with_classes(hf, shown.value)
+    tokenizer = directory if has_tokenizer(directory) else base_directory
+    return _Described(hf, where, dataclasses.replace(weights, tensors=tensors, where=adapter.where), tokenizer)
+
+
+def _config(
+    hf: dict[str, Any], head: str, saved_head: str | None, names: Names, tensors: Tensors, where: storage.Path
+) -> BertConfig:
+    """The config of a model that is opened with a head, whose classes are compared with those of its tensors."""
+    is_taken = head == saved_head or saved_head not in _CLASSIFIERS
+    shown = evidence.classes_shown(names, head, tensors) if is_taken else None
+    if shown and not any(hf.get(key) for key in ("id2label", "label2id", "num_labels")):
+        hf = hf | {"num_labels": shown.value}
+    config = BertConfig.from_hf(hf, where=str(where))
+    if shown and config.num_labels != shown.value:
+        raise InputError(
+            f"{where}: expected {shown.value} classes (id2label or num_labels), as tensor {shown.name!r} of shape "
+            f"{list(shown.shape)} has them, found {config.num_labels}"
+        )
+    return config
+
+
+def _saved_head(
+    hf: dict[str, Any], tensors: Tensors, names: Names, where: storage.Path, asked: str | None
+) -> str | None:
+    """The head that a directory was saved with; None when it is not one of ours and another is asked for."""
+    classes = architectures_of(hf, where)
+    for name in classes:
+        if head := names.head_of(name):
+            return head
+    if classes and asked is None:
+        known = [*names.architectures.values(), *names.other_architectures]
+        raise InputError(
+            f"{where}: architecture {classes[0]!r} is not known{did_you_mean(classes[0], known)}"
+            "; or name the head that you want"
+        )
+    if classes:
+        return None
+    for head in ("pretraining", "masked_lm", "next_sentence", "replaced_token_detection", "question_answering"):
+        own = [entry.theirs for entry in names.heads.get(head, ()) if entry.ours.endswith("/kernel")]
+        if own and all(name in tensors for name in own) and not any(name.startswith(_CLASSIFIER) for name in own):
+            return head
+    has_classifier = any(name.startswith(_CLASSIFIER) for name in tensors)
+    if has_classifier and asked is None:
+        raise InputError(f"{where}: expected the architecture of its classifier, found none")
+    return asked if has_classifier else "encoder"
+
+
+def _canonical_names(tensors: Tensors, names: Names, where: storage.Path) -> Tensors:
+    """Undoes what old and encoder-only files do to names, and drops what holds no parameter."""
+    roots = {entry.theirs.removeprefix(names.prefix).split(".")[0] for entry in names.encoder}
+    renamed: Tensors = {}
+    for name, tensor in names.older(tensors).items():
+        if name.endswith(("position_ids", "inv_freq")):  # buffers, which hold nothing that was learned
+            continue
+        new = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
+        if new.split(".")[0] in roots:
+            new = names.prefix + new
+        if new in renamed:
+            raise InputError(f"{where}: tensor {new!r} is there under two names")
+        renamed[new] = tensor
+    for name, original in names.tied:  # some files have the second name alone
+        if name in renamed and original not in renamed:
+            renamed[original] = renamed[name]
+    return renamed

@@ -1,0 +1,21 @@
+"""generation_config.json: settings of text generation, which no encoder does."""
+
+from bert_jax.model_files.config import GENERATION_IN_CONFIG
+from bert_jax.model_files.keys import Key, harmless
+
+GENERATION: tuple[Key, ...] = (
+    *GENERATION_IN_CONFIG,
+    *(
+        harmless(name, "text generation")
+        for name in (
+            "_from_model_config", "transformers_version", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id",
+            "decoder_start_token_id", "output_attentions", "output_hidden_states", "output_logits",
+            "cache_implementation", "cache_config", "stop_strings", "prompt_lookup_num_tokens",
+            "assistant_confidence_threshold", "num_assistant_tokens_schedule", "max_matching_ngram_size",
+            "penalty_alpha", "dola_layers", "low_memory", "token_healing", "sequence_bias", "is_assistant",
+            "compile_config",
+            "disable_compile", "return_legacy_cache", "trust_remote_code", "top_h", "assistant_early_exit",
+            "assistant_lookbehind", "target_lookbehind", "prefill_chunk_size",
+        )
+    ),
+)  # fmt: skip
