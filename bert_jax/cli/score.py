@@ -57,6 +57,12 @@ def add_verbs(verbs: Any) -> None:
     evaluate.add_argument(
         "--label-separator", default="", metavar="C", help="between a row's labels (default: a comma)"
     )
+    evaluate.add_argument(
+        "--tag-names",
+        metavar="NAME,NAME",
+        type=lambda names: tuple(names.split(",")),
+        help="of the classes that tags in the data are numbers of, in their order (default: the model's)",
+    )
     evaluate.add_argument("--metrics", default="", metavar="NAME[,NAME]", help="which (default: all that fit)")
     evaluate.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     evaluate.add_argument("--report", metavar="FILE.html", help="write a page: what went wrong, and how, in pictures")
@@ -172,6 +178,7 @@ def _running(args: argparse.Namespace) -> dict[str, Any]:
 def _own(args: argparse.Namespace, task: Any) -> dict[str, Any]:
     """The options that were given for this task alone."""
     does = {"submission": "classifies texts", "long_texts": "classifies texts"}
+    does |= {"tag_names": "tags words"}
     does |= dict.fromkeys(QUESTION_FLAGS, "answers questions")
     given = {name: value for name in does if (value := getattr(args, name, None)) is not None}
     for name in given.keys() - set(getattr(task, "OPTIONS", ())):

@@ -3,7 +3,9 @@
 `read_sentences` streams them one at a time. Every complaint is an InputError that names the file and the line.
 """
 
-from collections.abc import Iterator
+import dataclasses
+import logging
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert_jax import storage
@@ -14,23 +16,29 @@ from bert_jax.data.json_files import json_objects
 from bert_jax.errors import InputError, did_you_mean
 
 JSON_FORMATS = (".jsonl", ".json", ".ndjson")
-COLUMNS = Columns(
-    "tokens", "", "tags"
-)  # of JSON and TFDS, where the caller names none; of CoNLL the first and the last
+# Of JSON and TFDS, where the caller names none; of CoNLL the first and the last.
+COLUMNS = Columns("tokens", "", "tags")
+_OTHER_LABEL = "ner_tags"  # of JSON objects without `tags`, where the caller names none: Hugging Face's name
+_NAMES_SHOWN = 4
+_LONGEST_NUMBER = 9  # digits of the number of a class
+_log = logging.getLogger(__name__)
 
 
-def read_sentences(spec: str, columns: Columns, tagged: bool = True, bad: BadRows | None = None) -> Iterator[Sentence]:
+def read_sentences(
+    spec: str, columns: Columns, tagged: bool = True, bad: BadRows | None = None, names: Sequence[str] = ()
+) -> Iterator[Sentence]:
     """Yields the sentences of a file in order.
 
     Args:
-        spec: a CoNLL file (`CONLL_FORMATS`) or JSON lines (`JSON_FORMATS`), maybe compressed (`storage.COMPRESSED`), or
+        spec: a CoNLL file (`CONLL_FORMATS`) or JSON (`JSON_FORMATS`), maybe compressed (`storage.COMPRESSED`), or
             `tfds:NAME[:SPLIT]` (split `train`). CoNLL has a word a line, its columns apart by tabs or spaces, and a
-            blank line after a sentence. JSON lines hold an object with two lists of strings each.
-        columns: `text`, of the words, and `label`, of the tags: numbers of columns from 0 in CoNLL (by default the
-            first and the last), names elsewhere (by default `tokens` and `tags`).
+            blank line after a sentence (`bert_jax.data.conll`). JSON lines, or one array, hold objects with two lists.
+        columns: `text`, of the words, and `label`, of the tags: in CoNLL as of `read_conll`, names elsewhere (by
+            default `tokens`, and `tags` or in JSON `ner_tags`).
         tagged: whether tags are wanted; otherwise they need not be there.
         bad: counts sentences that do not fit, of a caller that lets what is left through `bad.fitting`; None: they are
             an error.
+        names: of the classes that tags are numbers of, in their order; where there are none, tags are names.
 
     Raises:
         InputError: the file is missing, without sentences, cut short or not of its format; or sentences do not fit:
@@ -38,18 +46,19 @@ def read_sentences(spec: str, columns: Columns, tagged: bool = True, bad: BadRow
             differ in number. Reading is lazy: so is the complaint.
     """
     own = bad or BadRows(spec, noun="sentence")
-    sentences = _sentences(spec, columns, tagged, own)
+    numbers = _TagNumbers(names)
+    sentences = own.each(_sentences(spec, columns, tagged, own, bool(names)), lambda found: numbers.named(spec, found))
     return sentences if bad else own.fitting(sentences)
 
 
-def _sentences(spec: str, columns: Columns, tagged: bool, bad: BadRows) -> Iterator[Sentence]:
+def _sentences(spec: str, columns: Columns, tagged: bool, bad: BadRows, by_numbers: bool) -> Iterator[Sentence]:
     if columns.pair:
         raise InputError(f"{spec}: expected single sentences, found a column {columns.pair!r} for pairs")
     name = storage.without_compression(spec).lower()
     if spec.startswith("tfds:"):
         yield from _from_tfds(spec, columns.filled(COLUMNS), tagged, bad)
     elif name.endswith(JSON_FORMATS):
-        yield from _from_json(spec, columns.filled(COLUMNS), tagged, bad)
+        yield from _from_json(spec, columns, tagged, bad, by_numbers)
     elif name.endswith(CONLL_FORMATS):
         yield from read_conll(spec, columns.text, columns.label, tagged, bad)
     else:
@@ -59,15 +68,59 @@ def _sentences(spec: str, columns: Columns, tagged: bool, bad: BadRows) -> Itera
         )
 
 
-def _from_json(spec: str, columns: Columns, tagged: bool, bad: BadRows) -> Iterator[Sentence]:
+class _TagNumbers:
+    """Names in the place of tags that are numbers; the first time, it is said which."""
+
+    def __init__(self, names: Sequence[str]):
+        self._names, self._known, self._said = tuple(names), frozenset(names), False
+
+    def named(self, spec: str, sentence: Sentence) -> Sentence:
+        """A sentence with names of tags. Raises BadRow where a number is none of a class."""
+        if not self._names or not sentence.tags or self._known.issuperset(sentence.tags):
+            return sentence
+        tags = tuple(self._name(place(spec, sentence.line), tag) for tag in sentence.tags)
+        if tags != sentence.tags and not self._said:
+            shown = ", ".join(f"{number} = {name}" for number, name in enumerate(self._names[:_NAMES_SHOWN]))
+            _log.warning("%s: tags are numbers, read as classes: %s, ...", spec, shown)
+            self._said = True
+        return sentence._replace(tags=tags)
+
+    def _name(self, where: str, tag: str) -> str:
+        if tag in self._known or not (tag.isascii() and tag.isdigit()):
+            return tag
+        if len(tag) > _LONGEST_NUMBER or int(tag) >= len(self._names):
+            message = f"{where}: expected a tag from 0 to {len(self._names) - 1}, since so many are named, found {tag}"
+            raise BadRow(message, "a tag that is not known")
+        return self._names[int(tag)]
+
+
+def _from_json(spec: str, columns: Columns, tagged: bool, bad: BadRows, by_numbers: bool) -> Iterator[Sentence]:
+    usual = columns.filled(COLUMNS)
+    other = usual if columns.label else dataclasses.replace(usual, label=_OTHER_LABEL)
+
     def sentence(found: tuple[int, str, dict[str, Any]]) -> Sentence:
         number, where, row = found
-        for name in (columns.text, columns.label)[: 1 + tagged]:
+        own = usual if usual.label in row or other.label not in row else other
+        for name in (own.text, own.label)[: 1 + tagged]:
             if name not in row:
                 raise BadRow(f"{where}: expected a field {name!r}{did_you_mean(name, row)}", "a missing field")
-        return _sentence(where, number, row, columns, tagged)
+        if tagged:
+            row = row | {own.label: _numbers_as_text(where, own.label, row[own.label], by_numbers)}
+        return _sentence(where, number, row, own, tagged)
 
     return bad.each(json_objects(spec, bad), sentence)
+
+
+def _numbers_as_text(where: str, column: str, tags: Any, by_numbers: bool) -> Any:
+    """A list of tags with digits in the place of numbers. Raises BadRow where nobody says what these mean."""
+    numbers = [tag for tag in tags if type(tag) is int] if isinstance(tags, list) else []
+    if not numbers:
+        return tags
+    if not by_numbers:
+        hint = "the names of the classes in their order (data.tag_names, --tag-names)"
+        message = f"{where}: expected strings in {column!r}, or {hint}, found the number {numbers[0]}"
+        raise BadRow(message, "tags that are numbers without names")
+    return [str(tag) if type(tag) is int else tag for tag in tags]
 
 
 def _from_tfds(spec: str, columns: Columns, tagged: bool, bad: BadRows) -> Iterator[Sentence]:

@@ -231,7 +231,10 @@ CLASSIFICATION_KEYS = _FINE_TUNING | {
 TOKEN_CLASSIFICATION_KEYS = _FINE_TUNING | {
     "data.train": Key("", "training data: CoNLL (.conll, .txt, .tsv, .iob, .bio), .jsonl or tfds:NAME:SPLIT"),
     "data.text_column": Key("", "column of the words: in CoNLL a number, empty = the first; else empty = tokens"),
-    "data.label_column": Key("", "column of the tags: in CoNLL a number, empty = the last; else empty = tags"),
+    "data.label_column": Key(
+        "", "column of the tags: in CoNLL a number, empty = the last; else empty = tags or ner_tags"
+    ),
+    "data.tag_names": Key((), "names of the classes that tags are numbers of, in their order; () = tags are names"),
     "data.metrics": Key((), "of f1, precision, recall, accuracy, types (each entity type); () = all but types"),
     "data.max_seq_length": Key(128, "most tokens of a sentence; longer ones become overlapping windows", least=3),
     "data.packing": _PACKING,

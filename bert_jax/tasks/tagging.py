@@ -24,6 +24,8 @@ from bert_jax.tasks.row_answers import RowPredictor, check_out, short, to_answer
 from bert_jax.tasks.token_classification import HEAD, TokenClassificationTask
 from bert_jax.tasks.token_classification_data import UNTAGGED, encode, encode_tagged, in_order, read_tagged
 
+# What `bert-jax evaluate` may be told beyond what all tasks take.
+OPTIONS = ("tag_names",)
 OUT_FORMATS = (".jsonl", ".conll", ".txt", ".tsv")
 _CHUNK = 4096  # sentences that `predict` holds at a time: enough to find rows of one length, few enough for memory
 
@@ -66,6 +68,7 @@ def evaluate(
     metric_names: Sequence[str] = (),
     bad_rows: str = "strict",
     report: storage.PathLike | None = None,
+    tag_names: Sequence[str] = (),
     **options: Any,
 ) -> dict[str, float]:
     """Scores a tagger on tagged sentences.
@@ -77,6 +80,7 @@ def evaluate(
         metric_names: of `bert_jax.tasks.entities.METRICS`; empty for all that fit.
         bad_rows: of `bert_jax.data.bad_rows.RULES`, for sentences that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.looking.tags`.
+        tag_names: of the classes that tags in the data are numbers of, in their order; () takes the model's.
         options: of `bert_jax.tasks.finished.open_finished`.
 
     Returns:
@@ -93,7 +97,7 @@ def evaluate(
     if not metric_names and chosen != ("accuracy",):
         chosen = entities.METRICS
     bad = BadRows(data, bad_rows, "sentence", "--skip")
-    sentences, _ = read_tagged(data, columns, names, bad)
+    sentences, _ = read_tagged(data, columns, names, bad, tag_names or names)
     features = encode_tagged(finished.tokenizer, sentences, names, finished.max_length)
     batches, predictions = model.predictor.batches(features)
     task = TokenClassificationTask(model.task.model, names, chosen)

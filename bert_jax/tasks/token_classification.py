@@ -84,10 +84,11 @@ def build(recipe: Any, workdir: str) -> Job:
     if not data.train:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     columns = Columns(data.text_column, "", data.label_column)
-    rows, names = read_tagged(data.train, columns, None, start.bad_rows(recipe, data.train, "sentence"))
+    numbered = tuple(data.tag_names)
+    rows, names = read_tagged(data.train, columns, None, start.bad_rows(recipe, data.train, "sentence"), numbered)
     rows, held = start.hold_out(recipe, rows)
     if data.dev:
-        held, _ = read_tagged(data.dev, columns, names, start.bad_rows(recipe, data.dev, "sentence"))
+        held, _ = read_tagged(data.dev, columns, names, start.bad_rows(recipe, data.dev, "sentence"), numbered)
     train = encode_tagged(tokenizer, rows, names, data.max_seq_length)
     dev = encode_tagged(tokenizer, held, names, data.max_seq_length) if held else None
     metrics = entities.choose(data.metrics, names)

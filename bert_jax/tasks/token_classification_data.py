@@ -96,14 +96,20 @@ def encode(
 
 
 def read_tagged(
-    spec: str, columns: Columns, names: Sequence[str] | None, bad: BadRows | None = None
+    spec: str,
+    columns: Columns,
+    names: Sequence[str] | None,
+    bad: BadRows | None = None,
+    tag_names: Sequence[str] = (),
 ) -> tuple[list[Sentence], tuple[str, ...]]:
     """Sentences whose tags can be learned or scored.
 
     Args:
         spec, columns: what `read_sentences` takes.
-        names: the tags that there may be, in the order of their classes; None to take those found, `O` before others.
+        names: the tags that there may be, in the order of their classes; None to take `tag_names` or, where there are
+            none, those found, `O` before others.
         bad: what becomes of sentences that do not fit; None: they are an error.
+        tag_names: of the classes that tags are numbers of, in their order; () where tags are names.
 
     Returns:
         The sentences and the names of the tags.
@@ -113,7 +119,10 @@ def read_tagged(
             most are; or there are fewer than two tags.
     """
     bad = bad or BadRows(spec, noun="sentence")
-    read = read_sentences(spec, columns, bad=bad)
+    if len(set(tag_names)) < len(tag_names) or len(tag_names) == 1:
+        raise InputError(f"tag_names: expected names of two classes or more, each once, found {', '.join(tag_names)}")
+    read = read_sentences(spec, columns, bad=bad, names=tag_names)
+    names = names if names is not None else tag_names or None
     if names is not None:
         known = dict.fromkeys(names)
         return list(bad.fitting(bad.each(read, lambda row: _known(spec, row, known)))), tuple(names)

@@ -75,7 +75,7 @@ def test_json_lines(tmp_path):
         ("a.xlsx", "", r"a\.xlsx: expected a file named \.conll, .*, or tfds:NAME:SPLIT"),
         ("a.jsonl", '{"tokens": ["a", "b"], "tags": ["O"]}', "line 1: expected a tag for each word, found 2 words and"),
         ("a.jsonl", '{"tokens": ["a", ""], "tags": ["O", "O"]}', "line 1: expected strings in 'tokens', found an"),
-        ("a.jsonl", '{"tokens": ["a"], "tags": [3]}', "line 1: expected strings in 'tags', found int at place 0"),
+        ("a.jsonl", '{"tokens": ["a"], "tags": [3]}', "line 1: expected strings in 'tags', or the names"),
         ("a.jsonl", '{"tokens": [], "tags": []}', "line 1: expected at least one string in 'tokens', found none"),
         ("a.jsonl", '{"tokens": "a b", "tags": ["O"]}', "line 1: expected a list of strings in 'tokens', found str"),
         ("a.jsonl", '\n{"tokens": ["a"], "tag": ["O"]}', "line 2: expected a field 'tags'; did you mean 'tag'"),
