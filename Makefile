@@ -8,7 +8,7 @@ COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # as pip wo
 PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-tpu lint types format notebooks benchmark clean
+.PHONY: help demo test test-slow test-tpu lint types format docs notebooks benchmark clean
 
 help:
 	@echo 'make demo       pretrain a small BERT on the documentation inside your Python, fine-tune it, and ask it'
@@ -17,6 +17,7 @@ help:
 	@echo 'make test-tpu   every recipe compiled for its TPU slices, without a TPU; half an hour'
 	@echo 'make lint       ruff; `make format` mends what it can'
 	@echo 'make types      mypy'
+	@echo 'make docs       write the pages of docs/ that are generated from code'
 	@echo 'make notebooks  execute colab/*.ipynb in full'
 	@echo 'make benchmark  our speed beside PyTorch'"'"'s, in one run'
 	@echo 'make clean      remove the virtual environment and the caches'
@@ -43,6 +44,9 @@ format: $(VENV)/.installed-dev
 
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed
+	$(BIN)/python -m bert_jax.recipes.describe > docs/recipes.md
 
 # With the caller's XLA_FLAGS or none: the tests' own make programs slower.
 notebooks: $(VENV)/.installed-dev

@@ -47,7 +47,7 @@ def _ours(prepared: str, workdir: str, steps: int, every: int, seed: int) -> Cur
         "optimizer.bias_correction": True, "optimizer.eps": 1e-8, "eval_every": every, "checkpoint_every": 0,
         "dtype": "float32",
     }  # fmt: skip
-    command = [sys.executable, "-m", "bert_jax", "pretrain", "--config", "configs/bert_base.py", "--workdir", workdir]
+    command = [sys.executable, "-m", "bert_jax", "pretrain", "--config", "bert_base", "--workdir", workdir]
     subprocess.run([*command, *(f"--config.{k}={v}" for k, v in settings.items())], check=True, stderr=subprocess.PIPE)
     return _curve(Path(workdir))
 

@@ -14,7 +14,7 @@ from bert_jax.modeling import dropout
 from bert_jax.planning.plan import StagePlan, plan
 from bert_jax.planning.slices import find_slice
 
-CONFIG = "configs/bert_large.py"
+CONFIG = "bert_large"
 STAGES = "stages=((1000000, 512, 256),)"
 VARIANTS: dict[str, tuple[str, ...]] = {
     "the recipe": (),

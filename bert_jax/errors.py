@@ -4,6 +4,8 @@ import difflib
 import re
 from collections.abc import Iterable
 
+from bert_jax.synonyms import names_here
+
 MAX_MESSAGE = 500  # characters of an error or of a line of a log
 _MAX_CHOICES = 200  # characters of a list of choices
 # Control characters other than tab and newline, the separators and controls that change the order or the line that
@@ -43,14 +45,29 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
-    """Returns `"; did you mean 'x'?"` for the choice nearest to `name`, or the choices themselves when none is near."""
+    """Return `"; did you mean 'x'?"` for what `name` probably stands for, or the choices where nothing is near.
+
+    What other libraries call `name` comes before similar spelling. Names that differ in digits alone, such as v4 and
+    v7, are different things and not near.
+    """
     choices = sorted(choices)
-    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5) if len(name) <= _MAX_CHOICES else []
+    near = names_here(name, choices) if len(name) <= _MAX_CHOICES else []
+    if not near and len(name) <= _MAX_CHOICES:
+        alike = [choice for choice in choices if not _differ_in_digits(name, choice)]
+        near = difflib.get_close_matches(name, alike, n=1, cutoff=0.6)
     if near:
-        return f"; did you mean {near[0]!r}?"
+        *most, last = map(repr, near)
+        return f"; did you mean {', '.join(most)} or {last}?" if most else f"; did you mean {last}?"
     shown = ""
     for count, choice in enumerate(choices):
         if len(shown) + len(choice) > _MAX_CHOICES and count:
             return f"; known: {shown} and {len(choices) - count} more"
         shown += f"{', ' if shown else ''}{choice}"
     return f"; known: {shown}"
+
+
+def _differ_in_digits(name: str, choice: str) -> bool:
+    """Whether two names have the same letters and other digits, be it in any order."""
+    letters = [re.sub(r"\d", "", text.lower()) for text in (name, choice)]
+    digits = [sorted(re.findall(r"\d", text)) for text in (name, choice)]
+    return letters[0] == letters[1] and digits[0] != digits[1]

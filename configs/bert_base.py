@@ -1,7 +1,7 @@
 """BERT-base as in the paper: 1M steps of 256 sequences, 90% of them at 128 tokens and the rest at 512.
 
     bert-jax prepare corpus/ --tokenizer vocab.txt --max-seq-length 128,512 --out prepared/
-    bert-jax pretrain --config configs/bert_base.py --workdir runs/bert_base --config.data.prepared=prepared/
+    bert-jax pretrain --config bert_base --workdir runs/bert_base --config.data.prepared=prepared/
 
 Devlin et al. 2018 (arXiv:1810.04805), section 3 and appendix A.2.
 """

@@ -1,8 +1,8 @@
 r"""Fine-tuning on the sentences of a table, for classes or a number: the middle of the paper's ranges.
 
-    bert-jax finetune --config configs/classification.py --workdir runs/reviews --config.init_from=path/to/bert \
+    bert-jax finetune --config classification --workdir runs/reviews --config.init_from=path/to/bert \
         --config.data.train=train.csv --config.data.dev=dev.csv --config.data.text_column=review
-    bert-jax finetune --config configs/classification.py:cola,path/to/CoLA --workdir runs/cola \
+    bert-jax finetune --config classification:cola,path/to/CoLA --workdir runs/cola \
         --config.init_from=path/to/bert
 
 The argument is a task of GLUE and the directory of its files: cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb or wnli.
@@ -47,7 +47,7 @@ def get_config(task: str = "") -> ConfigDict:
 def _glue(c: ConfigDict, name: str, directory: str) -> None:
     if name not in GLUE or not directory:
         hint = did_you_mean(name, GLUE) if name not in GLUE else ", and the directory of its files behind a comma"
-        raise InputError(f"configs/classification.py: expected a task of GLUE, found {name!r}{hint}")
+        raise InputError(f"classification: expected a task of GLUE, found {name!r}{hint}")
     (c.data.text_column, c.data.pair_column, c.data.label_column), c.data.metrics, dev = GLUE[name]
     c.data.has_header = name != "cola"
     c.data.task_type = "regression" if name == "stsb" else "classification"

@@ -1,6 +1,6 @@
 r"""The named entities of CoNLL-2003: persons, organisations, places and others in news.
 
-    bert-jax finetune --config configs/conll2003.py:path/to/conll2003 --workdir runs/conll2003 \
+    bert-jax finetune --config conll2003:path/to/conll2003 --workdir runs/conll2003 \
         --config.init_from=path/to/bert
     bert-jax evaluate --model runs/conll2003/model --data path/to/conll2003/test.txt
 

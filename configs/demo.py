@@ -2,7 +2,7 @@
 
     bert-jax train-tokenizer python-docs --vocab-size 4000 --out demo/tokenizer
     bert-jax prepare python-docs --tokenizer demo/tokenizer --out demo/prepared --max-seq-length 32
-    bert-jax pretrain --config configs/demo.py:demo --workdir demo/pretraining
+    bert-jax pretrain --config demo:demo --workdir demo/pretraining
 
 The argument is the directory that holds `prepared`.
 """

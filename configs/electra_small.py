@@ -1,7 +1,7 @@
 """ELECTRA-small: a generator of a quarter of the width fills in tokens, and the discriminator finds them; 1M steps.
 
     bert-jax prepare corpus/ --tokenizer vocab.txt --objective mlm --max-seq-length 128 --out prepared/
-    bert-jax pretrain --config configs/electra_small.py --workdir runs/electra --config.data.prepared=prepared/
+    bert-jax pretrain --config electra_small --workdir runs/electra --config.data.prepared=prepared/
 
 The discriminator becomes model/, to be fine-tuned; the generator, model/generator/.
 

@@ -1,6 +1,6 @@
 r"""HellaSwag, or another data set of multiple choice: the paper's values for SWAG.
 
-    bert-jax finetune --config configs/hellaswag.py:path/to/hellaswag --workdir runs/hellaswag \
+    bert-jax finetune --config hellaswag:path/to/hellaswag --workdir runs/hellaswag \
         --config.init_from=path/to/bert
 
 The argument is the directory of train.jsonl and val.jsonl, whose lines hold `context`, a list of `choices` and the

@@ -1,7 +1,7 @@
 """LAMB with 4,096 examples a step, on a model that is small enough for one CPU core: 100 steps take half an hour.
 
     bert-jax prepare files:books/ --tokenizer vocab.txt --out prepared/ --max-seq-length 32
-    bert-jax pretrain --config configs/lamb_4096.py --workdir runs/lamb --config.data.prepared=prepared/
+    bert-jax pretrain --config lamb_4096 --workdir runs/lamb --config.data.prepared=prepared/
 
 You et al. 2019, arXiv:1904.00962. On a slice, larger models take the same batch in fewer parts: accumulation_steps.
 """

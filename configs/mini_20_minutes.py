@@ -1,7 +1,7 @@
 """A small BERT that learns as much as it can from 20 minutes of one CPU core: plain English books, four layers of 256.
 
     bert-jax prepare files:books/ --tokenizer vocab.txt --out prepared/ --max-seq-length 32,128
-    bert-jax pretrain --config configs/mini_20_minutes.py --workdir runs/mini --config.data.prepared=prepared/
+    bert-jax pretrain --config mini_20_minutes --workdir runs/mini --config.data.prepared=prepared/
 
 What is different from the paper's recipe, and why, stands beside each line.
 """

@@ -2,7 +2,7 @@ r"""ModernBERT-base: rotary positions, gated layers of which most look nearby al
 
     bert-jax prepare corpus/ --tokenizer path/to/tokenizer.json --objective mlm --max-seq-length 1024 --dupe-factor 1 \
         --pack --out prepared/
-    bert-jax pretrain --config configs/modernbert_base.py --workdir runs/modernbert --config.data.prepared=prepared/
+    bert-jax pretrain --config modernbert_base --workdir runs/modernbert --config.data.prepared=prepared/
 
 The first of the paper's stages: 1.7T tokens in rows of 1,024. Here its rate falls to 0 in the end; there it stays, and
 falls after another 250B tokens in rows of 8,192, with model.rope_theta=160000. The batch is for hundreds of chips:

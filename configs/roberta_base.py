@@ -2,7 +2,7 @@ r"""RoBERTa-base: 500K steps of 8,192 full rows of 512 tokens, masks drawn anew 
 
     bert-jax prepare corpus/ --tokenizer path/to/tokenizer.json --objective mlm --max-seq-length 512 --dupe-factor 1 \
         --out prepared/
-    bert-jax pretrain --config configs/roberta_base.py --workdir runs/roberta --config.data.prepared=prepared/
+    bert-jax pretrain --config roberta_base --workdir runs/roberta --config.data.prepared=prepared/
 
 The tokenizer is RoBERTa's byte-level BPE, or any other. The batch is for hundreds of chips: fewer take it in parts
 (accumulation_steps).

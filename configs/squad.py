@@ -1,8 +1,8 @@
 r"""Fine-tuning to answer questions with passages of a text: the paper's values for SQuAD.
 
-    bert-jax finetune --config configs/squad.py --workdir runs/squad --config.init_from=path/to/bert \
+    bert-jax finetune --config squad --workdir runs/squad --config.init_from=path/to/bert \
         --config.data.train=train-v1.1.json --config.data.dev=dev-v1.1.json
-    bert-jax finetune --config configs/squad.py:v2,path/to/squad --workdir runs/squad2 --config.init_from=path/to/bert
+    bert-jax finetune --config squad:v2,path/to/squad --workdir runs/squad2 --config.init_from=path/to/bert
 
 The argument is v1 or v2 and, behind a comma, the directory of SQuAD's own files. Whether questions may have no answer
 is told by the data; v2 sets the paper's batch size and epochs for those that may.
@@ -24,7 +24,7 @@ def get_config(data: str = "v1") -> ConfigDict:
     """The recipe, for `VERSION` or `VERSION,DIRECTORY`."""
     version, _, directory = data.partition(",")
     if version not in VERSIONS:
-        raise InputError(f"configs/squad.py: {version!r} is no version of SQuAD{did_you_mean(version, VERSIONS)}")
+        raise InputError(f"squad: {version!r} is no version of SQuAD{did_you_mean(version, VERSIONS)}")
     name, epochs, batch_size = VERSIONS[version]
     c = recipes.question_answering()
     c.global_batch_size = batch_size

@@ -1,6 +1,6 @@
 r"""One epoch of SST-2 from all-MiniLM-L6-v2: sentiment of film reviews, half an hour on two cores.
 
-    bert-jax finetune --config configs/sst2_minilm.py:path/to/SST-2 --workdir runs/sst2 \
+    bert-jax finetune --config sst2_minilm:path/to/SST-2 --workdir runs/sst2 \
         --config.init_from=path/to/all-MiniLM-L6-v2
 
 Made for the score. Without `r_drop` it takes half of the time and answers as well, but is surer of its mistakes.

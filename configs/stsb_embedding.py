@@ -1,6 +1,6 @@
 r"""Sentence embeddings for STS-B from all-MiniLM-L6-v2: cosines as people judge how alike two sentences are.
 
-    bert-jax finetune --config configs/stsb_embedding.py:path/to/STS-B --workdir runs/stsb_embedding \
+    bert-jax finetune --config stsb_embedding:path/to/STS-B --workdir runs/stsb_embedding \
         --config.init_from=path/to/all-MiniLM-L6-v2
 
 The argument is the directory of the data's train.tsv and dev.tsv (from GLUE). The finished model is one that

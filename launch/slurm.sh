@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains on GPUs under Slurm, on any number of nodes, and is queued again until the run has finished:
-#   sbatch --nodes=2 launch/slurm.sh pretrain --config configs/bert_base.py --workdir /shared/bert_base ...
+#   sbatch --nodes=2 launch/slurm.sh pretrain --config bert_base --workdir /shared/bert_base ...
 # `bert-jax` must be on PATH on all nodes; secrets such as WANDB_API_KEY come with the environment of sbatch.
 #SBATCH --job-name=bert-jax
 #SBATCH --nodes=1

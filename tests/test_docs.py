@@ -13,6 +13,8 @@ from bert_jax.cli import build_parser
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.modeling import Bert
+from bert_jax.recipes.describe import as_page
+from bert_jax.recipes.shipped import recipe_names
 
 ROOT = Path(__file__).parent.parent
 NAMES = (
@@ -20,8 +22,9 @@ NAMES = (
     "ARCHITECTURE",
     "CONTRIBUTING",
     "docs/planning",
-    "docs/tasks",
+    "docs/recipes",
     "docs/attention",
+    "docs/families",
     "docs/tasks",
     "docs/tpu",
     "docs/tpu_choices",
@@ -68,8 +71,15 @@ def test_links_lead_somewhere(document):
 
 @pytest.mark.parametrize("source", [*DOCUMENTS, *CLI, *LAUNCHERS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_recipes_that_are_named_are_there(source):
-    for name in re.findall(r"configs/\w+\.py", source.read_text()):
+    text = source.read_text()
+    for name in re.findall(r"configs/\w+\.py", text):
         assert (ROOT / name).exists(), name
+    for name in re.findall(r"--config +([a-z]\w+)\b(?![./])", text):
+        assert name in recipe_names(), name
+
+
+def test_the_page_of_recipe_keys_is_that_of_the_code():
+    assert (ROOT / "docs" / "recipes.md").read_text() == as_page(), "run `make docs`"
 
 
 def test_the_map_names_every_part():

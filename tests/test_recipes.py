@@ -8,6 +8,7 @@ from bert_jax import recipes
 from bert_jax.data.masking import UNITS
 from bert_jax.errors import InputError
 from bert_jax.recipes.definitions import KEYS
+from bert_jax.recipes.shipped import recipe_names, summary
 from bert_jax.training.optimizers import OPTIMIZERS
 from bert_jax.training.schedules import SCHEDULES
 
@@ -46,7 +47,7 @@ def test_a_recipe_file_its_argument_and_overrides(recipe_file):
             "--config.optimizer.learning_rat=1",
             "config.optimizer has no key 'learning_rat'; did you mean 'learning_rate'?",
         ),
-        ("--config.optimiser.learning_rate=1", "config has no key 'optimiser'; did you mean 'optimizer'?"),
+        ("--config.optimiser.learning_rate=1", "has no key 'optimiser'; did you mean 'optimizer.learning_rate'?"),
         ("--config.num_steps=many", "config.num_steps: expected int, found 'many'"),
         ("--config.num_steps=1.5", "config.num_steps: expected int, found '1.5'"),
         ("--config.optimizer.bias_correction=maybe", "config.optimizer.bias_correction: expected bool, found 'maybe'"),
@@ -54,6 +55,21 @@ def test_a_recipe_file_its_argument_and_overrides(recipe_file):
         ("--config.optimizer=1", "config.optimizer: expected one of its keys: "),
         ("--config.seed.x=1", "config.seed.x: config.seed has no keys inside"),
         ("--config.seed", "--config.seed: expected --config.KEY=VALUE"),
+        ("--config.help", "expected a key; `bert-jax config RECIPE` prints them all"),
+        (
+            "--config.optimizer.eps=--help",
+            "config.optimizer.eps: expected a value (float, more than 0), found '--help'; its meaning: added",
+        ),
+        ("--config.data.mask_unit=?", "expected a value (one of token, word, span), found '?'"),
+        ("--config.optimizer=--help", "config.optimizer: expected one of its keys: average_decay, beta1"),
+        ("--config.batch_size=8", "config has no key 'batch_size'; did you mean 'global_batch_size'?"),
+        ("--config.lr=1", "config has no key 'lr'; did you mean 'optimizer.learning_rate'?"),
+        ("--config.learning_rate=1", "did you mean 'optimizer.learning_rate'?"),
+        ("--config.max_length=64", "did you mean 'data.sequence_length'?"),
+        ("--config.optimizer.warmup_proportion=0.1", "did you mean 'warmup_ratio'?"),
+        ("--config.optim.lr=1", "config has no key 'optim'; did you mean 'optimizer.learning_rate'?"),
+        ("--config.dropout=0", "did you mean 'model.hidden_dropout_prob'?"),
+        ("--config.maskprob=0.2", "did you mean 'data.mask_prob'?"),
     ],
 )
 def test_an_override_that_does_not_fit(recipe_file, override, message):
@@ -91,6 +107,7 @@ def test_a_value_that_is_out_of_range(change, message):
         ("x = 1", "expected a function get_config, found none"),
         (RECIPE.replace("num_steps", "num_setps"), "py:6: there is no key 'num_setps'; did you mean 'num_steps'?"),
         (RECIPE.replace("= 10", "= 'ten'"), "recipe.py:6: num_steps: expected int, found str"),
+        (RECIPE.replace("config.num_steps", "config.epochs"), "there is no key 'epochs'; did you mean 'num_epochs'?"),
         ("def get_config():\n    return 3", "must return a recipe of bert_jax.recipes, found int"),
     ],
 )
@@ -146,9 +163,46 @@ def test_the_names_that_recipes_know_are_those_that_there_are():
     assert tuple(SCHEDULES) == recipes.SCHEDULES
 
 
-def test_missing_file(tmp_path):
-    with pytest.raises(InputError, match="no such recipe file"):
-        recipes.load_recipe(str(tmp_path / "nowhere.py"))
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_opens_by_its_name_from_any_folder(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir()  # a folder of the same name hides no recipe
+    recipe = recipes.load_recipe(name, ["--config.seed=3"])
+    assert recipe.seed == 3 and recipes.resolve(recipe, "cpu").task in KEYS
+    assert len(summary(name)) > 20
+
+
+def test_a_recipe_by_name_takes_its_argument():
+    recipe = recipes.load_recipe("classification:sst2,gs://bucket/SST-2")
+    assert recipe.data.train == "gs://bucket/SST-2/train.tsv"
+
+
+def test_a_work_directory_is_a_recipe(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text(recipes.to_json(recipes.electra()))
+    assert recipes.load_recipe(str(tmp_path / "run")).task == recipes.load_recipe(f"{tmp_path}/run/").task == "electra"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("nowhere.py", "nowhere.py: no such recipe file; recipes that come with bert_jax: bert_base, bert_large,"),
+        ("configs/squad.py:v2", "no such recipe file; the recipe of that name comes with bert_jax: --config squad"),
+        ("squad.py", "no such recipe file; the recipe of that name comes with bert_jax: --config squad"),
+        ("my/recipes", "my/recipes: no such recipe file; recipes that come with bert_jax: bert_base,"),
+        ("clasification", "no recipe 'clasification'; did you mean 'classification'?; known: bert_base, bert_large,"),
+        ("ner", "no recipe 'ner'; did you mean 'token_classification'?"),
+        ("zzzz", "no recipe 'zzzz'; known: bert_base, bert_large, classification"),
+        ("pretraining:x", "pretraining: expected no argument after the name of a task, found 'x'"),
+        ("table.tsv", "table.tsv: expected a recipe file ending in .py or .json"),
+    ],
+)
+def test_no_such_recipe(tmp_path, monkeypatch, spec, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "table.tsv").write_text("a\tb\n")
+    with pytest.raises(InputError) as error:
+        recipes.load_recipe(spec)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("task", recipes.RECIPES)

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import bert_jax
-from bert_jax.cli import ask, demo, models, plan, score, search, text, train
+from bert_jax.cli import ask, config, demo, models, plan, score, search, text, train
 from bert_jax.errors import InputError, did_you_mean
 
-GROUPS = (demo, text, train, plan, score, ask, search, models)
+GROUPS = (demo, text, config, train, plan, score, ask, search, models)
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE

@@ -28,11 +28,11 @@ def add_verbs(verbs: Any) -> None:
         "Compiles the very steps that would run, with the TPU compiler (`pip install 'bert-jax[tpu]'`), and prints "
         "memory, collectives, and bounds of the time of a step, MFU and chip-hours. Exit status 1 when it does not "
         "fit.",
-        """bert-jax plan --config configs/bert_base.py --topology v5e:4x4
-           bert-jax plan --config configs/bert_large.py --topology v5p:4x4x4 --json
-           bert-jax plan --config configs/bert_large.py --topology v5e:2x2 --search""",
+        """bert-jax plan --config bert_base --topology v5e:4x4
+           bert-jax plan --config bert_large --topology v5p:4x4x4 --json
+           bert-jax plan --config bert_large --topology v5e:2x2 --search""",
     )
-    plan.add_argument("--config", required=True, metavar="FILE[:ARG]", help="the recipe, of any task")
+    plan.add_argument("--config", required=True, metavar="RECIPE[:ARG]", help="a recipe of any task: its name or file")
     plan.add_argument("--topology", required=True, metavar="SLICE", help="v4, v5e, v5p, v6e or tpu7x, as in v5e:4x4")
     plan.add_argument("--slices", type=int, default=1, metavar="N", help="so many of them (default: 1)")
     plan.add_argument(

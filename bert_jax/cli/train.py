@@ -17,8 +17,8 @@ def add_verbs(verbs: Any) -> None:
         "The corpus is prepared first, by `bert-jax prepare`. The working directory receives the resolved "
         "configuration, checkpoints, metrics, curves and, at the end, model/ in the Hugging Face layout. The same "
         "command line on the same directory goes on where a killed run stopped, exactly.",
-        """bert-jax pretrain --config configs/bert_base.py --workdir runs/base --config.data.prepared=prepared/
-           bert-jax pretrain --config configs/bert_base.py --workdir gs://bucket/base --distributed""",
+        """bert-jax pretrain --config bert_base --workdir runs/base --config.data.prepared=prepared/
+           bert-jax pretrain --config bert_base --workdir gs://bucket/base --distributed""",
     )
     finetune = add_verb(
         verbs,
@@ -26,9 +26,9 @@ def add_verbs(verbs: Any) -> None:
         run_finetune,
         "fine-tune a model as a recipe says",
         "Starts from the model that the recipe's init_from names. The working directory is as for `bert-jax pretrain`.",
-        """bert-jax finetune --config configs/classification.py --workdir runs/sst2 --config.init_from=bert-base/ \\
+        """bert-jax finetune --config classification --workdir runs/sst2 --config.init_from=bert-base/ \\
                --config.data.train=train.tsv --config.data.dev=dev.tsv
-           bert-jax finetune --config configs/classification.py:cola,CoLA --workdir runs/cola \\
+           bert-jax finetune --config classification:cola,CoLA --workdir runs/cola \\
                --sweep seed=0,1,2 --sweep optimizer.learning_rate=2e-5,5e-5""",
     )
     finetune.add_argument(
@@ -40,13 +40,19 @@ def add_verbs(verbs: Any) -> None:
     )
     for parser in (pretrain, finetune):
         parser.add_argument(
-            "--config", required=True, metavar="FILE[:ARG]", help="the recipe, and what its get_config takes"
+            "--config",
+            required=True,
+            metavar="RECIPE[:ARG]",
+            help="the name of a recipe (`bert-jax config` lists them) or a file of your own, and what it takes",
         )
         parser.add_argument("--workdir", required=True, metavar="DIR", help="where the run lives; local or gs://")
         parser.add_argument("--quiet", action="store_true", help="no progress bar")
         # Declared for the help alone; the parser leaves these over, since their names are the recipe's.
         parser.add_argument(
-            "--config.KEY", dest="_", metavar="VALUE", help="change a value of the recipe: --config.seed=1"
+            "--config.KEY",
+            dest="_",
+            metavar="VALUE",
+            help="change a value of the recipe: --config.seed=1; `bert-jax config RECIPE` prints all keys",
         )
         parser.set_defaults(overrides=[])
         hosts = parser.add_argument_group("several hosts (the same command on each)")

@@ -56,6 +56,12 @@ class Key:
         limits = (("at least", self.least), ("more than", self.above), ("below", self.below))
         return " and ".join(f"{word} {limit}" for word, limit in limits if limit is not None)
 
+    def allowed(self) -> str:
+        """Which values there may be, such as `float, at least 0` or `one of token, word, span`."""
+        if self.choices:
+            return "one of " + ", ".join(choice or '""' for choice in self.choices)
+        return ", ".join(filter(None, (self.type.__name__, self.limits())))
+
     def in_range(self, value: float) -> bool:
         """Whether a number keeps the limits; NaN never does, and infinity only where a key has no limits."""
         if not self.limits():

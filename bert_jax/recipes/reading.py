@@ -12,33 +12,33 @@ from ml_collections import ConfigDict
 
 from bert_jax import storage
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.recipes.definitions import KEYS
 from bert_jax.recipes.keys import RECIPES
+from bert_jax.recipes.shipped import find_recipe
+from bert_jax.synonyms import names_here
 
 
 def load_recipe(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
     """Returns the recipe that `spec` names, changed by `overrides`, locked and not yet resolved.
 
     Args:
-        spec: `FILE.py` or `FILE.py:arg` (passed to its `get_config`), or a `config.json` that a run left.
+        spec: the name of a recipe that comes with bert_jax, a `FILE.py`, the `config.json` that a run left, or its work
+            directory. `:ARGUMENT` after a name or a `FILE.py` is passed to its `get_config`.
         overrides: strings such as `--config.optimizer.learning_rate=1e-4` (the dashes are optional).
 
     Raises:
         InputError: the file is missing or broken, a key does not exist, or a value has the wrong type.
     """
-    path, arg = _split(spec)
-    recipe = _from_json(path) if path.endswith(".json") else _from_python(path, arg)
+    source, argument = find_recipe(spec)
+    if source in RECIPES:
+        if argument:
+            raise InputError(f"{source}: expected no argument after the name of a task, found {argument!r}")
+        recipe = RECIPES[source]()
+    else:
+        recipe = _from_json(source) if source.endswith(".json") else _from_python(source, argument)
     for override in overrides:
         _override(recipe, override)
     return recipe
-
-
-def _split(spec: str) -> tuple[str, str]:
-    """The file that a spec names, local or in an object store, and what stands behind the colon."""
-    if not storage.is_remote(spec) and storage.Path(spec).exists():
-        return spec, ""
-    scheme = spec.find("://") + 3 if storage.is_remote(spec) else 0
-    path, _, arg = spec[scheme:].partition(":")
-    return spec[:scheme] + path, arg
 
 
 def to_json(recipe: ConfigDict) -> str:
@@ -56,10 +56,6 @@ def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _from_python(path: str, arg: str) -> ConfigDict:
-    if not path.endswith(".py"):
-        raise InputError(f"{path}: expected a recipe file ending in .py or .json")
-    if not storage.Path(path).is_file():
-        raise InputError(f"{path}: no such recipe file")
     source = storage.read_text(path)
     module = types.ModuleType("bert_jax_recipe")
     module.__file__ = path
@@ -85,19 +81,18 @@ def _reason(error: Exception) -> str:
     text = str(error).strip()
     if key := re.search(r'Key "([^"]+)" does not exist', text):
         guess = re.search(r'Did you mean "([^"]+)"', text)
-        return f"there is no key {key[1]!r}" + (f"; did you mean {guess[1]!r}?" if guess else "")
+        leaves = {name.rpartition(".")[2] for keys in KEYS.values() for name in keys}
+        known = names_here(key[1], sorted(leaves)) or ([guess[1]] if guess else [])
+        return f"there is no key {key[1]!r}" + (f"; did you mean {' or '.join(map(repr, known))}?" if known else "")
     if field := re.search(r"override field '([^']+)'.* type <class '(\w+)'> .* type <class '(\w+)'>", text, re.DOTALL):
         return f"{field[1]}: expected {field[3]}, found {field[2]}"
     return f"{type(error).__name__}: {(text.splitlines() or [''])[0]}"
 
 
 def _from_json(path: str) -> ConfigDict:
-    try:
-        saved = json.loads(storage.read_text(path))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}: expected JSON, found {error.msg} at line {error.lineno}") from None
-    task = saved.get("task") if isinstance(saved, dict) else None
-    if task not in RECIPES:
+    saved = storage.read_json(path)
+    task = saved.get("task")
+    if not isinstance(task, str) or task not in RECIPES:
         raise InputError(f"{path}: expected the config.json of a run, with task one of {', '.join(RECIPES)}")
     recipe = RECIPES[task]()
     for key, value in flatten(saved).items():
@@ -107,19 +102,30 @@ def _from_json(path: str) -> ConfigDict:
 
 def _override(recipe: ConfigDict, override: str) -> None:
     name, equals, text = override.removeprefix("--").removeprefix("config.").partition("=")
+    if name == "help":
+        raise InputError("--config.help: expected a key; `bert-jax config RECIPE` prints them all")
     if not equals:
         raise InputError(f"{override}: expected --config.KEY=VALUE")
+    if text.lower() in ("--help", "-h", "help", "?"):
+        node, last = find_key(recipe, name)
+        key = KEYS[recipe.task][name]
+        raise InputError(f"config.{name}: expected a value ({key.allowed()}), found {text!r}; its meaning: "
+                         f"{key.meaning}; now {node[last]!r}")  # fmt: skip
     _set(recipe, name, _parse(recipe, name, text), repr(text))
 
 
-def _leaf(recipe: ConfigDict, name: str) -> tuple[ConfigDict, str]:
-    """The ConfigDict that holds a dotted key, and the key's last part."""
+def find_key(recipe: ConfigDict, name: str) -> tuple[ConfigDict, str]:
+    """Returns the ConfigDict that holds a dotted key, and the key's last part.
+
+    Raises:
+        InputError: there is no such key, or it is a group of keys.
+    """
     node = recipe
     *parents, last = name.split(".")
     for depth, part in enumerate([*parents, last]):
         if part not in node:
             where = ".".join(["config", *parents[:depth]])
-            raise InputError(f"config.{name}: {where} has no key {part!r}{did_you_mean(part, node.keys())}")
+            raise InputError(f"config.{name}: {where} has no key {part!r}{_key_hint(recipe, node, part, last)}")
         if depth < len(parents):
             if not isinstance(node[part], ConfigDict):
                 raise InputError(f"config.{name}: config.{'.'.join(parents[: depth + 1])} has no keys inside")
@@ -129,8 +135,31 @@ def _leaf(recipe: ConfigDict, name: str) -> tuple[ConfigDict, str]:
     return node, last
 
 
+def _key_hint(recipe: ConfigDict, node: ConfigDict, part: str, last: str) -> str:
+    """What a key that is not in `node` was probably meant to be, there or elsewhere in the recipe.
+
+    Args:
+        recipe: the whole of it.
+        node: the part of the recipe that lacks the key.
+        part: the key that it lacks.
+        last: the last part of the dotted name, which is `part` where that is the last.
+    """
+    inside = list(node.keys())
+    if not names_here(part, inside):
+        leaves = {full: full.rpartition(".")[2] for full in flatten(recipe)}
+        called = [leaf for leaf in leaves.values() if leaf == last] or names_here(last, list(leaves.values()))
+        if elsewhere := [full for full, leaf in leaves.items() if leaf in called]:
+            return f"; did you mean {' or '.join(map(repr, elsewhere))}?"
+        hint = did_you_mean(part, inside)
+        if "did you mean" not in hint and "did you mean" in (near := did_you_mean(last, leaves.values())):
+            full = next(full for full, leaf in leaves.items() if repr(leaf) in near)
+            return f"; did you mean {full!r}?"
+        return hint
+    return did_you_mean(part, inside)
+
+
 def _set(recipe: ConfigDict, name: str, value: Any, found: str) -> None:
-    node, last = _leaf(recipe, name)
+    node, last = find_key(recipe, name)
     expected = node.get_type(last)
     if expected is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
@@ -144,7 +173,7 @@ def _set(recipe: ConfigDict, name: str, value: Any, found: str) -> None:
 
 def _parse(recipe: ConfigDict, name: str, text: str) -> Any:
     """`text` as a value of the key's type. What cannot be read comes back as text, which _set refuses."""
-    node, last = _leaf(recipe, name)
+    node, last = find_key(recipe, name)
     expected = node.get_type(last)
     if expected is str:
         return text

@@ -238,7 +238,7 @@ def test_parts_of_speech(place, tmp_path):
         ({"data.train": "/no/such/file.conll"}, r"/no/such/file\.conll: no such file"),
         ({"data.label_column": "4"}, r"train\.conll: line 3: expected a column 4, found 2 columns"),
         ({"data.max_seq_length": 64}, r"config\.data\.max_seq_length: expected at most the model's 32 positions"),
-        ({"data.metrics": ("f2",)}, r"data\.metrics: 'f2' is not a metric of tagging; did you mean 'f1'"),
+        ({"data.metrics": ("f2",)}, r"data\.metrics: 'f2' is not a metric of tagging; known: accuracy, f1"),
         ({"init_from": "", "tokenizer": ""}, r"config\.tokenizer: expected a tokenizer"),
     ],
 )

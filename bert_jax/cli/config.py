@@ -1,0 +1,61 @@
+"""`bert-jax config`: the recipes that there are, and the keys of one with values and meanings."""
+
+import argparse
+import json
+from typing import Any
+
+from bert_jax.cli.verbs import add_verb
+
+
+def add_verbs(verbs: Any) -> None:
+    """Declares the verb."""
+    config = add_verb(
+        verbs,
+        "config",
+        run_config,
+        "list the recipes, or the keys of one",
+        "Without RECIPE, lists the recipes that come with bert_jax. With one, prints each of its keys: the value, the "
+        "default of the task where that differs, the meaning, and the values that are allowed.",
+        """bert-jax config
+           bert-jax config classification
+           bert-jax config bert_base optimizer
+           bert-jax config runs/sst2 optimizer.learning_rate --json""",
+    )
+    config.add_argument(
+        "recipe", nargs="?", default="", metavar="RECIPE[:ARG]", help="a recipe's name or file, or a work directory"
+    )
+    config.add_argument("key", nargs="?", default="", metavar="KEY", help="one key, or a group of keys such as data")
+    config.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    config.add_argument(
+        "--config.KEY", dest="_", metavar="VALUE", help="change a value of the recipe before it is shown"
+    )
+    config.set_defaults(overrides=[])
+
+
+def run_config(args: argparse.Namespace) -> None:
+    """Prints the recipes, or the keys of one."""
+    from bert_jax.cli.train import overrides_of
+    from bert_jax.errors import printable
+    from bert_jax.recipes import load_recipe
+    from bert_jax.recipes.describe import as_json, describe, shown
+    from bert_jax.recipes.shipped import recipe_names, summary
+
+    if not args.recipe:
+        summaries = {name: summary(name) for name in recipe_names()}
+        if args.json:
+            print(json.dumps({"recipes": summaries}, indent=2))
+            return
+        for name, line in summaries.items():
+            print(f"{name:<22} {line}")
+        print("\n`bert-jax config RECIPE` prints the keys of one.")
+        return
+    recipe = load_recipe(args.recipe, overrides_of(args.overrides))
+    described = describe(recipe, args.key)
+    if args.json:
+        keys = [as_json(item) for item in described]
+        print(json.dumps({"recipe": args.recipe, "task": recipe.task, "keys": keys}, indent=2))
+        return
+    for item in described:
+        differs = f" (default: {shown(item.default)})" if item.value != item.default else ""
+        print(printable(f"{item.name} = {shown(item.value)}{differs}"))
+        print(f"    {item.key.meaning} [{item.key.allowed()}]")

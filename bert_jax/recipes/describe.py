@@ -1,0 +1,132 @@
+"""A recipe's keys as a user sees them: value, default, type, choices, range and meaning."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from bert_jax.errors import InputError
+from bert_jax.recipes.definitions import KEYS, Key
+from bert_jax.recipes.keys import RECIPES
+from bert_jax.recipes.reading import find_key, flatten
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+    """One key of a recipe.
+
+    Attributes:
+        name: dotted, without `config.`.
+        value: in this recipe; None = not set.
+        default: of the task; None = not set.
+        key: what may be set, and what it means.
+    """
+
+    name: str
+    value: Any
+    default: Any
+    key: Key
+
+
+def describe(recipe: ConfigDict, name: str = "") -> list[Described]:
+    """Returns the keys of `recipe`: all of them, the one called `name`, or those inside of the group `name`.
+
+    Raises:
+        InputError: there is no such key.
+    """
+    values, defaults = flatten(recipe), flatten(RECIPES[recipe.task]())
+    described = [Described(key, values[key], defaults[key], kind) for key, kind in KEYS[recipe.task].items()]
+    name = name.removeprefix("--").removeprefix("config.").rstrip(".")
+    if name in ("", "config"):
+        return described
+    chosen = [item for item in described if item.name == name or item.name.startswith(f"{name}.")]
+    if not chosen:
+        find_key(recipe, name)  # says what is wrong
+        raise InputError(f"config.{name}: no such key")
+    return chosen
+
+
+def as_json(item: Described) -> dict[str, Any]:
+    """The same as plain values; infinite limits and those that are not there are null."""
+    key = item.key
+    limits = {name: getattr(key, name) for name in ("least", "above", "below")}
+    return {
+        "key": item.name,
+        "value": item.value,
+        "default": item.default,
+        "type": key.type.__name__,
+        "choices": list(key.choices),
+        **{name: limit if limit is not None and abs(limit) != float("inf") else None for name, limit in limits.items()},
+        "meaning": key.meaning,
+    }
+
+
+def shown(value: Any) -> str:
+    """A value as `--config.KEY=` takes it, not set for None."""
+    if value is None:
+        return "not set"
+    return str(value).lower() if isinstance(value, bool) else str(value) or '""'
+
+
+_INTRODUCTION = """# Recipes: every key
+
+A recipe holds every setting of a run. `bert-jax config` lists those that come with bert_jax, `bert-jax config RECIPE
+[KEY]` prints the keys of one with their values, and `--config.KEY=VALUE` changes a value of a run:
+
+```bash
+bert-jax config
+bert-jax config classification optimizer
+bert-jax finetune --config classification --workdir runs/reviews --config.data.train=train.csv --config.num_epochs=2
+```
+
+A recipe of your own is a Python file with `get_config`, opened by its path, `--config my/recipe.py:ARGUMENT`:
+
+```python
+from bert_jax import recipes
+
+
+def get_config(directory="data"):
+    c = recipes.classification()  # or recipes.load_recipe("sst2_minilm")
+    c.data.train, c.data.dev = f"{directory}/train.csv", f"{directory}/dev.csv"
+    c.num_epochs = 2.0
+    return c
+```
+
+A work directory or the `config.json` in it is a recipe too. *Not set* in a table means: as the model of `init_from` has
+it, or the size `model.size`.
+
+This page is written by `make docs` from `bert_jax/recipes/definitions.py`.
+"""
+
+
+def as_page() -> str:
+    """Returns docs/recipes.md: every key of every task."""
+    tasks = {task: flatten(make()) for task, make in RECIPES.items()}
+    first = KEYS["pretraining"]
+    alike = [name for name, key in first.items() if all(keys.get(name) == key for keys in KEYS.values())]
+    lines = [_INTRODUCTION, "## Every task", "", *_table(first, alike, {name: first[name].value for name in alike})]
+    for task, defaults in tasks.items():
+        lines += [
+            "",
+            f"## {task}",
+            "",
+            *_table(KEYS[task], [name for name in KEYS[task] if name not in alike], defaults),
+        ]
+        others = [f"`{name}={shown(defaults[name])}`" for name in alike if defaults[name] != first[name].value]
+        lines += ["", f"Defaults that differ from those of every task: {', '.join(others)}."]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: Any) -> str:
+    return "*not set*" if value is None else f"`{shown(value)}`"
+
+
+def _table(keys: Mapping[str, Key], names: Sequence[str], defaults: Mapping[str, Any]) -> list[str]:
+    """The lines of a Markdown table of some keys."""
+    rows = [f"| `{name}` | {_cell(defaults[name])} | {keys[name].allowed()} | {keys[name].meaning} |" for name in names]
+    return ["| key | default | values | meaning |", "|---|---|---|---|", *rows]
+
+
+if __name__ == "__main__":
+    print(as_page(), end="")
