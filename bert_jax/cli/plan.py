@@ -30,10 +30,10 @@ def add_verbs(verbs: Any) -> None:
         "fit.",
         """bert-jax plan --config bert_base --topology v5e:4x4
            bert-jax plan --config bert_large --topology v5p:4x4x4 --json
-           bert-jax plan --config bert_large --topology v5e:2x2 --search""",
+           bert-jax plan --config bert_large --topology v5litepod-4 --search""",
     )
     plan.add_argument("--config", required=True, metavar="RECIPE[:ARG]", help="a recipe of any task: its name or file")
-    plan.add_argument("--topology", required=True, metavar="SLICE", help="v4, v5e, v5p, v6e or tpu7x, as in v5e:4x4")
+    plan.add_argument("--topology", required=True, metavar="SLICE", help="such as v5e:4x4 or v5litepod-16; v2 to tpu7x")
     plan.add_argument("--slices", type=int, default=1, metavar="N", help="so many of them (default: 1)")
     plan.add_argument(
         "--search",

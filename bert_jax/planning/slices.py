@@ -15,18 +15,19 @@ from ml_collections import ConfigDict
 
 from bert_jax import sharding
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.planning.accelerators import topology_of
 
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """A generation of TPU, by JAX device (a tpu7x chip shows as two).
+    """A generation of TPU, by JAX device (a chip of v2, v3 and tpu7x shows as two).
 
     Attributes:
         dimensions: of its slices.
         hbm_gib: large memory.
         hbm_bandwidth: bytes/s of it.
         link_bandwidth: bytes/s of one link to a neighbouring chip, one way.
-        network_bandwidth: bytes/s from one slice to another.
+        network_bandwidth: bytes/s from one slice to another; 0 where slices do not work together.
         options: that libtpu needs to show the chip as the machines do.
     """
 
@@ -38,9 +39,12 @@ class Chip:
     options: tuple[tuple[str, str], ...] = ()
 
 
-# Memory and network from docs.cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e,tpu7x}; bandwidths of memory and links from
-# "How to scale your model" (jax-ml.github.io/scaling-book/tpus), those of tpu7x half of what its page says of a chip.
+# Memory and network from docs.cloud.google.com/tpu/docs/{v2,v3,v4,v5e,v5p,v6e,tpu7x}; bandwidths of memory and links
+# from "How to scale your model" (jax-ml.github.io/scaling-book/tpus), links of v2 and v3 from Jouppi et al. 2020
+# (doi:10.1145/3360307). Those of v2, v3 and tpu7x are half of what these say of a chip.
 CHIPS = {
+    "v2": Chip(2, 8, 3.5e11, 3.1e10, 0),
+    "v3": Chip(2, 16, 4.5e11, 4.1e10, 0),
     "v4": Chip(3, 32, 1.2e12, 4.5e10, 6.25e9, (("chip_config_name", "megacore"),)),
     "v5e": Chip(2, 16, 8.1e11, 4.5e10, 3.125e9),
     "v5p": Chip(3, 95, 2.8e12, 9e10, 6.25e9),
@@ -74,11 +78,16 @@ class Slice:
 
 
 def find_slice(name: str, num_slices: int = 1) -> Slice:
-    """The slice of a name such as `v5e:4x4`, `v5p:2x2x1` or `tpu7x:2x2x2`; the compiler is asked, not Google.
+    """The slice of a name such as `v5e:4x4`, `v5p:2x2x1` or `v5litepod-16`; the compiler is asked, not Google.
+
+    Args:
+        name: generation and shape in chips, or an accelerator type as gcloud has it.
+        num_slices: how many of them.
 
     Raises:
         InputError: no such slice, or the TPU compiler is not installed.
     """
+    name = topology_of(name)
     generation, _, layout = name.partition(":")
     if generation not in CHIPS:
         raise InputError(f"--topology {name!r}: no TPU {generation!r}{did_you_mean(generation, CHIPS)}")
@@ -86,9 +95,11 @@ def find_slice(name: str, num_slices: int = 1) -> Slice:
     example = "x".join("4" * chip.dimensions)
     if not re.fullmatch(r"[1-9]\d*" + r"x[1-9]\d*" * (chip.dimensions - 1), layout):
         raise InputError(f"--topology {name!r}: expected {generation} with {chip.dimensions} dimensions, such as "
-                         f"{generation}:{example}")  # fmt: skip
+                         f"{generation}:{example}, or an accelerator type such as v5litepod-16")  # fmt: skip
     if num_slices < 1:
         raise InputError(f"--slices: expected at least 1, found {num_slices}")
+    if num_slices > 1 and not chip.network_bandwidth:
+        raise InputError(f"--slices: expected 1, as slices of {generation} do not work together, found {num_slices}")
     shape = [int(size) for size in layout.split("x")]
     chips = math.prod(shape) * num_slices
     bounds = tuple(min(size, most) for size, most in zip([*shape, 1][:3], _HOST, strict=True))

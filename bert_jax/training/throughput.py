@@ -14,10 +14,12 @@ from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Electra
 from bert_jax.modeling.models import summary_of
 
-# Dense bfloat16 peak of one JAX device in TFLOP/s, from the vendors' sheets: cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e,
-# tpu7x}; nvidia.com data sheets of A100, H100 and H200 SXM (without sparsity). Looked up in `device_kind`, in this
-# order. A TPU7x chip (2,307) shows as two devices.
+# Dense bfloat16 peak of one JAX device in TFLOP/s, from the vendors' sheets: cloud.google.com/tpu/docs/{v2,v3,v4,v5e,
+# v5p,v6e,tpu7x}; nvidia.com data sheets of A100, H100 and H200 SXM (without sparsity). Looked up in `device_kind`, in
+# this order. A chip of v2 (46), v3 (123) and TPU7x (2,307) shows as two devices.
 PEAK_TFLOPS: tuple[tuple[str, float], ...] = (
+    ("TPU v2", 46.0 / 2),
+    ("TPU v3", 123.0 / 2),
     ("TPU v4", 275.0),
     ("TPU v5 lite", 197.0),
     ("TPU v5e", 197.0),

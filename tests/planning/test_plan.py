@@ -196,7 +196,7 @@ def test_between_slices_only_data_is_exchanged(recipe_file):
 @needs_compiler
 @pytest.mark.parametrize(("name", "chips", "devices"), [
     ("v5e:1x1", 1, 1), ("v5e:16x16", 256, 256), ("v6e:2x2", 4, 4), ("v5p:8x8x16", 1024, 1024), ("v4:2x2x1", 4, 4),
-    ("tpu7x:2x2x1", 4, 8),
+    ("tpu7x:2x2x1", 4, 8), ("v3-8", 4, 8), ("v5litepod-16", 16, 16), ("v4-16", 8, 8),
 ])  # fmt: skip
 def test_slices_of_every_generation(name, chips, devices):
     found = find_slice(name)
@@ -208,7 +208,11 @@ def test_slices_of_every_generation(name, chips, devices):
 @pytest.mark.parametrize(
     ("topology", "message"),
     [
-        ("v5x:4x4", "did you mean"),
+        ("v5x:4x4", "did you mean 'v5"),
+        ("v7:2x2x2", "no TPU 'v7'; did you mean 'tpu7x'?"),
+        ("v5:4x4", "did you mean 'v5e' or 'v5p'?"),
+        ("v5litepod-12", "no slice of this size; the number counts chips; the nearest: v5litepod-8 or v5litepod-16"),
+        ("v4-4", "the number counts TensorCores, two to a chip; the nearest: v4-8 or v4-16"),
         ("v5e:4x4x4", "2 dimensions"),
         ("v5p:4x4", "3 dimensions"),
         ("v5e", "2 dimensions"),
@@ -242,10 +246,15 @@ def test_a_compiler_of_another_version_is_told(monkeypatch):
         find_slice("v5e:2x2")
 
 
+def test_slices_of_old_chips_do_not_work_together():
+    with pytest.raises(InputError, match="--slices: expected 1, as slices of v3 do not work together, found 2"):
+        find_slice("v3-8", 2)
+
+
 def test_without_a_slice_nothing_is_asked_of_the_compiler():
     with pytest.raises(InputError, match=r"no TPU 'v9'"):
         find_slice("v9:2x2")
-    assert set(CHIPS) == {"v4", "v5e", "v5p", "v6e", "tpu7x"}
+    assert set(CHIPS) == {"v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x"}
 
 
 def test_what_was_asked_for_is_read_from_both_refusals():
