@@ -8,7 +8,8 @@ from bert_jax.errors import InputError
 
 CORPUS_HELP = (
     "text files, folders or globs (a blank line or a file's end ends a document); files:PATH (each file is a "
-    "document); sentences:FILE (a sentence a line, a blank line between documents); FILE.jsonl[:FIELD]; "
+    "document); sentences:FILE (a sentence a line, a blank line between documents); wikitext:FILE (a document begins "
+    "with ' = Title = '); FILE.jsonl[:FIELD]; FILE.parquet[:COLUMN]; "
     "tfds:NAME[:SPLIT[:FIELD]]; python-docs, the documentation inside this Python"
 )
 

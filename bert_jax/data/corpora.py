@@ -3,7 +3,9 @@
     notes.txt, folder, 'wiki/**/*.txt.gz'   text: a line is a paragraph, a blank line or the file's end ends a document
     files:PATH                              text: each file is one document, blank lines are only paragraph breaks
     sentences:PATH                          the original's format: a line is a sentence, a blank line ends a document
-    data.jsonl[:FIELD]                      JSON lines: a row is a document, its text in FIELD ("text")
+    wikitext:PATH                           WikiText: ` = Title = ` begins a document, headings are left out
+    data.jsonl[:FIELD]                      JSON lines: a row is a document, its text in FIELD ("text"); .ndjson, .json
+    data.parquet[:COLUMN]                   Parquet: a row is a document, its text in COLUMN ("text"); needs pyarrow
     tfds:NAME[:SPLIT[:FIELD]]               a TensorFlow Datasets data set ("train", "text"), read without TensorFlow
     python-docs                             the documentation that comes with this Python and its packages
 
@@ -26,10 +28,12 @@ _TEXT_KINDS: dict[str, Callable[[storage.Path], Iterator[Document]]] = {
     "text": readers.read_text_documents,
     "files": readers.read_file_document,
     "sentences": readers.read_sentence_documents,
+    "wikitext": readers.read_wikitext_documents,
 }
 _TFDS = re.compile(r"([^:]+)(?::([^:\[]*(?:\[[^\]]*\])?)(?::([^:]*))?)?")  # a split may be "train[:10%]"
 _CONCURRENT = 16  # requests for the sizes of files
-_JSON_SUFFIXES = (".jsonl", *(f".jsonl{suffix}" for suffix in COMPRESSED))
+_JSON_SUFFIXES = tuple(name + suffix for name in (".jsonl", ".ndjson", ".json") for suffix in ("", *COMPRESSED))
+_PARQUET_SUFFIX = ".parquet"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,15 +80,15 @@ def open_corpus(spec: str | Sequence[str]) -> Corpus:
         return _open_tfds(spec, rest)
     if colon and kind in _TEXT_KINDS:
         return _open_files(spec, rest, kind, readers.DEFAULT_FIELD)
-    path, field = _json_field(spec)
+    path, field = _field(spec)
     is_kind = colon and "/" not in kind and "." not in kind and not storage.is_remote(spec)
     if is_kind and not storage.Path(spec).exists():
         raise InputError(f"{spec}: unknown kind of corpus {kind!r}{did_you_mean(kind, [*_TEXT_KINDS, 'tfds'])}")
     return _open_files(spec, path, "text", field)
 
 
-def _json_field(spec: str) -> tuple[str, str]:
-    for suffix in _JSON_SUFFIXES:
+def _field(spec: str) -> tuple[str, str]:
+    for suffix in (*_JSON_SUFFIXES, _PARQUET_SUFFIX):
         path, found, field = spec.rpartition(f"{suffix}:")
         if found:
             return path + suffix, field or readers.DEFAULT_FIELD
@@ -96,11 +100,14 @@ def _open_files(spec: str, path: str, kind: str, field: str) -> Corpus:
     with concurrent.futures.ThreadPoolExecutor(_CONCURRENT) as pool:  # each may take a request
         sizes = list(pool.map(storage.Path.size, paths))
     if 0 in sizes:
-        raise InputError(f"{paths[sizes.index(0)]}: expected text, found an empty file")
+        empty = storage.existing(paths[sizes.index(0)])  # a pipe or a device has no size either
+        raise InputError(f"{empty}: expected text, found an empty file")
 
     def documents(file: storage.Path) -> Iterator[Document]:
         if file.name.endswith(_JSON_SUFFIXES):
             return readers.read_json_documents(file, field)
+        if file.name.endswith(_PARQUET_SUFFIX):
+            return readers.read_parquet_documents(file, field)
         return _TEXT_KINDS[kind](file)
 
     return Corpus(spec, lambda: _one_after_another(map(documents, paths), sizes), sum(sizes))

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bert_jax import storage
 from bert_jax.data.corpora import Corpus, open_corpus
+from bert_jax.data.corpus_checks import Duplicates, TextCounts, complaints
 from bert_jax.data.instances import (
     OBJECTIVES,
     Instance,
@@ -41,6 +42,7 @@ from bert_jax.storage import PathLike
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
 _RECORDS_DIR = "done_chunks"  # within the directory, until all is written
+_RECORD_VERSION = 2  # of what they hold
 _LEFTOVERS = (SHARD_SUFFIX, ".array_record", ".done.json")  # what this version and an earlier one may have written
 _ENCODED_AT_ONCE = 4096  # sentences, so that Python's lists of ids stay small beside the arrays
 
@@ -92,7 +94,7 @@ class _Chunk:
 
     def fingerprint(self, settings: PrepareSettings, tokenizer: Tokenizer) -> str:
         """Of all that its shards depend on."""
-        made_by = (dataclasses.astuple(settings), tokenizer.fingerprint, self.split, self.index)
+        made_by = (_RECORD_VERSION, dataclasses.astuple(settings), tokenizer.fingerprint, self.split, self.index)
         digest = hashlib.sha256(repr(made_by).encode())
         for document in self.documents:
             digest.update(repr((document.texts, document.are_sentences)).encode())
@@ -111,6 +113,7 @@ class _ChunkResult:
     characters: int
     end: int  # of its last document
     sets: list[InstanceSet]  # one shard each
+    counts: TextCounts
 
     @classmethod
     def read(cls, path: storage.Path, fingerprint: str) -> "_ChunkResult | None":
@@ -121,7 +124,8 @@ class _ChunkResult:
             return None
         if content.pop("fingerprint") != fingerprint:
             return None
-        return cls(**{**content, "sets": [InstanceSet.parse(s) for s in content["sets"]]})
+        sets, counts = map(InstanceSet.parse, content["sets"]), TextCounts(**content["counts"])
+        return cls(**{**content, "sets": list(sets), "counts": counts})
 
     def write(self, path: storage.Path, fingerprint: str) -> None:
         """For `read`, in a run that goes on."""
@@ -184,14 +188,18 @@ def prepare(
         tokenizer.save(directory / TOKENIZER_DIR)
         (directory / _RECORDS_DIR).mkdir(exist_ok=True)
         done: list[_ChunkResult] = []
-        for result in _run(
-            _chunks(corpus, settings), settings, tokenizer, directory, num_workers or os.cpu_count() or 1
-        ):
+        duplicates = Duplicates()
+        chunks = _chunks(duplicates.watched(corpus), settings)
+        for result in _run(chunks, settings, tokenizer, directory, num_workers or os.cpu_count() or 1):
             done.append(result)
             if on_progress:
                 on_progress(_progress(done, corpus.num_bytes))
         manifest = _manifest(corpus, tokenizer, settings, done)
         _remove_leftovers(directory, manifest)
+        counts = TextCounts.total(result.counts for result in done)
+        train = [instances for instances in manifest.sets if instances.split == "train"]
+        for complaint in complaints(counts, duplicates.share, train, objective, packed):
+            _logger.warning("%s: %s", corpus.spec, complaint)
         manifest.write(directory)
         # After the manifest, so that a run that is killed before has little to do again.
         (directory / _RECORDS_DIR).rmtree(missing_ok=True)
@@ -307,6 +315,7 @@ def _prepare_chunk(
         sum(len(text) for document in chunk.documents for text in document.texts),
         chunk.documents[-1].end,
         [s for s in sets if s.examples],
+        TextCounts.of(chunk.documents, documents, tokenizer.unk_id),
     )
     result.write(chunk.record(directory), fingerprint)
     return result
@@ -405,12 +414,6 @@ def _manifest(
         raise InputError(f"{corpus.spec}: expected documents with text, found none")
     if settings.validation_fraction and not documents["validation"]:
         raise InputError(f"{corpus.spec}: expected documents to hold out, found only one; set validation_fraction to 0")
-    if settings.objective != "mlm" and sum(sentences.values()) < 2 * sum(documents.values()):
-        _logger.warning(
-            "%s: most documents have a single sentence, so that almost every second segment is random; if a blank line "
-            "is only the end of a paragraph there, name the corpus files:PATH",
-            corpus.spec,
-        )
     sets = []
     for split in documents:
         for length in settings.max_seq_lengths:

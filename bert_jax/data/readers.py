@@ -1,19 +1,23 @@
 """Reading documents out of files: one function a format, each a stream that holds one document at a time."""
 
 import dataclasses
-import json
+import operator
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from bert_jax import storage
-from bert_jax.data.lines import line_pieces
+from bert_jax.data.bad_rows import RowNumber, check_utf8, place
+from bert_jax.data.json_files import Layout, layout_of, read_json_file
+from bert_jax.data.lines import MAX_ROW_BYTES, line_pieces, parse_object, stream_lines
+from bert_jax.data.signatures import HEAD_BYTES, OTHER_ENCODING, check_is_text
 from bert_jax.errors import InputError, did_you_mean
 
 DEFAULT_FIELD = "text"
 # Longer documents are cut into several and longer lines into paragraphs, so that memory stays bounded whatever comes.
 MAX_DOCUMENT_BYTES = 4 << 20
 MAX_LINE_BYTES = 1 << 20
+_PARQUET_ROWS = 1024  # that are held at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,28 +39,67 @@ class Document:
 
 def read_text_documents(path: storage.Path) -> Iterator[Document]:
     """Yields the documents of a text file: a line is a paragraph, a blank line ends a document."""
-    return _documents(path, blank_ends=True, are_sentences=False)
+    return _documents(path, operator.not_)
 
 
 def read_file_document(path: storage.Path) -> Iterator[Document]:
     """Yields a text file as one document (several if it is longer than MAX_DOCUMENT_BYTES)."""
-    return _documents(path, blank_ends=False, are_sentences=False)
+    return _documents(path, lambda line: False)
 
 
 def read_sentence_documents(path: storage.Path) -> Iterator[Document]:
     """Yields the documents of a file in the original's format: a line is a sentence, a blank line ends a document."""
-    return _documents(path, blank_ends=True, are_sentences=True)
+    return _documents(path, operator.not_, are_sentences=True)
 
 
-def _documents(path: storage.Path, blank_ends: bool, are_sentences: bool) -> Iterator[Document]:
+def read_wikitext_documents(path: storage.Path) -> Iterator[Document]:
+    """Yields the articles of a file of WikiText (Merity et al. 2016, arXiv:1609.07843), without their headings.
+
+    A line is a paragraph; a title, ` = Title = `, begins an article, and ` = = Section = = ` is a heading in it.
+
+    Raises:
+        InputError: as `read_lines`, or there is no title.
+    """
+    titles = 0
+
+    def begins(line: str) -> bool:
+        nonlocal titles
+        is_title = is_wikitext_heading(line) and not line.startswith("= =")
+        titles += is_title
+        return is_title
+
+    yield from _documents(path, begins, is_wikitext_heading)
+    if not titles:
+        raise InputError(f"{path}: expected the titles of WikiText, lines such as ' = Title = ', found none")
+
+
+def is_wikitext_heading(line: str) -> bool:
+    """Whether a line, without spaces around it, is a title or a heading as WikiText writes them."""
+    return len(line) > 4 and line.startswith("= ") and line.endswith(" =")
+
+
+def _documents(
+    path: storage.Path,
+    ends: Callable[[str], bool],
+    is_left_out: Callable[[str], bool] = operator.not_,
+    are_sentences: bool = False,
+) -> Iterator[Document]:
+    """The documents of a file, whose lines are paragraphs (or sentences).
+
+    Args:
+        path: the file.
+        ends: whether a line, without spaces around it, ends the document before it.
+        is_left_out: whether such a line, or a blank one, is none of the document's.
+        are_sentences: of `Document`.
+    """
     texts: list[str] = []
     size = count = end = 0
     for _, text, end in read_lines(path):
         line = text.strip()
-        if line:
+        if line and not is_left_out(line):
             texts.append(line)
             size += len(line)
-        if texts and ((blank_ends and not line) or size >= MAX_DOCUMENT_BYTES):
+        if texts and (ends(line) or size >= MAX_DOCUMENT_BYTES):
             yield Document(f"{path}#{count}", tuple(texts), are_sentences, end)
             texts, size, count = [], 0, count + 1
     if texts:
@@ -66,25 +109,72 @@ def _documents(path: storage.Path, blank_ends: bool, are_sentences: bool) -> Ite
 
 
 def read_json_documents(path: storage.Path, field: str) -> Iterator[Document]:
-    """Yields a document for each row of a JSON-lines file, from the text in `field`; blank rows are passed over."""
+    """Yields a document for each row of a JSON file, from the text in `field`.
+
+    The rows are JSON lines, of which blank ones are skipped, or one array (`bert_jax.data.json_files`).
+    """
     count = 0
-    for number, line, end in read_lines(path, MAX_DOCUMENT_BYTES * 16):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}: line {number}: expected a JSON object, found {error.msg.lower()}") from None
-        if not isinstance(row, dict):
-            raise InputError(f"{path}: line {number}: expected a JSON object, found {type(row).__name__}")
-        if field not in row:
-            raise InputError(f"{path}: line {number}: expected a field {field!r}{did_you_mean(field, row)}")
-        if not isinstance(row[field], str):
-            raise InputError(f"{path}: line {number}: {field!r}: expected text, found {type(row[field]).__name__}")
+    for number, row, end in _json_rows(path):
+        where = place(str(path), number)
         count += 1
-        yield from text_documents(f"{path}:{number}", row[field], end)
+        yield from _row_documents(where, f"{path}:{number}", row, field, end)
     if not count:
         raise InputError(f"{path}: expected JSON lines, found only blank ones")
+
+
+def _json_rows(path: storage.Path) -> Iterator[tuple[int, Any, int]]:
+    """(number, value, bytes that are read) of each row."""
+    if layout_of(str(path)) is Layout.ARRAY:
+        rows, size = read_json_file(str(path)), path.size()
+        yield from ((RowNumber(i), row, size * i // len(rows)) for i, row in enumerate(rows, 1))
+        return
+    for line in _decoded(path, lambda stream: stream_lines(stream, path, MAX_ROW_BYTES)):
+        if line.text.strip():
+            yield line.number, parse_object(place(str(path), line.number), line.text), line.end
+
+
+def read_parquet_documents(path: storage.Path, field: str) -> Iterator[Document]:
+    """Yields a document for each row of a Parquet file, from the text in its column `field`.
+
+    Raises:
+        InputError: pyarrow is not installed, the file is none of Parquet, or there is no such column of texts.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError(f"{path}: expected pyarrow, which reads Parquet: pip install pyarrow") from None
+    size = path.size()
+    with storage.existing(path).open("rb") as file:
+        try:
+            parquet = pyarrow.parquet.ParquetFile(file)
+            if field not in parquet.schema_arrow.names:
+                raise InputError(
+                    f"{path}: expected a column {field!r}{did_you_mean(field, parquet.schema_arrow.names)}"
+                )
+            rows, number = parquet.metadata.num_rows, 0
+            for batch in parquet.iter_batches(_PARQUET_ROWS, columns=[field]):
+                for row in batch.to_pylist():
+                    number += 1
+                    where = place(str(path), RowNumber(number))
+                    yield from _row_documents(where, f"{path}:{number}", row, field, size * number // rows)
+        except (pyarrow.ArrowException, OSError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise InputError(f"{path}: expected a Parquet file, found: {reason}") from None
+    if not number:
+        raise InputError(f"{path}: expected rows, found none")
+
+
+def _row_documents(where: str, name: str, row: Any, field: str, end: int) -> Iterator[Document]:
+    """The document of a row, from the text in its field."""
+    if not isinstance(row, dict):
+        raise InputError(f"{where}: expected a JSON object, found {type(row).__name__}")
+    if field not in row:
+        raise InputError(f"{where}: expected a field {field!r}{did_you_mean(field, row)}")
+    if not isinstance(row[field], str):
+        raise InputError(f"{where}: {field!r}: expected text, found {type(row[field]).__name__}")
+    check_utf8(where, row[field])
+    yield from text_documents(name, row[field], end)
 
 
 def text_documents(name: str, text: str, end: int = 0) -> Iterator[Document]:
@@ -149,17 +239,31 @@ def read_lines(path: storage.Path, max_bytes: int = MAX_LINE_BYTES) -> Iterator[
     """Yields the lines of a file; one that is longer than `max_bytes` comes in pieces.
 
     Raises:
-        InputError: not UTF-8, or a compressed file that is cut short or damaged; names the file and the line.
+        InputError: no text, not UTF-8, or a compressed file that is cut short or damaged; names the file and the line.
     """
+
+    def pieces(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+        number = 1
+        for raw, ends in line_pieces(stream, max_bytes):
+            yield number, raw
+            number += ends
+
+    return _decoded(path, pieces)
+
+
+def _decoded(path: storage.Path, read: Callable[[IO[bytes]], Iterator[tuple[int, bytes]]]) -> Iterator[Line]:
+    """The lines that `read` finds in a file, with their numbers, as text."""
+    number, is_first = 1, True
     path = storage.existing(path)
-    number = 1
     try:
         with storage.open_decompressed(path) as (stream, file):
-            for raw, ends in line_pieces(stream, max_bytes):
-                yield Line(number, raw.decode("utf-8-sig" if number == 1 else "utf-8"), file.tell())
-                number += ends
+            for number, raw in read(stream):
+                if is_first:
+                    check_is_text(path, raw[:HEAD_BYTES])
+                yield Line(number, raw.decode("utf-8-sig" if is_first else "utf-8"), file.tell())
+                is_first = False
     except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise InputError(f"{path}: line {number}: expected UTF-8 text, found byte 0x{byte:02x}") from None
+        found = f"byte 0x{error.object[error.start]:02x} at offset {error.start} of the line"
+        raise InputError(f"{path}: line {number}: expected UTF-8 text, found {found}; {OTHER_ENCODING}") from None
     except storage.DamagedError as error:
         raise InputError(f"{path}: line {number}: {error}") from None

@@ -3,9 +3,11 @@
 import bz2
 import functools
 import gzip
+import importlib
 import itertools
 import json
 import lzma
+import os
 import subprocess
 import sys
 
@@ -134,7 +136,19 @@ def test_tensorflow_datasets_without_tensorflow(tfds_folder):
             )
         ),
         ("a.jsonl", b'{"text": "a"}\n{"text": \n', "line 2: expected a JSON object"),
-        ("a.jsonl", b'["a"]\n', "line 1: expected a JSON object, found list"),
+        ("a.jsonl", b'["a"]\n', "row 1: expected a JSON object, found str"),
+        ("a.jsonl", b'["a"]\n["b"]', "line 1: expected a JSON object, found list"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": "\\ud83d"}', "line 2: expected .* text, found half a surrogate pair"),
+        ("a.jsonl", b'{"text": ' + b"9" * 5000 + b"}", "line 1: .*an integer of thousands of digits"),
+        ("a.jsonl", b'{"text": ' + b"[" * 100000, "line 1: .*nested too deeply"),
+        ("a.json", b'[{"text": "a"}, {"txt": "b"}]', "row 2: expected a field 'text'; did you mean 'txt'"),
+        ("a.txt", b"caf\xe9\n", "line 1: expected UTF-8 text, found byte 0xe9 at offset 3 .* iconv -f cp1252"),
+        ("a.txt", "caf\u00e9\n".encode("utf-16"), "found UTF-16; convert it: iconv -f utf-16 -t utf-8"),
+        ("a.txt", "caf\u00e9\n".encode("utf-16-be"), "found a binary file: byte 0x00 at offset 0"),
+        ("a.txt", b"%PDF-1.7\n%\xe2\xe3\n", "found a PDF; extract its text first"),
+        ("a.txt", gzip.compress(b"text"), "found a file compressed by gzip; its name must end in .gz"),
+        ("a.txt.gz", gzip.compress(bytes(10_000_000)), "found a binary file: byte 0x00 at offset 0"),
+        ("a.parquet", b"PAR1 and more", "expected a Parquet file, found: "),
         ("a.jsonl", b'{"txt": "a"}\n', "line 1: expected a field 'text'; did you mean 'txt'"),
         ("a.jsonl", b'{"text": 3}\n', "line 1: 'text': expected text, found int"),
         ("a.jsonl", b"\n\n", "only blank ones"),
@@ -217,3 +231,63 @@ def test_python_docs_are_large_without_repetition_and_import_nothing():
     documents, words, repeated, imported, in_order = found.stdout.split()
     assert int(documents) > 1000 and int(words) > 600_000
     assert (repeated, imported, in_order) == ("0", "0", "True")
+
+
+WIKITEXT = """
+ = Robert Boulter =
+
+ Robert Boulter is an actor . He was born in 1980 .
+ Second paragraph .
+
+ = = Career = =
+
+ = = = 2000 – 2005 = = =
+
+ In 2000 he had a role .
+
+ = A = b =
+
+ Another article .
+"""
+
+
+def test_articles_of_wikitext(tmp_path):
+    (tmp_path / "wiki.txt").write_text(WIKITEXT)
+    first = ("Robert Boulter is an actor . He was born in 1980 .", "Second paragraph .", "In 2000 he had a role .")
+    assert texts(f"wikitext:{tmp_path}") == [first, ("Another article .",)]
+    assert len(texts(str(tmp_path))) == 7  # what a blank line makes of it
+    (tmp_path / "other.txt").write_text("No titles.\n\nNone.\n")
+    with pytest.raises(InputError, match=r"other\.txt: expected the titles of WikiText"):
+        texts(f"wikitext:{tmp_path / 'other.txt'}")
+
+
+def test_arrays_and_parquet_are_read_as_json_lines_are(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    rows = [{"text": f"One {i}.\nTwo.", "body": "x"} for i in range(3000)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "a.json").write_text(json.dumps(rows, indent=1))
+    importlib.import_module("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    expected = texts(str(tmp_path / "a.jsonl"))
+    assert expected[2999] == ("One 2999.", "Two.")
+    for name in ("a.json", "a.parquet"):
+        assert texts(str(tmp_path / name)) == expected
+        corpus = open_corpus(f"{tmp_path / name}:body")
+        assert list(corpus)[-1].end == corpus.num_bytes
+        assert {document.texts for document in corpus} == {("x",)}
+        with pytest.raises(InputError, match=rf"{name}.* expected a (field|column) 'bdy'; did you mean 'body'"):
+            texts(f"{tmp_path / name}:bdy")
+
+
+def test_a_row_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "MAX_ROW_BYTES", 100)
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": "' + "b " * 100 + '"}')
+    with pytest.raises(InputError, match="line 2: expected a line of at most 100 bytes, found a longer one"):
+        texts(str(tmp_path / "a.jsonl"))
+
+
+@pytest.mark.parametrize("name", ["pipe", "/dev/zero"])
+def test_pipes_and_devices_are_refused(tmp_path, name):
+    os.mkfifo(tmp_path / "pipe")
+    for spec in (str(tmp_path / name), f"files:{tmp_path / name}"):
+        with pytest.raises(InputError, match="expected a file, found a pipe or a device"):
+            texts(spec)

@@ -10,6 +10,7 @@ import random
 import numpy as np
 import pytest
 
+from bert_jax.data.corpora import open_corpus
 from bert_jax.data.instances import TokenDocument, pairs_of_document
 from bert_jax.data.prepare import prepare
 from bert_jax.data.prepared import PreparedInstances
@@ -54,6 +55,12 @@ def batches(articles, tokenizer, tmp_path_factory):
         source = PreparedInstances(folder / "out", "train", LENGTH, max_predictions=20, mask_unit=unit)
         batches[unit] = source.batch(range(len(source)), [0] * len(source))
     return batches
+
+
+def test_articles_are_documents(articles, shared_data):
+    corpus = open_corpus(f"wikitext:{shared_data / 'wikitext-2' / 'wiki.valid.raw.gz'}")
+    found = [[s for text in document.texts for s in split_sentences(text)] for document in corpus]
+    assert found == articles
 
 
 def original(documents, index, rng):

@@ -1,0 +1,143 @@
+"""What makes poor pretraining data of a corpus: noticed while it is prepared, and said in a line with its number."""
+
+import collections
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
+
+import numpy as np
+
+from bert_jax.data.instances import TokenDocument
+from bert_jax.data.manifest import InstanceSet
+from bert_jax.data.readers import Document, is_wikitext_heading
+
+MOST_RANDOM_PAIRS = 0.6  # of pairs whose second segment is random (nsp) or swapped (sop): half of them are meant
+MOST_ONE_SENTENCE = 0.5  # of documents with one sentence, which has no next one
+MOST_HEADINGS = 0.01  # of paragraphs that are headings as WikiText has them
+MOST_DUPLICATES = 0.2  # of documents whose text an earlier one had
+MOST_UNKNOWN = 0.05  # of tokens that are unknown
+LEAST_FILLED = 0.5  # of max_seq_length that an example has on average
+FEWEST_EXAMPLES = 100  # that a share of examples says anything about
+_MOST_KEPT = 1_000_000  # texts that are counted at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class TextCounts:
+    """What was counted of some documents.
+
+    Attributes:
+        documents: those with text.
+        one_sentence: of them, with a single sentence.
+        paragraphs: lines of text.
+        headings: of them, headings as WikiText has them.
+        tokens: ids.
+        unknown: of them, the unknown token.
+    """
+
+    documents: int = 0
+    one_sentence: int = 0
+    paragraphs: int = 0
+    headings: int = 0
+    tokens: int = 0
+    unknown: int = 0
+
+    @classmethod
+    def of(cls, documents: Sequence[Document], tokenized: Sequence[TokenDocument], unk_id: int) -> Self:
+        """Of documents, and of those of them that have tokens."""
+        return cls(
+            len(tokenized),
+            sum(len(document) == 1 for document in tokenized),
+            sum(len(document.texts) for document in documents),
+            sum(is_wikitext_heading(text) for document in documents for text in document.texts),
+            sum(len(document.tokens) for document in tokenized),
+            sum(int(np.count_nonzero(document.tokens == unk_id)) for document in tokenized),
+        )
+
+    @classmethod
+    def total(cls, counts: Iterable[Self]) -> Self:
+        """The sum of some."""
+        return cls(*map(sum, zip(*map(dataclasses.astuple, counts), strict=True)))
+
+
+class Duplicates:
+    """How many documents have the text of an earlier one.
+
+    Memory is bounded: of many texts, those are counted whose hash ends in a number of zeros.
+    """
+
+    def __init__(self) -> None:
+        self._counts: collections.Counter[int] = collections.Counter()
+        self._mask = 0
+
+    def watched(self, documents: Iterable[Document]) -> Iterator[Document]:
+        """Yield the documents, each counted."""
+        for document in documents:
+            self._add(document)
+            yield document
+
+    @property
+    def share(self) -> float:
+        """Of documents, those whose text an earlier one had."""
+        return 1 - len(self._counts) / max(self._counts.total(), 1)
+
+    def _add(self, document: Document) -> None:
+        digest = hashlib.blake2b(digest_size=8)
+        for text in document.texts:
+            digest.update(text.encode("utf-8", "surrogatepass") + b"\n")
+        key = int.from_bytes(digest.digest())
+        if key & self._mask:
+            return
+        self._counts[key] += 1
+        if len(self._counts) > _MOST_KEPT:
+            self._mask = 2 * self._mask + 1
+            self._counts = collections.Counter({k: n for k, n in self._counts.items() if not k & self._mask})
+
+
+def complaints(
+    counts: TextCounts, duplicates: float, train: Sequence[InstanceSet], objective: str, packed: bool
+) -> list[str]:
+    """Return what to look at in a corpus that was prepared, a line each; none where all is as usual.
+
+    Args:
+        counts: of all of its documents.
+        duplicates: share of its documents whose text an earlier one had.
+        train: what was made to train on.
+        objective, packed: of `bert_jax.data.prepare.prepare`.
+    """
+    found = []
+    if counts.headings > MOST_HEADINGS * counts.paragraphs:
+        found.append(
+            f"{counts.headings:,} of {counts.paragraphs:,} lines are headings like ' = Title = ', as in WikiText; "
+            "name the corpus wikitext:PATH, so that an article is a document"
+        )
+    found += _of_pairs(counts, train) if objective != "mlm" else []
+    if duplicates > MOST_DUPLICATES:
+        found.append(f"{duplicates:.0%} of the documents have the text of an earlier one; leave them out")
+    if counts.unknown > MOST_UNKNOWN * counts.tokens:
+        found.append(
+            f"{counts.unknown / counts.tokens:.0%} of the tokens are unknown; look whether the tokenizer is for this "
+            "language, and for its capitals"
+        )
+    for part in () if packed else train:
+        mean = part.tokens / max(part.examples, 1)
+        if part.examples >= FEWEST_EXAMPLES and mean < LEAST_FILLED * part.max_seq_length:
+            found.append(
+                f"examples of up to {part.max_seq_length} tokens have {mean:.0f} on average, since documents are "
+                "short; --pack lets them share rows, or choose a smaller --max-seq-length"
+            )
+    return found
+
+
+def _of_pairs(counts: TextCounts, train: Sequence[InstanceSet]) -> list[str]:
+    """Of pairs of segments: whether documents are long enough to have two."""
+    pairs, label_1 = (sum(getattr(part, name) for part in train) for name in ("examples", "label_1"))
+    alone = counts.one_sentence / max(counts.documents, 1)
+    is_random = pairs >= FEWEST_EXAMPLES and label_1 > MOST_RANDOM_PAIRS * pairs
+    if not is_random and alone <= MOST_ONE_SENTENCE:
+        return []
+    share = f"{label_1 / max(pairs, 1):.0%} of the pairs are random or swapped, where 50% are meant, as "
+    return [
+        f"{share}{alone:.0%} of the documents have a single sentence and others are short; if a blank line only ends "
+        "a paragraph there, name the corpus files:PATH or, of WikiText, wikitext:PATH"
+    ]
