@@ -182,12 +182,12 @@ def _read_modernbert(hf: Json) -> Json:
     if kinds is not None:
         if not isinstance(kinds, list) or len(kinds) != layers:
             raise InputError(f"layer_types: expected a list of {layers} (num_hidden_layers), found {_shown(kinds)}")
-        found = next((n for n in range(1, layers + 1) if kinds[n : n + 1] in ([], _KINDS[:1])), layers)
-        if kinds != _kinds(layers, found):
+        if kinds != _kinds(layers, every):
+            every = next((n for n in range(1, layers) if kinds[n] == _KINDS[0]), layers)
+        if kinds != _kinds(layers, every):
             raise InputError(
                 f"layer_types: expected every n-th layer, from the first, to be {_KINDS[0]}, found {_shown(kinds)}"
             )
-        every = found
     if number(hf, "embedding_dropout") != hf["mlp_dropout"]:
         raise InputError(f"embedding_dropout: expected that of mlp_dropout, {hf['mlp_dropout']}, "
                          f"found {hf['embedding_dropout']}")  # fmt: skip

@@ -141,13 +141,20 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
     for field in kind.required:
         if hf.get(keys[field]) is None:
             raise InputError(f"{where}: expected {keys[field]}, which the weights do not show, found none")
+    table = "embeddings/position_embeddings/embedding"
+    if hf.get("position_embedding_type") == "rotary" and (name := _tensor_name(NAMES[family], table)) in tensors:
+        raise InputError(
+            f"{where}: position_embedding_type: expected absolute, as tensor {name!r} is there, found rotary"
+        )
+    padding, rows = hf.get(keys["pad_token_id"]), hf.get(keys["vocab_size"])
+    if type(padding) is int and type(rows) is int and padding >= rows:
+        raise InputError(f"{where}: pad_token_id: expected less than vocab_size {rows}, found {padding}")
     return hf
 
 
 def _sizes(names: Names, tensors: Tensors) -> Iterator[tuple[str, Size]]:
-    entries = {entry.ours: entry for entry in names.encoder}
     for field, path, axis in _SHOWN_BY:
-        name = entries[path].theirs.format(layer=0) if path in entries else ""
+        name = _tensor_name(names, path)
         if name in tensors and len(tensors[name].shape) == 2:
             yield field, Size(tensors[name].shape[axis], name, tensors[name].shape)
     counted = next(entry.theirs for entry in names.encoder if "{layer}" in entry.theirs)
@@ -156,6 +163,11 @@ def _sizes(names: Names, tensors: Tensors) -> Iterator[tuple[str, Size]]:
     if layers:
         last = max(layers)
         yield "num_hidden_layers", Size(last + 1, layers[last], tensors[layers[last]].shape)
+
+
+def _tensor_name(names: Names, path: str) -> str:
+    """The name of the tensor that a parameter is in, of the first layer where each has one; "" where there is none."""
+    return next((entry.theirs.format(layer=0) for entry in names.encoder if entry.ours == path), "")
 
 
 def classes_shown(names: Names, head: str, tensors: Tensors) -> Size | None:

@@ -1,5 +1,6 @@
 """Where a model is: a local or `gs://` directory, or a name on the Hugging Face hub that the user asked for."""
 
+import difflib
 import re
 
 from bert_jax import storage
@@ -29,7 +30,9 @@ def locate(path: storage.PathLike) -> storage.Path:
             raise InputError(f"{name}: expected a model directory (config.json, model.safetensors, ...), found a file")
         # `runs/model` where `runs` is a folder here is a misspelt path, not a name on the hub.
         if not _HUB_NAME.fullmatch(name) or name.startswith(".") or storage.Path(name.split("/")[0]).exists():
-            raise InputError(f"{name}: no such model directory")
+            raise InputError(
+                f"{name}: no such model directory{_near(directory)}{'' if '/' in name else _how_to_get(name)}"
+            )
     return _download(hub_name, name)
 
 
@@ -38,12 +41,37 @@ def _download(hub_name: str, name: str) -> storage.Path:
         import huggingface_hub
     except ImportError:
         raise InputError(
-            f"{name}: no such directory here, and huggingface_hub, which finds hub names, is missing"
+            f"{name}: no such model directory, and huggingface_hub, which finds hub names, is missing"
+            f"{_how_to_get(hub_name)}"
         ) from None
     try:
         return storage.Path(huggingface_hub.snapshot_download(hub_name, allow_patterns=_WANTED))
     except Exception as error:  # it has a family of errors, of several libraries
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
-            f"{name}: no such directory here, and the Hugging Face hub did not give it: {reason}"
+            f"{name}: no such model directory, and the Hugging Face hub did not give it ({reason[:150]})"
+            f"{_near(storage.Path(hub_name))}{_how_to_get(hub_name)}"
         ) from None
+
+
+def _near(directory: storage.Path) -> str:
+    """The directories with names like a missing one, as the end of a message."""
+    if storage.is_remote(directory):
+        return ""
+    parent = directory.parent
+    try:
+        there = sorted(path.name for path in parent.iterdir() if path.is_dir()) if parent.is_dir() else []
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(directory.name, there, n=1, cutoff=0.6)
+    return f"; did you mean {str(parent / near[0])!r}?" if near else ""
+
+
+def _how_to_get(name: str) -> str:
+    """How a model comes from the hub, as the end of a message about a name that could be one there."""
+    if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
+        return ""
+    return (
+        "; a model of the Hugging Face hub is downloaded by `pip install huggingface_hub` and "
+        f"`hf download {name} --local-dir {name.split('/')[-1]}`"
+    )

@@ -25,6 +25,8 @@ from bert_jax.errors import InputError
 # What opens the older layout: a magic number and a protocol version (torch/serialization.py).
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_PROTOCOL = 1001
+# Where trainers keep the model's state dict in theirs (Lightning, fairseq, DeepSpeed, and loops written by hand).
+_STATES = ("state_dict", "model_state_dict", "model", "module", "net")
 # How often the bytes of a file may be read for all of its tensors: tied ones, and columns of one storage, share bytes.
 _MOST_SHARING = 16
 
@@ -65,6 +67,7 @@ def open_tensors(path: storage.PathLike) -> Iterator[dict[str, StoredTensor]]:
 
 def _tensors(file: storage.OpenFile, state: Any, extents: dict[str, _Extent]) -> dict[str, StoredTensor]:
     """What a state dict describes, after checking that all of it is in the file."""
+    state = _model_state(state)
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         raise InputError("expected a state dict (names to tensors), found something else")
     if len(state) > stored.MOST_TENSORS:
@@ -84,6 +87,18 @@ def _tensors(file: storage.OpenFile, state: Any, extents: dict[str, _Extent]) ->
     if claimed > _MOST_SHARING * file.size:
         raise InputError(f"expected tensors of {file.size} bytes in all, found that they claim {claimed}")
     return tensors
+
+
+def _model_state(state: Any) -> Any:
+    """The state dict of the model in a trainer's, where it is one."""
+    for _ in _STATES:
+        if not isinstance(state, dict) or any(isinstance(value, Tensor) for value in state.values()):
+            break
+        inner = next((state[name] for name in _STATES if isinstance(state.get(name), dict)), None)
+        if inner is None:
+            break
+        state = inner
+    return state
 
 
 def _reach(tensor: Tensor, extent: _Extent, name: str) -> int:

@@ -85,7 +85,8 @@ class PretrainedModel:
             input_ids: `[B, S]`; `[B, K, S]` for multiple choice, as are the next three.
             attention_mask: 1 for tokens, 0 for padding; None means no padding.
             token_type_ids: segment ids; None means 0.
-            position_ids: None means 0, 1, ...
+            position_ids: rows of the position table, as transformers counts them: None means from 0, and in a RoBERTa,
+                XLM-R or MPNet from `config.position_offset` (2) with padding at the row before.
             masked_positions: `[B, P]`, where the masked-LM logits are wanted; None means everywhere.
             output_hidden_states: whether to return all hidden states.
             output_attentions: whether to return all attention maps.
@@ -167,7 +168,7 @@ class PretrainedModel:
         limits = {
             "input_ids": config.vocab_size,
             "token_type_ids": config.type_vocab_size,
-            "position_ids": config.max_position_embeddings,
+            "position_ids": config.max_position_embeddings + config.position_offset,
             "masked_positions": length,
             "attention_mask": 2,
         }
@@ -178,7 +179,10 @@ class PretrainedModel:
             if array.size and not (array.min() >= 0 and array.max() < limits[name]):
                 wrong = array[(array < 0) | (array >= limits[name])][0]
                 raise InputError(f"{name}: expected 0 to {limits[name] - 1}, found {wrong}")
-        return {name: array.astype(np.int32) for name, array in arrays.items()}
+        found = {name: array.astype(np.int32) for name, array in arrays.items()}
+        if "position_ids" in found:
+            found["position_ids"] -= config.position_offset  # `Bert.apply` counts positions, not rows
+        return found
 
 
 def from_pretrained(path: storage.PathLike, head: str | None = None, dtype: str = "float32") -> PretrainedModel:

@@ -15,7 +15,8 @@ GENERATION: tuple[Key, ...] = (
             "penalty_alpha", "dola_layers", "low_memory", "token_healing", "sequence_bias", "is_assistant",
             "compile_config",
             "disable_compile", "return_legacy_cache", "trust_remote_code", "top_h", "assistant_early_exit",
-            "assistant_lookbehind", "target_lookbehind", "prefill_chunk_size",
+            "assistant_lookbehind", "target_lookbehind", "prefill_chunk_size", "continuous_batching_config",
+            "max_cache_len", "encoder_repetition_penalty", "assistant_ensemble_weight", "use_mtp", "speculation_type",
         )
     ),
 )  # fmt: skip
