@@ -185,8 +185,8 @@ class Bert:
             input_ids: `[B, S]` int32; `[B, K, S]` for multiple choice, as are the next three.
             attention_mask: 1 for tokens, 0 for padding; None means no padding.
             token_type_ids: segment ids; None means 0.
-            position_ids: from 0 in every family; None means 0, 1, ..., and in a family with a `position_offset` the count
-                of the tokens before that are not padding.
+            position_ids: from 0 in every family; None means 0, 1, ..., and in a family with a `position_offset` the
+                number of tokens before that are not padding.
             masked_positions: `[B, P]`, where the masked-LM logits are wanted; None means everywhere.
             masked_labels: `[B, P]`, the tokens there: asks for losses instead of masked-LM logits, which takes a
                 fraction of the memory.

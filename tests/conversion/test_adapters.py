@@ -116,9 +116,9 @@ def test_an_adapter_that_is_not_merged(tmp_path, content, message):
     ("tensors", "message"),
     [
         (pair("encoder.layer.7.attention.self.query"), "an update for .*layer.7.*, which the base model has not"),
-        ({name: tensor[:, :7] for name, tensor in pair(QUERY).items() if "_A" in name}, "expected lora_B.weight beside"),
-        ({name: t[:, :7] if "_A" in name else t for name, t in pair(QUERY).items()}, r"expected an update of shape \[8, 8\]"),
-        ({f"base_model.model.{QUERY}.lora_magnitude_vector.weight": np.ones(8, np.float32)}, "expected lora_A and lora_B"),
+        ({name: t for name, t in pair(QUERY).items() if "_A" in name}, "expected lora_B.weight beside"),
+        ({name: t[:, :7] if "_A" in name else t for name, t in pair(QUERY).items()}, r"expected an update of shape"),
+        ({f"base_model.model.{QUERY}.lora_magnitude_vector": np.ones(8, np.float32)}, "expected lora_A and lora_B"),
     ],
 )  # fmt: skip
 def test_tensors_that_do_not_fit_the_base_model(tmp_path, tensors, message):
@@ -131,13 +131,13 @@ def test_tensors_that_do_not_fit_the_base_model(tmp_path, tensors, message):
 def test_a_base_model_that_is_elsewhere(tmp_path, capfd, monkeypatch):
     write_model(tmp_path / "base")
     write_adapter(tmp_path / "adapter", pair(QUERY) | pair(VALUE, seed=2), base_model_name_or_path="bert-base-uncased")
-    with pytest.raises(InputError, match="an adapter for 'bert-base-uncased', which is not here; .* --base DIR"):
+    with pytest.raises(InputError, match=r"an adapter for 'bert-base-uncased', which is not here; .* --base DIR"):
         load_pretrained(tmp_path / "adapter")
     expected = load_pretrained(tmp_path / "adapter", base=tmp_path / "base").params
     command = ("convert", str(tmp_path / "adapter"), str(tmp_path / "merged"), "--base", str(tmp_path / "base"))
     assert main(list(command)) == 0
     assert equal(load_pretrained(tmp_path / "merged").params, expected)
-    with pytest.raises(InputError, match="expected an adapter .* for the base model, found none"):
+    with pytest.raises(InputError, match=r"expected an adapter .* for the base model, found none"):
         load_pretrained(tmp_path / "base", base=tmp_path / "base")
     edit(tmp_path / "base", hidden_act="relu")
     assert tensors_of(tmp_path / "merged").keys() == tensors_of(tmp_path / "base").keys()

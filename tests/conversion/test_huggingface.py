@@ -375,7 +375,7 @@ def peak_of(function):
 )
 def test_at_most_the_model_and_one_tensor_are_in_memory(tmp_path, family, weights):
     shape = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
-    config = BertConfig.named("base", family, vocab_size=8000, max_position_embeddings=64, **shape)
+    config = BertConfig.named("base", family, vocab_size=8000, pad_token_id=1, max_position_embeddings=64, **shape)
     params = random_params(config, "masked_lm")
     if family == "modernbert":  # what the first layer does not use is not written
         params["encoder"]["layers"]["attention"]["layer_norm"]["scale"][0] = 1
