@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ml_collections import ConfigDict
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -21,6 +22,7 @@ from bert_jax.data.manifest import Manifest
 from bert_jax.data.prepare import is_held_out, prepare
 from bert_jax.data.readers import Document
 from bert_jax.data.sentences import split_sentences
+from bert_jax.errors import printable
 from bert_jax.inference import pipeline
 from bert_jax.storage import PathLike
 from bert_jax.tokenization import load_tokenizer, train_wordpiece
@@ -97,7 +99,7 @@ class Demo:
         self.ask()
         spent = "  ".join(f"{name} {seconds:.0f} s" for name, seconds in self.seconds.items())
         self.console.print(f"\n[bold]{sum(self.seconds.values()) / 60:.1f} minutes:[/] {spent}")
-        self.console.print(f"Ask it more:  bert-jax fill-mask {self.workdir}/pretraining/model 'returns the [MASK].'")
+        self._say(f"Ask it more:  bert-jax fill-mask {self.workdir}/pretraining/model 'returns the [MASK].'")
 
     def read(self) -> list[Document]:
         """Shows what there is to learn from, and returns it."""
@@ -142,7 +144,7 @@ class Demo:
                     "next sentence told right": f"{scores['eval/nsp_accuracy']:.1%}",
                 },
             )
-            self.console.print(f"Curves: {self.workdir / 'pretraining' / 'report.png'}")
+            self._say(f"Curves: {self.workdir / 'pretraining' / 'report.png'}")
 
     def fine_tune(self, documents: list[Document]) -> None:
         """Fine-tunes on a task made from the same text, beside what is reached without a BERT."""
@@ -184,6 +186,10 @@ class Demo:
         start = time.perf_counter()
         yield
         self.seconds[name] = time.perf_counter() - start
+
+    def _say(self, text: str) -> None:
+        """Prints text with the user's work directory in it."""
+        self.console.print(Text(printable(text)))
 
     def _table(self, title: str, rows: dict[str, str]) -> None:
         table = Table(title=title, title_justify="left", show_header=False)

@@ -1,8 +1,10 @@
 """The one error for input that does not fit, what makes its text fit for a terminal, and the name that was meant."""
 
 import difflib
+import logging
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from bert_jax.synonyms import names_here
 
@@ -23,6 +25,30 @@ class InputError(ValueError):
 
     def __init__(self, message: object = ""):
         super().__init__(printable(str(message)))
+
+
+class _PrintableLogger(logging.LoggerAdapter):
+    """A logger whose records hold one line of `printable` text, whichever handler takes them."""
+
+    def log(self, level: int, msg: object, *args: Any, **kwargs: Any) -> None:
+        if self.isEnabledFor(level):
+            kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # the caller's line, not this one
+            super().log(level, "%s", printable(one_line(str(msg) % args if args else str(msg))), **kwargs)
+
+
+def logger(name: str) -> logging.LoggerAdapter:
+    """Return the logger of a module. What it logs may quote what the user gave."""
+    return _PrintableLogger(logging.getLogger(name))
+
+
+def one_line(text: str) -> str:
+    """Return `text` with each run of spaces and newlines as one space."""
+    return " ".join(text.split())
+
+
+def printable_lines(text: str) -> str:
+    """Return text of many lines, such as a traceback, each of which is `printable`."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def printable(text: str, limit: int = MAX_MESSAGE) -> str:

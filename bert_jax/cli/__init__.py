@@ -8,12 +8,14 @@ import logging
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
 import bert_jax
 from bert_jax.cli import ask, config, demo, models, plan, score, search, text, train
-from bert_jax.errors import InputError, did_you_mean
+from bert_jax.cli.output import complain
+from bert_jax.errors import InputError, did_you_mean, one_line, printable
 
 GROUPS = (demo, text, config, train, plan, score, ask, search, models)
 EXIT_BAD_INPUT = 2
@@ -54,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     interrupted."""
     argv = list(sys.argv[1:] if argv is None else argv)
     _configure_libraries()
+    _print_only_printable_text()
     try:
         args = _parse(argv)
         status = args.run(args)
@@ -63,14 +66,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except KeyboardInterrupt:
-        print("bert-jax: interrupted", file=sys.stderr)
+        complain("bert-jax: interrupted")
         return EXIT_INTERRUPTED
     except (InputError, OSError) as error:
         if "--debug" in argv:
-            traceback.print_exc()
-        print(f"bert-jax: {_one_line(error)}", file=sys.stderr)
+            complain(traceback.format_exc().rstrip())
+        complain(f"bert-jax: {_one_line(error)}")
         return EXIT_BAD_INPUT
     return status or 0
+
+
+def _print_only_printable_text() -> None:
+    """Makes what others print fit for a terminal: logs of libraries, warnings, and the traceback of a bug."""
+    logging.basicConfig(handlers=[_LogLines()])  # does nothing in a program that has set its logging up
+    warnings.formatwarning = lambda message, *_, **__: f"bert-jax: {printable(one_line(str(message)))}\n"
+    sys.excepthook = lambda *error: complain("".join(traceback.format_exception(*error)).rstrip())
+
+
+class _LogLines(logging.Handler):
+    """Writes records to what stderr is at the time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        complain(self.format(record))
 
 
 def _configure_libraries() -> None:
@@ -104,4 +121,4 @@ def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}"
-    return " ".join(str(error).split()) or type(error).__name__
+    return one_line(str(error)) or type(error).__name__

@@ -2,12 +2,11 @@
 
 import argparse
 import itertools
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from bert_jax.cli import stream
-from bert_jax.cli.output import print_json, print_table
+from bert_jax.cli.output import complain, print_json, print_table, say
 from bert_jax.cli.verbs import add_verb
 from bert_jax.errors import InputError
 
@@ -184,7 +183,7 @@ def run_embed(args: argparse.Namespace) -> None:
     answers = _answers(args, "sentence-embedding", lambda pipe, texts: pipe(texts))
     if args.out:
         count, size = _write_vectors(args.out, (vector for _, vector in answers))
-        print(f"{args.out}: {count:,} vectors of {size} dimensions")
+        say(f"{args.out}: {count:,} vectors of {size} dimensions")
     elif args.json:
         for text, vector in answers:
             print_json({"text": text, "embedding": [float(str(x)) for x in vector]})
@@ -248,4 +247,4 @@ def _answers(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]]
             done(len(chunk))
             chunk = list(itertools.islice(left, CHUNK))
     if texts.passed_over:
-        print(f"bert-jax: {texts.passed_over:,} lines passed over", file=sys.stderr)
+        complain(f"bert-jax: {texts.passed_over:,} lines passed over")

@@ -4,6 +4,7 @@ import argparse
 import json
 from typing import Any
 
+from bert_jax.cli.output import say
 from bert_jax.cli.verbs import add_verb
 
 
@@ -35,7 +36,6 @@ def add_verbs(verbs: Any) -> None:
 def run_config(args: argparse.Namespace) -> None:
     """Prints the recipes, or the keys of one."""
     from bert_jax.cli.train import overrides_of
-    from bert_jax.errors import printable
     from bert_jax.recipes import load_recipe
     from bert_jax.recipes.describe import as_json, describe, shown
     from bert_jax.recipes.shipped import recipe_names, summary
@@ -46,8 +46,8 @@ def run_config(args: argparse.Namespace) -> None:
             print(json.dumps({"recipes": summaries}, indent=2))
             return
         for name, line in summaries.items():
-            print(f"{name:<22} {line}")
-        print("\n`bert-jax config RECIPE` prints the keys of one.")
+            say(f"{name:<22} {line}")
+        say("\n`bert-jax config RECIPE` prints the keys of one.")
         return
     recipe = load_recipe(args.recipe, overrides_of(args.overrides))
     described = describe(recipe, args.key)
@@ -57,5 +57,5 @@ def run_config(args: argparse.Namespace) -> None:
         return
     for item in described:
         differs = f" (default: {shown(item.default)})" if item.value != item.default else ""
-        print(printable(f"{item.name} = {shown(item.value)}{differs}"))
-        print(f"    {item.key.meaning} [{item.key.allowed()}]")
+        say(f"{item.name} = {shown(item.value)}{differs}")
+        say(f"    {item.key.meaning} [{item.key.allowed()}]")

@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+from bert_jax.cli.output import console, say, say_names
 from bert_jax.cli.verbs import add_verb
 
 
@@ -87,27 +88,24 @@ def _count(tree: Any) -> int:
 
 
 def _print_tables(name: str, head: str, parts: dict[str, int], config: dict, notes: dict[str, list[str]]) -> None:
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
-    console = Console(highlight=False)
+    screen = console()
     total = sum(parts.values())
-    table = Table("part", title=Text(f"{name}: {config['family']} for {head.replace('_', ' ')}"), title_justify="left")
+    table = Table("part", title=f"{name}: {config['family']} for {head.replace('_', ' ')}", title_justify="left")
     for column in ("parameters", "share", "MB in float32"):
         table.add_column(column, justify="right")
     for part, count in parts.items():
         table.add_row(part, f"{count:,}", f"{count / total:.1%}", f"{count * 4 / 1e6:,.1f}")
     table.add_section()
     table.add_row("total", f"{total:,}", "100.0%", f"{total * 4 / 1e6:,.1f}")
-    console.print(table)
+    screen.print(table)
     settings = Table("setting", "value", title="configuration", title_justify="left")
     for key, value in config.items():
         settings.add_row(key, str(value))
-    console.print(settings)
+    screen.print(settings)
     for what, tensors in notes.items():
-        if tensors:
-            console.print(f"{what} tensors: {', '.join(tensors)}", markup=False)
+        say_names(f"{what} tensors", tensors)
 
 
 def run_convert(args: argparse.Namespace) -> None:
@@ -132,12 +130,11 @@ def run_convert(args: argparse.Namespace) -> None:
     _print_tensors(loaded, args.tensors)
     kind = f"{loaded.config.family} for {loaded.head.replace('_', ' ')}"
     read = sum(math.prod(shape) for _, shape in loaded.read.values())
-    print(f"{args.destination}: {kind}, {read:,} parameters read, written in {args.dtype}")
+    say(f"{args.destination}: {kind}, {read:,} parameters read, written in {args.dtype}")
 
 
 def _print_tensors(loaded: Any, each: bool) -> None:
     """What became of the tensors of a model's files."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("tensors", "dtype", title=f"from {loaded.format}", title_justify="left")
@@ -149,10 +146,9 @@ def _print_tensors(loaded: Any, each: bool) -> None:
     others = {"left out": loaded.unused, "freshly initialised": loaded.missing}
     for what, names in others.items():
         table.add_row(what, "", str(len(names)), "")
-    Console(highlight=False, markup=False).print(table)
+    console().print(table)
     if each:
         for name, (dtype, shape) in loaded.read.items():
-            print(f"read: {name} {dtype} {list(shape)}")
+            say(f"read: {name} {dtype} {list(shape)}")
     for what, names in others.items():
-        if names:
-            print(f"{what}: {', '.join(names)}")
+        say_names(what, names)

@@ -4,9 +4,9 @@ import argparse
 import collections
 import dataclasses
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
+from bert_jax.cli.output import complain, console
 from bert_jax.cli.train import overrides_of
 from bert_jax.cli.verbs import add_verb
 
@@ -57,7 +57,7 @@ def run_plan(args: argparse.Namespace) -> int:
     from bert_jax.recipes import load_recipe
 
     def say(text: str) -> None:
-        print(f"{text} ...", file=sys.stderr, flush=True)
+        complain(f"{text} ...")
 
     recipe = load_recipe(args.config, overrides_of(args.overrides))
     place = find_slice(args.topology, args.slices)
@@ -115,17 +115,16 @@ def _by_kind(stage: "StagePlan") -> dict[tuple[str, tuple[str, ...], bool, bool]
 
 
 def _print_tables(config: str, made: "Plan") -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from bert_jax.planning.advice import advise
 
-    console = Console(highlight=False)
+    screen = console()
     place, gib = made.place, 2**30
     slices = f"{place.num_slices} x {place.name}" if place.num_slices > 1 else place.name
     mesh = " x ".join(f"{axis} {size}" for axis, size in made.mesh.items())
-    console.print(f"{config} on {slices}: {place.chips} chips, mesh {mesh}, {made.parameters:,} parameters")
-    console.print()
+    screen.print(f"{config} on {slices}: {place.chips} chips, mesh {mesh}, {made.parameters:,} parameters")
+    screen.print()
 
     table = Table("", *(f"{stage.batch_size:,} x {stage.length}" for stage in made.stages))
     for column in table.columns[1:]:
@@ -151,7 +150,7 @@ def _print_tables(config: str, made: "Plan") -> None:
     }
     for name, show in rows.items():
         table.add_row(name, *(show(stage) for stage in made.stages))
-    console.print(table)
+    screen.print(table)
 
     for stage in made.stages:
         if by_kind := _by_kind(stage):
@@ -166,15 +165,15 @@ def _print_tables(config: str, made: "Plan") -> None:
                     f"{numbers['runs']:,}",
                     f"{numbers['wire_bytes'] / 1e6:,.1f}",
                 )
-            console.print(collectives)
+            screen.print(collectives)
     splits = Table("parameter", "shape and split", title="shardings", title_justify="left")
     for name, split in made.shardings.items():
         splits.add_row(name, split)
-    console.print(splits)
+    screen.print(splits)
     for sentence in advise(made):
-        console.print(sentence)
+        screen.print(sentence)
     if made.fits and made.hours:
-        console.print(
+        screen.print(
             f"{made.hours:,.1f} hours, {made.chip_hours:,.0f} chip-hours at the roofline; real steps are slower."
         )
 
@@ -189,10 +188,9 @@ def _show_found(found: "list[Found]", place: "Slice", as_one_object: bool) -> in
         ]
         print(json.dumps({"topology": place.name, "slices": place.num_slices, "found": trials}, indent=2))
         return 0 if fitting else EXIT_DOES_NOT_FIT
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
+    screen = console()
     title = f"the largest batches on {place.num_slices} x {place.name}, by tokens a second at the roofline"
     table = Table("mesh", "remat", title=title, title_justify="left")
     for column in ("sequences a device", "a step", "peak GiB", "ms", "MFU", "tokens/s", "twice as many need"):
@@ -212,16 +210,16 @@ def _show_found(found: "list[Found]", place: "Slice", as_one_object: bool) -> in
             f"{trial.tokens_per_second:,.0f}",
             f"{f.beyond.stage.peak_bytes / 2**30:.1f} GiB" if f.beyond else "-",
         )
-    console.print(table)
+    screen.print(table)
     for f in found:
         if not f.fits and f.beyond:
             mesh = " x ".join(f"{axis} {size}" for axis, size in f.beyond.mesh.items())
-            console.print(f"mesh {mesh}, remat {f.beyond.remat}: not even one sequence a device fits")
+            screen.print(f"mesh {mesh}, remat {f.beyond.remat}: not even one sequence a device fits")
     if not fitting:
         return EXIT_DOES_NOT_FIT
     best = fitting[0].fits
     assert best is not None
-    console.print("the fastest: " + " ".join(f"--config.{key}={value}" for key, value in _settings(best).items()))
+    screen.print("the fastest: " + " ".join(f"--config.{key}={value}" for key, value in _settings(best).items()))
     return 0
 
 

@@ -4,6 +4,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from bert_jax.cli.output import console, say
 from bert_jax.cli.verbs import add_verb
 from bert_jax.errors import InputError
 
@@ -138,16 +139,15 @@ def run_evaluate(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(scores))
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("metric", title=f"{args.model} on {args.data}", title_justify="left")
     table.add_column("value", justify="right")
     for name, value in scores.items():
         table.add_row(name, f"{value:,}" if isinstance(value, int) else f"{value:.4f}")
-    Console(highlight=False, markup=False).print(table)
+    console().print(table)
     if args.report:
-        print(f"{args.report}: what went wrong, and how")
+        say(f"{args.report}: what went wrong, and how")
 
 
 def run_predict(args: argparse.Namespace) -> None:
@@ -157,7 +157,7 @@ def run_predict(args: argparse.Namespace) -> None:
     options = _running(args)
     task = tasks.of_model(args.model)
     count = task.predict(args.model, args.data, args.out, _columns(args), **options, **_own(args, task))
-    print(f"{args.out}: {count:,} rows")
+    say(f"{args.out}: {count:,} rows")
 
 
 def _columns(args: argparse.Namespace, label: str = "", separator: str = "") -> "Columns":

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import IO, Any
 
+from bert_jax.cli.output import complain
 from bert_jax.errors import InputError
 
 JSON_LINES = (".jsonl", ".ndjson")
@@ -52,7 +53,7 @@ class Texts:
                 message = f"{self._where}: line {number}: {error}"
                 if not self._skip:
                     raise InputError(message) from None
-                print(f"bert-jax: {message}; passed over", file=sys.stderr)
+                complain(f"bert-jax: {message}; passed over")
                 self.passed_over += 1
                 continue
             if text is not None:

@@ -3,6 +3,7 @@
 import argparse
 from typing import Any
 
+from bert_jax.cli.output import say
 from bert_jax.cli.verbs import add_verb
 from bert_jax.errors import InputError
 
@@ -83,7 +84,7 @@ def run_train_tokenizer(args: argparse.Namespace) -> None:
         case = {} if args.kind == "bpe" else {"lowercase": not args.cased}
         tokenizer = getattr(tokenization, _TRAINERS[args.kind])(corpus.texts(), args.vocab_size, **case)
         tokenizer.save(directory)
-    print(f"{args.out}: {tokenizer.vocab_size:,} pieces")
+    say(f"{args.out}: {tokenizer.vocab_size:,} pieces")
 
 
 def run_prepare(args: argparse.Namespace) -> None:
@@ -128,6 +129,6 @@ def run_prepare(args: argparse.Namespace) -> None:
         )
     for part in manifest.sets:
         documents = manifest.documents[part.split]
-        print(f"{args.out}: {part.split}: {part.examples:,} examples of up to {part.max_seq_length} tokens, "
-              f"{part.tokens:,} tokens, from {documents:,} documents, in {part.rows:,} rows, "
-              f"{part.tokens / part.rows / part.max_seq_length:.1%} full")  # fmt: skip
+        say(f"{args.out}: {part.split}: {part.examples:,} examples of up to {part.max_seq_length} tokens, "
+            f"{part.tokens:,} tokens, from {documents:,} documents, in {part.rows:,} rows, "
+            f"{part.tokens / part.rows / part.max_seq_length:.1%} full")  # fmt: skip

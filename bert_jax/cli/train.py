@@ -3,6 +3,7 @@
 import argparse
 from typing import Any
 
+from bert_jax.cli.output import console, say
 from bert_jax.cli.verbs import add_verb
 from bert_jax.errors import InputError
 
@@ -89,7 +90,7 @@ def _train(args: argparse.Namespace, pretraining: bool) -> None:
         scores = {name: value for name, value in results.items() if name.startswith("eval/")} or {
             "train/loss": results["train/loss"]
         }
-        print(f"{args.workdir}: " + ", ".join(f"{name} {value:.5g}" for name, value in sorted(scores.items())))
+        say(f"{args.workdir}: " + ", ".join(f"{name} {value:.5g}" for name, value in sorted(scores.items())))
 
 
 def _sweep(args: argparse.Namespace) -> None:
@@ -100,7 +101,6 @@ def _sweep(args: argparse.Namespace) -> None:
     _recipe(args, pretraining=False)
     grid = parse_grid(args.sweep)
     rows = sweep(args.config, overrides_of(args.overrides), grid, args.workdir, progress=not args.quiet)
-    from rich.console import Console
     from rich.table import Table
 
     keys, metrics = list(rows[0].values), list(rows[0].mean)
@@ -108,7 +108,7 @@ def _sweep(args: argparse.Namespace) -> None:
     for row in rows:
         cells = [f"{row.mean[name]:.4f}" + (f" ± {row.spread[name]:.4f}" if row.seeds > 1 else "") for name in metrics]
         table.add_row(*row.values.values(), str(row.seeds), *cells)
-    Console(highlight=False, markup=False).print(table)
+    console().print(table)
 
 
 def _recipe(args: argparse.Namespace, pretraining: bool) -> Any:

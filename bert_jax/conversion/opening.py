@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import logging
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -13,12 +12,12 @@ from bert_jax.conversion import adapters, evidence, hub, sentence_transformers, 
 from bert_jax.conversion.names import FAMILIES, Names
 from bert_jax.conversion.names.table import Tensors
 from bert_jax.conversion.tensors import Weights, open_weights
-from bert_jax.errors import InputError, did_you_mean
+from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.families import architectures_of
 from bert_jax.modeling import HEADS, Bert
 from bert_jax.tokenization import has_tokenizer
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 # Heads with tensors of one name: what is trained for one of them means nothing to another.
 _CLASSIFIER = "classifier."
 _CLASSIFIERS = ("sequence_classification", "token_classification", "multiple_choice")

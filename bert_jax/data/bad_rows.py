@@ -5,17 +5,16 @@ through `BadRows.fitting`, which says what came of it.
 """
 
 import collections
-import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, logger
 
 Row = TypeVar("Row")
 RULES = ("strict", "skip")  # of whoever learns or scores
 _NAMED = 5  # rows that are passed over by name; those after them are only counted
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class BadRow(InputError):

@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import logging
 import multiprocessing
 import os
 import random
@@ -37,7 +36,7 @@ from bert_jax.data.packing import best_fit
 from bert_jax.data.readers import Document
 from bert_jax.data.sentences import split_sentences
 from bert_jax.data.shards import SHARD_SUFFIX, write_shard
-from bert_jax.errors import InputError, did_you_mean
+from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.storage import PathLike
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
@@ -46,7 +45,7 @@ _RECORD_VERSION = 2  # of what they hold
 _LEFTOVERS = (SHARD_SUFFIX, ".array_record", ".done.json")  # what this version and an earlier one may have written
 _ENCODED_AT_ONCE = 4096  # sentences, so that Python's lists of ids stay small beside the arrays
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)

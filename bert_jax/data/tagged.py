@@ -4,7 +4,6 @@
 """
 
 import dataclasses
-import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from bert_jax.data.bad_rows import BadRow, BadRows, check_utf8, place
 from bert_jax.data.conll import CONLL_FORMATS, Sentence, read_conll
 from bert_jax.data.examples import Columns, open_tfds, plain
 from bert_jax.data.json_files import json_objects
-from bert_jax.errors import InputError, did_you_mean
+from bert_jax.errors import InputError, did_you_mean, logger
 
 JSON_FORMATS = (".jsonl", ".json", ".ndjson")
 # Of JSON and TFDS, where the caller names none; of CoNLL the first and the last.
@@ -21,7 +20,7 @@ COLUMNS = Columns("tokens", "", "tags")
 _OTHER_LABEL = "ner_tags"  # of JSON objects without `tags`, where the caller names none: Hugging Face's name
 _NAMES_SHOWN = 4
 _LONGEST_NUMBER = 9  # digits of the number of a class
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 def read_sentences(

@@ -13,7 +13,7 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import huggingface
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, printable
 from bert_jax.modeling import Bert, BertOutput, Compute, Params
 from bert_jax.tokenization import Tokenizer, has_tokenizer, load_tokenizer
 
@@ -199,9 +199,8 @@ def from_pretrained(path: storage.PathLike, head: str | None = None, dtype: str 
     """
     model = open_model(path, head, dtype)
     if model.missing:
-        warnings.warn(
-            f"{path} has no trained {head} head; freshly initialised: {', '.join(model.missing)}", stacklevel=2
-        )
+        fresh = f"{path} has no trained {head} head; freshly initialised: {', '.join(model.missing)}"
+        warnings.warn(printable(fresh), stacklevel=2)
     return model
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax import __version__, storage
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, printable
 from bert_jax.looking.style import CSS, SHADES
 
 LONGEST_TEXT = 600  # characters of a text that are shown
@@ -167,6 +167,6 @@ def write(path: storage.PathLike, heading: Heading, sections: Sequence[Section])
         '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{shown(title)}</title>\n<style>{CSS}</style>\n</head>\n"
+        f"<title>{shown(printable(title))}</title>\n<style>{CSS}</style>\n</head>\n"
         f"<body>\n{joined(body, chr(10))}\n</body>\n</html>\n",
     )

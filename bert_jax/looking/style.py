@@ -19,7 +19,7 @@ p {{ max-width: 46rem; margin: .4rem 0 }}
 p.note, footer, figcaption {{ color: var(--faint) }}
 nav a {{ margin-right: 1rem; white-space: nowrap }}
 a {{ color: rgb(var(--hue)) }}
-code {{ overflow-wrap: anywhere }}
+code {{ overflow-wrap: anywhere; unicode-bidi: isolate }}
 figure {{ margin: .8rem 0 }}
 img {{ max-width: 100%; height: auto; background: #fff; border: 1px solid var(--line); border-radius: 6px }}
 .wide {{ overflow-x: auto; margin: .8rem 0 }}
@@ -39,6 +39,7 @@ tbody tr:hover {{ background: var(--band) }}
 .map th {{ padding: 1px 4px; border: 0; font-weight: 400; color: var(--ink); text-align: right; white-space: pre }}
 .map thead span {{ display: inline-block; writing-mode: vertical-rl; transform: rotate(180deg) }}
 mark {{ color: inherit; background: none; border-radius: 4px; padding: 0 .25em; border: 1.5px solid var(--good) }}
+mark {{ unicode-bidi: isolate }}
 mark.wrong {{ border: 1.5px dashed var(--bad) }}
 mark small {{ color: var(--faint); margin-left: .35em; white-space: nowrap }}
 .words {{ min-width: 20rem; max-width: 48rem; line-height: 1.7 }}

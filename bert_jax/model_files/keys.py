@@ -1,15 +1,14 @@
 """A key of a model directory's JSON files: honoured, harmless or refused, and nothing in between."""
 
 import dataclasses
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from bert_jax.errors import InputError, printable
+from bert_jax.errors import InputError, logger, printable
 
 _EMPTY: tuple[Any, ...] = (None, False, "", [], {}, 0)  # values of an unknown key that say nothing
 _MAX_VALUE = 60  # characters of a value in a message
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 _named: set[tuple[str, str]] = set()
 
 

@@ -1,14 +1,13 @@
 """The classes of a config.json: id2label, label2id and num_labels, which have to say the same."""
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.errors import InputError, printable
+from bert_jax.errors import InputError, logger, printable
 
 MOST_CLASSES = 1_000_000
 _MAX_VALUE = 80  # characters of a value in a message
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 def read_classes(content: Mapping[str, Any], where: object) -> tuple[int | None, tuple[str, ...] | None]:

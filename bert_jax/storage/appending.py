@@ -1,16 +1,16 @@
 """Files that grow while others read them: appended to on a disk, rewritten from time to time in an object store."""
 
-import logging
 import threading
 from typing import IO
 
+from bert_jax.errors import logger
 from bert_jax.storage.paths import Path, PathLike
 from bert_jax.storage.writing import naming, write_atomically
 
 UPLOAD_SECONDS = 10.0  # between two writings of an object; longer for large ones
 _BYTES_A_SECOND = 1 << 20  # that writing an object again and again takes at most
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class GrowingFile:

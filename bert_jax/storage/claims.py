@@ -12,7 +12,6 @@ import dataclasses
 import fcntl
 import getpass
 import json
-import logging
 import os
 import socket
 import threading
@@ -21,7 +20,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, logger
 from bert_jax.storage.paths import Path, PathLike
 
 LEASES = ".lease"  # the directory of leases: `.lease/NUMBER.json`; the highest number counts
@@ -29,7 +28,7 @@ BEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0
 _SETTLE_SECONDS = 1.0  # after which no other writer can still believe that there was no lease
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Claim:

@@ -9,7 +9,6 @@ import dataclasses
 import errno
 import functools
 import json
-import logging
 import random
 import re
 import sys
@@ -17,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, logger
 
 SCHEMES = {"gs": "gcs", "s3": "s3", "az": "az"}  # scheme -> the extra of this package that installs its client
 _CLIENTS = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs"}
@@ -27,7 +26,7 @@ _SILENCE = 60  # seconds without a byte after which a connection is given up
 _RETRIED = frozenset({401, 408, 429, *range(500, 505)})  # HTTP status
 _T = TypeVar("_T")
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclasses.dataclass

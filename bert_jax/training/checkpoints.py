@@ -25,7 +25,7 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN, PreservationPolicy
 
 from bert_jax import storage
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, logger
 from bert_jax.storage import PathLike
 from bert_jax.training.step import State
 
@@ -33,7 +33,7 @@ _COMMITTED = "commit_success.txt"  # Orbax's mark of a checkpoint in an object s
 _MOST_FAILURES = 4  # in a row, for passing reasons
 _LONGEST_WAIT = 120  # seconds that a host waits for the other hosts' parts of a save, which never come when they failed
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Checkpoints:

@@ -9,6 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from bert_jax.errors import printable
 from bert_jax.training.throughput import Chrono
 
 _SHOWN = ("loss", "mlm_accuracy", "accuracy", "learning_rate", "sequences_per_second", "tokens_per_second", "mfu")
@@ -46,7 +47,7 @@ class Bar:
     def say(self, text: str) -> None:
         """Prints a line (above the bar)."""
         if self._show:
-            self._console.print(text, markup=False)
+            self._console.print(printable(text), markup=False)
 
     def close(self) -> None:
         """Takes the bar away."""

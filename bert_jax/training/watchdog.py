@@ -2,16 +2,16 @@
 
 import contextlib
 import faulthandler
-import logging
 import sys
 import threading
 from collections.abc import Iterator
 
 import jax
 
+from bert_jax.errors import logger
 from bert_jax.training.throughput import Chrono
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Watchdog:

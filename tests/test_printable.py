@@ -1,0 +1,197 @@
+"""What reaches a terminal or a log of a user's text: no control character, no control of direction, no endless line.
+
+Every verb is run with hostile texts, files, names of files and models; JSON says all of them as they are.
+"""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+from bert_jax import errors
+from bert_jax.cli import build_parser, main
+from bert_jax.cli.output import print_table, say_names
+from bert_jax.config import BertConfig
+from bert_jax.conversion.huggingface import save_pretrained
+from bert_jax.errors import InputError
+from bert_jax.modeling import Bert
+from bert_jax.tokenization import word_piece
+from bert_jax.training.progress import Bar
+from bert_jax.training.throughput import Chrono
+
+PACKAGE = Path(errors.__file__).parent
+ESCAPES = "\x1b[31mred\x1b]0;title\x07 \u202egnp.exe \x9b1m"
+LONG = "the cat " * 7500  # 60,000 characters
+WORDS = ["the", "cat", "dog", "sat", "\u202ethe", *(f"##{c}" for c in "abcdefg")]
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+LONGEST_LINE = 520  # 500 of a message, and who says it
+# Written without the module's own pattern, by Unicode's categories: controls but tab and newline, and directions.
+FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def assert_printable(text: str) -> None:
+    found = FORBIDDEN.search(text)
+    assert not found, ascii(text[max(0, found.start() - 80) : found.end() + 80])
+    longest = max(text.split("\n"), key=len)
+    assert len(longest) <= LONGEST_LINE, longest[:200]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder with a hostile name, and in it models with hostile labels and tokens, tables, corpora and recipes."""
+    root = tmp_path_factory.mktemp("printable") / "a\x1b[31m\u202eb"
+    root.mkdir()
+    size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = BertConfig(vocab_size=len(PIECES), max_position_embeddings=64, **size)
+    tags = ("O", f"B-{ESCAPES}", "B-good")
+    heads = {
+        "sequence_classification": {"id2label": (ESCAPES, "x" * 5000)},
+        "token_classification": {"id2label": tags, "num_labels": 3},
+        "question_answering": {},
+        "masked_lm": {},
+        "sentence_embedding": {},
+    }
+    for head, more in heads.items():
+        params = jax.jit(Bert(config.replace(**more), head).init)(jax.random.key(0))
+        tokenizer = word_piece(PIECES, lowercase=False)
+        save_pretrained(root / head, config.replace(**more), head, params, tokenizer)
+    rows = "".join(f"the cat {ESCAPES}\t{label}\n" for label in (ESCAPES, "x" * 5000) * 4)
+    (root / "table.tsv").write_text(f"sentence\tlabel\n{rows}")
+    (root / "wrong.tsv").write_text(f"sentence\tlabel\nthe cat\t{ESCAPES}{LONG}\n\t{ESCAPES}\n")
+    (root / "tags.conll").write_text(f"the O\ncat B-{ESCAPES.replace(' ', '')}\n\n" * 3)
+    (root / "lines.txt").write_text(f"the {ESCAPES}\n{LONG}\n")
+    (root / "lines.jsonl").write_text(json.dumps({ESCAPES: LONG}) + "\n" + json.dumps({"text": ESCAPES}) + "\n")
+    (root / "corpus.txt").write_text(f"the cat {ESCAPES}\nthe dog sat\n\n" * 20)
+    recipe = ["from bert_jax import recipes", "def get_config(path=''):", " c = recipes.classification()"]
+    recipe += [" c.num_steps, c.global_batch_size = 1, 4", f" c.init_from = {str(root / 'sequence_classification')!r}"]
+    recipe += [f" c.data.train = {str(root / 'table.tsv')!r}", " c.data.dev = c.data.train", " return c"]
+    (root / "recipe.py").write_text("\n".join(recipe))
+    return root
+
+
+# Command lines of each verb; {0} is the folder. Those of `demo` and `plan`, which take long, end in an error.
+COMMANDS = {
+    "answer": [["{0}/question_answering", f"the {ESCAPES}?", "--text", f"the cat {ESCAPES} the dog"]],
+    "classify": [
+        ["{0}/sequence_classification", f"the {ESCAPES}", "the cat"],
+        ["{0}/sequence_classification", LONG],
+        ["{0}/sequence_classification", "--file", "{0}/lines.jsonl", "--skip"],
+        ["{0}/sequence_classification", "--file", "{0}/lines.jsonl", "--field", ESCAPES, "--long", "cut"],
+    ],
+    "config": [["{0}/recipe.py"], [ESCAPES], ["{0}/recipe.py", ESCAPES]],
+    "convert": [["{0}/masked_lm", f"{{0}}/converted{ESCAPES}", "--tensors"], ["{0}/absent", "{0}/x"]],
+    "demo": [["--workdir", "{0}/table.tsv"]],
+    "embed": [["{0}/sentence_embedding", f"the {ESCAPES}", LONG[:400]]],
+    "evaluate": [
+        ["--model", "{0}/sequence_classification", "--data", "{0}/table.tsv"],
+        ["--model", "{0}/sequence_classification", "--data", "{0}/wrong.tsv"],
+        ["--model", "{0}/sequence_classification", "--data", "{0}/table.tsv", "--text-column", ESCAPES],
+        ["--model", "{0}/token_classification", "--data", "{0}/tags.conll"],
+    ],
+    "fill-mask": [["{0}/masked_lm", f"the [MASK] {ESCAPES}", "--top-k", "20"], ["{0}/masked_lm", f"the {LONG}"]],
+    "finetune": [
+        ["--config", "{0}/recipe.py", "--workdir", f"{{0}}/run{ESCAPES}"],
+        ["--config", "{0}/recipe.py", "--workdir", "{0}/x", f"--config.data.train={{0}}/{ESCAPES}"],
+        ["--config", "{0}/recipe.py", "--workdir", "{0}/x", f"--config.{ESCAPES}=1"],
+    ],
+    "inspect": [["{0}/sequence_classification"], [ESCAPES]],
+    "plan": [["--config", "{0}/recipe.py", "--topology", ESCAPES]],
+    "predict": [
+        ["--model", "{0}/sequence_classification", "--data", "{0}/table.tsv", "--out", f"{{0}}/{ESCAPES}.jsonl"],
+        ["--model", "{0}/sequence_classification", "--data", "{0}/wrong.tsv", "--skip", "--out", "{0}/out.jsonl"],
+        ["--model", "{0}/token_classification", "--data", "{0}/tags.conll", "--out", f"{{0}}/{ESCAPES}.conll"],
+    ],
+    "prepare": [["{0}/corpus.txt", "--tokenizer", "{0}/masked_lm", "--out", f"{{0}}/prepared{ESCAPES}"]],
+    "pretrain": [["--config", f"{{0}}/{ESCAPES}.py", "--workdir", "{0}/x"]],
+    "rerank": [["{0}/sequence_classification", f"the {ESCAPES}", "--corpus", "{0}/lines.txt"]],
+    "search": [["{0}/sentence_embedding", f"the {ESCAPES}", "--corpus", "{0}/lines.txt"]],
+    "similarity": [["{0}/sentence_embedding", f"the {ESCAPES}", "\x1b"]],
+    "tag": [["{0}/token_classification", f"the {ESCAPES} dog", "the cat", "--strategy", "none"]],
+    "train-tokenizer": [["{0}/corpus.txt", "--vocab-size", "60", "--out", f"{{0}}/tokenizer{ESCAPES}"]],
+}
+
+
+def test_every_verb_is_tried():
+    assert COMMANDS.keys() == build_parser()[1].keys()
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_no_verb_prints_what_a_terminal_obeys(verb, place, capfd, caplog, recwarn):
+    for arguments in COMMANDS[verb]:
+        for more in ([], ["--debug"]):
+            status = main([verb, *(argument.replace("{0}", str(place)) for argument in arguments), *more])
+            assert status in (0, 2)
+            printed = capfd.readouterr()
+            assert printed.out or printed.err
+            for text in (*printed, caplog.text, *(str(warning.message) for warning in recwarn)):
+                assert_printable(text)
+
+
+def test_json_is_unchanged(place, capsys):
+    text = f"the {ESCAPES}"
+    assert main(["classify", str(place / "sequence_classification"), text, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["text"] == text
+    assert {score["label"] for score in said["scores"]} == {ESCAPES, "x" * 5000}
+
+
+def test_a_bug_in_a_process_of_its_own(place):
+    """The traceback of an error that nobody caught, a warning and a library's log."""
+    code = f"""
+import logging, sys, warnings, bert_jax.cli as cli
+def run(args):
+    logging.getLogger("other").warning({ESCAPES!r})
+    warnings.warn({ESCAPES + LONG!r})
+    raise RuntimeError({ESCAPES + LONG!r})
+cli.config.run_config = run
+sys.exit(cli.main(["config"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("gnp.exe") >= 3 and "RuntimeError" in done.stderr
+    assert_printable(done.stderr)
+
+
+def test_loggers_of_the_package(caplog):
+    errors.logger("bert_jax.test").warning("%s: line %d", f"a\n{ESCAPES}", 3)
+    errors.logger("bert_jax.test").info("%s is not even made printable", ESCAPES)
+    (record,) = caplog.records
+    assert record.name == "bert_jax.test" and record.filename == Path(__file__).name
+    assert record.getMessage() == "a \\x1b[31mred\\x1b]0;title\\x07 \\u202egnp.exe \\x9b1m: line 3"
+
+
+def test_messages_and_tables(capsys):
+    assert str(InputError(f"{ESCAPES}{LONG}")).startswith("\\x1b[31mred\\x1b]0;title\\x07 \\u202egnp.exe")
+    print_table(ESCAPES, (ESCAPES, "[red]text"), [(LONG, "[MASK]"), ("a\nb", ESCAPES)])
+    say_names("left out", [f"layer.{i}.{ESCAPES}" for i in range(50)])
+    out = capsys.readouterr().out
+    assert_printable(out)
+    assert "[red]text" in out and "[MASK]" in out and out.count("layer.") == 50
+    assert len(out) < 60_000  # a cell is cut
+
+
+def test_the_progress_of_a_run(capsys):
+    from rich.console import Console
+
+    bar = Bar(10, 0, True, Chrono(), Console(file=sys.stderr, highlight=False, soft_wrap=True))
+    bar.say(f"step 1: f1_{ESCAPES}{LONG} 0.5")
+    bar.close()
+    printed = capsys.readouterr().err
+    assert "f1_" in printed
+    assert_printable(printed)
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_one_module_prints_and_one_logs(path):
+    name = str(path.relative_to(PACKAGE))
+    tree = ast.parse(path.read_text())
+    if name not in ("cli/output.py", "recipes/describe.py"):  # the latter prints a page of the documentation
+        printed = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        printed = [text for text in printed if text.startswith(("print(", "sys.stdout.write(", "sys.stderr.write("))]
+        assert not [text for text in printed if not text.startswith("print(json.dumps(")], "use bert_jax.cli.output"
+    if name != "errors.py":
+        assert not re.search(r"logging\.getLogger\(__name__\)", path.read_text()), "use bert_jax.errors.logger"
