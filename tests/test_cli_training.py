@@ -192,10 +192,11 @@ def test_a_run_that_diverges_says_so_and_leaves_the_batch(prepared, place, capsy
     assert not (place / "diverged" / "model").exists()
 
 
-def test_an_interrupted_run_ends_in_one_line_and_no_model(prepared, place):
+def test_an_interrupted_run_is_saved_and_told_how_to_resume(prepared, place):
     command = "pretrain --config pretrain.py:100000 --workdir stopped --config.data.prepared=prepared --quiet"
+    command += " --config.log_every=1"
     process = subprocess.Popen(
-        [sys.executable, "-m", "bert_jax", *command.split(), "--config.log_every=1"],
+        [sys.executable, "-m", "bert_jax", *command.split()],
         stderr=subprocess.PIPE,
         text=True,
         cwd=place,
@@ -207,7 +208,10 @@ def test_an_interrupted_run_ends_in_one_line_and_no_model(prepared, place):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     process.wait(timeout=60)
-    assert (process.returncode, process.stderr.read().splitlines()[-1]) == (130, "bert-jax: interrupted")
+    (step,) = (path.name for path in (place / "stopped" / "checkpoints").iterdir() if path.name.isdigit())
+    said = f"bert-jax: interrupted; step {step} is saved; resume with: bert-jax {command}"
+    assert (process.returncode, process.stderr.read().splitlines()[-1]) == (130, said)
+    assert json.loads(metrics.read_text().splitlines()[-1])["step"] == int(step)
     assert not (place / "stopped" / "model").exists()
 
 

@@ -113,7 +113,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         name = unknown[0].split("=")[0]
         hint = did_you_mean(name, flags) if name.startswith("--") else ""
         raise InputError(f"{verb}: {name!r} was not expected{hint}")
-    args.overrides = unknown
+    args.overrides, args.command_line = unknown, argv
     return args
 
 

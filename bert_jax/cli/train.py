@@ -1,11 +1,17 @@
 """`bert-jax pretrain` and `bert-jax finetune`: a recipe, run in a working directory."""
 
 import argparse
+import os
+import shlex
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from bert_jax.cli.output import console, say
 from bert_jax.cli.verbs import add_verb
 from bert_jax.errors import InputError
+from bert_jax.training import stopping
+from bert_jax.training.stopping import Stop
 
 
 def add_verbs(verbs: Any) -> None:
@@ -63,22 +69,34 @@ def add_verbs(verbs: Any) -> None:
         hosts.add_argument("--process-id", type=int, metavar="I", help="... which of them this is, from 0")
 
 
-def run_pretrain(args: argparse.Namespace) -> None:
+def run_pretrain(args: argparse.Namespace) -> int:
     """Trains the recipe, which must be one of pretraining (`recipes.PRETRAINING`)."""
-    _train(args, pretraining=True)
+    return _stoppable(args, lambda stop: _train(args, stop, pretraining=True))
 
 
-def run_finetune(args: argparse.Namespace) -> None:
+def run_finetune(args: argparse.Namespace) -> int:
     """Trains the recipe, which must be of another task than pretraining, maybe with several values of some keys."""
-    if args.sweep:
-        _sweep(args)
-    else:
-        _train(args, pretraining=False)
+    return _stoppable(args, lambda stop: _sweep(args) if args.sweep else _train(args, stop, pretraining=False))
 
 
-def _train(args: argparse.Namespace, pretraining: bool) -> None:
+def _stoppable(args: argparse.Namespace, run: Callable[[Stop], None]) -> int:
+    """Runs what Ctrl-C and SIGTERM stop with a line that says what is saved and how to resume; returns the status."""
+    with stopping.listening(shlex.join(["bert-jax", *args.command_line])) as stop:
+        try:
+            run(stop)
+            return 0
+        except (KeyboardInterrupt, stopping.Preempted) as stopped:
+            print(f"bert-jax: {stop.result()}", file=sys.stderr, flush=True)
+            code = stopping.EXIT_INTERRUPTED if isinstance(stopped, KeyboardInterrupt) else stopping.EXIT_TERMINATED
+            if stop.abrupt and (args.distributed or args.coordinator):
+                os._exit(code)  # at its end, JAX would wait for the other hosts, and these may wait for this one
+            return code
+
+
+def _train(args: argparse.Namespace, stop: Stop, pretraining: bool) -> None:
     recipe = _recipe(args, pretraining)
-    _join_hosts(args)
+    with stop.paused():
+        _join_hosts(args)
 
     import jax
 

@@ -8,8 +8,6 @@ newest checkpoint as if it had never stopped.
 
 import contextlib
 import functools
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,6 +23,7 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.storage import PathLike, directory_atomically
 from bert_jax.tasks.job import Job
 from bert_jax.training import step as steps
+from bert_jax.training import stopping
 from bert_jax.training.checkpoints import Checkpoints, merit, to_numpy
 from bert_jax.training.feed import DeviceSource, device_batch
 from bert_jax.training.host_memory import keep_freed_memory
@@ -34,16 +33,12 @@ from bert_jax.training.report import write_report
 from bert_jax.training.skipped import SkippedSteps
 from bert_jax.training.start import check_fits, initial_state, make_program
 from bert_jax.training.step import State
+from bert_jax.training.stopping import Interrupted, Preempted, Stop
 from bert_jax.training.throughput import Chrono, Lap
 from bert_jax.training.watchdog import Watchdog
 from bert_jax.training.workdir import Workdir
 
-
-class Preempted(SystemExit):
-    """SIGTERM came: the state has been saved, and the same command goes on from it. Exit status 143 (128 + SIGTERM)."""
-
-    def __init__(self) -> None:
-        super().__init__(143)
+__all__ = ["Interrupted", "Preempted", "train"]
 
 
 def train(recipe: ConfigDict, workdir: PathLike, *, progress: bool = True) -> dict[str, float]:
@@ -64,8 +59,20 @@ def train(recipe: ConfigDict, workdir: PathLike, *, progress: bool = True) -> di
     Raises:
         InputError: something given does not fit, or the directory belongs to another recipe.
         NotFiniteError: the training has diverged.
+        Interrupted: Ctrl-C came, and the state is saved.
         Preempted: SIGTERM came, and the state is saved.
     """
+    with stopping.listening() as stop:
+        try:
+            return _train(recipe, workdir, progress, stop)
+        except Exception as error:
+            # An exception that a signal raises inside other people's code may come out of it as another.
+            if stop.number is None or isinstance(error, (InputError, OSError)):
+                raise
+            raise stop.exception() from error
+
+
+def _train(recipe: ConfigDict, workdir: PathLike, progress: bool, stop: Stop) -> dict[str, float]:
     keep_freed_memory()
     recipe = recipes.resolve(recipe)
     place = Workdir(storage.Path(workdir))
@@ -79,7 +86,7 @@ def train(recipe: ConfigDict, workdir: PathLike, *, progress: bool = True) -> di
     with (
         _claimed(place, recipe) as claim,
         jax.set_mesh(mesh),
-        _Run(recipe, place, claim, job, mesh, progress and leads) as run,
+        _Run(recipe, place, claim, job, mesh, progress and leads, stop) as run,
     ):
         state = run.to_the_end(run.state)
         run.finish(state)
@@ -89,8 +96,17 @@ def train(recipe: ConfigDict, workdir: PathLike, *, progress: bool = True) -> di
 class _Run:
     """One call of `train`: everything that is made once and used at every step."""
 
-    def __init__(self, recipe: ConfigDict, place: Workdir, claim: storage.Claim, job: Job, mesh: Mesh, progress: bool):
-        self.recipe, self.place, self.claim, self.job, self.mesh = recipe, place, claim, job, mesh
+    def __init__(
+        self,
+        recipe: ConfigDict,
+        place: Workdir,
+        claim: storage.Claim,
+        job: Job,
+        mesh: Mesh,
+        progress: bool,
+        stop: Stop,
+    ):
+        self.recipe, self.place, self.claim, self.job, self.mesh, self.stop = recipe, place, claim, job, mesh, stop
         self.chrono = Chrono()
         program = make_program(recipe, job.task, job.init_params, job.num_steps, mesh)
         self.schedule = jax.jit(program.schedule)  # one small program, not one for each of its operations
@@ -106,6 +122,7 @@ class _Run:
                 job, program.optimizer, recipe.seed, program.like, recipe.fresh_layers
             )
         self.start = int(self.state.step)
+        stop.saved = self.start if restored else None
         self.best = self.checkpoints.best() if restored and self.best_metric else None
         self.log = None
         if jax.process_index() == 0:
@@ -113,6 +130,7 @@ class _Run:
         self.bar = Bar(job.num_steps, self.start, progress, self.chrono)
         if self.log is not None and not self.log.has_events:
             self.bar.say("no TensorBoard files: install bert-jax[tensorboard] for them")
+        stop.say = self.bar.say
         if restored:
             self.bar.say(f"going on from step {self.start} of {job.num_steps}")
         self.skipped = SkippedSteps(place, job.train_source, recipe.max_skipped_steps, self.bar.say)
@@ -140,21 +158,26 @@ class _Run:
         source = DeviceSource(self.job.train_source, sizes, self.batch_sharding)
         batches = prefetch(source, self.start, self.job.num_steps)
         last = self.start if self._stalled(self.start) else self.job.num_steps
-        with contextlib.closing(batches), _signals() as came, watchdog.watching(), self._profile() as profile:
+        with (
+            contextlib.closing(batches),
+            watchdog.watching(),
+            self._profile() as profile,
+            contextlib.ExitStack() as stack,
+        ):
             for done in range(self.start + 1, last + 1):
                 profile(done)
                 with self.chrono.pause("input"):
                     batch = next(batches)
                 with self._compiling(batch):
                     state, metrics = self.train_step(state, batch)
+                if done == self.start + 1:
+                    stack.enter_context(self.stop.deferred())  # from here on there is something to save
                 window.add(done, metrics)
                 lap.add(model, batch)
                 watchdog.beat(done)
                 self.bar.update(done, self.rates | window.last)
-                if signal.SIGINT in came:
-                    raise KeyboardInterrupt
-                stopping = self._stopping(signal.SIGTERM in came, done)
-                saves, evaluates = self._saves(done) or stopping, self._evaluates(done)
+                stops = self._stops(done)
+                saves, evaluates = self._saves(done) or stops, self._evaluates(done)
                 if saves or done % self.recipe.log_every == 0 or done == self.job.num_steps:
                     self._log_window(done, window, lap)
                 scores = self._evaluate(done, steps.finished_params(state)) if evaluates else None
@@ -164,10 +187,11 @@ class _Run:
                         if self.log is not None:
                             self.log.flush()  # a run that resumes from here has these lines, and writes them no more
                         self.checkpoints.save(state, scores)
-                if stopping:
+                        self.stop.saved = done  # when the checkpoints are closed, which every end waits for
+                if stops:
                     self.checkpoints.wait(state)
                     self.bar.say(f"told to stop: saved step {done}")
-                    raise Preempted
+                    raise self.stop.exception()
                 if scores is not None and self._stalled(done):
                     break
         return state
@@ -253,10 +277,11 @@ class _Run:
             self.bar.say(f"stopped at step {done}: {self.best_metric} was best at step {step}")
         return stalled
 
-    def _stopping(self, told: bool, done: int) -> bool:
+    def _stops(self, done: int) -> bool:
+        """Whether a signal ends the run after step `done`."""
         if jax.process_count() > 1:
             return self.checkpoints.preempted(done)  # all hosts must agree on the step
-        return told and done < self.job.num_steps
+        return self.stop.number is not None
 
     def _log_window(self, done: int, window: Window, lap: Lap) -> None:
         """Writes a line of training metrics. A window also ends at each checkpoint, so that a run which goes on from
@@ -339,28 +364,3 @@ def _results(place: Workdir, recipe: ConfigDict) -> dict[str, float]:
     for found in (trained, scored):
         chosen |= found[-1] if found else {}
     return chosen
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[set[int]]:
-    """Yields a set to which SIGTERM and SIGINT are added when they come, to be answered between two steps: an exception
-    in the middle of one may come out of NumPy as another, or not at all. A second SIGINT interrupts at once.
-
-    On several hosts, and outside the main thread, nothing is changed and the set stays empty.
-    """
-    came: set[int] = set()
-    if jax.process_count() > 1 or threading.current_thread() is not threading.main_thread():
-        yield came
-        return
-
-    def note(number: int, _: Any) -> None:
-        came.add(number)
-        if number == signal.SIGINT:
-            signal.signal(signal.SIGINT, before[signal.SIGINT])
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

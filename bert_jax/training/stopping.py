@@ -1,0 +1,209 @@
+"""Stopping a run: SIGINT (Ctrl-C) and SIGTERM, answered where no work is lost.
+
+While a run starts, and while it writes its finished model, there is nothing to save: a signal ends it at once. Between
+its first step and its last, a signal is noted, the step that is under way is finished and saved, and then the run ends.
+On the command line a second Ctrl-C ends the process within a second, whatever it is doing: checkpoints, metrics and
+models are written whole or not at all, so that this costs the steps since the last checkpoint and nothing else.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bert_jax.errors import printable
+
+EXIT_INTERRUPTED = 128 + signal.SIGINT  # as a shell reports them
+EXIT_TERMINATED = 128 + signal.SIGTERM
+GRACE_SECONDS = 5.0  # until a process that has nothing to save, but hangs in compiled code, is ended
+_LONGEST_COMMAND = 4000  # characters
+_active: "Stop | None" = None
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C came. What was learned has been saved, and the same call resumes from it."""
+
+
+class Preempted(SystemExit):
+    """SIGTERM came. What was learned has been saved, and the same command resumes. Exit status 143 (128 + SIGTERM)."""
+
+    def __init__(self) -> None:
+        super().__init__(EXIT_TERMINATED)
+
+
+class Stop:
+    """The signals that came so far, and what they ask for.
+
+    Args:
+        command: the command line that resumes the run, where the process is its own: then a second Ctrl-C, and a first
+            that is not answered within GRACE_SECONDS while there is nothing to save, end the process. "" in a library
+            call, where a second Ctrl-C raises KeyboardInterrupt.
+
+    Attributes:
+        number: of the first signal; None while there was none.
+        saved: the step that a resumed run would start from; None while there is none.
+        abrupt: whether the run was ended at once, without other hosts having agreed.
+        say: shows a line to the user.
+    """
+
+    def __init__(self, command: str = ""):
+        self.command = command
+        self.number: int | None = None
+        self.saved: int | None = None
+        self.abrupt = False
+        self.say: Callable[[str], None] = _to_stderr
+        self._deferring = False
+        self._foreign: Callable[[int], Any] | None = None
+        self._timer: threading.Timer | None = None
+        self._before: dict[int, Any] = {}
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Only notes the signals that come while the block runs, and answers them at its end at the latest."""
+        self._deferring = True
+        try:
+            yield
+        finally:
+            self._deferring = False
+        if self.number is not None:
+            raise self.exception()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Lets signals end the process at once while the block runs, such as one that waits for other hosts."""
+        for number in self._before:
+            signal.signal(number, signal.SIG_DFL)
+        try:
+            yield
+        finally:
+            if self._before:
+                self._install()
+
+    def exception(self) -> BaseException:
+        """What ends the run."""
+        return Interrupted() if self.number == signal.SIGINT else Preempted()
+
+    def result(self) -> str:
+        """In a line: what came, what is saved, and how to resume."""
+        came = "interrupted" if self.number in (None, signal.SIGINT) else "told to stop"
+        if self.saved is None:
+            return f"{came} before the first step; nothing to save{self._how('start again')}"
+        return f"{came}; step {self.saved} is saved{self._how('resume')}"
+
+    def _how(self, verb: str) -> str:
+        if not self.command or len(self.command) > _LONGEST_COMMAND:
+            return f"; {verb} with the same command"
+        return f"; {verb} with: {printable(self.command, _LONGEST_COMMAND)}"
+
+    def _install(self) -> None:
+        self._foreign = _foreign_handler(signal.SIGTERM)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before = signal.signal(number, self._handle)
+            self._before.setdefault(number, before)
+
+    def _uninstall(self) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        if self._foreign is not None:
+            _libc().signal(signal.SIGTERM, ctypes.cast(self._foreign, ctypes.c_void_p))
+
+    def _handle(self, number: int, _: Any) -> None:
+        again, self.number = self.number is not None, self.number or number
+        if not self._deferring or (again and number == signal.SIGINT):
+            self.abrupt = True
+            raise self.exception()
+        if self._foreign is not None:
+            self._foreign(signal.SIGTERM)  # through which all hosts agree on the step to stop at
+
+    def _watch(self, wakeups: int) -> None:
+        """Sees signals when they come, though the main thread may be in compiled code for minutes."""
+        came = 0
+        while number := os.read(wakeups, 1)[0]:
+            if number not in self._before:
+                continue
+            came += 1
+            if came > 1 and number == signal.SIGINT:
+                self._end(number, f"ended at once, without saving{self._how('resume')}")
+            elif came == 1 and self._deferring:
+                self.say("stopping: this step is finished and saved first; Ctrl-C ends at once")
+            elif came == 1:
+                self._timer = threading.Timer(GRACE_SECONDS, lambda: self._end(number, self.result()))
+                self._timer.daemon = True
+                self._timer.start()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end(self, number: int, text: str) -> None:
+        _to_stderr(f"bert-jax: {text}")
+        os._exit(EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED)
+
+
+@contextlib.contextmanager
+def listening(command: str = "") -> Iterator[Stop]:
+    """Yields what the signals ask for that come while the block runs; within such a block, the same `Stop`.
+
+    Outside the main thread, which alone is sent signals, none ever comes.
+
+    Args:
+        command: as of `Stop`.
+    """
+    global _active
+    if _active is not None or threading.current_thread() is not threading.main_thread():
+        yield _active or Stop()
+        return
+    stop = _active = Stop(command)
+    with contextlib.ExitStack() as stack:
+        stack.callback(_forget)
+        if command:
+            stack.enter_context(_watched(stop))
+        stop._install()
+        stack.callback(stop._uninstall)
+        yield stop
+
+
+def _forget() -> None:
+    global _active
+    _active = None
+
+
+@contextlib.contextmanager
+def _watched(stop: Stop) -> Iterator[None]:
+    """Has a thread see the numbers of signals as Python's C handler writes them."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    thread = threading.Thread(target=stop._watch, args=(reading,), name="signals", daemon=True)
+    thread.start()
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.write(writing, b"\0")
+        thread.join()
+        os.close(reading)
+        os.close(writing)
+
+
+def _foreign_handler(number: int) -> Callable[[int], Any] | None:
+    """The C function that answers a signal in place of Python's, as JAX's does on several hosts."""
+    if signal.getsignal(number) not in (signal.SIG_DFL, None):
+        return None  # Python's
+    address = _libc().signal(number, None)
+    if address in (None, 1):  # SIG_DFL, SIG_IGN
+        return None
+    return ctypes.CFUNCTYPE(None, ctypes.c_int)(address)
+
+
+def _libc() -> Any:
+    libc = ctypes.CDLL(None)
+    libc.signal.restype, libc.signal.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)
+    return libc
+
+
+def _to_stderr(text: str) -> None:
+    with contextlib.suppress(ValueError, OSError, AttributeError):  # a stderr that is closed, or none
+        print(text, file=sys.stderr, flush=True)
