@@ -165,7 +165,7 @@ SHARED = {
     "lora.alpha": Key(16.0, "scale of low-rank adaptation: alpha / rank", above=0),
     "lora.targets": Key(("query", "value"), "matrices that low-rank adaptation adds to: of query, key, value, output, "
                         "up, gate, down"),
-    "log_every": Key(100, "steps between lines of metrics.jsonl", least=1),
+    "log_every": Key(0, "steps between lines of metrics.jsonl; 0 = 100, or a 20th of a shorter run", least=0),
     "eval_every": Key(0, "steps between evaluations, besides the one at the end; 0 = only at the end", least=0),
     "eval_batch_size": Key(0, "examples in a batch of evaluation; 0 = global_batch_size, or more where rows are packed",
                            least=0),

@@ -18,7 +18,7 @@ from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretra
 from bert_jax.errors import InputError
 from bert_jax.modeling import Electra, Params
 from bert_jax.modeling.electra import generator_config
-from bert_jax.tasks import start
+from bert_jax.tasks import fingerprints, start
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline
 from bert_jax.tasks.masked_lm import masked_lm_sums
 from bert_jax.tasks.metrics import ratios
@@ -134,6 +134,7 @@ def build(recipe: Any, workdir: str) -> Job:
         eval_source=data.eval_source(model.config),
         num_steps=num_steps(recipe, train_source),
         save=functools.partial(_save, model=model, tokenizer=data.tokenizer),
+        data=fingerprints.of_prepared(data.tokenizer, model.config, data.directories),
     )
 
 

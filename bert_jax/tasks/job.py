@@ -12,7 +12,7 @@ from bert_jax.storage import PathLike
 Batch = dict[str, Any]  # name -> array whose first axis is the example
 Metrics = dict[str, tuple[jax.Array, jax.Array]]  # name -> (sum, count); the metric is sum / count
 
-_MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "segment_ids", "cls_positions")
+MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "segment_ids", "cls_positions")
 
 
 class Task(Protocol):
@@ -65,7 +65,7 @@ class EvalSource(Source, Protocol):
 
 def model_inputs(batch: Batch) -> Batch:
     """What `Bert.apply` takes of a batch: of rows of several examples, where each of them is too."""
-    return {name: batch[name] for name in _MODEL_INPUTS if name in batch}
+    return {name: batch[name] for name in MODEL_INPUTS if name in batch}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +113,7 @@ class Job:
         eval_source: held-out batches, or None.
         num_steps: optimizer steps of the whole run.
         save: writes a finished model (directory, numpy parameters) in the Hugging Face layout.
+        data: what the run takes from its data (`bert_jax.tasks.fingerprints`), JSON values by name.
     """
 
     task: Task
@@ -123,3 +124,4 @@ class Job:
     eval_source: EvalSource | None
     num_steps: int
     save: Callable[[PathLike, Any], None]
+    data: dict[str, Any] = dataclasses.field(default_factory=dict)

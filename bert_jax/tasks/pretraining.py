@@ -14,7 +14,7 @@ import numpy as np
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
-from bert_jax.tasks import start
+from bert_jax.tasks import fingerprints, start
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, model_inputs
 from bert_jax.tasks.masked_lm import masked_lm_sums
 from bert_jax.tasks.metrics import ratios
@@ -125,6 +125,7 @@ def build(recipe: Any, workdir: str) -> Job:
         eval_source=data.eval_source(config),
         num_steps=num_steps(recipe, train_source),
         save=functools.partial(_save, model=model, tokenizer=data.tokenizer),
+        data=fingerprints.of_prepared(data.tokenizer, config, data.directories),
     )
 
 

@@ -81,8 +81,8 @@ class PretrainingData:
 
 def num_steps(recipe: Any, source: StagedSource) -> int:
     """Optimizer steps of a run: as the recipe says, or as many as its passes over the data take."""
-    epochs = recipe.num_epochs * _first(source).num_examples / recipe.global_batch_size
-    return recipe.num_steps or math.ceil(epochs)
+    per_epoch = _first(source).num_examples / recipe.global_batch_size
+    return recipe.num_steps or start.steps_of_epochs(recipe.num_epochs, per_epoch)
 
 
 def commonest_label(source: StagedSource) -> int:

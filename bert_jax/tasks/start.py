@@ -15,12 +15,14 @@ from bert_jax.errors import InputError
 from bert_jax.modeling import Compute, Params
 from bert_jax.recipes import model_config
 from bert_jax.storage import PathLike
+from bert_jax.tasks import fingerprints
 from bert_jax.tasks.classification_data import EvalSource, Packable, Paddable, TrainSource, buckets_of, few_buckets
 from bert_jax.tasks.job import Job, Outline, Stage, Task
 from bert_jax.tasks.packed_rows import PackedSource
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
 Row = TypeVar("Row")
+MAX_STEPS = 2**31 - 1  # the step of a state is an int32
 # Fields of BertConfig that decide the shapes or the meaning of parameters.
 _SHAPING = (
     "family",
@@ -194,6 +196,7 @@ def fine_tuning(
     def save(directory: PathLike, params: Params) -> None:
         save_pretrained(directory, model.config, model.head, params, tokenizer, **saved)
 
+    lengths = source.buckets if isinstance(source, TrainSource) else (data.packing,)
     return Job(
         task=task,
         tokenizer=tokenizer,
@@ -201,9 +204,21 @@ def fine_tuning(
         pretrained=loaded.params if loaded else None,
         train_source=source,
         eval_source=eval_source,
-        num_steps=recipe.num_steps or math.ceil(recipe.num_epochs * source.steps_per_epoch),
+        num_steps=recipe.num_steps or steps_of_epochs(recipe.num_epochs, source.steps_per_epoch),
         save=save,
+        data=fingerprints.of_fine_tuning(tokenizer, model.config, train, dev, lengths),
     )
+
+
+def steps_of_epochs(epochs: float, steps_per_epoch: float) -> int:
+    """The number of steps that passes over the data take. Raises InputError where these are more than 2^31 - 1."""
+    steps = epochs * steps_per_epoch
+    if not steps < MAX_STEPS:
+        most = MAX_STEPS / steps_per_epoch
+        raise InputError(
+            f"config.num_epochs: expected fewer than {most:.4g}, which are 2^31 steps of these data, found {epochs:g}"
+        )
+    return math.ceil(steps)
 
 
 def _train_source(recipe: Any, config: BertConfig, train: Paddable, pad_id: int) -> TrainSource | PackedSource:

@@ -31,7 +31,7 @@ from bert_jax.training.metrics import MetricsLog, Window, read_lines
 from bert_jax.training.progress import Bar, clock
 from bert_jax.training.report import write_report
 from bert_jax.training.skipped import SkippedSteps
-from bert_jax.training.start import check_fits, initial_state, make_program
+from bert_jax.training.start import check_fits, initial_state, make_program, schedule_and_optimizer
 from bert_jax.training.step import State
 from bert_jax.training.stopping import Interrupted, Preempted, Stop
 from bert_jax.training.throughput import Chrono, Lap
@@ -39,6 +39,8 @@ from bert_jax.training.watchdog import Watchdog
 from bert_jax.training.workdir import Workdir
 
 __all__ = ["Interrupted", "Preempted", "train"]
+_LOG_EVERY = 100  # steps between lines of metrics at the most, and
+_LINES = 20  # of a short run at the least, where the recipe does not say
 
 
 def train(recipe: ConfigDict, workdir: PathLike, *, progress: bool = True) -> dict[str, float]:
@@ -78,16 +80,19 @@ def _train(recipe: ConfigDict, workdir: PathLike, progress: bool, stop: Stop) ->
     place = Workdir(storage.Path(workdir))
     place.check(recipe)
     leads = jax.process_index() == 0
-    if place.is_finished:
+    if place.is_finished and not place.has_other_length(recipe):
+        if leads and progress:
+            Bar(0, 0, True, Chrono()).say(f"{place.path} is finished; {place.model} is left as it is")
         return _results(place, recipe) if leads else {}
     mesh = sharding.make_mesh(**recipe.mesh)
     job = tasks.build(recipe, str(place.path))
     check_fits(recipe, job, mesh)
     with (
-        _claimed(place, recipe) as claim,
+        _claimed(place, recipe, job) as (claim, steps_before),
         jax.set_mesh(mesh),
         _Run(recipe, place, claim, job, mesh, progress and leads, stop) as run,
     ):
+        run.tell_of_another_length(steps_before)
         state = run.to_the_end(run.state)
         run.finish(state)
     return _results(place, recipe) if leads else {}
@@ -113,6 +118,7 @@ class _Run:
         self.like, self.train_step = program.like, program.train_step
         self.eval_step = steps.jit_eval_step(steps.make_eval_step(job.task), mesh, program.shardings)
         self.batch_sharding = NamedSharding(mesh, sharding.batch_spec())
+        self.log_every = recipe.log_every or max(1, min(_LOG_EVERY, job.num_steps // _LINES))
         self.best_metric = recipe.best_metric.removeprefix("eval/")
 
         self.checkpoints = Checkpoints(place.checkpoints, recipe.keep_checkpoints, self.best_metric)
@@ -150,6 +156,23 @@ class _Run:
         with ending:
             self.checkpoints.close()
 
+    def tell_of_another_length(self, before: int | None) -> None:
+        """Says what it does to the learning rate that the run had `before` steps in all until now."""
+        now = self.job.num_steps
+        if before in (None, now) or not self.start:
+            return
+        former, _ = schedule_and_optimizer(self.recipe, before)
+        done = np.unique(np.linspace(0, self.start - 1, 1000).astype(np.int32))
+        text = f"{before} steps become {now}"
+        if np.array_equal(former(done), self.schedule(done)):
+            self.bar.say(f"{text}; the learning rate was until now as in one run of {now} steps")
+            return
+        rates = f"{float(former(self.start - 1)):.3g} to {float(self.schedule(self.start)):.3g}"
+        self.bar.say(
+            f"{text}: at step {self.start} the learning rate goes from {rates}, and from here on it is that of "
+            f"{now} steps; in one run of {now} steps it would have been another before"
+        )
+
     def to_the_end(self, state: State) -> State:
         """Runs the steps from `state` to the last, with all that happens between them."""
         window, lap, model = Window(self.skipped.see), Lap(self.chrono, self._tokens_seen()), self.job.task.model
@@ -178,7 +201,7 @@ class _Run:
                 self.bar.update(done, self.rates | window.last)
                 stops = self._stops(done)
                 saves, evaluates = self._saves(done) or stops, self._evaluates(done)
-                if saves or done % self.recipe.log_every == 0 or done == self.job.num_steps:
+                if saves or done % self.log_every == 0 or done == self.job.num_steps:
                     self._log_window(done, window, lap)
                 scores = self._evaluate(done, steps.finished_params(state)) if evaluates else None
                 if saves:
@@ -296,7 +319,7 @@ class _Run:
             self.checkpoints.check()
             if self.log is not None:
                 self.log.write(done, {f"train/{name}": value for name, value in (means | self.rates).items()})
-            if done % self.recipe.log_every == 0 or done == self.job.num_steps:
+            if done % self.log_every == 0 or done == self.job.num_steps:
                 self.bar.line(done, means | self.rates)
 
     def _evaluate(self, done: int, params: Any) -> dict[str, float]:
@@ -328,24 +351,26 @@ class _Run:
 
 
 @contextlib.contextmanager
-def _claimed(place: Workdir, recipe: ConfigDict) -> Iterator[storage.Claim]:
-    """Keeps other runs out of the work directory while the block runs; the first process does so for all.
+def _claimed(place: Workdir, recipe: ConfigDict, job: Job) -> Iterator[tuple[storage.Claim, int | None]]:
+    """Keeps other runs out of the work directory while the block runs, and begins in it (`Workdir.begin`); the first
+    process does so for all.
 
     Raises:
-        InputError: another run is under way in it; on every process.
+        InputError: another run is under way in it, or one that began with other data; on every process.
     """
-    claim, refused = storage.Claim(), None
+    claim, before, refused = storage.Claim(), None, None
     with contextlib.ExitStack() as stack:
         if jax.process_index() == 0:
             try:
-                claim = stack.enter_context(place.claimed(recipe))
+                claim = stack.enter_context(place.claimed())
+                before = place.begin(recipe, job.data, job.num_steps)
             except (InputError, OSError) as error:
                 refused = error
         if jax.process_count() > 1 and multihost_utils.process_allgather(np.array(refused is not None)).any():
             refused = refused or InputError(f"{place.path}: the first process could not have it")
         if refused is not None:
             raise refused
-        yield claim
+        yield claim, before
 
 
 def _take(host: dict[str, np.ndarray], rows: slice) -> dict[str, np.ndarray]:

@@ -57,7 +57,7 @@ class Stop:
         self.abrupt = False
         self.say: Callable[[str], None] = _to_stderr
         self._deferring = False
-        self._foreign: Callable[[int], Any] | None = None
+        self._foreign: Any = None  # a C function
         self._timer: threading.Timer | None = None
         self._before: dict[int, Any] = {}
 
@@ -188,7 +188,7 @@ def _watched(stop: Stop) -> Iterator[None]:
         os.close(writing)
 
 
-def _foreign_handler(number: int) -> Callable[[int], Any] | None:
+def _foreign_handler(number: int) -> Any:
     """The C function that answers a signal in place of Python's, as JAX's does on several hosts."""
     if signal.getsignal(number) not in (signal.SIG_DFL, None):
         return None  # Python's

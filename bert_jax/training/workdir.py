@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,26 +10,10 @@ from ml_collections import ConfigDict
 
 from bert_jax import recipes, storage
 from bert_jax.errors import InputError
+from bert_jax.training import resuming
+from bert_jax.training.resuming import DataRecord
 
-# Keys that may differ between a run and its continuation: they change how often something is written down or how the
-# work is spread and recomputed (which changes rounding), but not what is computed. Any other key makes another run.
-MAY_CHANGE = frozenset(
-    {
-        "log_every",
-        "checkpoint_every",
-        "keep_checkpoints",
-        "max_skipped_steps",
-        "warn_after_seconds",
-        "profile",
-        "wandb",
-        "mesh.data",
-        "mesh.fsdp",
-        "mesh.tensor",
-        "layers",
-        "remat",
-        "attention",
-    }
-)
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +30,11 @@ class Workdir:
     def config(self) -> storage.Path:
         """The resolved recipe; the first thing written."""
         return self.path / "config.json"
+
+    @property
+    def data(self) -> storage.Path:
+        """What the run took from its data when it began."""
+        return self.path / "data.json"
 
     @property
     def checkpoints(self) -> storage.Path:
@@ -83,8 +73,17 @@ class Workdir:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the model has been written: `config.json` is its last file."""
-        return (self.model / "config.json").exists()
+        """Whether the model has been written whole: its `config.json`, its last file, and its weights."""
+        if not (self.model / "config.json").is_file():
+            return False
+        return any(file.name.endswith(".safetensors") and file.size() for file in self.model.iterdir())
+
+    @property
+    def last_step(self) -> int | None:
+        """The step of the newest checkpoint, or None."""
+        if not self.checkpoints.exists():
+            return None
+        return max((int(path.name) for path in self.checkpoints.iterdir() if path.name.isdigit()), default=None)
 
     def batch(self, step: int) -> storage.Path:
         """The batch of a step that could not be learned from: NumPy's .npz, an array for each of its names."""
@@ -99,37 +98,83 @@ class Workdir:
             raise InputError(f"{self.path}: expected a directory, found a file")
         if not self.config.exists():
             return
-        differing = differences(storage.read_json(self.config), recipe.to_dict())
+        has_content = self.data.exists() or self.last_step is None
+        differing = resuming.differences(storage.read_json(self.config), recipe.to_dict(), has_content)
         if differing:
             more = f" and {len(differing) - 4} more" if len(differing) > 4 else ""
+            them = "them" if len(differing) > 1 else "it"
             raise InputError(
-                f"{self.path} belongs to another config: {'; '.join(differing[:4])}{more}; use another --workdir"
+                f"{self.path} belongs to another config: {'; '.join(differing[:4])}{more}; use another --workdir, "
+                f"or set {them} back"
             )
 
+    def has_other_length(self, recipe: ConfigDict) -> bool:
+        """Whether the run that is there has another number of steps than `recipe`."""
+        return self.config.exists() and resuming.has_other_length(storage.read_json(self.config), recipe.to_dict())
+
     @contextlib.contextmanager
-    def claimed(self, recipe: ConfigDict) -> Iterator[storage.Claim]:
-        """Writes `config.json`, and keeps others out while the block runs.
+    def claimed(self) -> Iterator[storage.Claim]:
+        """Keeps others out while the block runs.
 
         Raises:
             InputError: another run is under way in it.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with storage.claimed(self.path, f"{self.path}: another run is under way there; use another --workdir") as claim:
-            storage.write_atomically(self.config, recipes.to_json(recipe))
             yield claim
 
+    def begin(self, recipe: ConfigDict, data: dict[str, Any], num_steps: int) -> int | None:
+        """Writes `config.json` and `data.json`, having compared them with those of the run that is there.
 
-def differences(saved: dict[str, Any], recipe: dict[str, Any]) -> list[str]:
-    """What of `recipe` is not as in `saved`, one phrase a key, keys of MAY_CHANGE apart."""
-    old, new = recipes.flatten(saved), recipes.flatten(recipe)
-    phrases = []
-    for key in sorted((old.keys() | new.keys()) - MAY_CHANGE):
-        before, now = old.get(key), new.get(key)
-        if _plain(before) != _plain(now):
-            phrases.append(f"{key} was {before!r}, is now {now!r}")
-    return phrases
+        Args:
+            recipe: resolved.
+            data: what it takes from its data (`Job.data`).
+            num_steps: of the whole run.
 
+        Returns:
+            The number of steps that the run had until now, where it is known.
 
-def _plain(value: Any) -> Any:
-    """As JSON would give it back."""
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+        Raises:
+            InputError: the data are not those that the run began with, or the run cannot have this length.
+        """
+        done, before = self.last_step, None
+        if done is not None:
+            record = DataRecord(self.data)
+            self._compare(recipe, record, data)
+            before = record.num_steps
+            resuming.check_length(storage.read_json(self.config), recipe, num_steps, done)
+        self._set_model_aside(done)
+        storage.write_atomically(self.config, recipes.to_json(recipe))
+        DataRecord(self.data).write(data, num_steps)
+        return before
+
+    def _compare(self, recipe: ConfigDict, record: DataRecord, data: dict[str, Any]) -> None:
+        if record.data is None:
+            log.warning(
+                "%s is of an earlier version: its data cannot be compared until now; from here on they are", self.path
+            )
+            return
+        places = {name: recipe.data.get(name, "") for name in ("train", "dev", "prepared")}
+        places |= {"classes": places["train"], "vocabulary": recipe.tokenizer or recipe.init_from or places["prepared"]}
+        found = resuming.data_differences(record.data, data, places)
+        if "dev" in found and not recipe.best_metric:
+            log.warning("%s; evaluations from here on cannot be compared with those before", found.pop("dev"))
+        if found:
+            raise InputError(
+                f"{self.path}: the data are not those that the run began with: {'; '.join(found.values())}; "
+                "use those, or another --workdir"
+            )
+
+    def _set_model_aside(self, done: int | None) -> None:
+        """Makes room for the model that is to be written: one of fewer steps is kept, as is what is left of one."""
+        if not self.model.exists() or not any(self.model.iterdir()):
+            return
+        aside = self.path / (f"{self.model.name}-{done}" if self.is_finished else f"{self.model.name}-incomplete")
+        aside.rmtree(missing_ok=True)
+        self.model.rename(aside)
+        log.warning(
+            "%s %s; it is %s now",
+            self.model,
+            "is of fewer steps" if "incomplete" not in aside.name else "is not whole",
+            aside,
+        )

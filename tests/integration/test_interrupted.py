@@ -44,9 +44,7 @@ def whole(tmp_path_factory, data):
         (start, "save_pretrained", 4),
     ],
 )
-def test_interrupted_at_a_moment_it_ends_as_if_it_never_was(
-    tmp_path, data, whole, owner, function, saved, monkeypatch
-):
+def test_interrupted_at_a_moment_it_ends_as_if_it_never_was(tmp_path, data, whole, owner, function, saved, monkeypatch):
     original = getattr(owner, function)
 
     def interrupted(*given, **named):

@@ -1,0 +1,95 @@
+"""What a run takes from its data, as a few numbers and hashes of content, so that a resumed run can compare them.
+
+Content alone counts: files may be moved, renamed, compressed or written in another format.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+
+from bert_jax.config import BertConfig
+from bert_jax.data.manifest import Manifest
+from bert_jax.tasks.classification_data import Paddable
+from bert_jax.tasks.job import MODEL_INPUTS
+from bert_jax.tokenization import Tokenizer
+
+_ROWS = 4096  # that are hashed at a time
+_NUMBERS = ("example_weights", "documents", "windows", "first_word")  # of rows, not what is in them
+_OF_CLASSES = ("id2label", "label2id", "architectures", "num_labels")  # of a config.json; compared by name
+
+
+def of_fine_tuning(
+    tokenizer: Tokenizer, config: BertConfig, train: Paddable, dev: Paddable | None, lengths: tuple[int, ...]
+) -> dict[str, Any]:
+    """The content of labelled rows.
+
+    Args:
+        tokenizer: of the rows.
+        config: of the model, with the names of its classes.
+        train, dev: tokenized rows.
+        lengths: that batches are padded to, or that rows are packed to.
+    """
+    classes = {"classes": list(config.id2label)} if config.id2label else {}
+    return classes | {
+        "vocabulary": of_tokenizer(tokenizer),
+        "model": of_config(config),
+        "train": of_rows(train, tokenizer.pad_id),
+        "dev": of_rows(dev, tokenizer.pad_id) if dev is not None else None,
+        "lengths": list(lengths),
+    }
+
+
+def of_prepared(tokenizer: Tokenizer, config: BertConfig, directories: tuple[str, ...]) -> dict[str, Any]:
+    """The content of prepared directories, one for each stage of a pretraining."""
+    prepared = []
+    for manifest in map(Manifest.read, directories):
+        sets = [
+            [part.split, part.max_seq_length, part.examples, *((shard.rows, shard.sha256) for shard in part.shards)]
+            for part in manifest.sets
+        ]
+        examples = sum(part.examples for part in manifest.sets)
+        prepared.append({"examples": examples, "content": _hash(json.dumps([manifest.objective, sets]).encode())})
+    return {"vocabulary": of_tokenizer(tokenizer), "model": of_config(config), "prepared": prepared}
+
+
+def of_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The number of tokens and a hash of them, in order."""
+    return {"tokens": tokenizer.vocab_size, "content": tokenizer.fingerprint[:32]}
+
+
+def of_config(config: BertConfig) -> dict[str, Any]:
+    """The architecture, as `config.json` says it."""
+    return {key: value for key, value in config.to_hf().items() if key not in _OF_CLASSES}
+
+
+def of_rows(rows: Paddable, pad_id: int) -> dict[str, Any]:
+    """Hashes of tokenized rows: of what the model reads and of the labels, in order, and of both in any order."""
+    longest = int(rows.lengths.max())
+    texts, labels, either = [], [], []
+    for start in range(0, len(rows), _ROWS):
+        index = np.arange(start, min(start + _ROWS, len(rows)))
+        batch = rows.pad(index, longest, pad_id)
+        names = sorted(name for name in batch if name not in _NUMBERS)
+        read = [np.ascontiguousarray(batch[name]) for name in names if name in MODEL_INPUTS]
+        told = [np.ascontiguousarray(batch[name]) for name in names if name not in MODEL_INPUTS]
+        for row in range(len(index)):
+            parts = [b"".join(array[row].tobytes() for array in arrays) for arrays in (read, told)]
+            texts.append(_digest(parts[0]))
+            labels.append(_digest(parts[1]))
+            either.append(texts[-1] + labels[-1])
+    return {
+        "rows": len(rows),
+        "texts": _hash(b"".join(texts)),
+        "labels": _hash(b"".join(labels)),
+        "any_order": _hash(b"".join(sorted(either))),
+    }
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _hash(data: bytes) -> str:
+    return _digest(data).hex()

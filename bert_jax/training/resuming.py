@@ -1,0 +1,204 @@
+"""What may differ between a run and its continuation, in its recipe and in its data."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from bert_jax import recipes, storage
+from bert_jax.errors import InputError
+from bert_jax.recipes.definitions import KEYS
+
+_FREE = "how often and where something is written; what is computed stays the same"
+_SPREAD = "how the work is spread over devices and recomputed; only rounding changes"
+_EVALUATION = "evaluations from here on"
+_CONTENT = "where the data are and how they are laid out; their content must be the same"
+_LENGTH = "the run becomes longer or shorter; the learning rate follows the schedule of the new length from here on"
+
+# Key of a recipe -> what a change of it does to a run that is resumed. A change of any other key makes another run.
+MAY_CHANGE: Mapping[str, str] = {
+    **dict.fromkeys(("log_every", "checkpoint_every", "keep_checkpoints", "profile", "wandb"), _FREE),
+    "warn_after_seconds": _FREE,
+    "max_skipped_steps": "when a run that diverges ends",
+    **dict.fromkeys(("mesh.data", "mesh.fsdp", "mesh.tensor", "layers", "remat", "attention"), _SPREAD),
+    **dict.fromkeys(("eval_every", "eval_batch_size", "data.eval_batches", "stop_after"), _EVALUATION),
+    "best_metric": "the finished model is the best of the checkpoints that were evaluated by the new metric",
+    **dict.fromkeys(("num_steps", "num_epochs"), _LENGTH),
+    "stages": f"{_LENGTH}; steps that were done already must stay as they were",
+    **dict.fromkeys(
+        (
+            "init_from", "tokenizer", "data.prepared", "data.train", "data.dev", "data.text_column", "data.pair_column",
+            "data.negative_column", "data.label_column", "data.context_column", "data.question_column",
+            "data.choice_columns", "data.has_header", "data.label_separator", "data.bad_rows", "data.dev_share",
+            "data.split_seed",
+        ),
+        _CONTENT,
+    ),
+}  # fmt: skip
+BY_CONTENT = frozenset(key for key, meaning in MAY_CHANGE.items() if meaning == _CONTENT)
+LENGTH = ("num_steps", "num_epochs", "stages")
+
+
+def table() -> str:
+    """`MAY_CHANGE` as a table in Markdown, for docs/resuming.md."""
+    keys: dict[str, list[str]] = {}
+    for key, meaning in MAY_CHANGE.items():
+        keys.setdefault(meaning, []).append(f"`{key}`")
+    rows = [f"| {', '.join(names)} | {meaning} |" for meaning, names in keys.items()]
+    return "\n".join(["| keys | what a change does |", "|---|---|", *rows]) + "\n"
+
+
+def differences(saved: dict[str, Any], recipe: dict[str, Any], has_content: bool = True) -> list[str]:
+    """What of `recipe` is not as in `saved` and may not change, one phrase a key.
+
+    Args:
+        saved: nested, as `config.json` has it; a key that it lacks, being older, has its default.
+        recipe: nested.
+        has_content: whether the content of the data is compared; if not, their places are.
+    """
+    old, new = recipes.flatten(saved), recipes.flatten(recipe)
+    defaults = {name: key.value for name, key in KEYS[recipe["task"]].items()}
+    phrases = []
+    for key in sorted(old.keys() | new.keys()):
+        if key in MAY_CHANGE and (has_content or key not in BY_CONTENT):
+            continue
+        before, now = old.get(key, defaults.get(key)), new.get(key)
+        if plain(before) != plain(now):
+            phrases.append(f"{key} was {before!r}, is now {now!r}")
+    return phrases
+
+
+def has_other_length(saved: dict[str, Any], recipe: dict[str, Any]) -> bool:
+    """Whether two nested recipes say different numbers of steps."""
+    return any(plain(saved.get(key)) != plain(recipe.get(key)) for key in LENGTH)
+
+
+def check_length(saved: dict[str, Any], recipe: ConfigDict, num_steps: int, done: int) -> None:
+    """Raises InputError when a run of `done` steps cannot become one of `num_steps`, or its batches would differ."""
+    if num_steps < done:
+        raise InputError(
+            f"config.num_steps: expected at least the {done} steps that the run has done, found {num_steps}"
+        )
+    if not saved.get("stages") and not recipe.get("stages"):
+        return
+    left = done
+    stages = [[plain(stage) for stage in each] for each in (saved.get("stages") or (), recipe.get("stages") or ())]
+    for before, now in zip(*stages, strict=False):
+        if before[1:] != now[1:] or min(before[0], left) > now[0] or (now[0] != before[0] and left > before[0]):
+            raise InputError(
+                f"config.stages: expected the first {done} steps, which the run has done, as they were, {before}, "
+                f"found {now}"
+            )
+        left = max(0, left - before[0])
+    if left or not all(stages):
+        raise InputError(f"config.stages: expected the stages of the {done} steps that the run has done, found fewer")
+
+
+def plain(value: Any) -> Any:
+    """As JSON would give it back."""
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+class DataRecord:
+    """`data.json`: what a run took from its data when it began (`Job.data`), and its number of steps.
+
+    Args:
+        path: where it is.
+    """
+
+    def __init__(self, path: storage.Path):
+        self._path = path
+        self.data: dict[str, Any] | None = None
+        self.num_steps: int | None = None
+        if not path.exists():
+            return
+        content = storage.read_json(path)
+        self.data, self.num_steps = content.get("data"), content.get("num_steps")
+        if not (isinstance(self.data, dict) and isinstance(self.num_steps, int)):
+            raise InputError(f"{path}: expected what a run has written, found something else; remove it to resume "
+                             "without comparing the data")  # fmt: skip
+
+    def write(self, data: dict[str, Any], num_steps: int) -> None:
+        """Writes it anew."""
+        text = json.dumps({"num_steps": num_steps, "data": data}, indent=2, ensure_ascii=False) + "\n"
+        storage.write_atomically(self._path, text.encode("utf-8", "backslashreplace"))
+        self.data, self.num_steps = json.loads(text), num_steps
+
+
+def data_differences(then: Mapping[str, Any], now: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, str]:
+    """What of the data is not as it was when the run began.
+
+    Args:
+        then, now: as `bert_jax.tasks.fingerprints` makes them.
+        places: name -> file or directory, for the messages.
+
+    Returns:
+        Name -> a phrase that names both.
+    """
+    found: dict[str, str] = {}
+    same_vocabulary = then.get("vocabulary") == now.get("vocabulary")
+    for name in then.keys() | now.keys():
+        before, after = then.get(name), now.get(name)
+        if plain(before) == plain(after):
+            continue
+        where = places.get(name) or "the recipe"
+        match name:
+            case "classes":
+                phrase = f"the run began with {_listed(before)}; {where} now has {_listed(after)}"
+            case "train" | "dev":
+                phrase = _rows(before, after, where, same_vocabulary)
+            case "vocabulary":
+                phrase = f"the run began with {_tokens(before)}; {where} now has {_tokens(after)}, other ones"
+            case "prepared":
+                phrase = _prepared(before or [], after or [], where)
+            case "model":
+                phrase = _fields(before or {}, after or {})
+            case _:
+                phrase = f"the run began with {_listed(before)}; now there are {_listed(after)}"
+        if phrase:
+            found[name] = f"{name}: {phrase}"
+    return dict(sorted(found.items()))
+
+
+def _rows(before: dict[str, Any] | None, after: dict[str, Any] | None, where: str, same_vocabulary: bool) -> str:
+    if before is None or after is None:
+        sides = (f"{side['rows']:,} rows" if side else "none" for side in (before, after))
+        return "the run began with {}; now there are {}".format(*sides)
+    if before["rows"] != after["rows"]:
+        return f"the run began with {before['rows']:,} rows; {where} now has {after['rows']:,}"
+    if not same_vocabulary:
+        return ""  # which is said, and changes every row
+    rows = f"{before['rows']:,} rows"
+    if before["any_order"] == after["any_order"]:
+        return f"the run began with the same {rows} in another order; {where} was reordered"
+    if before["texts"] == after["texts"]:
+        return f"the run began with other labels of the {rows} of {where}"
+    return f"the run began with other texts in the {rows} of {where}"
+
+
+def _tokens(side: dict[str, Any] | None) -> str:
+    return f"{side['tokens']:,} tokens" if side else "none"
+
+
+def _prepared(before: list[Any], after: list[Any], where: str) -> str:
+    then, now = (sum(stage["examples"] for stage in side) for side in (before, after))
+    if [stage["content"] for stage in before] == [stage["content"] for stage in after][: len(before)]:
+        return ""  # further stages
+    if [stage["content"] for stage in after] == [stage["content"] for stage in before][: len(after)]:
+        return ""
+    if then != now:
+        return f"the run began with {then:,} examples; {where} now has {now:,}"
+    return f"the run began with other examples; {where} was prepared anew, of other text or with other settings"
+
+
+def _fields(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """Of the fields that both have: another version may know more of them."""
+    changed = [key for key in sorted(before.keys() & after.keys()) if plain(before[key]) != plain(after[key])]
+    return ", ".join(f"{key} was {before[key]!r}, is now {after[key]!r}" for key in changed[:3])
+
+
+def _listed(values: Iterable[Any] | None) -> str:
+    shown = [str(value) for value in values or ()]
+    more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
+    return (", ".join(shown[:8]) or "none") + more
