@@ -179,8 +179,8 @@ def test_each_verb_takes_only_its_own_recipes(place, capsys):
 
 
 def test_a_workdir_belongs_to_one_config(pretrained, capsys):
-    command = "pretrain --config pretrain.py:3 --workdir pretrained --config.data.prepared=prepared"
-    assert "num_steps was 2, is now 3" in refused(capsys, command)
+    command = "pretrain --config pretrain.py:2 --workdir pretrained --config.data.prepared=prepared --config.seed=3"
+    assert "seed was 0, is now 3; use another --workdir, or set it back" in refused(capsys, command)
 
 
 def test_a_run_that_diverges_says_so_and_leaves_the_batch(prepared, place, capsys):

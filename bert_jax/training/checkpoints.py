@@ -7,6 +7,8 @@ state is all that has to be saved.
 
 import contextlib
 import dataclasses
+import hashlib
+import json
 import logging
 import math
 import os
@@ -22,13 +24,16 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
-from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN, PreservationPolicy
+from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, LatestN, PreservationPolicy
 
 from bert_jax import storage
 from bert_jax.errors import InputError, logger
 from bert_jax.storage import PathLike
 from bert_jax.training.step import State
 
+_STATE = ocp.checkpoint_manager.DEFAULT_ITEM_NAME
+_MERIT = "merit"
+_FORMER_MERIT = ocp.checkpoint_manager.METRIC_ITEM_NAME  # of earlier versions, which Orbax reads as it opens
 _COMMITTED = "commit_success.txt"  # Orbax's mark of a checkpoint in an object store
 _MOST_FAILURES = 4  # in a row, for passing reasons
 _LONGEST_WAIT = 120  # seconds that a host waits for the other hosts' parts of a save, which never come when they failed
@@ -50,10 +55,14 @@ class Checkpoints:
         self.directory = storage.Path(directory).absolute()
         self._best = best
         self._keep = keep
-        self._merits: dict[str, float] | None = None  # of the save under way
+        self._merit: dict[str, Any] | None = None  # of the save under way
+        self._merits: dict[int, float] = {}  # by step, of those that are there
         self._failures = 0  # in a row
         _quieten_orbax()
         self._manager = self._open()
+        if best:
+            found = {step: self._read_merit(step) for step in self.steps()}
+            self._merits = {step: value for step, value in found.items() if value is not None}
 
     def save(self, state: State, metrics: dict[str, float] | None = None) -> None:
         """Saves in the background; returns when `state` may be changed. Waits for the save before it.
@@ -63,16 +72,21 @@ class Checkpoints:
         Raises:
             InputError: this save, or the one before, could not be written; earlier checkpoints are intact.
         """
-        self._merits = None
+        self._merit = None
         if self._best and metrics is not None:
-            self._merits = {"merit": merit(self._best, metrics[self._best])}
+            step, value = int(state.step), merit(self._best, metrics[self._best])
+            self._merit = _sealed({"metric": self._best, "merit": value if math.isfinite(value) else None}, step)
+            self._merits[step] = value
         self._settle()
         self._start(state)
 
     def _start(self, state: State) -> None:
         with self._write_errors():
             saved = {"state": state, "checksum": _checksum(state)}
-            self._manager.save(int(state.step), args=ocp.args.PyTreeSave(saved), metrics=self._merits)
+            items: dict[str, Any] = {_STATE: ocp.args.PyTreeSave(saved)}
+            if self._merit is not None:
+                items[_MERIT] = ocp.args.JsonSave(self._merit)
+            self._manager.save(int(state.step), args=ocp.args.Composite(**items))
 
     def wait(self, state: State | None = None) -> None:
         """Returns when everything is stored. Raises InputError as `save` does.
@@ -130,8 +144,31 @@ class Checkpoints:
 
     def best(self) -> tuple[float, int] | None:
         """The merit and the step of the best checkpoint by the metric, the later of equals; None when none has it."""
-        found = {step: self._manager.metrics(step) for step in self.steps()}
-        return max(((metrics["merit"], step) for step, metrics in found.items() if metrics), default=None)
+        steps = set(self.steps())
+        return max(((value, step) for step, value in self._merits.items() if step in steps), default=None)
+
+    def _read_merit(self, step: int) -> float | None:
+        """The merit by the metric that was saved with a checkpoint, or None; one that is damaged is said aloud."""
+        folder = self.directory / str(step)
+        path = folder / _MERIT / _MERIT
+        if not path.exists():
+            path = folder / _FORMER_MERIT / _FORMER_MERIT
+        if not path.exists():
+            return None
+        try:
+            content = storage.read_json(path)
+            sealed = path.name == _FORMER_MERIT or content == _sealed(content, step)
+            value = content["merit"]
+            if not sealed or not (value is None or isinstance(value, (int, float))):
+                raise InputError(f"{path}: its checksum differs")
+        except (InputError, KeyError, OSError) as error:
+            log.warning(
+                "the metric of checkpoint %d is damaged, which is not chosen by it (%s)", step, _first_line(error)
+            )
+            return None
+        if content.get("metric", self._best) != self._best:
+            return None  # of another metric
+        return -math.inf if value is None or math.isnan(value) else float(value)
 
     def restore_latest(self, like: State) -> State | None:
         """The newest state that can be read, or None when there is no checkpoint at all.
@@ -175,7 +212,7 @@ class Checkpoints:
             try:
                 # Not by the manager, where a host that succeeds would wait for one that does not, and which takes what
                 # it has saved itself in an object store for unfinished.
-                item = where / ocp.checkpoint_manager.DEFAULT_ITEM_NAME
+                item = where / _STATE
                 self._check_shapes(where, like, self._handler().metadata(item))
                 shardings = ocp.checkpoint_utils.construct_restore_args(template)
                 saved = self._handler().restore(item, args=ocp.args.PyTreeRestore(template, restore_args=shardings))
@@ -199,24 +236,35 @@ class Checkpoints:
         return saved["state"]
 
     def _open(self) -> ocp.CheckpointManager:
-        get_merit = _saved_merit if self._best else None
         policies: list[PreservationPolicy] = [LatestN(self._keep)]
-        if get_merit:
-            policies.append(BestN(get_metric_fn=get_merit, n=1, keep_checkpoints_without_metrics=False))
+        if self._best:
+            policies.append(_Best(lambda: self._merits))
         options = ocp.CheckpointManagerOptions(
-            best_fn=get_merit,  # without it the metrics would not be written
             preservation_policy=AnyPreservationPolicy(policies),
             cleanup_tmp_directories=True,
             create=True,
             async_options=ocp.AsyncOptions(timeout_secs=_LONGEST_WAIT if self.directory.is_remote else 1200),
         )
         self.directory.mkdir(parents=True, exist_ok=True)
-        return ocp.CheckpointManager(self.directory, options=options, item_handlers=self._handler())
+        self._set_aside_former_merits()
+        handlers = {_STATE: self._handler(), _MERIT: ocp.JsonCheckpointHandler(filename=_MERIT)}
+        return ocp.CheckpointManager(self.directory, options=options, item_handlers=handlers)
 
     def _handler(self) -> ocp.PyTreeCheckpointHandler:
         """On a disk, arrays share files (OCDBT). In an object store each shard is an object: that takes no more than
         writing objects whole, where the manifest of OCDBT is read and written again on conditions."""
         return ocp.PyTreeCheckpointHandler(use_ocdbt=not self.directory.is_remote)
+
+    def _set_aside_former_merits(self) -> None:
+        """Those of earlier versions that are no JSON, at which Orbax would stop."""
+        if jax.process_index() == 0:
+            for path in self.directory.glob(f"*/{_FORMER_MERIT}/{_FORMER_MERIT}"):
+                try:
+                    storage.read_json(path)
+                except InputError as error:
+                    log.warning("the metric of checkpoint %s is damaged (%s)", path.parent.parent.name, error)
+                    path.parent.rename(path.parent.parent / "unreadable-metrics")
+        ocp.utils.sync_global_processes("bert_jax:former_merits")
 
     @contextlib.contextmanager
     def _write_errors(self) -> Iterator[None]:
@@ -305,8 +353,25 @@ def merit(metric: str, value: float | None) -> float:
     return -float(value) if metric.endswith(("loss", "perplexity", "mse")) else float(value)
 
 
-def _saved_merit(metrics: dict[str, float]) -> float:
-    return metrics["merit"]
+def _sealed(content: dict[str, Any], step: int) -> dict[str, Any]:
+    """The metric of a checkpoint with a checksum, which a changed digit or another step's number does not have."""
+    content = {name: content.get(name) for name in ("metric", "merit")}
+    text = json.dumps([content["metric"], content["merit"], step])
+    return content | {"checksum": hashlib.sha256(text.encode()).hexdigest()[:16]}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Best(PreservationPolicy):
+    """Keeps the best checkpoint, the later of equals. Orbax's own policy has the metrics read when it opens, and a
+    damaged file of them would then be an error."""
+
+    merits: Callable[[], dict[int, float]]
+
+    def should_preserve(self, checkpoints: Any, *, context: Any) -> list[bool]:
+        merits = self.merits()
+        steps = [checkpoint.step for checkpoint in checkpoints]
+        _, best = max(((merits[step], step) for step in steps if step in merits), default=(0.0, None))
+        return [step == best for step in steps]
 
 
 @jax.jit

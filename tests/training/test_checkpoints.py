@@ -95,6 +95,59 @@ def test_the_best_is_kept_besides_the_newest_and_known_after_a_restart(tmp_path,
     again.close()
 
 
+DAMAGES = {
+    "a digit": lambda data: data.replace(b"0.9", b"9.9"),
+    "cut": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "no text": lambda data: b"\xff\xfe" + data,
+    "no object": lambda data: b"[1]",
+    "nothing in it": lambda data: b"{}",
+    "of another step": lambda data: None,
+    "no number": lambda data: data.replace(b"0.9", b'"x"'),
+    "no number, unsealed": lambda data: b'{"merit": "x"}',
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", ["merit", "metrics"])  # of this version, and of earlier ones
+def test_a_damaged_metric_is_said_and_the_next_best_is_taken(tmp_path, caplog, damage, name):
+    checkpoints = Checkpoints(tmp_path, keep=3, best="accuracy")
+    for step, value in enumerate([0.1, 0.9, 0.5], start=1):
+        checkpoints.save(state_at(step), {"accuracy": value})
+    checkpoints.close()
+    if name == "metrics":
+        if damage in ("a digit", "of another step"):
+            return  # nothing tells
+        for step in "123":
+            (tmp_path / step / "merit" / "merit").rename(tmp_path / step / "merit" / "metrics")
+            (tmp_path / step / "merit").rename(tmp_path / step / "metrics")
+    file = tmp_path / "2" / name / name
+    other = (tmp_path / "3" / name / name).read_bytes().replace(b"0.5", b"0.95")
+    changed = DAMAGES[damage](file.read_bytes())
+    file.write_bytes(other if changed is None else changed)
+    again = Checkpoints(tmp_path, keep=3, best="accuracy")
+    assert again.best() == (0.5, 3)
+    assert "the metric of checkpoint 2 is damaged" in caplog.text
+    assert equal(again.restore_latest(like(state_at(0))), state_at(3))
+    again.save(state_at(4), {"accuracy": 0.2})
+    again.close()
+    assert again.best() == (0.5, 3)
+
+
+def test_metrics_of_earlier_versions_are_read_and_those_of_another_metric_are_not(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=3, best="accuracy")
+    checkpoints.save(state_at(1), {"accuracy": 0.4})
+    checkpoints.save(state_at(2), {"accuracy": 0.3})
+    checkpoints.close()
+    (tmp_path / "2" / "merit").rename(tmp_path / "2" / "metrics")
+    (tmp_path / "2" / "metrics" / "merit").unlink()
+    (tmp_path / "2" / "metrics" / "metrics").write_text('{"merit": 0.7}')
+    assert Checkpoints(tmp_path, keep=3, best="accuracy").best() == (0.7, 2)
+    other = Checkpoints(tmp_path, keep=3, best="f1")
+    assert other.best() == (0.7, 2)  # which does not say of which metric it is
+    assert Checkpoints(tmp_path, keep=3).best() is None
+
+
 @pytest.mark.parametrize("damage", ["truncated", "one bit flipped", "metadata cut", "arrays gone"])
 def test_a_damaged_newest_is_passed_over_aloud(tmp_path, caplog, damage):
     saved(tmp_path, [1, 2]).close()
