@@ -1,6 +1,9 @@
 """`bert-jax` and `python -m bert_jax`: the command line, whose very imports Ctrl-C ends in one line."""
 
+import os
 import sys
+
+_STOPPED = (130, 143)  # by SIGINT or SIGTERM
 
 
 def main() -> int:
@@ -8,10 +11,17 @@ def main() -> int:
     try:
         from bert_jax.cli import main as run
 
-        return run()
+        status = run()
     except KeyboardInterrupt:
         print("bert-jax: interrupted", file=sys.stderr)
-        return 130
+        status = _STOPPED[0]
+    jax = sys.modules.get("jax")
+    if status in _STOPPED and not (jax is not None and jax.distributed.is_initialized()):
+        # All is written. Threads in compiled code, which Python would tear down under them, would crash.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return status
 
 
 if __name__ == "__main__":

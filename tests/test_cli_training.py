@@ -207,7 +207,7 @@ def test_an_interrupted_run_is_saved_and_told_how_to_resume(prepared, place):
             break
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    process.wait(timeout=60)
+    process.wait(timeout=300)
     (step,) = (path.name for path in (place / "stopped" / "checkpoints").iterdir() if path.name.isdigit())
     said = f"bert-jax: interrupted; step {step} is saved; resume with: bert-jax {command}"
     assert (process.returncode, process.stderr.read().splitlines()[-1]) == (130, said)
