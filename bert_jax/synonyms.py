@@ -83,6 +83,7 @@ _OTHER_NAMES = {
     "pretraining": "pretrain nsp bertforpretraining mlm_nsp",
     "masked_lm": "mlm maskedlm bertformaskedlm fill_mask lm",
     "fill_mask": "mlm masked_lm unmask",
+    "next_sentence": "nsp next_sentence_prediction bertfornextsentenceprediction",
     "sequence_classification": "classification text_classification classifier classify sequence_classifier "
     "bertforsequenceclassification regression sentiment glue cross_encoder",
     "text_classification": "classification sequence_classification sentiment",

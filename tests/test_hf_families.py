@@ -13,6 +13,7 @@ import pytest
 from bert_jax import from_pretrained
 from bert_jax.conversion.names import FAMILIES
 from bert_jax.conversion.state_dict import to_huggingface
+from bert_jax.errors import InputError
 from bert_jax.modeling.attention import relative_buckets
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
@@ -219,3 +220,32 @@ def test_windows_at_length_1024(tmp_path):
     inputs = {"input_ids": ids, "attention_mask": mask}
     found, expected = ours(**inputs).last_hidden_state, run(model, inputs)[0].numpy()
     assert relative(found[mask > 0], expected[mask > 0]) < 1e-5
+
+
+@pytest.mark.parametrize("family", ["roberta", "mpnet"])
+def test_position_ids_are_rows_of_the_table(tmp_path, family):
+    model = oracle(family, "encoder")
+    model.save_pretrained(tmp_path)
+    ours, ids = from_pretrained(tmp_path), batch(model, "encoder")["input_ids"][:1]
+    for first in (0, 2, 5):
+        places = first + np.arange(ids.shape[1], dtype=np.int32)[None]
+        expected = run(model, {"input_ids": ids, "position_ids": places})[0]
+        assert relative(ours(ids, position_ids=places).last_hidden_state, expected) < 1e-5
+    rows = model.config.max_position_embeddings
+    with pytest.raises(InputError, match=f"position_ids: expected 0 to {rows - 1}, found {rows}"):
+        ours(ids, position_ids=places * 0 + rows)
+
+
+@pytest.mark.parametrize("name", ["BertLMHeadModel", "RobertaForCausalLM", "ElectraForCausalLM"])
+def test_a_language_model_that_sees_both_sides_is_a_masked_one(tmp_path, name):
+    family = {"B": "bert", "R": "roberta", "E": "electra"}[name[0]]
+    classes = FAMILIES[family].architectures
+    model = oracle(family, "masked_lm")
+    model.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(path.read_text().replace(classes["masked_lm"], name))
+    kind = getattr(transformers, name)
+    inputs = batch(model, "masked_lm", padded=False)
+    expected = run(kind.from_pretrained(tmp_path, attn_implementation="eager").eval(), inputs).logits
+    ours = from_pretrained(tmp_path)
+    assert ours.head == "masked_lm" and relative(ours(**inputs).logits, expected) < 1e-5

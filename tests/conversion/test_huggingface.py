@@ -322,6 +322,17 @@ def test_hub_names_are_looked_up_only_when_they_are_the_users(tmp_path, director
         load_pretrained("another/model")
 
 
+def test_a_name_that_is_no_directory_says_what_helps(tmp_path, directory, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = r"bert-base-uncased: no such model directory; .*`hf download bert-base-uncased --local-dir bert-base-unca"
+    with pytest.raises(InputError, match=message):
+        load_pretrained("bert-base-uncased")
+    with pytest.raises(InputError, match=f"no such model directory; did you mean '{directory}'"):
+        load_pretrained(tmp_path / "modle")
+    with pytest.raises(InputError, match=r"^models: no such model directory; did you mean .model.\?"):
+        load_pretrained("models")
+
+
 def test_saving_refuses_what_is_there_unless_told(directory):
     params = random_params(CONFIG, "masked_lm", seed=1)
     with pytest.raises(InputError, match="expected a new or empty directory"):

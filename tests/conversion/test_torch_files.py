@@ -250,3 +250,29 @@ def test_tensors_that_claim_the_same_bytes_over_and_over_are_refused(tmp_path):
     assert len(read(tmp_path, archive(b"\x80\x02}" + many + b"s."))) == 1900
     with pytest.raises(InputError, match="claim"):
         read(tmp_path, archive(b"\x80\x02}" + whole + b"s.", data.tobytes()))
+
+
+@pytest.mark.parametrize("name", ["state_dict", "model", "module", "model_state_dict"])
+@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
+def test_the_state_dict_inside_of_a_trainers(tmp_path, name, legacy):
+    torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
+    layer = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.AdamW(layer.parameters(), foreach=False)
+    layer(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    trainers = {"epoch": 3, "best": 0.5, "args": {"lr": 1e-4, "names": ["a", None, True]}}
+    trainers |= {"optimizer": optimizer.state_dict(), name: layer.state_dict()}
+    torch.save(trainers, tmp_path / "model.bin", _use_new_zipfile_serialization=not legacy)
+    with torch_files.open_tensors(tmp_path / "model.bin") as tensors:
+        assert tensors.keys() == {"weight", "bias"}
+        np.testing.assert_array_equal(tensors["weight"].read(), layer.weight.detach().numpy())
+
+
+def test_a_trainers_file_without_a_model(tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
+    torch.save({"epoch": 3, "optimizer": {"w": torch.ones(2)}}, tmp_path / "model.bin")
+    with (
+        pytest.raises(InputError, match="expected a tensor under 'epoch', found int"),
+        torch_files.open_tensors(tmp_path / "model.bin"),
+    ):
+        pass
