@@ -241,15 +241,15 @@ VOCABULARY = {token: i for i, token in enumerate([*ROBERTA, "a", "b", "ab"])}
         (VOCABULARY, None, "merges.txt: no such file"),
         ([*VOCABULARY], "a b\n", "vocab.json: expected a JSON object, found list"),
         (
-            VOCABULARY | {"b": 9},
+            VOCABULARY | {"b": VOCABULARY["a"]},
             "a b\n",
-            "vocab.json: expected a map of 8 pieces to the ids 0 to 7, found none with id 6",
+            "vocab.json: expected each id once, found 5 for 'a' and 'b'",
         ),
-        (VOCABULARY | {"b": "6"}, "a b\n", "found 'b' as '6'"),
+        (VOCABULARY | {"b": "6"}, "a b\n", "'b': expected an id from 0 to 4194303, found '6'"),
         (VOCABULARY, "#version: 0.2\na b\nab\n", "merges.txt: line 3: expected two pieces .* found 'ab'"),
         (VOCABULARY, "a b c\n", "merges.txt: line 1: expected two pieces"),
         (VOCABULARY, "b a\n", "merge 'b' 'a': expected pieces of the vocabulary, found 'ba'"),
-        ({"a": 0, "b": 1, "ab": 2}, "a b\n", "found no <pad>, <unk>, <s>, </s>, <mask> among 3 pieces"),
+        ({"a": 0, "b": 1, "ab": 2}, "a b\n", "found none for pad, cls, sep among 3 pieces"),
     ],
 )
 def test_bad_byte_pairs_are_named(tmp_path, vocabulary, merges, message):

@@ -1,6 +1,7 @@
 """Token classification over raw text: which characters are what."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,13 @@ from bert_jax.inference.base import Pipeline, as_texts, softmax
 
 STRATEGIES = ("none", "simple", "first", "average", "max")
 _TEXTS = 256  # texts whose scores are held together
+# Scripts that are written without spaces: Thai and Lao, Tibetan, Myanmar, Khmer, Tai Le to Tai Tham, Balinese and
+# Javanese, then those of China and Japan with their punctuation and wide forms, without Korea's.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9df\uaa60-\uaadf"
+    "\u2e80-\u312f\u31a0-\u9fff\ua000-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff9f\U0001b000-\U0001b16f"
+    "\U00020000-\U0003ffff]"
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,7 +96,7 @@ class TokenClassification(Pipeline):
                 "score": float(scores[best]),
                 "index": before + i,
                 # What is unknown is shown as it stands in the text.
-                "word": text[start:end] if piece == self.tokenizer.unk_id else self.tokenizer.pieces[piece],
+                "word": text[start:end] if self.tokenizer.is_unknown(piece) else self.tokenizer.pieces[piece],
                 "start": int(start),
                 "end": int(end),
             }
@@ -123,7 +131,9 @@ class TokenClassification(Pipeline):
 
 
 def words_begin(text: str, pieces: Pieces, tokenizer: Any) -> np.ndarray:
-    """bool `[n]`, whether a word begins with each piece: where the piece says so, and behind any space."""
+    """bool `[n]`, whether a word begins with each piece: where the piece says so, behind any space, and, unless pieces
+    are marked as going on with a word, beside a character of a script that is written without spaces."""
+    marks_words = getattr(tokenizer, "marks_continuations", False)
     goes_on = tokenizer.is_continuation[pieces.ids]
     begins = ~goes_on
     begins[:1] = True
@@ -132,6 +142,8 @@ def words_begin(text: str, pieces: Pieces, tokenizer: Any) -> np.ndarray:
         # A space that is marked as a beginning is of the word behind it; any other, such as a newline, is by itself.
         apart = goes_on[i - 1] and text[start_before:end_before].isspace()
         begins[i] = apart or any(map(str.isspace, text[end_before : start + 1]))
+        if not begins[i] and not marks_words and start >= end_before:
+            begins[i] = bool(_UNSPACED.search(text[max(0, end_before - 1) : end_before] + text[start : start + 1]))
     return begins
 
 

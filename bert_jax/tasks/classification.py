@@ -196,7 +196,7 @@ def build(recipe: Any, workdir: str) -> Job:
         label_smoothing=recipe.label_smoothing,
         token_dropout=data.token_dropout,
         r_drop=recipe.r_drop,
-        mask_id=tokenizer.mask_id,
+        mask_id=tokenizer.mask_id if data.token_dropout else 0,
         special_ids=tokenizer.special_ids,
     )
     return start.fine_tuning(recipe, task, tokenizer, loaded, train, dev)

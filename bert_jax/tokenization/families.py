@@ -4,16 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tokenizers
-from google.protobuf.message import DecodeError
-from sentencepiece import sentencepiece_model_pb2
 
 from bert_jax.errors import InputError
-from bert_jax.tokenization.huggingface import NO_TOKEN_TYPES, BackendTokenizer, word_piece_backend
+from bert_jax.tokenization.added_tokens import add_tokens
+from bert_jax.tokenization.huggingface import BackendTokenizer, sep_and_cls, word_piece_backend
+from bert_jax.tokenization.sentencepiece import sentencepiece_proto
+from bert_jax.tokenization.settings import NO_TOKEN_TYPES, TokenizerFiles
 
 ROBERTA_SPECIALS = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
 MPNET_SPECIALS = {**ROBERTA_SPECIALS, "unk": "[UNK]"}
-# Families whose models are not told the segments of a pair apart.
-WITHOUT_TOKEN_TYPES = ("roberta", "xlmroberta", "mpnet", "distilbert", "modernbert")
 _MPNET_MAX_CHARS_PER_WORD = 100  # where BERT's own word pieces allow 200
 
 
@@ -30,6 +29,7 @@ def byte_level_bpe(
     add_prefix_space: bool = False,
     trim_offsets: bool = True,
     max_length: int | None = None,
+    files: TokenizerFiles | None = None,
 ) -> BackendTokenizer:
     """Returns RoBERTa's tokenizer: byte pair encoding over bytes (Radford et al. 2019, section 2.2), for any text.
 
@@ -43,11 +43,11 @@ def byte_level_bpe(
         add_prefix_space: whether a text's first word is cut as if a space stood before it.
         trim_offsets: whether the range of a piece leaves out the space that it begins with.
         max_length: the longest sequence the model takes, where known.
+        files: what the files beside the vocabulary say: added tokens, and settings.
 
     Raises:
         InputError: a special token is missing, or a merge of pieces that the vocabulary has not.
     """
-    _expect_specials(special, vocabulary)
     for first, second in merges:
         for piece in (first, second, first + second):
             if piece not in vocabulary:
@@ -55,20 +55,20 @@ def byte_level_bpe(
     backend = tokenizers.Tokenizer(tokenizers.models.BPE(dict(vocabulary), list(merges)))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     backend.decoder = tokenizers.decoders.ByteLevel()
-    backend.post_processor = _roberta_processing(vocabulary, special, trim_offsets, add_prefix_space)
-    backend.add_special_tokens([special_token(role, token) for role, token in special.items()])
-    settings = {
-        "tokenizer_class": "RobertaTokenizer",
-        "add_prefix_space": add_prefix_space,
-        "trim_offsets": trim_offsets,
-        **NO_TOKEN_TYPES,
-        **_limit(max_length),
-    }
-    return BackendTokenizer(backend, dict(special), settings)
+    files = files or TokenizerFiles()
+    special = add_tokens(backend, special, files, special_token)
+    backend.post_processor = _roberta_processing(backend, special, trim_offsets, add_prefix_space)
+    own = {"add_prefix_space": add_prefix_space, "trim_offsets": trim_offsets}
+    return BackendTokenizer(backend, special, _settings(files, "RobertaTokenizer", max_length, own))
 
 
 def xlm_roberta(
-    model: bytes, *, special: Mapping[str, str] = ROBERTA_SPECIALS, max_length: int | None = None
+    model: bytes,
+    *,
+    special: Mapping[str, str] = ROBERTA_SPECIALS,
+    add_prefix_space: bool = True,
+    max_length: int | None = None,
+    files: TokenizerFiles | None = None,
 ) -> BackendTokenizer:
     """Returns XLM-R's tokenizer over its SentencePiece model (`sentencepiece.bpe.model`, of unigrams for all its name).
 
@@ -78,41 +78,44 @@ def xlm_roberta(
     Args:
         model: the bytes of the model, whose first pieces have to be `<unk>`, `<s>` and `</s>`.
         special: names of the special tokens by role.
+        add_prefix_space: whether a word is cut as if a space stood before it.
         max_length: the longest sequence the model takes, where known.
+        files: what the files beside the model say: added tokens, and settings.
 
     Raises:
         InputError: not such a model.
     """
-    proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
-    try:
-        proto.ParseFromString(model)
-    except DecodeError:
-        raise InputError(f"expected a SentencePiece model, found {len(model)} bytes that are not one") from None
+    proto = sentencepiece_proto(model)
     first = [piece.piece for piece in proto.pieces[:3]]
     if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM or first != ["<unk>", "<s>", "</s>"]:
         raise InputError(
             "expected XLM-R's SentencePiece model, of unigrams with <unk>, <s> and </s> before all others, found "
             f"{' '.join(first) or 'no pieces'} before {max(0, len(proto.pieces) - 3)} others"
         )
-    pieces = [(special[role], 0.0) for role in ("cls", "pad", "sep", "unk")]
+    names = {**ROBERTA_SPECIALS, **special}
+    pieces = [(names[role], 0.0) for role in ("cls", "pad", "sep", "unk")]
     pieces += [(piece.piece, piece.score) for piece in proto.pieces[3:]]
-    pieces.append((special["mask"], 0.0))
+    pieces.append((names["mask"], 0.0))
     backend = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, 3))
     if charsmap := proto.normalizer_spec.precompiled_charsmap:
         backend.normalizer = tokenizers.normalizers.Precompiled(charsmap)
+    scheme = "always" if add_prefix_space else "never"
     backend.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
-        [tokenizers.pre_tokenizers.WhitespaceSplit(), tokenizers.pre_tokenizers.Metaspace()]
+        [tokenizers.pre_tokenizers.WhitespaceSplit(), tokenizers.pre_tokenizers.Metaspace(prepend_scheme=scheme)]
     )
-    backend.decoder = tokenizers.decoders.Metaspace()
-    cls, sep = special["cls"], special["sep"]
-    backend.post_processor = tokenizers.processors.TemplateProcessing(
-        single=[cls, "$A", sep], pair=[cls, "$A", sep, sep, "$B", sep], special_tokens=[(cls, 0), (sep, 2)]
-    )
-    backend.add_special_tokens([special_token(role, token) for role, token in special.items()])
+    backend.decoder = tokenizers.decoders.Metaspace(prepend_scheme=scheme)
     added = [piece.piece for piece in proto.pieces[3:] if piece.type == piece.USER_DEFINED]
     backend.add_tokens([tokenizers.AddedToken(piece, normalized=False) for piece in added])
-    settings = {"tokenizer_class": "XLMRobertaTokenizer", **NO_TOKEN_TYPES, **_limit(max_length)}
-    return BackendTokenizer(backend, dict(special), settings, sentencepiece_model=model)
+    files = files or TokenizerFiles()
+    special = add_tokens(backend, special, files, special_token)
+    tokens = sep_and_cls(special, backend)
+    (sep, _), (cls, _) = tokens
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single=[cls, "$A", sep], pair=[cls, "$A", sep, sep, "$B", sep], special_tokens=list(tokens)
+    )
+    own = {} if add_prefix_space else {"add_prefix_space": False}
+    settings = _settings(files, "XLMRobertaTokenizer", max_length, own)
+    return BackendTokenizer(backend, special, settings, sentencepiece_model=model)
 
 
 def mpnet(
@@ -123,48 +126,43 @@ def mpnet(
     strip_accents: bool | None = None,
     chinese_chars: bool = True,
     max_length: int | None = None,
+    files: TokenizerFiles | None = None,
 ) -> BackendTokenizer:
     """Returns MPNet's tokenizer: BERT's word pieces in RoBERTa's rows.
 
     Args: as of `word_piece`, and `special`, names of the special tokens by role.
 
     Raises:
-        InputError: a special token is missing, or a piece occurs twice.
+        InputError: a special token is missing.
     """
-    backend, ids = word_piece_backend(pieces, special["unk"], _MPNET_MAX_CHARS_PER_WORD)
-    _expect_specials(special, ids)
+    backend = word_piece_backend(pieces, special["unk"], _MPNET_MAX_CHARS_PER_WORD)
     backend.normalizer = tokenizers.normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=chinese_chars, strip_accents=strip_accents, lowercase=lowercase
     )
-    backend.post_processor = _roberta_processing(ids, special)
-    backend.add_special_tokens([special_token(role, token) for role, token in special.items()])
-    settings = {
-        "tokenizer_class": "MPNetTokenizer",
+    files = files or TokenizerFiles()
+    special = add_tokens(backend, special, files, special_token)
+    backend.post_processor = _roberta_processing(backend, special)
+    own = {
         "do_lower_case": lowercase,
         "tokenize_chinese_chars": chinese_chars,
-        "clean_up_tokenization_spaces": False,
+        "clean_up_tokenization_spaces": files.settings.get("clean_up_tokenization_spaces", False),
         **({} if strip_accents is None else {"strip_accents": strip_accents}),
-        **NO_TOKEN_TYPES,
-        **_limit(max_length),
     }
-    return BackendTokenizer(backend, dict(special), settings)
+    return BackendTokenizer(backend, special, _settings(files, "MPNetTokenizer", max_length, own))
 
 
 def _roberta_processing(
-    ids: Mapping[str, int], special: Mapping[str, str], trim_offsets: bool = True, add_prefix_space: bool = False
+    backend: tokenizers.Tokenizer,
+    special: dict[str, str],
+    trim_offsets: bool = True,
+    add_prefix_space: bool = False,
 ) -> tokenizers.processors.PostProcessor:
-    cls, sep = special["cls"], special["sep"]
     return tokenizers.processors.RobertaProcessing(
-        (sep, ids[sep]), (cls, ids[cls]), trim_offsets=trim_offsets, add_prefix_space=add_prefix_space
+        *sep_and_cls(special, backend), trim_offsets=trim_offsets, add_prefix_space=add_prefix_space
     )
 
 
-def _expect_specials(special: Mapping[str, str], ids: Mapping[str, int]) -> None:
-    missing = [token for token in special.values() if token not in ids]
-    if missing:
-        raise InputError(f"expected the special tokens {', '.join(special.values())}, found no {', '.join(missing)} "
-                         f"among {len(ids)} pieces")  # fmt: skip
-
-
-def _limit(max_length: int | None) -> dict[str, Any]:
-    return {} if max_length is None else {"model_max_length": max_length}
+def _settings(files: TokenizerFiles, name: str, max_length: int | None, own: dict[str, Any]) -> dict[str, Any]:
+    """What the files say, over what holds for the class `name`; `own` is what was decided."""
+    limit = {} if max_length is None else {"model_max_length": max_length}
+    return {"tokenizer_class": name, **NO_TOKEN_TYPES, **files.settings, **limit, **own}

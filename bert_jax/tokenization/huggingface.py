@@ -1,10 +1,11 @@
 """Tokenizers run by the `tokenizers` library: BERT's WordPiece, and any `tokenizer.json` as it stands."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,15 @@ import tokenizers
 from bert_jax import storage
 from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
-from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer
+from bert_jax.tokenization.added_tokens import add_tokens
+from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer, check_unicode
 from bert_jax.tokenization.layout import RowLayout, layout_of
+from bert_jax.tokenization.settings import NO_TOKEN_TYPES, ROLES, TokenizerFiles, check_id, max_length_of
 
 WORD_PIECE_SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-NO_TOKEN_TYPES = {"model_input_names": ["input_ids", "attention_mask"]}  # settings of models with one segment
+# Settings that name files or code where a tokenizer was saved from; nothing of the name may be where it is saved to.
+_NOT_SAVED = ("vocab_file", "merges_file", "tokenizer_file", "special_tokens_map_file", "added_tokens_file",
+              "name_or_path", "auto_map")  # fmt: skip
 # What the original drops (`tokenization.py`, `_clean_text`): NUL, U+FFFD and categories Cc and Cf. The library's own
 # clean_text also drops private-use and unassigned characters, which would turn unknown words into known ones.
 _DROPPED = r"[\x00\x{fffd}\p{Cc}\p{Cf}&&[^\t\n\r]]"
@@ -33,7 +38,7 @@ class BackendTokenizer(Tokenizer):
     Args:
         backend: the library's tokenizer; its own padding and truncation are not used, and its post_processor says how
             rows are laid out.
-        special: its special tokens by name.
+        special: its special tokens by role; unk and mask may be missing.
         settings: what `tokenizer_config.json` says about it, written back by `save`. Where its model_input_names have
             no token_type_ids, all tokens are of type 0.
         sentencepiece_model: the bytes of the model that it was made from, written back by `save`.
@@ -55,23 +60,25 @@ class BackendTokenizer(Tokenizer):
         self._special = special
         self._settings = settings
         self._sentencepiece_model = sentencepiece_model
+        backend.encode_special_tokens = bool(settings.get("split_special_tokens", False))
+        sep, cls = sep_and_cls(special, backend)
+        self._model_pieces = _in_order(backend.get_vocab(with_added_tokens=False))
         ids = backend.get_vocab(with_added_tokens=True)
-        pieces = [""] * (max(ids.values()) + 1)
-        for piece, i in ids.items():
-            pieces[i] = piece
+        pieces = _in_order(ids)
         layout = layout_of(part_of(backend.post_processor), ids)
         if layout is None:
-            layout = RowLayout.bert(ids[special["cls"]], ids[special["sep"]])
+            layout = RowLayout.bert(cls[1], sep[1])
         if "token_type_ids" not in settings.get("model_input_names", ["token_type_ids"]):
             layout = dataclasses.replace(layout, second_type=0)
-        limit = settings.get("model_max_length")
         super().__init__(
             pieces,
             SpecialIds(**{role: ids[token] for role, token in special.items()}),
             continuation_pieces(pieces, getattr(backend.model, "continuing_subword_prefix", None)),
-            int(limit) if isinstance(limit, int) and 0 < limit < 1_000_000 else None,
+            max_length_of(settings),
             layout,
+            settings.get("truncation_side", "right"),
         )
+        self.marks_continuations = bool(getattr(backend.model, "continuing_subword_prefix", None))
 
     @property
     def saved_files(self) -> tuple[str, ...]:
@@ -98,13 +105,15 @@ class BackendTokenizer(Tokenizer):
         return functools.lru_cache(_WORDS_REMEMBERED)(lambda word: encode(word, add_special_tokens=False).ids)
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool = True) -> list[list[int]]:
-        if not parse_special and (ids_of := self._ids_of_word):  # three times as fast on a whole corpus
-            return [list(itertools.chain.from_iterable(map(ids_of, text.split(" ")))) for text in texts]
-        backend = self._backend if parse_special else self._plain_backend
-        return [e.ids for e in backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+        with named_errors(texts):
+            if not parse_special and (ids_of := self._ids_of_word):  # three times as fast on a whole corpus
+                return [list(itertools.chain.from_iterable(map(ids_of, text.split(" ")))) for text in texts]
+            backend = self._backend if parse_special else self._plain_backend
+            return [e.ids for e in backend.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[Encoded]:
-        return [(e.ids, e.offsets) for e in self._backend.encode_batch(list(texts), add_special_tokens=False)]
+        with named_errors(texts):
+            return [(e.ids, e.offsets) for e in self._backend.encode_batch(list(texts), add_special_tokens=False)]
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         text = self._backend.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)
@@ -119,8 +128,7 @@ class BackendTokenizer(Tokenizer):
         directory = storage.Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         tokens = {f"{role}_token": token for role, token in self._special.items()}
-        limit = {} if self.max_length is None else {"model_max_length": self.max_length}
-        settings = {"tokenizer_class": "PreTrainedTokenizerFast", **self._settings, **tokens, **limit}
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast"} | saved_settings(self._settings, tokens)
         storage.write_atomically(directory / "tokenizer.json", self._backend.to_str(pretty=True))
         storage.write_atomically(directory / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
         storage.write_atomically(directory / "special_tokens_map.json", json.dumps(tokens, indent=2) + "\n")
@@ -130,18 +138,64 @@ class BackendTokenizer(Tokenizer):
     def _vocabulary_files(self) -> dict[str, str | bytes]:
         """The files of the family's own, beside tokenizer.json."""
         if isinstance(self._backend.model, tokenizers.models.WordPiece):
-            return {"vocab.txt": "".join(f"{piece}\n" for piece in self.pieces)}
+            return {"vocab.txt": "".join(f"{piece}\n" for piece in self._model_pieces)}
         if self._sentencepiece_model is not None:
             return {"sentencepiece.bpe.model": self._sentencepiece_model}
         if str(self._settings.get("tokenizer_class")).startswith("RobertaTokenizer"):
             merges = (part_of(self._backend.model) or {})["merges"]
+            vocabulary = {piece: i for i, piece in enumerate(self._model_pieces) if piece}
             return {
-                "vocab.json": json.dumps(
-                    {piece: i for i, piece in enumerate(self.pieces) if piece}, ensure_ascii=False
-                ),
+                "vocab.json": json.dumps(vocabulary, ensure_ascii=False),
                 "merges.txt": "#version: 0.2\n" + "".join(f"{first} {second}\n" for first, second in merges),
             }
         return {}
+
+
+def saved_settings(settings: dict[str, Any], tokens: dict[str, str]) -> dict[str, Any]:
+    """Returns what `tokenizer_config.json` is to say.
+
+    Args:
+        settings: what was read.
+        tokens: the special tokens by key, such as "mask_token".
+    """
+    kept = {name: value for name, value in settings.items() if name not in _NOT_SAVED}
+    further = kept.pop("extra_special_tokens", None)
+    if isinstance(further, list):  # under the name that every version of transformers reads
+        kept["additional_special_tokens"] = [_content(token) for token in further]
+    elif further:
+        kept["extra_special_tokens"] = {name: _content(token) for name, token in further.items()}
+    kept |= {name: _content(value) for name, value in kept.items() if name.endswith("_token")}
+    # Of a role that is not here, null says so; transformers would else add its usual token.
+    kept |= {f"{role}_token": tokens.get(f"{role}_token") for role in ROLES}
+    return kept
+
+
+def _content(token: Any) -> Any:
+    """What a text spells an added token as."""
+    return token.get("content") if isinstance(token, dict) else token
+
+
+@contextlib.contextmanager
+def named_errors(texts: Iterable[str]) -> Iterator[None]:
+    """Raises InputError where the block's call of a library fails on one of `texts`."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, InputError) or not (isinstance(error, Exception) or "Panic" in type(error).__name__):
+            raise
+        check_unicode(texts)
+        reason = " ".join(str(error).split())
+        raise InputError(f"expected text that the tokenizer can cut, found: {reason}") from None
+
+
+def _in_order(ids: dict[str, int]) -> list[str]:
+    """The pieces at their ids, "" where there is none; blank lines at the end of a vocabulary are no pieces."""
+    last = check_id(max((i for piece, i in ids.items() if piece), default=0), "vocabulary")
+    pieces = [""] * (last + 1)
+    for piece, i in ids.items():
+        if piece:
+            pieces[i] = max(pieces[i], piece)  # whatever the order, where two have one id
+    return pieces
 
 
 def part_of(part: Any) -> dict[str, Any] | None:
@@ -161,69 +215,70 @@ def _hide_specials(content: dict[str, Any]) -> None:
 def word_piece(
     pieces: Sequence[str],
     *,
+    special: dict[str, str] = WORD_PIECE_SPECIALS,
     lowercase: bool = True,
     strip_accents: bool | None = None,
     chinese_chars: bool = True,
     max_length: int | None = None,
     token_types: bool = True,
+    files: TokenizerFiles | None = None,
 ) -> BackendTokenizer:
     """Returns BERT's tokenizer (google-research/bert `tokenization.py`) over a vocabulary.
 
     Args:
-        pieces: the vocabulary in the order of its ids, "##" before pieces that go on with a word.
+        pieces: the vocabulary in the order of its ids, "##" before pieces that go on with a word. Of a piece that
+            occurs twice the last id counts.
+        special: names of the special tokens by role; `unk` and `mask` may be missing from the vocabulary.
         lowercase: whether text is lower-cased (uncased models).
         strip_accents: whether accents are dropped; None means as `lowercase`.
         chinese_chars: whether each CJK ideograph is a word of its own.
         max_length: the longest sequence the model takes, where known.
         token_types: whether the model is told the segments of a pair apart; DistilBERT is not.
+        files: what the files beside the vocabulary say: added tokens, and settings.
 
     Raises:
-        InputError: a special token is missing, or a piece occurs twice.
+        InputError: a special token is missing.
     """
-    backend, ids = word_piece_backend(pieces, "[UNK]", _MAX_CHARS_PER_WORD)
-    missing = [token for token in WORD_PIECE_SPECIALS.values() if token not in ids]
-    if missing:
-        raise InputError(
-            f"expected the special tokens of BERT, found no {', '.join(missing)} among {len(pieces)} pieces"
-        )
+    backend = word_piece_backend(pieces, special.get("unk", "[UNK]"), _MAX_CHARS_PER_WORD)
     backend.normalizer = bert_normalizer(lowercase, strip_accents, chinese_chars)
-    backend.post_processor = tokenizers.processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
-    )
-    backend.add_special_tokens([tokenizers.AddedToken(t, normalized=False) for t in WORD_PIECE_SPECIALS.values()])
-    settings = {
-        "tokenizer_class": "BertTokenizer",
+    files = files or TokenizerFiles()
+    special = add_tokens(backend, special, files)
+    backend.post_processor = tokenizers.processors.BertProcessing(*sep_and_cls(special, backend))
+    settings = files.settings | {
+        "tokenizer_class": files.settings.get("tokenizer_class", "BertTokenizer"),
         "do_lower_case": lowercase,
         "strip_accents": strip_accents,
         "tokenize_chinese_chars": chinese_chars,
-        "model_max_length": max_length,
+        **({} if max_length is None else {"model_max_length": max_length}),
         **({} if token_types else NO_TOKEN_TYPES),
     }
-    return BackendTokenizer(backend, WORD_PIECE_SPECIALS, {k: v for k, v in settings.items() if v is not None})
+    return BackendTokenizer(backend, special, {k: v for k, v in settings.items() if v is not None})
 
 
-def word_piece_backend(
-    pieces: Sequence[str], unk_token: str, max_chars_per_word: int
-) -> tuple[tokenizers.Tokenizer, dict[str, int]]:
-    """Returns what cuts words into pieces, with neither normaliser nor rows yet, and the ids of the pieces.
+def sep_and_cls(special: dict[str, str], backend: tokenizers.Tokenizer) -> tuple[tuple[str, int], tuple[str, int]]:
+    """Returns the special tokens of a row with their ids.
 
     Raises:
-        InputError: a piece occurs twice.
+        InputError: the vocabulary lacks a special token that every row needs.
     """
+    ids = {role: backend.token_to_id(special[role]) for role in ("pad", "cls", "sep") if role in special}
+    missing = [role for role in ("pad", "cls", "sep") if ids.get(role) is None]
+    if missing:
+        raise InputError(f"expected the special tokens of BERT, found none for {', '.join(missing)} among "
+                         f"{backend.get_vocab_size()} pieces; tokenizer_config.json names others, such as "
+                         f'{{"cls_token": "<cls>"}}')  # fmt: skip
+    return (special["sep"], ids["sep"] or 0), (special["cls"], ids["cls"] or 0)
+
+
+def word_piece_backend(pieces: Sequence[str], unk_token: str, max_chars_per_word: int) -> tokenizers.Tokenizer:
+    """Returns what cuts words into pieces, with neither normaliser nor rows yet."""
     ids = {piece: i for i, piece in enumerate(pieces)}
-    if len(ids) != len(pieces):
-        twice = next(i for i, piece in enumerate(pieces) if ids[piece] != i)
-        raise InputError(
-            f"expected each piece once, found {pieces[twice]!r} in lines {twice + 1} and {ids[pieces[twice]] + 1}"
-        )
     backend = tokenizers.Tokenizer(
         tokenizers.models.WordPiece(ids, unk_token=unk_token, max_input_chars_per_word=max_chars_per_word)
     )
     backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     backend.decoder = tokenizers.decoders.WordPiece()
-    return backend, ids
+    return backend
 
 
 def bert_normalizer(
@@ -248,7 +303,10 @@ def _words_stand_alone(backend: dict[str, Any]) -> bool:
         backend["model"]["type"] == "WordPiece"
         and (backend["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"
         and all(step["type"] == "BertNormalizer" or step.get("pattern") == {"Regex": _DROPPED} for step in steps)
-        and not any(" " in token["content"] for token in backend["added_tokens"])
+        and not any(
+            " " in token["content"] or (not token["special"] and (token["lstrip"] or token["rstrip"]))
+            for token in backend["added_tokens"]
+        )
     )
 
 

@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,13 +18,13 @@ Encoded = tuple[list[int], list[tuple[int, int]]]  # ids and, for each, the char
 
 @dataclasses.dataclass(frozen=True)
 class SpecialIds:
-    """Ids of the tokens that BERT gives a meaning of their own."""
+    """Ids of the tokens that BERT gives a meaning of their own; a vocabulary may have no unk and no mask."""
 
     pad: int
-    unk: int
     cls: int
     sep: int
-    mask: int
+    unk: int | None = None
+    mask: int | None = None
 
 
 class Tokenizer(abc.ABC):
@@ -32,11 +33,14 @@ class Tokenizer(abc.ABC):
     Attributes:
         pieces: the vocabulary, a piece's place being its id. An id without a piece holds "".
         vocab_size: rows that a word embedding needs.
-        pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
+        pad_id, cls_id, sep_id: ids of the special tokens; `unk_id` and `mask_id` raise InputError where there is none.
         special_ids: those five, sorted.
         is_continuation: bool [V], True where a piece goes on with the word that the piece before it began.
+        marks_continuations: whether pieces that go on with a word are marked, as by "##", rather than those that begin
+            one, as by a space.
         max_length: the longest sequence its model takes, in tokens, where the files say so; None otherwise.
         layout: where special tokens stand in a row.
+        truncation_side: "right" or "left", the side on which texts that are too long are cut.
     """
 
     def __init__(
@@ -46,19 +50,39 @@ class Tokenizer(abc.ABC):
         is_continuation: np.ndarray,
         max_length: int | None,
         layout: RowLayout,
+        truncation_side: str = "right",
     ):
         self.pieces = tuple(pieces)
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = dataclasses.astuple(special)
-        self.special_ids = tuple(sorted(set(dataclasses.astuple(special))))
+        self.pad_id, self.cls_id, self.sep_id = special.pad, special.cls, special.sep
+        self._special_ids = special
+        self.special_ids = tuple(sorted({i for i in dataclasses.astuple(special) if i is not None}))
         self.is_continuation = is_continuation
         self.is_continuation[list(self.special_ids)] = False
+        self.marks_continuations = False
         self.max_length = max_length
         self.layout = layout
+        self.truncation_side = truncation_side
         self._ids = {piece: i for i, piece in enumerate(self.pieces)}
 
     @property
     def vocab_size(self) -> int:
         return len(self.pieces)
+
+    @property
+    def unk_id(self) -> int:
+        if self._special_ids.unk is None:
+            raise InputError("expected a tokenizer with an unknown token ([UNK] or <unk>), found none")
+        return self._special_ids.unk
+
+    @property
+    def mask_id(self) -> int:
+        if self._special_ids.mask is None:
+            raise InputError("expected a tokenizer with a mask token ([MASK] or <mask>), found none")
+        return self._special_ids.mask
+
+    def is_unknown(self, token_id: int) -> bool:
+        """Returns whether an id is that of the unknown token."""
+        return token_id == self._special_ids.unk
 
     @property
     def fingerprint(self) -> str:
@@ -128,7 +152,8 @@ class Tokenizer(abc.ABC):
             text_pairs: second segments, one for each text.
             max_length: longest row in tokens, special tokens counted; None for no limit.
             padding: True pads to the longest row, "max_length" to `max_length`, False demands rows of one length.
-            truncation: whether longer rows are cut (from the end, the longer segment first); otherwise they are errors.
+            truncation: whether longer rows are cut (on the `truncation_side`, the longer segment first); otherwise they
+                are errors.
             pad_to_multiple_of: rounds the padded length up, within `max_length` where padding is "max_length".
             return_offsets: adds `offset_mapping`.
 
@@ -149,7 +174,8 @@ class Tokenizer(abc.ABC):
         if truncation and max_length is not None:
             if max_length <= special:
                 raise InputError(f"max_length: expected room for a token beside the special ones, found {max_length}")
-            pairs = [_truncate(a, b, max_length - special) for a, b in pairs]
+            from_left = self.truncation_side == "left"
+            pairs = [_truncate(a, b, max_length - special, from_left) for a, b in pairs]
         lengths = [special + len(a[0]) + (0 if b is None else len(b[0])) for a, b in pairs]
         length = _row_length(lengths, max_length, padding, pad_to_multiple_of)
         return self._fill(pairs, lengths, length, return_offsets)
@@ -190,10 +216,10 @@ class Tokenizer(abc.ABC):
         return out
 
 
-def _truncate(a: Encoded, b: Encoded | None, room: int) -> tuple[Encoded, Encoded | None]:
+def _truncate(a: Encoded, b: Encoded | None, room: int, from_left: bool) -> tuple[Encoded, Encoded | None]:
     """Cuts the ends of segments until they fit, the longer first; ties as in the `tokenizers` library."""
     if b is None:
-        return _cut(a, room), None
+        return _cut(a, room, from_left), None
     keep_a, keep_b = len(a[0]), len(b[0])
     if keep_a + keep_b <= room:
         return a, b
@@ -202,11 +228,30 @@ def _truncate(a: Encoded, b: Encoded | None, room: int) -> tuple[Encoded, Encode
     if short + long > room:
         short, long = room // 2, room - room // 2
     keep_a, keep_b = (short, long) if keep_a <= keep_b else (long, short)
-    return _cut(a, keep_a), _cut(b, keep_b)
+    return _cut(a, keep_a, from_left), _cut(b, keep_b, from_left)
 
 
-def _cut(segment: Encoded, keep: int) -> Encoded:
-    return segment[0][:keep], segment[1][:keep]
+def _cut(segment: Encoded, keep: int, from_left: bool) -> Encoded:
+    kept = slice(max(0, len(segment[0]) - keep), None) if from_left else slice(keep)
+    return segment[0][kept], segment[1][kept]
+
+
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+
+
+def check_unicode(texts: Iterable[str], first: int = 0) -> None:
+    """Raises InputError for the first text that is no string, or holds half of a surrogate pair.
+
+    Args:
+        texts: anything.
+        first: the number of the first text, for messages.
+    """
+    for i, text in enumerate(texts, first):
+        if not isinstance(text, str):
+            raise InputError(f"text {i}: expected a string, found {type(text).__name__}")
+        if not text.isascii() and (half := _HALF_PAIR.search(text)):
+            where = f"text {i}, character {half.start() + 1}"
+            raise InputError(f"{where}: expected Unicode text, found half a surrogate pair, U+{ord(half.group()):04X}")
 
 
 def _row_length(lengths: list[int], max_length: int | None, padding: bool | str, multiple: int | None) -> int:

@@ -1,26 +1,36 @@
 """Opening a tokenizer from the files that come with a model."""
 
 import json
-import re
 from typing import Any
 
 import tokenizers
 
 from bert_jax import storage
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, printable
+from bert_jax.model_files import check_keys
+from bert_jax.model_files.tokenizer import TOKENIZER_CONFIG
 from bert_jax.storage import PathLike
-from bert_jax.tokenization.families import (
-    MPNET_SPECIALS,
-    ROBERTA_SPECIALS,
-    WITHOUT_TOKEN_TYPES,
-    byte_level_bpe,
-    mpnet,
-    xlm_roberta,
+from bert_jax.tokenization.added_tokens import add_tokens
+from bert_jax.tokenization.classes import BYTE_LEVEL_BPE, MPNET, WORD_PIECE, XLM_ROBERTA, check_model
+from bert_jax.tokenization.families import MPNET_SPECIALS, ROBERTA_SPECIALS, byte_level_bpe, mpnet, xlm_roberta
+from bert_jax.tokenization.huggingface import (
+    WORD_PIECE_SPECIALS,
+    BackendTokenizer,
+    part_of,
+    sep_and_cls,
+    word_piece,
 )
-from bert_jax.tokenization.huggingface import NO_TOKEN_TYPES, BackendTokenizer, part_of, word_piece
 from bert_jax.tokenization.interface import Tokenizer
 from bert_jax.tokenization.layout import layout_of
 from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
+from bert_jax.tokenization.settings import (
+    TokenizerFiles,
+    check_id,
+    named_special,
+    named_specials,
+    read_files,
+)
+from bert_jax.tokenization.tokenizer_json import check_tokenizer_json
 
 # Names for each special token in files that do not say which it is, the likeliest first.
 _SPECIAL_NAMES = {
@@ -30,17 +40,16 @@ _SPECIAL_NAMES = {
     "sep": ("[SEP]", "<sep>", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
-# The class that each family's tokenizer has for Hugging Face, where its files do not say so.
-_CLASSES = {
-    "bert": "BertTokenizer",
-    "distilbert": "DistilBertTokenizer",
-    "electra": "ElectraTokenizer",
-    "modernbert": "PreTrainedTokenizerFast",
-    "mpnet": "MPNetTokenizer",
-    "roberta": "RobertaTokenizer",
-    "xlmroberta": "XLMRobertaTokenizer",
+_SPECIALS: dict[str, dict[str, str]] = {
+    WORD_PIECE: WORD_PIECE_SPECIALS,
+    MPNET: MPNET_SPECIALS,
+    BYTE_LEVEL_BPE: ROBERTA_SPECIALS,
+    XLM_ROBERTA: ROBERTA_SPECIALS,
 }
-_LIMIT = 1_000_000  # what files that know no model_max_length exceed by far
+_ALGORITHMS = {"vocab.txt": (WORD_PIECE, MPNET), "vocab.json": (BYTE_LEVEL_BPE,), "*.model": (XLM_ROBERTA,)}
+_MAX_BYTES = 256 << 20  # of a vocabulary in any form
+# The end of a line in a vocab.txt: what the tokenizers library strips, Unicode's White_Space.
+_SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 
 
 def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
@@ -63,16 +72,14 @@ def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
     path = storage.Path(path)
     if not path.exists():
         raise InputError(f"{path}: no such file or directory")
-    settings: dict[str, Any] = {}
-    family = ""
+    files = TokenizerFiles()
     if path.is_dir():
-        settings = _settings(path)
-        family = _family(path, settings)
-        path = _vocabulary_file(path, settings)
+        files = read_files(path)
+        path = _vocabulary_file(path, files.settings)
     if lowercase is not None:
-        settings["do_lower_case"] = lowercase
+        files.settings["do_lower_case"] = lowercase
     try:
-        return _from_file(path, settings, family)
+        return _from_file(path, files, forced=lowercase is not None)
     except InputError as error:
         raise InputError(str(error) if str(error).startswith(str(path.parent)) else f"{path}: {error}") from None
 
@@ -83,19 +90,35 @@ def has_tokenizer(directory: PathLike) -> bool:
     return any(name in ("tokenizer.json", "vocab.txt", "vocab.json") or name.endswith(".model") for name in names)
 
 
-def _from_file(path: storage.Path, settings: dict[str, Any], family: str) -> Tokenizer:
-    if path.name.endswith("vocab.json"):
-        return _from_merges(path, settings)
-    if path.suffix == ".json":
-        return _from_json(storage.read_text(path), settings, family)
-    if path.suffix == ".model" and family == "xlmroberta":
-        special = _named_specials(ROBERTA_SPECIALS, settings)
-        return xlm_roberta(path.read_bytes(), special=special, max_length=_max_length(settings))
-    if path.suffix == ".model":
-        return SentencePieceTokenizer(path.read_bytes(), settings)
-    if path.suffix == ".txt":
-        return _from_vocabulary(storage.read_text(path), settings, family)
+def _from_file(path: storage.Path, files: TokenizerFiles, forced: bool) -> Tokenizer:
+    kind = "vocab.json" if path.name.endswith("vocab.json") else f"*{path.suffix}"
+    kind = "vocab.txt" if kind == "*.txt" else kind
+    algorithm = files.algorithm
+    if kind in _ALGORITHMS and algorithm is not None and algorithm not in _ALGORITHMS[kind]:
+        if kind != "*.model" or files.explicit:  # a model says by itself how it cuts
+            name = files.settings.get("tokenizer_class") or files.family
+            raise InputError(f"expected the vocabulary of {name}, which is one of {algorithm}, found a {kind}")
+        algorithm = None
+    if kind == "vocab.json":
+        return _from_merges(path, files)
+    if kind == "*.json":
+        return _from_json(storage.read_json(path), files, forced)
+    if kind == "*.model" and algorithm == XLM_ROBERTA:
+        special = named_specials(ROBERTA_SPECIALS, files.settings)
+        prefix = files.settings.get("add_prefix_space", True)
+        return xlm_roberta(_bytes(path), special=special, add_prefix_space=prefix, files=files)
+    if kind == "*.model":
+        return SentencePieceTokenizer(_bytes(path), files=files)
+    if kind == "vocab.txt":
+        return _from_vocabulary(storage.read_text(path, _MAX_BYTES), files)
     raise InputError("expected a vocab.txt, a vocab.json, a tokenizer.json, a *.model or a directory with one of them")
+
+
+def _bytes(path: storage.Path) -> bytes:
+    size = storage.existing(path).size()
+    if size > _MAX_BYTES:
+        raise InputError(f"expected at most {_MAX_BYTES:,} bytes, found {size:,}")
+    return path.read_bytes()
 
 
 def _vocabulary_file(directory: storage.Path, settings: dict[str, Any]) -> storage.Path:
@@ -111,77 +134,51 @@ def _vocabulary_file(directory: storage.Path, settings: dict[str, Any]) -> stora
     return models[0]
 
 
-def _settings(directory: storage.Path) -> dict[str, Any]:
-    """What the directory's JSON files say about its tokenizer."""
-    settings: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        if (directory / name).exists():
-            settings |= _json_object(storage.read_text(directory / name), directory / name)
-    return settings
-
-
-def _family(directory: storage.Path, settings: dict[str, Any]) -> str:
-    """The family of _CLASSES that the directory's files name, or ""; what follows from it goes into `settings`."""
-    place = directory / "config.json"
-    config = _json_object(storage.read_text(place), place) if place.exists() else {}
-    said = (settings.get("tokenizer_class"), config.get("tokenizer_class"), config.get("model_type"))
-    named = [re.sub(r"tokenizer(fast)?$|[-_]", "", name.lower()) for name in said if isinstance(name, str)]
-    known = [name for name in named if name in _CLASSES]
-    if known:
-        settings.setdefault("tokenizer_class", _CLASSES[known[0]])
-    if any(name in WITHOUT_TOKEN_TYPES for name in known):
-        settings.setdefault("model_input_names", NO_TOKEN_TYPES["model_input_names"])
-    return known[0] if known else ""
-
-
-def _json_object(text: str, where: object) -> dict[str, Any]:
-    value = storage.parse_json(text, where)
-    if not isinstance(value, dict):
-        raise InputError(f"{where}: expected a JSON object, found {type(value).__name__}")
-    return value
-
-
-def _from_vocabulary(text: str, settings: dict[str, Any], family: str) -> Tokenizer:
-    pieces = text.replace("\r\n", "\n").rstrip("\n").split("\n")
-    if pieces == [""]:
+def _from_vocabulary(text: str, files: TokenizerFiles) -> Tokenizer:
+    """The tokenizer of a vocab.txt. As in transformers a line is a piece, blank lines too, and of a piece that is there
+    twice the last line counts."""
+    pieces = [line.rstrip(_SPACES) for line in text.removesuffix("\n").split("\n")]
+    if not any(pieces):
         raise InputError("expected one piece a line, found an empty file")
+    settings = files.settings
     lowercase = settings.get("do_lower_case")
     options: dict[str, Any] = {
-        "lowercase": looks_uncased(pieces) if lowercase is None else bool(lowercase),
+        "lowercase": looks_uncased(pieces) if lowercase is None else lowercase,
         "strip_accents": settings.get("strip_accents"),
-        "chinese_chars": bool(settings.get("tokenize_chinese_chars", True)),
-        "max_length": _max_length(settings),
+        "chinese_chars": settings.get("tokenize_chinese_chars", True),
+        "files": files,
     }
-    if family == "mpnet" or (not family and set(MPNET_SPECIALS.values()) <= set(pieces)):
-        return mpnet(pieces, special=_named_specials(MPNET_SPECIALS, settings), **options)
-    return word_piece(pieces, token_types=_has_token_types(settings), **options)
+    is_mpnet = set(MPNET_SPECIALS.values()) <= set(pieces) if files.algorithm is None else files.algorithm == MPNET
+    if is_mpnet:
+        return mpnet(pieces, special=named_specials(MPNET_SPECIALS, settings), **options)
+    return word_piece(pieces, special=named_specials(WORD_PIECE_SPECIALS, settings), **options)
 
 
-def _from_merges(path: storage.Path, settings: dict[str, Any]) -> Tokenizer:
+def _from_merges(path: storage.Path, files: TokenizerFiles) -> Tokenizer:
     """RoBERTa's tokenizer from `vocab.json`, a map of pieces to ids, and the pairs of pieces in `merges.txt`."""
-    vocabulary = _json_object(storage.read_text(path), path)
-    ids = [i for i in vocabulary.values() if isinstance(i, int) and not isinstance(i, bool)]
-    if len(ids) != len(vocabulary) or sorted(ids) != list(range(len(ids))):
-        wrong = next((f"{piece!r} as {i!r}" for piece, i in vocabulary.items() if not isinstance(i, int)), None)
-        holes = set(range(len(vocabulary))).difference(ids)
-        raise InputError(
-            f"expected a map of {len(vocabulary)} pieces to the ids 0 to {len(vocabulary) - 1}, found "
-            + (wrong or f"none with id {min(holes)}")
-        )
+    vocabulary = storage.read_json(path)
+    seen: dict[int, str] = {}
+    for piece, i in vocabulary.items():
+        other = seen.setdefault(check_id(i, printable(repr(piece), 60)), piece)
+        if other != piece:
+            pair = f"{printable(repr(other), 60)} and {printable(repr(piece), 60)}"
+            raise InputError(f"expected each id once, found {i} for {pair}")
+    if not files.explicit and any(piece.endswith("</w>") for piece in vocabulary):
+        raise InputError("expected pieces of byte-level BPE, found some that end in </w>, as other kinds of BPE have")
     merges_file = path.parent / (path.name.removesuffix("vocab.json") + "merges.txt")
     return byte_level_bpe(
         vocabulary,
         _merges(merges_file),
-        special=_named_specials(ROBERTA_SPECIALS, settings),
-        add_prefix_space=bool(settings.get("add_prefix_space", False)),
-        trim_offsets=bool(settings.get("trim_offsets", True)),
-        max_length=_max_length(settings),
+        special=named_specials(ROBERTA_SPECIALS, files.settings),
+        add_prefix_space=files.settings.get("add_prefix_space", False),
+        trim_offsets=files.settings.get("trim_offsets", True),
+        files=files,
     )
 
 
 def _merges(path: storage.Path) -> list[tuple[str, str]]:
     merges = []
-    for number, line in enumerate(storage.read_text(path).split("\n"), 1):
+    for number, line in enumerate(storage.read_text(path, _MAX_BYTES).split("\n"), 1):
         line = line.removesuffix("\r")
         if not line or line.startswith("#version"):
             continue
@@ -192,56 +189,49 @@ def _merges(path: storage.Path) -> list[tuple[str, str]]:
     return merges
 
 
-def _has_token_types(settings: dict[str, Any]) -> bool:
-    return "token_type_ids" in settings.get("model_input_names", ["token_type_ids"])
-
-
-def _max_length(settings: dict[str, Any]) -> int | None:
-    limit = settings.get("model_max_length")
-    return limit if isinstance(limit, int) and 0 < limit < _LIMIT else None
-
-
-def _named_specials(usual: dict[str, str], settings: dict[str, Any]) -> dict[str, str]:
-    """The special tokens by role: as the settings name them, else as is usual."""
-    return {role: _named(role, settings) or token for role, token in usual.items()}
-
-
-def _named(role: str, settings: dict[str, Any]) -> str | None:
-    named = settings.get(f"{role}_token")
-    named = named.get("content") if isinstance(named, dict) else named
-    return named if isinstance(named, str) and named else None
-
-
 def looks_uncased(pieces: list[str]) -> bool:
     """Whether no piece, those in brackets aside, holds an ASCII capital."""
     bare = (piece for piece in pieces if not (piece.startswith("[") and piece.endswith("]")))
     return not any("A" <= c <= "Z" for piece in bare for c in piece)
 
 
-def _from_json(text: str, settings: dict[str, Any], family: str) -> Tokenizer:
-    content = _json_object(text, "tokenizer.json")
-    model = content.get("model")
-    if isinstance(model, dict) and model.get("type", "WordPiece") == "WordPiece":
+def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> Tokenizer:
+    settings = files.settings
+    check_tokenizer_json(content)
+    model = content["model"].get("type", "WordPiece")
+    if files.explicit:
+        check_model(settings["tokenizer_class"], model)
+    for part, name in (("padding", "padding_side"), ("truncation", "truncation_side")):
+        if side := (content.pop(part, None) or {}).get("direction"):
+            settings.setdefault(name, side.lower())
+    check_keys({"padding_side": settings.get("padding_side")}, TOKENIZER_CONFIG, "tokenizer.json: padding")
+    is_generic = files.explicit and files.algorithm is None  # a class that takes the file as it is
+    if model == "WordPiece" and (forced or not is_generic):
         _override_normalizer(content.get("normalizer"), settings)
-    if family == "mpnet":  # unlike BERT's
+    if files.algorithm == MPNET:  # unlike BERT's
         settings.setdefault("clean_up_tokenization_spaces", False)
-    if family == "roberta":
+    if files.algorithm == BYTE_LEVEL_BPE:
         _override_byte_level(content, settings)
-    try:
-        backend = tokenizers.Tokenizer.from_str(json.dumps(content))
-    except Exception as error:  # the library raises bare Exception
-        reason = " ".join(str(error).split())
-        raise InputError(f"expected a tokenizer.json of the tokenizers library, found {reason}") from None
-    special = _specials_of(backend, settings)
-    known = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
-    # A token that is there keeps its own settings, such as the space that RoBERTa's mask takes with it.
-    plain = (tokenizers.AddedToken(token, normalized=False) for token in special.values() if token not in known)
-    backend.add_special_tokens(list(plain))
+    backend = _backend(content)
+    special = _specials_of(backend, files)
+    special = add_tokens(backend, special, files)
     if backend.decoder is None and isinstance(backend.model, tokenizers.models.WordPiece):
         backend.decoder = tokenizers.decoders.WordPiece()
     if layout_of(part_of(backend.post_processor), backend.get_vocab(with_added_tokens=True)) is None:
         _lay_out(backend, special)
     return BackendTokenizer(backend, special, settings)
+
+
+def _backend(content: dict[str, Any]) -> tokenizers.Tokenizer:
+    try:
+        return tokenizers.Tokenizer.from_str(json.dumps(content))
+    except RecursionError:
+        reason = "values that are nested too deeply"
+    except BaseException as error:  # the library raises bare Exception, and where it panics a BaseException
+        if not isinstance(error, Exception) and "Panic" not in type(error).__name__:
+            raise
+        reason = " ".join(str(error).split())
+    raise InputError(f"expected a tokenizer.json of the tokenizers library, found {reason}")
 
 
 def _parts_of(part: Any, several: str) -> list[dict[str, Any]]:
@@ -278,27 +268,28 @@ def _override_normalizer(normalizer: Any, settings: dict[str, Any]) -> None:
 
 def _lay_out(backend: tokenizers.Tokenizer, special: dict[str, str]) -> None:
     """Gives a tokenizer that says nothing about rows those of RoBERTa, if its names are RoBERTa's, or else BERT's."""
-    first, sep = special["cls"], special["sep"]
-    pair = f"{first} $A {sep} {sep} $B {sep}" if first == "<s>" else f"{first} $A {sep} $B:1 {sep}:1"
-    rows = tokenizers.processors.TemplateProcessing(
-        single=f"{first} $A {sep}",
-        pair=pair,
-        special_tokens=[(token, backend.token_to_id(token)) for token in (first, sep)],
-    )
+    tokens = sep_and_cls(special, backend)
+    rows: tokenizers.processors.PostProcessor = tokenizers.processors.BertProcessing(*tokens)
+    if special["cls"] == "<s>":
+        rows = tokenizers.processors.RobertaProcessing(*tokens, trim_offsets=False, add_prefix_space=False)
     other = backend.post_processor
     backend.post_processor = rows if other is None else tokenizers.processors.Sequence([other, rows])
 
 
-def _specials_of(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> dict[str, str]:
+def _specials_of(backend: tokenizers.Tokenizer, files: TokenizerFiles) -> dict[str, str]:
     """The special tokens by role: as the settings name them, else by their usual names, those that the file declares
     special before pieces that merely have the name (MPNet's vocabulary holds all of BERT's)."""
     declared = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    added = {token.content for token in files.added.values()}
+    usual_here = _SPECIALS.get(files.algorithm or "", {})
     special = {}
     for role, usual in _SPECIAL_NAMES.items():
-        likely = (_named(role, settings), *sorted(usual, key=lambda name: name not in declared))
-        found = [token for token in likely if token and backend.token_to_id(token) is not None]
-        if not found:
-            size = backend.get_vocab_size()
-            raise InputError(f"expected a {role} token ({' or '.join(usual)}), found none in a vocabulary of {size}")
-        special[role] = found[0]
+        if role == "mask" and files.settings.get("mask_token", "") is None:
+            continue
+        named = named_special(role, files.settings)
+        likely = (named, *sorted(usual, key=lambda name: name not in declared))
+        found = [token for token in likely if token and (token in added or backend.token_to_id(token) is not None)]
+        found += [token for token in (named, usual_here.get(role)) if token]
+        if found:
+            special[role] = found[0]
     return special

@@ -1,5 +1,6 @@
 """Tokenizers run by the `sentencepiece` library, from its `*.model` files."""
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -7,14 +8,17 @@ from typing import Any
 
 import sentencepiece
 import tokenizers
+from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
 from bert_jax import storage
 from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
-from bert_jax.tokenization.huggingface import continuation_pieces
+from bert_jax.tokenization.charsmap import check_charsmap
+from bert_jax.tokenization.huggingface import continuation_pieces, named_errors, saved_settings
 from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer
 from bert_jax.tokenization.layout import RowLayout
+from bert_jax.tokenization.settings import TokenizerFiles, max_length_of, named_special
 
 # Pieces that may stand for each special token, the likeliest first.
 _CANDIDATES = {
@@ -33,58 +37,71 @@ class SentencePieceTokenizer(Tokenizer):
         model: the bytes of a `*.model` file.
         settings: what `tokenizer_config.json` says about it; `do_lower_case` lower-cases text before the model's own
             normalisation.
+        files: what all files beside the model say: settings too, and added tokens.
 
     Raises:
-        InputError: not a SentencePiece model, or one without a piece for [CLS], [SEP], <pad>, [MASK] or unknown.
+        InputError: not a SentencePiece model, or one without a piece for [CLS], [SEP], <pad> or unknown.
     """
 
-    def __init__(self, model: bytes, settings: dict[str, Any] | None = None):
+    def __init__(self, model: bytes, settings: dict[str, Any] | None = None, files: TokenizerFiles | None = None):
         self._model = model
-        self._settings = dict(settings or {})
+        files = files or TokenizerFiles()
+        self._settings = files.settings | (settings or {})
         self.lowercase = bool(self._settings.get("do_lower_case", False))
+        self._proto = sentencepiece_proto(model)
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except (RuntimeError, TypeError, ValueError):
             raise InputError(f"expected a SentencePiece model, found {len(model)} bytes that are not one") from None
         pieces = [self._processor.id_to_piece(i) for i in range(self._processor.vocab_size())]
+        self._num_own = len(pieces)
+        added = [files.added[i] for i in sorted(files.added)] + list(files.further)
+        self._added = {token.content: token for token in added}
+        pieces += [content for content in self._added if content not in set(pieces)]
         special = _special_ids(pieces, self._processor.unk_id(), self._settings)
-        limit = self._settings.get("model_max_length")
         super().__init__(
             pieces,
             special,
             continuation_pieces(pieces, None),
-            int(limit) if isinstance(limit, int) and 0 < limit < 1_000_000 else None,
+            max_length_of(self._settings),
             RowLayout.bert(special.cls, special.sep),
+            self._settings.get("truncation_side", "right"),
         )
-        written = (self.pieces[i] for i in (self.pad_id, self.cls_id, self.sep_id, self.mask_id))
-        self._special_pattern = re.compile("(" + "|".join(map(re.escape, written)) + ")")
+        self.is_continuation[self._num_own :] = False
+        self._roles = {
+            role: self.pieces[i] for role, i in dataclasses.asdict(special).items() if i is not None and role != "unk"
+        }
+        self._hidden_ids = {*self.special_ids, *(self._ids[t.content] for t in self._added.values() if t.special)}
+        self._special_pattern = self._pattern()
 
     @property
     def saved_files(self) -> tuple[str, ...]:
         return MODEL_FILE, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool = True) -> list[list[int]]:
-        if not parse_special:
-            return self._encode([self._lower(text) for text in texts])
-        parts = [self._special_pattern.split(text) for text in texts]
-        encoded = iter(self._encode([self._lower(part) for split in parts for part in split[::2]]))
-        rows = []
-        for split in parts:
-            row = next(encoded)
-            for mark in split[1::2]:
-                row = [*row, self._ids[mark], *next(encoded)]
-            rows.append(row)
-        return rows
+        with named_errors(texts):
+            if not parse_special or self._settings.get("split_special_tokens"):
+                return self._encode([self._lower(text) for text in texts])
+            parts = [self._special_pattern.split(text) for text in texts]
+            encoded = iter(self._encode([self._lower(part) for split in parts for part in split[::2]]))
+            rows = []
+            for split in parts:
+                row = next(encoded)
+                for mark in split[1::2]:
+                    row = [*row, self._id_of(mark), *next(encoded)]
+                rows.append(row)
+            return rows
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[Encoded]:
-        return [self._encode_with_offsets(text) for text in texts]
+        with named_errors(texts):
+            return [self._encode_with_offsets(text) for text in texts]
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         runs: list[str | list[int]] = [[]]
         for i in map(int, ids):
-            if i not in self.special_ids:
+            if i not in self._hidden_ids and i < self._num_own:
                 runs[-1].append(i)  # type: ignore[union-attr]
-            elif not skip_special_tokens:
+            elif i not in self._hidden_ids or not skip_special_tokens:
                 runs += [self.pieces[i], []]
         texts = (run if isinstance(run, str) else self._processor.decode(run) for run in runs)
         return " ".join(text for text in texts if text)
@@ -93,21 +110,38 @@ class SentencePieceTokenizer(Tokenizer):
         """Writes the model, and for unigram models the tokenizer.json that Hugging Face wants beside it."""
         directory = storage.Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        roles = {"pad": self.pad_id, "unk": self.unk_id, "cls": self.cls_id, "sep": self.sep_id, "mask": self.mask_id}
-        tokens = {f"{role}_token": self.pieces[i] for role, i in roles.items()}
+        roles = {**self._roles, "unk": self.pieces[self.unk_id]}
+        tokens = {f"{role}_token": token for role, token in roles.items()}
         storage.write_atomically(directory / MODEL_FILE, self._model)
         settings = {
-            **self._settings,
+            **saved_settings(self._settings, tokens),
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
             "vocab_file": MODEL_FILE,
-            **tokens,
         }
+        if self._added:
+            settings["added_tokens_decoder"] = {
+                str(self._ids[token.content]): token.__getstate__() for token in self._added.values()
+            }
         storage.write_atomically(directory / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
         storage.write_atomically(directory / "special_tokens_map.json", json.dumps(tokens, indent=2) + "\n")
-        backend = _unigram_backend(self._model, self)
+        backend = _unigram_backend(self._proto, self, list(self._added.values()))
         if backend is not None:
             storage.write_atomically(directory / "tokenizer.json", backend.to_str(pretty=True))
+
+    def _pattern(self) -> re.Pattern[str]:
+        """What splits a text at its special and added tokens, the longer before others, with the spaces they take."""
+        plain = {token: tokenizers.AddedToken(token) for token in self._roles.values()}
+        written = []
+        for content, token in sorted({**plain, **self._added}.items(), key=lambda item: -len(item[0])):
+            alone = re.escape(content)
+            alone = rf"(?<!\w){alone}(?!\w)" if token.single_word else alone
+            written.append((r"\s*" if token.lstrip else "") + alone + (r"\s*" if token.rstrip else ""))
+        return re.compile("(" + "|".join(written) + ")")
+
+    def _id_of(self, mark: str) -> int:
+        """The id of a token that a text spells, perhaps between spaces that it takes."""
+        return self._ids[mark if mark in self._ids else mark.strip()]
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         return self._processor.encode(texts, out_type=int) if texts else []
@@ -119,9 +153,9 @@ class SentencePieceTokenizer(Tokenizer):
         ids: list[int] = []
         offsets: list[tuple[int, int]] = []
         start = 0
-        for part in self._special_pattern.split(text):
-            if part in self._ids and self._special_pattern.fullmatch(part):
-                ids.append(self._ids[part])
+        for part in [text] if self._settings.get("split_special_tokens") else self._special_pattern.split(text):
+            if self._special_pattern.fullmatch(part):
+                ids.append(self._id_of(part))
                 offsets.append((start, start + len(part)))
             else:
                 # Lower-casing letter by letter keeps every character in its place ("\u0130".lower() has two).
@@ -133,9 +167,27 @@ class SentencePieceTokenizer(Tokenizer):
         return ids, offsets
 
 
-def _unigram_backend(model: bytes, tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer | None:
+def sentencepiece_proto(model: bytes) -> Any:
+    """Returns the message in the bytes of a `*.model` file, of which the libraries can read every part safely.
+
+    Raises:
+        InputError: no such message, or one with a damaged normalisation.
+    """
+    proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
+    try:
+        proto.ParseFromString(model)
+    except DecodeError:
+        raise InputError(f"expected a SentencePiece model, found {len(model)} bytes that are not one") from None
+    for spec in ("normalizer_spec", "denormalizer_spec"):
+        if charsmap := getattr(proto, spec).precompiled_charsmap:
+            check_charsmap(charsmap, f"{spec}.precompiled_charsmap")
+    return proto
+
+
+def _unigram_backend(
+    proto: Any, tokenizer: SentencePieceTokenizer, added: list[tokenizers.AddedToken]
+) -> tokenizers.Tokenizer | None:
     """The same unigram model for the `tokenizers` library; None for other kinds, which it has no equal to."""
-    proto = sentencepiece_model_pb2.ModelProto.FromString(model)  # type: ignore[attr-defined]
     if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
         return None
     cls, sep = tokenizer.pieces[tokenizer.cls_id], tokenizer.pieces[tokenizer.sep_id]
@@ -159,6 +211,7 @@ def _unigram_backend(model: bytes, tokenizer: SentencePieceTokenizer) -> tokeniz
     )
     special = [tokenizers.AddedToken(tokenizer.pieces[i], normalized=False) for i in tokenizer.special_ids]
     backend.add_special_tokens(special)
+    backend.add_tokens(added)
     return backend
 
 
@@ -173,10 +226,9 @@ def _special_ids(pieces: Sequence[str], unk_id: int, settings: dict[str, Any]) -
     ids = {piece: i for i, piece in enumerate(pieces)}
     found = {"unk": unk_id}
     for role, names in _CANDIDATES.items():
-        named = settings.get(f"{role}_token")
-        named = named.get("content") if isinstance(named, dict) else named
-        present = [ids[name] for name in (named, *names) if name in ids]
-        if not present:
+        present = [ids[name] for name in (named_special(role, settings), *names) if name in ids]
+        if present:
+            found[role] = present[0]
+        elif role != "mask":
             raise InputError(f"expected a piece for the {role} token ({' or '.join(names)}), found none of them")
-        found[role] = present[0]
     return SpecialIds(**found)

@@ -17,6 +17,7 @@ from bert_jax.tokenization.huggingface import (
     part_of,
     word_piece,
 )
+from bert_jax.tokenization.interface import check_unicode
 from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
 
 _MOST_WORDS = 4_000_000  # distinct words counted at a time; when there are more, the rarest are forgotten
@@ -56,7 +57,7 @@ def train_wordpiece(
     Raises:
         InputError: no words in the texts, or a vocabulary too small for its alphabet.
     """
-    words = _count_words(texts, bert_normalizer(lowercase, strip_accents, chinese_chars))
+    words = _count_words(_checked(texts), bert_normalizer(lowercase, strip_accents, chinese_chars))
     if not words:
         raise InputError("texts to learn a vocabulary from: expected words, found none")
     alphabet = _alphabet(words, limit_alphabet)
@@ -82,6 +83,13 @@ def train_wordpiece(
         chinese_chars=chinese_chars,
         max_length=max_length,
     )
+
+
+def _checked(texts: Iterable[str]) -> Iterator[str]:
+    """The same texts. Raises InputError for one that is no string of Unicode, by its number."""
+    for number, text in enumerate(texts):
+        check_unicode([text], number)
+        yield text
 
 
 def _count_words(texts: Iterable[str], normalizer: tokenizers.normalizers.Normalizer) -> Counter[str]:
@@ -156,7 +164,7 @@ def train_bpe(
         InputError: no words in the texts, or a vocabulary too small for the bytes.
     """
     # Cut before its spaces, a text has the words it had, runs of spaces aside.
-    spaced = _count(text.replace(" ", "\n ").split("\n") for text in texts if text.strip())
+    spaced = _count(text.replace(" ", "\n ").split("\n") for text in _checked(texts) if text.strip())
     splitter = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     words = _split(((part, count) for part, count in spaced.items() if part.strip()), splitter)
     if not words:
@@ -208,7 +216,7 @@ def train_sentencepiece(
     """
     if model_type not in ("unigram", "bpe"):
         raise InputError(f"model_type: expected unigram or bpe, found {model_type!r}")
-    sample = _sample((text for text in texts if text.strip()), max_texts, seed)
+    sample = _sample((text for text in _checked(texts) if text.strip()), max_texts, seed)
     if not sample:
         raise InputError("texts to learn a vocabulary from: expected words, found none")
     model = io.BytesIO()

@@ -1,0 +1,88 @@
+"""Tokens beside a model's vocabulary, added to a tokenizer of the `tokenizers` library as transformers adds them."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+import tokenizers
+
+from bert_jax.errors import printable
+from bert_jax.tokenization.settings import TokenizerFiles, token_of
+
+_log = logging.getLogger(__name__)
+_said: set[str] = set()
+
+
+def plain_special(role: str, token: str) -> tokenizers.AddedToken:
+    """Return the special token of BERT's tokenizers, which takes no space with it."""
+    return tokenizers.AddedToken(token, normalized=False, special=True)
+
+
+def add_tokens(
+    backend: tokenizers.Tokenizer,
+    special: Mapping[str, str],
+    files: TokenizerFiles,
+    special_token: Callable[[str, str], tokenizers.AddedToken] = plain_special,
+) -> dict[str, str]:
+    """Add the tokens that the files of a directory name, and make the special tokens special.
+
+    The library numbers tokens in the order in which they are added, from behind the vocabulary, and transformers
+    leaves it at that: first the tokens with ids, then the special tokens of roles, then the other special tokens. Where
+    the model has no row for a token, it is not added, and a warning says so.
+
+    Args:
+        backend: a tokenizer, changed in place.
+        special: names of the special tokens by role.
+        files: what the files say.
+        special_token: makes the special token of a role that the files describe by its name only.
+
+    Returns:
+        The special tokens that the vocabulary has now.
+    """
+    known = {repr(token): token.content for token in backend.get_added_tokens_decoder().values()}
+    with_ids = [files.added[i] for i in sorted(files.added)]
+    _add(backend, [token for token in with_ids if repr(token) not in known], files.rows)
+    _warn_of_other_ids(backend, files)
+    present = {*known.values(), *(token.content for token in with_ids)}
+    further = [token for token in files.further if token.content not in present | set(special.values())]
+    missing = {role for role, token in special.items() if backend.token_to_id(token) is None}
+    new = len(missing) + sum(backend.token_to_id(token.content) is None for token in further)
+    # transformers adds a special token that the vocabulary lacks, for which a model may have no row.
+    if missing and (not further if files.rows is None else files.rows < backend.get_vocab_size() + new):
+        special = {role: token for role, token in special.items() if role not in missing}
+    for role, token in special.items():
+        if token not in present:
+            said = files.settings.get(f"{role}_token")
+            described = token_of(said, f"{role}_token", special=True) if isinstance(said, dict) else None
+            backend.add_special_tokens([described or special_token(role, token)])
+    _add(backend, further, files.rows)
+    return dict(special)
+
+
+def _add(backend: tokenizers.Tokenizer, tokens: list[tokenizers.AddedToken], rows: int | None) -> None:
+    kept: list[tokenizers.AddedToken] = []
+    dropped: list[tokenizers.AddedToken] = []
+    size = backend.get_vocab_size()
+    for token in tokens:
+        is_new = backend.token_to_id(token.content) is None
+        size += is_new
+        (dropped if is_new and rows is not None and size > rows else kept).append(token)
+    backend.add_tokens(kept)
+    if dropped:
+        names = ", ".join(token.content for token in dropped)
+        _warn(f"tokens for which the model has no row (vocab_size {rows}) are not added: {printable(names)}")
+
+
+def _warn_of_other_ids(backend: tokenizers.Tokenizer, files: TokenizerFiles) -> None:
+    for i, token in sorted(files.added.items()):
+        found = backend.token_to_id(token.content)
+        if found is not None and found != i:
+            _warn(f"added token {printable(token.content, 60)!r}: the files say id {i}, and transformers' fast "
+                  f"tokenizers, followed here, give it {found}")  # fmt: skip
+            return
+
+
+def _warn(message: str) -> None:
+    """Warns once."""
+    if message not in _said:
+        _said.add(message)
+        _log.warning("%s", message)

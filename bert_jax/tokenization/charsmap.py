@@ -1,0 +1,70 @@
+"""Check the compiled normalisation of a SentencePiece model, which the libraries that run it trust blindly."""
+
+import struct
+
+import numpy as np
+
+from bert_jax.errors import InputError
+
+_MAX_REPLACEMENT = 256  # bytes; the longest of NFKC has 33
+
+
+def check_charsmap(charsmap: bytes, where: str = "precompiled_charsmap") -> None:
+    """Walk the trie of a compiled normalisation: every step stays inside it, and every leaf names a short text.
+
+    A charsmap is the size of a double-array trie in bytes, the trie (Darts-clone, 32-bit units), and the replacements,
+    each ended by NUL. A damaged one sends the libraries outside of it, which ends the process.
+
+    Args:
+        charsmap: its bytes.
+        where: names it in messages.
+
+    Raises:
+        InputError: it is damaged, or replaces a character by more than 256 bytes.
+    """
+    size = struct.unpack("<I", charsmap[:4])[0] if len(charsmap) >= 4 else -1
+    if size < 1024 or size % 4 or size + 4 > len(charsmap):
+        raise InputError(f"{where}: expected a trie and its replacements, found {len(charsmap)} bytes, of which the "
+                         f"trie should have {size}")  # fmt: skip
+    texts = charsmap[4 + size :]
+    starts = _leaves(np.frombuffer(charsmap, "<u4", size // 4, offset=4), where)
+    ends = np.flatnonzero(np.frombuffer(texts, np.uint8) == 0)
+    after = np.searchsorted(ends, starts)
+    if len(starts) and (starts.max() >= len(texts) or after.max() >= len(ends)):
+        raise InputError(f"{where}: expected replacements that are there, found one outside of {len(texts)} bytes")
+    longest = int((ends[after] - starts).max()) if len(starts) else 0
+    if longest > _MAX_REPLACEMENT:
+        raise InputError(f"{where}: expected replacements of at most {_MAX_REPLACEMENT} bytes, found {longest}")
+    try:
+        texts.decode("utf-8")
+        for start in np.unique(starts):
+            if texts[start] & 0xC0 == 0x80:
+                raise InputError(f"{where}: expected replacements of whole characters, found one that begins inside")
+    except UnicodeDecodeError:
+        raise InputError(f"{where}: expected replacements in UTF-8, found other bytes") from None
+
+
+def _leaves(units: np.ndarray, where: str) -> np.ndarray:
+    """The values of all leaves that a text can lead to. Raises InputError for a step out of the trie."""
+    last = len(units)
+    offsets = (units >> 10) << ((units & 512) >> 6)
+    seen = np.zeros(last, np.bool_)
+    nodes, found = np.zeros(1, np.int64), []
+    labels = np.arange(1, 256, dtype=np.int64)
+    while len(nodes):
+        seen[nodes] = True
+        bases = nodes ^ offsets[nodes].astype(np.int64)
+        with_leaf = (units[nodes] >> 8 & 1).astype(np.bool_)
+        if (bases >= last).any():
+            raise InputError(f"{where}: expected a trie of {last} units, found a step out of it")
+        found.append(units[bases[with_leaf]] & 0x7FFFFFFF)
+        children = []
+        for start in range(0, len(bases), 4096):
+            places = bases[start : start + 4096, None] ^ labels
+            if (places >= last).any():
+                raise InputError(f"{where}: expected a trie of {last} units, found a step out of it")
+            fits = (units[places] & 0x800000FF) == labels
+            children.append(places[fits])
+        nodes = np.unique(np.concatenate(children))
+        nodes = nodes[~seen[nodes]]  # the compiler merges what ends alike
+    return np.concatenate(found).astype(np.int64)

@@ -1,0 +1,131 @@
+"""Check a tokenizer.json before the `tokenizers` library opens it, which trusts its numbers, patterns and tables."""
+
+import base64
+import binascii
+from collections.abc import Iterator
+from typing import Any
+
+from bert_jax.errors import InputError, printable
+from bert_jax.model_files import check_keys
+from bert_jax.model_files.tokenizer import TOKENIZER_JSON
+from bert_jax.tokenization.charsmap import check_charsmap
+from bert_jax.tokenization.patterns import check_patterns
+from bert_jax.tokenization.settings import check_id, token_of
+
+_SEQUENCES = ("normalizers", "pretokenizers", "processors", "decoders")
+_MAX_GROWTH = 1000  # characters that a normalizer may make of one
+_MAX_WORD = 1000  # characters of a word that is cut into pieces, which takes the square of them
+_MAX_PARTS = 1000  # of a normalizer and the like
+_MAX_TEXT = 1000  # characters of any text in one
+
+
+def check_tokenizer_json(content: dict[str, Any]) -> None:
+    """Raise InputError for what the library would answer with a crash, a hang or all of memory.
+
+    What it refuses by itself is left to it.
+    """
+    check_keys(content, TOKENIZER_JSON, "tokenizer.json")
+    if not isinstance(content.get("model"), dict):
+        found = type(content.get("model")).__name__
+        raise InputError(f"expected a tokenizer.json of the tokenizers library, found a model that is {found}")
+    _check_model(content["model"])
+    for name in ("padding", "truncation"):
+        part = content.get(name)
+        side = part.get("direction", "Right") if isinstance(part, dict) else None
+        if part is not None and side not in ("Left", "Right"):
+            raise InputError(f"{name}: expected null, or a direction of Left or Right, found {_shown(part)}")
+    tokens = content.get("added_tokens")
+    for i, token in enumerate(tokens if isinstance(tokens, list) else ()):
+        token_of(token, f"added_tokens: number {i + 1}")
+        if isinstance(token, dict) and "id" in token:
+            check_id(token["id"], f"added_tokens: number {i + 1}: id")
+    parts = {name: list(_parts(content.get(name), name)) for name in ("normalizer", "pre_tokenizer", "decoder")}
+    for name, several in parts.items():
+        for part in several:
+            _check_part(part, name)
+    _check_growth(parts["normalizer"])
+    check_patterns({name: [part for part in several if _regex(part) is not None] for name, several in parts.items()})
+
+
+def _check_model(model: dict[str, Any]) -> None:
+    vocabulary = model.get("vocab")
+    if isinstance(vocabulary, dict):
+        for piece, i in vocabulary.items():
+            if type(i) is not int or not 0 <= i < 1 << 22:
+                check_id(i, f"vocab: {printable(repr(piece), 60)}")
+    for name, limit in (("max_input_chars_per_word", _MAX_WORD), ("unk_id", 1 << 22)):
+        value = model.get(name)
+        if value is not None and (type(value) is not int or not 0 <= value <= limit):
+            raise InputError(f"model: {name}: expected at most {limit}, found {_shown(value)}")
+    if model.get("dropout"):
+        raise InputError(
+            f"model: dropout: expected null, since a text has one row of ids, found {_shown(model['dropout'])}"
+        )
+
+
+def _parts(part: Any, name: str) -> Iterator[dict[str, Any]]:
+    """The parts of a normalizer and the like, those of sequences within sequences too."""
+    stack, count = [part], 0
+    while stack:
+        part = stack.pop()
+        count += 1
+        if count > _MAX_PARTS:
+            raise InputError(f"{name}: expected at most {_MAX_PARTS} parts, found more")
+        inner = next((part[key] for key in _SEQUENCES if key in part), None) if isinstance(part, dict) else None
+        if isinstance(inner, list):
+            stack += reversed(inner)
+        elif isinstance(part, dict):
+            yield part
+
+
+def _check_part(part: dict[str, Any], name: str) -> None:
+    kind = part.get("type")
+    for key, value in part.items():
+        if key == "precompiled_charsmap":
+            try:
+                charsmap = base64.b64decode(value, validate=True)
+            except (TypeError, ValueError, binascii.Error):
+                raise InputError(f"{name}: precompiled_charsmap: expected base64, found other text") from None
+            check_charsmap(charsmap, f"{name}: precompiled_charsmap")
+            continue
+        for text in value.values() if isinstance(value, dict) else (value,):
+            if isinstance(text, str) and len(text) > _MAX_TEXT:
+                raise InputError(f"{name}: {kind}: {key}: expected at most {_MAX_TEXT} characters, found {len(text)}")
+            if type(text) is int and not 0 <= text < 1 << 31:
+                raise InputError(f"{name}: {kind}: {key}: expected at most {(1 << 31) - 1}, found {_shown(text)}")
+    if kind == "FixedLength" and not part.get("length", 1):
+        raise InputError(f"{name}: FixedLength: length: expected at least 1, found 0")
+
+
+def _check_growth(parts: list[dict[str, Any]]) -> None:
+    """Refuses replacements of which each multiplies what another has put in.
+
+    What a part puts in for a character it finds, a later one may find too; one that looks for a text none of whose
+    characters was put in finds only what was there before.
+    """
+    growths: list[tuple[float, set[str]]] = []
+    for part in parts:
+        content = part.get("content", part.get("prepend"))
+        if part.get("type") not in ("Replace", "Prepend") or not isinstance(content, str):
+            continue
+        pattern = part.get("pattern")
+        text = pattern.get("String") if isinstance(pattern, dict) else None
+        own = max(1.0, len(content) / len(text) if text else len(content) + 1.0)
+        before = [growth for growth, put in growths if not text or put.intersection(text)]
+        growths.append((own * max(before, default=1.0), set(content)))
+    most = max((growth for growth, _ in growths), default=1.0)
+    if most > _MAX_GROWTH:
+        raise InputError(f"normalizer: expected replacements that make at most {_MAX_GROWTH} characters of one, found "
+                         f"some that make {most:.0f}")  # fmt: skip
+
+
+def _regex(part: dict[str, Any]) -> str | None:
+    pattern = part.get("pattern")
+    text = pattern.get("Regex") if isinstance(pattern, dict) else None
+    return text if isinstance(text, str) else None
+
+
+def _shown(value: Any) -> str:
+    return (
+        printable(repr(value), 60) if not isinstance(value, int) or abs(value) < 10**60 else "a number of many digits"
+    )
