@@ -69,5 +69,5 @@ def check_model(name: str, model: str) -> None:
         InputError: the class has another model, so that one of them is not what the model was trained with.
     """
     fits = [kind for kind, names in _MODELS.items() if short_name(name) in names.split()]
-    if fits and model not in fits:
+    if fits and model in (*_MODELS, "WordLevel") and model not in fits:
         raise InputError(f"expected a model of type {fits[0]}, that of {name}, found {printable(repr(model), 60)}")
