@@ -17,7 +17,7 @@ from bert_jax.storage import PathLike
 from bert_jax.tokenization.added_tokens import add_tokens
 from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer, check_unicode
 from bert_jax.tokenization.layout import RowLayout, layout_of
-from bert_jax.tokenization.settings import NO_TOKEN_TYPES, ROLES, TokenizerFiles, check_id, max_length_of
+from bert_jax.tokenization.settings import NO_TOKEN_TYPES, ROLES, TokenizerFiles, max_length_of
 
 WORD_PIECE_SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 # Settings that name files or code where a tokenizer was saved from; nothing of the name may be where it is saved to.
@@ -27,6 +27,7 @@ _NOT_SAVED = ("vocab_file", "merges_file", "tokenizer_file", "special_tokens_map
 # clean_text also drops private-use and unassigned characters, which would turn unknown words into known ones.
 _DROPPED = r"[\x00\x{fffd}\p{Cc}\p{Cf}&&[^\t\n\r]]"
 _WORDS_REMEMBERED = 1 << 17
+_MOST_MISSING = 1 << 16  # ids without a piece, and as many as there are pieces
 _MAX_CHARS_PER_WORD = 200  # longer words are unknown, as in the original; the library's default is 100
 # What Hugging Face's clean-up closes up in a decoded text; the library, piece by piece, sees only a part of it.
 _CLOSED_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
@@ -190,7 +191,9 @@ def named_errors(texts: Iterable[str]) -> Iterator[None]:
 
 def _in_order(ids: dict[str, int]) -> list[str]:
     """The pieces at their ids, "" where there is none; blank lines at the end of a vocabulary are no pieces."""
-    last = check_id(max((i for piece, i in ids.items() if piece), default=0), "vocabulary")
+    last = max((i for piece, i in ids.items() if piece), default=0)
+    if last > 2 * len(ids) + _MOST_MISSING:
+        raise InputError(f"vocabulary: expected ids without great gaps, found {last} among {len(ids)} pieces")
     pieces = [""] * (last + 1)
     for piece, i in ids.items():
         if piece:

@@ -53,6 +53,19 @@ def _check_model(model: dict[str, Any]) -> None:
         for piece, i in vocabulary.items():
             if type(i) is not int or not 0 <= i < 1 << 22:
                 check_id(i, f"vocab: {printable(repr(piece), 60)}")
+    prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
+    if isinstance(prefix, str) and prefix and isinstance(merges, list):
+        for merge in merges:
+            second = (
+                merge.split(" ")[-1]
+                if isinstance(merge, str)
+                else merge[-1]
+                if isinstance(merge, list) and merge
+                else None
+            )
+            if isinstance(second, str) and not second.startswith(prefix):
+                raise InputError(f"model: merges: expected a second piece that begins with {_shown(prefix)}, found "
+                                 f"{_shown(merge)}")  # fmt: skip
     for name, limit in (("max_input_chars_per_word", _MAX_WORD), ("unk_id", 1 << 22)):
         value = model.get(name)
         if value is not None and (type(value) is not int or not 0 <= value <= limit):
