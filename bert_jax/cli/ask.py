@@ -11,6 +11,7 @@ from bert_jax.cli.verbs import add_verb
 from bert_jax.errors import InputError
 
 CHUNK = 4096  # texts that are answered before the next are taken
+MOST_CONTEXT_BYTES = 16 << 20  # of the text that questions are answered from
 MOST_COMPARED = 10  # texts whose vectors are shown beside each other
 
 
@@ -163,7 +164,7 @@ def run_answer(args: argparse.Namespace) -> None:
 
     if (args.context is None) == (args.text is None):
         raise InputError("expected the text to look in, as --context FILE or as --text TEXT")
-    context = storage.read_text(args.context) if args.text is None else args.text
+    context = storage.read_text(args.context, MOST_CONTEXT_BYTES) if args.text is None else args.text
     options = {"handle_impossible_answer": args.impossible, "max_answer_len": args.max_answer_length}
 
     def ask(pipe: Any, questions: list[str]) -> list[Any]:

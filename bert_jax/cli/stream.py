@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import json
 import sys
 from collections.abc import Iterator
 from typing import IO, Any
@@ -42,18 +41,21 @@ class Texts:
         self.passed_over = 0
 
     def __iter__(self) -> Iterator[str]:
+        from bert_jax.data.bad_rows import check_utf8, place
+
+        for number, text in enumerate(self._given, 1):
+            check_utf8(f"text {number} of the command line", text)
+            yield text
         if self._given:
-            yield from self._given
             return
         found = False
         for number, line in self._lines():
             try:
-                text = self._text(line)
+                text = self._text(place(self._where, number), line)
             except InputError as error:
-                message = f"{self._where}: line {number}: {error}"
                 if not self._skip:
-                    raise InputError(message) from None
-                complain(f"bert-jax: {message}; passed over")
+                    raise
+                complain(f"bert-jax: {error}; passed over")
                 self.passed_over += 1
                 continue
             if text is not None:
@@ -64,10 +66,13 @@ class Texts:
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """Each line without its end, and its number from 1."""
+        from bert_jax.data.lines import stream_lines
+        from bert_jax.data.signatures import HEAD_BYTES, check_is_text
+
         with self._opened() as file:
-            for number, line in enumerate(file, 1):
+            for number, line in stream_lines(file, self._where):
                 if number == 1:
-                    line = line.removeprefix(b"\xef\xbb\xbf")
+                    check_is_text(self._where, line[:HEAD_BYTES])
                 yield number, line.removesuffix(b"\n").removesuffix(b"\r")
 
     @contextlib.contextmanager
@@ -84,29 +89,26 @@ class Texts:
         except storage.DamagedError as error:
             raise InputError(f"{path}: {error}") from None
 
-    def _text(self, line: bytes) -> str | None:
-        try:
-            text = line.decode()
-        except UnicodeDecodeError as error:
-            byte = line[error.start]
-            raise InputError(f"expected UTF-8 text, found byte 0x{byte:02x} at offset {error.start}") from None
+    def _text(self, where: str, line: bytes) -> str | None:
+        """The text of a line; None where a line of JSON is blank."""
+        from bert_jax.data.bad_rows import check_utf8
+        from bert_jax.data.lines import parse_object
+
+        text = line.decode("utf-8", "surrogateescape")
+        check_utf8(where, text)
         if not self._json:
             return text
         if not text.strip():
             return None
-        try:
-            row = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"expected a JSON object, found {str(error)[:80]}") from None
-        if not isinstance(row, dict):
-            found = type(row).__name__
-        elif self._field not in row:
+        row = parse_object(where, text)
+        if self._field not in row:
             found = f"the fields {', '.join(row)[:80]}"
         elif not isinstance(row[self._field], str):
             found = repr(row[self._field])[:80]
         else:
+            check_utf8(where, row[self._field])
             return row[self._field]
-        raise InputError(f"expected an object with a text in {self._field!r}, found {found}")
+        raise InputError(f"{where}: expected an object with a text in {self._field!r}, found {found}")
 
 
 def _plain_name(name: str) -> str:

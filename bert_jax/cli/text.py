@@ -84,7 +84,8 @@ def run_train_tokenizer(args: argparse.Namespace) -> None:
         case = {} if args.kind == "bpe" else {"lowercase": not args.cased}
         tokenizer = getattr(tokenization, _TRAINERS[args.kind])(corpus.texts(), args.vocab_size, **case)
         tokenizer.save(directory)
-    say(f"{args.out}: {tokenizer.vocab_size:,} pieces")
+    fewer = tokenizer.vocab_size < args.vocab_size
+    say(f"{args.out}: {tokenizer.vocab_size:,} pieces" + (", as the texts give no more" if fewer else ""))
 
 
 def run_prepare(args: argparse.Namespace) -> None:

@@ -17,6 +17,8 @@ DEFAULT_FIELD = "text"
 # Longer documents are cut into several and longer lines into paragraphs, so that memory stays bounded whatever comes.
 MAX_DOCUMENT_BYTES = 4 << 20
 MAX_LINE_BYTES = 1 << 20
+MAX_BLANK_LINES = 1_000_000  # one after the other: more are no text
+_BLANK = (b"\n", b"\r\n")
 _PARQUET_ROWS = 1024  # that are held at a time
 
 
@@ -253,13 +255,16 @@ def read_lines(path: storage.Path, max_bytes: int = MAX_LINE_BYTES) -> Iterator[
 
 def _decoded(path: storage.Path, read: Callable[[IO[bytes]], Iterator[tuple[int, bytes]]]) -> Iterator[Line]:
     """The lines that `read` finds in a file, with their numbers, as text."""
-    number, is_first = 1, True
+    number, is_first, blank = 1, True, 0
     path = storage.existing(path)
     try:
         with storage.open_decompressed(path) as (stream, file):
             for number, raw in read(stream):
                 if is_first:
                     check_is_text(path, raw[:HEAD_BYTES])
+                blank = blank + 1 if raw in _BLANK else 0
+                if blank > MAX_BLANK_LINES:
+                    raise InputError(f"{path}: line {number}: expected text, found {blank:,} blank lines before it")
                 yield Line(number, raw.decode("utf-8-sig" if is_first else "utf-8"), file.tell())
                 is_first = False
     except UnicodeDecodeError as error:

@@ -278,6 +278,15 @@ def test_arrays_and_parquet_are_read_as_json_lines_are(tmp_path):
             texts(f"{tmp_path / name}:bdy")
 
 
+def test_blank_lines_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "MAX_BLANK_LINES", 100)
+    (tmp_path / "a.txt").write_text("a\n" + "\n" * 100 + "b\n")
+    assert texts(str(tmp_path / "a.txt")) == [("a",), ("b",)]
+    (tmp_path / "b.txt").write_text("a\n" + "\r\n" * 101 + "b\n")
+    with pytest.raises(InputError, match=r"b\.txt: line 102: expected text, found 101 blank lines before it"):
+        texts(str(tmp_path / "b.txt"))
+
+
 def test_a_row_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(readers, "MAX_ROW_BYTES", 100)
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": "' + "b " * 100 + '"}')
