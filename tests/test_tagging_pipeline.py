@@ -161,6 +161,32 @@ def test_a_word_has_one_tag(tiny_tokenizer):
 # --- Characters -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("\u738b\u5c0f\u660e\u5728\u5317\u4eac\u3002", None),  # Chinese
+        ("\u6771\u4eac\u30bf\u30ef\u30fc\u306f\u9ad8\u3044", None),  # Japanese
+        ("\u0e01\u0e23\u0e38\u0e07\u0e40\u0e17\u0e1e\u0e21\u0e2b\u0e32\u0e19\u0e04\u0e23", None),  # Thai
+        ("\u1797\u17d2\u1793\u17c6\u1796\u17c1\u1789", None),  # Khmer
+        ("Xi'an\u5728\u4e2d\u56fd", ["Xi'an", "\u5728", "\u4e2d", "\u56fd"]),
+        ("\uc11c\uc6b8\uc740 \ud55c\uad6d", ["\uc11c\uc6b8\uc740", "\ud55c\uad6d"]),  # Korean has spaces
+        ("un\u00e1ble cats", ["un\u00e1ble", "cats"]),
+    ],
+)
+@pytest.mark.parametrize("kind", [train_sentencepiece, train_bpe])
+def test_scripts_without_spaces_have_a_word_for_each_piece(text, words, kind):
+    tokenizer = kind(["a b", " ".join(text)] * 40, 300 if kind is train_bpe else 40, **(
+        {} if kind is train_bpe else {"lowercase": False}))  # fmt: skip
+    ((ids, ranges),) = tokenizer.encode_batch_with_offsets([text])
+    pieces = Pieces(np.array(ids), np.array(ranges), np.zeros((len(ids), 2)))
+    begins = np.flatnonzero(words_begin(text, pieces, tokenizer))
+    parts = np.split(pieces.ranges, begins[1:])
+    found = [text[part[0, 0] : part[-1, 1]].strip() for part in parts]
+    # A piece of bytes within a character is never a word of its own.
+    characters = [c for c in text if c.strip()]
+    assert [word for word in found if word] == (words or characters)
+
+
 def check_answers(text, answers):
     for answer in answers:
         start, end, word = answer["start"], answer["end"], answer["word"]

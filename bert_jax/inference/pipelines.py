@@ -87,7 +87,7 @@ class FillMask(Pipeline):
             token = self.tokenizer.token_to_id(target)
             if token is None:
                 pieces = self.tokenizer.encode(target)
-                if len(pieces) != 1 or pieces[0] == self.tokenizer.unk_id:
+                if len(pieces) != 1 or self.tokenizer.is_unknown(pieces[0]):
                     raise InputError(f"target {target!r}: expected one token of the vocabulary, found {len(pieces)}")
                 token = pieces[0]
             ids.append(token)
