@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_jax import storage
+from bert_jax.data import parquet_files
 from bert_jax.data.bad_rows import BadRow, BadRows, RowNumber, place
 from bert_jax.data.lines import numbered_lines, parse_object
 from bert_jax.errors import InputError
@@ -78,13 +79,15 @@ def read_json_file(spec: str) -> Any:
 
 
 def json_objects(spec: str, bad: BadRows) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yield the line of each object, what to call it in messages, and the object, of JSON lines or of one array.
+    """Yield the line of each object, what to call it in messages, and the object, of JSON lines, an array or Parquet.
 
-    Blank lines are skipped; the objects of an array are numbered as rows.
+    Blank lines are skipped; the objects of an array and of a Parquet file (`.parquet`) are numbered as rows.
 
     Raises:
         InputError: as `numbered_lines` or, of an array, as `read_json_file`.
     """
+    if spec.lower().endswith(parquet_files.SUFFIX):
+        return bad.each(parquet_files.read_parquet(spec), lambda found: _of_array(spec, found.number, found.values))
     if layout_of(spec) is Layout.ARRAY:
         numbered = ((RowNumber(number), value) for number, value in enumerate(read_json_file(spec), 1))
         return bad.each(numbered, lambda found: _of_array(spec, *found))

@@ -10,6 +10,7 @@ from bert_jax import storage
 from bert_jax.data.bad_rows import RowNumber, check_utf8, place
 from bert_jax.data.json_files import Layout, layout_of, read_json_file
 from bert_jax.data.lines import MAX_ROW_BYTES, line_pieces, parse_object, stream_lines
+from bert_jax.data.parquet_files import read_parquet
 from bert_jax.data.signatures import HEAD_BYTES, OTHER_ENCODING, check_is_text
 from bert_jax.errors import InputError, did_you_mean
 
@@ -19,7 +20,6 @@ MAX_DOCUMENT_BYTES = 4 << 20
 MAX_LINE_BYTES = 1 << 20
 MAX_BLANK_LINES = 1_000_000  # one after the other: more are no text
 _BLANK = (b"\n", b"\r\n")
-_PARQUET_ROWS = 1024  # that are held at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,29 +141,11 @@ def read_parquet_documents(path: storage.Path, field: str) -> Iterator[Document]
     Raises:
         InputError: pyarrow is not installed, the file is none of Parquet, or there is no such column of texts.
     """
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError(f"{path}: expected pyarrow, which reads Parquet: pip install pyarrow") from None
-    size = path.size()
-    with storage.existing(path).open("rb") as file:
-        try:
-            parquet = pyarrow.parquet.ParquetFile(file)
-            if field not in parquet.schema_arrow.names:
-                raise InputError(
-                    f"{path}: expected a column {field!r}{did_you_mean(field, parquet.schema_arrow.names)}"
-                )
-            rows, number = parquet.metadata.num_rows, 0
-            for batch in parquet.iter_batches(_PARQUET_ROWS, columns=[field]):
-                for row in batch.to_pylist():
-                    number += 1
-                    where = place(str(path), RowNumber(number))
-                    yield from _row_documents(where, f"{path}:{number}", row, field, size * number // rows)
-        except (pyarrow.ArrowException, OSError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise InputError(f"{path}: expected a Parquet file, found: {reason}") from None
-    if not number:
+    size, found = path.size(), False
+    for number, row, share in read_parquet(path, [field]):
+        found = True
+        yield from _row_documents(place(str(path), number), f"{path}:{number}", row, field, round(size * share))
+    if not found:
         raise InputError(f"{path}: expected rows, found none")
 
 

@@ -20,9 +20,10 @@ from bert_jax.data.bad_rows import BadRow, BadRows, check_texts, check_utf8, pla
 from bert_jax.data.examples import open_tfds, plain
 from bert_jax.data.json_files import Layout, json_objects, layout_of, read_json_file
 from bert_jax.data.lines import numbered_lines
+from bert_jax.data.parquet_files import read_parquet
 from bert_jax.errors import InputError, did_you_mean
 
-JSON_FORMATS = (".json", ".jsonl", ".ndjson")
+FORMATS = (".json", ".jsonl", ".ndjson", ".parquet")
 _EMPTY_LIST = re.compile(r"\[\s*\]")
 _SHOWN = 60  # characters of a wrong answer in a message
 _OTHER_KIND = "a field of another kind"  # why a question does not fit
@@ -61,7 +62,7 @@ def read_questions(
     """Yields the questions of a data set in order.
 
     Args:
-        spec: a file of `JSON_FORMATS`, maybe compressed (`storage.COMPRESSED`), or `tfds:NAME[:SPLIT]` (split `train`)
+        spec: a file of `FORMATS`, maybe compressed (`storage.COMPRESSED`), or `tfds:NAME[:SPLIT]` (split `train`)
             with the features of TFDS's `squad`.
         with_answers: whether the answers are read, and must be there. Whether the data are of version 2.0 is told by
             `is_impossible` of their questions, by the version that the file gives, or by a row without answers.
@@ -134,15 +135,17 @@ def _misplaced(question: Question, answer: Answer) -> str:
 def _json_items(spec: str, bad: BadRows) -> Iterator[_Item | BadRow]:
     """The questions of a file in any of its layouts (see the module's docstring)."""
     name = storage.without_compression(spec).lower()
-    if not name.endswith(JSON_FORMATS):
+    if not name.endswith(FORMATS):
         raise InputError(
-            f"{spec}: expected a file named {', '.join(JSON_FORMATS)} (maybe with {', '.join(storage.COMPRESSED)}), "
+            f"{spec}: expected a file named {', '.join(FORMATS)} (maybe with {', '.join(storage.COMPRESSED)}), "
             "or tfds:NAME:SPLIT"
         )
+    if name.endswith(".parquet"):
+        unanswered = any(_is_unanswered(row.values) for row in read_parquet(spec))
+        return _flat_items(_named_rows(spec, bad), unanswered)
     layout = layout_of(spec)
     if layout is Layout.LINES or (layout is Layout.VALUE and not name.endswith(".json")):
-        rows = (found if isinstance(found, BadRow) else found[1:] for found in json_objects(spec, bad))
-        return _flat_items(rows, _any_unanswered(spec))
+        return _flat_items(_named_rows(spec, bad), _any_unanswered(spec))
     tree = read_json_file(spec)
     if tree is None:
         raise InputError(f"{spec}: expected questions, found an empty file")
@@ -151,6 +154,10 @@ def _json_items(spec: str, bad: BadRows) -> Iterator[_Item | BadRow]:
         return _nested_items(spec, tree)
     named = ((f"{spec}: row {number}", row) for number, row in enumerate(flat, 1))
     return _flat_items(named, any(map(_is_unanswered, flat)))
+
+
+def _named_rows(spec: str, bad: BadRows) -> Iterator[tuple[str, Any] | BadRow]:
+    return (found if isinstance(found, BadRow) else found[1:] for found in json_objects(spec, bad))
 
 
 def _rows(spec: str, tree: Any) -> Sequence[Any] | None:

@@ -14,7 +14,7 @@ from bert_jax.data.examples import Columns, open_tfds, plain
 from bert_jax.data.json_files import json_objects
 from bert_jax.errors import InputError, did_you_mean, logger
 
-JSON_FORMATS = (".jsonl", ".json", ".ndjson")
+JSON_FORMATS = (".jsonl", ".json", ".ndjson", ".parquet")  # the last with pyarrow
 # Of JSON and TFDS, where the caller names none; of CoNLL the first and the last.
 COLUMNS = Columns("tokens", "", "tags")
 _OTHER_LABEL = "ner_tags"  # of JSON objects without `tags`, where the caller names none: Hugging Face's name

@@ -84,6 +84,17 @@ def test_the_questions_of_the_official_layout(tmp_path, name, version):
     assert bare == list(read_questions(str(tmp_path / "official.json"), with_answers=False))
 
 
+@pytest.mark.parametrize("asked", [ASKED, ASKED[:3]])
+def test_parquet(tmp_path, asked):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(rows(asked)), tmp_path / "a.parquet")
+    found = list(read_questions(str(tmp_path / "a.parquet")))
+    assert found == read(tmp_path / "a.jsonl", lines(rows(asked))) and len(found) == len(asked)
+    (tmp_path / "b.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match=r"b\.parquet: expected a Parquet file, found"):
+        list(read_questions(str(tmp_path / "b.parquet")))
+
+
 def test_one_row(tmp_path):
     row = rows(ASKED[:1])
     assert read(tmp_path / "a.json", json.dumps(row[0])) == read(tmp_path / "b.jsonl", lines(row))

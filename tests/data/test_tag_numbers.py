@@ -33,6 +33,13 @@ def test_numbers_become_names(tmp_path, caplog):
     assert said == [f"{spec}: tags are numbers, read as classes: 0 = O, 1 = B-PER, 2 = I-PER, 3 = B-ORG, ..."]
 
 
+def test_parquet(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist([ROW, ROW]), tmp_path / "a.parquet")
+    found = list(read_sentences(str(tmp_path / "a.parquet"), Columns(), names=NAMES))
+    assert found == [Sentence(number, tuple(WORDS), TAGS) for number in (1, 2)]
+
+
 def test_classes_are_in_the_order_of_the_names(tmp_path):
     spec = write(tmp_path / "a.json", ROW, ROW)
     sentences, names = read_tagged(spec, Columns(), None, tag_names=NAMES)
