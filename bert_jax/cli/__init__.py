@@ -18,6 +18,8 @@ from bert_jax.cli.output import complain
 from bert_jax.errors import InputError, did_you_mean, one_line, printable
 
 GROUPS = (demo, text, config, train, plan, score, ask, search, models)
+_OUTPUTS = ("out", "report", "destination")  # options of all verbs that name a file or directory to write
+_NO_PATHS = ("text", "texts", "overrides")  # and that are never a path
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
@@ -59,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _print_only_printable_text()
     try:
         args = _parse(argv)
+        _check_outputs(args)
         status = args.run(args)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -88,6 +91,23 @@ class _LogLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         complain(self.format(record))
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Raises InputError, before a verb reads anything, where a file that it writes is one that it reads."""
+    outputs = {name: value for name in _OUTPUTS if (value := getattr(args, name, None))}
+    if not outputs:
+        return
+    from bert_jax import storage
+
+    inputs = []
+    for name, value in vars(args).items():
+        for word in value if isinstance(value, list) else [value]:
+            if name not in _OUTPUTS and name not in _NO_PATHS and isinstance(word, str):
+                # A corpus may have its kind before the path, and a field behind it.
+                inputs += [word, word.partition(":")[2], word.rpartition(":")[0]]
+    for out in outputs.values():
+        storage.check_output(out, *filter(None, inputs))
 
 
 def _configure_libraries() -> None:

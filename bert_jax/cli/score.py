@@ -45,7 +45,8 @@ def add_verbs(verbs: Any) -> None:
         "predict",
         run_predict,
         "write a fine-tuned model's answer for every row",
-        "Reads a file of any size in constant memory, and writes as many rows in the same order.",
+        "Reads a file of any size in constant memory, and writes as many rows in the same order. Columns that are not "
+        "named are those of training, which the model remembers.",
         """bert-jax predict --model runs/sst2/model --data reviews.csv --text-column review --out answers.jsonl
            bert-jax predict --model runs/stsb/model --data pairs.tsv --text-column a --pair-column b --out out.tsv
            bert-jax predict --model runs/squad/model --data dev-v2.0.json --out predictions.json""",
@@ -53,7 +54,7 @@ def add_verbs(verbs: Any) -> None:
     for parser in (evaluate, predict):
         _add_shared(parser)
     evaluate.add_argument(
-        "--label-column", default="", metavar="NAME", help="(default: label; tags of a tagger, score for embeddings)"
+        "--label-column", default="", metavar="NAME", help="(default: as in training; else label, tags, score)"
     )
     evaluate.add_argument(
         "--label-separator", default="", metavar="C", help="between a row's labels (default: a comma)"
@@ -74,8 +75,12 @@ def add_verbs(verbs: Any) -> None:
         "--out",
         required=True,
         metavar="FILE",
-        help="the file to write: .jsonl or .tsv; .conll of a tagger; .json for questions",
+        help="the file to write: .jsonl, .tsv, .csv or .parquet; .conll of a tagger; .json for questions",
     )
+    kept = predict.add_mutually_exclusive_group()
+    kept.add_argument("--keep", default="", metavar="NAME[,NAME]",
+        help="columns to write beside the answers (default: id, idx, index, guid, uid and uuid)")  # fmt: skip
+    kept.add_argument("--keep-all", action="store_true", help="write all columns of the data beside the answers")
 
 
 def _add_shared(parser: argparse.ArgumentParser) -> None:
@@ -86,23 +91,29 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
         "--data",
         required=True,
         metavar="FILE",
-        help="see docs/tasks.md: .tsv, .csv, .jsonl, CoNLL for a tagger, SQuAD's .json for questions (all maybe "
-        "compressed), or tfds:NAME[:SPLIT]",
+        help="see docs/tasks.md: .tsv, .csv, .jsonl, .parquet, CoNLL for a tagger, SQuAD's .json for questions (texts "
+        "maybe compressed), or tfds:NAME[:SPLIT]",
     )
     add(
         "--text-column",
         default="",
         metavar="NAME",
-        help="(default: sentence; sentence1 for embeddings, context for choices, see docs/tasks.md)",
+        help="(default: as in training; else sentence; sentence1 for embeddings, context for choices)",
     )
     add(
         "--pair-column",
         default="",
         metavar="NAME",
-        help="the second text, or what stands before every choice (default: none; sentence2 for embeddings)",
+        help="the second text, or what stands before every choice (default: as in training; else none; sentence2 for "
+        "embeddings)",
     )
     add("--choice-columns", default="", metavar="NAME[,NAME]",
         help="the choices, or one column with a list of them (default: choices)")  # fmt: skip
+    add(
+        "--delimiter", default="", metavar="C", help="between the columns of a CSV, or tab (default: found in the file)"
+    )
+    add("--encoding", default="", metavar="NAME",
+        help="of tables, such as cp1252 (default: UTF-8, or what a byte order mark says)")  # fmt: skip
     add("--no-header", action="store_true", help="the first line is a row; columns are numbers from 0")
     add("--batch-size", type=int, default=32, metavar="N", help="(default: %(default)s)")
     add("--max-seq-length", type=int, default=0, metavar="N", help="cut longer texts (default: the model's limit)")
@@ -165,7 +176,12 @@ def _columns(args: argparse.Namespace, label: str = "", separator: str = "") -> 
 
     names = tuple(args.choice_columns.split(",")) if args.choice_columns else ()
     texts, more = (names[0], ()) if len(names) == 1 else ("", names)
-    return Columns(args.text_column, args.pair_column, label, not args.no_header, more, texts, separator)
+    keep = tuple(args.keep.split(",")) if getattr(args, "keep", "") else ()
+    others = "all" if getattr(args, "keep_all", False) else "none" if keep or args.run is run_evaluate else "ids"
+    return Columns(
+        args.text_column, args.pair_column, label, not args.no_header, more, texts, separator, args.delimiter,
+        args.encoding, keep=keep, keep_others=others,
+    )  # fmt: skip
 
 
 def _running(args: argparse.Namespace) -> dict[str, Any]:

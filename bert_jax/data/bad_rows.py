@@ -7,12 +7,15 @@ through `BadRows.fitting`, which says what came of it.
 import collections
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from bert_jax.errors import InputError, logger
 
 Row = TypeVar("Row")
 RULES = ("strict", "skip")  # of whoever learns or scores
+IN_MEMORY = ("DataFrame", "list of rows")  # what tables in memory are called
+_LARGEST = 3.4e38  # of float32
 _NAMED = 5  # rows that are passed over by name; those after them are only counted
 _log = logger(__name__)
 
@@ -23,7 +26,10 @@ class BadRow(InputError):
     Attributes:
         reason: what is wrong, in words that follow a number and "with"; such rows are counted together.
         name: of the row, where it has one that is known.
+        kept: the columns of the row that are carried through to an answer.
     """
+
+    kept: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, message: str, reason: str, name: str = ""):
         super().__init__(message)
@@ -113,8 +119,8 @@ class RowNumber(int):
 
 def place(spec: str, line: int) -> str:
     """What a row is called in messages: by its 1-based line, by a RowNumber, or by its index in a TFDS data set."""
-    noun = "row" if isinstance(line, RowNumber) else "line"
-    return f"{spec}: {'example' if spec.startswith('tfds:') else noun} {line}"
+    is_row = isinstance(line, RowNumber) or spec.endswith((".parquet", *IN_MEMORY))
+    return f"{spec}: {'example' if spec.startswith('tfds:') else 'row' if is_row else 'line'} {line}"
 
 
 def check_texts(where: str, texts: Mapping[str, str]) -> None:
@@ -132,6 +138,9 @@ def number_of(where: str, label: str | None) -> float:
         value = math.nan
     if not math.isfinite(value):
         raise BadRow(f"{where}: expected a number as label, found {label!r}", "a label that is no number")
+    if abs(value) > _LARGEST:
+        found = f"expected a number below {_LARGEST:g} as label, found {label}"
+        raise BadRow(f"{where}: {found}", "a label that is no number")
     return value
 
 

@@ -5,7 +5,7 @@ A file that is one value is read whole, so its size is bounded.
 
 import enum
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from bert_jax import storage
@@ -78,20 +78,27 @@ def read_json_file(spec: str) -> Any:
     return storage.parse_json(text, spec, surrogates=True) if text.strip() else None
 
 
-def json_objects(spec: str, bad: BadRows) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def json_objects(
+    spec: str, bad: BadRows, encoding: str = "", option: Callable[[str, str], str] = "{}={}".format
+) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Yield the line of each object, what to call it in messages, and the object, of JSON lines, an array or Parquet.
 
     Blank lines are skipped; the objects of an array and of a Parquet file (`.parquet`) are numbered as rows.
+
+    Args:
+        spec: the file.
+        bad: what becomes of values that are no objects.
+        encoding, option: of `numbered_lines`.
 
     Raises:
         InputError: as `numbered_lines` or, of an array, as `read_json_file`.
     """
     if spec.lower().endswith(parquet_files.SUFFIX):
         return bad.each(parquet_files.read_parquet(spec), lambda found: _of_array(spec, found.number, found.values))
-    if layout_of(spec) is Layout.ARRAY:
+    if not encoding and layout_of(spec) is Layout.ARRAY:
         numbered = ((RowNumber(number), value) for number, value in enumerate(read_json_file(spec), 1))
         return bad.each(numbered, lambda found: _of_array(spec, *found))
-    lines = (line for line in numbered_lines(spec) if line[1].strip())
+    lines = (line for line in numbered_lines(spec, encoding=encoding, option=option) if line[1].strip())
     return bad.each(lines, lambda found: _of_line(spec, *found))
 
 

@@ -4,11 +4,12 @@ corpora.
 A row of a table is a line, or an error when it is longer than `MAX_ROW_BYTES`; a long line of a corpus comes in pieces.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 from bert_jax import storage
 from bert_jax.data.bad_rows import BadRow, check_utf8, place
+from bert_jax.data.encodings import as_utf8
 from bert_jax.errors import InputError
 
 MAX_ROW_BYTES = 16 << 20  # of a row: documents of a few megabytes are not an error
@@ -57,11 +58,21 @@ def stream_lines(stream: IO[bytes], spec: object, max_bytes: int = MAX_ROW_BYTES
         yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
 
 
-def numbered_lines(spec: str, max_bytes: int = MAX_ROW_BYTES) -> Iterator[tuple[int, str]]:
+def numbered_lines(
+    spec: str,
+    max_bytes: int = MAX_ROW_BYTES,
+    encoding: str = "",
+    option: Callable[[str, str], str] = "{}={}".format,
+) -> Iterator[tuple[int, str]]:
     """Yield (1-based number, line with its newline) of a file, maybe compressed (`storage.COMPRESSED`).
 
     Only `\\n` ends a line: U+2028 and its like are text. Bytes that are not UTF-8 come as lone surrogates, which
     `check_utf8` refuses.
+
+    Args:
+        spec: the file.
+        max_bytes: of a line, in UTF-8.
+        encoding, option: of `bert_jax.data.encodings.as_utf8`.
 
     Raises:
         InputError: the file is missing, a pipe or a device, empty, cut short or damaged, or a line is longer than
@@ -71,7 +82,7 @@ def numbered_lines(spec: str, max_bytes: int = MAX_ROW_BYTES) -> Iterator[tuple[
     number = 0
     try:
         with storage.open_decompressed(path) as (file, _):
-            for number, line in stream_lines(file, spec, max_bytes):
+            for number, line in stream_lines(as_utf8(file, spec, encoding, option), spec, max_bytes):
                 yield number, line.decode("utf-8", "surrogateescape")
     except storage.DamagedError as error:
         raise InputError(f"{spec}: after line {number}: {error}") from None
@@ -88,15 +99,17 @@ def read_lines(spec: str) -> Iterator[str]:
 
 
 def parse_object(where: str, line: str) -> dict[str, Any]:
-    """Return the JSON object that a line says. Raises BadRow where `storage.parse_json` refuses it, or it is another
-    value."""
+    """Return the JSON object that a line says. Its texts may have half a surrogate pair, which `check_utf8` names.
+
+    Raises:
+        BadRow: `storage.parse_json` refuses it, or it is another value.
+    """
     check_utf8(where, line)
     try:
-        row = storage.parse_json(line, where)
+        row = storage.parse_json(line, where, surrogates=True)
     except InputError as error:
         message = str(error).replace("expected JSON,", "expected a JSON object,")
-        reason = "other bytes than UTF-8" if "surrogate" in message else "broken JSON"  # as `check_utf8` counts them
-        raise BadRow(message.replace(" at line 1, column", " at column"), reason) from None
+        raise BadRow(message.replace(" at line 1, column", " at column"), "broken JSON") from None
     if not isinstance(row, dict):
         raise BadRow(f"{where}: expected a JSON object, found {type(row).__name__}", "broken JSON")
     return row

@@ -9,9 +9,10 @@ from typing import Any
 
 from bert_jax import storage
 from bert_jax.data.bad_rows import BadRow, BadRows, check_utf8, place
+from bert_jax.data.columns import Columns
 from bert_jax.data.conll import CONLL_FORMATS, Sentence, read_conll
-from bert_jax.data.examples import Columns, open_tfds, plain
 from bert_jax.data.json_files import json_objects
+from bert_jax.data.records import open_tfds, plain
 from bert_jax.errors import InputError, did_you_mean, logger
 
 JSON_FORMATS = (".jsonl", ".json", ".ndjson", ".parquet")  # the last with pyarrow

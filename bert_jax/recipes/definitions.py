@@ -10,6 +10,7 @@ from typing import Any
 
 from bert_jax.config import CHOICES
 from bert_jax.data.bad_rows import RULES
+from bert_jax.data.labels import MISSING_RULES, TWIN_RULES
 from bert_jax.data.windows import LONG_TEXTS
 
 DTYPES = ("auto", "float32", "bfloat16")
@@ -210,17 +211,28 @@ _FINE_TUNING = {
     "data.length_buckets": Key((), "lengths to which batches are padded; () = chosen from the data"),
     "data.max_seq_length": Key(128, "most tokens of an example; longer texts are cut", least=3),
 }  # fmt: skip
+# Where text, pair and label stand in a table, beside the names of its columns.
+_TABLE = {
+    "data.delimiter": Key("", "character between the columns of a CSV, or tab; empty = found in its first lines"),
+    "data.encoding": Key("", "encoding of TSV, CSV and JSON lines, such as cp1252; empty = UTF-8, or as a byte order "
+                         "mark says"),
+}  # fmt: skip
 _HAS_HEADER = Key(True, 'whether the first line names the columns; without it columns are numbers from 0: "3"')
 _PACKING = Key(0, "tokens of rows that hold several examples, global_batch_size rows to a step; 0 = one example a row",
                least=0)  # fmt: skip
 _DOC_STRIDE = "tokens from the start of one window to the start of the next"
 
-CLASSIFICATION_KEYS = _FINE_TUNING | {
+CLASSIFICATION_KEYS = _FINE_TUNING | _TABLE | {
     "label_smoothing": Key(0.0, "fraction of a label that is spread evenly over all classes", least=0, below=1),
     "r_drop": Key(0.0, "weight of the divergence between two passes with different dropout; 0 = one pass", least=0),
     "data.task_type": Key("classification", "one label a text, several or none, or a number",
                           ("classification", "multi_label", "regression")),
     "data.label_separator": Key(",", "separator of several labels in a cell (multi_label); JSON lines may have lists"),
+    "data.label_names": Key((), "classes in their order, so that labels may be their numbers; () = the labels found"),
+    "data.label_twins": Key("keep", "labels that differ in case, spaces, quotes or the spelling of a number: kept as "
+                            "classes with a warning, or merged", TWIN_RULES),
+    "data.missing_labels": Key("keep", "rows whose label is empty, '-', 'nan' or the like: invalid or a class with a "
+                               "warning, or left out (drop)", MISSING_RULES),
     "data.class_weights": Key("", "balanced = rare classes weigh as much as frequent ones; empty = each row the same",
                               ("", "balanced")),
     "data.text_column": Key("sentence", "column of the text"),
@@ -245,14 +257,18 @@ TOKEN_CLASSIFICATION_KEYS = _FINE_TUNING | {
     "data.max_seq_length": Key(128, "most tokens of a sentence; longer ones become overlapping windows", least=3),
     "data.packing": _PACKING,
 }
-MULTIPLE_CHOICE_KEYS = _FINE_TUNING | {
-    "data.context_column": Key("context", "column of the context"),
-    "data.question_column": Key("", "column of a text that precedes every choice; empty = none"),
-    "data.choice_columns": Key(("choices",), "columns of a choice each, or one column of lists (JSON lines, TFDS)"),
-    "data.label_column": Key("label", "column of the right choice: its number from 0, or its letter from A"),
-    "data.has_header": _HAS_HEADER,
-    "data.max_seq_length": Key(128, "most tokens of a context with a choice; longer texts are cut", least=3),
-}
+MULTIPLE_CHOICE_KEYS = (
+    _FINE_TUNING
+    | _TABLE
+    | {
+        "data.context_column": Key("context", "column of the context"),
+        "data.question_column": Key("", "column of a text that precedes every choice; empty = none"),
+        "data.choice_columns": Key(("choices",), "columns of a choice each, or one column of lists (JSON lines, TFDS)"),
+        "data.label_column": Key("label", "column of the right choice: its number from 0, or its letter from A"),
+        "data.has_header": _HAS_HEADER,
+        "data.max_seq_length": Key(128, "most tokens of a context with a choice; longer texts are cut", least=3),
+    }
+)
 QUESTION_ANSWERING_KEYS = _FINE_TUNING | {
     "data.train": Key("", "training data: SQuAD's .json, version 1.1 or 2.0, or tfds:NAME:SPLIT like TFDS's squad"),
     "data.max_seq_length": Key(384, "most tokens of question and context; longer contexts become windows", least=3),
@@ -264,7 +280,7 @@ QUESTION_ANSWERING_KEYS = _FINE_TUNING | {
     "data.null_threshold": Key(0.0, "no answer where its score exceeds the best answer's by more than this (SQuAD 2.0)",
                                above=-math.inf),
 }  # fmt: skip
-SENTENCE_EMBEDDING_KEYS = _FINE_TUNING | {
+SENTENCE_EMBEDDING_KEYS = _FINE_TUNING | _TABLE | {
     "data.loss": Key("in_batch_negatives", "loss: other rows as negatives, labelled cosines, or triplets",
                      EMBEDDING_LOSSES),
     "data.scale": Key(20.0, "in_batch_negatives: factor of cosines before the softmax", above=0),

@@ -20,6 +20,7 @@ from bert_jax.storage.reading import (
     without_compression,
 )
 from bert_jax.storage.writing import (
+    check_output,
     check_writable,
     directory_atomically,
     directory_resumably,
@@ -42,6 +43,7 @@ __all__ = [
     "OpenFile",
     "Path",
     "PathLike",
+    "check_output",
     "check_writable",
     "claimed",
     "counted",

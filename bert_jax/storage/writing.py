@@ -158,6 +158,30 @@ def local_directory(path: PathLike) -> Iterator[str]:
                 (path / file.relative_to(folder)).upload(file)
 
 
+def check_output(out: PathLike, *inputs: Any) -> None:
+    """Check, before anything is read, that a file or directory to write is none of those to read.
+
+    Args:
+        out: what is to be written.
+        inputs: names of what is to be read; what is no name of a file (say, a table in memory) is passed by.
+
+    Raises:
+        InputError: `out` is one of them, under whatever name.
+    """
+    for name in inputs:
+        if isinstance(name, str | os.PathLike) and _is_same(Path(out), Path(name)):
+            raise InputError(f"{out}: expected another file to write to than {name}, which is read")
+
+
+def _is_same(out: Path, other: Path) -> bool:
+    if out.is_remote or other.is_remote:
+        return out.is_remote and other.is_remote and str(out).rstrip("/") == str(other).rstrip("/")
+    try:
+        return os.path.samefile(out, other)
+    except (OSError, ValueError):  # one of them is not there, so that nothing can be lost
+        return False
+
+
 def check_writable(path: PathLike) -> None:
     """Looks, before work begins, whether a file could be written.
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.data.bad_rows import BadRow, BadRows
-from bert_jax.data.examples import Columns
+from bert_jax.data.columns import Columns
+from bert_jax.data.records import table_name
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.looking import page
 from bert_jax.looking.choices import Choices, choices
@@ -25,6 +26,7 @@ from bert_jax.tasks.multiple_choice import (
     read_answered,
     read_questions,
 )
+from bert_jax.tasks.remembered import read as read_remembered
 from bert_jax.tasks.row_answers import RowPredictor, check_out, short, to_answer, write_answers
 
 COLUMNS = Columns("context", "", "label", texts="choices")  # where the caller names none
@@ -32,7 +34,7 @@ COLUMNS = Columns("context", "", "label", texts="choices")  # where the caller n
 
 def evaluate(
     model_dir: storage.PathLike,
-    data: str,
+    data: Any,
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
@@ -45,7 +47,8 @@ def evaluate(
     Args:
         model_dir: a directory in the Hugging Face layout.
         data: what `bert_jax.data.examples.read_rows` takes.
-        columns: of `bert_jax.tasks.multiple_choice.columns_of`, where they are not those of `COLUMNS`.
+        columns: of `bert_jax.tasks.multiple_choice.columns_of`, where they are not those that the model
+            remembers, or those of `COLUMNS`.
         metric_names: accuracy; empty for it too.
         bad_rows: of `bert_jax.data.bad_rows.RULES`, for rows that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.looking.choices`.
@@ -58,13 +61,14 @@ def evaluate(
         InputError: the model, the data or the report's name do not fit; among others, a label that is no choice.
     """
     page.check_path(report)
+    storage.check_output(report or "", data)
     for name in metric_names:
         if name != "accuracy":
             raise InputError(f"{name!r} is not a metric of multiple choice{did_you_mean(name, ['accuracy'])}")
     finished = open_finished(model_dir, HEAD, **options)
     task = MultipleChoiceTask(Bert(finished.config, HEAD, finished.compute))
-    bad = BadRows(data, bad_rows, skipping="--skip")
-    columns, predictor = _filled(columns), RowPredictor(finished, task.predict)
+    bad = BadRows(table_name(data), bad_rows, skipping="--skip")
+    columns, predictor = _filled(columns, model_dir), RowPredictor(finished, task.predict)
     questions = read_answered(data, columns, bad)
     rows = encode_questions(finished.tokenizer, questions, finished.max_length)
     batches, predictions = predictor.batches(rows)
@@ -73,13 +77,13 @@ def evaluate(
         texts = [Choices(row.line, row.context, row.question, row.choices) for row in questions]
         attend = functools.partial(finished.attention, HEAD, rows.sequences)
         sections = choices(rows.labels, predictor.in_order(rows, predictions, "logits"), texts, attend)
-        page.write(report, page.Heading(str(model_dir), data, scores), sections)
+        page.write(report, page.Heading(str(model_dir), table_name(data), scores), sections)
     return scores
 
 
 def predict(
     model_dir: storage.PathLike,
-    data: str,
+    data: Any,
     out: storage.PathLike,
     columns: Columns,
     *,
@@ -89,13 +93,13 @@ def predict(
     """Writes the choice for every row, in the order of the rows, in constant memory.
 
     A `.jsonl` file gets an object a row: `context`, `question` where there is one, `choices`, `label` (the number of
-    the chosen one) and `scores` (a probability each). A `.tsv` file gets a header and the columns `label` and one
-    probability a choice.
+    the chosen one) and `scores` (a probability each). A table gets a header and the columns `label` and one
+    probability a choice. Columns that `columns` keeps stand before the answer.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
         data: what `bert_jax.data.examples.read_rows` takes.
-        out: the file to write, `.jsonl` or `.tsv`; there when all is done, or not at all.
+        out: the file to write, one of `row_answers.OUT_FORMATS`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
         bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`row_answers.write_answers`).
         options: of `bert_jax.tasks.finished.open_finished`.
@@ -106,7 +110,7 @@ def predict(
     Raises:
         InputError: the model or the data do not fit.
     """
-    check_out(out)
+    check_out(out, data=data)
     finished = open_finished(model_dir, HEAD, **options)
     task = MultipleChoiceTask(Bert(finished.config, HEAD, finished.compute))
     predictor = RowPredictor(finished, task.predict)
@@ -121,16 +125,15 @@ def predict(
             yield texts | {"choices": row.choices, "label": label, "scores": scores}, [label, *scores]
 
     bad = to_answer(data, bad_rows)
-    rows = bad.fitting(read_questions(data, dataclasses.replace(_filled(columns), label=""), bad))
+    rows = bad.fitting(read_questions(data, dataclasses.replace(_filled(columns, model_dir), label=""), bad))
     before = []  # up to the first that fits, which settles the header; there is one, as otherwise reading is refused
     for row in rows:
         before.append(row)
         if not isinstance(row, BadRow):
             break
     header = ["label", *(f"choice_{i}" for i in range(len(before[-1].choices)))]
-    return write_answers(out, header, itertools.chain(before, rows), answer, ("label", "scores"))
+    return write_answers(out, header, itertools.chain(before, rows), answer, ("label", "scores"), lambda row: row.kept)
 
 
-def _filled(columns: Columns) -> Columns:
-    filled = columns.filled(COLUMNS)
-    return filled if filled.more or filled.texts else dataclasses.replace(filled, texts=COLUMNS.texts)
+def _filled(columns: Columns, model_dir: storage.PathLike) -> Columns:
+    return columns.filled(read_remembered(model_dir).columns).filled(COLUMNS)

@@ -10,15 +10,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.data.examples import Columns, Example
+from bert_jax.data.columns import Columns, recipe_key
+from bert_jax.data.examples import Example
+from bert_jax.data.labels import LabelRules
 from bert_jax.data.windows import averaged
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import metrics, start
-from bert_jax.tasks.classification_data import Features, encode, labels_of, read_labelled
+from bert_jax.tasks.classification_data import Features, count_classes, encode, labels_of, read_labelled
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage, model_inputs
 from bert_jax.tasks.packed_rows import packing
+from bert_jax.tasks.remembered import Remembered
 
 HEAD = "sequence_classification"
 _PROBLEM_TYPES = {
@@ -156,7 +159,14 @@ def columns(recipe: Any) -> Columns:
     """The columns that a recipe's data section names."""
     data = recipe.data
     separator = data.label_separator if data.task_type == "multi_label" else ""
-    return Columns(data.text_column, data.pair_column, data.label_column, data.has_header, separator=separator)
+    return Columns(
+        data.text_column, data.pair_column, data.label_column, data.has_header, separator=separator,
+        delimiter=data.delimiter, encoding=data.encoding, option=recipe_key,
+    )  # fmt: skip
+
+
+def _rules(data: Any) -> LabelRules:
+    return LabelRules(data.label_twins, data.missing_labels, tuple(map(str, data.label_names)))
 
 
 def build(recipe: Any, workdir: str) -> Job:
@@ -170,12 +180,12 @@ def build(recipe: Any, workdir: str) -> Job:
         raise InputError("config.data.long_texts: expected cut for pairs of texts, as windows are of single ones")
     if not data.train:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
-    named = columns(recipe)
-    rows, names = read_labelled(data.train, named, None, regression, start.bad_rows(recipe, data.train))
+    named, rules = columns(recipe), _rules(data)
+    rows, names = read_labelled(data.train, named, None, regression, start.bad_rows(recipe, data.train), rules)
     single = data.task_type == "classification"
     rows, held = start.hold_out(recipe, rows, classes=labels_of(rows, named, names) if single else None)
     if data.dev:
-        held, _ = read_labelled(data.dev, named, names, regression, start.bad_rows(recipe, data.dev))
+        held, _ = read_labelled(data.dev, named, names, regression, start.bad_rows(recipe, data.dev), rules)
     stride = data.doc_stride if data.long_texts == "windows" else None
 
     def encoded(side: list[Example]) -> Features:
@@ -199,7 +209,8 @@ def build(recipe: Any, workdir: str) -> Job:
         mask_id=tokenizer.mask_id if data.token_dropout else 0,
         special_ids=tokenizer.special_ids,
     )
-    return start.fine_tuning(recipe, task, tokenizer, loaded, train, dev)
+    remembered = Remembered(named, count_classes(rows, named, names), rules.missing)
+    return start.fine_tuning(recipe, task, tokenizer, loaded, train, dev, remembered)
 
 
 def outline(recipe: Any) -> Outline:

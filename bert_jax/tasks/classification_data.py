@@ -4,21 +4,36 @@ Every distinct batch shape costs a compilation and every padded token costs arit
 about one length and padded to one of at most a handful of lengths that the data itself chooses.
 """
 
+import collections
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from bert_jax.data.bad_rows import BadRow, BadRows, check_texts, number_of, place
-from bert_jax.data.examples import Columns, Example, read_examples
+from bert_jax.data.columns import Columns
+from bert_jax.data.examples import Example, read_examples
+from bert_jax.data.labels import (
+    MAX_CLASSES,
+    Cell,
+    Labelling,
+    LabelRules,
+    check_count,
+    is_missing,
+    ordered,
+    read_cell,
+    shown,
+)
+from bert_jax.data.records import table_name
 from bert_jax.data.windows import text_windows
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, logger
 from bert_jax.tokenization import Tokenizer
 
 Batch = dict[str, np.ndarray]
+_log = logger(__name__)
 _CHUNK = 8192  # texts tokenised at a time: enough for every thread, few enough for memory
 
 
@@ -166,7 +181,12 @@ def _encode_windows(
 
 
 def read_labelled(
-    spec: str, columns: Columns, names: Sequence[str] | None, regression: bool, bad: BadRows | None = None
+    spec: Any,
+    columns: Columns,
+    names: Sequence[str] | None,
+    regression: bool,
+    bad: BadRows | None = None,
+    rules: LabelRules = LabelRules(),  # noqa: B008 (frozen)
 ) -> tuple[list[Example], tuple[str, ...]]:
     """The rows of a labelled table, each with something to read and a label that can be learned or scored.
 
@@ -176,30 +196,78 @@ def read_labelled(
         names: the labels that there may be, in the order of their classes; None to take those found, sorted.
         regression: whether labels are numbers; then there are no names.
         bad: what becomes of rows that do not fit; None: they are an error.
+        rules: what becomes of labels that are probably not meant as classes.
 
     Returns:
-        The rows and the label names.
+        The rows, the label of each as its class is named (several with the separator between), and the names.
 
     Raises:
         InputError: as `read_examples`, or rows with an empty text, an unknown label, or one that is no number; or there
-            are fewer than two labels.
+            are fewer than two labels, or so many that they are no classes.
     """
-    bad = bad or BadRows(spec)
-    known = None if names is None else dict.fromkeys(names)
+    bad = bad or BadRows(table_name(spec))
+    spec, table = table_name(spec), spec
+    columns = dataclasses.replace(columns, optional_label=rules.missing == "drop")
+    seen: set[str] = set()
 
-    def checked(row: Example) -> Example:
+    def checked(row: Example) -> tuple[Example, Cell]:
         where = place(spec, row.line)
         check_texts(where, texts_of(row, columns))
+        label = row.label or ""
         if regression:
-            number_of(where, row.label)
-        else:
-            _check_labels(where, row, columns, known)
-        return row
+            if not (columns.optional_label and is_missing(label)):
+                number_of(where, label)
+            return row, Cell((label.strip(),), False)
+        cell = read_cell(where, label, columns)
+        if not columns.separator and cell.labels == ("",) and not columns.optional_label:
+            raise BadRow(f"{where}: expected a label, found an empty column", "an empty label")
+        seen.update(cell.labels)
+        if len(seen) > MAX_CLASSES and names is None:
+            check_count(spec, seen, len(seen), columns)
+        return row, cell
 
-    rows = list(bad.fitting(bad.each(read_examples(spec, columns, bad), checked)))
+    read = list(bad.kept(bad.each(read_examples(table, columns, bad), checked)))
     if regression:
-        return rows, ()
-    return rows, _label_names(spec, rows, columns) if names is None else tuple(names)
+        return _with_numbers(spec, bad, read), ()
+    labelling = Labelling(spec, [cell for _, cell in read], columns, rules, names)
+    dropped: collections.Counter[str] = collections.Counter()
+
+    def labelled(found: tuple[Example, Cell]) -> Example | None:
+        row, cell = found
+        labels = labelling.labels_of(place(spec, row.line), cell)
+        if labels is None:
+            dropped[cell.labels[0] if cell.labels else ""] += 1
+            return None
+        label = columns.separator.join(labels)
+        return row if label == row.label else row._replace(label=label)
+
+    rows = [row for row in bad.fitting(bad.each(read, labelled)) if row is not None]
+    if labelling.names is not None:
+        labelling.warn({}, dropped)
+        return _checked_any(spec, rows), labelling.names
+    counts = collections.Counter(label for row in rows for label in _labels(row, columns))
+    counts.update(dict.fromkeys(map(str, range(labelling.width)), 0))
+    check_count(spec, counts, len(rows), columns)
+    if len(counts) < 2:
+        found = f"only {shown(sorted(counts))}" if counts else "none"
+        raise InputError(f"{spec}: expected at least two labels, found {found}")
+    labelling.warn(counts, dropped)
+    return rows, ordered(counts)
+
+
+def _with_numbers(spec: str, bad: BadRows, read: Sequence[tuple[Example, Cell]]) -> list[Example]:
+    """The rows whose label is a number; the others, which `checked` let through, are left out."""
+    rows = list(bad.fitting(row for row, _ in read))
+    kept = [row for row in rows if not is_missing(row.label or "")]
+    if len(kept) < len(rows):
+        _log.warning("%s: left out %s rows without a label", spec, f"{len(rows) - len(kept):,}")
+    return _checked_any(spec, kept)
+
+
+def _checked_any(spec: str, rows: list[Example]) -> list[Example]:
+    if not rows:
+        raise InputError(f"{spec}: expected at least one row with a label, found none")
+    return rows
 
 
 def texts_of(row: Example, columns: Columns) -> dict[str, str]:
@@ -220,34 +288,16 @@ def labels_of(rows: Sequence[Example], columns: Columns, names: Sequence[str]) -
     return labels
 
 
+def count_classes(rows: Sequence[Example], columns: Columns, names: Sequence[str]) -> dict[str, int]:
+    """Class -> number of rows of `read_labelled` that have it; empty where there are no classes."""
+    counts = collections.Counter(label for row in rows for label in _labels(row, columns)) if names else {}
+    return {name: counts[name] for name in names}
+
+
 def _labels(row: Example, columns: Columns) -> list[str]:
     if not columns.separator:
         return [row.label or ""]
     return [label.strip() for label in (row.label or "").split(columns.separator) if label.strip()]
-
-
-def _check_labels(where: str, row: Example, columns: Columns, known: Mapping[str, None] | None) -> None:
-    for label in _labels(row, columns):
-        if not label:
-            raise BadRow(f"{where}: expected a label, found an empty column", "an empty label")
-        if known is not None and label not in known:
-            message = f"{where}: expected a label of {_shown(tuple(known))}, found {label!r}"
-            raise BadRow(message, "a label that is not known")
-
-
-def _label_names(spec: str, rows: Iterable[Example], columns: Columns) -> tuple[str, ...]:
-    names = {label for row in rows for label in _labels(row, columns)}
-    if len(names) < 2:
-        found = f"only {_shown(sorted(names))}" if names else "none"
-        raise InputError(f"{spec}: expected at least two labels, found {found}")
-    if all(name.isascii() and name.isdigit() for name in names):
-        return tuple(sorted(names, key=int))  # 10 comes after 9
-    return tuple(sorted(names))
-
-
-def _shown(names: Sequence[str], limit: int = 8) -> str:
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(map(repr, names[:limit])) + more
 
 
 def choose_buckets(

@@ -3,13 +3,16 @@
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_jax import storage
 from bert_jax.data.bad_rows import BadRows, check_texts, place
-from bert_jax.data.examples import Columns, Example, read_examples
+from bert_jax.data.columns import Columns
+from bert_jax.data.examples import Example, example_of, read_rows
+from bert_jax.data.labels import LabelRules
+from bert_jax.data.records import table_name
 from bert_jax.data.windows import LONG_TEXTS, averaged
 from bert_jax.errors import InputError
 from bert_jax.looking import classes, page, values
@@ -26,7 +29,8 @@ from bert_jax.tasks.classification_data import (
     texts_of,
 )
 from bert_jax.tasks.finished import Finished, open_finished
-from bert_jax.tasks.row_answers import RowPredictor, check_out, short, to_answer, write_answers
+from bert_jax.tasks.remembered import read as read_remembered
+from bert_jax.tasks.row_answers import RowPredictor, carrying, check_out, short, to_answer, write_answers
 
 COLUMNS = Columns("sentence", "", "label")  # where the caller names none
 # What `bert-jax evaluate` and `predict` may be told beyond what all tasks take; the first is of `predict` alone.
@@ -97,7 +101,7 @@ def open_classifier(
 
 def evaluate(
     model_dir: storage.PathLike,
-    data: str,
+    data: Any,
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
@@ -110,7 +114,7 @@ def evaluate(
     Args:
         model_dir: a directory in the Hugging Face layout.
         data: what `bert_jax.data.examples.read_examples` takes.
-        columns: its columns, where they are not those of `COLUMNS`.
+        columns: its columns, where they are not those that the model remembers, or those of `COLUMNS`.
         metric_names: of `bert_jax.tasks.metrics`; empty for all that fit.
         bad_rows: of `bert_jax.data.bad_rows.RULES`, for rows that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.looking.classes` or, of a regression, `values`.
@@ -124,15 +128,18 @@ def evaluate(
             know.
     """
     page.check_path(report)
+    storage.check_output(report or "", data)
     model = open_classifier(model_dir, **options)
-    finished = model.finished
-    columns = columns.filled(COLUMNS)
+    finished, remembered = model.finished, read_remembered(model_dir)
     several = model.task.several
-    columns = dataclasses.replace(columns, separator=(columns.separator or ",") if several else "")
+    separator = (columns.separator or remembered.columns.separator or ",") if several else ""
+    columns = columns.filled(remembered.columns).filled(COLUMNS)
+    columns = dataclasses.replace(columns, separator=separator)
     regression = model.task.regression
     names = metrics.choose(metric_names, regression, len(model.names), several)
-    bad = BadRows(data, bad_rows, skipping="--skip")
-    rows, _ = read_labelled(data, columns, model.names, regression, bad)
+    bad = BadRows(table_name(data), bad_rows, skipping="--skip")
+    rules = LabelRules(missing=remembered.missing_labels)
+    rows, _ = read_labelled(data, columns, model.names, regression, bad, rules)
     labels = labels_of(rows, columns, model.names)
     features = encode(finished.tokenizer, rows, labels, finished.max_length, model.stride)
     batches, predictions = model.predictor.batches(features)
@@ -141,7 +148,7 @@ def evaluate(
     if report is not None:
         logits = of_texts(features, model.predictor.in_order(features, predictions, "logits"))
         sections = _look(model, lambda i: (rows[i].line, texts_of(rows[i], columns)), labels, features, logits)
-        page.write(report, page.Heading(str(model_dir), data, scores), sections)
+        page.write(report, page.Heading(str(model_dir), table_name(data), scores), sections)
     return scores
 
 
@@ -163,7 +170,7 @@ def _look(
 
 def predict(
     model_dir: storage.PathLike,
-    data: str,
+    data: Any,
     out: storage.PathLike,
     columns: Columns,
     submission: bool = False,
@@ -173,14 +180,15 @@ def predict(
     """Writes a sequence classifier's answer for every row, in the order of the rows, in constant memory.
 
     A `.jsonl` file gets an object a row: the text (and pair), `label` and `scores` (label -> probability), or `score`
-    for regression. A `.tsv` file gets a header and the columns `label` and one probability a label, or `score`. Where a
-    text may have several labels, `labels` are those of a probability over 0.5; in a `.tsv` file with commas between. A
-    submission to GLUE is a `.tsv` file with the columns `index` and `prediction`, the label or the number.
+    for regression. A `.tsv`, `.csv` or `.parquet` file gets a header and the columns `label` and one probability a
+    label, or `score`. Where a text may have several labels, `labels` are those of a probability over 0.5; in a table
+    with commas between. Columns that `columns` keeps stand before the answer. A submission to GLUE is a `.tsv` file
+    with the columns `index` and `prediction`, the label or the number.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
         data: what `bert_jax.data.examples.read_examples` takes.
-        out: the file to write, `.jsonl` or `.tsv`; there when all is done, or not at all.
+        out: the file to write, one of `row_answers.OUT_FORMATS`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
         submission: whether to write what GLUE takes, which has an answer for every row, for empty texts too.
         bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`row_answers.write_answers`).
@@ -192,31 +200,40 @@ def predict(
     Raises:
         InputError: the model or the data do not fit.
     """
-    if check_out(out) and submission:
+    if check_out(out, data=data) and submission:
         raise InputError(f"{out}: expected a file named .tsv for a submission to GLUE")
     if submission and bad_rows == "skip":
         raise InputError("--skip: expected none with --submission, which has an answer for every row")
     model = open_classifier(model_dir, **options)
-    columns = dataclasses.replace(columns.filled(COLUMNS), label="")
-    bad = to_answer(data, bad_rows)
-    rows = read_examples(data, columns, bad)
-    if not submission:
-        rows = bad.each(rows, lambda row: _with_texts(place(data, row.line), row, columns))
+    columns = columns.filled(read_remembered(model_dir).columns).filled(COLUMNS)
+    columns = dataclasses.replace(columns, label="", keep_others="none" if submission else columns.keep_others)
+    bad, name = to_answer(data, bad_rows), table_name(data)
     index = itertools.count()
 
-    def answer(chunk: list[Example]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
-        for described, fields in _answers(model, chunk, model.logits(chunk)):
+    def checked(row: tuple[int, dict[str, Any]]) -> _Row:
+        found = _Row(example_of(row, columns), columns.carried(row[1]))
+        if not submission:
+            with carrying(found.kept):
+                check_texts(place(name, row[0]), texts_of(found.example, columns))
+        return found
+
+    def answer(chunk: list[_Row]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+        examples = [row.example for row in chunk]
+        for described, fields in _answers(model, examples, model.logits(examples)):
             yield described, [next(index), fields[0]] if submission else fields
 
-    name = "score" if model.task.regression else "labels" if model.task.several else "label"
-    header = ["index", "prediction"] if submission else [name, *model.names]
-    missing = (name,) if model.task.regression else (name, "scores")
-    return write_answers(out, header, bad.fitting(rows), answer, missing)
+    key = "score" if model.task.regression else "labels" if model.task.several else "label"
+    header = ["index", "prediction"] if submission else [key, *model.names]
+    missing = (key,) if model.task.regression else (key, "scores")
+    rows = bad.fitting(bad.each(read_rows(data, columns, bad), checked))
+    return write_answers(out, header, rows, answer, missing, lambda row: row.kept)
 
 
-def _with_texts(where: str, row: Example, columns: Columns) -> Example:
-    check_texts(where, texts_of(row, columns))
-    return row
+class _Row(NamedTuple):
+    """A row to answer, and the columns of it that are carried through."""
+
+    example: Example
+    kept: dict[str, Any]
 
 
 def _answers(

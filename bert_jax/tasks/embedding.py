@@ -9,11 +9,13 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.data.bad_rows import BadRows
-from bert_jax.data.examples import Columns
+from bert_jax.data.columns import Columns
+from bert_jax.data.records import table_name
 from bert_jax.looking import page, values
 from bert_jax.modeling import Bert
 from bert_jax.tasks.finished import open_finished
 from bert_jax.tasks.groups import encode_groups
+from bert_jax.tasks.remembered import read as read_remembered
 from bert_jax.tasks.row_answers import RowPredictor, check_out, short, to_answer, write_answers
 from bert_jax.tasks.sentence_embedding import (
     HEAD,
@@ -31,7 +33,7 @@ COLUMNS = Columns("sentence1", "sentence2", "score")  # where the caller names n
 
 def evaluate(
     model_dir: storage.PathLike,
-    data: str,
+    data: Any,
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
@@ -44,7 +46,7 @@ def evaluate(
     Args:
         model_dir: a directory in the Hugging Face layout, with the files of sentence-transformers.
         data: what `bert_jax.data.examples.read_rows` takes.
-        columns: its columns, where they are not those of `COLUMNS`.
+        columns: its columns, where they are not those that the model remembers, or those of `COLUMNS`.
         metric_names: spearman, pearson; empty for both.
         bad_rows: of `bert_jax.data.bad_rows.RULES`, for rows that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.looking.values.pairs`.
@@ -57,11 +59,12 @@ def evaluate(
         InputError: the model, the data or the report's name do not fit; among others, a label that is no number.
     """
     page.check_path(report)
+    storage.check_output(report or "", data)
     names = choose_metrics(metric_names, labelled=True)
     finished = open_finished(model_dir, HEAD, **options)
     task = SentenceEmbeddingTask(Bert(finished.config, HEAD, finished.compute), "cosine", labelled=True, metrics=names)
-    bad = BadRows(data, bad_rows, skipping="--skip")
-    columns, predictor = columns.filled(COLUMNS), RowPredictor(finished, task.predict)
+    bad = BadRows(table_name(data), bad_rows, skipping="--skip")
+    columns, predictor = _filled(columns, model_dir), RowPredictor(finished, task.predict)
     pairs = read_pairs(data, columns, bad=bad)
     rows = encode_pairs(finished.tokenizer, pairs, columns, finished.max_length)
     batches, predictions = predictor.batches(rows)
@@ -74,13 +77,13 @@ def evaluate(
             return line, {name: row[name] for name in (columns.text, columns.pair)}
 
         sections = values.pairs(rows.labels, found, texts, functools.partial(finished.attention, HEAD, rows.sequences))
-        page.write(report, page.Heading(str(model_dir), data, scores), sections)
+        page.write(report, page.Heading(str(model_dir), table_name(data), scores), sections)
     return scores
 
 
 def predict(
     model_dir: storage.PathLike,
-    data: str,
+    data: Any,
     out: storage.PathLike,
     columns: Columns,
     *,
@@ -89,12 +92,13 @@ def predict(
 ) -> int:
     """Writes the cosine of every pair, in the order of the rows, in constant memory.
 
-    A `.jsonl` file gets an object a row: `text`, `pair` and `score`. A `.tsv` file gets a header and a column `score`.
+    A `.jsonl` file gets an object a row: `text`, `pair` and `score`. A table gets a header and a column `score`.
+    Columns that `columns` keeps stand before it.
 
     Args:
         model_dir: a directory in the Hugging Face layout, with the files of sentence-transformers.
         data: what `bert_jax.data.examples.read_rows` takes.
-        out: the file to write, `.jsonl` or `.tsv`; there when all is done, or not at all.
+        out: the file to write, one of `row_answers.OUT_FORMATS`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
         bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`row_answers.write_answers`).
         options: of `bert_jax.tasks.finished.open_finished`.
@@ -105,11 +109,11 @@ def predict(
     Raises:
         InputError: the model or the data do not fit.
     """
-    check_out(out)
+    check_out(out, data=data)
     finished = open_finished(model_dir, HEAD, **options)
     task = SentenceEmbeddingTask(Bert(finished.config, HEAD, finished.compute), "cosine")
     predictor = RowPredictor(finished, task.predict)
-    columns = dataclasses.replace(columns.filled(COLUMNS), label="")
+    columns = dataclasses.replace(_filled(columns, model_dir), label="")
 
     def answer(chunk: list[tuple[int, dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], list[float]]]:
         texts = texts_of((values for _, values in chunk), columns)
@@ -118,5 +122,13 @@ def predict(
             score = short(cosine)
             yield {"text": text, "pair": pair, "score": score}, [score]
 
+    def kept(row: tuple[int, dict[str, Any]]) -> dict[str, Any]:
+        return columns.carried(row[1])
+
     bad = to_answer(data, bad_rows)
-    return write_answers(out, ["score"], bad.fitting(stream_pairs(data, columns, bad)), answer, ("score",))
+    return write_answers(out, ["score"], bad.fitting(stream_pairs(data, columns, bad)), answer, ("score",), kept)
+
+
+def _filled(columns: Columns, model_dir: storage.PathLike) -> Columns:
+    remembered = read_remembered(model_dir).columns
+    return columns.filled(dataclasses.replace(remembered, more=(), texts="")).filled(COLUMNS)

@@ -114,6 +114,7 @@ class Job:
         num_steps: optimizer steps of the whole run.
         save: writes a finished model (directory, numpy parameters) in the Hugging Face layout.
         data: what the run takes from its data (`bert_jax.tasks.fingerprints`), JSON values by name.
+        classes: class -> number of rows of the training data that have it; empty where there are no classes.
     """
 
     task: Task
@@ -125,3 +126,4 @@ class Job:
     num_steps: int
     save: Callable[[PathLike, Any], None]
     data: dict[str, Any] = dataclasses.field(default_factory=dict)
+    classes: Mapping[str, int] = dataclasses.field(default_factory=dict)

@@ -4,7 +4,8 @@ Devlin et al. 2018 (arXiv:1810.04805), section 4.4.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -12,13 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.data.bad_rows import BadRow, BadRows, check_texts, place
-from bert_jax.data.examples import Columns, read_rows
+from bert_jax.data.columns import Columns, recipe_key
+from bert_jax.data.examples import read_rows
+from bert_jax.data.records import table_name
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import metrics, start
 from bert_jax.tasks.groups import INPUTS, Groups, encode_groups
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
+from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 
 HEAD = "multiple_choice"
@@ -66,13 +70,15 @@ class MultipleChoiceTask:
 
 
 class Question(NamedTuple):
-    """One row: its context, what stands before every choice ("" = nothing), the choices, and the label as it is."""
+    """One row: its context, what stands before every choice ("" = nothing), the choices, the label as it is, and the
+    columns that are carried through."""
 
     line: int
     context: str
     question: str
     choices: list[str]
     label: str | None
+    kept: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def pairs(self) -> list[tuple[str, str | None]]:
@@ -80,10 +86,15 @@ class Question(NamedTuple):
         return [(self.context, f"{self.question} {choice}" if self.question else choice) for choice in self.choices]
 
 
-def columns_of(context: str, question: str, choices: tuple[str, ...], label: str, has_header: bool = True) -> Columns:
-    """The columns of a table of questions; one name in `choices` is of a list of texts, several of a text each."""
+def columns_of(
+    context: str, question: str, choices: tuple[str, ...], label: str, has_header: bool = True, **options: Any
+) -> Columns:
+    """The columns of a table of questions; one name in `choices` is of a list of texts, several of a text each.
+
+    `options` are further fields of Columns.
+    """
     named: dict[str, Any] = {"texts": choices[0]} if len(choices) == 1 else {"more": choices}
-    return Columns(context, question, label, has_header, **named)
+    return Columns(context, question, label, has_header, **named, **options)
 
 
 def read_questions(spec: str, columns: Columns, bad: BadRows | None = None) -> Iterator[Question]:
@@ -98,12 +109,12 @@ def read_questions(spec: str, columns: Columns, bad: BadRows | None = None) -> I
         InputError: as `read_rows`, or rows with fewer than two choices, another number than the first, or an empty
             text.
     """
-    own, expected = bad or BadRows(spec), 0
+    own, expected = bad or BadRows(table_name(spec)), 0
 
     def question(row: tuple[int, dict[str, Any]]) -> Question:
         nonlocal expected
         line, values = row
-        where = place(spec, line)
+        where = place(table_name(spec), line)
         choices = values[columns.texts] if columns.texts else [values[name] for name in columns.more]
         count = len(choices)
         if count < 2:
@@ -114,7 +125,8 @@ def read_questions(spec: str, columns: Columns, bad: BadRows | None = None) -> I
             raise BadRow(message, "another number of choices")
         names = [f"{columns.texts}[{i}]" for i in range(count)] if columns.texts else columns.more
         check_texts(where, {columns.text: values[columns.text]} | dict(zip(names, choices, strict=True)))
-        return Question(line, values[columns.text], values.get(columns.pair, ""), choices, values.get(columns.label))
+        kept, question = columns.carried(values), values.get(columns.pair, "")
+        return Question(line, values[columns.text], question, choices, values.get(columns.label), kept)
 
     rows = own.each(read_rows(spec, columns, own), question)
     return rows if bad else own.fitting(rows)
@@ -130,10 +142,10 @@ def read_answered(spec: str, columns: Columns, bad: BadRows | None = None) -> li
     Raises:
         InputError: as `read_questions`, or rows with a label that is no choice.
     """
-    bad = bad or BadRows(spec)
+    bad = bad or BadRows(table_name(spec))
 
     def answered(row: Question) -> Question:
-        _label(place(spec, row.line), row)
+        _label(place(table_name(spec), row.line), row)
         return row
 
     return list(bad.fitting(bad.each(read_questions(spec, columns, bad), answered)))
@@ -147,9 +159,10 @@ def encode_questions(tokenizer: Tokenizer, rows: Sequence[Question], max_length:
 
 def _label(where: str, row: Question) -> int:
     """The number of a choice, given as one from 0 or as a letter from A. Raises BadRow when it is none."""
-    label, count = row.label or "", len(row.choices)
+    label, count = (row.label or "").strip(), len(row.choices)
     is_letter = len(label) == 1 and "A" <= label <= "Z"
-    value = ord(label) - ord("A") if is_letter else int(label) if label.isascii() and label.isdigit() else count
+    is_number = label.isascii() and label.isdigit() and len(label) < 10
+    value = ord(label) - ord("A") if is_letter else int(label) if is_number else count
     if value >= count:
         last = chr(ord("A") + min(count, 26) - 1)
         message = f"{where}: expected a label from 0 to {count - 1} or from A to {last}, found {row.label!r}"
@@ -171,15 +184,17 @@ def build(recipe: Any, workdir: str) -> Job:
         if not data[name]:
             raise InputError(f"config.data.{name}: expected a column, found none")
     columns = columns_of(
-        data.context_column, data.question_column, data.choice_columns, data.label_column, data.has_header
-    )
+        data.context_column, data.question_column, data.choice_columns, data.label_column, data.has_header,
+        delimiter=data.delimiter, encoding=data.encoding, option=recipe_key,
+        roles={"text": "context", "pair": "question"},
+    )  # fmt: skip
     rows, held = start.hold_out(recipe, read_answered(data.train, columns, start.bad_rows(recipe, data.train)))
     if data.dev:
         held = read_answered(data.dev, columns, start.bad_rows(recipe, data.dev))
     train = encode_questions(tokenizer, rows, data.max_seq_length)
     dev = encode_questions(tokenizer, held, data.max_seq_length) if held else None
     model = Bert(config.replace(pooler=True), HEAD, start.compute(recipe))
-    return start.fine_tuning(recipe, MultipleChoiceTask(model), tokenizer, loaded, train, dev)
+    return start.fine_tuning(recipe, MultipleChoiceTask(model), tokenizer, loaded, train, dev, Remembered(columns))
 
 
 def outline(recipe: Any) -> Outline:

@@ -1,7 +1,7 @@
 """A finished model over the rows of a table: its predictions in their order, and a file of answers, written in constant
 memory."""
 
-import json
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
@@ -11,13 +11,15 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.data.bad_rows import BadRow, BadRows
+from bert_jax.data.records import import_pyarrow, table_name
 from bert_jax.errors import InputError
+from bert_jax.tasks.answer_files import FORMATS, answer_file
 from bert_jax.tasks.classification_data import EvalSource, Paddable, few_buckets
 from bert_jax.tasks.finished import Finished
 from bert_jax.tasks.job import Batch
 
 Row = TypeVar("Row")
-OUT_FORMATS = (".jsonl", ".tsv")
+OUT_FORMATS = FORMATS
 CHUNK = 8192  # rows held at a time: enough to find rows of one length, few enough for memory
 
 
@@ -59,9 +61,9 @@ class RowPredictor:
         return EvalSource(features, finished.batch_size, self._buckets, finished.tokenizer.pad_id)
 
 
-def to_answer(data: str, bad_rows: str, noun: str = "row") -> BadRows:
+def to_answer(data: Any, bad_rows: str, noun: str = "row") -> BadRows:
     """What becomes of the rows of a file to answer that do not fit: one that is passed over keeps its place."""
-    return BadRows(data, bad_rows, noun, "--skip", keeping=True)
+    return BadRows(table_name(data), bad_rows, noun, "--skip", keeping=True)
 
 
 def write_answers(
@@ -70,46 +72,82 @@ def write_answers(
     rows: Iterator[Row],
     answer: Callable[[list[Row]], Iterable[tuple[dict[str, Any], Sequence[Any]]]],
     missing: Sequence[str],
+    kept: Callable[[Row], Mapping[str, Any]] = lambda row: {},
 ) -> int:
     """Writes an answer for every row, in their order; the file is there when all is done, or not at all.
 
     In the place of a BadRow stands in a `.jsonl` file an object whose answer is null, with what is wrong as `error`,
-    and in a `.tsv` file empty fields.
+    and in a table empty fields. Columns of the data that are carried through come first; one that is named like a part
+    of the answer is called `input_NAME`.
 
     Args:
         out: a file named as one of `OUT_FORMATS`.
-        header: of a `.tsv` file.
+        header: of a file that is a table.
         rows: as many as there are.
         answer: some rows -> for each, its JSON object and its fields under `header`.
         missing: the keys of an answer in a JSON object, which are null where there is none.
+        kept: row -> the columns of the data that are carried through.
 
     Returns:
         The number of rows.
     """
-    as_json = check_out(out)
+    check_out(out)
     count = 0
-    with storage.open_atomically(out) as file:
-        if not as_json:
-            file.write("\t".join(header) + "\n")
-        while chunk := list(islice(rows, CHUNK)):
+    chunk = list(islice(rows, CHUNK))
+    names = list(dict.fromkeys(name for row in chunk for name in _kept(row, kept)))
+    with answer_file(out, [*(f"input_{name}" if name in header else name for name in names), *header]) as write:
+        while chunk:
             fitting = [row for row in chunk if not isinstance(row, BadRow)]
             answers = iter(answer(fitting) if fitting else ())
+            objects: list[Mapping[str, Any]] = []
+            table: list[Sequence[Any]] = []
             for row in chunk:
                 if isinstance(row, BadRow):
                     described, fields = dict.fromkeys(missing) | {"error": str(row)}, [""] * len(header)
                 else:
                     described, fields = next(answers)
-                line = json.dumps(described, ensure_ascii=False) if as_json else "\t".join(map(str, fields))
-                file.write(line + "\n")
+                carried = _kept(row, kept)
+                objects.append(_beside(carried, described))
+                table.append([*(carried.get(name, "") for name in names), *fields])
+            write(objects, table)
             count += len(chunk)
+            chunk = list(islice(rows, CHUNK))
     return count
 
 
-def check_out(out: storage.PathLike, formats: tuple[str, ...] = OUT_FORMATS) -> bool:
-    """Whether a file of answers is to hold JSON lines. Raises InputError when it is named as none of `formats`."""
-    if not str(out).endswith(formats):
+@contextlib.contextmanager
+def carrying(kept: Mapping[str, Any]) -> Iterator[None]:
+    """Give a BadRow that is raised in the block the columns of its row that are carried through."""
+    try:
+        yield
+    except BadRow as error:
+        error.kept = kept
+        raise
+
+
+def _kept(row: Any, kept: Callable[[Any], Mapping[str, Any]]) -> Mapping[str, Any]:
+    return row.kept if isinstance(row, BadRow) else kept(row)
+
+
+def _beside(carried: Mapping[str, Any], described: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer behind the columns that are carried through."""
+    same = {name for name in carried if name in described and described[name] == carried[name]}
+    named = {f"input_{name}" if name in described else name: carried[name] for name in carried if name not in same}
+    return {**named, **described}
+
+
+def check_out(out: storage.PathLike, formats: tuple[str, ...] = OUT_FORMATS, data: Any = None) -> bool:
+    """Whether a file of answers is to hold JSON lines.
+
+    Raises:
+        InputError: it is named as none of `formats`, is the file of the data, or Parquet is asked for without pyarrow.
+    """
+    if not str(out).lower().endswith(formats):
         raise InputError(f"{out}: expected a file named {' or '.join(formats)} to write to")
-    return str(out).endswith(".jsonl")
+    storage.check_output(out, data)
+    if str(out).lower().endswith(".parquet"):
+        import_pyarrow(out)
+    return str(out).lower().endswith(".jsonl")
 
 
 def short(value: float) -> float:

@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.data.bad_rows import BadRow, BadRows, check_texts, number_of, place
-from bert_jax.data.examples import Columns, read_rows
+from bert_jax.data.columns import Columns, recipe_key
+from bert_jax.data.examples import read_rows
+from bert_jax.data.records import table_name
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.modeling import Bert
 from bert_jax.modeling.heads import unit
@@ -21,6 +23,7 @@ from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import metrics, start
 from bert_jax.tasks.groups import INPUTS, Groups, encode_groups
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
+from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 
 HEAD = "sentence_embedding"
@@ -152,14 +155,14 @@ def read_pairs(spec: str, columns: Columns, label_limit: float = math.inf, bad: 
     Raises:
         InputError: as `read_rows`, or rows with an empty text, or with a label that is no number or beyond the limit.
     """
-    bad = bad or BadRows(spec)
+    bad = bad or BadRows(table_name(spec))
     return list(bad.fitting(stream_pairs(spec, columns, bad, label_limit)))
 
 
 def stream_pairs(spec: str, columns: Columns, bad: BadRows, label_limit: float = math.inf) -> Iterator[Row]:
     """As `read_pairs`, one at a time; the caller lets them through `bad.fitting`."""
     rows = read_rows(spec, columns, bad)
-    return bad.each(rows, lambda row: _checked(place(spec, row[0]), row, columns, label_limit))
+    return bad.each(rows, lambda row: _checked(place(table_name(spec), row[0]), row, columns, label_limit))
 
 
 def _checked(where: str, row: Row, columns: Columns, limit: float = math.inf) -> Row:
@@ -227,7 +230,9 @@ def build(recipe: Any, workdir: str) -> Job:
     if data.dev:
         held = read_pairs(data.dev, scored, bad=start.bad_rows(recipe, data.dev))
     dev = encode_pairs(tokenizer, held, scored, data.max_seq_length) if held else None
-    return start.fine_tuning(recipe, task, tokenizer, loaded, train, dev, max_length=data.max_seq_length)
+    return start.fine_tuning(
+        recipe, task, tokenizer, loaded, train, dev, _remembered(learned, scored), max_length=data.max_seq_length
+    )
 
 
 def outline(recipe: Any) -> Outline:
@@ -249,10 +254,18 @@ def columns(recipe: Any) -> tuple[Columns, Columns]:
     """The columns to learn from, and those to evaluate on: only `cosine` learns from labels."""
     data = recipe.data
     negative = (data.negative_column,) if data.negative_column else ()
-    pairs = Columns(data.text_column, data.pair_column, has_header=data.has_header)
+    pairs = Columns(
+        data.text_column, data.pair_column, has_header=data.has_header, delimiter=data.delimiter,
+        encoding=data.encoding, option=recipe_key,
+    )  # fmt: skip
     labelled = dataclasses.replace(pairs, label=data.label_column)
     with_negatives = dataclasses.replace(pairs, more=negative)
     return (labelled if data.loss == "cosine" else with_negatives, labelled if data.label_column else with_negatives)
+
+
+def _remembered(learned: Columns, scored: Columns) -> Remembered:
+    """The pairs, with the label that they are scored by; negatives are of training alone."""
+    return Remembered(dataclasses.replace(learned, label=scored.label, more=()))
 
 
 def _check(data: Any) -> None:

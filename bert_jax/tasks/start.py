@@ -19,6 +19,8 @@ from bert_jax.tasks import fingerprints
 from bert_jax.tasks.classification_data import EvalSource, Packable, Paddable, TrainSource, buckets_of, few_buckets
 from bert_jax.tasks.job import Job, Outline, Stage, Task
 from bert_jax.tasks.packed_rows import PackedSource
+from bert_jax.tasks.remembered import Remembered
+from bert_jax.tasks.remembered import write as write_remembered
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
 Row = TypeVar("Row")
@@ -173,6 +175,7 @@ def fine_tuning(
     loaded: Loaded | None,
     train: Paddable,
     dev: Paddable | None,
+    remembered: Remembered | None = None,
     **saved: Any,
 ) -> Job:
     """The job of fine-tuning on rows of several lengths.
@@ -184,6 +187,7 @@ def fine_tuning(
         loaded: the model to start from, or None.
         train: rows to learn from.
         dev: rows to evaluate on, or None.
+        remembered: what the finished model remembers of its data, or None.
         saved: of `save_pretrained`, for the finished model.
     """
     data, pad_id, model = recipe.data, tokenizer.pad_id, task.model
@@ -195,6 +199,8 @@ def fine_tuning(
 
     def save(directory: PathLike, params: Params) -> None:
         save_pretrained(directory, model.config, model.head, params, tokenizer, **saved)
+        if remembered is not None:
+            write_remembered(directory, remembered)
 
     lengths = source.buckets if isinstance(source, TrainSource) else (data.packing,)
     return Job(
@@ -207,6 +213,7 @@ def fine_tuning(
         num_steps=recipe.num_steps or steps_of_epochs(recipe.num_epochs, source.steps_per_epoch),
         save=save,
         data=fingerprints.of_fine_tuning(tokenizer, model.config, train, dev, lengths),
+        classes=remembered.classes if remembered else {},
     )
 
 

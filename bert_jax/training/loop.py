@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
 from bert_jax import recipes, sharding, storage, tasks
+from bert_jax.data.labels import counted
 from bert_jax.data.pipeline import prefetch
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.storage import PathLike, directory_atomically
@@ -137,6 +138,8 @@ class _Run:
         if self.log is not None and not self.log.has_events:
             self.bar.say("no TensorBoard files: install bert-jax[tensorboard] for them")
         stop.say = self.bar.say
+        if job.classes:
+            self.bar.say(f"classes (rows): {counted(job.classes)}")
         if restored:
             self.bar.say(f"going on from step {self.start} of {job.num_steps}")
         self.skipped = SkippedSteps(place, job.train_source, recipe.max_skipped_steps, self.bar.say)

@@ -70,7 +70,6 @@ def test_pipes_and_devices_are_refused_at_once(tmp_path, kind):
     [
         ('{"a": ' + "1" * 5000 + "}", "found an integer of thousands of digits"),
         ("[" * 100_000, "found a value that is nested too deeply"),
-        ('{"a": "\\ud83d"}', "found half a surrogate pair"),
         ('{"a": 1', "expected a JSON object, found Expecting ',' delimiter at column 8"),
         ("[1]", "expected a JSON object, found list"),
     ],

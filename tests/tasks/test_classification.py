@@ -216,8 +216,8 @@ def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
         classifying.evaluate(place / "encoder", dev, COLUMNS)
     with pytest.raises(InputError, match="max_seq_length: expected at most the model's 32 positions"):
         classifying.evaluate(model, dev, COLUMNS, max_seq_length=64)
-    with pytest.raises(InputError, match=r"expected a file named \.jsonl or \.tsv"):
-        classifying.predict(model, dev, tmp_path / "out.csv", COLUMNS)
+    with pytest.raises(InputError, match=r"expected a file named \.jsonl or \.tsv or \.csv or \.parquet to write to"):
+        classifying.predict(model, dev, tmp_path / "out.txt", COLUMNS)
     (tmp_path / "cut.tsv").write_text((place / "dev.tsv").read_text() + "no label here")
     with pytest.raises(InputError, match=r"cut\.tsv: line 103: expected 2 columns"):
         classifying.predict(model, str(tmp_path / "cut.tsv"), tmp_path / "out.jsonl", COLUMNS)

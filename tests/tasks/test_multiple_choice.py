@@ -253,7 +253,7 @@ def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
     with pytest.raises(InputError, match="'acuracy' is not a metric of multiple choice; did you mean 'accuracy'"):
         choosing.evaluate(tuned[1], dev, COLUMNS, metric_names=("acuracy",))
     with pytest.raises(InputError, match=r"expected a file named \.jsonl or \.tsv"):
-        choosing.predict(tuned[1], dev, tmp_path / "out.csv", COLUMNS)
+        choosing.predict(tuned[1], dev, tmp_path / "out.txt", COLUMNS)
     (tmp_path / "cut.jsonl").write_text((place / "dev.jsonl").read_text() + '{"context": "a", "choices": ["b"')
     with pytest.raises(InputError, match=r"cut\.jsonl: line 62: expected a JSON object"):
         choosing.predict(tuned[1], str(tmp_path / "cut.jsonl"), tmp_path / "out.jsonl", COLUMNS)

@@ -373,7 +373,7 @@ def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
     with pytest.raises(InputError, match="'accuracy' is not a metric of pairs with labels"):
         embedding.evaluate(tuned[1], dev, PAIRS, metric_names=("accuracy",))
     with pytest.raises(InputError, match=r"expected a file named \.jsonl or \.tsv"):
-        embedding.predict(tuned[1], dev, tmp_path / "out.csv", PAIRS)
+        embedding.predict(tuned[1], dev, tmp_path / "out.txt", PAIRS)
     with pytest.raises(InputError, match="expected a field 'sentence2'"):
         embedding.predict(tuned[1], dev, tmp_path / "out.tsv", Columns("a"))
     assert not any(tmp_path.iterdir())

@@ -1,0 +1,165 @@
+"""Which columns of a table hold what, and which a user who named none, or a wrong one, probably meant."""
+
+import dataclasses
+import difflib
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from bert_jax.errors import did_you_mean, printable
+
+# Names that columns have in many tables, the likeliest first.
+_TEXT_NAMES = (
+    "sentence", "text", "review", "comment", "content", "message", "body", "tweet", "document", "description",
+    "sentence1", "question", "premise", "title",
+)  # fmt: skip
+_PAIR_NAMES = ("sentence2", "text2", "text_pair", "hypothesis", "question2", "answer", "passage")
+_LABEL_NAMES = (
+    "label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "emotion", "stars", "rating",
+    "score", "gold_label", "tag", "tags", "y",
+)  # fmt: skip
+_ID_NAMES = ("id", "idx", "index", "guid", "uid", "uuid")
+_NEAR = 0.75  # similarity of a name that is probably a misspelling
+_MAX_SHOWN = 12  # columns in a message
+
+
+def command_line(name: str, value: str) -> str:
+    """How an option of `evaluate` and `predict` is given a value: `--text-column review`."""
+    return f"--{name.replace('_', '-')} {shlex.quote(value)}"
+
+
+def recipe_key(name: str, value: str) -> str:
+    """How a key of a recipe's data section is given a value: `--config.data.text_column=review`."""
+    return f"--config.data.{name}={shlex.quote(value)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Which columns of a table hold what: names of the header, or numbers from 0 when `has_header` is False.
+
+    Attributes:
+        text: the (first) text.
+        pair: the second text; "" when there is none.
+        label: the label; "" when it is not wanted.
+        has_header: whether the first line of a TSV or CSV names the columns.
+        more: further texts.
+        texts: a list of texts, which JSON lines, Parquet and TFDS data sets can hold; "" when there is none.
+        separator: what stands between the labels of a row that may have several, or none; "" = each has one.
+        delimiter: the character between the columns of a CSV; "" = found in its first lines.
+        encoding: of a TSV, CSV or JSON lines; "" = UTF-8, or what a byte order mark says.
+        optional_label: whether a row may have no label, which then is "".
+        keep: columns that are carried through to the answers, as they are.
+        keep_others: `none`, `ids` (those named as in `ID_NAMES`) or `all`: what else is carried through.
+        option: how a user sets one of these, for messages: `command_line` or `recipe_key`.
+        roles: what `option` calls the columns `text`, `pair` and `label`, where it has other names for them.
+    """
+
+    text: str = ""
+    pair: str = ""
+    label: str = ""
+    has_header: bool = True
+    more: tuple[str, ...] = ()
+    texts: str = ""
+    separator: str = ""
+    delimiter: str = ""
+    encoding: str = ""
+    optional_label: bool = False
+    keep: tuple[str, ...] = ()
+    keep_others: str = dataclasses.field(default="none", compare=False)
+    option: Callable[[str, str], str] = dataclasses.field(default=command_line, compare=False)
+    roles: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
+
+    def filled(self, usual: "Columns") -> "Columns":
+        """These columns, and the usual ones where they name none.
+
+        Where they name none at all, the table is taken to have a header or none as the usual one.
+        """
+        filled: dict[str, Any] = {
+            name: getattr(self, name) or getattr(usual, name) for name in ("text", "pair", "label", "delimiter")
+        }
+        if not self.wanted:
+            filled["has_header"] = self.has_header and usual.has_header
+        if not self.more and not self.texts:
+            filled |= {"more": usual.more, "texts": usual.texts}
+        return dataclasses.replace(self, **filled)
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The columns that must be there."""
+        return tuple(name for name in (self.text, self.pair, self.label, *self.more, self.texts) if name)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether any columns are carried through."""
+        return bool(self.keep) or self.keep_others != "none"
+
+    def kept(self, found: Iterable[str]) -> tuple[str, ...]:
+        """The columns that are carried through, of those that a table has."""
+        if self.keep_others == "all":
+            return tuple(found)
+        ids = [name for name in found if name.lower() in _ID_NAMES] if self.keep_others == "ids" else []
+        return tuple(dict.fromkeys((*ids, *self.keep)))
+
+    def carried(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The columns of a row that are carried through, by their names."""
+        return {name: values[name] for name in self.kept(values) if name in values} if self.keeps else {}
+
+    def naming(self, columns: Mapping[str, str]) -> str:
+        """The options that name columns by their roles: `--text-column review --label-column stars`."""
+        return " ".join(self.option(f"{self.roles.get(role, role)}_column", name) for role, name in columns.items())
+
+    def absent(self, name: str, header: Sequence[str], rows: Sequence[Sequence[Any]] = ()) -> str:
+        """What to say behind `expected a column NAME`: the columns that were probably meant, and how to name them.
+
+        Args:
+            name: the column that is not there.
+            header: those that are there.
+            rows: some rows of the table, to see what its columns hold.
+        """
+        roles = {role: getattr(self, role) for role in ("text", "pair", "label") if getattr(self, role)}
+        if name not in roles.values():
+            return did_you_mean(name, header)
+        near = difflib.get_close_matches(name, header, n=1, cutoff=_NEAR)
+        suggested = self._suggested(roles, header, rows)
+        role = next(role for role, column in roles.items() if column == name)
+        if near and suggested.get(role) in (None, near[0]):
+            return f"; did you mean {near[0]!r}? ({self.naming({role: near[0]})})"
+        shown = ", ".join(map(repr, header[:_MAX_SHOWN]))
+        shown += f" and {len(header) - _MAX_SHOWN} more" if len(header) > _MAX_SHOWN else ""
+        return f", found {printable(shown, 300)}" + (f"; use {self.naming(suggested)}" if suggested else "")
+
+    def _suggested(
+        self, roles: Mapping[str, str], header: Sequence[str], rows: Sequence[Sequence[Any]]
+    ) -> dict[str, str]:
+        """Role -> a column, for the roles whose columns are not there."""
+        free = [name for name in header if name and name not in roles.values()]
+        values = {name: [str(row[i]) for row in rows if i < len(row)] for i, name in enumerate(header)}
+        found: dict[str, str] = {}
+        for role in ("label", "text", "pair"):  # the label first: it is the easier one to tell
+            if role in roles and roles[role] not in header and free:
+                column = _likeliest(role, roles[role], free, values, "label" in roles)
+                if column:
+                    found[role] = column
+                    free.remove(column)
+        return {role: found[role] for role in ("text", "pair", "label") if role in found}
+
+
+def _likeliest(
+    role: str, name: str, free: Sequence[str], values: Mapping[str, Sequence[str]], labelled: bool
+) -> str | None:
+    """Which of some columns is of this role: by its name, else by what it holds."""
+    near = difflib.get_close_matches(name, free, n=1, cutoff=_NEAR)
+    if near:
+        return near[0]
+    names = {"text": _TEXT_NAMES, "pair": _PAIR_NAMES, "label": _LABEL_NAMES}[role]
+    lowered = {column.lower(): column for column in reversed(free)}
+    known = next((lowered[name] for name in names if name in lowered), None)
+    if known:
+        return known
+    others = [column for column in free if column.lower() not in (*_ID_NAMES, *_LABEL_NAMES)]
+    if role != "label":
+        lengths = {column: sum(map(len, values[column])) for column in others}
+        return max(lengths, key=lambda column: lengths[column], default=None)
+    kinds = {column: len(set(values[column])) for column in others if len(set(values[column])) > 1}
+    few = {column: count for column, count in kinds.items() if count <= max(2, len(values[column]) // 2)}
+    return min(few, key=lambda column: few[column], default=None)

@@ -1,0 +1,322 @@
+"""What counts as a class: cells of a label column read as labels, spellings of one label, marks of a missing one."""
+
+import ast
+import collections
+import dataclasses
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bert_jax.data.bad_rows import BadRow
+from bert_jax.data.columns import Columns, recipe_key
+from bert_jax.errors import InputError, logger, printable
+
+TWIN_RULES = ("keep", "merge")  # what becomes of classes that differ only in spelling
+MISSING_RULES = ("keep", "drop")  # and of rows whose label is a mark of a missing one
+MAX_CLASSES = 50_000
+_MAX_LABEL = 1000  # characters: more is a text
+_MOSTLY_DISTINCT = 1000  # classes, from which on half as many as rows are no classes
+_COMMON = 10  # rows of the most frequent class from which on a class of one row is worth a warning
+_MAX_LIST = 1 << 20  # characters of a list written as text
+_MISSING = frozenset({"", "-", "?", "nan", "none", "null", "n/a", "na", "<na>"})
+_HOT = frozenset({"0", "1", "0.0", "1.0", "false", "true"})
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?")
+_ARRAY = re.compile(r"\[\s*[01]\.?(\s+[01]\.?)+\s*\]")  # as NumPy prints it
+_GENERIC = re.compile(r"label_(\d{1,9})", re.IGNORECASE)
+_QUOTES = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019", "\u00ab": "\u00bb", "`": "`"}
+_log = logger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelRules:
+    """What becomes of labels that are probably not meant as classes of their own.
+
+    Attributes:
+        twins: `keep`: classes that differ in case, spaces, quotes, Unicode form or the spelling of a number are warned
+            of; `merge`: they become the most frequent of them.
+        missing: `keep`: classes that mark a missing label, such as SNLI's `-`, are warned of, and an empty label is an
+            invalid row; `drop`: rows with either are left out.
+        names: the classes in their order, so that labels may be their numbers too; () = those found.
+    """
+
+    twins: str = "keep"
+    missing: str = "keep"
+    names: tuple[str, ...] = ()
+
+
+class Cell(NamedTuple):
+    """The labels of one row.
+
+    Attributes:
+        labels: as they are written, without surrounding spaces.
+        is_list: whether they were written as a list, so that `[1, 0]` may mean the first of two classes.
+    """
+
+    labels: tuple[str, ...]
+    is_list: bool
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether it may have a 0 or 1 for each class."""
+        return self.is_list and len(self.labels) > 1 and {label.lower() for label in self.labels} <= _HOT
+
+
+def read_cell(where: str, text: str, columns: Columns) -> Cell:
+    """Return the labels in a cell: one, several with a separator between, or a list in JSON, Python or NumPy.
+
+    Raises:
+        BadRow: a list has another number of labels than one and is not one-hot where a row has one label, a label has
+            the separator in it, or it is a text of over a thousand characters.
+    """
+    listed = _list_in(text.strip())
+    if listed is None:
+        parts = text.split(columns.separator) if columns.separator else [text]
+        cell = Cell(tuple(part.strip() for part in parts), False)
+        if columns.separator:
+            cell = Cell(tuple(filter(None, cell.labels)), False)
+    else:
+        cell = Cell(tuple(label for label in listed if label or not columns.separator), True)
+    for label in cell.labels:
+        if len(label) > _MAX_LABEL:
+            found = f"a text of {len(label):,} characters"
+            raise BadRow(f"{where}: expected a label in {columns.label!r}, found {found}", "a text for a label")
+        if columns.separator and columns.separator in label:
+            expected = f"labels that are texts without {columns.separator!r}"
+            message = f"{where}: expected {expected} in {columns.label!r}, found {label!r}"
+            raise BadRow(message, "a field of another kind")
+    if columns.separator or len(cell.labels) == 1:
+        return cell
+    if cell.is_hot and [label.lower() in ("1", "1.0", "true") for label in cell.labels].count(True) == 1:
+        return cell
+    several = recipe_key("task_type", "multi_label")
+    message = f"{where}: expected one label in {columns.label!r}, found a list of {len(cell.labels)}"
+    raise BadRow(f"{message} ({several} learns several)", "several labels")
+
+
+def _list_in(text: str) -> list[str] | None:
+    """The labels of a list that is written as a text; None where the text is no list of texts and numbers."""
+    if not (text.startswith("[") and text.endswith("]")) or len(text) > _MAX_LIST:
+        return None
+    if _ARRAY.fullmatch(text):
+        return [item.rstrip(".") for item in text[1:-1].split()]
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            found = parse(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(found, list) and all(item is None or isinstance(item, str | int | float) for item in found):
+            return [label_text(item) for item in found]
+        return None
+    return None
+
+
+def label_text(value: Any) -> str:
+    """A label of JSON, Parquet or a table in memory as text: a number as JSON writes it, a list as a JSON list."""
+    return value.strip() if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+class Labelling:
+    """How the labels of a file are read, settled by all of its cells.
+
+    Args:
+        spec: the file.
+        cells: of all of its rows.
+        columns: its columns.
+        rules: what becomes of labels that are probably not meant.
+        known: the classes, in their order; None to take those found.
+    """
+
+    def __init__(
+        self, spec: str, cells: Sequence[Cell], columns: Columns, rules: LabelRules, known: Sequence[str] | None
+    ):
+        self._spec, self._columns, self._rules = spec, columns, rules
+        names = known if known is not None else rules.names or None
+        # One list of labels may look like a 0 or 1 for each class; a column of nothing else is no chance.
+        lengths = {len(cell.labels) for cell in cells if cell.is_list}
+        self._hot = (
+            len(lengths) == 1
+            and all(cell.is_hot for cell in cells if cell.is_list)
+            and (names is None or lengths == {len(names)})
+        )
+        if self._hot:
+            _log.warning("%s: lists of 0 and 1 are read as a number for each of %d classes", spec, *lengths)
+        self.width = lengths.pop() if self._hot else 0
+        counts = collections.Counter(label for cell in cells for label in self._raw(cell))
+        self.missing = _missing_in(counts) - set(names or ())
+        self._map: Mapping[str, str] = {}
+        if names is None:
+            self._map = self._merged(counts)
+        else:
+            self._map, said = match_labels(counts, names)
+            if said:
+                _log.warning("%s: labels are read as classes: %s", spec, printable(said, 300))
+            unknown = [label for label in counts if label not in self._map and label not in self.missing]
+            self._unknown = f"; not known: {shown(unknown)}" if len(unknown) > 1 else ""
+        self.names = tuple(names) if names is not None else None
+
+    def _raw(self, cell: Cell) -> tuple[str, ...]:
+        if self._hot and cell.is_list:
+            return tuple(str(i) for i, label in enumerate(cell.labels) if label.lower() in ("1", "1.0", "true"))
+        return cell.labels
+
+    def labels_of(self, where: str, cell: Cell) -> tuple[str, ...] | None:
+        """The classes of a row; None where the row is left out.
+
+        Raises:
+            BadRow: it has none, or one that is not known.
+        """
+        labels = self._raw(cell)
+        if self._rules.missing == "drop":
+            left = tuple(label for label in labels if label not in self.missing)
+            if not left and (labels or not self._columns.separator):
+                return None
+            labels = left
+        for label in labels:
+            if not label and not self._columns.separator:
+                raise BadRow(f"{where}: expected a label, found an empty column", "an empty label")
+            if self.names is not None and label not in self._map:
+                message = f"{where}: expected a label of {shown(self.names)}, found {label!r}{self._unknown}"
+                raise BadRow(message, "a label that is not known")
+        return tuple(dict.fromkeys(self._map.get(label, label) for label in labels))
+
+    def _merged(self, counts: Mapping[str, int]) -> dict[str, str]:
+        """Spelling -> the class that it becomes, where these are merged."""
+        merge = self._rules.twins == "merge"
+        groups = collections.defaultdict(list)
+        for label in sorted(counts, key=lambda label: (-counts[label], label)):
+            if label not in self.missing or self._rules.missing == "keep":
+                groups[twin_key(label)].append(label)
+        twins = [group for group in groups.values() if len(group) > 1]
+        quoted = [group[0] for group in groups.values() if _unquoted(group[0]) != group[0]]
+        # A log has one space for a run of them, so that those of a label are written out.
+        told = [
+            ", ".join(f"{label!r} ({counts[label]:,})".replace("  ", " \\x20") for label in group) for group in twins
+        ]
+        if told:
+            what = "merged" if merge else "probably meant as one class"
+            self._say(f"{what}: {'; '.join(told)}", "" if merge else recipe_key("label_twins", "merge"))
+        if quoted and not merge:
+            self._say(f"classes with quotes around them: {shown(quoted)}", recipe_key("label_twins", "merge"))
+        return {label: _unquoted(group[0]) for group in groups.values() for label in group} if merge else {}
+
+    def warn(self, counts: Mapping[str, int], dropped: Mapping[str, int]) -> None:
+        """Say what is odd about the classes found, by the number of their rows, and which rows were left out."""
+        if dropped:
+            self._say(f"left out {sum(dropped.values()):,} rows without a label: {counted(dropped)}")
+        marks = {label: count for label, count in counts.items() if label in self.missing}
+        if marks:
+            option = recipe_key("missing_labels", "drop")
+            self._say(f"classes that may mark a missing label: {counted(marks)}", option)
+        single = [label for label, count in counts.items() if count == 1]
+        if single and max(counts.values()) >= _COMMON:
+            self._say(f"{len(single):,} of {len(counts):,} classes have a single row: {shown(single)}")
+        numbers = [label for label in counts if _NUMBER.fullmatch(label.lower())]
+        if len(numbers) == len(counts) > 2 and not all(float(label).is_integer() for label in numbers):
+            self._say("labels are numbers, read as classes", recipe_key("task_type", "regression"))
+
+    def _say(self, what: str, option: str = "") -> None:
+        _log.warning("%s", printable(f"{self._spec}: {what}" + (f" (see {option})" if option else "")))
+
+
+def check_count(spec: str, labels: Iterable[str], rows: int, columns: Columns) -> None:
+    """Raises InputError where a column has too many labels to be classes: it holds texts, names, or numbers."""
+    labels = set(labels)
+    if len(labels) <= MAX_CLASSES and (len(labels) <= _MOSTLY_DISTINCT or len(labels) <= rows / 2):
+        return
+    numbers = all(_NUMBER.fullmatch(label.lower()) for label in labels)
+    hint = f"for numbers use {recipe_key('task_type', 'regression')}" if numbers else "it looks like a text or an id"
+    raise InputError(
+        f"{spec}: expected classes in {columns.label!r}, found {len(labels):,} labels in {rows:,} rows, such as "
+        f"{printable(repr(min(labels)), 60)}; {hint}, or is another column meant ({columns.naming({'label': 'NAME'})})?"
+    )
+
+
+def ordered(labels: Iterable[str]) -> tuple[str, ...]:
+    """Labels in the order of their classes: numbers by their value, so that 10 comes after 9, else by their text."""
+    labels = sorted(labels)
+    if all(label.isascii() and label.isdigit() for label in labels):
+        labels.sort(key=lambda label: (len(label.lstrip("0")), label.lstrip("0")))
+    return tuple(labels)
+
+
+def match_labels(found: Iterable[str], names: Sequence[str]) -> tuple[dict[str, str], str]:
+    """Return which class each label means, and what to say of those that are not spelled as their class.
+
+    A label is a class as it is; else in another case, spacing, quotes, Unicode form or spelling of a number; else by
+    the class's number, as `1` or `LABEL_1`. A label that fits several classes, or none, is left out.
+    """
+    exact = set(names)
+    by_key: dict[str, list[str]] = collections.defaultdict(list)
+    for name in names:
+        by_key[twin_key(name)].append(name)
+    generic = list(names) == [str(i) for i in range(len(names))]
+    numeric = any(_NUMBER.fullmatch(key) for key in by_key)
+    matched, said = {}, []
+    for label in found:
+        if label in exact:
+            matched[label] = label
+            continue
+        near = by_key.get(twin_key(label), [])
+        number = _number_of(label, numeric and not generic, numeric)
+        if len(near) == 1:
+            matched[label] = near[0]
+        elif not near and number is not None and number < len(names):
+            matched[label] = names[number]
+        else:
+            continue
+        said.append(f"{label!r} as {matched[label]!r}")
+    return matched, ", ".join(sorted(said))
+
+
+def _number_of(label: str, no_generic: bool, no_plain: bool) -> int | None:
+    """The number of a class in `LABEL_1` or `1`, where such a label cannot be the name of a class."""
+    generic = None if no_generic else _GENERIC.fullmatch(label)
+    if generic:
+        return int(generic[1])
+    plain = re.fullmatch(r"\d{1,9}(\.0+)?", label, re.ASCII)
+    return None if no_plain or plain is None else int(float(label))
+
+
+def twin_key(label: str) -> str:
+    """What all spellings of a label have in common: case, spaces, quotes, Unicode form, and how a number is written."""
+    key = " ".join(_unquoted(unicodedata.normalize("NFKC", label)).split()).casefold()
+    if len(key) <= 40 and _NUMBER.fullmatch(key):
+        value = float(key)
+        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+    return key
+
+
+def _unquoted(label: str) -> str:
+    label = label.strip()
+    while len(label) > 2 and _QUOTES.get(label[0]) == label[-1]:
+        label = label[1:-1].strip()
+    return label
+
+
+def is_missing(label: str) -> bool:
+    """Whether a label is none, or a mark of a missing one."""
+    return _unquoted(label).casefold() in _MISSING
+
+
+def _missing_in(counts: Mapping[str, int]) -> set[str]:
+    """The labels that mark a missing one; -1 among 0, 1, ... too."""
+    found = {label for label in counts if is_missing(label)}
+    others = {twin_key(label): label for label in counts if label not in found}
+    if "-1" in others and "0" in others and all(key.isdigit() for key in others if key != "-1"):
+        found |= {label for label in counts if twin_key(label) == "-1"}
+    return found
+
+
+def counted(counts: Mapping[str, int], limit: int = 20) -> str:
+    """The first few of some labels, each with the number of its rows."""
+    more = f" and {len(counts) - limit} more" if len(counts) > limit else ""
+    listed = ", ".join(f"{label!r} ({count:,})" for label, count in list(counts.items())[:limit])
+    return printable(listed) + more
+
+
+def shown(names: Sequence[str], limit: int = 8) -> str:
+    """The first few of some labels, in quotes, and how many more there are."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(map(repr, names[:limit])) + more

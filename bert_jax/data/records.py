@@ -1,0 +1,243 @@
+"""Rows that are objects: JSON lines, Parquet files, TFDS data sets, DataFrames and lists of dicts."""
+
+import importlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from bert_jax import storage
+from bert_jax.data.bad_rows import IN_MEMORY, BadRow, BadRows, check_utf8, place
+from bert_jax.data.columns import Columns
+from bert_jax.data.labels import label_text
+from bert_jax.errors import InputError, did_you_mean
+
+_OTHER_KIND = "a field of another kind"  # why a row does not fit
+_Numbered = Iterator[tuple[int, dict[str, Any]]]
+
+
+def object_rows(rows: Iterable[tuple[int, str, Any]], columns: Columns, bad: BadRows) -> _Numbered:
+    """Yield the number, and the columns that are wanted, of rows that are objects.
+
+    Args:
+        rows: number, what to call it in messages, and object.
+        columns, bad: as of `read_rows`.
+    """
+
+    def picked(row: tuple[int, str, Any]) -> tuple[int, dict[str, Any]]:
+        number, where, found = row
+        if not isinstance(found, Mapping):
+            raise BadRow(f"{where}: expected a JSON object, found {type(found).__name__}", "broken JSON")
+        return number, _values(where, found, columns)
+
+    return bad.each(rows, picked)
+
+
+def numbered_objects(spec: str, rows: Iterable[Any], start: int = 0) -> Iterator[tuple[int, str, Any]]:
+    """Yield the number of each row, what to call it in messages, and the row."""
+    return ((number, f"{spec}: row {number}", row) for number, row in enumerate(rows, start))
+
+
+def _values(where: str, row: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name in columns.wanted:
+        if name not in row:
+            if name == columns.label and columns.optional_label:
+                values[name] = ""
+                continue
+            raise BadRow(f"{where}: expected a field {name!r}{_absent(name, row, columns)}", "a missing field")
+        values[name] = _value(where, name, row[name], columns)
+    for name in columns.kept(row) if columns.keeps else ():
+        if name not in row:
+            raise BadRow(f"{where}: expected a field {name!r}{did_you_mean(name, row)}", "a missing field")
+        if isinstance(row[name], str):
+            check_utf8(where, row[name])
+        values.setdefault(name, row[name])
+    return {name: values[name] for name in dict.fromkeys((*row, *values)) if name in values}
+
+
+def _value(where: str, name: str, value: Any, columns: Columns) -> Any:
+    if name == columns.texts:
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            message = f"{where}: expected a list of texts in {name!r}, found {_described(value)}"
+            raise BadRow(message, _OTHER_KIND)
+        check_utf8(where, *value)
+        return value
+    if name == columns.label and not isinstance(value, str) and _is_label(where, value, columns):
+        value = label_text(value)
+    if not isinstance(value, str):
+        raise BadRow(f"{where}: expected text in {name!r}, found {type(value).__name__}", _OTHER_KIND)
+    check_utf8(where, value)
+    return value
+
+
+def _is_label(where: str, value: Any, columns: Columns) -> bool:
+    """Whether a value is a label, or a list of texts alone or of numbers alone.
+
+    Raises:
+        BadRow: it is a list of both, where a row may have several labels.
+    """
+    if not isinstance(value, list):
+        return isinstance(value, bool | int | float) or (value is None and columns.optional_label)
+    if all(isinstance(item, str) for item in value) or all(isinstance(item, bool | int | float) for item in value):
+        return True
+    if columns.separator:
+        odd = next(item for item in value if not isinstance(item, str))
+        expected = f"labels that are texts without {columns.separator!r}, or numbers alone,"
+        raise BadRow(f"{where}: expected {expected} in {columns.label!r}, found {odd!r}", _OTHER_KIND)
+    return False
+
+
+def _absent(name: str, row: Mapping[str, Any], columns: Columns) -> str:
+    texts = {key: value if isinstance(value, str) else "" for key, value in row.items()}
+    return columns.absent(name, list(texts), [list(texts.values())])
+
+
+def _described(value: Any) -> str:
+    others = [type(item).__name__ for item in value if not isinstance(item, str)] if isinstance(value, list) else []
+    return f"one with {others[0]}" if others else type(value).__name__
+
+
+def memory_rows(table: Any, columns: Columns, bad: BadRows) -> _Numbered:
+    """Yield the number, from 0, and the wanted columns of each row of a DataFrame (pandas, Polars), or of dicts.
+
+    Raises:
+        InputError: it is neither, or a column is missing.
+    """
+    name = table_name(table)
+    if hasattr(table, "columns"):
+        header = [str(column) for column in table.columns]
+        for wanted in columns.wanted:
+            if wanted not in header:
+                raise InputError(f"{name}: expected a column {wanted!r}{did_you_mean(wanted, header)}")
+        needed = dict.fromkeys((*columns.wanted, *columns.kept(header)))
+        found = {str(column): table[column] for column in table.columns if str(column) in needed}
+        lists = [series.tolist() if hasattr(series, "tolist") else series.to_list() for series in found.values()]
+        rows: Iterable[Any] = (dict(zip(found, map(_plain, row), strict=True)) for row in zip(*lists, strict=True))
+    else:
+        rows = table
+    return object_rows(numbered_objects(name, rows), columns, bad)
+
+
+def table_name(table: Any) -> str:
+    """What to call a table in messages: the name of its file, or what it is in memory.
+
+    Raises:
+        InputError: it is no table.
+    """
+    if isinstance(table, str):
+        return table
+    if hasattr(table, "columns") and hasattr(table, "__getitem__"):
+        return IN_MEMORY[0]
+    if isinstance(table, list | tuple):
+        return IN_MEMORY[1]
+    if hasattr(table, "__fspath__"):
+        return str(table)
+    raise InputError(f"expected the name of a file, a DataFrame or a list of dicts, found {type(table).__name__}")
+
+
+def _plain(value: Any) -> Any:
+    """A value of a DataFrame as JSON has it: NaN and its like are null."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if value is None or isinstance(value, str | bool | int | float | list):
+        return value
+    return value.item() if hasattr(value, "item") else str(value) if str(value) != "<NA>" else None
+
+
+def parquet_rows(spec: str, columns: Columns, bad: BadRows) -> _Numbered:
+    """Yield the number, from 1, and the wanted columns of each row of a Parquet file.
+
+    The numbers of a column that `datasets` wrote as a ClassLabel become names.
+
+    Raises:
+        InputError: there is no pyarrow, the file is missing or damaged, or a column is missing.
+    """
+    pyarrow = import_pyarrow(spec)
+    path = storage.existing(spec)
+    with path.open("rb") as file:
+        try:
+            parquet = importlib.import_module("pyarrow.parquet").ParquetFile(file)
+            header = parquet.schema_arrow.names
+            for name in columns.wanted:
+                if name not in header:
+                    raise InputError(f"{spec}: expected a column {name!r}{columns.absent(name, header)}")
+            needed = list(dict.fromkeys((*columns.wanted, *columns.kept(header))))
+            classes = _class_names(parquet.schema_arrow.metadata, columns.label)
+
+            def objects() -> Iterator[dict[str, Any]]:
+                for batch in parquet.iter_batches(batch_size=1024, columns=needed):
+                    for row in batch.to_pylist():
+                        label = row.get(columns.label)
+                        if classes and isinstance(label, int) and 0 <= label < len(classes):
+                            row[columns.label] = classes[label]
+                        yield {name: _plain(value) for name, value in row.items()}
+
+            yield from object_rows(numbered_objects(spec, objects(), 1), columns, bad)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise InputError(f"{spec}: expected a Parquet file, found: {str(error).splitlines()[0][:200]}") from None
+
+
+def import_pyarrow(spec: object) -> Any:
+    """Return the module pyarrow. Raises InputError where it is not installed."""
+    try:
+        return importlib.import_module("pyarrow")
+    except ImportError:
+        raise InputError(f"{spec}: expected pyarrow, which reads and writes Parquet: pip install pyarrow") from None
+
+
+def _class_names(metadata: Mapping[bytes, bytes] | None, label: str) -> list[str]:
+    """The names of a label's numbers, in what Hugging Face's `datasets` writes into a Parquet file."""
+    try:
+        features = json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+        names = features[label].get("names") if features[label].get("_type") == "ClassLabel" else None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return []
+    return list(map(str, names)) if isinstance(names, list) else []
+
+
+def open_tfds(spec: str, wanted: Iterable[str]) -> tuple[Any, Any]:
+    """The rows, by index, and the features of a TFDS data set that is already prepared in TFDS_DATA_DIR.
+
+    Raises:
+        InputError: it is not there, or has not the features `wanted`.
+    """
+    import tensorflow_datasets as tfds  # here: it takes a second that no other user should wait for
+
+    name, _, split = spec.removeprefix("tfds:").partition(":")
+    try:
+        source = tfds.data_source(name, split=split or "train", download=False)
+    except Exception as error:  # its loaders raise their own assorted types for an absent name, split or directory
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"{spec}: expected a TFDS data set and split prepared on this machine, found: {reason}"
+        ) from None
+    features = source.dataset_info.features
+    for name in wanted:
+        if name not in features:
+            raise InputError(f"{spec}: expected a feature {name!r}{did_you_mean(name, features)}")
+    return source, features
+
+
+def tfds_rows(spec: str, columns: Columns, bad: BadRows) -> _Numbered:
+    """Yield the rows of a TFDS data set; integers of a ClassLabel become names."""
+    source, features = open_tfds(spec, columns.wanted)
+    needed = dict.fromkeys((*columns.wanted, *columns.kept(features)))
+
+    def read(index: int) -> tuple[int, dict[str, str]]:
+        row = source[index]
+        named = {name: plain(row[name], features[name]) for name in needed}
+        return index, _values(place(spec, index), named, columns)
+
+    yield from bad.each(range(len(source)), read)
+
+
+def plain(value: Any, feature: Any) -> Any:
+    """A value of a TFDS row as text or number; that of a ClassLabel as its name."""
+    if hasattr(feature, "int2str"):
+        return feature.int2str(int(value)) if int(value) >= 0 else str(int(value))
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")  # as the lines of files are
+    if isinstance(value, list) or getattr(value, "ndim", 0) == 1:  # a sequence
+        return [plain(item, None) for item in value]
+    return value.item() if hasattr(value, "item") else value

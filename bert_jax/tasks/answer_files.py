@@ -1,0 +1,80 @@
+"""Files of answers, a row at a time: JSON lines, TSV, CSV and Parquet, each there when all is written or not at all."""
+
+import contextlib
+import csv
+import importlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from bert_jax import storage
+from bert_jax.data.records import import_pyarrow
+from bert_jax.errors import InputError
+
+FORMATS = (".jsonl", ".tsv", ".csv", ".parquet")
+Write = Callable[[list[Mapping[str, Any]], list[Sequence[Any]]], None]
+
+
+@contextlib.contextmanager
+def answer_file(out: storage.PathLike, header: Sequence[str]) -> Iterator[Write]:
+    """Yield what writes rows, each given as an object (of JSON lines) and as its fields under `header` (of a table).
+
+    Raises:
+        InputError: Parquet is asked for without pyarrow.
+    """
+    name = str(out).lower()
+    if name.endswith(".parquet"):
+        with _parquet(out, header) as write:
+            yield write
+        return
+    with storage.open_atomically(out) as file:
+        if name.endswith(".jsonl"):
+            yield lambda objects, _: file.writelines(_json(described) + "\n" for described in objects)
+        elif name.endswith(".csv"):
+            table = csv.writer(file, lineterminator="\n")
+            table.writerow(header)
+            yield lambda _, rows: table.writerows([_text(field) for field in row] for row in rows)
+        else:
+            file.write(_tsv_line(header))
+            yield lambda _, rows: file.writelines(map(_tsv_line, rows))
+
+
+def _json(described: Mapping[str, Any]) -> str:
+    return json.dumps(described, ensure_ascii=False, default=str)
+
+
+def _text(field: Any) -> str:
+    return "" if field is None else field if isinstance(field, str) else _json(field)
+
+
+def _tsv_line(fields: Sequence[Any]) -> str:
+    """A line without quotes: what would end a field or the line in the midst of a text becomes a space."""
+    return "\t".join(re.sub(r"[\t\r\n]+", " ", _text(field)) for field in fields) + "\n"
+
+
+@contextlib.contextmanager
+def _parquet(out: storage.PathLike, header: Sequence[str]) -> Iterator[Write]:
+    """The types of the columns are those of the first rows that are written."""
+    pyarrow, parquet = import_pyarrow(out), importlib.import_module("pyarrow.parquet")
+    with storage.open_binary_atomically(out) as file:
+        writer: Any = None
+
+        def write(_: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[Any]]) -> None:
+            nonlocal writer
+            columns = {name: [None if row[i] == "" else row[i] for row in rows] for i, name in enumerate(header)}
+            try:
+                table = pyarrow.table(columns, schema=writer.schema if writer else None)
+            except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+                raise InputError(f"{out}: expected columns of one type each, found: {error}") from None
+            if writer is None:
+                fields = [f.with_type(pyarrow.string()) if pyarrow.types.is_null(f.type) else f for f in table.schema]
+                table = table.cast(pyarrow.schema(fields))
+                writer = parquet.ParquetWriter(file, table.schema)
+            writer.write_table(table)
+
+        try:
+            yield write
+        finally:
+            if writer is not None:
+                writer.close()
