@@ -228,3 +228,15 @@ def test_a_saved_recipe_with_an_unknown_key(tmp_path):
     path.write_text(json.dumps(saved))
     with pytest.raises(InputError, match="config has no key 'colour'"):
         recipes.load_recipe(str(path))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("optimizer.eps", 1e-300), ("optimizer.weight_decay", 1e39), ("optimizer.learning_rate", 1e-40)]
+)
+def test_numbers_that_float32_does_not_hold(key, value):
+    recipe = recipes.pretraining()
+    recipe.update_from_flattened_dict({key: value})
+    with pytest.raises(InputError, match=rf"config\.{key}: expected 0 or a number of 1.18e-38 to 3.4e\+38"):
+        recipes.resolve(recipe)
+    recipe.update_from_flattened_dict({key: 1e-7})
+    recipes.resolve(recipe)

@@ -1,6 +1,7 @@
 """`bert-jax pretrain` and `bert-jax finetune`: a recipe, run in a working directory."""
 
 import argparse
+import math
 import os
 import shlex
 import sys
@@ -106,7 +107,7 @@ def _train(args: argparse.Namespace, stop: Stop, pretraining: bool) -> None:
     results = train(recipe, args.workdir, progress=leads and not args.quiet)
     if leads:
         scores = {name: value for name, value in results.items() if name.startswith("eval/")} or {
-            "train/loss": results["train/loss"]
+            "train/loss": results.get("train/loss", math.nan)
         }
         say(f"{args.workdir}: " + ", ".join(f"{name} {value:.5g}" for name, value in sorted(scores.items())))
 

@@ -1,6 +1,9 @@
 """What a recipe's values may be, and what becomes of `auto`."""
 
+import math
+
 import jax
+import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, did_you_mean
@@ -8,6 +11,7 @@ from bert_jax.recipes.definitions import KEYS
 from bert_jax.recipes.keys import PRETRAINING
 from bert_jax.recipes.reading import flatten
 
+_LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 _EVALUATED = 32  # examples a batch of evaluation at the least, where a step's rows hold several each
 
 
@@ -54,6 +58,8 @@ def _ranges(c: ConfigDict) -> None:
     for name, key in KEYS[c.task].items():
         if isinstance(flat[name], (int, float)) and not key.in_range(flat[name]):
             raise InputError(f"config.{name}: expected {key.limits()}, found {flat[name]}")
+        if isinstance(flat[name], float) and math.isfinite(flat[name]):
+            _check_float32(name, abs(flat[name]))
     if c.optimizer.warmup_steps and c.optimizer.warmup_ratio:
         raise InputError("config.optimizer: expected warmup_steps or warmup_ratio, found both")
     if c.task in PRETRAINING and c.data.hidden_share + c.data.random_share > 1:
@@ -85,6 +91,13 @@ def _ranges(c: ConfigDict) -> None:
                 f"config.accumulation_steps: expected a divisor of the batch size {batch_size}, "
                 f"found {c.accumulation_steps}"
             )
+
+
+def _check_float32(name: str, size: float) -> None:
+    """Numbers that are 0 or infinite where the model computes with them would be others than the recipe says."""
+    if size and not _LEAST <= size <= _MOST:
+        raise InputError(f"config.{name}: expected 0 or a number of {_LEAST:.3g} to {_MOST:.3g}, which float32 holds, "
+                         f"found {size:g}")  # fmt: skip
 
 
 def _check_in_batch_negatives(c: ConfigDict) -> None:

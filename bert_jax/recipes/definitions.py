@@ -239,7 +239,7 @@ CLASSIFICATION_KEYS = _FINE_TUNING | _TABLE | {
     "data.pair_column": Key("", "column of the second text of a pair; empty = single texts"),
     "data.label_column": Key("label", "column of the label"),
     "data.has_header": _HAS_HEADER,
-    "data.metrics": Key((), "of accuracy, f1, matthews, micro_f1, macro_f1, pearson, spearman, mse; () = all that fit"),
+    "data.metrics": Key((), "of accuracy, f1, matthews, macro_f1, micro_f1, weighted_f1, pearson, spearman, mse"),
     "data.long_texts": Key("cut", "single texts over max_seq_length: cut, or trained on and averaged in windows",
                            LONG_TEXTS),
     "data.doc_stride": Key(0, f"{_DOC_STRIDE}; 0 = half of a row", least=0),

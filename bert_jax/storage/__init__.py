@@ -29,6 +29,7 @@ from bert_jax.storage.writing import (
     open_atomically,
     open_binary_atomically,
     remove_incomplete,
+    remove_leftovers,
     replace_directory,
     write_atomically,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "read_json",
     "read_text",
     "remove_incomplete",
+    "remove_leftovers",
     "replace_directory",
     "without_compression",
     "write_atomically",

@@ -6,9 +6,12 @@ object store cannot be renamed: its objects are written in place, the one that s
 """
 
 import contextlib
+import fcntl
 import os
+import re
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any, BinaryIO, TextIO
@@ -19,6 +22,7 @@ from bert_jax.storage.claims import LEASES, claimed
 from bert_jax.storage.paths import Path, PathLike, is_remote
 
 INCOMPLETE = ".incomplete"  # the object that a directory holds as long as it is being written
+_YOUNG_SECONDS = 2.0  # after which whoever writes a file holds it for sure
 _LAST = ("config.json", "manifest.json")  # without which no reader takes a directory for what it is
 
 
@@ -68,9 +72,10 @@ def _opened_beside(path: PathLike, mode: str, **options: Any) -> Iterator[Any]:
                 yield file
             path.upload(name)
         return
+    remove_leftovers(path)
     beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
     try:
-        with naming(path, beside), beside.open(mode, **options) as file:
+        with naming(path, beside), beside.open(mode, **options) as file, _held(beside):
             yield file
         beside.replace(path)
     except BaseException:
@@ -91,9 +96,10 @@ def directory_atomically(path: PathLike) -> Iterator[Path]:
             yield Path(folder)
             _upload_directory(Path(folder), path)
         return
+    remove_leftovers(path)
     beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
     beside.mkdir(parents=True)
-    with _moved(beside, path, removed_after=BaseException):
+    with _moved(beside, path, removed_after=BaseException), _held(beside):
         yield beside
 
 
@@ -206,6 +212,41 @@ def remove_incomplete(path: PathLike) -> None:
     path = Path(path)
     if path.is_remote and (path / INCOMPLETE).exists():
         path.rmtree(missing_ok=True)
+
+
+def remove_leftovers(path: PathLike) -> None:
+    """Removes what killed processes have left beside `path` on a disk when they wrote it; not what one still writes."""
+    path = Path(path)
+    if path.is_remote or not path.parent.is_dir():
+        return
+    name = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{8}[.]partial")
+    for left in path.parent.iterdir():
+        if not name.fullmatch(left.name):
+            continue
+        with contextlib.suppress(OSError):  # gone meanwhile, or another's
+            if time.time() - os.stat(left).st_mtime < _YOUNG_SECONDS:
+                continue  # perhaps not held yet
+            with _held(left) as held:
+                if held and left.is_dir():
+                    shutil.rmtree(left, ignore_errors=True)
+                elif held:
+                    left.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[bool]:
+    """Locks a file or directory while the block runs, as the system notices when the process dies; yields whether it
+    was free. Where there are no locks, it counts as held by another."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = True
+        except OSError:
+            free = False
+        yield free
+    finally:
+        os.close(descriptor)
 
 
 def _upload_directory(folder: Path, path: Path) -> None:

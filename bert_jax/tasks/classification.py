@@ -199,9 +199,10 @@ def build(recipe: Any, workdir: str) -> Job:
         problem_type=_PROBLEM_TYPES[data.task_type],
     )
     model = Bert(config, HEAD, start.compute(recipe))
+    best = recipe.best_metric.removeprefix("eval/")
     task = ClassificationTask(
         model,
-        metrics.choose(data.metrics, regression, len(names), data.task_type == "multi_label"),
+        metrics.choose(data.metrics, regression, len(names), data.task_type == "multi_label", best),
         class_weights=_class_weights(data, labels_of(rows, named, names), len(names)),
         label_smoothing=recipe.label_smoothing,
         token_dropout=data.token_dropout,

@@ -8,8 +8,9 @@ from scipy import stats
 
 from bert_jax.errors import InputError, did_you_mean
 
-CLASSIFICATION = ("accuracy", "f1", "matthews")
-MULTI_LABEL = ("accuracy", "micro_f1", "macro_f1")
+CLASSIFICATION = ("accuracy", "f1", "matthews", "macro_f1", "micro_f1", "weighted_f1")
+_USUAL = ("accuracy", "f1", "matthews")  # of CLASSIFICATION, where none are named
+MULTI_LABEL = ("accuracy", "micro_f1", "macro_f1", "weighted_f1")
 REGRESSION = ("pearson", "spearman", "mse")
 _ROWS = 1024  # queries that are compared with all documents at a time
 
@@ -43,14 +44,32 @@ def all_right(labels: np.ndarray, predicted: np.ndarray) -> float:
     return float(np.mean((labels == predicted).all(axis=1)))
 
 
+def class_f1(labels: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """F1 of each class that is there or predicted, and how often it is there, of `[n]` classes; of all of `[n, C]`."""
+    if labels.ndim == 2:
+        counts = [(side > 0).sum(0) for side in (labels, predicted, (labels > 0) & (predicted > 0))]
+    else:
+        classes = np.unique(np.concatenate([labels, predicted]))
+        found = (labels, predicted, labels[labels == predicted])
+        counts = [(side[:, None] == classes).sum(0) for side in found]
+    true, guessed, both = counts
+    return 2 * both / np.maximum(true + guessed, 1), true
+
+
 def micro_f1(labels: np.ndarray, predicted: np.ndarray) -> float:
-    """F1 of all answers [n, C] together, 1 standing for a class that a row belongs to."""
-    return f1(labels.ravel(), predicted.ravel())
+    """F1 of all answers [n, C] together, 1 standing for a class that a row belongs to; of classes [n], the accuracy."""
+    return f1(labels.ravel(), predicted.ravel()) if labels.ndim == 2 else accuracy(labels, predicted)
 
 
 def macro_f1(labels: np.ndarray, predicted: np.ndarray) -> float:
-    """The mean over classes of the F1 of each, for answers [n, C]."""
-    return float(np.mean([f1(*columns) for columns in zip(labels.T, predicted.T, strict=True)]))
+    """The mean over classes of the F1 of each (`class_f1`)."""
+    return float(np.mean(class_f1(labels, predicted)[0]))
+
+
+def weighted_f1(labels: np.ndarray, predicted: np.ndarray) -> float:
+    """The same, each class weighing as many rows as it has."""
+    scores, counts = class_f1(labels, predicted)
+    return float(scores @ counts / max(counts.sum(), 1))
 
 
 def pearson(labels: np.ndarray, predicted: np.ndarray) -> float:
@@ -70,25 +89,41 @@ def mse(labels: np.ndarray, predicted: np.ndarray) -> float:
 
 METRICS = {
     "accuracy": accuracy, "f1": f1, "matthews": matthews, "micro_f1": micro_f1, "macro_f1": macro_f1,
+    "weighted_f1": weighted_f1,
     "pearson": pearson, "spearman": spearman, "mse": mse,
 }  # fmt: skip
 
 
-def choose(names: Sequence[str], regression: bool, num_labels: int, several: bool = False) -> tuple[str, ...]:
-    """The metrics to report: `names` after a check, or when empty all that fit (F1 only for two classes), `several` of
-    which a text may belong to.
+def choose(
+    names: Sequence[str], regression: bool, num_labels: int, several: bool = False, best: str = ""
+) -> tuple[str, ...]:
+    """The metrics to report.
+
+    Args:
+        names: those that were asked for; empty = the usual ones of the task.
+        regression: whether labels are numbers.
+        num_labels: number of classes; `f1` is of class 1 of two.
+        several: whether a text may belong to several classes.
+        best: one more, by which the best model is chosen.
 
     Raises:
         InputError: a name is unknown or does not fit the task.
     """
-    fitting = REGRESSION if regression else tuple(n for n in CLASSIFICATION if n != "f1" or num_labels == 2)
-    if several:
-        fitting = MULTI_LABEL
+    fitting, usual = CLASSIFICATION, _USUAL
+    if regression:
+        fitting = usual = REGRESSION
+    elif several:
+        fitting, usual = MULTI_LABEL, MULTI_LABEL[:3]
+    elif num_labels != 2:
+        fitting, usual = (tuple(name for name in side if name != "f1") for side in (fitting, usual))
     for name in names:
         if name not in fitting:
             task = "regression" if regression else f"classification into {num_labels} labels"
             raise InputError(f"data.metrics: {name!r} is not a metric of {task}{did_you_mean(name, fitting)}")
-    return tuple(names) or fitting
+    if best and best not in fitting:
+        raise InputError(f"config.best_metric: {best!r} is not measured{did_you_mean(best, fitting)}")
+    chosen = tuple(names) or usual
+    return chosen if not best or best in chosen else (*chosen, best)
 
 
 def scores(names: Sequence[str], labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:

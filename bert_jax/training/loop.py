@@ -8,6 +8,7 @@ newest checkpoint as if it had never stopped.
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,7 +32,7 @@ from bert_jax.training.host_memory import keep_freed_memory
 from bert_jax.training.metrics import MetricsLog, Window, read_lines
 from bert_jax.training.progress import Bar, clock
 from bert_jax.training.report import write_report
-from bert_jax.training.skipped import SkippedSteps
+from bert_jax.training.skipped import SkippedSteps, check_finite
 from bert_jax.training.start import check_fits, initial_state, make_program, schedule_and_optimizer
 from bert_jax.training.step import State
 from bert_jax.training.stopping import Interrupted, Preempted, Stop
@@ -232,6 +233,7 @@ class _Run:
                 jax.tree.map(lambda leaf: leaf.delete(), state)  # there may not be room for both
                 state = self.checkpoints.restore(best, self.like)
             params = to_numpy(steps.finished_params(state))
+            check_finite(params, int(state.step), self.place.checkpoints)
         self.claim.check()
         if jax.process_index() == 0:
             seconds = "  ".join(f"{name} {clock(value)}" for name, value in self.chrono.totals().items())
@@ -387,8 +389,8 @@ def _results(place: Workdir, recipe: ConfigDict) -> dict[str, float]:
     scored = [line for line in lines if any(name.startswith("eval/") for name in line)]
     if recipe.best_metric and scored:
         metric = recipe.best_metric.removeprefix("eval/")
-        scored.sort(key=lambda line: (merit(metric, line[f"eval/{metric}"]), line["step"]))
+        scored.sort(key=lambda line: (merit(metric, line.get(f"eval/{metric}")), line["step"]))
     chosen: dict[str, float] = {}
     for found in (trained, scored):
         chosen |= found[-1] if found else {}
-    return chosen
+    return {name: math.nan if value is None else value for name, value in chosen.items()}

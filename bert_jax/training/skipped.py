@@ -49,3 +49,22 @@ class SkippedSteps:
             )
         if self._in_a_row:
             self._say(f"step {step}: loss or gradient is not finite; step skipped")
+
+
+def check_finite(params: Any, step: int, checkpoints: storage.Path) -> None:
+    """Raises NotFiniteError when a finished model has parameters that are not finite, naming the first of them.
+
+    Args:
+        params: numpy arrays.
+        step: that they are of.
+        checkpoints: where the states are that are kept.
+    """
+    for path, array in jax.tree_util.tree_leaves_with_path(params):
+        bad = array.size - int(np.isfinite(array).sum())
+        if bad:
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            raise NotFiniteError(
+                f"no model is written: after step {step}, {bad:,} of the {array.size:,} numbers of {name} are not "
+                f"finite; the checkpoints are kept in {checkpoints}; a lower config.optimizer.learning_rate or "
+                "weight_decay may help"
+            )

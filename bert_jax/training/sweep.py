@@ -3,9 +3,10 @@
 import itertools
 import json
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from bert_jax import recipes, storage
 from bert_jax.errors import InputError
@@ -73,7 +74,7 @@ def sweep(
     metric = runs[0][1].best_metric.removeprefix("eval/")
     if metric:
         rows.sort(key=lambda row: -merit(metric, row.mean[metric]))
-    storage.write_atomically(place / RESULTS, json.dumps([row._asdict() for row in rows], indent=2) + "\n")
+    storage.write_atomically(place / RESULTS, json.dumps([_plain(row) for row in rows], indent=2) + "\n")
     return rows
 
 
@@ -93,6 +94,15 @@ def _row(values: dict[str, str], found: list[dict[str, float]]) -> Row:
     return Row(
         values,
         len(found),
-        {name: statistics.fmean(column) for name, column in columns.items()},
-        {name: statistics.stdev(column) if len(column) > 1 else 0.0 for name, column in columns.items()},
+        {name: float(np.mean(column)) for name, column in columns.items()},
+        {name: float(np.std(column, ddof=1)) if len(column) > 1 else 0.0 for name, column in columns.items()},
     )
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    """As JSON, which has no numbers that are not finite: null."""
+
+    def finite(values: dict[str, float]) -> dict[str, float | None]:
+        return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+    return row._asdict() | {"mean": finite(row.mean), "spread": finite(row.spread)}

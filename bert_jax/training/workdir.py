@@ -143,6 +143,8 @@ class Workdir:
             self._compare(recipe, record, data)
             before = record.num_steps
             resuming.check_length(storage.read_json(self.config), recipe, num_steps, done)
+        for path in (self.model, self.report, self.metrics, self.wandb_id):
+            storage.remove_leftovers(path)  # of a process that was killed
         self._set_model_aside(done)
         storage.write_atomically(self.config, recipes.to_json(recipe))
         DataRecord(self.data).write(data, num_steps)

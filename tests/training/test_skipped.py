@@ -7,7 +7,7 @@ from synthetic import pretraining_task, random_batch
 
 from bert_jax import storage
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.skipped import NotFiniteError, SkippedSteps
+from bert_jax.training.skipped import NotFiniteError, SkippedSteps, check_finite
 from bert_jax.training.step import init_state, make_train_step
 from bert_jax.training.workdir import Workdir
 
@@ -46,3 +46,10 @@ def test_too_many_in_a_row_end_the_run_and_leave_the_batch(tmp_path):
     with pytest.raises(NotFiniteError, match=r"step 6: loss or gradient is not finite.* lower"):
         skipped.see(6, SKIPPED)
     assert np.load(tmp_path / "batch-6.npz")["input_ids"].tolist() == [[5, 5]] * 4  # steps are counted from 1 here
+
+
+def test_parameters_that_are_not_finite_become_no_model():
+    params = {"a": {"bias": np.zeros(3, np.float32)}, "b": {"kernel": np.array([[1, np.nan], [np.inf, 2]], np.float32)}}
+    check_finite({"a": params["a"]}, 7, "checkpoints")
+    with pytest.raises(NotFiniteError, match="after step 7, 2 of the 4 numbers of b/kernel are not finite"):
+        check_finite(params, 7, "checkpoints")
