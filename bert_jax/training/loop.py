@@ -8,6 +8,7 @@ newest checkpoint as if it had never stopped.
 
 import contextlib
 import functools
+import logging
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,8 +25,8 @@ from bert_jax.data.pipeline import prefetch
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.storage import PathLike, directory_atomically
 from bert_jax.tasks.job import Job
+from bert_jax.training import notices, stopping
 from bert_jax.training import step as steps
-from bert_jax.training import stopping
 from bert_jax.training.checkpoints import Checkpoints, merit, to_numpy
 from bert_jax.training.feed import DeviceSource, device_batch
 from bert_jax.training.host_memory import keep_freed_memory
@@ -41,6 +42,7 @@ from bert_jax.training.watchdog import Watchdog
 from bert_jax.training.workdir import Workdir
 
 __all__ = ["Interrupted", "Preempted", "train"]
+log = logging.getLogger(__name__)
 _LOG_EVERY = 100  # steps between lines of metrics at the most, and
 _LINES = 20  # of a short run at the least, where the recipe does not say
 
@@ -240,6 +242,8 @@ class _Run:
             write_report(self.place, f"{self.recipe.task}, {self.job.num_steps} steps: {seconds}")
             with directory_atomically(self.place.model) as directory:
                 self.job.save(directory, params)
+            for line in notices.of_lines(read_lines(self.place.metrics)):
+                log.warning("%s", line)
             chosen = f" of step {best}, the best {self.best_metric}," if best is not None else ""
             self.bar.say(f"model{chosen} in {self.place.model}, curves in {self.place.report}  ({seconds})")
         if jax.process_count() > 1:

@@ -1,0 +1,80 @@
+"""What a run noticed that hints at a poor result: one line each, with numbers, said once. None of it is an error."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+# A trained metric -> that of a baseline which looks at nothing.
+BASELINES = {"mlm_accuracy": "mlm_commonest_accuracy"}
+_FEWEST_STEPS = 50  # of a run whose loss is judged
+_FEWEST_LINES = 12  # of its losses
+
+
+def of_loss(losses: Sequence[tuple[int, float]], grad_norms: Sequence[float]) -> list[str]:
+    """Lines about a loss that does not fall.
+
+    Args:
+        losses: (step, mean loss since the line before) of each line of the log.
+        grad_norms: norms of the gradient, of the same lines.
+    """
+    if grad_norms and all(norm == 0 for norm in grad_norms):
+        return ["the gradient was 0 in every step: nothing was learned; look at the loss and at what is frozen"]
+    finite = [(step, loss) for step, loss in losses if math.isfinite(loss)]
+    if len(finite) < _FEWEST_LINES or finite[-1][0] - finite[0][0] < _FEWEST_STEPS:
+        return []
+    quarter = len(finite) // 4
+    (first, before), (last, after) = (_mean_and_error([loss for _, loss in part])
+                                      for part in (finite[:quarter], finite[-quarter:]))  # fmt: skip
+    noise = 2 * math.hypot(before, after)
+    if last - first > max(noise, 0.05 * abs(first)):
+        return [
+            f"the loss rose from {first:.4g} to {last:.4g}; look at optimizer.learning_rate, warm-up and the labels"
+        ]
+    if abs(last - first) <= max(noise, 0.01 * abs(first)) and last > 0.1:
+        return [
+            f"the loss did not fall: {first:.4g} in the first quarter, {last:.4g} in the last; look at "
+            "optimizer.learning_rate, the number of steps and the labels"
+        ]
+    return []
+
+
+def of_scores(scores: Sequence[dict[str, float]]) -> list[str]:
+    """Lines about evaluations that never beat a baseline which looks at nothing."""
+    lines = []
+    for name, answered in (("matthews", "class"), ("pearson", "number")):
+        if scores and all(found.get(name) == 0 for found in scores):
+            lines.append(
+                f"{name} was 0 in each of {len(scores)} evaluations: every row was given the same {answered}; look at "
+                "optimizer.learning_rate, the number of steps and the labels"
+            )
+    for name, baseline in BASELINES.items():
+        pairs = [(found[name], found[baseline]) for found in scores if name in found and baseline in found]
+        if pairs and all(value <= least for value, least in pairs):
+            best, least = max(pairs)
+            lines.append(
+                f"{name} {best:.4g} never beat the most frequent token, which alone gives {least:.4g}; look at the "
+                "number of steps, optimizer.learning_rate and the data"
+            )
+    return lines
+
+
+def of_lines(lines: Sequence[Mapping[str, float | None]]) -> list[str]:
+    """Lines about all that `metrics.jsonl` tells of a finished run."""
+    scores = [
+        {name.removeprefix("eval/"): value for name, value in line.items() if value is not None and name != "step"}
+        for line in lines
+        if any(name.startswith("eval/") for name in line)
+    ]
+    trained = [line for line in lines if line.get("train/loss") is not None]
+    losses = [(int(line["step"] or 0), float(line["train/loss"] or 0)) for line in trained]
+    norms = [float(line.get("train/grad_norm") or 0) for line in trained if "train/grad_norm" in line]
+    rates = [line.get("train/learning_rate") for line in trained]
+    if rates and not any(rates):
+        return ["nothing was learned: the learning rate was 0 in every step (optimizer.learning_rate)"]
+    return of_scores([found for found in scores if found]) or of_loss(losses, norms)
+
+
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and its standard error."""
+    mean = math.fsum(values) / len(values)
+    variance = math.fsum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
+    return mean, math.sqrt(variance / len(values))
