@@ -15,6 +15,7 @@ from bert_jax import storage
 from bert_jax.conversion import hub, safetensors_files, torch_files
 from bert_jax.conversion.names.table import Tensors
 from bert_jax.conversion.stored import StoredTensor
+from bert_jax.conversion.tensors import is_weights
 from bert_jax.errors import InputError, printable
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.adapter import ADAPTER
@@ -51,7 +52,7 @@ class Adapter(NamedTuple):
 
 def is_adapter(directory: storage.Path) -> bool:
     """Whether a directory holds an adapter and no model."""
-    return (directory / _CONFIG).exists() and not (directory / "config.json").exists()
+    return (directory / _CONFIG).exists() and not is_weights(directory)
 
 
 def read_config(directory: storage.Path) -> dict[str, Any]:

@@ -110,6 +110,8 @@ def _open_plain(directory: storage.Path, family: str, stack: contextlib.ExitStac
         raise InputError(
             f"{directory}: expected a model directory (config.json, model.safetensors, ...), found {shown}"
         )
+    if "adapter_config.json" in files:
+        _log.warning("%s: an adapter is beside the weights; it is not merged into them", directory)
     hf = storage.read_json(where, unique_keys=True)
     found = stack.enter_context(open_weights(directory))
     tensors = evidence.without_wrappers(found.tensors, found.where)

@@ -143,6 +143,18 @@ def test_a_base_model_that_is_elsewhere(tmp_path, capfd, monkeypatch):
     assert tensors_of(tmp_path / "merged").keys() == tensors_of(tmp_path / "base").keys()
 
 
+def test_an_adapter_beside_other_files(tmp_path, caplog):
+    write_model(tmp_path / "base")
+    write_adapter(tmp_path / "adapter", pair(QUERY))
+    expected = load_pretrained(tmp_path / "adapter").params
+    (tmp_path / "adapter" / "config.json").write_text("{}")  # which some trainers leave there
+    assert equal(load_pretrained(tmp_path / "adapter").params, expected)
+    whole = load_pretrained(tmp_path / "base").params
+    write_adapter(tmp_path / "base", pair(QUERY))
+    assert equal(load_pretrained(tmp_path / "base").params, whole)
+    assert "an adapter is beside the weights; it is not merged" in caplog.text
+
+
 def test_peft_computes_the_same(tmp_path):
     peft = pytest.importorskip("peft", reason="peft is the oracle")
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
