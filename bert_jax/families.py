@@ -216,6 +216,15 @@ def _kinds(layers: int, every: int) -> list[str]:
     return [_KINDS[i % every > 0] for i in range(layers)]
 
 
+def _read_distilbert(hf: Json) -> Json:
+    """Nothing; but transformers takes the keys of a BERT for those that a DistilBERT has, so these must agree."""
+    names = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
+    for other, own in names.items():
+        if other in hf and hf[other] != hf.get(own):
+            raise InputError(f"{other}: expected that of {own}, {_shown(hf.get(own))}, found {_shown(hf[other])}")
+    return {}
+
+
 FAMILIES: dict[str, Family] = {
     "bert": Family(classes="Bert", keys=_keys("position_embedding_type")),
     "distilbert": Family(
@@ -227,6 +236,7 @@ FAMILIES: dict[str, Family] = {
             intermediate_size="hidden_dim", hidden_act="activation", hidden_dropout_prob="dropout",
             attention_probs_dropout_prob="attention_dropout", classifier_dropout="seq_classif_dropout",
         ),
+        reads=_read_distilbert,
         defaults={"n_layers": 6, "seq_classif_dropout": 0.2, "qa_dropout": 0.1},
     ),
     "roberta": _ROBERTA,

@@ -66,6 +66,13 @@ def test_a_value_that_its_key_cannot_have(change, message):
         BertConfig.from_hf(written("bert") | change)
 
 
+def test_two_names_of_one_size_agree():
+    hf = written("distilbert")
+    assert BertConfig.from_hf(hf | {"num_attention_heads": 2}) == BertConfig.from_hf(hf)
+    with pytest.raises(InputError, match="num_attention_heads: expected that of n_heads, 2, found 1"):
+        BertConfig.from_hf(hf | {"num_attention_heads": 1})
+
+
 def test_the_message_names_the_key_of_the_file():
     with pytest.raises(InputError, match=r"config\.json: n_layers must be a positive integer, found '6'"):
         BertConfig.from_hf(written("distilbert") | {"n_layers": "6"})
