@@ -340,3 +340,11 @@ def test_vocabularies_that_cannot_be_learnt():
         train_sentencepiece(TEXTS, 3)
     with pytest.raises(InputError, match="model_type"):
         train_sentencepiece(TEXTS, 50, model_type="words")
+
+
+def test_a_long_text_is_encoded_in_parts_to_the_same_ids(tiny_tokenizer, monkeypatch):
+    text = " ".join(["the cat, sat!", "on a\ntree", "unaffable"] * 40)
+    whole = tiny_tokenizer.encode_batch([text, "the cat"])
+    monkeypatch.setattr("bert_jax.tokenization.huggingface.LONG_TEXT", 50)
+    assert tiny_tokenizer.encode_batch([text, "the cat"]) == whole
+    assert tiny_tokenizer.encode_batch(["." * 120]) == [tiny_tokenizer.encode_batch(["."])[0] * 120]

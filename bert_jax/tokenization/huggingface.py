@@ -30,6 +30,7 @@ _WORDS_REMEMBERED = 1 << 17
 _MOST_MISSING = 1 << 16  # ids without a piece, and as many as there are pieces
 _MAX_CHARS_PER_WORD = 200  # longer words are unknown, as in the original; the library's default is 100
 # What Hugging Face's clean-up closes up in a decoded text; the library, piece by piece, sees only a part of it.
+LONG_TEXT = 1 << 18  # characters, over which a text is encoded in parts
 _CLOSED_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 
 
@@ -110,7 +111,22 @@ class BackendTokenizer(Tokenizer):
             if not parse_special and (ids_of := self._ids_of_word):  # three times as fast on a whole corpus
                 return [list(itertools.chain.from_iterable(map(ids_of, text.split(" ")))) for text in texts]
             backend = self._backend if parse_special else self._plain_backend
+            if any(len(text) > LONG_TEXT for text in texts):
+                return [self._encode_long(backend, text) for text in texts]
             return [e.ids for e in backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    @staticmethod
+    def _encode_long(backend: Any, text: str) -> list[int]:
+        """The ids of a text, a part after the other: the library needs up to 400 bytes for each character at a time."""
+        ids: list[int] = []
+        start = 0
+        while start < len(text):
+            end = start + LONG_TEXT
+            if end < len(text):
+                end = max(text.rfind(" ", start + 1, end), 0) or end  # words stay whole, where there are any
+            ids += backend.encode_batch_fast([text[start:end]], add_special_tokens=False)[0].ids
+            start = end
+        return ids
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[Encoded]:
         with named_errors(texts):
