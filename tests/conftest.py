@@ -56,6 +56,7 @@ _LONG = (
     "test_resume.py",
     "test_electra.py",
     "test_notebook.py",
+    "test_wheel.py",
     "test_plan.py",
 )
 

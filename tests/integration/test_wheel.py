@@ -1,0 +1,138 @@
+"""The built package in an empty folder: README's walk, every verb, recipes by name, and the notebooks' first cells."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import nbformat
+import pytest
+from test_docs import ROOT, commands
+
+from bert_jax.recipes.shipped import recipe_files
+
+WALK = Path(__file__).parent / "readme_walk.py"
+NOTEBOOKS = sorted((ROOT / "colab").glob("*.ipynb"))
+BUILD = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
+
+
+def call(arguments, folder, stdin="", **variables):
+    """The stdout of a process that must succeed."""
+    environment = os.environ | variables
+    done = subprocess.run(arguments, cwd=folder, input=stdin, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel that is built from the sdist that is built from this tree."""
+    place = tmp_path_factory.mktemp("build")
+    for name in ("bert_jax", "configs"):
+        shutil.copytree(ROOT / name, place / "tree" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, place / "tree")
+    call([sys.executable, "-c", BUILD, "build_sdist", place], place / "tree")
+    with tarfile.open(next(place.glob("*.tar.gz"))) as archive:
+        archive.extractall(place / "sdist", filter="data")
+    (tree,) = (place / "sdist").iterdir()
+    call([sys.executable, "-c", BUILD, "build_wheel", place], tree)
+    return next(place.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """A folder with the wheel's files alone; what it depends on is this Python's."""
+    folder = tmp_path_factory.mktemp("site")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
+    call([*pip, "--disable-pip-version-check", "--target", folder, wheel], folder)
+    return folder
+
+
+def readme_commands():
+    text = (ROOT / "README.md").read_text()
+    return [words for words in commands(text) if words[0] not in ("plan", "demo")]
+
+
+def test_the_wheel_has_the_recipes_and_no_other_package(installed):
+    assert {path.stem for path in (installed / "bert_jax" / "configs").glob("*.py")} == recipe_files().keys()
+    packages = {path.name for path in installed.iterdir() if not path.name.startswith("bert_jax-")}
+    assert packages == {"bert_jax", "bin"}
+
+
+def test_readmes_walk_and_every_verb_from_the_wheel(installed, tmp_path):
+    assert len(readme_commands()) > 15
+    task = json.dumps({"home": str(installed), "commands": readme_commands()})
+    print(call([sys.executable, "-P", WALK], tmp_path, task, PYTHONPATH=str(installed)))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_first_cells_of_a_notebook_run_beside_the_wheel(installed, tmp_path, path):
+    cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    (tmp_path / "cells.py").write_text("\n".join([*cells[:2], "print(bert_jax.__file__)"]))
+    printed = call([sys.executable, "-P", "cells.py"], tmp_path, PYTHONPATH=str(installed))
+    assert printed.splitlines()[-1].startswith(str(installed))
+
+
+@pytest.fixture
+def first_cell(monkeypatch):
+    """Runs a notebook's first cell where bert_jax is not installed; returns what pip is told to install."""
+
+    def run(path, folder, status=0, source=""):
+        told = []
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("BERT_JAX_SOURCE", source)
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "bert_jax" else name)
+        answer = SimpleNamespace(returncode=status)
+        monkeypatch.setattr("subprocess.run", lambda words, **_: told.append(words[-1]) or answer)
+        cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+        exec(cells[0], {})
+        return told
+
+    return run
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_where_a_notebook_installs_bert_jax_from(path, first_cell, tmp_path):
+    assert first_cell(path, ROOT / "colab") == [f"{ROOT}[demo]"]
+    assert first_cell(path, tmp_path) == ["bert-jax[demo]"]
+    repository = "git+https://example.org/bert_jax"
+    assert first_cell(path, tmp_path, source=repository) == [f"bert-jax[demo] @ {repository}"]
+    assert first_cell(path, tmp_path, source="bert_jax-0.1-py3-none-any.whl") == ["bert_jax-0.1-py3-none-any.whl[demo]"]
+    with pytest.raises(RuntimeError, match=r"pip could not install 'bert-jax\[demo\]': set SOURCE above"):
+        first_cell(path, tmp_path, status=1)
+
+
+def pythons():
+    """The interpreters of this machine that bert_jax is for, one of each version, this one first."""
+    found = {sys.version_info[:2]: sys.executable}
+    for version in ((3, 11), (3, 12), (3, 13)):
+        name = f"python{version[0]}.{version[1]}"
+        pyenv = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version[0]}.{version[1]}.*/bin/python"))
+        if program := shutil.which(name) or next((str(path) for path in pyenv), None):
+            works = subprocess.run([program, "-c", "import venv"], capture_output=True).returncode == 0
+            if works:
+                found.setdefault(version, program)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", pythons().values(), ids=[f"{a}.{b}" for a, b in pythons()])
+def test_a_new_environment(wheel, tmp_path, python):
+    call([python, "-m", "venv", tmp_path / "venv"], tmp_path)
+    program = tmp_path / "venv" / "bin" / "python"
+    call([program, "-m", "pip", "install", "--quiet", f"{wheel}[demo]", "ipython"], tmp_path)
+    (tmp_path / "empty").mkdir()
+    task = json.dumps({"home": str(tmp_path / "venv"), "commands": readme_commands()})
+    print(call([program, "-P", WALK], tmp_path / "empty", task, PYTHONPATH=""))
+    for path in NOTEBOOKS:
+        cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+        (tmp_path / "cells.py").write_text("\n".join(cells[:2]))
+        call([program, "-P", tmp_path / "cells.py"], tmp_path / "empty", PYTHONPATH="")
+    listed = call([tmp_path / "venv" / "bin" / "bert-jax", "config"], tmp_path / "empty", PYTHONPATH="")
+    assert re.search(r"^classification ", listed, re.MULTILINE)
