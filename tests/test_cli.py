@@ -119,6 +119,14 @@ def test_version(capsys):
     [
         ([], "the following arguments are required: VERB"),
         (["pretrian"], "no verb 'pretrian'; did you mean 'pretrain'?"),
+        (["train"], "no verb 'train'; did you mean 'finetune' or 'pretrain'?"),
+        (["qa", "m"], "no verb 'qa'; did you mean 'answer'?"),
+        (["evaluate", "--model", "m", "--data", "d", "--max-length", "9"], "did you mean '--max-seq-length'?"),
+        (["convert", "a", "b", "--head", "classification"], "did you mean 'sequence_classification'?"),
+        (
+            ["finetune", "--config", "classification", "--workdir", "x", "--lr=3e-5"],
+            "changed by --config.KEY=VALUE, here --config.optimizer.learning_rate=3e-5",
+        ),
         (["embed", "m", "--jso"], "'--jso' was not expected; did you mean '--json'?"),
         (["inspect", "base", "large"], "inspect: 'large' was not expected"),
         (["evaluate", "--model", "m"], "required: --data"),

@@ -28,6 +28,7 @@ NAMES = (
     "docs/tasks",
     "docs/tpu",
     "docs/tpu_choices",
+    "docs/weights",
     "launch/README",
     "launch/gke/README",
 )

@@ -152,8 +152,24 @@ def overrides_of(words: list[str]) -> list[str]:
         elif joined and "=" not in joined[-1] and not word.startswith("--"):
             joined[-1] += f"={word}"
         else:
-            raise InputError(f"{word!r} was not expected; a value of the recipe is changed by --config.KEY=VALUE")
+            raise InputError(
+                f"{word!r} was not expected; a value of the recipe is changed by --config.KEY=VALUE{_meant_key(word)}"
+            )
     return joined
+
+
+def _meant_key(word: str) -> str:
+    """The key of a recipe that a flag such as `--lr=1e-4` probably means, as the end of a message."""
+    from bert_jax.recipes.definitions import KEYS
+    from bert_jax.synonyms import names_here
+
+    if not word.startswith("--"):
+        return ""
+    name, equals, value = word.removeprefix("--").partition("=")
+    full = {key: key.rpartition(".")[2] for keys in KEYS.values() for key in keys}
+    meant = names_here(name, list(full.values()))
+    keys = [key for key, leaf in full.items() if leaf in meant]
+    return ", here " + " or ".join(f"--config.{key}={value if equals else 'VALUE'}" for key in keys) if keys else ""
 
 
 def _join_hosts(args: argparse.Namespace) -> None:
