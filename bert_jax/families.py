@@ -140,6 +140,10 @@ _NOMIC_OLD = {
 
 
 def _read_nomic(hf: Json) -> Json:
+    for field in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
+        other = _NOMIC_OLD[field]
+        if other in hf and field in hf and hf[other] != hf[field]:
+            raise InputError(f"{other}: expected that of {field}, {_shown(hf[field])}, found {_shown(hf[other])}")
     if "n_embd" not in hf:
         heads, width = hf.get("num_attention_heads"), hf.get("hidden_size")
         if (

@@ -124,7 +124,7 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
     """
     kind = FAMILIES[family]
     keys = dict(kind.keys)
-    if any(key in hf for key in kind.older_keys.values()):
+    if kind.older_keys.get("hidden_size") in hf:
         keys |= kind.older_keys
     hf = dict(hf)
     for field, size in _sizes(NAMES[family], tensors):

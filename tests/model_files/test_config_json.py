@@ -73,6 +73,11 @@ def test_two_names_of_one_size_agree():
         BertConfig.from_hf(hf | {"num_attention_heads": 1})
 
 
+def test_two_names_of_one_size_agree_in_a_nomicbert():
+    with pytest.raises(InputError, match="n_head: expected that of num_attention_heads, 2, found 1"):
+        BertConfig.from_hf(written("nomic_bert") | {"n_head": 1})
+
+
 def test_the_message_names_the_key_of_the_file():
     with pytest.raises(InputError, match=r"config\.json: n_layers must be a positive integer, found '6'"):
         BertConfig.from_hf(written("distilbert") | {"n_layers": "6"})
