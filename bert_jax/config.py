@@ -26,6 +26,8 @@ ACTIVATIONS = (
     "relu6", "sigmoid",
 )  # fmt: skip
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
+POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+LAYER_ACTIVATIONS = ("identity", "tanh", "sigmoid", "relu", "gelu", "silu", "elu", "leaky_relu", "softplus", "mish")
 SUMMARIES = ("pooler", "tanh", "relu", "gelu", "transform")
 CHOICES: dict[str, tuple[str, ...]] = {
     "family": tuple(FAMILIES),
@@ -37,7 +39,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "classifier_summary": SUMMARIES,
     "choice_summary": SUMMARIES,
     "classifier_pooling": ("cls", "mean"),
-    "pooling": ("mean", "cls", "max"),
     "problem_type": PROBLEM_TYPES,
 }
 _POSITIVE = (
@@ -52,6 +53,29 @@ _ACTIVATION_ALIASES = {
     "gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh", "gelu_python": "gelu", "swish": "silu",
 }  # fmt: skip
 _LARGEST_SIZE = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbeddingLayer:
+    """A layer between the pooling of a sentence embedding and the vector that comes out.
+
+    Attributes:
+        kind: `dense`, `layer_norm`, `normalize` or `dropout`.
+        inputs: width of what goes in.
+        features: width of what comes out.
+        bias: of `dense`: whether it has one.
+        activation: of `dense`: one of `LAYER_ACTIVATIONS`.
+        residual: of `dense`: whether the input is added to the output, through a kernel where widths differ.
+        rate: of `dropout`.
+    """
+
+    kind: str
+    inputs: int
+    features: int
+    bias: bool = True
+    activation: str = "identity"
+    residual: bool = False
+    rate: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +128,10 @@ class BertConfig:
         num_labels: classes of a classifier head (1 for regression).
         id2label: their names, or None.
         problem_type: what a sequence classifier is trained for, or None when not said.
-        pooling: how a sentence embedding is made from token vectors.
+        pooling: how a sentence embedding is made from token vectors: one of `POOLINGS`, or several with `+` between
+            them, whose vectors are concatenated.
+        pooling_skip: leading tokens of a row that are not pooled: those of a prompt.
+        embedding_layers: what a sentence embedding goes through after that.
         normalize_embeddings: whether a sentence embedding is scaled to unit length.
         carried: keys and values of the `config.json` that was read which no other field says; `to_hf` writes them
             again. They shape nothing, and configs are compared without them.
@@ -153,6 +180,8 @@ class BertConfig:
     id2label: tuple[str, ...] | None = None
     problem_type: str | None = None
     pooling: str = "mean"
+    pooling_skip: int = 0
+    embedding_layers: tuple[EmbeddingLayer, ...] = ()
     normalize_embeddings: bool = True
     carried: tuple[tuple[str, Any], ...] = dataclasses.field(default=(), compare=False, repr=False)
 
@@ -168,6 +197,7 @@ class BertConfig:
             )
         if self.position_embedding_type == "rotary" and self.head_size % 2:
             raise InputError(f"model config: rotary positions need heads of an even size, found {self.head_size}")
+        _check_embedding(self)
         if self.embedding_size == self.hidden_size:
             object.__setattr__(self, "embedding_size", None)  # one value for one architecture
         if self.id2label is not None and len(self.id2label) != self.num_labels:
@@ -182,6 +212,17 @@ class BertConfig:
     def embedding_width(self) -> int:
         """Width of the embeddings."""
         return self.embedding_size or self.hidden_size
+
+    @property
+    def poolings(self) -> tuple[str, ...]:
+        """How a sentence embedding is made from token vectors, one by one."""
+        return tuple(self.pooling.split("+"))
+
+    @property
+    def sentence_embedding_size(self) -> int:
+        """Width of a sentence embedding."""
+        pooled = self.hidden_size * len(self.poolings)
+        return self.embedding_layers[-1].features if self.embedding_layers else pooled
 
     @property
     def windows(self) -> tuple[int | None, ...]:
@@ -305,9 +346,29 @@ class BertConfig:
 
 
 # What a Hugging Face config.json does not say: other files do, or nothing needs to.
-_NOT_IN_HF = ("pooler", "pooling", "normalize_embeddings", "id2label", "carried")
+_NOT_IN_HF = (
+    "pooler", "pooling", "pooling_skip", "embedding_layers", "normalize_embeddings", "id2label", "carried",
+)  # fmt: skip
 _MAY_BE_NULL = (*_MAY_BE_NONE, "pad_token_id")  # in a config.json, where it means that nothing is said
 _NOT_BELOW_0 = ("initializer_range", "layer_norm_eps")
+
+
+def _check_embedding(config: BertConfig) -> None:
+    """Raises InputError when the fields of a sentence embedding do not fit together."""
+    modes = config.pooling.split("+") if isinstance(config.pooling, str) else [config.pooling]
+    for mode in modes:
+        if mode not in POOLINGS:
+            raise InputError(f"model config: pooling {mode!r} is not known{did_you_mean(str(mode), POOLINGS)}")
+    if len(set(modes)) < len(modes):
+        raise InputError(f"model config: pooling: expected each of several once, found {config.pooling!r}")
+    width = config.hidden_size * len(modes)
+    for i, layer in enumerate(config.embedding_layers):
+        if layer.inputs != width:
+            raise InputError(
+                f"model config: embedding_layers[{i}] ({layer.kind}): expected {width} inputs, as what comes "
+                f"before it gives, found {layer.inputs}"
+            )
+        width = layer.features
 
 
 def _activation(name: Any) -> Any:

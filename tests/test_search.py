@@ -78,7 +78,7 @@ def test_of_equals_the_earlier_comes_first(searcher, monkeypatch, chunk):
     monkeypatch.setattr(search, "CHUNK", chunk)
     signs = np.random.default_rng(0).choice([-0.5, 0.5], (20, 4)).astype(np.float32)
     vectors = {f"text {i}": sign for i, sign in enumerate(signs)}
-    monkeypatch.setattr(search.SentenceEmbedding, "__call__", lambda self, texts: np.stack([vectors[t] for t in texts]))
+    monkeypatch.setattr(search.Search, "_embed", lambda self, texts, *_, **__: np.stack([vectors[t] for t in texts]))
     expected = np.argsort(-(signs[:5] @ signs.T), axis=1, kind="stable")
     searcher.index(vectors)
     for top_k in (1, 4, 20):

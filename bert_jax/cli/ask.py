@@ -7,7 +7,7 @@ from typing import Any
 
 from bert_jax.cli import stream
 from bert_jax.cli.output import complain, print_json, print_table, say
-from bert_jax.cli.verbs import add_verb
+from bert_jax.cli.verbs import add_dtype, add_prompts, add_truncate_dim, add_verb
 from bert_jax.errors import InputError
 
 CHUNK = 4096  # texts that are answered before the next are taken
@@ -78,6 +78,8 @@ def add_verbs(verbs: Any) -> None:
         """bert-jax embed all-MiniLM-L6-v2/ "a cat on a mat" "a kitten on a rug" "tax law"
            bert-jax embed all-MiniLM-L6-v2/ --file sentences.txt --out vectors.npy""",
     )
+    add_prompts(embed)
+    add_truncate_dim(embed)
     embed.add_argument("--out", metavar="FILE.npy", help="write a float32 array [texts, dimensions] instead")
     for parser, what in ((fill, "text"), (classify, "text"), (tag, "text"), (answer, "question"), (embed, "text")):
         parser.add_argument("model", metavar="MODEL", help="a model directory")
@@ -86,8 +88,7 @@ def add_verbs(verbs: Any) -> None:
         parser.add_argument(
             "--batch-size", type=int, metavar="N", help="texts at a time (default: what suits the machine)"
         )
-        parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32",
-                            help="of matrix products (default: %(default)s)")  # fmt: skip
+        add_dtype(parser)
 
 
 def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
@@ -135,7 +136,10 @@ def run_classify(args: argparse.Namespace) -> None:
     task, ask = ("zero-shot-classification", zero_shot) if args.labels else ("text-classification", trained)
     for text, scores in _answers(args, task, ask):
         if args.json:
-            print_json({"text": text, "scores": scores})
+            from bert_jax.inference.scoring import short
+
+            rounded = [{"label": score["label"], "score": short(score["score"])} for score in scores]
+            print_json({"text": text, "scores": rounded})
         else:
             print_table(text, ("label", "score"), [(score["label"], f"{score['score']:.4f}") for score in scores])
 
@@ -181,7 +185,15 @@ def run_answer(args: argparse.Namespace) -> None:
 
 def run_embed(args: argparse.Namespace) -> None:
     """Prints or writes the vector of each text."""
-    answers = _answers(args, "sentence-embedding", lambda pipe, texts: pipe(texts))
+    options = {name: getattr(args, name) for name in ("prompt_name", "prompt", "truncate_dim")}
+    settings = None
+
+    def ask(pipe: Any, texts: list[str]) -> Any:
+        nonlocal settings
+        settings = pipe.model.settings
+        return pipe(texts, **options)
+
+    answers = _answers(args, "sentence-embedding", ask)
     if args.out:
         count, size = _write_vectors(args.out, (vector for _, vector in answers))
         say(f"{args.out}: {count:,} vectors of {size} dimensions")
@@ -192,7 +204,8 @@ def run_embed(args: argparse.Namespace) -> None:
         import numpy as np
 
         texts, vectors = zip(*answers, strict=True)
-        _print_vectors(list(texts), np.stack(vectors))
+        assert settings is not None
+        _print_vectors(list(texts), np.stack(vectors), settings.similarity)
 
 
 def _write_vectors(path: str, vectors: Iterator[Any]) -> tuple[int, int]:
@@ -217,19 +230,18 @@ def _write_vectors(path: str, vectors: Iterator[Any]) -> tuple[int, int]:
     return count, size
 
 
-def _print_vectors(texts: list[str], vectors: Any) -> None:
-    """The first numbers of each vector, and the cosines of the first few texts with each other."""
-    import numpy as np
+def _print_vectors(texts: list[str], vectors: Any, similarity: str) -> None:
+    """The first numbers of each vector, and how alike the first few texts are."""
+    from bert_jax.inference.scoring import similarities
 
     shown = [(str(i), text, " ".join(f"{x: .4f}" for x in vector[:4]) + " ...")
             for i, (text, vector) in enumerate(zip(texts, vectors, strict=True), 1)]  # fmt: skip
     print_table(f"{vectors.shape[1]} dimensions", ("", "text", "vector"), shown)
     if 1 < len(texts) <= MOST_COMPARED:
-        unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        cosines = unit @ unit.T
+        alike = similarities(similarity, vectors, vectors)
         names = [str(i) for i in range(1, len(texts) + 1)]
-        rows = [(name, *(f"{x:.3f}" for x in row)) for name, row in zip(names, cosines, strict=True)]
-        print_table("cosine similarity", ("", *names), rows)
+        rows = [(name, *(f"{x:.3f}" for x in row)) for name, row in zip(names, alike, strict=True)]
+        print_table(f"{similarity} similarity", ("", *names), rows)
 
 
 def _answers(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]], Any]) -> Iterator[tuple[str, Any]]:

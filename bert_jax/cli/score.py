@@ -5,7 +5,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from bert_jax.cli.output import console, say
-from bert_jax.cli.verbs import add_verb
+from bert_jax.cli.verbs import add_dtype, add_prompts, add_truncate_dim, add_verb
 from bert_jax.errors import InputError
 
 if TYPE_CHECKING:
@@ -117,8 +117,10 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
     add("--no-header", action="store_true", help="the first line is a row; columns are numbers from 0")
     add("--batch-size", type=int, default=32, metavar="N", help="(default: %(default)s)")
     add("--max-seq-length", type=int, default=0, metavar="N", help="cut longer texts (default: the model's limit)")
-    add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
-        help="of matrix products (default: bfloat16 on accelerators)")  # fmt: skip
+    add_dtype(parser)
+    vectors = parser.add_argument_group("sentence embeddings and cross-encoders")
+    add_prompts(vectors)
+    add_truncate_dim(vectors)
     rules = parser.add_mutually_exclusive_group()
     rules.add_argument("--strict", action="store_const", dest="bad_rows", const="strict", default="strict",
         help="rows that do not fit are an error, which names the first and counts all (the default)")  # fmt: skip
@@ -195,7 +197,8 @@ def _own(args: argparse.Namespace, task: Any) -> dict[str, Any]:
     """The options that were given for this task alone."""
     does = {"submission": "classifies texts", "long_texts": "classifies texts"}
     does |= {"tag_names": "tags words"}
-    does |= dict.fromkeys(QUESTION_FLAGS, "answers questions")
+    does |= {"prompt": "embeds or classifies texts", "prompt_name": "embeds or classifies texts"}
+    does |= {"truncate_dim": "embeds texts"} | dict.fromkeys(QUESTION_FLAGS, "answers questions")
     given = {name: value for name in does if (value := getattr(args, name, None)) is not None}
     for name in given.keys() - set(getattr(task, "OPTIONS", ())):
         raise InputError(f"--{name.replace('_', '-')}: expected a model that {does[name]}, found another")

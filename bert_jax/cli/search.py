@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_jax.cli.output import print_json, print_table
-from bert_jax.cli.verbs import add_verb
+from bert_jax.cli.verbs import add_dtype, add_prompts, add_truncate_dim, add_verb
 from bert_jax.errors import InputError
 
 
@@ -17,7 +17,7 @@ def add_verbs(verbs: Any) -> None:
         "similarity",
         run_similarity,
         "say how alike two texts are",
-        "The cosine of their vectors, from -1 to 1.",
+        "The cosine of their vectors, from -1 to 1, or what else the model's files name.",
         'bert-jax similarity all-MiniLM-L6-v2/ "a cat on a mat" "a kitten on a rug"',
     )
     search = add_verb(
@@ -25,7 +25,8 @@ def add_verbs(verbs: Any) -> None:
         "search",
         run_search,
         "find the texts of a file that are nearest to a query",
-        "By the cosines of their vectors; every text is compared, and the file may be larger than memory.",
+        "By the cosines of their vectors, or what else the model's files name; every text is compared, and the file "
+        "may be larger than memory.",
         """bert-jax search all-MiniLM-L6-v2/ "how do cats sleep?" "tax law" --corpus documents.txt --top-k 3
            bert-jax search all-MiniLM-L6-v2/ "how do cats sleep?" --corpus pages.jsonl.gz --text-column body --json""",
     )
@@ -40,6 +41,12 @@ def add_verbs(verbs: Any) -> None:
     for parser in (similarity, search, rerank):
         parser.add_argument("model", metavar="MODEL", help="a model directory")
         parser.add_argument("--json", action="store_true", help="JSON lines instead of tables")
+        add_prompts(parser, "texts" if parser is similarity else "queries")
+        add_dtype(parser)
+        if parser is not rerank:
+            add_truncate_dim(parser)
+    for name, what in (("--corpus-prompt-name", "NAME"), ("--corpus-prompt", "TEXT")):
+        search.add_argument(name, metavar=what, help=f"as {name.replace('-corpus', '')}, for the texts of the corpus")
     similarity.add_argument("first", metavar="A", help="a text")
     similarity.add_argument("second", metavar="B", help="another")
     search.add_argument("texts", metavar="QUERY", nargs="+", help="a text")
@@ -53,23 +60,31 @@ def add_verbs(verbs: Any) -> None:
 
 
 def run_similarity(args: argparse.Namespace) -> None:
-    """Prints the cosine of two texts."""
+    """Prints how alike two texts are."""
     from bert_jax.inference import pipeline
+    from bert_jax.inference.scoring import short
 
-    cosine = pipeline("similarity", args.model)(args.first, args.second)
-    print(json.dumps({"texts": [args.first, args.second], "score": cosine}) if args.json else f"{cosine:.4f}")
+    score = pipeline("similarity", args.model, args.dtype)(args.first, args.second, **_options(args, "truncate_dim"))
+    found = {"texts": [args.first, args.second], "score": short(score)}
+    print(json.dumps(found) if args.json else f"{score:.4f}")
 
 
 def run_search(args: argparse.Namespace) -> None:
     """Prints the nearest texts for each query."""
-    found = _pipeline(args, "search")(args.texts, corpus=_corpus(args), top_k=args.top_k)
+    options = _options(args, "truncate_dim", "corpus_prompt_name", "corpus_prompt")
+    found = _pipeline(args, "search")(args.texts, corpus=_corpus(args), top_k=args.top_k, **options)
     for query, answers in zip(args.texts, found, strict=True):
         _show(args, query, answers)
 
 
 def run_rerank(args: argparse.Namespace) -> None:
     """Prints the best texts for a query."""
-    _show(args, args.query, _pipeline(args, "rerank")(args.query, _corpus(args), top_k=args.top_k))
+    answers = _pipeline(args, "rerank")(args.query, _corpus(args), top_k=args.top_k, **_options(args))
+    _show(args, args.query, answers)
+
+
+def _options(args: argparse.Namespace, *more: str) -> dict[str, Any]:
+    return {name: getattr(args, name) for name in ("prompt_name", "prompt", *more)}
 
 
 def _pipeline(args: argparse.Namespace, task: str) -> Any:
@@ -79,7 +94,7 @@ def _pipeline(args: argparse.Namespace, task: str) -> Any:
             raise InputError(f"--{name.replace('_', '-')}: expected a positive integer, found {value}")
     from bert_jax.inference import pipeline
 
-    return pipeline(task, args.model, batch_size=args.batch_size)
+    return pipeline(task, args.model, args.dtype, args.batch_size)
 
 
 def _corpus(args: argparse.Namespace) -> Iterator[str]:
@@ -93,7 +108,9 @@ def _corpus(args: argparse.Namespace) -> Iterator[str]:
 
 def _show(args: argparse.Namespace, query: str, answers: list[dict[str, Any]]) -> None:
     if args.json:
-        print_json({"query": query, "answers": answers})
+        from bert_jax.inference.scoring import short
+
+        print_json({"query": query, "answers": [answer | {"score": short(answer["score"])} for answer in answers]})
     else:
         rows = [(f"{answer['score']:.4f}", str(answer["corpus_id"]), answer["text"]) for answer in answers]
         print_table(query, ("score", "number", "text"), rows)

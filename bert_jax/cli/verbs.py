@@ -43,3 +43,22 @@ class _Formatter(argparse.HelpFormatter):
         if text.startswith("examples:"):
             return text
         return super()._fill_text(text, width, indent)
+
+
+def add_dtype(parser: argparse.ArgumentParser) -> None:
+    """Declares `--dtype`, with one default for all verbs."""
+    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
+        help="of matrix products (default: bfloat16 on accelerators)")  # fmt: skip
+
+
+def add_prompts(parser: Any, of: str = "texts") -> None:
+    """Declares the options that put a prompt before texts."""
+    parser.add_argument("--prompt-name", metavar="NAME",
+        help=f"which of the model's prompts to put before {of} (default: its own default; '' = none)")  # fmt: skip
+    parser.add_argument("--prompt", metavar="TEXT", help="the prompt itself, in place of a name")
+
+
+def add_truncate_dim(parser: Any) -> None:
+    """Declares `--truncate-dim`."""
+    parser.add_argument("--truncate-dim", type=int, metavar="N",
+        help="numbers of a vector to keep (default: as the model's files say)")  # fmt: skip

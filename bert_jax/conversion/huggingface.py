@@ -10,15 +10,11 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.conversion import (
-    flax_msgpack,
-    safetensors_files,
-    sentence_transformers,
-    state_dict,
-)
+from bert_jax.conversion import flax_msgpack, safetensors_files, sentence_transformers, state_dict
 from bert_jax.conversion.names import FAMILIES
-from bert_jax.conversion.names.table import Tensors
+from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.opening import open_model
+from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.generation import GENERATION
@@ -36,6 +32,8 @@ DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.f
 class _SavesItself(Protocol):
     def save(self, directory: Any, /) -> Any: ...
 
+    def lowercased(self) -> Any: ...
+
 
 class Loaded(NamedTuple):
     """A model directory's contents.
@@ -47,7 +45,7 @@ class Loaded(NamedTuple):
         missing: Hugging Face names of the tensors that the files lack and that were freshly initialised.
         unused: names of the tensors in the files that this head has no place for.
         directory: where the model and its tokenizer are.
-        max_length: tokens that the model is meant to be given at most, or None when its files do not say.
+        settings: what the files of sentence-transformers say of texts, vectors and scores.
         format: of the weights, a key of `bert_jax.conversion.tensors.FORMATS`.
         read: name -> dtype and shape of the tensors that were used, as the files have them.
     """
@@ -58,7 +56,7 @@ class Loaded(NamedTuple):
     missing: list[str]
     unused: list[str]
     directory: storage.Path
-    max_length: int | None
+    settings: TextSettings
     format: str
     read: dict[str, tuple[str, tuple[int, ...]]]
 
@@ -126,9 +124,10 @@ def convert(
         matched = opened.match()
         report = opened.report(matched)
         tensors = state_dict.stored_tensors(opened.model, matched, 0, np.dtype(DTYPES[dtype]), opened.weights.where)
+        tokenizer = opened.settings.tokenizer(tokenizer_of(opened.directory))
         _write_directory(
-            storage.Path(destination), opened.model, tensors, tokenizer_of(opened.directory), report["max_length"],
-            dtype, write, _generation_settings(opened.directory),
+            storage.Path(destination), opened.model, tensors, tokenizer, opened.settings, dtype, write,
+            _generation_settings(opened.directory),
         )  # fmt: skip
         return Loaded(params={}, **report)
 
@@ -150,7 +149,7 @@ def save_pretrained(
     params: Params,
     tokenizer: _SavesItself | None = None,
     *,
-    max_length: int | None = None,
+    settings: TextSettings | None = None,
     overwrite: bool = False,
     dtype: str = "float32",
     weights: str = "safetensors",
@@ -165,7 +164,7 @@ def save_pretrained(
         head: one of `modeling.HEADS`.
         params: the canonical tree, of jax or numpy arrays.
         tokenizer: saved into the directory too.
-        max_length: for a sentence embedding, the longest input in tokens that it is meant for.
+        settings: what is written of texts, vectors and scores for sentence-transformers; None = nothing.
         overwrite: whether a model directory that is already there is replaced, with all that is in it.
         dtype: of the tensors in the file: float32, bfloat16 or float16.
         weights: the format of that file: safetensors, or flax, which Hugging Face's Flax models (transformers 4) read.
@@ -180,7 +179,7 @@ def save_pretrained(
     if replaced and not (home / "config.json").exists():
         raise InputError(f"{home}: expected a model directory to replace, found one without config.json")
     target = home.parent / f".{home.name}.{uuid.uuid4().hex[:8]}.new" if replaced else home
-    _write_directory(target, Bert(config, head), tensors, tokenizer, max_length, dtype, write)
+    _write_directory(target, Bert(config, head), tensors, tokenizer, settings or TextSettings(), dtype, write)
     if replaced:
         storage.replace_directory(home, target)
 
@@ -199,19 +198,35 @@ def _write_directory(
     model: Bert,
     tensors: Tensors,
     tokenizer: _SavesItself | None,
-    max_length: int | None,
+    settings: TextSettings,
     dtype: str,
     write: Callable[[storage.Path, Tensors], None],
     generation: dict[str, Any] | None = None,
 ) -> None:
     architecture = FAMILIES[model.config.family].architectures[model.head]
     described = model.config.to_hf(architecture) | {"dtype": dtype}
+    for key in sentence_transformers.ACTIVATION_KEYS:  # as the settings have it, and not as it was read
+        described.pop(key, None)
     with storage.directory_atomically(directory) as beside:
-        write(beside, tensors)
         if tokenizer is not None:
             tokenizer.save(beside)
         if model.head == "sentence_embedding":
-            sentence_transformers.write_layout(beside, model.config, max_length)
+            _write_embedding(beside, model.config, tensors, settings)
         if generation is not None:
             storage.write_atomically(beside / _GENERATION, json.dumps(generation, indent=2, sort_keys=True) + "\n")
+        if model.head == "sequence_classification":
+            sentence_transformers.write_cross_encoder(beside, settings)
+            if settings.activation:
+                activation = sentence_transformers.torch_activation(settings.activation)
+                described["sentence_transformers"] = {"activation_fn": activation}
+        write(beside, tensors)
         storage.write_atomically(beside / "config.json", json.dumps(described, indent=2, sort_keys=True) + "\n")
+
+
+def _write_embedding(directory: storage.Path, config: BertConfig, tensors: Tensors, settings: TextSettings) -> None:
+    """Writes the files of sentence-transformers, and takes from `tensors` those that belong into folders of theirs."""
+    for number, folder in sentence_transformers.write_layout(directory, config, settings).items():
+        prefix = EMBEDDING_LAYER.format(number=number)
+        own = {name: tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
+        layer = {name.removeprefix(prefix): tensor for name, tensor in own.items()}
+        safetensors_files.write(folder / WRITERS["safetensors"][0], layer)

@@ -10,8 +10,9 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import adapters, evidence, hub, sentence_transformers, state_dict
 from bert_jax.conversion.names import FAMILIES, Names
-from bert_jax.conversion.names.table import Tensors
+from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.tensors import Weights, open_weights
+from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.families import architectures_of
 from bert_jax.modeling import HEADS, Bert
@@ -29,7 +30,7 @@ class Opened(NamedTuple):
     model: Bert
     saved_head: str | None  # None: none of ours
     weights: Weights
-    root: storage.Path
+    settings: TextSettings
     directory: storage.Path
 
     def match(self) -> state_dict.Matched:
@@ -47,7 +48,7 @@ class Opened(NamedTuple):
             "missing": list(matched.missing),
             "unused": sorted(tensors.keys() - matched.used),
             "directory": self.directory,
-            "max_length": sentence_transformers.max_seq_length(self.root),
+            "settings": self.settings,
             "format": self.weights.format,
             "read": {name: (tensors[name].dtype.name, tensors[name].shape) for name in tensors if name in matched.used},
         }
@@ -68,8 +69,9 @@ def open_model(
     if head is not None and head not in HEADS:
         raise InputError(f"head {head!r} is not known{did_you_mean(head, HEADS)}")
     root = hub.locate(path)
-    embeds = sentence_transformers.is_sentence_transformer(root)
-    directory = sentence_transformers.transformer_directory(root) if embeds else root
+    layout = sentence_transformers.read_layout(root)
+    embeds = layout is not None and layout.head == "sentence_embedding"
+    directory = layout.transformer if layout else root
     with contextlib.ExitStack() as stack:
         if adapters.is_adapter(directory):
             found = _open_adapter(directory, family, base, stack)
@@ -83,11 +85,37 @@ def open_model(
         head = head or saved_head
         assert head is not None
         config = _config(hf, head, saved_head, names, weights.tensors, where)
-        if head == "sentence_embedding" and embeds:
-            config = config.replace(**sentence_transformers.pooling_settings(root))
+        config, settings = _text_settings(layout, hf, where, config, head, weights.tensors, stack)
         if head in ("encoder", "sentence_embedding"):
             config = config.replace(pooler=f"{names.prefix}pooler.dense.weight" in weights.tensors)
-        yield Opened(Bert(config, head), saved_head, weights, root, directory)
+        yield Opened(Bert(config, head), saved_head, weights, settings, directory)
+
+
+def _text_settings(
+    layout: sentence_transformers.Layout | None,
+    hf: dict[str, Any],
+    where: storage.Path,
+    config: BertConfig,
+    head: str,
+    tensors: Tensors,
+    stack: contextlib.ExitStack,
+) -> tuple[BertConfig, TextSettings]:
+    """What files of sentence-transformers say of a model with a head; the tensors of their folders join `tensors`."""
+    settings = layout.settings if layout else TextSettings()
+    if layout is not None and head != layout.head:
+        settings = settings.of_another_head()
+    elif layout is not None and head == "sentence_embedding":
+        config, settings, folders = sentence_transformers.read_embedding(layout, config)
+        for number, folder in folders.items():
+            layer = stack.enter_context(open_weights(folder)).tensors
+            prefix = EMBEDDING_LAYER.format(number=number)
+            tensors.update({f"{prefix}{name}": tensor for name, tensor in layer.items()})
+    elif layout is not None:
+        sentence_transformers.check_cross_encoder(layout)
+    if head == "sequence_classification" and not settings.activation:
+        activation = sentence_transformers.cross_encoder_activation(hf, where)
+        settings = dataclasses.replace(settings, activation=activation)
+    return config, settings
 
 
 class _Described(NamedTuple):
@@ -133,8 +161,8 @@ def _open_adapter(
     base_directory = adapters.base_directory(directory, content, base)
     if adapters.is_adapter(base_directory):
         raise InputError(f"{directory}: expected a base model that is no adapter, found one in {base_directory}")
-    if sentence_transformers.is_sentence_transformer(base_directory):
-        base_directory = sentence_transformers.transformer_directory(base_directory)
+    if layout := sentence_transformers.read_layout(base_directory):
+        base_directory = layout.transformer
     hf, where, weights, _ = _open_plain(base_directory, family, stack)
     names = FAMILIES[hf["model_type"]]
     adapter = stack.enter_context(adapters.open_adapter(directory, content))

@@ -1,13 +1,18 @@
-"""What sentence-transformers puts around a BERT: `modules.json`, `1_Pooling`, `sentence_bert_config.json`."""
+"""What sentence-transformers puts around a BERT: `modules.json`, `1_Pooling`, `sentence_bert_config.json` and more."""
 
+import dataclasses
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from bert_jax import storage
-from bert_jax.config import BertConfig
-from bert_jax.errors import InputError
+from bert_jax.config import POOLINGS, BertConfig, EmbeddingLayer
+from bert_jax.conversion.text_settings import SIMILARITIES, TextSettings
+from bert_jax.errors import InputError, did_you_mean
+from bert_jax.model_files import Key, check_keys
+from bert_jax.model_files import sentence_transformers as tables
 
-# How its older files say which pooling, one key each, and how the newer ones do, in `pooling_mode`.
+# How its older files say which pooling, one key each, in the order in which the vectors of several stand.
 _POOLING_KEYS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -16,91 +21,373 @@ _POOLING_KEYS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+# Classes of torch.nn by the names that we have for them; where those of one name are defined.
+_ACTIVATIONS = {
+    "Identity": "identity", "Tanh": "tanh", "Sigmoid": "sigmoid", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu",
+    "ELU": "elu", "LeakyReLU": "leaky_relu", "Softplus": "softplus", "Mish": "mish", "Softmax": "softmax",
+}  # fmt: skip
+_TRANSFORMERS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+TRANSFORMER_CONFIGS = tuple(f"sentence_{name}_config.json" for name in _TRANSFORMERS)
+_ARGUMENTS: dict[str, tuple[Key, ...]] = dict.fromkeys(
+    ("model_args", "model_kwargs", "config_args", "config_kwargs"), tables.MODEL_ARGS
+)
+_ARGUMENTS |= dict.fromkeys(("tokenizer_args", "processor_kwargs"), tables.TOKENIZER_ARGS)
+# Of config.json, where cross-encoders name their activation.
+ACTIVATION_KEYS = ("sentence_transformers", "sbert_ce_default_activation_function")
 _MODULES = "sentence_transformers.models."
+_KINDS = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout")
 
 
-def is_sentence_transformer(directory: storage.Path) -> bool:
-    """Whether a model directory says how to make sentence embeddings of its token vectors."""
-    return (directory / "modules.json").exists() or (directory / "1_Pooling").exists()
+class Module(NamedTuple):
+    """One of the modules that an input goes through: its class, and its folder."""
+
+    type: str
+    folder: storage.Path
+
+    @property
+    def kind(self) -> str:
+        return self.type.rsplit(".", 1)[-1]
 
 
-def transformer_directory(directory: storage.Path) -> storage.Path:
-    """Where the BERT itself is: older folders keep it in `0_Transformer` or the like."""
-    for module in _modules(directory):
-        if module["type"].endswith("Transformer"):
-            return directory / module["path"] if module["path"] else directory
-    return directory
+class Layout(NamedTuple):
+    """A folder of sentence-transformers.
+
+    Attributes:
+        root: the folder.
+        head: what it was saved for: `sentence_embedding`, or `sequence_classification` (a cross-encoder).
+        model_type: as config_sentence_transformers.json says it.
+        modules: in their order.
+        settings: all but `include_prompt`, which its Pooling says.
+    """
+
+    root: storage.Path
+    head: str
+    model_type: str
+    modules: tuple[Module, ...]
+    settings: TextSettings
+
+    @property
+    def transformer(self) -> storage.Path:
+        """Where the BERT itself is: older folders keep it in `0_Transformer` or the like."""
+        return next((module.folder for module in self.modules if module.kind == "Transformer"), self.root)
 
 
-def pooling_settings(directory: storage.Path) -> dict[str, Any]:
-    """Returns the `BertConfig` fields `pooling` and `normalize_embeddings` that a folder asks for.
+def read_layout(root: storage.Path) -> Layout | None:
+    """The layout of a folder of sentence-transformers; None where it is another's.
 
     Raises:
-        InputError: it asks for something that has no meaning here: another pooling, several at once, a further module.
+        InputError: a file is damaged, or says something that cannot be honoured.
     """
-    pooling, normalize = directory / "1_Pooling", False
-    for module in _modules(directory):
-        kind = module["type"].rsplit(".", 1)[-1]
-        if kind == "Pooling":
-            pooling = directory / module["path"]
-        elif kind == "Normalize":
-            normalize = True
-        elif kind != "Transformer":
-            raise InputError(
-                f"{directory / 'modules.json'}: expected Transformer, Pooling and Normalize, found {module['type']!r}"
-            )
-    where = pooling / "config.json"
-    found = storage.read_json(where)
-    mode = found.get("pooling_mode") or [ours for key, ours in _POOLING_KEYS.items() if found.get(key)] or "mean"
-    modes = [mode] if isinstance(mode, str) else list(mode)
-    if len(modes) != 1 or modes[0] not in ("mean", "cls", "max"):
-        raise InputError(f"{where}: expected one pooling of mean, cls and max, found {', '.join(map(str, modes))}")
-    return {"pooling": modes[0], "normalize_embeddings": normalize}
+    listed = (root / "modules.json").exists()
+    if not listed and not (root / "1_Pooling").exists():
+        return None
+    default = (Module(f"{_MODULES}Transformer", root), Module(f"{_MODULES}Pooling", root / "1_Pooling"))
+    modules = _modules(root) if listed else default
+    content, where = _object(root / "config_sentence_transformers.json", tables.CONFIG_SENTENCE_TRANSFORMERS)
+    model_type = content.get("model_type") or "SentenceTransformer"
+    cross = model_type == "CrossEncoder"
+    layout = Layout(
+        root, "sequence_classification" if cross else "sentence_embedding", model_type, modules, TextSettings()
+    )
+    settings = TextSettings(
+        **_prompts(content, where),
+        **_of_transformer(layout.transformer, cross),
+        similarity=_similarity(content, where),
+        truncate_dim=_integer(content, "truncate_dim", where),
+        cross_encoder=cross,
+        activation=activation_of(content["activation_fn"], where, "softmax") if content.get("activation_fn") else "",
+    )
+    return layout._replace(settings=settings)
 
 
-def max_seq_length(directory: storage.Path) -> int | None:
-    """The longest input in tokens that a folder's embeddings are meant for, or None when it does not say."""
-    path = directory / "sentence_bert_config.json"
-    value = storage.read_json(path).get("max_seq_length") if path.exists() else None
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise InputError(f"{path}: max_seq_length must be a positive integer, found {value!r}")
-    return value
+class Embedding(NamedTuple):
+    """How a folder makes sentence embeddings of token vectors.
+
+    Attributes:
+        config: with the fields of sentence embeddings.
+        settings: all of them.
+        folders: number of an embedding layer -> the folder of its parameters.
+    """
+
+    config: BertConfig
+    settings: TextSettings
+    folders: dict[int, storage.Path]
 
 
-def write_layout(directory: storage.Path, config: BertConfig, max_length: int | None) -> None:
-    """Writes what makes a folder with a BERT in it a sentence-transformers model."""
-    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    if config.normalize_embeddings:
-        modules.append(("2_Normalize", "Normalize"))
-    listed = [
-        {"idx": i, "name": str(i), "path": path, "type": _MODULES + kind} for i, (path, kind) in enumerate(modules)
+def read_embedding(layout: Layout, config: BertConfig) -> Embedding:
+    """What the modules behind the Transformer do.
+
+    Raises:
+        InputError: they ask for something that has no meaning here.
+    """
+    where = layout.root / "modules.json"
+    if layout.model_type != "SentenceTransformer":
+        raise InputError(
+            f"{layout.root / 'config_sentence_transformers.json'}: model_type: expected SentenceTransformer, "
+            f"found {layout.model_type!r}"
+        )
+    kinds = [_kind(module, where) for module in layout.modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or {"Transformer", "Pooling"} & set(kinds[2:]):
+        raise InputError(
+            f"{where}: expected a Transformer, a Pooling, and then {', '.join(_KINDS[2:])}, found {', '.join(kinds)}"
+        )
+    modes, include_prompt = _pooling(layout.modules[1].folder, config)
+    config = config.replace(pooling="+".join(modes), embedding_layers=(), normalize_embeddings=kinds[-1] == "Normalize")
+    behind = layout.modules[2:-1] if kinds[-1] == "Normalize" else layout.modules[2:]
+    if kinds[-1] == "Normalize":
+        _object(layout.modules[-1].folder / "config.json", tables.NORMALIZE)
+    layers: list[EmbeddingLayer] = []
+    folders = {}
+    for number, module in enumerate(behind):
+        width = layers[-1].features if layers else config.sentence_embedding_size
+        layers.append(_layer(module, width))
+        if layers[-1].kind in ("dense", "layer_norm"):
+            folders[number] = module.folder
+    settings = dataclasses.replace(layout.settings, include_prompt=include_prompt)
+    return Embedding(config.replace(embedding_layers=tuple(layers)), settings, folders)
+
+
+def check_cross_encoder(layout: Layout) -> None:
+    """Raises InputError when a cross-encoder has more modules than its Transformer."""
+    where = layout.root / "modules.json"
+    kinds = [_kind(module, where) for module in layout.modules]
+    if kinds != ["Transformer"]:
+        raise InputError(f"{where}: expected a Transformer alone, of a cross-encoder, found {', '.join(kinds)}")
+
+
+def cross_encoder_activation(hf: Mapping[str, Any], where: storage.Path) -> str:
+    """The activation that the config.json of a cross-encoder names, or "".
+
+    Raises:
+        InputError: it is none that is known here.
+    """
+    said, older = (hf.get(key) for key in ACTIVATION_KEYS)
+    if isinstance(said, dict):
+        check_keys(said, tables.CROSS_ENCODER, f"{where}: sentence_transformers")
+        if said.get("activation_fn"):
+            return activation_of(said["activation_fn"], where, "softmax")
+    elif said is not None:
+        raise InputError(f"{where}: sentence_transformers: expected an object, found {type(said).__name__}")
+    return activation_of(older, where, "softmax") if older else ""
+
+
+def activation_of(path: Any, where: object, *more: str) -> str:
+    """Our name of an activation that a file names as a class of torch.nn; of `LAYER_ACTIVATIONS` and `more`."""
+    name = path.rsplit(".", 1)[-1] if isinstance(path, str) and path.startswith("torch.") else ""
+    found = _ACTIVATIONS.get(name, "")
+    if not found or (found == "softmax" and "softmax" not in more):
+        known = ", ".join(name for name in _ACTIVATIONS if name != "Softmax" or more)
+        raise InputError(f"{where}: activation: expected a class of torch.nn ({known}), found {path!r}")
+    return found
+
+
+def torch_activation(name: str) -> str:
+    """The class of torch.nn that is known here by a name."""
+    classes = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}
+    return f"torch.nn.modules.{'linear' if name == 'identity' else 'activation'}.{classes[name]}"
+
+
+def write_layout(directory: storage.Path, config: BertConfig, settings: TextSettings) -> dict[int, storage.Path]:
+    """Writes what makes a folder with a BERT in it a sentence-transformers model.
+
+    Returns:
+        Number of an embedding layer -> the folder that its parameters belong into.
+    """
+    layers = [(layer.kind.title().replace("_N", "N"), layer) for layer in config.embedding_layers]
+    behind = [("Pooling", None), *layers, *([("Normalize", None)] if config.normalize_embeddings else [])]
+    listed = [("", "Transformer")] + [(f"{i}_{kind}", kind) for i, (kind, _) in enumerate(behind, 1)]
+    _write_modules(directory, listed, settings)
+    folders = {}
+    for number, (kind, layer) in enumerate(behind):
+        folder = directory / f"{number + 1}_{kind}"
+        folder.mkdir(exist_ok=True)
+        content = _pooling_json(config, settings) if kind == "Pooling" else _layer_json(layer) if layer else None
+        if content is not None:
+            _write_json(folder / "config.json", content)
+        if kind in ("Dense", "LayerNorm"):
+            folders[number - 1] = folder
+    return folders
+
+
+def write_cross_encoder(directory: storage.Path, settings: TextSettings) -> None:
+    """Writes the files of a cross-encoder beside its config.json, where it had them."""
+    if settings.cross_encoder:
+        _write_modules(directory, [("", "Transformer")], settings, cross=True)
+
+
+def _write_modules(
+    directory: storage.Path, listed: list[tuple[str, str]], settings: TextSettings, cross: bool = False
+) -> None:
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": _MODULES + kind} for i, (path, kind) in enumerate(listed)
     ]
-    modes = {key: mode == config.pooling for key, mode in _POOLING_KEYS.items()}
-    pooling = {"word_embedding_dimension": config.hidden_size, **modes}
-    length = max_length or config.max_position_embeddings
-    _write_json(directory / "modules.json", listed)
-    (directory / "1_Pooling").mkdir(exist_ok=True)
-    _write_json(directory / "1_Pooling" / "config.json", pooling)
-    _write_json(directory / "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": False})
+    _write_json(directory / "modules.json", modules)
+    own: dict[str, Any] = {} if settings.max_length is None else {"max_seq_length": settings.max_length}
+    own |= {"do_lower_case": settings.lowercase}
+    about: dict[str, Any] = {"model_type": "SentenceTransformer", "prompts": dict(settings.prompts)}
+    about["default_prompt_name"] = settings.default_prompt or None
+    if cross:
+        own["transformer_task"], about["model_type"] = "sequence-classification", "CrossEncoder"
+        if settings.activation:
+            about["activation_fn"] = torch_activation(settings.activation)
+    else:
+        about["similarity_fn_name"] = settings.similarity
+        if settings.truncate_dim is not None:
+            about["truncate_dim"] = settings.truncate_dim
+    _write_json(directory / TRANSFORMER_CONFIGS[0], own)
+    _write_json(directory / "config_sentence_transformers.json", about)
+
+
+def _pooling_json(config: BertConfig, settings: TextSettings) -> dict[str, Any]:
+    content: dict[str, Any] = {"word_embedding_dimension": config.hidden_size}
+    in_order = [mode for mode in POOLINGS if mode in config.poolings] == list(config.poolings)
+    if in_order:  # which every version understands
+        content |= {key: mode in config.poolings for key, mode in _POOLING_KEYS.items()}
+    else:
+        content["pooling_mode"] = list(config.poolings)
+    return content if settings.include_prompt else content | {"include_prompt": False}
+
+
+def _layer_json(layer: EmbeddingLayer) -> dict[str, Any] | None:
+    if layer.kind == "dense":
+        content: dict[str, Any] = {"in_features": layer.inputs, "out_features": layer.features, "bias": layer.bias}
+        content["activation_function"] = torch_activation(layer.activation)
+        return content | ({"use_residual": True} if layer.residual else {})
+    if layer.kind == "layer_norm":
+        return {"dimension": layer.features}
+    return {"dropout": layer.rate} if layer.kind == "dropout" else None
 
 
 def _write_json(path: storage.Path, value: Any) -> None:
     storage.write_atomically(path, json.dumps(value, indent=2) + "\n")
 
 
-def _modules(directory: storage.Path) -> list[dict[str, str]]:
-    path = directory / "modules.json"
-    if not path.exists():
-        return []
-    try:
-        modules = json.loads(storage.read_text(path))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}: expected JSON, found {error.msg} at line {error.lineno}") from None
-    try:
-        listed = [{"type": str(module["type"]), "path": str(module["path"])} for module in modules]
-    except (TypeError, KeyError):
-        raise InputError(f"{path}: expected a list of modules with a type and a path") from None
-    for module in listed:
+def _modules(root: storage.Path) -> tuple[Module, ...]:
+    path = root / "modules.json"
+    listed = storage.parse_json(storage.read_text(path), path)
+    if not isinstance(listed, list) or not all(
+        isinstance(module, dict) and isinstance(module.get("type"), str) and isinstance(module.get("path"), str)
+        for module in listed
+    ):
+        raise InputError(f"{path}: expected a list of modules with a type and a path")
+    for number, module in enumerate(listed):
+        check_keys(module, tables.MODULES, f"{path}: module {number}")
         if ".." in module["path"].split("/") or module["path"].startswith("/"):
             raise InputError(f"{path}: module path {module['path']!r} leads out of the folder")
-    return listed
+    return tuple(Module(m["type"], root / m["path"] if m["path"] else root) for m in listed)
+
+
+def _kind(module: Module, where: storage.Path) -> str:
+    """The class of a module. Raises InputError when it is none that is known here."""
+    if module.kind not in _KINDS or not module.type.startswith("sentence_transformers."):
+        raise InputError(f"{where}: expected {', '.join(_KINDS)} of sentence_transformers, found {module.type!r}")
+    return module.kind
+
+
+def _object(path: storage.Path, table: tuple[Key, ...]) -> tuple[dict[str, Any], storage.Path]:
+    """A JSON object after a look at its keys; empty where there is no such file."""
+    content = storage.read_json(path) if path.exists() else {}
+    check_keys(content, table, path)
+    return content, path
+
+
+def _of_transformer(folder: storage.Path, cross: bool) -> dict[str, Any]:
+    """`max_length` and `lowercase`, of the first file of TRANSFORMER_CONFIGS that says something."""
+    for name in TRANSFORMER_CONFIGS:
+        content, where = _object(folder / name, tables.SENTENCE_BERT_CONFIG)
+        if content:
+            break
+    task = content.get("transformer_task", "feature-extraction")
+    expected = "sequence-classification" if cross else "feature-extraction"
+    if content and task != expected and not (cross and "transformer_task" not in content):
+        raise InputError(f"{where}: transformer_task: expected {expected!r}, found {task!r}")
+    limit = _integer(content, "max_seq_length", where)
+    for key, table in _ARGUMENTS.items():
+        arguments = content.get(key) or {}
+        if not isinstance(arguments, dict):
+            raise InputError(f"{where}: {key}: expected an object, found {arguments!r}")
+        check_keys(arguments, table, f"{where}: {key}")
+        limit = _integer(arguments, "model_max_length", f"{where}: {key}") or limit
+    return {"max_length": limit, "lowercase": _boolean(content, "do_lower_case", False, where)}
+
+
+def _prompts(content: dict[str, Any], where: storage.Path) -> dict[str, Any]:
+    prompts, default = content.get("prompts") or {}, content.get("default_prompt_name") or ""
+    texts = list(prompts.values()) if isinstance(prompts, dict) else [None]
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in texts if text is not None):
+        raise InputError(f"{where}: prompts: expected an object of texts, found {prompts!r}")
+    if not isinstance(default, str) or (default and default not in {*prompts, "query", "document"}):
+        known = ", ".join(prompts) or "none"
+        raise InputError(f"{where}: default_prompt_name: expected one of the prompts ({known}), found {default!r}")
+    return {
+        "prompts": tuple((name, text or "") for name, text in ({default: ""} | prompts).items() if name),
+        "default_prompt": default,
+    }
+
+
+def _similarity(content: dict[str, Any], where: storage.Path) -> str:
+    name = content.get("similarity_fn_name") or "cosine"
+    if name not in SIMILARITIES:
+        hint = did_you_mean(str(name), SIMILARITIES)
+        raise InputError(f"{where}: similarity_fn_name: expected {', '.join(SIMILARITIES)}, found {name!r}{hint}")
+    return name
+
+
+def _pooling(folder: storage.Path, config: BertConfig) -> tuple[list[str], bool]:
+    """The poolings of a folder, and whether the tokens of a prompt are among what is pooled."""
+    content, where = _object(folder / "config.json", tables.POOLING)
+    if not content:
+        raise InputError(f"{where}: expected how token vectors are pooled, found nothing")
+    mode = content.get("pooling_mode")
+    if mode is None:
+        mode = [ours for key, ours in _POOLING_KEYS.items() if _boolean(content, key, False, where)] or "mean"
+    modes = [mode] if isinstance(mode, str) else mode
+    if not isinstance(modes, list) or not modes or not all(mode in POOLINGS for mode in modes):
+        raise InputError(f"{where}: pooling_mode: expected {', '.join(POOLINGS)} or a list of these, found {mode!r}")
+    for key in ("embedding_dimension", "word_embedding_dimension"):
+        if _integer(content, key, where) not in (None, config.hidden_size):
+            raise InputError(f"{where}: {key}: expected {config.hidden_size} as config.json says, found {content[key]}")
+    return modes, _boolean(content, "include_prompt", True, where)
+
+
+def _layer(module: Module, width: int) -> EmbeddingLayer:
+    """A module behind the Pooling, into which `width` numbers go."""
+    table = {"Dense": tables.DENSE, "LayerNorm": tables.LAYER_NORM, "Dropout": tables.DROPOUT}
+    content, where = _object(module.folder / "config.json", table.get(module.kind, tables.NORMALIZE))
+    if module.kind == "Normalize":
+        return EmbeddingLayer("normalize", width, width)
+    if module.kind == "Dropout":
+        rate = content.get("dropout", 0.2)
+        if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 <= rate < 1:
+            raise InputError(f"{where}: dropout: expected a rate in [0, 1), found {rate!r}")
+        return EmbeddingLayer("dropout", width, width, rate=float(rate))
+    inputs = _integer(content, "dimension" if module.kind == "LayerNorm" else "in_features", where)
+    if inputs != width:
+        raise InputError(f"{where}: expected {width} numbers to go in, as the module before gives, found {inputs}")
+    if module.kind == "LayerNorm":
+        return EmbeddingLayer("layer_norm", width, width)
+    features = _integer(content, "out_features", where)
+    if features is None:
+        raise InputError(f"{where}: expected out_features, found none")
+    return EmbeddingLayer(
+        "dense",
+        width,
+        features,
+        bias=_boolean(content, "bias", True, where),
+        activation=activation_of(content.get("activation_function", "torch.nn.Tanh"), where),
+        residual=_boolean(content, "use_residual", False, where),
+    )
+
+
+def _integer(content: Mapping[str, Any], key: str, where: object) -> int | None:
+    value = content.get(key)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise InputError(f"{where}: {key} must be a positive integer, found {value!r}")
+    return value
+
+
+def _boolean(content: Mapping[str, Any], key: str, default: bool, where: object) -> bool:
+    value = content.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise InputError(f"{where}: {key} must be true or false, found {value!r}")
+    return default if value is None else value

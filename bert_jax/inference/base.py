@@ -51,13 +51,13 @@ class Pipeline(abc.ABC):
         """Answers for one text or a list of them."""
 
     def _windows(
-        self, texts: Sequence[str], pairs: Sequence[str] | None = None, truncation: bool = False
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, truncation: bool = False, prompt: str = ""
     ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
-        """Yields runs of texts as their places in the list and their padded arrays."""
+        """Yields runs of texts, each behind the prompt, as their places in the list and their padded arrays."""
         for start in range(0, len(texts), _WINDOW):
             window = range(start, min(start + _WINDOW, len(texts)))
             inputs = self.tokenizer(
-                texts[start : window.stop],
+                [prompt + text for text in texts[start : window.stop]],
                 None if pairs is None else pairs[start : window.stop],
                 max_length=self.model.max_length if truncation else None,
                 truncation=truncation,
@@ -71,9 +71,10 @@ class Pipeline(abc.ABC):
             yield window, inputs
 
     def _batches(
-        self, inputs: dict[str, np.ndarray], fields: tuple[str, ...]
+        self, inputs: dict[str, np.ndarray], fields: tuple[str, ...], model: PretrainedModel | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray, BertOutput]]:
-        """Yields the rows of each batch, their lengths in tokens, and the model's outputs for them."""
+        """Yields the rows of each batch, their lengths in tokens, and the outputs of `model` (or the pipeline's)."""
+        model = model or self.model
         lengths = inputs["attention_mask"].sum(axis=1)
         order = np.argsort(-lengths, kind="stable")  # the longest first: if memory is short, that shows at once
         self._choose_lengths(lengths)
@@ -89,7 +90,7 @@ class Pipeline(abc.ABC):
                 for name, array in inputs.items()
             }
             full = most if len(order) > most else None  # what is left at the end takes the shape of the others
-            begun.append((rows, lengths[rows], self.model.begin(batch, fields, rows=full, length=padded)))
+            begun.append((rows, lengths[rows], model.begin(batch, fields, rows=full, length=padded)))
             start += len(rows)
             while len(begun) > (_AHEAD if start < len(order) else 0):
                 rows, sizes, output = begun.popleft()
@@ -157,9 +158,3 @@ def positive(name: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InputError(f"{name}: expected a positive integer, found {value!r}")
     return value
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Over the last axis, in float64."""
-    exponentials = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
-    return exponentials / exponentials.sum(axis=-1, keepdims=True)

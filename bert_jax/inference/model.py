@@ -13,8 +13,9 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import huggingface
+from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
 from bert_jax.errors import InputError, printable
-from bert_jax.modeling import Bert, BertOutput, Compute, Params
+from bert_jax.modeling import Bert, BertOutput, Compute, Params, resolved_dtype
 from bert_jax.tokenization import Tokenizer, has_tokenizer, load_tokenizer
 
 # Embeddings are padded to round numbers of rows, but never by as many as this: then the vocabulary is another model's.
@@ -50,6 +51,7 @@ class PretrainedModel:
         tokenizer: None when the model's directory has none.
         compute: how the forward pass runs.
         max_length: the longest input in tokens that the model is meant for.
+        settings: what the files of sentence-transformers say of texts, vectors and scores.
         missing: Hugging Face names of the parameters that its files lacked and that were freshly initialised.
     """
 
@@ -59,6 +61,7 @@ class PretrainedModel:
     tokenizer: Tokenizer | None
     compute: Compute
     max_length: int
+    settings: TextSettings = NO_SETTINGS
     missing: tuple[str, ...] = ()
 
     @property
@@ -138,14 +141,13 @@ class PretrainedModel:
 
     def save_pretrained(self, directory: storage.PathLike, overwrite: bool = False) -> None:
         """Writes a directory that Hugging Face transformers reads as it is (`huggingface.save_pretrained`)."""
-        embeds = self.head == "sentence_embedding"
         huggingface.save_pretrained(
             directory,
             self.config,
             self.head,
             self.params,
             self.tokenizer,
-            max_length=self.max_length if embeds else None,
+            settings=self.settings,
             overwrite=overwrite,
         )
 
@@ -185,14 +187,14 @@ class PretrainedModel:
         return found
 
 
-def from_pretrained(path: storage.PathLike, head: str | None = None, dtype: str = "float32") -> PretrainedModel:
+def from_pretrained(path: storage.PathLike, head: str | None = None, dtype: str = "auto") -> PretrainedModel:
     """Opens a model directory in the Hugging Face layout.
 
     Args:
         path: as for `huggingface.load_pretrained`.
         head: one of `modeling.HEADS`; None means the one that the model was saved with. Asked for another, the
             parameters that only it has are freshly initialised, with a warning.
-        dtype: of matrix products: `float32` or `bfloat16`.
+        dtype: of matrix products: `float32`, `bfloat16`, or `auto` (bfloat16 on accelerators, float32 on CPU).
 
     Raises:
         InputError: something is missing, damaged or does not fit.
@@ -206,30 +208,40 @@ def from_pretrained(path: storage.PathLike, head: str | None = None, dtype: str 
 
 def open_model(path: storage.PathLike, head: str | None, dtype: str) -> PretrainedModel:
     """As `from_pretrained`, without the warning."""
-    compute = Compute(dtype=dtype)
+    compute = Compute(dtype=resolved_dtype(dtype))
     loaded = huggingface.load_pretrained(path, head)
-    tokenizer = load_tokenizer(loaded.directory) if has_tokenizer(loaded.directory) else None
-    limits = [loaded.config.max_position_embeddings, loaded.max_length]
-    if tokenizer is not None:
-        check_vocabulary(tokenizer, loaded.config, str(loaded.directory))
-        limits.append(tokenizer.max_length)
+    tokenizer = open_tokenizer(loaded) if has_tokenizer(loaded.directory) else None
     return PretrainedModel(
         loaded.config,
         loaded.head,
         jax.tree.map(jnp.asarray, loaded.params),
         tokenizer,
         compute,
-        max_length=min(limit for limit in limits if limit is not None),
+        max_length=loaded.settings.longest(loaded.config.max_position_embeddings, tokenizer),
+        settings=loaded.settings,
         missing=tuple(loaded.missing),
     )
 
 
-def check_vocabulary(tokenizer: Tokenizer, config: BertConfig, where: str) -> None:
+def open_tokenizer(loaded: huggingface.Loaded) -> Tokenizer:
+    """The tokenizer of a model, whose texts are lower-cased where its settings say so.
+
+    Raises:
+        InputError: there is none, or it cannot be the model's.
+    """
+    tokenizer = loaded.settings.tokenizer(load_tokenizer(loaded.directory))
+    check_vocabulary(tokenizer, loaded.config, loaded.directory)
+    return tokenizer
+
+
+def check_vocabulary(tokenizer: Tokenizer, config: BertConfig, where: object) -> None:
     """Raises InputError when a tokenizer's vocabulary cannot be that of the model's embedding."""
     rows, size = config.vocab_size, tokenizer.vocab_size
-    if not size <= rows < size + _PADDING_ROWS:
+    least = max(1, rows - _PADDING_ROWS + 1)
+    if not least <= size <= rows:
         raise InputError(
-            f"{where}: the vocabulary does not fit the embedding: expected {rows} pieces (vocab_size), found {size}"
+            f"{where}: the vocabulary does not fit the embedding: expected {least} to {rows} pieces, for the {rows} "
+            f"rows of the model's word embedding (vocab_size), found {size}"
         )
 
 

@@ -10,8 +10,9 @@ import numpy as np
 from bert_jax.data.windows import averaged, text_windows
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.answering import QuestionAnswering
-from bert_jax.inference.base import Pipeline, as_pairs, as_texts, positive, softmax
+from bert_jax.inference.base import Pipeline, as_pairs, as_texts, positive
 from bert_jax.inference.model import PretrainedModel, open_model
+from bert_jax.inference.scoring import scores_of, softmax
 from bert_jax.inference.search import Rerank, Search, SentenceEmbedding, Similarity
 from bert_jax.inference.tagging import TokenClassification
 from bert_jax.inference.zero_shot import ZeroShotClassification
@@ -122,7 +123,8 @@ class TextClassification(Pipeline):
 
         Returns:
             For each text `{"label", "score"}`, or with another `top_k` than 1 a list of these. A score is a softmax
-            over the classes; a sigmoid when they do not exclude each other; the value itself for a regression.
+            over the classes; a sigmoid when they do not exclude each other, or when there is one output; the value
+            itself for a regression; or what the model's files name (`bert_jax.inference.scoring.activation_of`).
 
         Raises:
             InputError: not texts or pairs, or too long.
@@ -143,7 +145,7 @@ class TextClassification(Pipeline):
             self._long(first, max_length or limit, doc_stride) if windows else self._short(first, second, truncation)
         )
         for logits in itertools.chain.from_iterable(parts):
-            scores = self._scores(logits)
+            scores = scores_of(self.model.config, logits, self.model.settings.activation)
             best = np.argsort(-scores, kind="stable")[:count]
             answers.append([{"label": self.model.config.label_names[i], "score": float(scores[i])} for i in best])
         if top_k == 1:
@@ -152,13 +154,14 @@ class TextClassification(Pipeline):
 
     def _short(self, texts: Sequence[str], pairs: Sequence[str] | None, truncation: bool) -> Iterator[np.ndarray]:
         """The logits [n, C] of some texts after the other."""
-        for _, inputs in self._windows(texts, pairs, truncation):
+        for _, inputs in self._windows(texts, pairs, truncation, self.model.settings.prompt()):
             yield self._logits(inputs)
 
     def _long(self, texts: Sequence[str], max_length: int, doc_stride: int) -> Iterator[np.ndarray]:
         """The same of texts that are read in windows."""
         for start in range(0, len(texts), _LONG_TEXTS):
-            ids = self.tokenizer.encode_batch(texts[start : start + _LONG_TEXTS])
+            prompt = self.model.settings.prompt()
+            ids = self.tokenizer.encode_batch([prompt + text for text in texts[start : start + _LONG_TEXTS]])
             rows, numbers = text_windows(ids, self.tokenizer.layout, max_length, doc_stride)
             lengths = np.array([len(row) for row in rows])
             mask = np.arange(lengths.max()) < lengths[:, None]
@@ -172,14 +175,6 @@ class TextClassification(Pipeline):
         for rows, _, output in self._batches(inputs, ("logits",)):
             logits[rows] = output.logits
         return logits
-
-    def _scores(self, logits: np.ndarray) -> np.ndarray:
-        config = self.model.config
-        if config.problem_type == "regression":
-            return logits
-        if config.problem_type == "multi_label_classification" or config.num_labels == 1:
-            return np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
-        return softmax(logits)
 
 
 class FeatureExtraction(Pipeline):
@@ -240,15 +235,13 @@ _KEPT = {
 }
 
 
-def pipeline(
-    task: str, model: PathLike | PretrainedModel, dtype: str = "float32", batch_size: int | None = None
-) -> Any:
+def pipeline(task: str, model: PathLike | PretrainedModel, dtype: str = "auto", batch_size: int | None = None) -> Any:
     """A model that takes text.
 
     Args:
         task: one of `PIPELINES`, or what is short for it: `classify`, `tag` or `ner`, `answer`, `embed`, `zero-shot`.
         model: a model directory (as for `from_pretrained`), or an opened model.
-        dtype: of matrix products, when the model is opened here.
+        dtype: of matrix products, when the model is opened here (as for `from_pretrained`).
         batch_size: texts in one forward pass, at most; None: as many as suit the machine.
 
     Returns:
@@ -276,4 +269,5 @@ def _with_head(model: PretrainedModel, head: str, task: str) -> PretrainedModel:
         raise InputError(f"{task} needs a model with a {head} head, found a {model.head} head")
     params = {name: part for name, part in model.params.items() if name in _KEPT[head]}
     config = model.config if head == "masked_lm" else model.config.replace(pooler="pooler" in params)
-    return dataclasses.replace(model, config=config, head=head, params=params)
+    settings = model.settings.of_another_head()
+    return dataclasses.replace(model, config=config, head=head, params=params, settings=settings)

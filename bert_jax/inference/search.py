@@ -3,71 +3,105 @@
 Reimers and Gurevych 2019 (arXiv:1908.10084) for the vectors; Nogueira and Cho 2019 (arXiv:1901.04085) for the order.
 """
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_jax.conversion.text_settings import CORPUS_PROMPTS, QUERY_PROMPTS
 from bert_jax.errors import InputError
-from bert_jax.inference.base import Pipeline, as_texts, positive, softmax
+from bert_jax.inference.base import Pipeline, as_texts, positive
+from bert_jax.inference.scoring import activate, activation_of, scores_of, similarities
 
 CHUNK = 4096  # texts of a corpus that are embedded and scored together
 
 
 class SentenceEmbedding(Pipeline):
-    """One vector for a whole text, pooled and scaled as the model's configuration says."""
+    """One vector for a whole text, pooled and scaled as the model's files say."""
 
     head = "sentence_embedding"
 
-    def __call__(self, texts: str | Sequence[str], truncation: bool = True) -> np.ndarray:
+    def __call__(
+        self,
+        texts: str | Sequence[str],
+        truncation: bool = True,
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
+    ) -> np.ndarray:
         """Embeddings, by default of unit length: the dot product of two is their cosine.
 
         Args:
             texts: one text or a list of N.
             truncation: whether texts longer than the model's `max_length` are cut, as sentence-transformers does.
+            prompt_name: which of the model's prompts is put before each text; None = its default, "" = none.
+            prompt: the prompt itself, in place of a name.
+            truncate_dim: numbers of a vector to keep, from the first; None = as the model's files say.
 
         Returns:
             float32 `[D]` for a text, `[N, D]` for a list.
 
         Raises:
-            InputError: not texts, or too long.
+            InputError: not texts, or too long; no such prompt.
         """
-        listed = as_texts(texts)
-        embeddings = np.zeros((len(listed), self.model.config.hidden_size), np.float32)
-        for window, inputs in self._windows(listed, truncation=truncation):
-            for rows, _, output in self._batches(inputs, ("sentence_embedding",)):
+        found = self._embed(as_texts(texts), self.model.settings.prompt(prompt_name, prompt), truncation, truncate_dim)
+        return found[0] if isinstance(texts, str) else found
+
+    def _embed(
+        self, texts: list[str], prompt: str, truncation: bool = True, truncate_dim: int | None = None
+    ) -> np.ndarray:
+        """`[N, D]`, of texts each behind a prompt."""
+        config, settings = self.model.config, self.model.settings
+        skip = settings.pooling_skip(self.tokenizer, prompt, self.model.max_length)
+        model = dataclasses.replace(self.model, config=config.replace(pooling_skip=skip)) if skip else None
+        embeddings = np.zeros((len(texts), config.sentence_embedding_size), np.float32)
+        for window, inputs in self._windows(texts, truncation=truncation, prompt=prompt):
+            for rows, _, output in self._batches(inputs, ("sentence_embedding",), model):
                 embeddings[rows + window.start] = output.sentence_embedding
-        return embeddings[0] if isinstance(texts, str) else embeddings
+        return embeddings[:, : settings.dimension(truncate_dim)]
 
 
 class Similarity(SentenceEmbedding):
-    """How alike texts are: the cosines of their embeddings."""
+    """How alike texts are: the cosines of their embeddings, or what else the model's files name."""
 
-    def __call__(self, first: str | Sequence[str], second: str | Sequence[str], truncation: bool = True) -> Any:  # type: ignore[override]
-        """Cosines, from -1 to 1.
+    def __call__(  # type: ignore[override]
+        self,
+        first: str | Sequence[str],
+        second: str | Sequence[str],
+        truncation: bool = True,
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
+    ) -> Any:
+        """Cosines, from -1 to 1; or dot products or negative distances, where the model's files say so.
 
         Args:
             first: a text, or a list of N.
             second: a text, or a list of M.
-            truncation: as for `SentenceEmbedding`.
+            truncation, prompt_name, prompt, truncate_dim: as for `SentenceEmbedding`.
 
         Returns:
             A float for two texts; float32 `[M]` for a text and a list, `[N]` for a list and a text, `[N, M]` for two
             lists: every text of the one with every text of the other.
 
         Raises:
-            InputError: not texts, or too long.
+            InputError: as `SentenceEmbedding`.
         """
-        vectors = [_unit(super(Similarity, self).__call__(as_texts(texts), truncation)) for texts in (first, second)]
-        cosines = vectors[0] @ vectors[1].T
+        settings = self.model.settings
+        text = settings.prompt(prompt_name, prompt)
+        vectors = [self._embed(as_texts(texts), text, truncation, truncate_dim) for texts in (first, second)]
+        found = similarities(settings.similarity, *vectors)
         if isinstance(first, str):
-            return float(cosines[0, 0]) if isinstance(second, str) else cosines[0]
-        return cosines[:, 0] if isinstance(second, str) else cosines
+            return float(found[0, 0]) if isinstance(second, str) else found[0]
+        return found[:, 0] if isinstance(second, str) else found
 
 
 class _Chunk(NamedTuple):
-    """A part of a corpus: the number of its first text, its texts, and their vectors [n, D], of unit length."""
+    """A part of a corpus: the number of its first text, its texts, and their vectors [n, D]."""
 
     start: int
     texts: list[str]
@@ -75,17 +109,28 @@ class _Chunk(NamedTuple):
 
 
 class Search(SentenceEmbedding):
-    """The texts of a corpus that are nearest to a query, by cosine; exact: every text is compared."""
+    """The texts of a corpus that are nearest to a query, by cosine or what else the model's files name; exact: every
+    text is compared."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._chunks: list[_Chunk] | None = None
+        self._truncate_dim: int | None = None  # of their vectors
 
-    def index(self, corpus: Iterable[str]) -> int:
+    def index(
+        self,
+        corpus: Iterable[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
+    ) -> int:
         """Embeds a corpus once, to be searched by any number of calls; it takes the place of the one before.
 
         Args:
             corpus: texts, held here with their vectors.
+            prompt_name, prompt: as `corpus_prompt_name` and `corpus_prompt` of a call.
+            truncate_dim: as for `SentenceEmbedding`; calls take the same.
 
         Returns:
             How many there are.
@@ -93,11 +138,23 @@ class Search(SentenceEmbedding):
         Raises:
             InputError: a text is no string, or there is none.
         """
-        self._chunks = list(self._embedded(corpus))
+        settings = self.model.settings
+        self._truncate_dim = settings.dimension(truncate_dim)
+        text = settings.prompt_for(CORPUS_PROMPTS, prompt_name, prompt)
+        self._chunks = list(self._embedded(corpus, text, self._truncate_dim))
         return sum(len(chunk.texts) for chunk in self._chunks)
 
     def __call__(  # type: ignore[override]
-        self, queries: str | Sequence[str], corpus: Iterable[str] | None = None, top_k: int = 10
+        self,
+        queries: str | Sequence[str],
+        corpus: Iterable[str] | None = None,
+        top_k: int = 10,
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        corpus_prompt_name: str | None = None,
+        corpus_prompt: str | None = None,
+        truncate_dim: int | None = None,
     ) -> Any:
         """The nearest texts.
 
@@ -105,24 +162,30 @@ class Search(SentenceEmbedding):
             queries: a text, or a list of them.
             corpus: texts to search this once, of which only the best are held; None means those of `index`.
             top_k: how many for a query; all, where the corpus has fewer.
+            prompt_name, prompt: of the queries, as for `SentenceEmbedding`; of a model without a default prompt, that
+                named `query`.
+            corpus_prompt_name, corpus_prompt: the same for the corpus; `document`, `passage` or `corpus`.
+            truncate_dim: as for `SentenceEmbedding`.
 
         Returns:
             For a query a list, the nearest first and of equals the earlier, of `{"corpus_id", "score", "text"}`: the
-            text's number in the corpus from 0, its cosine, and itself. For a list of queries, a list of these.
+            text's number in the corpus from 0, how near it is, and itself. For a list of queries, a list of these.
 
         Raises:
             InputError: not texts, or there is no corpus.
         """
-        top_k = positive("top_k", top_k)
+        top_k, settings = positive("top_k", top_k), self.model.settings
         listed = as_texts(queries)
         if corpus is None and self._chunks is None:
             raise InputError("search: expected a corpus, given here or to index(), found none")
-        vectors = _unit(super().__call__(listed))
+        kept = self._truncate_dim if corpus is None else settings.dimension(truncate_dim)
+        vectors = self._embed(listed, settings.prompt_for(QUERY_PROMPTS, prompt_name, prompt), truncate_dim=kept)
         best: list[list[dict[str, Any]]] = [[] for _ in listed]
-        for chunk in self._chunks or () if corpus is None else self._embedded(corpus):
+        behind = settings.prompt_for(CORPUS_PROMPTS, corpus_prompt_name, corpus_prompt)
+        for chunk in self._chunks or () if corpus is None else self._embedded(corpus, behind, kept):
             for start in range(0, len(listed), CHUNK):  # so that the scores are a square at the most
                 rows = range(start, min(start + CHUNK, len(listed)))
-                scores = vectors[start : rows.stop] @ chunk.vectors.T
+                scores = similarities(settings.similarity, vectors[start : rows.stop], chunk.vectors)
                 for row, found in zip(rows, _largest(scores, top_k), strict=True):
                     answers = [
                         {"corpus_id": chunk.start + i, "score": float(score), "text": chunk.texts[i]}
@@ -131,10 +194,10 @@ class Search(SentenceEmbedding):
                     best[row] = merge(best[row], answers, top_k)
         return best[0] if isinstance(queries, str) else best
 
-    def _embedded(self, corpus: Iterable[str]) -> Iterator[_Chunk]:
+    def _embedded(self, corpus: Iterable[str], prompt: str, truncate_dim: int | None) -> Iterator[_Chunk]:
         start = 0
         for texts in _chunks(corpus):
-            yield _Chunk(start, texts, _unit(super().__call__(texts)))
+            yield _Chunk(start, texts, self._embed(texts, prompt, truncate_dim=truncate_dim))
             start += len(texts)
 
 
@@ -143,30 +206,46 @@ class Rerank(Pipeline):
 
     head = "sequence_classification"
 
-    def __call__(self, query: str, documents: Iterable[str], top_k: int | None = None) -> list[dict[str, Any]]:  # type: ignore[override]
+    def __call__(  # type: ignore[override]
+        self,
+        query: str,
+        documents: Iterable[str],
+        top_k: int | None = None,
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+    ) -> list[dict[str, Any]]:
         """Scores and sorts; a pair that is too long is cut.
 
         Args:
             query: a text.
             documents: texts; where `top_k` is given, only the best are held.
             top_k: how many; None means all.
+            prompt_name: which of the model's prompts is put before the query; None = its default, "" = none.
+            prompt: the prompt itself, in place of a name.
 
         Returns:
             A list, the best first and of equals the earlier, of `{"corpus_id", "score", "text"}`: the document's number
-            from 0, its score, and itself. A score is the probability of the second of two classes, the sigmoid of a
-            model's only output, or for a regression that output.
+            from 0, its score, and itself. A score is the probability of the second of two classes, or a model's only
+            output behind its activation (`bert_jax.inference.scoring.activation_of`).
 
         Raises:
             InputError: not texts, or the model has more than two outputs.
         """
-        if self.model.config.num_labels > 2:
-            raise InputError(f"rerank: expected a model with one output or two, found {self.model.config.num_labels}")
+        if (outputs := self.model.config.num_labels) > 2:
+            names = ", ".join(self.model.config.label_names[:10])
+            raise InputError(
+                f"rerank: expected a model with one output or two, found {outputs} ({names}), which have no order; "
+                "`classify` and `predict` give a score of each"
+            )
         (query,) = as_texts([query])
         count = None if top_k is None else positive("top_k", top_k)
+        text = self.model.settings.prompt(prompt_name, prompt)
         best: list[dict[str, Any]] = []
         start = 0
         for texts in _chunks(documents):
-            scores = self._scores(query, texts)
+            logits = self._logits([query] * len(texts), texts, text)
+            scores = scores_of(self.model.config, logits, self.model.settings.activation)[:, -1]
             answers = [
                 {"corpus_id": start + i, "score": float(scores[i]), "text": texts[i]}
                 for i in np.argsort(-scores, kind="stable")[:count].tolist()
@@ -175,16 +254,38 @@ class Rerank(Pipeline):
             start += len(texts)
         return best
 
-    def _scores(self, query: str, texts: list[str]) -> np.ndarray:
-        """float64 [n]."""
-        config = self.model.config
-        logits = np.zeros((len(texts), config.num_labels))
-        for window, inputs in self._windows([query] * len(texts), texts, truncation=True):
+    def predict(
+        self, pairs: Iterable[tuple[str, str]], *, prompt_name: str | None = None, prompt: str | None = None
+    ) -> np.ndarray:
+        """Scores of any pairs of texts, as `CrossEncoder.predict` of sentence-transformers gives them.
+
+        Args:
+            pairs: N pairs; one that is too long is cut.
+            prompt_name, prompt: as of a call, put before the first text of each pair.
+
+        Returns:
+            float64 `[N]`, behind the model's activation; of a model with C outputs `[N, C]`, which are logits unless
+            its files name an activation.
+
+        Raises:
+            InputError: not pairs of texts.
+        """
+        listed = [tuple(pair) for pair in pairs]
+        if any(len(pair) != 2 for pair in listed):
+            raise InputError("pairs: expected two texts each")
+        first, second = (as_texts([pair[i] for pair in listed]) for i in range(2))
+        config, named = self.model.config, self.model.settings.activation
+        logits = self._logits(first, second, self.model.settings.prompt(prompt_name, prompt))
+        scores = activate(activation_of(config, named) if config.num_labels == 1 else named or "identity", logits)
+        return scores[:, 0] if config.num_labels == 1 else scores
+
+    def _logits(self, first: list[str], second: list[str], prompt: str) -> np.ndarray:
+        """float64 [n, C]."""
+        logits = np.zeros((len(first), self.model.config.num_labels))
+        for window, inputs in self._windows(first, second, True, prompt):
             for rows, _, output in self._batches(inputs, ("logits",)):
                 logits[rows + window.start] = output.logits
-        if config.num_labels == 2:
-            return softmax(logits)[:, 1]
-        return logits[:, 0] if config.problem_type == "regression" else np.exp(-np.logaddexp(0, -logits[:, 0]))
+        return logits
 
 
 def merge(best: list[dict[str, Any]], found: list[dict[str, Any]], top_k: int | None) -> list[dict[str, Any]]:
@@ -212,7 +313,3 @@ def _chunks(corpus: Iterable[str]) -> Iterator[list[str]]:
         start += len(chunk)
     if not start:
         raise InputError("corpus: expected at least one text, found none")
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

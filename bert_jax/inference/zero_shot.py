@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from bert_jax.errors import InputError
-from bert_jax.inference.base import Pipeline, as_texts, softmax
+from bert_jax.inference.base import Pipeline, as_texts
 from bert_jax.inference.model import PretrainedModel
+from bert_jax.inference.scoring import softmax
 
 
 class ZeroShotClassification(Pipeline):
@@ -63,7 +64,9 @@ class ZeroShotClassification(Pipeline):
         sentences = [hypothesis_template.replace("{}", label) for label in labels]
         pairs = [(text, sentence) for text in listed for sentence in sentences]
         logits = np.zeros((len(pairs), self.model.config.num_labels))
-        for window, inputs in self._windows([a for a, _ in pairs], [b for _, b in pairs], truncation=True):
+        for window, inputs in self._windows(
+            [a for a, _ in pairs], [b for _, b in pairs], True, self.model.settings.prompt()
+        ):
             for rows, _, output in self._batches(inputs, ("logits",)):
                 logits[rows + window.start] = output.logits
         scores = self._scores(logits.reshape(len(listed), len(labels), -1), multi_label)

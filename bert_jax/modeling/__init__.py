@@ -1,7 +1,7 @@
 """The model: the only package that knows Flax NNX."""
 
-from bert_jax.modeling.compute import Compute
+from bert_jax.modeling.compute import Compute, resolved_dtype
 from bert_jax.modeling.electra import Electra
 from bert_jax.modeling.models import HEADS, Bert, BertOutput, Params
 
-__all__ = ["HEADS", "Bert", "BertOutput", "Compute", "Electra", "Params"]
+__all__ = ["HEADS", "Bert", "BertOutput", "Compute", "Electra", "Params", "resolved_dtype"]

@@ -19,6 +19,14 @@ ATTENTIONS = ("auto", "xla", "fused", "splash", "cudnn")
 CONTEXT = "context"  # what attention gives: kept with the matrix products, as it is as dear
 
 
+def resolved_dtype(dtype: str) -> str:
+    """`dtype`, where `auto` is what matrix products of a finished model run in here: bfloat16 on accelerators, float32
+    on CPU."""
+    if dtype != "auto":
+        return dtype
+    return "float32" if jax.default_backend() == "cpu" else "bfloat16"
+
+
 @dataclasses.dataclass(frozen=True)
 class Compute:
     """How the forward and backward passes run. No choice here changes the parameters or, rounding apart, the result.

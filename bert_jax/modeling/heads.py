@@ -1,11 +1,15 @@
 """What stands on the encoder: pooler, masked-LM head, and the dense layers of the other heads."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from bert_jax.config import BertConfig
+from bert_jax.config import BertConfig, EmbeddingLayer
 from bert_jax.modeling.compute import Compute, matmul
+from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm
 from bert_jax.modeling.losses import vocabulary_cross_entropy, vocabulary_cross_entropy_and_samples
 from bert_jax.modeling.positions import gather_positions
@@ -92,47 +96,120 @@ class Discriminator(nnx.Module):
         return self.output(x, Compute(platform=compute.platform))[..., 0]
 
 
-def pool_tokens(x: jax.Array, attention_mask: jax.Array, pooling: str, normalize: bool) -> jax.Array:
-    """A sentence embedding `[B, D]` in float32 from token vectors `[B, S, D]` and their mask `[B, S]`.
+_LAYER_ACTIVATIONS = ACTIVATIONS | {
+    "identity": lambda x: x,
+    "elu": jax.nn.elu,
+    "softplus": jax.nn.softplus,
+}
 
-    Reimers and Gurevych 2019 (arXiv:1908.10084), section 3.
+
+class _Projection(nnx.Module):
+    """`[..., inputs] -> [..., features]`: one of `config.embedding_layers` that has parameters."""
+
+    def __init__(self, config: BertConfig, layer: EmbeddingLayer, *, rngs: nnx.Rngs):
+        if layer.kind == "layer_norm":  # PyTorch's, whatever the encoder's is
+            plain = config.replace(norm="layer_norm", norm_bias=True, layer_norm_eps=1e-5)
+            self.layer_norm = LayerNorm(plain, layer.features)
+            return
+        self.dense = Dense(config, layer.inputs, layer.features, use_bias=layer.bias, rngs=rngs)
+        if layer.residual and layer.inputs != layer.features:
+            self.residual = Dense(config, layer.inputs, layer.features, use_bias=False, rngs=rngs)
+
+
+class EmbeddingLayers(nnx.Module):
+    """`[..., pooled] -> [..., D]` in float32: what a sentence embedding goes through behind its pooling."""
+
+    def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
+        for number, layer in enumerate(config.embedding_layers):
+            if layer.kind in ("dense", "layer_norm"):
+                setattr(self, f"layer_{number}", _Projection(config, layer, rngs=rngs))
+
+    def __call__(self, x: jax.Array, config: BertConfig, compute: Compute, key: jax.Array | None) -> jax.Array:
+        # In float32, as all heads are: these products are small.
+        exact = Compute(platform=compute.platform)
+        for number, layer in enumerate(config.embedding_layers):
+            part: Any = getattr(self, f"layer_{number}", None)
+            match layer.kind:
+                case "dense":
+                    y = _LAYER_ACTIVATIONS[layer.activation](part.dense(x, exact))
+                    if layer.residual:
+                        y = y + (part.residual(x, exact) if hasattr(part, "residual") else x)
+                    x = y
+                case "layer_norm":
+                    x = part.layer_norm(x)
+                case "normalize":
+                    x = unit(x)
+                case "dropout":
+                    x = dropout(x, layer.rate, None if key is None else jax.random.fold_in(key, number))
+        return x
+
+
+def pool_tokens(x: jax.Array, attention_mask: jax.Array, poolings: Sequence[str], skip: int = 0) -> jax.Array:
+    """A sentence embedding `[B, D * poolings]` in float32 from token vectors `[B, S, D]` and their mask `[B, S]`.
+
+    Reimers and Gurevych 2019 (arXiv:1908.10084), section 3; `weightedmean`: Muennighoff 2022 (arXiv:2202.08904),
+    section 3.2.
+
+    Args:
+        poolings: of `bert_jax.config.POOLINGS`.
+        skip: leading tokens of each row that are left out; `lasttoken` is the last in any case.
     """
-    x = x.astype(jnp.float32)
-    mask = (attention_mask > 0)[..., None]
-    if pooling == "cls":
-        pooled = x[:, 0]
-    elif pooling == "max":
-        pooled = jnp.where(mask, x, jnp.finfo(jnp.float32).min).max(axis=1)
-        pooled = jnp.where(mask.any(axis=1), pooled, 0.0)
-    else:
-        pooled = jnp.where(mask, x, 0.0).sum(axis=1) / jnp.maximum(mask.sum(axis=1), 1)
-    if normalize:
-        pooled = unit(pooled)
-    return pooled
+    members = (attention_mask > 0)[:, None]
+    if skip:
+        members &= jnp.arange(x.shape[1]) >= skip
+    first = members.argmax(-1)
+    return _pooled(x.astype(jnp.float32), members, poolings, first, jnp.zeros_like(first))[:, 0]
 
 
-def pool_segments(
-    x: jax.Array, segment_ids: jax.Array, cls_positions: jax.Array, pooling: str, normalize: bool
-) -> jax.Array:
+def pool_segments(x: jax.Array, segment_ids: jax.Array, cls_positions: jax.Array, poolings: Sequence[str]) -> jax.Array:
     """As `pool_tokens`, of each example of rows of several: `[B, M, D]`, 0 where a row has fewer than M.
 
     Args:
         x: `[B, S, D]`.
         segment_ids: `[B, S]`, from 1.
         cls_positions: `[B, M]`, where the examples begin.
-        pooling, normalize: as there.
+        poolings: as there.
     """
-    x = x.astype(jnp.float32)
-    inside = segment_members(segment_ids, cls_positions.shape[1])
-    if pooling == "cls":
-        pooled = jnp.where(inside.any(-1, keepdims=True), gather_positions(x, cls_positions), 0.0)
-    elif pooling == "max":
-        pooled = jnp.where(inside[..., None], x[:, None], jnp.finfo(jnp.float32).min).max(axis=2)
-        pooled = jnp.where(inside.any(-1, keepdims=True), pooled, 0.0)
-    else:
-        total = jnp.einsum("bms,bsd->bmd", inside.astype(jnp.float32), x, precision=jax.lax.Precision.HIGHEST)
-        pooled = total / jnp.maximum(inside.sum(-1, keepdims=True), 1)
-    return unit(pooled) if normalize else pooled
+    members = segment_members(segment_ids, cls_positions.shape[1])
+    return _pooled(x.astype(jnp.float32), members, poolings, cls_positions, cls_positions)
+
+
+def _pooled(
+    x: jax.Array, members: jax.Array, poolings: Sequence[str], first: jax.Array, origin: jax.Array
+) -> jax.Array:
+    """`[B, S, D]`, and which tokens are of each vector `[B, M, S]`, to `[B, M, D * poolings]`; 0 for no tokens.
+
+    Args:
+        first: `[B, M]`, the position of the first token of each.
+        origin: `[B, M]`, the position from which the weights of `weightedmean` are counted.
+    """
+    found = members.any(-1, keepdims=True)
+    vectors = []
+    for pooling in poolings:
+        match pooling:
+            case "cls":
+                pooled = gather_positions(x, first)
+            case "lasttoken":
+                pooled = gather_positions(x, members.shape[-1] - 1 - members[..., ::-1].argmax(-1))
+            case "max":
+                lowest = jnp.finfo(jnp.float32).min
+                pooled = jnp.where(members[..., None], x[:, None], lowest).max(axis=2)
+            case _:
+                weights = members.astype(jnp.float32)
+                if pooling == "weightedmean":
+                    weights = weights * (jnp.arange(1, x.shape[1] + 1) - origin[..., None])
+                total = weights.sum(-1, keepdims=True)
+                scale = jnp.sqrt(total) if pooling == "mean_sqrt_len_tokens" else total
+                pooled = _weighted_sum(x, weights) / jnp.where(found, scale, 1.0)
+        vectors.append(jnp.where(found, pooled, 0.0))
+    return vectors[0] if len(vectors) == 1 else jnp.concatenate(vectors, axis=-1)
+
+
+def _weighted_sum(x: jax.Array, weights: jax.Array) -> jax.Array:
+    """`[B, S, D]`, `[B, M, S]` -> `[B, M, D]`; a token of weight 0 does not matter, whatever it holds."""
+    if weights.shape[1] == 1:
+        return jnp.where(weights[:, 0, :, None] > 0, x * weights[:, 0, :, None], 0.0).sum(axis=1)[:, None]
+    return jnp.einsum("bms,bsd->bmd", weights, x, precision=jax.lax.Precision.HIGHEST)
 
 
 def segment_members(segment_ids: jax.Array, count: int) -> jax.Array:

@@ -17,12 +17,14 @@ from bert_jax.modeling.embeddings import Embeddings
 from bert_jax.modeling.encoder import Encoder
 from bert_jax.modeling.heads import (
     Discriminator,
+    EmbeddingLayers,
     MaskedLMHead,
     Pooler,
     Summary,
     Transform,
     pool_segments,
     pool_tokens,
+    unit,
 )
 from bert_jax.modeling.layers import Dense
 from bert_jax.modeling.positions import Positions, gather_positions
@@ -120,6 +122,8 @@ class _Module(nnx.Module):
             self.classifier = Dense(config, size, 1 if head == "multiple_choice" else config.num_labels, rngs=rngs)
         if head == "question_answering":
             self.qa_outputs = Dense(config, size, 2, rngs=rngs)
+        if head == "sentence_embedding" and config.embedding_layers:
+            self.embedding_layers = EmbeddingLayers(config, rngs=rngs)
         if head == "replaced_token_detection":
             self.discriminator = Discriminator(config, rngs=rngs)
 
@@ -245,7 +249,7 @@ class Bert:
             case "sequence_classification" | "multiple_choice" | "next_sentence":
                 of_all = summary_of(config, self.head) != "pooler" and config.classifier_pooling == "mean"
                 count = length if of_all else sentences
-            case "sentence_embedding" if config.pooling == "cls":
+            case "sentence_embedding" if config.pooling == "cls" and not config.pooling_skip:
                 count = sentences
             case _:
                 count = length
@@ -334,8 +338,15 @@ class Bert:
             case "replaced_token_detection":
                 return {"logits": module.discriminator(x, self.compute)}
             case "sentence_embedding":
-                return {"sentence_embedding": _pool(x, rows, self.config.pooling, self.config.normalize_embeddings)}
+                return {"sentence_embedding": self._sentence(module, x, rows, key)}
         return {}
+
+    def _sentence(self, module, x: jax.Array, rows: "_Rows", key: jax.Array | None) -> jax.Array:
+        config = self.config
+        pooled = _pool(x, rows, config.poolings, config.pooling_skip)
+        if hasattr(module, "embedding_layers"):
+            pooled = module.embedding_layers(pooled, config, self.compute, key)
+        return unit(pooled) if config.normalize_embeddings else pooled
 
     @property
     def _classifier_dropout(self) -> float:
@@ -351,7 +362,7 @@ class Bert:
         x, config = output.last_hidden_state, self.config
         assert x is not None
         if config.classifier_pooling == "mean":
-            first = _pool(x, rows, "mean", normalize=False).astype(x.dtype)
+            first = _pool(x, rows, ("mean",)).astype(x.dtype)
         else:
             first = _first(x, rows.cls_positions)
         if config.drop_before_summary:
@@ -386,11 +397,15 @@ def _first(x: jax.Array, cls_positions: jax.Array | None) -> jax.Array:
     return x[:, 0] if cls_positions is None else gather_positions(x, cls_positions)
 
 
-def _pool(x: jax.Array, rows: _Rows, pooling: str, normalize: bool) -> jax.Array:
+def _pool(x: jax.Array, rows: _Rows, poolings: tuple[str, ...], skip: int = 0) -> jax.Array:
     if rows.segment_ids is not None and rows.cls_positions is not None:
-        return pool_segments(x, rows.segment_ids, rows.cls_positions, pooling, normalize)
+        if skip:
+            raise InputError("pooling_skip: expected rows of one example each, found rows of several")
+        return pool_segments(x, rows.segment_ids, rows.cls_positions, poolings)
     mask = jnp.ones(x.shape[:2], jnp.int32) if rows.attention_mask is None else rows.attention_mask
-    return pool_tokens(x, mask, pooling, normalize)
+    if poolings == ("cls",) and not skip:
+        return x[:, 0].astype(jnp.float32)
+    return pool_tokens(x, mask, poolings, skip)
 
 
 @functools.lru_cache(maxsize=64)

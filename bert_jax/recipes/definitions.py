@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.config import CHOICES
+from bert_jax.config import CHOICES, POOLINGS
 from bert_jax.data.bad_rows import RULES
 from bert_jax.data.labels import MISSING_RULES, TWIN_RULES
 from bert_jax.data.windows import LONG_TEXTS
@@ -113,7 +113,8 @@ _MODEL = {
     "model.classifier_pooling": Key(str, "what a ModernBERT classifier reads: the first token or the mean of all",
                                     CHOICES["classifier_pooling"]),
     "model.qa_dropout": Key(float, "dropout rate before the span head of question answering", least=0, below=1),
-    "model.pooling": Key(str, "how a sentence embedding is made of token vectors", CHOICES["pooling"]),
+    "model.pooling": Key(str, f"how token vectors become a sentence embedding: {', '.join(POOLINGS)}, "
+                         "or several with + between them"),
     "model.normalize_embeddings": Key(bool, "whether a sentence embedding is scaled to unit length"),
 }  # fmt: skip
 MODEL_FIELDS = tuple(name.removeprefix("model.") for name in _MODEL if isinstance(_MODEL[name].default, type))

@@ -13,6 +13,7 @@ from bert_jax.data.bad_rows import BadRow, BadRows
 from bert_jax.data.columns import Columns
 from bert_jax.data.records import table_name
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.inference.scoring import short
 from bert_jax.looking import page
 from bert_jax.looking.choices import Choices, choices
 from bert_jax.modeling import Bert
@@ -27,7 +28,7 @@ from bert_jax.tasks.multiple_choice import (
     read_questions,
 )
 from bert_jax.tasks.remembered import read as read_remembered
-from bert_jax.tasks.row_answers import RowPredictor, check_out, short, to_answer, write_answers
+from bert_jax.tasks.row_answers import RowPredictor, check_out, to_answer, write_answers
 
 COLUMNS = Columns("context", "", "label", texts="choices")  # where the caller names none
 

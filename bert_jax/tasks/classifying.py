@@ -15,6 +15,7 @@ from bert_jax.data.labels import LabelRules
 from bert_jax.data.records import table_name
 from bert_jax.data.windows import LONG_TEXTS, averaged
 from bert_jax.errors import InputError
+from bert_jax.inference.scoring import is_number, scores_of, short
 from bert_jax.looking import classes, page, values
 from bert_jax.looking.attention import Attention
 from bert_jax.modeling import Bert
@@ -30,11 +31,11 @@ from bert_jax.tasks.classification_data import (
 )
 from bert_jax.tasks.finished import Finished, open_finished
 from bert_jax.tasks.remembered import read as read_remembered
-from bert_jax.tasks.row_answers import RowPredictor, carrying, check_out, short, to_answer, write_answers
+from bert_jax.tasks.row_answers import RowPredictor, carrying, check_out, to_answer, write_answers
 
 COLUMNS = Columns("sentence", "", "label")  # where the caller names none
 # What `bert-jax evaluate` and `predict` may be told beyond what all tasks take; the first is of `predict` alone.
-OPTIONS = ("submission", "long_texts", "doc_stride")
+OPTIONS = ("submission", "long_texts", "doc_stride", "prompt_name", "prompt")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,7 +44,7 @@ class Classifier:
 
     Attributes:
         task: the model and what it does.
-        names: of its classes, as they stand in data; empty for regression.
+        names: of its classes (LABEL_0 and so on where they have none); empty where it gives a number.
         finished: its tokenizer, and the limits within which it runs.
         predictor: runs the model over rows.
         stride: of the windows that long texts are read in, as of `encode`; None: they are cut.
@@ -55,12 +56,20 @@ class Classifier:
     predictor: RowPredictor
     stride: int | None = None
 
+    def encoded(self, rows: Sequence[Example], labels: np.ndarray) -> Features:
+        """Rows with the prompt before their first text, tokenised."""
+        prompt = self.finished.prompt
+        rows = [row._replace(text=prompt + row.text) for row in rows] if prompt else rows
+        return encode(self.finished.tokenizer, rows, labels, self.finished.max_length, self.stride)
+
     def logits(self, rows: Sequence[Example]) -> np.ndarray:
         """[n, C], of rows whose labels are not looked at."""
-        features = encode(
-            self.finished.tokenizer, rows, np.zeros(len(rows), np.int32), self.finished.max_length, self.stride
-        )
+        features = self.encoded(rows, np.zeros(len(rows), np.int32))
         return of_texts(features, self.predictor(features, "logits"))
+
+    def scores(self, logits: np.ndarray) -> np.ndarray:
+        """float64 [..., C], of logits [..., C]: as every verb and pipeline gives them."""
+        return scores_of(self.task.model.config, logits, self.finished.settings.activation)
 
 
 def of_texts(features: Features, logits: np.ndarray) -> np.ndarray:
@@ -91,10 +100,10 @@ def open_classifier(
         )
     finished = open_finished(model_dir, HEAD, **options)
     config = finished.config
-    if config.num_labels == 1 and config.problem_type is None:  # as transformers understands it
-        config = config.replace(problem_type="regression")
+    if config.problem_type == "regression" and config.num_labels > 1:
+        raise InputError(f"{model_dir}: expected a regression with one output, found {config.num_labels}")
     task = ClassificationTask(Bert(config, HEAD, finished.compute), ())
-    names = () if task.regression else config.id2label or tuple(map(str, range(config.num_labels)))
+    names = () if is_number(config) else config.label_names
     stride = doc_stride if long_texts == "windows" else None
     return Classifier(task, names, finished, RowPredictor(finished, task.predict), stride)
 
@@ -130,23 +139,23 @@ def evaluate(
     page.check_path(report)
     storage.check_output(report or "", data)
     model = open_classifier(model_dir, **options)
-    finished, remembered = model.finished, read_remembered(model_dir)
-    several = model.task.several
+    remembered, number = read_remembered(model_dir), not model.names
+    several = model.task.several and not number
     separator = (columns.separator or remembered.columns.separator or ",") if several else ""
     columns = columns.filled(remembered.columns).filled(COLUMNS)
     columns = dataclasses.replace(columns, separator=separator)
-    regression = model.task.regression
-    names = metrics.choose(metric_names, regression, len(model.names), several)
+    names = metrics.choose(metric_names, number, len(model.names), several)
     bad = BadRows(table_name(data), bad_rows, skipping="--skip")
     rules = LabelRules(missing=remembered.missing_labels)
-    rows, _ = read_labelled(data, columns, model.names, regression, bad, rules)
+    rows, _ = read_labelled(data, columns, model.names, number, bad, rules)
     labels = labels_of(rows, columns, model.names)
-    features = encode(finished.tokenizer, rows, labels, finished.max_length, model.stride)
-    batches, predictions = model.predictor.batches(features)
-    task = dataclasses.replace(model.task, metrics=names)
-    scores = task.score(predictions, batches) | {"examples": features.num_examples}
+    features = model.encoded(rows, labels)
+    _, predictions = model.predictor.batches(features)
+    logits = of_texts(features, model.predictor.in_order(features, predictions, "logits"))
+    found = model.scores(logits)
+    answers = found[:, 0] if number else found > 0.5 if several else found.argmax(-1)
+    scores = metrics.scores(names, labels, answers) | {"examples": features.num_examples}
     if report is not None:
-        logits = of_texts(features, model.predictor.in_order(features, predictions, "logits"))
         sections = _look(model, lambda i: (rows[i].line, texts_of(rows[i], columns)), labels, features, logits)
         page.write(report, page.Heading(str(model_dir), table_name(data), scores), sections)
     return scores
@@ -162,8 +171,8 @@ def _look(
             number = int(np.searchsorted(features.documents, number))
         return model.finished.attention(HEAD, features, number)
 
-    if model.task.regression:
-        return values.regression(labels, logits[:, 0], row, attend)
+    if not model.names:
+        return values.regression(labels, model.scores(logits)[:, 0], row, attend)
     look = classes.several_labels if model.task.several else classes.one_label
     return look(model.names, labels, logits, row, attend)
 
@@ -180,10 +189,11 @@ def predict(
     """Writes a sequence classifier's answer for every row, in the order of the rows, in constant memory.
 
     A `.jsonl` file gets an object a row: the text (and pair), `label` and `scores` (label -> probability), or `score`
-    for regression. A `.tsv`, `.csv` or `.parquet` file gets a header and the columns `label` and one probability a
-    label, or `score`. Where a text may have several labels, `labels` are those of a probability over 0.5; in a table
-    with commas between. Columns that `columns` keeps stand before the answer. A submission to GLUE is a `.tsv` file
-    with the columns `index` and `prediction`, the label or the number.
+    of a model with one output. A `.tsv`, `.csv` or `.parquet` file gets a header and the columns `label` and one
+    probability a label, or `score`. Where a text may have several labels, `labels` are those of a probability over 0.5;
+    in a table with commas between. Columns that `columns` keeps stand before the answer. A submission to GLUE is a
+    `.tsv` file with the columns `index` and `prediction`, the label or the number. Scores are those of the pipeline
+    `text-classification`.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
@@ -220,11 +230,11 @@ def predict(
     def answer(chunk: list[_Row]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
         examples = [row.example for row in chunk]
         for described, fields in _answers(model, examples, model.logits(examples)):
-            yield described, [next(index), fields[0]] if submission else fields
+            yield described, [next(index), _submitted(model, fields[0])] if submission else fields
 
-    key = "score" if model.task.regression else "labels" if model.task.several else "label"
+    key = "score" if not model.names else "labels" if model.task.several else "label"
     header = ["index", "prediction"] if submission else [key, *model.names]
-    missing = (key,) if model.task.regression else (key, "scores")
+    missing = (key,) if not model.names else (key, "scores")
     rows = bad.fitting(bad.each(read_rows(data, columns, bad), checked))
     return write_answers(out, header, rows, answer, missing, lambda row: row.kept)
 
@@ -236,23 +246,27 @@ class _Row(NamedTuple):
     kept: dict[str, Any]
 
 
+def _submitted(model: Classifier, answer: Any) -> Any:
+    """An answer as GLUE takes it: a class without a name of its own by its number."""
+    return answer if model.task.model.config.id2label else str(answer).removeprefix("LABEL_")
+
+
 def _answers(
     model: Classifier, rows: Sequence[Example], logits: np.ndarray
 ) -> Iterator[tuple[dict[str, Any], list[Any]]]:
     """For each row of logits [n, C], what is written of it: as an object, and as fields."""
-    for row, scores in zip(rows, logits.astype(np.float64), strict=True):
-        if model.task.regression:
-            answer: dict[str, Any] = {"score": short(scores[0])}
-            fields = [answer["score"]]
-        elif model.task.several:
-            shares = [short(share) for share in np.exp(-np.logaddexp(0, -scores))]
-            labels = [name for name, score in zip(model.names, scores, strict=True) if score > 0]
-            answer = {"labels": labels, "scores": dict(zip(model.names, shares, strict=True))}
-            fields = [",".join(labels), *shares]
+    for row, scores in zip(rows, model.scores(logits).tolist(), strict=True):
+        shares = [short(score) for score in scores]
+        if not model.names:
+            answer: dict[str, Any] = {"score": shares[0]}
+            fields: list[Any] = shares
         else:
-            shares = np.exp(scores - scores.max())
-            shares = [short(share) for share in shares / shares.sum()]
-            answer = {"label": model.names[int(scores.argmax())], "scores": dict(zip(model.names, shares, strict=True))}
-            fields = [answer["label"], *shares]
+            by_name = dict(zip(model.names, shares, strict=True))
+            if model.task.several:
+                labels = [name for name, score in zip(model.names, scores, strict=True) if score > 0.5]
+                answer, fields = {"labels": labels, "scores": by_name}, [",".join(labels), *shares]
+            else:
+                label = model.names[max(range(len(scores)), key=scores.__getitem__)]
+                answer, fields = {"label": label, "scores": by_name}, [label, *shares]
         texts = {"text": row.text} | ({} if row.pair is None else {"pair": row.pair})
         yield texts | answer, fields

@@ -5,29 +5,27 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from bert_jax import storage
 from bert_jax.data.bad_rows import BadRows
 from bert_jax.data.columns import Columns
 from bert_jax.data.records import table_name
+from bert_jax.inference.scoring import short
 from bert_jax.looking import page, values
 from bert_jax.modeling import Bert
-from bert_jax.tasks.finished import open_finished
-from bert_jax.tasks.groups import encode_groups
+from bert_jax.tasks.finished import Finished, open_finished
 from bert_jax.tasks.remembered import read as read_remembered
-from bert_jax.tasks.row_answers import RowPredictor, check_out, short, to_answer, write_answers
+from bert_jax.tasks.row_answers import RowPredictor, check_out, to_answer, write_answers
 from bert_jax.tasks.sentence_embedding import (
     HEAD,
     SentenceEmbeddingTask,
     choose_metrics,
-    cosines,
     encode_pairs,
     read_pairs,
     stream_pairs,
-    texts_of,
 )
 
+# What `bert-jax evaluate` and `predict` may be told beyond what all tasks take.
+OPTIONS = ("prompt_name", "prompt", "truncate_dim")
 COLUMNS = Columns("sentence1", "sentence2", "score")  # where the caller names none
 
 
@@ -41,7 +39,8 @@ def evaluate(
     report: storage.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
-    """Scores the cosines of labelled pairs by their correlation with the labels.
+    """Scores how alike labelled pairs are (their cosine, or what else the model's files name) by its correlation with
+    the labels.
 
     Args:
         model_dir: a directory in the Hugging Face layout, with the files of sentence-transformers.
@@ -62,15 +61,15 @@ def evaluate(
     storage.check_output(report or "", data)
     names = choose_metrics(metric_names, labelled=True)
     finished = open_finished(model_dir, HEAD, **options)
-    task = SentenceEmbeddingTask(Bert(finished.config, HEAD, finished.compute), "cosine", labelled=True, metrics=names)
+    task = _task(finished, names)
     bad = BadRows(table_name(data), bad_rows, skipping="--skip")
     columns, predictor = _filled(columns, model_dir), RowPredictor(finished, task.predict)
     pairs = read_pairs(data, columns, bad=bad)
-    rows = encode_pairs(finished.tokenizer, pairs, columns, finished.max_length)
+    rows = encode_pairs(finished.tokenizer, pairs, columns, finished.max_length, prompt=finished.prompt)
     batches, predictions = predictor.batches(rows)
     scores = task.score(predictions, batches) | {"examples": len(rows)}
     if report is not None:
-        found = cosines(predictor.in_order(rows, predictions, "embeddings"))
+        found = task.alike(predictor.in_order(rows, predictions, "embeddings"))
 
         def texts(i: int) -> tuple[int, dict[str, str]]:
             line, row = pairs[i]
@@ -90,7 +89,7 @@ def predict(
     bad_rows: str = "strict",
     **options: Any,
 ) -> int:
-    """Writes the cosine of every pair, in the order of the rows, in constant memory.
+    """Writes how alike every pair is (`bert_jax.inference.Similarity`), in the order of the rows, in constant memory.
 
     A `.jsonl` file gets an object a row: `text`, `pair` and `score`. A table gets a header and a column `score`.
     Columns that `columns` keeps stand before it.
@@ -111,16 +110,15 @@ def predict(
     """
     check_out(out, data=data)
     finished = open_finished(model_dir, HEAD, **options)
-    task = SentenceEmbeddingTask(Bert(finished.config, HEAD, finished.compute), "cosine")
+    task = _task(finished)
     predictor = RowPredictor(finished, task.predict)
     columns = dataclasses.replace(_filled(columns, model_dir), label="")
 
     def answer(chunk: list[tuple[int, dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], list[float]]]:
-        texts = texts_of((values for _, values in chunk), columns)
-        rows = encode_groups(finished.tokenizer, texts, np.zeros(len(chunk), np.float32), finished.max_length)
-        for ((text, _), (pair, _)), cosine in zip(texts, cosines(predictor(rows, "embeddings")), strict=True):
-            score = short(cosine)
-            yield {"text": text, "pair": pair, "score": score}, [score]
+        rows = encode_pairs(finished.tokenizer, chunk, columns, finished.max_length, prompt=finished.prompt)
+        for (_, row), alike in zip(chunk, task.alike(predictor(rows, "embeddings")), strict=True):
+            score = short(alike)
+            yield {"text": row[columns.text], "pair": row[columns.pair], "score": score}, [score]
 
     def kept(row: tuple[int, dict[str, Any]]) -> dict[str, Any]:
         return columns.carried(row[1])
@@ -132,3 +130,15 @@ def predict(
 def _filled(columns: Columns, model_dir: storage.PathLike) -> Columns:
     remembered = read_remembered(model_dir).columns
     return columns.filled(dataclasses.replace(remembered, more=(), texts="")).filled(COLUMNS)
+
+
+def _task(finished: Finished, names: tuple[str, ...] = ()) -> SentenceEmbeddingTask:
+    settings = finished.settings
+    return SentenceEmbeddingTask(
+        Bert(finished.config, HEAD, finished.compute),
+        "cosine",
+        labelled=True,
+        metrics=names,
+        similarity=settings.similarity,
+        truncate_dim=settings.truncate_dim,
+    )

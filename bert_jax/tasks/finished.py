@@ -11,15 +11,17 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from bert_jax import sharding, storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import load_pretrained
+from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
 from bert_jax.errors import InputError
 from bert_jax.inference import PretrainedModel
+from bert_jax.inference.model import open_tokenizer
 from bert_jax.looking.attention import Attention
-from bert_jax.modeling import Compute, Params
+from bert_jax.modeling import Compute, Params, resolved_dtype
 from bert_jax.tasks import start
 from bert_jax.tasks.classification_data import Paddable
 from bert_jax.tasks.groups import INPUTS
 from bert_jax.tasks.job import Batch
-from bert_jax.tokenization import Tokenizer, load_tokenizer
+from bert_jax.tokenization import Tokenizer
 
 _LARGEST_MAPS = 2**28  # shares of all maps of a sequence, a gigabyte of float32: more than those of BERT-large over 512
 
@@ -35,6 +37,8 @@ class Finished:
         max_length: the longest sequence in tokens that it is to be given.
         batch_size: rows at a time, a multiple of the number of devices.
         mesh: of all devices.
+        settings: what the files of sentence-transformers say of texts, vectors and scores.
+        prompt: what is put before each text (of a pair, before the first).
     """
 
     config: BertConfig
@@ -44,6 +48,8 @@ class Finished:
     max_length: int
     batch_size: int
     mesh: Mesh
+    settings: TextSettings = NO_SETTINGS
+    prompt: str = ""
 
     def runner(self, predict: Callable[[Any, Batch], dict[str, jax.Array]]) -> Callable[[Batch], dict[str, np.ndarray]]:
         """Batch -> predictions in numpy: rows split over the devices, parameters on each."""
@@ -73,7 +79,15 @@ class Finished:
 
 
 def open_finished(
-    model_dir: storage.PathLike, head: str, *, batch_size: int = 32, max_seq_length: int = 0, dtype: str = "auto"
+    model_dir: storage.PathLike,
+    head: str,
+    *,
+    batch_size: int = 32,
+    max_seq_length: int = 0,
+    dtype: str = "auto",
+    prompt_name: str | None = None,
+    prompt: str | None = None,
+    truncate_dim: int | None = None,
 ) -> Finished:
     """Opens a model directory that was saved with `head`.
 
@@ -83,6 +97,10 @@ def open_finished(
         batch_size: rows at a time; rounded up to a multiple of the number of devices.
         max_seq_length: the longest sequence in tokens; 0 = the model's own limit.
         dtype: of matrix products: float32, bfloat16, or auto (bfloat16 on accelerators, float32 on CPU).
+        prompt_name: of sentence embeddings and cross-encoders, which of the model's prompts is put before texts; None =
+            its default, "" = none.
+        prompt: the prompt itself, in place of a name.
+        truncate_dim: of sentence embeddings, numbers of a vector to keep, from the first; None = as the files say.
 
     Raises:
         InputError: the directory holds a model with another head, or an option does not fit it.
@@ -90,15 +108,19 @@ def open_finished(
     loaded = load_pretrained(model_dir)
     if loaded.head != head:
         raise InputError(f"{model_dir}: expected a model for {head}, found one for {loaded.head}")
-    tokenizer = load_tokenizer(loaded.directory)
-    start.check_vocabulary(tokenizer, loaded.config)
+    tokenizer = open_tokenizer(loaded)
     start.check_length(max_seq_length, loaded.config, "max_seq_length")
     if max_seq_length and max_seq_length < 4:
         raise InputError(f"max_seq_length: expected at least 4 tokens (or 0), found {max_seq_length}")
-    limit = min(loaded.max_length or tokenizer.max_length or 512, loaded.config.max_position_embeddings)
-    if dtype == "auto":
-        dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+    positions = loaded.config.max_position_embeddings
+    limit = max_seq_length or loaded.settings.longest(positions, tokenizer)
+    config, settings = loaded.config, loaded.settings
+    text = settings.prompt(prompt_name, prompt)
+    if head == "sentence_embedding":
+        config = config.replace(pooling_skip=settings.pooling_skip(tokenizer, text, limit))
+        settings = dataclasses.replace(settings, truncate_dim=settings.dimension(truncate_dim))
     mesh = sharding.make_mesh()
     parts = sharding.batch_parts(mesh)
     rows = -(-batch_size // parts) * parts
-    return Finished(loaded.config, loaded.params, tokenizer, Compute(dtype=dtype), max_seq_length or limit, rows, mesh)
+    compute = Compute(dtype=resolved_dtype(dtype))
+    return Finished(config, loaded.params, tokenizer, compute, limit, rows, mesh, settings, text)

@@ -7,6 +7,7 @@ import numpy as np
 from scipy import stats
 
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.inference.scoring import similarities
 
 CLASSIFICATION = ("accuracy", "f1", "matthews", "macro_f1", "micro_f1", "weighted_f1")
 _USUAL = ("accuracy", "f1", "matthews")  # of CLASSIFICATION, where none are named
@@ -142,32 +143,27 @@ def ratios(predictions: Sequence[Mapping[str, np.ndarray]], metrics: Mapping[str
     return {name: sums[part] / max(sums[count], 1.0) for name, (part, count) in metrics.items()}
 
 
-def retrieval_ranks(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """At which place, from 1, each query finds its own document among all, by cosine; ties share the mean of theirs.
+def retrieval_ranks(queries: np.ndarray, documents: np.ndarray, similarity: str = "cosine") -> np.ndarray:
+    """At which place, from 1, each query finds its own document among all; ties share the mean of theirs.
 
     Args:
         queries: `[n, D]`.
         documents: `[n, K, D]`: of each row, the first is the query's own; the others are to be told from it too.
+        similarity: of `bert_jax.inference.scoring.similarities`.
 
     Returns:
         float64 `[n]`.
     """
-    among = unit(documents.swapaxes(0, 1).reshape(-1, documents.shape[-1]))
+    among = documents.swapaxes(0, 1).reshape(-1, documents.shape[-1]).astype(np.float64)
     ranks = np.empty(len(queries))
     for start in range(0, len(queries), _ROWS):
         rows = np.arange(start, min(start + _ROWS, len(queries)))
-        cosines = unit(queries[rows]) @ among.T
-        own = cosines[np.arange(len(rows)), rows][:, None]
+        alike = similarities(similarity, queries[rows].astype(np.float64), among)
+        own = alike[np.arange(len(rows)), rows][:, None]
         # The tolerance makes equal texts a tie, whatever batches they were in.
-        above, alike = cosines > own + 1e-6, np.abs(cosines - own) <= 1e-6
-        ranks[rows] = 1 + above.sum(1) + (alike.sum(1) - 1) / 2
+        above, equal = alike > own + 1e-6, np.abs(alike - own) <= 1e-6
+        ranks[rows] = 1 + above.sum(1) + (equal.sum(1) - 1) / 2
     return ranks
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """float64 `[..., D]`: scaled to unit length, 0 staying 0."""
-    vectors = np.asarray(vectors, np.float64)
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def _correlation(function, labels: np.ndarray, predicted: np.ndarray) -> float:

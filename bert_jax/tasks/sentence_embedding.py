@@ -12,11 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.data.bad_rows import BadRow, BadRows, check_texts, number_of, place
 from bert_jax.data.columns import Columns, recipe_key
 from bert_jax.data.examples import read_rows
 from bert_jax.data.records import table_name
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.inference.scoring import pair_similarities
 from bert_jax.modeling import Bert
 from bert_jax.modeling.heads import unit
 from bert_jax.modeling.losses import cross_entropy
@@ -45,6 +47,8 @@ class SentenceEmbeddingTask:
         scale: of cosines, before the softmax.
         distance: of triplets: `euclidean` or `cosine` (1 - cosine).
         margin: of triplets, in units of the distance.
+        similarity: how vectors are compared when they are scored (`bert_jax.inference.scoring.similarities`).
+        truncate_dim: numbers of a vector that are then kept, from the first; None = all.
     """
 
     model: Bert
@@ -54,6 +58,8 @@ class SentenceEmbeddingTask:
     scale: float = 20.0
     distance: str = "euclidean"
     margin: float = 1.0
+    similarity: str = "cosine"
+    truncate_dim: int | None = None
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
         """The number of real rows."""
@@ -90,12 +96,18 @@ class SentenceEmbeddingTask:
         """The chosen metrics over all rows that are not padding."""
         real = np.concatenate([batch["example_weights"] for batch in batches]) > 0
         embeddings = np.concatenate([prediction["embeddings"] for prediction in predictions])[real]
+        embeddings = embeddings[..., : self.truncate_dim]
         if self.labelled:
             labels = np.concatenate([batch["labels"] for batch in batches])[real]
-            return metrics.scores(self.metrics, labels, cosines(embeddings))
-        ranks = metrics.retrieval_ranks(embeddings[:, 0], embeddings[:, 1:])
+            return metrics.scores(self.metrics, labels, self.alike(embeddings))
+        ranks = metrics.retrieval_ranks(embeddings[:, 0], embeddings[:, 1:], self.similarity)
         found = {"retrieval_accuracy": float(np.mean(ranks == 1)), "mrr": float(np.mean(1 / ranks))}
         return {name: found[name] for name in self.metrics}
+
+    def alike(self, embeddings: np.ndarray) -> np.ndarray:
+        """float64 `[n]`: how alike the first two vectors of each row `[n, T, D]` are."""
+        kept = embeddings[..., : self.truncate_dim]
+        return pair_similarities(self.similarity, kept[:, 0], kept[:, 1])
 
     def _embed(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
         """[B, T, D]."""
@@ -132,12 +144,6 @@ def _triplet(embeddings: jax.Array, distance: str, margin: float) -> tuple[jax.A
 
     near, far = apart(embeddings[:, 1]), apart(embeddings[:, 2])
     return jnp.maximum(near - far + margin, 0), (near < far).astype(jnp.float32)
-
-
-def cosines(embeddings: np.ndarray) -> np.ndarray:
-    """float64 `[n]`: of the first two vectors of each row `[n, T, D]`."""
-    first, second = (metrics.unit(embeddings[:, i]) for i in range(2))
-    return (first * second).sum(-1)
 
 
 Row = tuple[int, dict[str, Any]]  # a line, and its columns
@@ -177,18 +183,24 @@ def _checked(where: str, row: Row, columns: Columns, limit: float = math.inf) ->
 
 
 def encode_pairs(
-    tokenizer: Tokenizer, rows: Sequence[Row], columns: Columns, max_length: int, label_limit: float = math.inf
+    tokenizer: Tokenizer,
+    rows: Sequence[Row],
+    columns: Columns,
+    max_length: int,
+    label_limit: float = math.inf,
+    prompt: str = "",
 ) -> Groups:
-    """Tokenises rows of `read_pairs`; labels are divided by the limit where it is finite."""
+    """Tokenises rows of `read_pairs`, each text behind the prompt; labels are divided by the limit where it is
+    finite."""
     labels, unit_label = np.zeros(len(rows), np.float32), label_limit if math.isfinite(label_limit) else 1.0
     if columns.label:
         labels[:] = [float(values[columns.label]) / unit_label for _, values in rows]
-    return encode_groups(tokenizer, texts_of((values for _, values in rows), columns), labels, max_length)
+    return encode_groups(tokenizer, texts_of((values for _, values in rows), columns, prompt), labels, max_length)
 
 
-def texts_of(rows: Iterable[dict[str, Any]], columns: Columns) -> list[list[tuple[str, None]]]:
-    """The texts of each row, as `encode_groups` takes them."""
-    return [[(values[name], None) for name in _text_names(columns)] for values in rows]
+def texts_of(rows: Iterable[dict[str, Any]], columns: Columns, prompt: str = "") -> list[list[tuple[str, None]]]:
+    """The texts of each row behind a prompt, as `encode_groups` takes them."""
+    return [[(prompt + values[name], None) for name in _text_names(columns)] for values in rows]
 
 
 def _text_names(columns: Columns) -> tuple[str, ...]:
@@ -223,16 +235,22 @@ def build(recipe: Any, workdir: str) -> Job:
     if data.dev_share:  # what is held out needs the columns that it is scored by
         read = dataclasses.replace(learned, label=scored.label, more=learned.more or scored.more)
     rows, held = start.hold_out(recipe, read_pairs(data.train, read, limit, start.bad_rows(recipe, data.train)))
-    train = encode_pairs(tokenizer, rows, learned, data.max_seq_length, limit)
+    settings = dataclasses.replace(loaded.settings if loaded else TextSettings(), max_length=data.max_seq_length)
+    prompt = settings.prompt()
+    config = config.replace(pooling_skip=settings.pooling_skip(tokenizer, prompt, data.max_seq_length))
+    train = encode_pairs(tokenizer, rows, learned, data.max_seq_length, limit, prompt)
     if data.loss == "in_batch_negatives" and len(train) * (train.size - 1) < 2:
         raise InputError(f"{data.train}: expected at least 2 rows, to be each other's negatives, found 1")
-    task = _task(recipe, Bert(config, HEAD, start.compute(recipe)))
+    task = dataclasses.replace(
+        _task(recipe, Bert(config, HEAD, start.compute(recipe))),
+        similarity=settings.similarity,
+        truncate_dim=settings.truncate_dim,
+    )
     if data.dev:
         held = read_pairs(data.dev, scored, bad=start.bad_rows(recipe, data.dev))
-    dev = encode_pairs(tokenizer, held, scored, data.max_seq_length) if held else None
-    return start.fine_tuning(
-        recipe, task, tokenizer, loaded, train, dev, _remembered(learned, scored), max_length=data.max_seq_length
-    )
+    dev = encode_pairs(tokenizer, held, scored, data.max_seq_length, prompt=prompt) if held else None
+    remembered = _remembered(learned, scored)
+    return start.fine_tuning(recipe, task, tokenizer, loaded, train, dev, remembered, settings=settings)
 
 
 def outline(recipe: Any) -> Outline:

@@ -12,6 +12,7 @@ from bert_jax.conversion.names import FAMILIES
 from bert_jax.data import splitting
 from bert_jax.data.bad_rows import BadRows
 from bert_jax.errors import InputError
+from bert_jax.inference.model import check_vocabulary
 from bert_jax.modeling import Compute, Params
 from bert_jax.recipes import model_config
 from bert_jax.storage import PathLike
@@ -77,19 +78,20 @@ def tokenizer(recipe: Any, data: str = "", loaded: Loaded | None = None) -> Toke
     place = recipe.tokenizer or data or (loaded.directory if loaded else "")
     if not place:
         raise InputError("config.tokenizer: expected a tokenizer, since there is no init_from to take it from")
-    return load_tokenizer(place)
+    found = load_tokenizer(place)
+    return loaded.settings.tokenizer(found) if loaded is not None and place == loaded.directory else found
 
 
 def config(recipe: Any, tokenizer: Tokenizer, loaded: Loaded | None) -> BertConfig:
     """The architecture of a recipe: that of `loaded` or of `model.size`, changed by the other `model` fields.
 
     Raises:
-        InputError: the fields do not fit together, the tokenizer has ids that the word embedding has no row for, or
-            the parameters of `loaded` are of other shapes.
+        InputError: the fields do not fit together, the vocabulary is not that of the word embedding, or the parameters
+            of `loaded` are of other shapes.
     """
     sizes = {} if loaded or recipe.model.vocab_size else {"vocab_size": tokenizer.vocab_size}
     config = model_config(recipe, loaded.config if loaded else None, pad_token_id=tokenizer.pad_id, **sizes)
-    check_vocabulary(tokenizer, config)
+    check_vocabulary(tokenizer, config, recipe.tokenizer or recipe.init_from or "config.model.vocab_size")
     if loaded:
         _check_shapes(loaded, config)
     config.to_hf()  # better refused now than when the trained model is written
@@ -110,15 +112,6 @@ def _check_shapes(loaded: Loaded, config: BertConfig) -> None:
         before, after = getattr(loaded.config, name), getattr(config, name)
         if before != after:
             raise InputError(f"config.model.{name}: expected {before}, as the model of init_from has it, found {after}")
-
-
-def check_vocabulary(tokenizer: Tokenizer, config: BertConfig) -> None:
-    """Raises InputError when the tokenizer has ids that the word embedding has no row for."""
-    if tokenizer.vocab_size > config.vocab_size:
-        raise InputError(
-            f"the tokenizer has {tokenizer.vocab_size} pieces, more than the {config.vocab_size} rows of the model's "
-            "word embedding (vocab_size)"
-        )
 
 
 def check_length(length: int, config: BertConfig, key: str) -> None:

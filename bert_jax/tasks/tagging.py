@@ -14,13 +14,14 @@ from bert_jax.data.examples import Columns
 from bert_jax.data.tagged import read_sentences
 from bert_jax.data.tags import read_scheme
 from bert_jax.errors import InputError
+from bert_jax.inference.scoring import short
 from bert_jax.looking import page
 from bert_jax.looking.attention import Attention
 from bert_jax.looking.tags import tagger
 from bert_jax.modeling import Bert
 from bert_jax.tasks import entities
 from bert_jax.tasks.finished import Finished, open_finished
-from bert_jax.tasks.row_answers import RowPredictor, check_out, short, to_answer
+from bert_jax.tasks.row_answers import RowPredictor, check_out, to_answer
 from bert_jax.tasks.token_classification import HEAD, TokenClassificationTask
 from bert_jax.tasks.token_classification_data import UNTAGGED, encode, encode_tagged, in_order, read_tagged
 

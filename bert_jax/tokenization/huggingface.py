@@ -141,6 +141,22 @@ class BackendTokenizer(Tokenizer):
                 text = text.replace(apart, apart.strip())
         return text
 
+    def lowercased(self) -> "BackendTokenizer":
+        content, settings = json.loads(self._backend.to_str()), dict(self._settings)
+        normalizer = content["normalizer"]
+        steps = normalizer["normalizers"] if (normalizer or {}).get("type") == "Sequence" else [normalizer]
+        bert = [step for step in steps if step and step["type"] == "BertNormalizer"]
+        for step in bert:  # which transformers makes anew of the settings, and of which it knows no other
+            if step["strip_accents"] is None:
+                step["strip_accents"] = step["lowercase"]
+            step["lowercase"] = True
+            settings |= {"do_lower_case": True, "strip_accents": step["strip_accents"]}
+        if not bert:
+            before = [{"type": "Lowercase"}]
+            content["normalizer"] = {"type": "Sequence", "normalizers": before + [step for step in steps if step]}
+        backend = tokenizers.Tokenizer.from_str(json.dumps(content))
+        return BackendTokenizer(backend, self._special, settings, self._sentencepiece_model)
+
     def save(self, directory: PathLike) -> None:
         directory = storage.Path(directory)
         directory.mkdir(parents=True, exist_ok=True)

@@ -113,6 +113,10 @@ class Tokenizer(abc.ABC):
         """Returns readable text for ids; spacing is the tokenizer's guess where it was lost."""
 
     @abc.abstractmethod
+    def lowercased(self) -> "Tokenizer":
+        """Returns this tokenizer for texts that are lower-cased first; accents and special tokens stay as they are."""
+
+    @abc.abstractmethod
     def save(self, directory: PathLike) -> None:
         """Writes the files that Hugging Face's AutoTokenizer and `load_tokenizer` read; makes the directory."""
 

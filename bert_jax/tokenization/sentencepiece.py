@@ -106,6 +106,9 @@ class SentencePieceTokenizer(Tokenizer):
         texts = (run if isinstance(run, str) else self._processor.decode(run) for run in runs)
         return " ".join(text for text in texts if text)
 
+    def lowercased(self) -> "SentencePieceTokenizer":
+        return SentencePieceTokenizer(self._model, self._settings | {"do_lower_case": True})
+
     def save(self, directory: PathLike) -> None:
         """Writes the model, and for unigram models the tokenizer.json that Hugging Face wants beside it."""
         directory = storage.Path(directory)

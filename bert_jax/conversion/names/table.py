@@ -135,7 +135,7 @@ def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]]) -> Ite
     Args:
         shapes: canonical path -> shape.
     """
-    for entry in (*names.encoder, *names.heads.get(head, ())):
+    for entry in (*names.encoder, *names.heads.get(head, ()), *_embedding_layers(shapes)):
         if entry.ours not in shapes:
             continue
         shape = shapes[entry.ours]
@@ -147,4 +147,16 @@ def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]]) -> Ite
             yield Slot(entry.theirs.format(layer=layer), entry.ours, layer, entry.transpose, entry.part, theirs)
 
 
+def _embedding_layers(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Entry]:
+    """The entries of the modules that sentence-transformers keeps in folders of their own, one a module."""
+    numbers = {path.split("/")[1] for path in shapes if path.startswith("embedding_layers/")}
+    for layer in sorted(numbers):
+        theirs, ours = EMBEDDING_LAYER.format(number=layer.removeprefix("layer_")), f"embedding_layers/{layer}"
+        yield from dense(f"{theirs}linear", f"{ours}/dense")
+        yield from dense(f"{theirs}residual", f"{ours}/residual")
+        yield from norm(f"{theirs}norm", f"{ours}/layer_norm")
+
+
+# Before the names of the tensors of such a module, which its own file has without.
+EMBEDDING_LAYER = "embedding_layers.{number}."
 _CLASSIFIERS = ("sequence_classification", "token_classification", "multiple_choice")

@@ -1,0 +1,111 @@
+"""What the numbers of a model mean: scores of a classifier's logits, and how alike two vectors are.
+
+Every verb and pipeline that shows such a number takes it from here.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from bert_jax.config import BertConfig
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Over the last axis, in float64."""
+    exponentials = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.exp(-np.logaddexp(0, -x))
+
+
+# As torch.nn computes them, in float64; the names are those of `bert_jax.config.LAYER_ACTIVATIONS`, and softmax.
+_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "identity": lambda x: x,
+    "sigmoid": _sigmoid,
+    "softmax": softmax,
+    "tanh": np.tanh,
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": lambda x: x * 0.5 * (1 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2))),
+    "silu": lambda x: x * _sigmoid(x),
+    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+    "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
+    "softplus": lambda x: np.logaddexp(0, x),
+    "mish": lambda x: x * np.tanh(np.logaddexp(0, x)),
+}
+
+
+def activation_of(config: BertConfig, named: str = "") -> str:
+    """What makes scores of a sequence classifier's logits: one of `bert_jax.config.LAYER_ACTIVATIONS`, or `softmax`.
+
+    The one that its files name (`named`), unless that leaves several classes as logits. Otherwise as transformers does:
+    nothing for a regression, a sigmoid where classes do not exclude one another or there is one output, else a softmax.
+    """
+    if named and not (named == "identity" and config.num_labels > 1):
+        return named
+    if config.problem_type == "regression":
+        return "identity"
+    if config.problem_type == "multi_label_classification" or config.num_labels == 1:
+        return "sigmoid"
+    return "softmax"
+
+
+def is_number(config: BertConfig) -> bool:
+    """Whether a sequence classifier gives a number rather than classes: it has one output."""
+    return config.num_labels == 1
+
+
+def activate(name: str, logits: np.ndarray) -> np.ndarray:
+    """float64 scores `[..., C]` of logits."""
+    return _ACTIVATIONS[name](logits.astype(np.float64))
+
+
+def scores_of(config: BertConfig, logits: np.ndarray, named: str = "") -> np.ndarray:
+    """float64 scores `[..., C]` of a sequence classifier's logits `[..., C]`, by `activation_of`."""
+    return activate(activation_of(config, named), logits)
+
+
+def short(value: float) -> float:
+    """Six digits of a score: as every verb writes it."""
+    return float(f"{value:.6g}")
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Vectors `[..., D]` of length 1; 0 stays 0."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def similarities(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """How alike each of vectors `[N, D]` is to each of `[M, D]`: `[N, M]`; more is more alike.
+
+    Args:
+        name: of `bert_jax.conversion.text_settings.SIMILARITIES`; a distance is negative.
+    """
+    match name:
+        case "cosine":
+            return unit(first) @ unit(second).T
+        case "dot":
+            return first @ second.T
+        case "euclidean":  # in float64, as equal vectors are the difference of large numbers
+            a, b = first.astype(np.float64), second.astype(np.float64)
+            squares = np.square(a).sum(-1)[:, None] + np.square(b).sum(-1) - 2 * a @ b.T
+            return -np.sqrt(np.maximum(squares, 0)).astype(np.float32)
+        case _:
+            rows = [-np.abs(second - vector).sum(-1) for vector in first]
+            return np.stack(rows) if rows else np.zeros((0, len(second)), np.float32)
+
+
+def pair_similarities(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """As `similarities`, of each of vectors `[N, D]` with its own other `[N, D]`: `[N]` float64."""
+    first, second = first.astype(np.float64), second.astype(np.float64)
+    match name:
+        case "cosine":
+            return (unit(first) * unit(second)).sum(-1)
+        case "dot":
+            return (first * second).sum(-1)
+        case "euclidean":
+            return -np.linalg.norm(first - second, axis=-1)
+        case _:
+            return -np.abs(first - second).sum(-1)
