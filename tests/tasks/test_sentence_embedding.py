@@ -374,8 +374,8 @@ def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
         embedding.evaluate(tuned[1], dev, PAIRS, metric_names=("accuracy",))
     with pytest.raises(InputError, match=r"expected a file named \.jsonl or \.tsv"):
         embedding.predict(tuned[1], dev, tmp_path / "out.txt", PAIRS)
-    with pytest.raises(InputError, match="expected a field 'sentence2'"):
-        embedding.predict(tuned[1], dev, tmp_path / "out.tsv", Columns("a"))
+    with pytest.raises(InputError, match="expected a field 'c'"):
+        embedding.predict(tuned[1], dev, tmp_path / "out.tsv", Columns("a", "c"))
     assert not any(tmp_path.iterdir())
 
 
