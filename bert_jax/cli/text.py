@@ -84,8 +84,9 @@ def run_train_tokenizer(args: argparse.Namespace) -> None:
         case = {} if args.kind == "bpe" else {"lowercase": not args.cased}
         tokenizer = getattr(tokenization, _TRAINERS[args.kind])(corpus.texts(), args.vocab_size, **case)
         tokenizer.save(directory)
-    fewer = tokenizer.vocab_size < args.vocab_size
-    say(f"{args.out}: {tokenizer.vocab_size:,} pieces" + (", as the texts give no more" if fewer else ""))
+    say(f"{args.out}: {tokenizer.vocab_size:,} pieces")
+    if tokenizer.vocab_size < args.vocab_size:
+        say(f"the texts give no more of the {args.vocab_size:,} pieces of --vocab-size")
 
 
 def run_prepare(args: argparse.Namespace) -> None:

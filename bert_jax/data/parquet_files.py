@@ -1,6 +1,9 @@
 """Rows of Parquet files, a batch held at a time; needs pyarrow."""
 
-from collections.abc import Iterator, Sequence
+import contextlib
+import importlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax import storage
@@ -20,6 +23,48 @@ class ParquetRow(NamedTuple):
     share: float
 
 
+class ParquetTable:
+    """An open Parquet file.
+
+    Attributes:
+        columns: their names.
+    """
+
+    def __init__(self, file: Any):
+        self._file = file
+        self.columns: list[str] = file.schema_arrow.names
+        self._classes = _class_names(file.schema_arrow.metadata, self.columns)
+
+    def rows(self, columns: Sequence[str] = ()) -> Iterator[ParquetRow]:
+        """Yield the rows in order, of `columns` or of all.
+
+        The numbers of a column that `datasets` wrote as a ClassLabel, or a list of them, become names.
+        """
+        number, total = 0, self._file.metadata.num_rows
+        for batch in self._file.iter_batches(_ROWS, columns=list(columns) or None):
+            for values in batch.to_pylist():
+                number += 1
+                for name in self._classes.keys() & values.keys():
+                    values[name] = _named(values[name], self._classes[name])
+                yield ParquetRow(RowNumber(number), values, number / total)
+
+
+@contextlib.contextmanager
+def open_parquet(spec: PathLike) -> Iterator[ParquetTable]:
+    """Open a Parquet file.
+
+    Raises:
+        InputError: pyarrow is not installed, the file is missing, or (out of the block too) it is none of Parquet.
+    """
+    pyarrow = import_pyarrow(spec)
+    with storage.existing(spec).open("rb") as file:
+        try:
+            yield ParquetTable(importlib.import_module("pyarrow.parquet").ParquetFile(file))
+        except (pyarrow.ArrowException, OSError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise InputError(f"{spec}: expected a Parquet file, found: {reason}") from None
+
+
 def read_parquet(spec: PathLike, columns: Sequence[str] = ()) -> Iterator[ParquetRow]:
     """Yield the rows of a Parquet file in order.
 
@@ -28,25 +73,40 @@ def read_parquet(spec: PathLike, columns: Sequence[str] = ()) -> Iterator[Parque
         columns: those to read; () = all.
 
     Raises:
-        InputError: pyarrow is not installed, the file is missing or none of Parquet, or a column is missing.
+        InputError: as `open_parquet`, or a column is missing.
     """
+    with open_parquet(spec) as table:
+        for column in columns:
+            if column not in table.columns:
+                raise InputError(f"{spec}: expected a column {column!r}{did_you_mean(column, table.columns)}")
+        yield from table.rows(columns)
+
+
+def import_pyarrow(spec: object) -> Any:
+    """Return the module pyarrow. Raises InputError where it is not installed."""
     try:
-        import pyarrow
-        import pyarrow.parquet
+        return importlib.import_module("pyarrow")
     except ImportError:
-        raise InputError(f"{spec}: expected pyarrow, which reads Parquet: pip install pyarrow") from None
-    with storage.existing(spec).open("rb") as file:
-        try:
-            parquet = pyarrow.parquet.ParquetFile(file)
-            names = parquet.schema_arrow.names
-            for column in columns:
-                if column not in names:
-                    raise InputError(f"{spec}: expected a column {column!r}{did_you_mean(column, names)}")
-            number, rows = 0, parquet.metadata.num_rows
-            for batch in parquet.iter_batches(_ROWS, columns=list(columns) or None):
-                for values in batch.to_pylist():
-                    number += 1
-                    yield ParquetRow(RowNumber(number), values, number / rows)
-        except (pyarrow.ArrowException, OSError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise InputError(f"{spec}: expected a Parquet file, found: {reason}") from None
+        raise InputError(f"{spec}: expected pyarrow, which reads and writes Parquet: pip install pyarrow") from None
+
+
+def _class_names(metadata: Mapping[bytes, bytes] | None, columns: Sequence[str]) -> dict[str, list[str]]:
+    """The names of the numbers in columns of classes, as `datasets` writes them into a Parquet file."""
+    try:
+        features = json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    found = {}
+    for column in columns:
+        feature = features.get(column) if isinstance(features, dict) else None
+        while isinstance(feature, list | dict) and feature and "names" not in feature:
+            feature = feature[0] if isinstance(feature, list) else feature.get("feature")  # of a list of them
+        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and isinstance(feature["names"], list):
+            found[column] = list(map(str, feature["names"]))
+    return found
+
+
+def _named(value: Any, names: list[str]) -> Any:
+    if isinstance(value, list):
+        return [_named(item, names) for item in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else value

@@ -1,15 +1,13 @@
 """Rows that are objects: JSON lines, Parquet files, TFDS data sets, DataFrames and lists of dicts."""
 
-import importlib
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from bert_jax import storage
 from bert_jax.data.bad_rows import IN_MEMORY, BadRow, BadRows, check_utf8, place
 from bert_jax.data.columns import Columns
 from bert_jax.data.labels import label_text
+from bert_jax.data.parquet_files import open_parquet
 from bert_jax.errors import InputError, did_you_mean
 
 _OTHER_KIND = "a field of another kind"  # why a row does not fit
@@ -148,52 +146,16 @@ def _plain(value: Any) -> Any:
 def parquet_rows(spec: str, columns: Columns, bad: BadRows) -> _Numbered:
     """Yield the number, from 1, and the wanted columns of each row of a Parquet file.
 
-    The numbers of a column that `datasets` wrote as a ClassLabel become names.
-
     Raises:
         InputError: there is no pyarrow, the file is missing or damaged, or a column is missing.
     """
-    pyarrow = import_pyarrow(spec)
-    path = storage.existing(spec)
-    with path.open("rb") as file:
-        try:
-            parquet = importlib.import_module("pyarrow.parquet").ParquetFile(file)
-            header = parquet.schema_arrow.names
-            for name in columns.wanted:
-                if name not in header:
-                    raise InputError(f"{spec}: expected a column {name!r}{columns.absent(name, header)}")
-            needed = list(dict.fromkeys((*columns.wanted, *columns.kept(header))))
-            classes = _class_names(parquet.schema_arrow.metadata, columns.label)
-
-            def objects() -> Iterator[dict[str, Any]]:
-                for batch in parquet.iter_batches(batch_size=1024, columns=needed):
-                    for row in batch.to_pylist():
-                        label = row.get(columns.label)
-                        if classes and isinstance(label, int) and 0 <= label < len(classes):
-                            row[columns.label] = classes[label]
-                        yield {name: _plain(value) for name, value in row.items()}
-
-            yield from object_rows(numbered_objects(spec, objects(), 1), columns, bad)
-        except (pyarrow.ArrowException, OSError) as error:
-            raise InputError(f"{spec}: expected a Parquet file, found: {str(error).splitlines()[0][:200]}") from None
-
-
-def import_pyarrow(spec: object) -> Any:
-    """Return the module pyarrow. Raises InputError where it is not installed."""
-    try:
-        return importlib.import_module("pyarrow")
-    except ImportError:
-        raise InputError(f"{spec}: expected pyarrow, which reads and writes Parquet: pip install pyarrow") from None
-
-
-def _class_names(metadata: Mapping[bytes, bytes] | None, label: str) -> list[str]:
-    """The names of a label's numbers, in what Hugging Face's `datasets` writes into a Parquet file."""
-    try:
-        features = json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
-        names = features[label].get("names") if features[label].get("_type") == "ClassLabel" else None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return []
-    return list(map(str, names)) if isinstance(names, list) else []
+    with open_parquet(spec) as table:
+        for name in columns.wanted:
+            if name not in table.columns:
+                raise InputError(f"{spec}: expected a column {name!r}{columns.absent(name, table.columns)}")
+        needed = list(dict.fromkeys((*columns.wanted, *columns.kept(table.columns))))
+        rows = ({name: _plain(value) for name, value in row.values.items()} for row in table.rows(needed))
+        yield from object_rows(numbered_objects(spec, rows, 1), columns, bad)
 
 
 def open_tfds(spec: str, wanted: Iterable[str]) -> tuple[Any, Any]:

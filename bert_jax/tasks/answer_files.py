@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_jax import storage
-from bert_jax.data.records import import_pyarrow
+from bert_jax.data.parquet_files import import_pyarrow
 from bert_jax.errors import InputError
 
 FORMATS = (".jsonl", ".tsv", ".csv", ".parquet")

@@ -11,7 +11,8 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.data.bad_rows import BadRow, BadRows
-from bert_jax.data.records import import_pyarrow, table_name
+from bert_jax.data.parquet_files import import_pyarrow
+from bert_jax.data.records import table_name
 from bert_jax.errors import InputError
 from bert_jax.tasks.answer_files import FORMATS, answer_file
 from bert_jax.tasks.classification_data import EvalSource, Paddable, few_buckets

@@ -40,6 +40,16 @@ def test_parquet(tmp_path):
     assert found == [Sentence(number, tuple(WORDS), TAGS) for number in (1, 2)]
 
 
+@pytest.mark.parametrize("wrapped", [lambda label: [label], lambda label: {"feature": label, "_type": "List"}])
+def test_names_that_a_parquet_file_has_itself(tmp_path, wrapped):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    features = {"ner_tags": wrapped({"names": list(NAMES), "_type": "ClassLabel"}), "tokens": {"dtype": "string"}}
+    metadata = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
+    table = pyarrow.Table.from_pylist([ROW]).replace_schema_metadata(metadata)
+    parquet.write_table(table, tmp_path / "a.parquet")
+    assert list(read_sentences(str(tmp_path / "a.parquet"), Columns())) == [Sentence(1, tuple(WORDS), TAGS)]
+
+
 def test_classes_are_in_the_order_of_the_names(tmp_path):
     spec = write(tmp_path / "a.json", ROW, ROW)
     sentences, names = read_tagged(spec, Columns(), None, tag_names=NAMES)
