@@ -47,6 +47,7 @@ types: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m bert_jax.recipes.describe > docs/recipes.md
+	$(BIN)/python -m bert_jax.model_files.describe > docs/model_files.md
 
 # With the caller's XLA_FLAGS or none: the tests' own make programs slower.
 notebooks: $(VENV)/.installed-dev

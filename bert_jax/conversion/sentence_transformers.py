@@ -297,9 +297,9 @@ def _of_transformer(folder: storage.Path, cross: bool) -> dict[str, Any]:
         content, where = _object(folder / name, tables.SENTENCE_BERT_CONFIG)
         if content:
             break
-    task = content.get("transformer_task", "feature-extraction")
+    task = content.get("transformer_task")
     expected = "sequence-classification" if cross else "feature-extraction"
-    if content and task != expected and not (cross and "transformer_task" not in content):
+    if task not in (None, expected):
         raise InputError(f"{where}: transformer_task: expected {expected!r}, found {task!r}")
     limit = _integer(content, "max_seq_length", where)
     for key, table in _ARGUMENTS.items():

@@ -47,3 +47,8 @@ ADAPTER: tuple[Key, ...] = (
     refused("layer_replication", "repeated layers are not supported", []),
     refused("trainable_token_indices", "tokens trained one by one are not supported", [], {}),
 )  # fmt: skip
+
+# Where each table is found, for docs/model_files.md.
+FILES = {
+    "ADAPTER": "`adapter_config.json`",
+}

@@ -236,3 +236,17 @@ NOT_CARRIED = ("architectures", "model_type", "dtype", "torch_dtype", "num_label
 def config_keys(family: str) -> tuple[Key, ...]:
     """The keys of a family's config.json."""
     return (*SHARED, *GENERATION_IN_CONFIG, *_OF_FAMILY[family])
+
+
+# Where each table is found, for docs/model_files.md.
+FILES = {
+    "SHARED": "`config.json`: keys of all families",
+    "GENERATION_IN_CONFIG": "`config.json`: keys of text generation",
+    "BERT": "`config.json` of BERT",
+    "ROBERTA": "`config.json` of RoBERTa and XLM-R",
+    "DISTILBERT": "`config.json` of DistilBERT",
+    "ELECTRA": "`config.json` of ELECTRA",
+    "MPNET": "`config.json` of MPNet",
+    "NOMIC_BERT": "`config.json` of NomicBERT",
+    "MODERNBERT": "`config.json` of ModernBERT",
+}

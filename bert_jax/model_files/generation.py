@@ -20,3 +20,8 @@ GENERATION: tuple[Key, ...] = (
         )
     ),
 )  # fmt: skip
+
+# Where each table is found, for docs/model_files.md.
+FILES = {
+    "GENERATION": "`generation_config.json`",
+}

@@ -133,3 +133,11 @@ TOKENIZER_JSON: tuple[Key, ...] = (
     honoured("padding", "the side, as padding_side of tokenizer_config.json; lengths are a call's"),
     refused("version", "another layout of the file", "1.0"),
 )
+
+# Where each table is found, for docs/model_files.md.
+FILES = {
+    "TOKENIZER_CONFIG": "`tokenizer_config.json`",
+    "SPECIAL_TOKENS_MAP": "`special_tokens_map.json`",
+    "ADDED_TOKEN": "an added token",
+    "TOKENIZER_JSON": "`tokenizer.json`",
+}
