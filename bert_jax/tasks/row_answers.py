@@ -149,8 +149,3 @@ def check_out(out: storage.PathLike, formats: tuple[str, ...] = OUT_FORMATS, dat
     if str(out).lower().endswith(".parquet"):
         import_pyarrow(out)
     return str(out).lower().endswith(".jsonl")
-
-
-def short(value: float) -> float:
-    """Six digits of it."""
-    return float(f"{value:.6g}")
