@@ -130,7 +130,7 @@ class Manifest:
     @classmethod
     def _parse(cls, text: str, path: storage.Path) -> Self:
         try:
-            content = json.loads(text)
+            content = storage.parse_json(text, path)
             form, version = content.pop("format"), content.pop("version")
             if form != _FORMAT or version not in (_VERSION, _ARRAY_RECORD_VERSION):
                 raise InputError(f"{path}: expected format {_FORMAT!r} version {_VERSION}, found {form!r} {version}")

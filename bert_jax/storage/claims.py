@@ -101,7 +101,7 @@ class _Owner:
     def parse(cls, data: bytes) -> "_Owner | None":
         try:
             return cls(**json.loads(data))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             return None
 
     def encode(self) -> bytes:

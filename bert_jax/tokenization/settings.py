@@ -92,7 +92,7 @@ def read_files(directory: storage.Path) -> TokenizerFiles:
     further = tuple(_further_specials(settings, where))
     known = [short_name(name) for name in named if short_name(name) in _CLASSES]
     explicit = bool(settings.get("tokenizer_class") or config.get("tokenizer_class"))
-    if explicit:
+    if explicit and named:  # a config.json of something else may hold any value there
         settings.setdefault("tokenizer_class", named[0])
     elif known:
         settings["tokenizer_class"] = _CLASSES[known[0]]

@@ -33,6 +33,7 @@ from bert_jax.training.step import State
 
 _STATE = ocp.checkpoint_manager.DEFAULT_ITEM_NAME
 _MERIT = "merit"
+_NOTES = "_CHECKPOINT_METADATA"
 _FORMER_MERIT = ocp.checkpoint_manager.METRIC_ITEM_NAME  # of earlier versions, which Orbax reads as it opens
 _COMMITTED = "commit_success.txt"  # Orbax's mark of a checkpoint in an object store
 _MOST_FAILURES = 4  # in a row, for passing reasons
@@ -246,7 +247,7 @@ class Checkpoints:
             async_options=ocp.AsyncOptions(timeout_secs=_LONGEST_WAIT if self.directory.is_remote else 1200),
         )
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._set_aside_former_merits()
+        self._set_aside_unreadable_notes()
         handlers = {_STATE: self._handler(), _MERIT: ocp.JsonCheckpointHandler(filename=_MERIT)}
         return ocp.CheckpointManager(self.directory, options=options, item_handlers=handlers)
 
@@ -255,8 +256,9 @@ class Checkpoints:
         writing objects whole, where the manifest of OCDBT is read and written again on conditions."""
         return ocp.PyTreeCheckpointHandler(use_ocdbt=not self.directory.is_remote)
 
-    def _set_aside_former_merits(self) -> None:
-        """Those of earlier versions that are no JSON, at which Orbax would stop."""
+    def _set_aside_unreadable_notes(self) -> None:
+        """Files beside a checkpoint's state that are damaged, at which Orbax would stop: metrics of earlier versions
+        that are no JSON, and its notes of times, which it does without."""
         if jax.process_index() == 0:
             for path in self.directory.glob(f"*/{_FORMER_MERIT}/{_FORMER_MERIT}"):
                 try:
@@ -264,7 +266,14 @@ class Checkpoints:
                 except InputError as error:
                     log.warning("the metric of checkpoint %s is damaged (%s)", path.parent.parent.name, error)
                     path.parent.rename(path.parent.parent / "unreadable-metrics")
-        ocp.utils.sync_global_processes("bert_jax:former_merits")
+            for found in ocp.path.step.standard_name_format().find_all(os.fspath(self.directory)):
+                try:
+                    _ = found.commit_timestamp
+                except Exception as error:  # whatever the reader meets in a damaged file
+                    log.warning("%s of checkpoint %d is damaged (%s)", _NOTES, found.step, _first_line(error))
+                    step = self.directory / str(found.step)
+                    (step / _NOTES).rename(step / f"unreadable{_NOTES}")
+        ocp.utils.sync_global_processes("bert_jax:unreadable_notes")
 
     @contextlib.contextmanager
     def _write_errors(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from bert_jax import storage
+from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
 from bert_jax.training.workdir import Workdir
 
@@ -115,15 +116,19 @@ class MetricsLog:
 
 
 def read_lines(path: PathLike) -> list[dict[str, Any]]:
-    """The lines of a `metrics.jsonl` ([] when there is none); a last line cut short by a kill is left out."""
+    """The lines of a `metrics.jsonl` ([] when there is none); none from the first that is damaged, as the
+    last is that a kill cut short."""
     if not storage.Path(path).exists():
         return []
     lines = []
     for line in storage.read_text(path).splitlines():
         try:
-            lines.append(json.loads(line))
-        except json.JSONDecodeError:
+            found = storage.parse_json(line)
+        except InputError:
             break
+        if not isinstance(found, dict) or not isinstance(found.get("step"), int):
+            break
+        lines.append(found)
     return lines
 
 

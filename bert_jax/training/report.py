@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from bert_jax import storage
+from bert_jax.errors import printable
 from bert_jax.training.metrics import read_lines
 from bert_jax.training.workdir import Workdir
 
@@ -30,7 +31,7 @@ def write_report(workdir: Workdir, title: str) -> None:
     columns = min(2, len(panels)) or 1
     rows = math.ceil(len(panels) / columns) or 1
     figure = Figure(figsize=(6 * columns, 3.2 * rows), layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(_plain(title))
     for i, (name, chosen) in enumerate(panels):
         _draw(figure.add_subplot(rows, columns, i + 1), name, chosen)
     picture = io.BytesIO()
@@ -42,18 +43,25 @@ def _draw(axes: Any, name: str, curves: dict[str, list[tuple[int, float]]]) -> N
     for label, points in curves.items():
         steps, values = zip(*points, strict=True)
         evaluated = label.startswith("eval/")
-        axes.plot(steps, values, label=label, marker="o" if evaluated or len(points) == 1 else None, markersize=3.5)
+        axes.plot(
+            steps, values, label=_plain(label), marker="o" if evaluated or len(points) == 1 else None, markersize=3.5
+        )
     axes.set_title(name, fontsize=10)
     axes.set_xlabel("step")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7)
 
 
+def _plain(text: str) -> str:
+    """Text in which matplotlib finds no formula."""
+    return printable(text).replace("$", r"\$")
+
+
 def _curves(lines: list[dict[str, Any]]) -> dict[str, list[tuple[int, float]]]:
     curves: dict[str, list[tuple[int, float]]] = {}
     for line in lines:
         for name, value in line.items():
-            if name != "step" and value is not None:
+            if name != "step" and isinstance(value, int | float):
                 curves.setdefault(name, []).append((line["step"], value))
     return curves
 
