@@ -8,13 +8,14 @@ COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # as pip wo
 PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-tpu lint types format docs notebooks benchmark clean
+.PHONY: help demo test test-slow test-tpu fuzz lint types format docs notebooks benchmark clean
 
 help:
 	@echo 'make demo       pretrain a small BERT on the documentation inside your Python, fine-tune it, and ask it'
 	@echo 'make test       lint, types and tests'
 	@echo 'make test-slow  the exhaustive variants too'
 	@echo 'make test-tpu   every recipe compiled for its TPU slices, without a TPU; half an hour'
+	@echo 'make fuzz       50,000 damaged files of every kind; FUZZ_FLAGS="--cases 1000 --kind tokenizer" and the like'
 	@echo 'make lint       ruff; `make format` mends what it can'
 	@echo 'make types      mypy'
 	@echo 'make docs       write the pages of docs/ that are generated from code'
@@ -33,6 +34,10 @@ test-slow: $(VENV)/.installed-dev
 
 test-tpu: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -rs tests/planning -m "slow or not slow"
+
+FUZZ_FLAGS ?= --cases 50000 --slow
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python tests/fuzz $(FUZZ_FLAGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
