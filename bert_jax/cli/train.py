@@ -4,11 +4,10 @@ import argparse
 import math
 import os
 import shlex
-import sys
 from collections.abc import Callable
 from typing import Any
 
-from bert_jax.cli.output import console, say
+from bert_jax.cli.output import complain, console, say
 from bert_jax.cli.verbs import add_verb
 from bert_jax.errors import InputError
 from bert_jax.training import stopping
@@ -87,7 +86,7 @@ def _stoppable(args: argparse.Namespace, run: Callable[[Stop], None]) -> int:
             run(stop)
             return 0
         except (KeyboardInterrupt, stopping.Preempted) as stopped:
-            print(f"bert-jax: {stop.result()}", file=sys.stderr, flush=True)
+            complain(f"bert-jax: {stop.result()}")
             code = stopping.EXIT_INTERRUPTED if isinstance(stopped, KeyboardInterrupt) else stopping.EXIT_TERMINATED
             if stop.abrupt and (args.distributed or args.coordinator):
                 os._exit(code)  # at its end, JAX would wait for the other hosts, and these may wait for this one

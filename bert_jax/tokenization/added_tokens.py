@@ -1,14 +1,13 @@
 """Tokens beside a model's vocabulary, added to a tokenizer of the `tokenizers` library as transformers adds them."""
 
-import logging
 from collections.abc import Callable, Mapping
 
 import tokenizers
 
-from bert_jax.errors import printable
+from bert_jax.errors import logger, printable
 from bert_jax.tokenization.settings import TokenizerFiles, token_of
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 _said: set[str] = set()
 
 

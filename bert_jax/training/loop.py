@@ -8,7 +8,6 @@ newest checkpoint as if it had never stopped.
 
 import contextlib
 import functools
-import logging
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +21,7 @@ from ml_collections import ConfigDict
 from bert_jax import recipes, sharding, storage, tasks
 from bert_jax.data.labels import counted
 from bert_jax.data.pipeline import prefetch
-from bert_jax.errors import InputError, did_you_mean
+from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.storage import PathLike, directory_atomically
 from bert_jax.tasks.job import Job
 from bert_jax.training import notices, stopping
@@ -42,7 +41,7 @@ from bert_jax.training.watchdog import Watchdog
 from bert_jax.training.workdir import Workdir
 
 __all__ = ["Interrupted", "Preempted", "train"]
-log = logging.getLogger(__name__)
+log = logger(__name__)
 _LOG_EVERY = 100  # steps between lines of metrics at the most, and
 _LINES = 20  # of a short run at the least, where the recipe does not say
 

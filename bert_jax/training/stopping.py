@@ -206,4 +206,4 @@ def _libc() -> Any:
 
 def _to_stderr(text: str) -> None:
     with contextlib.suppress(ValueError, OSError, AttributeError):  # a stderr that is closed, or none
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)

@@ -2,18 +2,17 @@
 
 import contextlib
 import dataclasses
-import logging
 from collections.abc import Iterator
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_jax import recipes, storage
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, logger
 from bert_jax.training import resuming
 from bert_jax.training.resuming import DataRecord
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)

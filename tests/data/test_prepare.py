@@ -236,7 +236,8 @@ def test_manifests_that_do_not_fit(tmp_path, corpus, tiny_tokenizer):
     with pytest.raises(InputError, match="no such file, though"):
         Manifest.read(out)
     for text, message in (
-        ("{", "expected a manifest"),
+        ("{", "manifest.json: expected JSON, found Expecting property name"),
+        ("[" * 100_000, "manifest.json: expected JSON, found .* nested too deeply"),
         ("[]", "expected a manifest"),
         (manifest.replace('"version": 3', '"version": 7'), "found .* 7"),
         (json.dumps({**json.loads(manifest), "extra": 1}), "expected a manifest"),
