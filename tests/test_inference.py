@@ -260,6 +260,22 @@ def test_text_classification():
     assert len(classify(["paris " * 30], truncation=True)) == 1
 
 
+class Table:
+    """A DataFrame as far as a pipeline sees it: iterating over it gives the names of its columns."""
+
+    columns = ("text",)
+
+    def __iter__(self):
+        return iter(self.columns)
+
+
+@pytest.mark.parametrize("task", ["text-classification", "token-classification", "fill-mask", "sentence-embedding"])
+def test_a_table_is_not_taken_for_the_names_of_its_columns(task):
+    ask = pipeline(task, model_of(PIPELINES[task].head))
+    with pytest.raises(InputError, match="found a table; give one column of it, among 'text'"):
+        ask(Table())
+
+
 @pytest.mark.parametrize(
     ("verb", "task"),
     [

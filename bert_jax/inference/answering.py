@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_jax.data.question_windows import NULL, Limits, QuestionWindows, question_windows, tokenised
 from bert_jax.errors import InputError
-from bert_jax.inference.base import Pipeline, positive
+from bert_jax.inference.base import Pipeline, as_list, positive
 from bert_jax.inference.spans import Search, find_spans
 
 _QUESTIONS = 256  # whose windows are sorted by length together: enough to fill batches evenly, few enough to hold
@@ -108,10 +108,10 @@ def _answers(context: str, spans: Sequence[Any], null: float, may_be_none: bool,
 def _pairs(question: Any, context: Any) -> tuple[list[tuple[str, str]], bool]:
     """Questions with their contexts, and whether there is one only. Raises InputError when they are neither."""
     single = isinstance(question, (str, Mapping))
-    questions = [question] if single else list(question if question is not None else [])
+    questions = [question] if single else as_list(question if question is not None else [])
     if context is None:
         return [_of_dict(i, item) for i, item in enumerate(questions)], single
-    contexts = [context] * len(questions) if isinstance(context, str) else list(context)
+    contexts = [context] * len(questions) if isinstance(context, str) else as_list(context)
     if single and not isinstance(context, str):  # one question to several texts
         questions, single = questions * len(contexts), False
     if len(questions) != len(contexts):

@@ -132,9 +132,17 @@ def _length(size: int) -> int:
     return max(4, -(-size // step) * step)
 
 
+def as_list(items: Any) -> list[Any]:
+    """Several inputs as a list. Raises InputError when they are a table, which would be its columns' names."""
+    if hasattr(items, "columns"):
+        names = ", ".join(map(repr, list(items.columns)[:5]))
+        raise InputError(f"expected texts, found a table; give one column of it, among {names}")
+    return list(items)
+
+
 def as_texts(texts: str | Sequence[str]) -> list[str]:
     """One text or several, as a list. Raises InputError when they are no strings."""
-    listed = [texts] if isinstance(texts, str) else list(texts)
+    listed = [texts] if isinstance(texts, str) else as_list(texts)
     for i, text in enumerate(listed):
         if not isinstance(text, str):
             raise InputError(f"text {i}: expected a string, found {type(text).__name__}")

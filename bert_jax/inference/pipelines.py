@@ -10,7 +10,7 @@ import numpy as np
 from bert_jax.data.windows import averaged, text_windows
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.answering import QuestionAnswering
-from bert_jax.inference.base import Pipeline, as_pairs, as_texts, positive
+from bert_jax.inference.base import Pipeline, as_list, as_pairs, as_texts, positive
 from bert_jax.inference.model import PretrainedModel, open_model
 from bert_jax.inference.scoring import scores_of, softmax
 from bert_jax.inference.search import Rerank, Search, SentenceEmbedding, Similarity
@@ -131,7 +131,7 @@ class TextClassification(Pipeline):
         """
         count = self.model.config.num_labels if top_k is None else positive("top_k", top_k)
         single = isinstance(texts, (str, dict))
-        first, second = as_pairs([texts] if single else list(texts))
+        first, second = as_pairs([texts] if single else as_list(texts))
         if windows and second is not None:
             raise InputError("windows: expected single texts, found pairs, which can only be cut")
         limit = self.model.max_length

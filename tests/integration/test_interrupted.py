@@ -65,6 +65,17 @@ def test_interrupted_at_a_moment_it_ends_as_if_it_never_was(tmp_path, data, whol
     assert weights[0] == weights[1]
 
 
+def test_an_extended_run_with_a_constant_schedule_ends_as_one_of_that_length(tmp_path, data):
+    constant = {"optimizer.schedule": "constant", "optimizer.warmup_ratio": 0.0}
+    train(small(data, num_steps=2, **constant), tmp_path / "extended", progress=False)
+    for place in ("extended", "whole"):
+        train(small(data, num_steps=4, **constant), tmp_path / place, progress=False)
+    weights = [(tmp_path / place / "model" / "model.safetensors").read_bytes() for place in ("extended", "whole")]
+    assert weights[0] == weights[1]
+    earlier = (tmp_path / "extended" / "model-2" / "model.safetensors").read_bytes()
+    assert earlier != weights[0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("twice", [False, True])
 def test_twenty_interrupts_of_processes_at_random_moments(tmp_path, data, twice):

@@ -119,7 +119,7 @@ def test_a_memory_that_others_wrote_is_checked(tmp_path):
     for text, found in (
         ('{"columns": 3}', "expected objects"),
         ('{"columns": {"text": 3}}', "names of columns"),
-        ("[]", ""),
+        ("[]", "expected a JSON object, found list"),
     ):
         (tmp_path / remembered.FILE).write_text(text)
         with pytest.raises(InputError, match=found):
