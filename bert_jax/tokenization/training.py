@@ -26,6 +26,7 @@ _LONGEST_WORD = 100  # characters; longer ones are no words to learn from
 _OCCURRENCES_AT_ONCE = 1000  # of one word in a string fed to the trainer
 _SENTENCEPIECE_THREADS = 4  # part of the result: the sums of its expectation step depend on how they are divided
 _LONGEST_TEXT = 1 << 20  # bytes; the trainer passes over longer ones
+_LONGEST_PART = 4096  # characters of a text that the SentencePiece trainer sees at once
 
 
 def train_wordpiece(
@@ -90,6 +91,17 @@ def _checked(texts: Iterable[str]) -> Iterator[str]:
     for number, text in enumerate(texts):
         check_unicode([text], number)
         yield text
+
+
+def _cut(text: str) -> Iterator[str]:
+    """A text in parts of at most `_LONGEST_PART` characters, cut behind a space where there is one: the trainer's time
+    grows with the square of the length of a text that repeats itself."""
+    start = 0
+    while len(text) - start > _LONGEST_PART:
+        end = text.rfind(" ", start, start + _LONGEST_PART) + 1 or start + _LONGEST_PART
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 def _count_words(texts: Iterable[str], normalizer: tokenizers.normalizers.Normalizer) -> Counter[str]:
@@ -222,7 +234,7 @@ def train_sentencepiece(
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(sample),
+            sentence_iterator=(part for text in sample for part in _cut(text)),
             model_writer=model,
             vocab_size=vocab_size,
             model_type=model_type,

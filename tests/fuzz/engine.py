@@ -20,7 +20,7 @@ from typing import Any
 
 import cases
 
-SECONDS = 10  # of processor time for a case; of the clock, three times as long, as a machine may be busy
+SECONDS = 10  # of processor time for a case, and two for each MB; of the clock, three times as long
 MEMORY = 1 << 30  # bytes for a case, beyond twice those of its files
 STARTING = 180  # seconds for a worker to be ready
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -115,7 +115,8 @@ class Worker:
             raise self._dead() from None
         case = self._answer(STARTING, STARTING, 1 << 40)
         try:
-            verdict = self._answer(SECONDS, 3 * SECONDS, MEMORY + 2 * case["bytes"])
+            seconds = SECONDS + 2 * (case["bytes"] >> 20)
+            verdict = self._answer(seconds, 3 * seconds, MEMORY + 2 * case["bytes"])
         except Died as error:
             raise Died(str(error), f"{case['what']}\n{error.text}") from None
         verdict["text"] = f"{case['what']}\n{verdict['text']}"
