@@ -19,7 +19,7 @@ from bert_jax.errors import InputError, did_you_mean, one_line, printable
 
 GROUPS = (demo, text, config, train, plan, score, ask, search, models)
 _OUTPUTS = ("out", "report", "destination")  # options of all verbs that name a file or directory to write
-_NO_PATHS = ("text", "texts", "overrides")  # and that are never a path
+_NO_PATHS = ("text", "texts", "overrides", "command_line")  # and that are never a path
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE

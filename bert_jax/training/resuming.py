@@ -30,8 +30,8 @@ MAY_CHANGE: Mapping[str, str] = {
         (
             "init_from", "tokenizer", "data.prepared", "data.train", "data.dev", "data.text_column", "data.pair_column",
             "data.negative_column", "data.label_column", "data.context_column", "data.question_column",
-            "data.choice_columns", "data.has_header", "data.label_separator", "data.bad_rows", "data.dev_share",
-            "data.split_seed",
+            "data.choice_columns", "data.has_header", "data.delimiter", "data.encoding",
+            "data.label_separator", "data.bad_rows", "data.dev_share", "data.split_seed",
         ),
         _CONTENT,
     ),
