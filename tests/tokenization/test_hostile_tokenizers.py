@@ -255,4 +255,5 @@ def test_bytes_of_the_command_line_that_are_no_text_are_named(tmp_path, tiny_tok
     params = Bert(config, "masked_lm").init(jax.random.key(0))
     save_pretrained(tmp_path / "model", config, "masked_lm", params, tiny_tokenizer)
     assert main(["fill-mask", str(tmp_path / "model"), "[MASK] caf\udce9"]) == 2
-    assert "character 11: expected Unicode text, found half a surrogate pair, U+DCE9" in capsys.readouterr().err
+    expected = "text 1 of the command line: expected UTF-8 text, found byte 0xe9 at offset 10"
+    assert capsys.readouterr().err == f"bert-jax: {expected}\n"
