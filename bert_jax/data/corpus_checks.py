@@ -11,6 +11,7 @@ import numpy as np
 from bert_jax.data.instances import TokenDocument
 from bert_jax.data.manifest import InstanceSet
 from bert_jax.data.readers import Document, is_wikitext_heading
+from bert_jax.tokenization import Tokenizer
 
 MOST_RANDOM_PAIRS = 0.6  # of pairs whose second segment is random (nsp) or swapped (sop): half of them are meant
 MOST_ONE_SENTENCE = 0.5  # of documents with one sentence, which has no next one
@@ -43,7 +44,7 @@ class TextCounts:
     unknown: int = 0
 
     @classmethod
-    def of(cls, documents: Sequence[Document], tokenized: Sequence[TokenDocument], unk_id: int) -> Self:
+    def of(cls, documents: Sequence[Document], tokenized: Sequence[TokenDocument], tokenizer: Tokenizer) -> Self:
         """Of documents, and of those of them that have tokens."""
         return cls(
             len(tokenized),
@@ -51,7 +52,7 @@ class TextCounts:
             sum(len(document.texts) for document in documents),
             sum(is_wikitext_heading(text) for document in documents for text in document.texts),
             sum(len(document.tokens) for document in tokenized),
-            sum(int(np.count_nonzero(document.tokens == unk_id)) for document in tokenized),
+            sum(int(np.count_nonzero(tokenizer.is_unknown(document.tokens))) for document in tokenized),
         )
 
     @classmethod

@@ -314,7 +314,7 @@ def _prepare_chunk(
         sum(len(text) for document in chunk.documents for text in document.texts),
         chunk.documents[-1].end,
         [s for s in sets if s.examples],
-        TextCounts.of(chunk.documents, documents, tokenizer.unk_id),
+        TextCounts.of(chunk.documents, documents, tokenizer),
     )
     result.write(chunk.record(directory), fingerprint)
     return result

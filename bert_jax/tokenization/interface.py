@@ -80,9 +80,10 @@ class Tokenizer(abc.ABC):
             raise InputError("expected a tokenizer with a mask token ([MASK] or <mask>), found none")
         return self._special_ids.mask
 
-    def is_unknown(self, token_id: int) -> bool:
-        """Returns whether an id is that of the unknown token."""
-        return token_id == self._special_ids.unk
+    def is_unknown(self, token_ids: Any) -> Any:
+        """Returns whether an id, or each of an array of them, is that of the unknown token; none is where there is no
+        such token."""
+        return token_ids == self._special_ids.unk
 
     @property
     def fingerprint(self) -> str:

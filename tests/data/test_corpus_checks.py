@@ -10,6 +10,7 @@ from bert_jax.data.corpora import Corpus
 from bert_jax.data.corpus_checks import Duplicates
 from bert_jax.data.prepare import prepare
 from bert_jax.data.readers import Document
+from bert_jax.tokenization import load_tokenizer
 
 WORDS = VOCABULARY.split()
 
@@ -94,3 +95,13 @@ def test_short_examples(tmp_path, caplog, tiny_tokenizer):
         tmp_path / "packed", caplog, tiny_tokenizer, corpus, max_seq_length=256, objective="sop", packed=True
     )
     assert not [line for line in packed if "on average" in line]
+
+
+def test_a_vocabulary_without_an_unknown_token(tmp_path, caplog):
+    letters = "abcdefghijklmnopqrstuvwxyzTD."
+    pieces = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
+    tokenizer = load_tokenizer(tmp_path / "vocab.txt", lowercase=True)
+    corpus = str(write_corpus(tmp_path / "corpus.txt", documents=200))
+    _, manifest = said(tmp_path, caplog, tokenizer, corpus, objective="mlm")
+    assert sum(part.examples for part in manifest.sets) > 0
