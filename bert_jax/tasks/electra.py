@@ -134,7 +134,7 @@ def build(recipe: Any, workdir: str) -> Job:
         eval_source=data.eval_source(model.config),
         num_steps=num_steps(recipe, train_source),
         save=functools.partial(_save, model=model, tokenizer=data.tokenizer),
-        data=fingerprints.of_prepared(data.tokenizer, model.config, data.directories),
+        data=functools.partial(fingerprints.of_prepared, data.tokenizer, model.config, data.directories),
     )
 
 

@@ -113,7 +113,8 @@ class Job:
         eval_source: held-out batches, or None.
         num_steps: optimizer steps of the whole run.
         save: writes a finished model (directory, numpy parameters) in the Hugging Face layout.
-        data: what the run takes from its data (`bert_jax.tasks.fingerprints`), JSON values by name.
+        data: returns what the run takes from its data (`bert_jax.tasks.fingerprints`), JSON values by name. It reads
+            all rows, so only the process that keeps the work directory calls it.
         classes: class -> number of rows of the training data that have it; empty where there are no classes.
     """
 
@@ -125,5 +126,5 @@ class Job:
     eval_source: EvalSource | None
     num_steps: int
     save: Callable[[PathLike, Any], None]
-    data: dict[str, Any] = dataclasses.field(default_factory=dict)
+    data: Callable[[], dict[str, Any]] = dict
     classes: Mapping[str, int] = dataclasses.field(default_factory=dict)

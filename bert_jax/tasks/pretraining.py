@@ -125,7 +125,7 @@ def build(recipe: Any, workdir: str) -> Job:
         eval_source=data.eval_source(config),
         num_steps=num_steps(recipe, train_source),
         save=functools.partial(_save, model=model, tokenizer=data.tokenizer),
-        data=fingerprints.of_prepared(data.tokenizer, config, data.directories),
+        data=functools.partial(fingerprints.of_prepared, data.tokenizer, config, data.directories),
     )
 
 

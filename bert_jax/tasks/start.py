@@ -1,5 +1,6 @@
 """What every task settles before it starts: how the model runs, where it starts from, and whether its data fit it."""
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, TypeVar, cast
@@ -205,7 +206,7 @@ def fine_tuning(
         eval_source=eval_source,
         num_steps=recipe.num_steps or steps_of_epochs(recipe.num_epochs, source.steps_per_epoch),
         save=save,
-        data=fingerprints.of_fine_tuning(tokenizer, model.config, train, dev, lengths),
+        data=functools.partial(fingerprints.of_fine_tuning, tokenizer, model.config, train, dev, lengths),
         classes=remembered.classes if remembered else {},
     )
 

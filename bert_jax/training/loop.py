@@ -371,7 +371,7 @@ def _claimed(place: Workdir, recipe: ConfigDict, job: Job) -> Iterator[tuple[sto
         if jax.process_index() == 0:
             try:
                 claim = stack.enter_context(place.claimed())
-                before = place.begin(recipe, job.data, job.num_steps)
+                before = place.begin(recipe, job.data(), job.num_steps)
             except (InputError, OSError) as error:
                 refused = error
         if jax.process_count() > 1 and multihost_utils.process_allgather(np.array(refused is not None)).any():

@@ -45,7 +45,7 @@ def begin(place, recipe):
     workdir.path.mkdir(parents=True, exist_ok=True)
     workdir.check(recipe)
     job = tasks.build(recipe, "")
-    return workdir.begin(recipe, job.data, job.num_steps)
+    return workdir.begin(recipe, job.data(), job.num_steps)
 
 
 def begun(place, step=7, **changes):
