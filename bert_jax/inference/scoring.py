@@ -83,10 +83,19 @@ def similarities(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray
     Args:
         name: of `bert_jax.conversion.text_settings.SIMILARITIES`; a distance is negative.
     """
+    return compare(name, comparable(name, first), comparable(name, second))
+
+
+def comparable(name: str, vectors: np.ndarray) -> np.ndarray:
+    """The part of `similarities` that depends on vectors `[..., D]` of one side alone, for those that are compared
+    again and again: of cosines the vectors of length 1."""
+    return unit(vectors) if name == "cosine" else vectors
+
+
+def compare(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """As `similarities`, of `comparable` vectors."""
     match name:
-        case "cosine":
-            return unit(first) @ unit(second).T
-        case "dot":
+        case "cosine" | "dot":
             return first @ second.T
         case "euclidean":  # in float64, as equal vectors are the difference of large numbers
             a, b = first.astype(np.float64), second.astype(np.float64)

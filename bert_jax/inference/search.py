@@ -13,7 +13,7 @@ import numpy as np
 from bert_jax.conversion.text_settings import CORPUS_PROMPTS, QUERY_PROMPTS
 from bert_jax.errors import InputError
 from bert_jax.inference.base import Pipeline, as_texts, positive
-from bert_jax.inference.scoring import activate, activation_of, scores_of, similarities
+from bert_jax.inference.scoring import activate, activation_of, comparable, compare, scores_of, similarities
 
 CHUNK = 4096  # texts of a corpus that are embedded and scored together
 
@@ -101,7 +101,7 @@ class Similarity(SentenceEmbedding):
 
 
 class _Chunk(NamedTuple):
-    """A part of a corpus: the number of its first text, its texts, and their vectors [n, D]."""
+    """A part of a corpus: the number of its first text, its texts, and their `comparable` vectors [n, D]."""
 
     start: int
     texts: list[str]
@@ -179,13 +179,13 @@ class Search(SentenceEmbedding):
         if corpus is None and self._chunks is None:
             raise InputError("search: expected a corpus, given here or to index(), found none")
         kept = self._truncate_dim if corpus is None else settings.dimension(truncate_dim)
-        vectors = self._embed(listed, settings.prompt_for(QUERY_PROMPTS, prompt_name, prompt), truncate_dim=kept)
+        vectors = self._comparable(listed, settings.prompt_for(QUERY_PROMPTS, prompt_name, prompt), kept)
         best: list[list[dict[str, Any]]] = [[] for _ in listed]
         behind = settings.prompt_for(CORPUS_PROMPTS, corpus_prompt_name, corpus_prompt)
         for chunk in self._chunks or () if corpus is None else self._embedded(corpus, behind, kept):
             for start in range(0, len(listed), CHUNK):  # so that the scores are a square at the most
                 rows = range(start, min(start + CHUNK, len(listed)))
-                scores = similarities(settings.similarity, vectors[start : rows.stop], chunk.vectors)
+                scores = compare(settings.similarity, vectors[start : rows.stop], chunk.vectors)
                 for row, found in zip(rows, _largest(scores, top_k), strict=True):
                     answers = [
                         {"corpus_id": chunk.start + i, "score": float(score), "text": chunk.texts[i]}
@@ -197,8 +197,11 @@ class Search(SentenceEmbedding):
     def _embedded(self, corpus: Iterable[str], prompt: str, truncate_dim: int | None) -> Iterator[_Chunk]:
         start = 0
         for texts in _chunks(corpus):
-            yield _Chunk(start, texts, self._embed(texts, prompt, truncate_dim=truncate_dim))
+            yield _Chunk(start, texts, self._comparable(texts, prompt, truncate_dim))
             start += len(texts)
+
+    def _comparable(self, texts: list[str], prompt: str, truncate_dim: int | None) -> np.ndarray:
+        return comparable(self.model.settings.similarity, self._embed(texts, prompt, truncate_dim=truncate_dim))
 
 
 class Rerank(Pipeline):

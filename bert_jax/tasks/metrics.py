@@ -7,7 +7,7 @@ import numpy as np
 from scipy import stats
 
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.inference.scoring import similarities
+from bert_jax.inference.scoring import comparable, compare
 
 CLASSIFICATION = ("accuracy", "f1", "matthews", "macro_f1", "micro_f1", "weighted_f1")
 _USUAL = ("accuracy", "f1", "matthews")  # of CLASSIFICATION, where none are named
@@ -154,11 +154,12 @@ def retrieval_ranks(queries: np.ndarray, documents: np.ndarray, similarity: str 
     Returns:
         float64 `[n]`.
     """
-    among = documents.swapaxes(0, 1).reshape(-1, documents.shape[-1]).astype(np.float64)
+    among = documents.swapaxes(0, 1).reshape(-1, documents.shape[-1])
+    queries, among = (comparable(similarity, side.astype(np.float64)) for side in (queries, among))
     ranks = np.empty(len(queries))
     for start in range(0, len(queries), _ROWS):
         rows = np.arange(start, min(start + _ROWS, len(queries)))
-        alike = similarities(similarity, queries[rows].astype(np.float64), among)
+        alike = compare(similarity, queries[rows], among)
         own = alike[np.arange(len(rows)), rows][:, None]
         # The tolerance makes equal texts a tie, whatever batches they were in.
         above, equal = alike > own + 1e-6, np.abs(alike - own) <= 1e-6
