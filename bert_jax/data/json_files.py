@@ -69,12 +69,7 @@ def read_json_file(spec: str) -> Any:
         raise InputError(
             f"{spec}: expected at most {limit} in one JSON value, found more; JSON lines may have any size"
         )
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        found = f"byte 0x{data[error.start]:02x} at offset {error.start} (line {line})"
-        raise InputError(f"{spec}: expected UTF-8 text, found {found}") from None
+    text = storage.decode_text(data, spec)
     return storage.parse_json(text, spec, surrogates=True) if text.strip() else None
 
 

@@ -81,13 +81,13 @@ def without_compression(name: str) -> str:
 def existing(path: PathLike) -> Path:
     """Returns the path of a file. Raises InputError when it is missing, a directory, a pipe or a device."""
     found = Path(path)
+    if found.is_file():  # of an object, one request
+        return found
     if not found.exists():
         raise InputError(f"{path}: no such file")
     if found.is_dir():
         raise InputError(f"{path}: expected a file, found a directory")
-    if not found.is_file():
-        raise InputError(f"{path}: expected a file, found a pipe or a device; write its content to a file first")
-    return found
+    raise InputError(f"{path}: expected a file, found a pipe or a device; write its content to a file first")
 
 
 def read_text(path: PathLike, max_bytes: int | None = None) -> str:
@@ -97,15 +97,19 @@ def read_text(path: PathLike, max_bytes: int | None = None) -> str:
         InputError: it is missing, no file, not UTF-8, or has more than `max_bytes`.
     """
     path = existing(path)
-    if max_bytes is not None and path.size() > max_bytes:
-        raise InputError(f"{path}: expected at most {max_bytes:,} bytes, found {path.size():,}")
-    data = path.read_bytes()
+    if max_bytes is not None and (size := path.size()) > max_bytes:
+        raise InputError(f"{path}: expected at most {max_bytes:,} bytes, found {size:,}")
+    return decode_text(path.read_bytes(), path)
+
+
+def decode_text(data: bytes, where: object) -> str:
+    """Returns the text in the bytes of a whole file. Raises InputError, which names `where`, when it is not UTF-8."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(
-            f"{path}: expected UTF-8 text, found byte 0x{data[error.start]:02x} at offset {error.start} (line {line})"
+            f"{where}: expected UTF-8 text, found byte 0x{data[error.start]:02x} at offset {error.start} (line {line})"
         ) from None
 
 

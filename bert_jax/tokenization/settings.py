@@ -27,7 +27,7 @@ _CLASSES = {
     "xlmroberta": "XLMRobertaTokenizer",
 }
 _LIMIT = 1_000_000  # what files that know no model_max_length exceed by far
-_MAX_ID = 1 << 22  # the largest vocabularies have a quarter of it
+MAX_ID = 1 << 22  # the largest vocabularies have a quarter of it
 _MAX_TOKEN = 1000  # characters
 _BOOLEANS = (
     "do_lower_case", "tokenize_chinese_chars", "add_prefix_space", "trim_offsets", "clean_up_tokenization_spaces",
@@ -167,8 +167,8 @@ def token_of(value: Any, where: object, special: bool | None = None) -> tokenize
 
 def check_id(value: Any, where: object) -> int:
     """Return an id of a token. Raises InputError when it is not an integer from 0 to four million."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MAX_ID:
-        raise InputError(f"{where}: expected an id from 0 to {_MAX_ID - 1}, found {printable(repr(value), 60)}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MAX_ID:
+        raise InputError(f"{where}: expected an id from 0 to {MAX_ID - 1}, found {printable(repr(value), 60)}")
     return value
 
 

@@ -10,7 +10,7 @@ from bert_jax.model_files import check_keys
 from bert_jax.model_files.tokenizer import TOKENIZER_JSON
 from bert_jax.tokenization.charsmap import check_charsmap
 from bert_jax.tokenization.patterns import check_patterns
-from bert_jax.tokenization.settings import check_id, token_of
+from bert_jax.tokenization.settings import MAX_ID, check_id, token_of
 
 _SEQUENCES = ("normalizers", "pretokenizers", "processors", "decoders")
 _MAX_GROWTH = 1000  # characters that a normalizer may make of one
@@ -51,22 +51,17 @@ def _check_model(model: dict[str, Any]) -> None:
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, dict):
         for piece, i in vocabulary.items():
-            if type(i) is not int or not 0 <= i < 1 << 22:
+            if type(i) is not int or not 0 <= i < MAX_ID:
                 check_id(i, f"vocab: {printable(repr(piece), 60)}")
     prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
     if isinstance(prefix, str) and prefix and isinstance(merges, list):
         for merge in merges:
-            second = (
-                merge.split(" ")[-1]
-                if isinstance(merge, str)
-                else merge[-1]
-                if isinstance(merge, list) and merge
-                else None
-            )
+            pair = merge.split(" ") if isinstance(merge, str) else merge
+            second = pair[-1] if isinstance(pair, list) and pair else None
             if isinstance(second, str) and not second.startswith(prefix):
                 raise InputError(f"model: merges: expected a second piece that begins with {_shown(prefix)}, found "
                                  f"{_shown(merge)}")  # fmt: skip
-    for name, limit in (("max_input_chars_per_word", _MAX_WORD), ("unk_id", 1 << 22)):
+    for name, limit in (("max_input_chars_per_word", _MAX_WORD), ("unk_id", MAX_ID)):
         value = model.get(name)
         if value is not None and (type(value) is not int or not 0 <= value <= limit):
             raise InputError(f"model: {name}: expected at most {limit}, found {_shown(value)}")

@@ -260,12 +260,15 @@ class Checkpoints:
         """Files beside a checkpoint's state that are damaged, at which Orbax would stop: metrics of earlier versions
         that are no JSON, and its notes of times, which it does without."""
         if jax.process_index() == 0:
-            for path in self.directory.glob(f"*/{_FORMER_MERIT}/{_FORMER_MERIT}"):
+            for folder in [entry for entry in self.directory.iterdir() if entry.name.isdigit()]:
+                path = folder / _FORMER_MERIT / _FORMER_MERIT
+                if not path.is_file():
+                    continue
                 try:
                     storage.read_json(path)
                 except InputError as error:
-                    log.warning("the metric of checkpoint %s is damaged (%s)", path.parent.parent.name, error)
-                    path.parent.rename(path.parent.parent / "unreadable-metrics")
+                    log.warning("the metric of checkpoint %s is damaged (%s)", folder.name, error)
+                    path.parent.rename(folder / "unreadable-metrics")
             for found in ocp.path.step.standard_name_format().find_all(os.fspath(self.directory)):
                 try:
                     _ = found.commit_timestamp
