@@ -47,7 +47,7 @@ def one_line(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return text of many lines, such as a traceback, each of which is `printable`."""
+    """Make each line of a text, such as a traceback, `printable`."""
     return "\n".join(map(printable, text.split("\n")))
 
 
@@ -71,7 +71,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
-    """Return `"; did you mean 'x'?"` for what `name` probably stands for, or the choices where nothing is near.
+    """Return `"; did you mean 'x'?"` for the choice that `name` probably means, or the choices where nothing is near.
 
     What other libraries call `name` comes before similar spelling. Names that differ in digits alone, such as v4 and
     v7, are different things and not near.

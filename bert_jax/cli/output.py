@@ -51,7 +51,7 @@ def print_table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, 
 
 
 def console() -> "Console":
-    """Return what prints tables on stdout. Each string in them is printable, and never taken for rich's markup."""
+    """Return what prints tables on stdout. Each string in them is printable, and never parsed as rich's markup."""
     from rich.console import Console
     from rich.text import Text
 

@@ -285,7 +285,7 @@ def _kind(module: Module, where: storage.Path) -> str:
 
 
 def _object(path: storage.Path, table: tuple[Key, ...]) -> tuple[dict[str, Any], storage.Path]:
-    """A JSON object after a look at its keys; empty where there is no such file."""
+    """Read a JSON object and check its keys; empty where there is no such file."""
     content = storage.read_json(path) if path.exists() else {}
     check_keys(content, table, path)
     return content, path

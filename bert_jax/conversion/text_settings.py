@@ -19,7 +19,7 @@ class TextSettings:
 
     Attributes:
         prompts: (name, text) each.
-        default_prompt: the name of the prompt of inputs for which no other is asked; "" = none.
+        default_prompt: the name of the prompt that is used where none is named; "" = none.
         include_prompt: whether the tokens of a prompt are pooled too.
         lowercase: whether texts are lower-cased before the tokenizer.
         max_length: tokens of the longest input; None = the files do not say.
@@ -77,7 +77,7 @@ class TextSettings:
         return truncate_dim
 
     def longest(self, positions: int, tokenizer: Any) -> int:
-        """Tokens of the longest input of a model with so many positions: as these settings say, else its tokenizer."""
+        """The longest input, in tokens, of a model with `positions`: as these settings say, else its tokenizer."""
         said = self.max_length or getattr(tokenizer, "max_length", None)
         return min(said or positions, positions)
 

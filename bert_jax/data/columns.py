@@ -44,7 +44,7 @@ class Columns:
         has_header: whether the first line of a TSV or CSV names the columns.
         more: further texts.
         texts: a list of texts, which JSON lines, Parquet and TFDS data sets can hold; "" when there is none.
-        separator: what stands between the labels of a row that may have several, or none; "" = each has one.
+        separator: the text between the labels of a row that may have several, or none; "" = each row has one label.
         delimiter: the character between the columns of a CSV; "" = found in its first lines.
         encoding: of a TSV, CSV or JSON lines; "" = UTF-8, or what a byte order mark says.
         optional_label: whether a row may have no label, which then is "".

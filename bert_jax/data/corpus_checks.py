@@ -98,7 +98,7 @@ class Duplicates:
 def complaints(
     counts: TextCounts, duplicates: float, train: Sequence[InstanceSet], objective: str, packed: bool
 ) -> list[str]:
-    """Return what to look at in a corpus that was prepared, a line each; none where all is as usual.
+    """Return a line for each property of a prepared corpus that makes poor training data.
 
     Args:
         counts: of all of its documents.

@@ -1,4 +1,4 @@
-"""Rows of TSV and CSV: which character stands between the columns, and where the wanted columns are."""
+"""Rows of TSV and CSV: the delimiter, and the positions of the wanted columns."""
 
 import collections
 import csv
@@ -171,7 +171,7 @@ def _rows(
 def _places(
     spec: str, line: int, first: list[str], columns: Columns, sample: Callable[[], list[list[str]]]
 ) -> dict[str, int]:
-    """Column -> where it stands in a row."""
+    """Column -> its index in a row."""
     where = place(spec, line)
     if columns.texts:
         raise InputError(f"{spec}: expected JSON lines or TFDS for a list of texts ({columns.texts!r}), found a table")

@@ -19,7 +19,7 @@ FORMATS = (".tsv", ".csv", ".jsonl", ".json", ".ndjson", ".parquet")
 
 
 class Example(NamedTuple):
-    """One row: where it stands (1-based line, or index in a data set) and its columns; None for one not wanted."""
+    """One row: its 1-based line, or its index in a data set, and its columns; None for a column that is not wanted."""
 
     line: int
     text: str

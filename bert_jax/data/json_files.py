@@ -82,7 +82,7 @@ def json_objects(
 
     Args:
         spec: the file.
-        bad: what becomes of values that are no objects.
+        bad: collects the values that are no objects.
         encoding, option: of `numbered_lines`.
 
     Raises:

@@ -13,8 +13,8 @@ from bert_jax.data.bad_rows import BadRow
 from bert_jax.data.columns import Columns, recipe_key
 from bert_jax.errors import InputError, logger, printable
 
-TWIN_RULES = ("keep", "merge")  # what becomes of classes that differ only in spelling
-MISSING_RULES = ("keep", "drop")  # and of rows whose label is a mark of a missing one
+TWIN_RULES = ("keep", "merge")  # for classes that differ only in spelling
+MISSING_RULES = ("keep", "drop")  # for rows whose label marks a missing one
 MAX_CLASSES = 50_000
 _MAX_LABEL = 1000  # characters: more is a text
 _MOSTLY_DISTINCT = 1000  # classes, from which on half as many as rows are no classes
@@ -31,7 +31,7 @@ _log = logger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class LabelRules:
-    """What becomes of labels that are probably not meant as classes of their own.
+    """How to treat labels that are probably not meant as classes of their own.
 
     Attributes:
         twins: `keep`: classes that differ in case, spaces, quotes, Unicode form or the spelling of a number are warned
@@ -124,7 +124,7 @@ class Labelling:
         spec: the file.
         cells: of all of its rows.
         columns: its columns.
-        rules: what becomes of labels that are probably not meant.
+        rules: how to treat labels that are probably not meant.
         known: the classes, in their order; None to take those found.
     """
 

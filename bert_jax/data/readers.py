@@ -113,7 +113,7 @@ def _documents(
 def read_json_documents(path: storage.Path, field: str) -> Iterator[Document]:
     """Yields a document for each row of a JSON file, from the text in `field`.
 
-    The rows are JSON lines, of which blank ones are skipped, or one array (`bert_jax.data.json_files`).
+    The rows are JSON lines (blank lines are skipped) or one array (`bert_jax.data.json_files`).
     """
     count = 0
     for number, row, end in _json_rows(path):

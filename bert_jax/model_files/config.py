@@ -228,8 +228,8 @@ _OF_FAMILY = {
     "bert": BERT, "roberta": ROBERTA, "xlm-roberta": XLM_ROBERTA, "distilbert": DISTILBERT, "electra": ELECTRA,
     "mpnet": MPNET, "nomic_bert": NOMIC_BERT, "modernbert": MODERNBERT,
 }  # fmt: skip
-# What a config.json that is written here does not take over from the one that was read: it is said anew, or is about
-# files that are not written.
+# Keys that a written config.json does not copy from the one that was read: they are set again, or are about files that
+# are not written.
 NOT_CARRIED = ("architectures", "model_type", "dtype", "torch_dtype", "num_labels", "_num_labels", "auto_map")
 
 

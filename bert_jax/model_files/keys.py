@@ -41,7 +41,7 @@ def harmless(name: str, says: str) -> Key:
 
 
 def refused(name: str, says: str, *defaults: Any) -> Key:
-    """A key of which only None and `defaults` are accepted."""
+    """A key whose only accepted values are None and `defaults`."""
     return Key(name, "refused", says, (None, *defaults))
 
 

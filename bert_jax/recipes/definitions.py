@@ -25,7 +25,7 @@ class Key:
     """One key of a recipe.
 
     Attributes:
-        default: the value where no recipe sets the key, which also gives its type; a type stands for "not set".
+        default: the value where no recipe sets the key, which also gives its type; a type means "not set".
         meaning: one line.
         choices: the values that are allowed; () = no such list.
         least: the smallest value that is allowed, None = no limit.

@@ -19,7 +19,7 @@ def parse_json(text: str, where: object = "JSON", surrogates: bool = False, uniq
         text: the JSON.
         where: what to call it in messages.
         surrogates: whether half a surrogate pair is let through, for a caller that checks each text that it takes.
-        unique_keys: whether an object with one key twice is refused, of which the last would win.
+        unique_keys: whether an object that has one key twice is refused; otherwise the last value wins.
 
     Raises:
         InputError: the text is not JSON, is nested too deeply, has an integer of thousands of digits, or half a

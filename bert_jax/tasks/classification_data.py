@@ -196,7 +196,7 @@ def read_labelled(
         names: the labels that there may be, in the order of their classes; None to take those found, sorted.
         regression: whether labels are numbers; then there are no names.
         bad: what becomes of rows that do not fit; None: they are an error.
-        rules: what becomes of labels that are probably not meant as classes.
+        rules: how to treat labels that are probably not meant as classes.
 
     Returns:
         The rows, the label of each as its class is named (several with the separator between), and the names.

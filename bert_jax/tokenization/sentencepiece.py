@@ -171,7 +171,7 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 def sentencepiece_proto(model: bytes) -> Any:
-    """Returns the message in the bytes of a `*.model` file, of which the libraries can read every part safely.
+    """Return the protocol buffer in the bytes of a `*.model` file, after checking what the libraries read unchecked.
 
     Raises:
         InputError: no such message, or one with a damaged normalisation.

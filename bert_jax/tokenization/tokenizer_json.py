@@ -106,7 +106,7 @@ def _check_part(part: dict[str, Any], name: str) -> None:
 
 
 def _check_growth(parts: list[dict[str, Any]]) -> None:
-    """Refuses replacements of which each multiplies what another has put in.
+    """Refuse chains of replacements that each multiply the output of the one before.
 
     What a part puts in for a character it finds, a later one may find too; one that looks for a text none of whose
     characters was put in finds only what was there before.

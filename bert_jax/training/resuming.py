@@ -120,7 +120,7 @@ class DataRecord:
                              "without comparing the data")  # fmt: skip
 
     def write(self, data: dict[str, Any], num_steps: int) -> None:
-        """Writes it anew."""
+        """Write the file, in place of the one before."""
         text = json.dumps({"num_steps": num_steps, "data": data}, indent=2, ensure_ascii=False) + "\n"
         storage.write_atomically(self._path, text.encode("utf-8", "backslashreplace"))
         self.data, self.num_steps = json.loads(text), num_steps
