@@ -256,11 +256,16 @@ class Checkpoints:
         writing objects whole, where the manifest of OCDBT is read and written again on conditions."""
         return ocp.PyTreeCheckpointHandler(use_ocdbt=not self.directory.is_remote)
 
+    def _step_folders(self) -> list[storage.Path]:
+        if not self.directory.exists():  # in an object store, a directory without objects
+            return []
+        return [entry for entry in self.directory.iterdir() if entry.name.isdigit()]
+
     def _set_aside_unreadable_notes(self) -> None:
         """Files beside a checkpoint's state that are damaged, at which Orbax would stop: metrics of earlier versions
         that are no JSON, and its notes of times, which it does without."""
         if jax.process_index() == 0:
-            for folder in [entry for entry in self.directory.iterdir() if entry.name.isdigit()]:
+            for folder in self._step_folders():
                 path = folder / _FORMER_MERIT / _FORMER_MERIT
                 if not path.is_file():
                     continue
@@ -296,9 +301,9 @@ class Checkpoints:
         """For a second: TensorStore still writes the other files, and makes anew a directory that is gone."""
         if self.directory.is_remote:  # where nothing is renamed, but marked when it is whole
             if jax.process_index() == 0:
-                for step in self.directory.iterdir():
-                    if step.name.isdigit() and not (step / _COMMITTED).exists():
-                        step.rmtree(missing_ok=True)
+                for folder in self._step_folders():
+                    if not (folder / _COMMITTED).exists():
+                        folder.rmtree(missing_ok=True)
             return
         for _ in range(10):
             for partial in self.directory.glob("*.orbax-checkpoint-tmp"):
