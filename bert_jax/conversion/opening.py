@@ -132,7 +132,7 @@ def _open_plain(directory: storage.Path, family: str, stack: contextlib.ExitStac
     where = directory / "config.json"
     if not where.exists() and (directory / "bert_config.json").exists():
         where = directory / "bert_config.json"
-    files = {path.name for path in directory.iterdir()}
+    files = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
     if where.name not in files:
         shown = ", ".join(sorted(files)[:10]) or "nothing"
         raise InputError(

@@ -116,15 +116,18 @@ class _ChunkResult:
 
     @classmethod
     def read(cls, path: storage.Path, fingerprint: str) -> "_ChunkResult | None":
-        """What became of a chunk in an earlier run; None when that is not done, or was done with something else."""
+        """Read the result of a chunk from an earlier run; None where it is missing, damaged or of other settings."""
         try:
             content = json.loads(path.read_bytes())
+            if content.pop("fingerprint") != fingerprint:
+                return None
+            sets, counts = map(InstanceSet.parse, content["sets"]), TextCounts(**content["counts"])
+            return cls(**{**content, "sets": list(sets), "counts": counts})
         except FileNotFoundError:
             return None
-        if content.pop("fingerprint") != fingerprint:
+        except (ValueError, LookupError, TypeError, AttributeError, InputError) as error:
+            _logger.warning("%s is damaged (%s); its chunk is prepared again", path, error)
             return None
-        sets, counts = map(InstanceSet.parse, content["sets"]), TextCounts(**content["counts"])
-        return cls(**{**content, "sets": list(sets), "counts": counts})
 
     def write(self, path: storage.Path, fingerprint: str) -> None:
         """For `read`, in a run that goes on."""

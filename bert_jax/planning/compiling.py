@@ -45,14 +45,24 @@ def compile_step(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> Comp
         place: the slice.
     """
     path = _cache() / f"{_fingerprint(lowered, mesh_shape, place)}.json"
-    if path.exists():
-        content = json.loads(storage.read_text(path))
-        collectives = tuple(Collective(**c | {"axes": tuple(c["axes"])}) for c in content.pop("collectives"))
-        return Compiled(**content, collectives=collectives)
+    if (cached := _read(path)) is not None:
+        return cached
     compiled = _compile(lowered, mesh_shape, place)
     path.parent.mkdir(parents=True, exist_ok=True)
     storage.write_atomically(path, json.dumps(dataclasses.asdict(compiled)))
     return compiled
+
+
+def _read(path: storage.Path) -> Compiled | None:
+    """An earlier result; None where there is none, or it is damaged."""
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(path.read_bytes())
+        collectives = tuple(Collective(**c | {"axes": tuple(c["axes"])}) for c in content.pop("collectives"))
+        return Compiled(**content, collectives=collectives)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
 
 
 def _cache() -> storage.Path:

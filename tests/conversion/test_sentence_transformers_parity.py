@@ -1,6 +1,7 @@
 """Every file of sentence-transformers against the library itself: vectors, scores, and both again after `convert`."""
 
 import importlib
+import itertools
 import json
 import shutil
 
@@ -10,6 +11,7 @@ import pytest
 from bert_jax.conversion.huggingface import convert
 from bert_jax.errors import InputError
 from bert_jax.inference import from_pretrained, pipeline
+from bert_jax.model_files import sentence_transformers as tables
 from bert_jax.tokenization import load_tokenizer
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
@@ -244,3 +246,59 @@ def test_activations_that_are_code_are_refused(cross, tmp_path):
     edit(path / "config.json", sentence_transformers={"activation_fn": "my_code.Act"})
     with pytest.raises(InputError, match=r"expected a class of torch\.nn .*, found 'my_code\.Act'"):
         from_pretrained(path)
+
+
+# File of an embedding model -> where its keys lie in it, and their table.
+FILES = {
+    "sentence_bert_config.json": ((), tables.SENTENCE_BERT_CONFIG),
+    "1_Pooling/config.json": ((), tables.POOLING),
+    "2_Dense/config.json": ((), tables.DENSE),
+    "3_LayerNorm/config.json": ((), tables.LAYER_NORM),
+    "4_Dropout/config.json": ((), tables.DROPOUT),
+    "5_Normalize/config.json": ((), tables.NORMALIZE),
+    "config_sentence_transformers.json": ((), tables.CONFIG_SENTENCE_TRANSFORMERS),
+    "modules.json": ((0,), tables.MODULES),
+}
+CLASS = "torch.nn.modules.activation.Sigmoid"
+VALUES = (True, False, 0, 1, 5, 32, 0.5, "", "max", "dot", "left", CLASS, [], ["cls", "max"], {}, {"x": 1},
+          {"query": "the dog: "}, {"model_max_length": 7}, {"do_lower_case": True}, {"padding_side": "left"},
+          {"truncation_side": "left"}, {"dtype": "bfloat16"})  # fmt: skip
+QUICK = ("max_seq_length", "pooling_mode", "activation_function", "similarity_fn_name", "truncate_dim", "path")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("keys", [QUICK, pytest.param(None, marks=pytest.mark.slow)], ids=["few", "all"])
+def test_every_key_of_every_file(encoder, tmp_path, name, keys, caplog):
+    """With any value: the library's vectors, an error, or a word."""
+    modules = [pooled("mean"), models.Dense(WIDTH, WIDTH), models.LayerNorm(WIDTH), models.Dropout(0.1)]
+    path = saved(encoder, tmp_path / "model", *modules, models.Normalize())
+    where, table = FILES[name]
+    before = (path / name).read_text() if (path / name).exists() else "{}"
+    theirs_by_default = library.SentenceTransformer(str(path), device="cpu").encode(TEXTS)
+    changed, wrong = 0, []
+    for key, value in itertools.product([key.name for key in table], VALUES):
+        if keys and key not in keys:
+            continue
+        content = json.loads(before)
+        entry = content
+        for step in where:
+            entry = entry[step]
+        entry[key] = value
+        (path / name).write_text(json.dumps(content))
+        caplog.clear()
+        try:
+            ours = pipeline("embed", path)(TEXTS)
+        except InputError:
+            continue
+        if any(key in record.getMessage() for record in caplog.records):
+            continue
+        try:
+            theirs = library.SentenceTransformer(str(path), device="cpu").encode(TEXTS)
+        except Exception:  # which of them depends on the key
+            continue
+        changed += theirs.shape != theirs_by_default.shape or np.abs(theirs - theirs_by_default).max() > 1e-3
+        if ours.shape != theirs.shape or not np.abs(ours - theirs).max() < 1e-4:
+            wrong.append(f"{key}={value!r}")
+    assert not wrong
+    if name in ("sentence_bert_config.json", "1_Pooling/config.json", "2_Dense/config.json"):
+        assert changed, "no value made a difference to the library"

@@ -174,6 +174,17 @@ def test_what_was_made_in_another_way_is_made_anew(tmp_path, corpus, tiny_tokeni
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b'{"fingerprint": 1'])
+def test_a_damaged_result_of_a_chunk_is_made_again(tmp_path, corpus, tiny_tokenizer, content):
+    expected = prepare(corpus, tiny_tokenizer, tmp_path / "whole", num_workers=1, shard_bytes=3000)
+    interrupted(corpus, tiny_tokenizer, tmp_path / "out")
+    results = sorted((tmp_path / ".out.partial" / prepare_module._RECORDS_DIR).iterdir())
+    assert results
+    results[0].write_bytes(content)
+    assert prepare(corpus, tiny_tokenizer, tmp_path / "out", num_workers=1, shard_bytes=3000) == expected
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
 def test_two_at_once_are_one_too_many(tmp_path, corpus, tiny_tokenizer):
     with storage.directory_resumably(tmp_path / "out"), pytest.raises(InputError, match="another process is writing"):
         prepare(corpus, tiny_tokenizer, tmp_path / "out")

@@ -3,9 +3,11 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -33,7 +35,7 @@ def recipe_file(tmp_path_factory, tiny_tokenizer):
     return path
 
 
-def train_on_two_hosts(recipe_file, workdir) -> None:
+def start_two_hosts(recipe_file, workdir) -> list[subprocess.Popen]:
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -45,7 +47,7 @@ def train_on_two_hosts(recipe_file, workdir) -> None:
         f"localhost:{port}",
         "--num-processes=2",
     ]
-    hosts = [
+    return [
         subprocess.Popen(
             [*command, f"--process-id={i}"],
             env=os.environ | {"JAX_NUM_CPU_DEVICES": "2", "JAX_PLATFORMS": "cpu"},
@@ -55,6 +57,10 @@ def train_on_two_hosts(recipe_file, workdir) -> None:
         )
         for i in range(2)
     ]
+
+
+def train_on_two_hosts(recipe_file, workdir) -> None:
+    hosts = start_two_hosts(recipe_file, workdir)
     said = [host.communicate(timeout=300)[0] for host in hosts]
     assert [host.returncode for host in hosts] == [0, 0], "\n".join(said)
 
@@ -78,3 +84,19 @@ def test_two_hosts_compute_what_one_does_and_may_become_one(recipe_file, tmp_pat
     shutil.rmtree(tmp_path / "two" / "checkpoints" / "6")
     train(recipe, tmp_path / "two", progress=False)
     np.testing.assert_allclose(numbers(tmp_path / "two"), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "seconds", [4.2, *(pytest.param(0.5 * i, marks=pytest.mark.slow) for i in range(1, 25))], ids=lambda s: f"{s}s"
+)
+def test_two_hosts_told_to_stop_while_they_start_end(recipe_file, tmp_path, seconds):
+    """Whatever they wait for then: one another, a compilation, or data."""
+    hosts = start_two_hosts(recipe_file, tmp_path / "two")
+    time.sleep(seconds)
+    for host in hosts:
+        host.terminate()
+    said = [host.communicate(timeout=30)[0] for host in hosts]
+    # JAX aborts a process whose coordinator has ended before it.
+    stopped = {-signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGABRT}
+    assert {host.returncode for host in hosts} <= stopped, "\n".join(said)
+    assert not list((tmp_path / "two").glob("model*"))

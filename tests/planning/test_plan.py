@@ -54,7 +54,7 @@ def run(capfd, *arguments):
 
 @needs_compiler
 @pytest.mark.usefixtures("compiled_quickly")
-def test_copies_of_the_parameters_exchange_gradients_as_large_as_they(recipe_file, monkeypatch):
+def test_copies_of_the_parameters_exchange_gradients_as_large_as_they(recipe_file, tmp_path, monkeypatch):
     made = plan(recipes.load_recipe(recipe_file), find_slice("v5e:2x2"))
     (stage,) = made.stages
     assert made.mesh == {"data": 4, "fsdp": 1, "tensor": 1}
@@ -76,6 +76,10 @@ def test_copies_of_the_parameters_exchange_gradients_as_large_as_they(recipe_fil
 
     monkeypatch.setattr(compiling, "_compile", compiling_again)
     assert plan(recipes.load_recipe(recipe_file), find_slice("v5e:2x2")).stages == made.stages
+    (cached,) = (tmp_path / "cache").glob("bert_jax/plans/*.json")
+    cached.write_bytes(cached.read_bytes()[:-9])  # damaged
+    with pytest.raises(AssertionError, match="compiled twice"):
+        plan(recipes.load_recipe(recipe_file), find_slice("v5e:2x2"))
 
 
 @needs_compiler
