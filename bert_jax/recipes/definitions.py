@@ -113,8 +113,8 @@ _MODEL = {
     "model.classifier_pooling": Key(str, "what a ModernBERT classifier reads: the first token or the mean of all",
                                     CHOICES["classifier_pooling"]),
     "model.qa_dropout": Key(float, "dropout rate before the span head of question answering", least=0, below=1),
-    "model.pooling": Key(str, f"how token vectors become a sentence embedding: {', '.join(POOLINGS)}, "
-                         "or several with + between them"),
+    "model.pooling": Key(str, f"pooling of token vectors into a sentence embedding: {', '.join(POOLINGS)}; "
+                         "+ joins several"),
     "model.normalize_embeddings": Key(bool, "whether a sentence embedding is scaled to unit length"),
 }  # fmt: skip
 MODEL_FIELDS = tuple(name.removeprefix("model.") for name in _MODEL if isinstance(_MODEL[name].default, type))

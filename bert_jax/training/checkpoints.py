@@ -421,6 +421,8 @@ def _quieten_orbax() -> None:
 
 def _not_from_orbax(record: logging.LogRecord) -> bool:
     frames = traceback.extract_tb(record.exc_info[2]) if record.exc_info else ()
+    if record.name == "asyncio" and any(frame.name == "_wrap_awaitable" for frame in frames):
+        return False  # a future of TensorStore, which is no coroutine
     return not any("orbax" in path for path in (record.pathname, *(frame.filename for frame in frames)))
 
 

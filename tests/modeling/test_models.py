@@ -67,6 +67,7 @@ def test_every_head_has_its_outputs(head):
     expected = {
         "encoder": {},
         "pretraining": {"prediction_logits": (4, 12, 97), "seq_relationship_logits": (4, 2)},
+        "next_sentence": {"logits": (4, 2)},
         "masked_lm": {"logits": (4, 12, 97)},
         "sequence_classification": {"logits": (4, 3)},
         "token_classification": {"logits": (4, 12, 3)},

@@ -1,5 +1,6 @@
 """Checkpoints: which stay, what is done about damaged ones, another model's, and a full disk."""
 
+import asyncio
 import contextlib
 import gc
 import logging
@@ -257,3 +258,28 @@ def test_what_asyncio_has_to_say_of_a_failed_save_is_left_out(tmp_path, caplog, 
     except ValueError:
         logging.getLogger("asyncio").exception("_GatheringFuture exception was never retrieved")
     assert bool(caplog.records) == told
+
+
+def test_errors_of_reads_that_nobody_waits_for_are_left_out(tmp_path, caplog):
+    """Another read of the same checkpoint has failed already, and that error is raised."""
+
+    class Read:  # as TensorStore's futures
+        def __await__(self):
+            raise ValueError("DATA_LOSS")
+            yield
+
+    async def read(kind):
+        return await kind
+
+    async def nobody_waits(awaitable):
+        task = asyncio.ensure_future(awaitable)
+        while not task.done():
+            await asyncio.sleep(0)
+
+    saved(tmp_path, [])
+    asyncio.run(nobody_waits(Read()))
+    gc.collect()
+    assert not caplog.records
+    asyncio.run(nobody_waits(read(Read())))  # by somebody else's coroutine
+    gc.collect()
+    assert "DATA_LOSS" in caplog.text
