@@ -14,9 +14,9 @@ from bert_jax.data.columns import Columns
 from bert_jax.data.records import table_name
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.scoring import short
-from bert_jax.looking import page
-from bert_jax.looking.choices import Choices, choices
 from bert_jax.modeling import Bert
+from bert_jax.reports import page
+from bert_jax.reports.choices import Choices, choices
 from bert_jax.tasks.finished import open_finished
 from bert_jax.tasks.groups import encode_groups
 from bert_jax.tasks.multiple_choice import (
@@ -52,7 +52,7 @@ def evaluate(
             remembers, or those of `COLUMNS`.
         metric_names: accuracy; empty for it too.
         bad_rows: of `bert_jax.data.bad_rows.RULES`, for rows that do not fit.
-        report: a file to write, `.html`: the page of `bert_jax.looking.choices`.
+        report: a file to write, `.html`: the page of `bert_jax.reports.choices`.
         options: of `bert_jax.tasks.finished.open_finished`.
 
     Returns:

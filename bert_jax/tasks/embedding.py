@@ -10,8 +10,8 @@ from bert_jax.data.bad_rows import BadRows
 from bert_jax.data.columns import Columns
 from bert_jax.data.records import table_name
 from bert_jax.inference.scoring import short
-from bert_jax.looking import page, values
 from bert_jax.modeling import Bert
+from bert_jax.reports import page, values
 from bert_jax.tasks.finished import Finished, open_finished
 from bert_jax.tasks.remembered import read as read_remembered
 from bert_jax.tasks.row_answers import RowPredictor, check_out, to_answer, write_answers
@@ -48,7 +48,7 @@ def evaluate(
         columns: its columns, where they are not those that the model remembers, or those of `COLUMNS`.
         metric_names: spearman, pearson; empty for both.
         bad_rows: of `bert_jax.data.bad_rows.RULES`, for rows that do not fit.
-        report: a file to write, `.html`: the page of `bert_jax.looking.values.pairs`.
+        report: a file to write, `.html`: the page of `bert_jax.reports.values.pairs`.
         options: of `bert_jax.tasks.finished.open_finished`.
 
     Returns:

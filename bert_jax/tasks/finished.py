@@ -15,8 +15,8 @@ from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
 from bert_jax.errors import InputError
 from bert_jax.inference import PretrainedModel
 from bert_jax.inference.model import open_tokenizer
-from bert_jax.looking.attention import Attention
 from bert_jax.modeling import Compute, Params, resolved_dtype
+from bert_jax.reports.attention import Attention
 from bert_jax.tasks import start
 from bert_jax.tasks.classification_data import Paddable
 from bert_jax.tasks.groups import INPUTS

@@ -15,10 +15,10 @@ from bert_jax.data.tagged import read_sentences
 from bert_jax.data.tags import read_scheme
 from bert_jax.errors import InputError
 from bert_jax.inference.scoring import short
-from bert_jax.looking import page
-from bert_jax.looking.attention import Attention
-from bert_jax.looking.tags import tagger
 from bert_jax.modeling import Bert
+from bert_jax.reports import page
+from bert_jax.reports.attention import Attention
+from bert_jax.reports.tags import tagger
 from bert_jax.tasks import entities
 from bert_jax.tasks.finished import Finished, open_finished
 from bert_jax.tasks.row_answers import RowPredictor, check_out, to_answer
@@ -80,7 +80,7 @@ def evaluate(
         columns: its columns, where they are not the usual ones there.
         metric_names: of `bert_jax.tasks.entities.METRICS`; empty for all that fit.
         bad_rows: of `bert_jax.data.bad_rows.RULES`, for sentences that do not fit.
-        report: a file to write, `.html`: the page of `bert_jax.looking.tags`.
+        report: a file to write, `.html`: the page of `bert_jax.reports.tags`.
         tag_names: of the classes that tags in the data are numbers of, in their order; () takes the model's.
         options: of `bert_jax.tasks.finished.open_finished`.
 

@@ -13,7 +13,7 @@ from bert_jax.cli import main
 from bert_jax.data.examples import Columns
 from bert_jax.data.squad import read_questions
 from bert_jax.errors import InputError
-from bert_jax.looking import attention
+from bert_jax.reports import attention
 from bert_jax.tasks import answering, choosing, classifying, embedding, squad_scores, tagging
 
 SCRIPT = "<script>alert(1)</script>"

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.looking import figures
-from bert_jax.looking.page import Html, Section, cell, joined, note, picture, shade, tagged
+from bert_jax.reports import figures
+from bert_jax.reports.page import Html, Section, cell, joined, note, picture, shade, tagged
 
 ROWS = 3  # that are shown
 _TOKENS = 48  # of a row that are shown

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.looking.measures import Calibration
+from bert_jax.reports.measures import Calibration
 
 _DOTS = 4000  # more points than this are drawn as cells with their numbers
 _INK, _BLUE, _GREY = "#1d1d1f", "#2667c4", "#9a9aa2"

@@ -6,9 +6,9 @@ import numpy as np
 
 from bert_jax.data.conll import Sentence
 from bert_jax.data.tags import TagScheme
-from bert_jax.looking import attention, measures
-from bert_jax.looking.classes import calibration_of_answers, confusion, per_class, worst_rows
-from bert_jax.looking.page import Html, Section, cut, joined, line_cell, note, shown, tagged
+from bert_jax.reports import attention, measures
+from bert_jax.reports.classes import calibration_of_answers, confusion, per_class, worst_rows
+from bert_jax.reports.page import Html, Section, cut, joined, line_cell, note, shown, tagged
 
 _WORDS = 150  # of a sentence that are shown
 _WORD = 60  # characters of a word that are shown

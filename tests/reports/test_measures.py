@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from bert_jax.looking import measures
+from bert_jax.reports import measures
 
 
 @pytest.fixture

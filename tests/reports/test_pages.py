@@ -11,9 +11,9 @@ from bert_jax.config import BertConfig
 from bert_jax.data.examples import Example
 from bert_jax.data.squad import Answer, Question
 from bert_jax.errors import InputError
-from bert_jax.looking import choices, classes, figures, page, passages, tags, values
-from bert_jax.looking.attention import Attention, sections
 from bert_jax.modeling import Compute
+from bert_jax.reports import choices, classes, figures, page, passages, tags, values
+from bert_jax.reports.attention import Attention, sections
 from bert_jax.sharding import make_mesh
 from bert_jax.tasks import finished
 from bert_jax.tasks.classification_data import encode

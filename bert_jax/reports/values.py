@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from bert_jax.looking import attention, figures, measures
-from bert_jax.looking.classes import Row, column_names, titles, worst_rows
-from bert_jax.looking.page import Html, Section, joined, line_cell, note, picture, table, text_cell
+from bert_jax.reports import attention, figures, measures
+from bert_jax.reports.classes import Row, column_names, titles, worst_rows
+from bert_jax.reports.page import Html, Section, joined, line_cell, note, picture, table, text_cell
 
 _BARS = 40
 
@@ -18,7 +18,7 @@ def regression(targets: np.ndarray, answers: np.ndarray, row: Row, attend: atten
 
     Args:
         targets, answers: `[n]`.
-        row: as of `bert_jax.looking.classes.one_label`, as is `attend`.
+        row: as of `bert_jax.reports.classes.one_label`, as is `attend`.
     """
     targets, answers = targets.astype(np.float64), answers.astype(np.float64)
     residuals = answers - targets
@@ -64,7 +64,7 @@ def pairs(scores: np.ndarray, cosines: np.ndarray, row: Row, attend: attention.A
     Args:
         scores: `[n]`, how alike people found the two sentences of each row, on any scale.
         cosines: `[n]`.
-        row: as of `bert_jax.looking.classes.one_label`.
+        row: as of `bert_jax.reports.classes.one_label`.
         attend: finds the attention of a sentence: of those of row i by the numbers `2 * i` and `2 * i + 1`.
     """
     finite = np.isfinite(cosines)

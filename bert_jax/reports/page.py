@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from bert_jax import __version__, storage
 from bert_jax.errors import InputError, printable
-from bert_jax.looking.style import CSS, SHADES
+from bert_jax.reports.style import CSS, SHADES
 
 LONGEST_TEXT = 600  # characters of a text that are shown
 _DPI = 144

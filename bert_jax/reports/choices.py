@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.looking import attention, measures
-from bert_jax.looking.classes import calibration_of_answers, confusion, per_class, worst_rows
-from bert_jax.looking.page import Html, Section, cut, line_cell, tagged, text_cell
+from bert_jax.reports import attention, measures
+from bert_jax.reports.classes import calibration_of_answers, confusion, per_class, worst_rows
+from bert_jax.reports.page import Html, Section, cut, line_cell, tagged, text_cell
 
 
 class Choices(NamedTuple):

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.looking import attention, figures, measures
-from bert_jax.looking.measures import PerClass, log_softmax
-from bert_jax.looking.page import (
+from bert_jax.reports import attention, figures, measures
+from bert_jax.reports.measures import PerClass, log_softmax
+from bert_jax.reports.page import (
     Html,
     Section,
     cell,

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.data.squad import Question
-from bert_jax.looking import attention, figures, measures
-from bert_jax.looking.classes import worst_rows
-from bert_jax.looking.page import Html, Section, cut, joined, line_cell, note, picture, table, tagged, text_cell
+from bert_jax.reports import attention, figures, measures
+from bert_jax.reports.classes import worst_rows
+from bert_jax.reports.page import Html, Section, cut, joined, line_cell, note, picture, table, tagged, text_cell
 
 _GOLDS = 3  # gold answers of a question that are shown
 _ID = 60  # characters of an id
