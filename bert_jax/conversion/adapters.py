@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.conversion import hub, safetensors_files, torch_files
+from bert_jax.conversion import hub
+from bert_jax.conversion.formats import safetensors_files, torch_files
+from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.conversion.names.table import Tensors
-from bert_jax.conversion.stored import StoredTensor
-from bert_jax.conversion.tensors import is_weights
+from bert_jax.conversion.weights import is_weights
 from bert_jax.errors import InputError, printable
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.adapter import ADAPTER
@@ -176,7 +177,7 @@ def _of_layer(patterns: dict[str, float] | None, layer: str, usual: float) -> fl
     return usual
 
 
-def _update(a: StoredTensor, b: StoredTensor, scale: float, is_embedding: bool) -> StoredTensor | None:
+def _update(a: LazyTensor, b: LazyTensor, scale: float, is_embedding: bool) -> LazyTensor | None:
     if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[0] != b.shape[1]:
         return None
     shape = (b.shape[0], a.shape[1])
@@ -185,7 +186,7 @@ def _update(a: StoredTensor, b: StoredTensor, scale: float, is_embedding: bool) 
         update = scale * (b.read().astype(np.float32) @ a.read().astype(np.float32))
         return update.T if is_embedding else update
 
-    return StoredTensor(shape[::-1] if is_embedding else shape, np.dtype(np.float32), read)
+    return LazyTensor(shape[::-1] if is_embedding else shape, np.dtype(np.float32), read)
 
 
 def merged(tensors: Tensors, replaced: Tensors, updates: Tensors, where: storage.Path) -> Tensors:
@@ -207,8 +208,8 @@ def merged(tensors: Tensors, replaced: Tensors, updates: Tensors, where: storage
     return result
 
 
-def _sum(weight: StoredTensor, update: StoredTensor) -> StoredTensor:
+def _sum(weight: LazyTensor, update: LazyTensor) -> LazyTensor:
     def read() -> np.ndarray:
         return weight.read().astype(np.float32) + update.read()
 
-    return StoredTensor(weight.shape, np.dtype(np.float32), read)
+    return LazyTensor(weight.shape, np.dtype(np.float32), read)

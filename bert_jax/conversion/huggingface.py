@@ -10,7 +10,8 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.conversion import flax_msgpack, safetensors_files, sentence_transformers, state_dict
+from bert_jax.conversion import sentence_transformers, state_dict
+from bert_jax.conversion.formats import flax_msgpack, safetensors_files
 from bert_jax.conversion.names import FAMILIES
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.opening import open_model
@@ -46,7 +47,7 @@ class Loaded(NamedTuple):
         unused: names of the tensors in the files that this head has no place for.
         directory: where the model and its tokenizer are.
         settings: what the files of sentence-transformers say of texts, vectors and scores.
-        format: of the weights, a key of `bert_jax.conversion.tensors.FORMATS`.
+        format: of the weights, a key of `bert_jax.conversion.weights.FORMATS`.
         read: name -> dtype and shape of the tensors that were used, as the files have them.
     """
 
@@ -72,7 +73,7 @@ def load_pretrained(
 
     Args:
         path: a directory (local or `gs://`) with `config.json` (or TensorFlow's `bert_config.json`) and weights in a
-            format of `bert_jax.conversion.tensors.FORMATS`, a LoRA adapter of peft's, which is merged into its base
+            format of `bert_jax.conversion.weights.FORMATS`, a LoRA adapter of peft's, which is merged into its base
             model, or a name on the hub (`hub.locate`).
         head: one of `modeling.HEADS`; None means the one that the directory was saved with. Asked for another, the
             parameters that only it has are freshly initialised and listed in `missing`.

@@ -11,8 +11,8 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion import adapters, evidence, hub, sentence_transformers, state_dict
 from bert_jax.conversion.names import FAMILIES, Names
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
-from bert_jax.conversion.tensors import Weights, open_weights
 from bert_jax.conversion.text_settings import TextSettings
+from bert_jax.conversion.weights import Weights, open_weights
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.families import architectures_of
 from bert_jax.modeling import HEADS, Bert

@@ -10,9 +10,9 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
+from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.conversion.names import FAMILIES, Names, Slot, slots
 from bert_jax.conversion.names.table import Tensors
-from bert_jax.conversion.stored import StoredTensor
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Params
 from bert_jax.modeling.embeddings import sinusoids
@@ -71,12 +71,12 @@ def _by_name(found: Iterable[Slot]) -> dict[str, list[Slot]]:
     return grouped
 
 
-def _from_leaves(leaves: dict[str, Any], parts: list[Slot], dtype: np.dtype) -> StoredTensor:
+def _from_leaves(leaves: dict[str, Any], parts: list[Slot], dtype: np.dtype) -> LazyTensor:
     def read() -> np.ndarray:
         views = [_view(np.asarray(leaves[slot.path]), slot) for slot in parts]
         return (views[0] if len(views) == 1 else np.concatenate(views)).astype(dtype, copy=False)
 
-    return StoredTensor(parts[0].shape, dtype, read)
+    return LazyTensor(parts[0].shape, dtype, read)
 
 
 def _as_written(tensors: Tensors, model: Bert, dtype: np.dtype) -> Tensors:
@@ -85,7 +85,7 @@ def _as_written(tensors: Tensors, model: Bert, dtype: np.dtype) -> Tensors:
     if config.position_embedding_type == "sinusoidal":
         # Hugging Face's models have learned positions: given the table as such, they compute the same.
         table = sinusoids(config.max_position_embeddings, config.embedding_width).astype(dtype)
-        tensors[_positions(names)] = StoredTensor(table.shape, dtype, lambda: table)
+        tensors[_positions(names)] = LazyTensor(table.shape, dtype, lambda: table)
     if names.architectures[model.head] == names.architectures["encoder"]:
         tensors = {name.removeprefix(names.prefix): tensor for name, tensor in tensors.items()}
     return tensors
@@ -185,7 +185,7 @@ def _fresh(model: Bert, matched: Matched, seed: int) -> dict[str, np.ndarray]:
     return {path: np.asarray(leaf) for path, leaf in fresh(jax.random.key(seed)).items()}
 
 
-def _checked(tensor: StoredTensor, slot: Slot, dtype: np.dtype | None, where: storage.Path) -> StoredTensor:
+def _checked(tensor: LazyTensor, slot: Slot, dtype: np.dtype | None, where: storage.Path) -> LazyTensor:
     """The tensor after checking its shape and dtype; when it is read, its values, and they are brought to `dtype`."""
     if tensor.shape != slot.shape:
         raise InputError(
@@ -204,7 +204,7 @@ def _checked(tensor: StoredTensor, slot: Slot, dtype: np.dtype | None, where: st
             )
         return values if dtype is None else values.astype(dtype, copy=False)
 
-    return StoredTensor(tensor.shape, tensor.dtype if dtype is None else dtype, read)
+    return LazyTensor(tensor.shape, tensor.dtype if dtype is None else dtype, read)
 
 
 def _check_tied(names: Names, tensors: Tensors, used: set[str], where: storage.Path) -> set[str]:
@@ -219,7 +219,7 @@ def _check_tied(names: Names, tensors: Tensors, used: set[str], where: storage.P
     return present
 
 
-def _equal(a: StoredTensor, b: StoredTensor) -> bool:
+def _equal(a: LazyTensor, b: LazyTensor) -> bool:
     return a.shape == b.shape and np.array_equal(a.read(), b.read())
 
 

@@ -17,7 +17,7 @@ import flax.serialization
 import ml_dtypes
 import numpy as np
 
-from bert_jax.conversion import crc32c, flax_msgpack, safetensors_files
+from bert_jax.conversion.formats import crc32c, flax_msgpack, safetensors_files
 
 Files = dict[str, bytes]  # name in a directory -> content
 TENSORS = {

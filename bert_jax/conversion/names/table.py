@@ -5,9 +5,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from bert_jax.conversion.stored import StoredTensor
+from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 
-Tensors = dict[str, StoredTensor]
+Tensors = dict[str, LazyTensor]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from bert_jax import storage
-from bert_jax.conversion import flax_msgpack, safetensors_files, stored, tf1, torch_files
-from bert_jax.conversion.stored import StoredTensor
+from bert_jax.conversion.formats import flax_msgpack, lazy_tensors, safetensors_files, tf1, torch_files
+from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.errors import InputError
 
-__all__ = ["StoredTensor", "Weights", "is_weights", "open_weights"]
+__all__ = ["LazyTensor", "Weights", "is_weights", "open_weights"]
 
-_Tensors = dict[str, StoredTensor]
+_Tensors = dict[str, LazyTensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ def open_weights(directory: storage.PathLike) -> Iterator[Weights]:
             format_name = _by_content(where, format_name)
             tensors = stack.enter_context(_FORMATS[format_name].open(where))
         renamed = tf1.renamed if format_name == "tf1" else _FORMATS[format_name].renamed
-        with stored.about(where):
+        with lazy_tensors.about(where):
             tensors = renamed(tensors)
         yield Weights(where, format_name, tensors, ignored)
 
@@ -139,9 +139,9 @@ def _by_content(path: storage.Path, named: str) -> str:
 
 def _open_shards(index: storage.Path, format_name: str, stack: contextlib.ExitStack) -> _Tensors:
     """The tensors that an index lists, each from the shard that it names."""
-    with storage.open_offsets(index) as file, stored.about(index):
-        text = file.read(0, min(file.size, stored.LONGEST_DESCRIPTION + 1))
-        weight_map = stored.parse_json(text, "a weight_map").get("weight_map")
+    with storage.open_offsets(index) as file, lazy_tensors.about(index):
+        text = file.read(0, min(file.size, lazy_tensors.LONGEST_DESCRIPTION + 1))
+        weight_map = lazy_tensors.parse_json(text, "a weight_map").get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise InputError(f"{index}: expected a weight_map of tensor names to file names")
     beside = {path.name for path in index.parent.iterdir()}

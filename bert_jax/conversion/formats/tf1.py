@@ -15,8 +15,8 @@ import ml_dtypes
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.conversion import crc32c, sstables, stored
-from bert_jax.conversion.stored import StoredTensor
+from bert_jax.conversion.formats import crc32c, lazy_tensors, sstables
+from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.errors import InputError
 
 # `enum DataType` (tensorflow/core/framework/types.proto), of which these can be parameters.
@@ -115,7 +115,7 @@ def _latest(state: storage.Path) -> str | None:
 
 
 @contextlib.contextmanager
-def open_variables(index: storage.PathLike) -> Iterator[tuple[dict[str, StoredTensor], tuple[str, ...]]]:
+def open_variables(index: storage.PathLike) -> Iterator[tuple[dict[str, LazyTensor], tuple[str, ...]]]:
     """Yields the variables of a checkpoint by TensorFlow's names, and the names of those that are no parameters.
 
     Raises:
@@ -124,7 +124,7 @@ def open_variables(index: storage.PathLike) -> Iterator[tuple[dict[str, StoredTe
     """
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(storage.open_offsets(index))
-        with stored.about(file.path):
+        with lazy_tensors.about(file.path):
             shards, entries = _table(file)
             ignored = {name for name, entry in entries.items() if _is_ignored(name, entry, entries)}
             kept = {name: entry for name, entry in entries.items() if name not in ignored}
@@ -135,7 +135,7 @@ def open_variables(index: storage.PathLike) -> Iterator[tuple[dict[str, StoredTe
         yield variables, tuple(sorted(ignored))
 
 
-def renamed(variables: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
+def renamed(variables: dict[str, LazyTensor]) -> dict[str, LazyTensor]:
     """Variables under the names, and with the orientation, that they have in PyTorch.
 
     A checkpoint of ELECTRA's pretraining holds two models: the discriminator's encoder becomes `electra.`, the
@@ -145,7 +145,7 @@ def renamed(variables: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
         InputError: two of them have one name in PyTorch.
     """
     alone = not any(name.startswith("electra/encoder/") for name in variables)
-    tensors: dict[str, StoredTensor] = {}
+    tensors: dict[str, LazyTensor] = {}
     for name, variable in variables.items():
         new = re.sub(r"^generator/", "electra/", name) if alone else name
         for pattern, replacement in _RENAMED:
@@ -171,12 +171,12 @@ def _table(file: storage.OpenFile) -> tuple[int, dict[str, _Entry]]:
             shards = _shards(value)
         elif not key.startswith(_KEYS_OF_SLICES):
             try:
-                name = stored.checked_name(key.decode())
+                name = lazy_tensors.checked_name(key.decode())
             except UnicodeDecodeError:
                 raise InputError(f"expected names in UTF-8, found {key[:80]!r}") from None
             found[name] = _entry(name, value)
-        if len(found) > stored.MOST_TENSORS:
-            raise InputError(f"expected at most {stored.MOST_TENSORS} variables, found more")
+        if len(found) > lazy_tensors.MOST_TENSORS:
+            raise InputError(f"expected at most {lazy_tensors.MOST_TENSORS} variables, found more")
     if shards is None:
         raise InputError("expected the index of a TensorFlow checkpoint, found one without its header")
     if _OBJECT_GRAPH in found:
@@ -209,7 +209,7 @@ def _entry(name: str, value: bytes) -> _Entry:
             sliced = True
         elif field in numbers and isinstance(found, int):
             numbers[field] = found
-    shape = stored.checked_shape(sizes, f"variable {name!r}")
+    shape = lazy_tensors.checked_shape(sizes, f"variable {name!r}")
     return _Entry(numbers[1], shape, numbers[3], numbers[4], numbers[5], numbers[6], sliced)
 
 
@@ -250,7 +250,7 @@ def _open_shards(
     return opened
 
 
-def _variable(shard: storage.OpenFile, name: str, entry: _Entry) -> StoredTensor:
+def _variable(shard: storage.OpenFile, name: str, entry: _Entry) -> LazyTensor:
     dtype = _DTYPES[entry.dtype]
     if entry.sliced:
         raise InputError(f"variable {name!r}: expected it whole, found it in slices; save it without a partitioner")
@@ -271,4 +271,4 @@ def _variable(shard: storage.OpenFile, name: str, entry: _Entry) -> StoredTensor
             raise InputError(f"{shard.path}: variable {name!r} does not match its checksum; the file is damaged")
         return values
 
-    return StoredTensor(entry.shape, dtype, read)
+    return LazyTensor(entry.shape, dtype, read)

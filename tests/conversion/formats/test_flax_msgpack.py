@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.conversion import flax_msgpack, tensors
+from bert_jax.conversion import weights as tensors
+from bert_jax.conversion.formats import flax_msgpack
 from bert_jax.errors import InputError
 
 

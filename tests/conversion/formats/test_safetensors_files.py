@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from bert_jax.conversion import safetensors_files
-from bert_jax.conversion.stored import StoredTensor
+from bert_jax.conversion.formats import safetensors_files
+from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.errors import InputError
 
 TENSORS = {
@@ -144,7 +144,7 @@ def test_nothing_is_left_when_writing_fails(tmp_path):
             raise OSError(28, "No space left on device")
         return TENSORS["c"]
 
-    tensors = TENSORS | {"c": StoredTensor((3,), np.dtype(np.int64), fails_when_half_is_written)}
+    tensors = TENSORS | {"c": LazyTensor((3,), np.dtype(np.int64), fails_when_half_is_written)}
     with pytest.raises(OSError, match="No space left"):
         safetensors_files.write(tmp_path / "model.safetensors", tensors)
     assert reads == [0, 1]  # the second time, a part was there

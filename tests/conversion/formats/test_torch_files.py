@@ -10,7 +10,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from bert_jax.conversion import torch_files
+from bert_jax.conversion.formats import torch_files
 from bert_jax.errors import InputError
 
 VALUES = np.arange(12, dtype=np.float32)

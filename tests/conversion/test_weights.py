@@ -8,7 +8,8 @@ import bundles
 import numpy as np
 import pytest
 
-from bert_jax.conversion import flax_msgpack, safetensors_files, tensors
+from bert_jax.conversion import weights as tensors
+from bert_jax.conversion.formats import flax_msgpack, safetensors_files
 from bert_jax.errors import InputError
 
 WEIGHTS = {"bert.pooler.dense.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "classifier.bias": np.ones(2)}

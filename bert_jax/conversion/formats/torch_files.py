@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.conversion import stored
-from bert_jax.conversion.stored import StoredTensor
-from bert_jax.conversion.torch_pickles import LegacyUnpickler, Tensor, Unpickler
+from bert_jax.conversion.formats import lazy_tensors
+from bert_jax.conversion.formats.lazy_tensors import LazyTensor
+from bert_jax.conversion.formats.torch_pickles import LegacyUnpickler, Tensor, Unpickler
 from bert_jax.errors import InputError
 
 # What opens the older layout: a magic number and a protocol version (torch/serialization.py).
@@ -45,7 +45,7 @@ def begins(start: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def open_tensors(path: storage.PathLike) -> Iterator[dict[str, StoredTensor]]:
+def open_tensors(path: storage.PathLike) -> Iterator[dict[str, LazyTensor]]:
     """Yields the tensors of a PyTorch state-dict file by name, in the file's own dtypes.
 
     Raises:
@@ -53,7 +53,7 @@ def open_tensors(path: storage.PathLike) -> Iterator[dict[str, StoredTensor]]:
             need; nothing has been run then. Or, when a tensor is read, its storage is damaged.
     """
     with storage.open_offsets(path) as file:
-        with stored.about(file.path):
+        with lazy_tensors.about(file.path):
             try:
                 described = _open_zip if file.size > 4 and file.read(0, 4) == b"PK\x03\x04" else _open_legacy
                 tensors = _tensors(file, *described(file))
@@ -65,17 +65,17 @@ def open_tensors(path: storage.PathLike) -> Iterator[dict[str, StoredTensor]]:
         yield tensors
 
 
-def _tensors(file: storage.OpenFile, state: Any, extents: dict[str, _Extent]) -> dict[str, StoredTensor]:
+def _tensors(file: storage.OpenFile, state: Any, extents: dict[str, _Extent]) -> dict[str, LazyTensor]:
     """What a state dict describes, after checking that all of it is in the file."""
     state = _model_state(state)
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         raise InputError("expected a state dict (names to tensors), found something else")
-    if len(state) > stored.MOST_TENSORS:
-        raise InputError(f"expected at most {stored.MOST_TENSORS} tensors, found {len(state)}")
+    if len(state) > lazy_tensors.MOST_TENSORS:
+        raise InputError(f"expected at most {lazy_tensors.MOST_TENSORS} tensors, found {len(state)}")
     whole: set[str] = set()  # keys of the storages whose CRC-32 was found right
     tensors, claimed = {}, 0
     for name, value in state.items():
-        stored.checked_name(name)
+        lazy_tensors.checked_name(name)
         if not isinstance(value, Tensor):
             raise InputError(f"expected a tensor under {name!r}, found {type(value).__name__}")
         if value.storage.key not in extents:
@@ -83,7 +83,7 @@ def _tensors(file: storage.OpenFile, state: Any, extents: dict[str, _Extent]) ->
         extent = extents[value.storage.key]
         count = _reach(value, extent, name)
         claimed += count
-        tensors[name] = StoredTensor(value.shape, value.storage.dtype, _reader(file, value, extent, count, whole))
+        tensors[name] = LazyTensor(value.shape, value.storage.dtype, _reader(file, value, extent, count, whole))
     if claimed > _MOST_SHARING * file.size:
         raise InputError(f"expected tensors of {file.size} bytes in all, found that they claim {claimed}")
     return tensors
@@ -167,7 +167,7 @@ class _Directory(io.BufferedIOBase):
     def read(self, count: int | None = -1) -> bytes:
         left = max(0, self._file.size - self._position)
         count = left if count is None or count < 0 else min(count, left)
-        if count > stored.LONGEST_DESCRIPTION:
+        if count > lazy_tensors.LONGEST_DESCRIPTION:
             raise InputError(f"expected a list of members in the archive, found one of {count} bytes")
         found = self._file.read(self._position, count)
         self._position += count
@@ -213,7 +213,7 @@ def _extent(file: storage.OpenFile, member: zipfile.ZipInfo) -> _Extent:
 def _short(file: storage.OpenFile, member: zipfile.ZipInfo) -> bytes:
     """The contents of a member of the archive that describes the tensors."""
     extent = _extent(file, member)
-    if extent.size > stored.LONGEST_DESCRIPTION:
+    if extent.size > lazy_tensors.LONGEST_DESCRIPTION:
         raise InputError(f"expected {member.filename!r} to describe tensors, found {extent.size} bytes")
     content = file.read(extent.start, extent.size)
     if zlib.crc32(content) != extent.crc:
@@ -226,7 +226,7 @@ def _open_legacy(file: storage.OpenFile) -> tuple[Any, dict[str, _Extent]]:
 
     Each storage is its number of elements (int64) and its bytes, in the order of the keys.
     """
-    stream = io.BytesIO(file.read(0, min(file.size, stored.LONGEST_DESCRIPTION)))
+    stream = io.BytesIO(file.read(0, min(file.size, lazy_tensors.LONGEST_DESCRIPTION)))
 
     def load() -> Any:
         return Unpickler(stream).load()

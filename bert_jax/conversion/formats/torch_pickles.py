@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import ml_dtypes
 import numpy as np
 
-from bert_jax.conversion import stored
+from bert_jax.conversion.formats import lazy_tensors
 from bert_jax.errors import InputError
 
 _STORAGES = {
@@ -41,7 +41,7 @@ _OPCODES = frozenset({
 # Every opcode can make an object, so that bounds on them bound memory too: for each storage that the pickle has named
 # so far, of which a tensor takes half, and for what names none, such as a list of keys.
 _OPCODES_A_STORAGE = 80
-_OPCODES_BESIDE = 2 * stored.MOST_TENSORS
+_OPCODES_BESIDE = 2 * lazy_tensors.MOST_TENSORS
 # Those that make a container, which takes ten times the memory of another object.
 _CONTAINERS = frozenset({"EMPTY_DICT", "EMPTY_LIST", "REDUCE"})
 _CONTAINERS_A_STORAGE = 8  # a parameter takes 4, a module 1
@@ -88,7 +88,7 @@ def _rebuild_tensor(storage, offset, shape, strides, requires_grad=False, hooks=
     """Stands for `torch._utils._rebuild_tensor_v2`."""
     if not isinstance(storage, Storage) or not isinstance(shape, tuple) or not isinstance(strides, tuple):
         raise InputError("expected a tensor's storage, shape and strides, found something else")
-    shape = stored.checked_shape(shape, "a tensor")
+    shape = lazy_tensors.checked_shape(shape, "a tensor")
     strides = tuple(_integer(stride, "a tensor's stride") for stride in strides)
     return Tensor(storage, _integer(offset, "a tensor's offset"), shape, strides)
 
@@ -179,8 +179,8 @@ class Unpickler(pickle.Unpickler):
         for count, (opcode, argument, _) in enumerate(pickletools.genops(self._file)):
             storages += opcode.name == "BINPERSID"
             containers += opcode.name in _CONTAINERS
-            if storages > stored.MOST_TENSORS:
-                raise InputError(f"expected at most {stored.MOST_TENSORS} tensors, found more")
+            if storages > lazy_tensors.MOST_TENSORS:
+                raise InputError(f"expected at most {lazy_tensors.MOST_TENSORS} tensors, found more")
             if (
                 count > _OPCODES_BESIDE + _OPCODES_A_STORAGE * storages
                 or containers > _CONTAINERS_BESIDE + _CONTAINERS_A_STORAGE * storages

@@ -6,8 +6,9 @@ import bundles
 import numpy as np
 import pytest
 
-from bert_jax.conversion import tensors, tf1
-from bert_jax.conversion.crc32c import crc32c, masked
+from bert_jax.conversion import weights as tensors
+from bert_jax.conversion.formats import tf1
+from bert_jax.conversion.formats.crc32c import crc32c, masked
 from bert_jax.errors import InputError
 
 VARIABLES = bundles.variables()
@@ -20,7 +21,7 @@ def read(directory) -> dict[str, np.ndarray]:
 
 
 def names(*tf_names: str) -> list[str]:
-    found = tf1.renamed({name: tensors.StoredTensor((2, 3), np.dtype(np.float32), list) for name in tf_names})
+    found = tf1.renamed({name: tensors.LazyTensor((2, 3), np.dtype(np.float32), list) for name in tf_names})
     return list(found)
 
 

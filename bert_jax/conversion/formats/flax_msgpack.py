@@ -16,8 +16,8 @@ import ml_dtypes
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.conversion import stored
-from bert_jax.conversion.stored import StoredTensor
+from bert_jax.conversion.formats import lazy_tensors
+from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.errors import InputError
 
 MAX_CHUNK = 2**30  # bytes; as in `flax.serialization`
@@ -46,7 +46,7 @@ class _Array:
     dtype: np.dtype
     parts: tuple[tuple[int, int], ...]
 
-    def stored(self, file: storage.OpenFile, skipped: int = 0, shape: tuple[int, ...] | None = None) -> StoredTensor:
+    def stored(self, file: storage.OpenFile, skipped: int = 0, shape: tuple[int, ...] | None = None) -> LazyTensor:
         """The tensor of this shape whose first value is behind `skipped` others."""
         shape = self.shape if shape is None else shape
 
@@ -59,7 +59,7 @@ class _Array:
                 left, begin = left[here:], max(0, begin - size)
             return values
 
-        return StoredTensor(shape, self.dtype, read)
+        return LazyTensor(shape, self.dtype, read)
 
 
 def begins(start: bytes) -> bool:
@@ -68,7 +68,7 @@ def begins(start: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def open_tensors(path: storage.PathLike) -> Iterator[dict[str, StoredTensor]]:
+def open_tensors(path: storage.PathLike) -> Iterator[dict[str, LazyTensor]]:
     """Yields the arrays of a file by Flax's names, as `a/b/c`; those of `params` alone where it has such a dict.
 
     Layers that are stacked on a leading axis come apart: `layer/attention/...` as `layer/0/attention/...` and so on.
@@ -77,7 +77,7 @@ def open_tensors(path: storage.PathLike) -> Iterator[dict[str, StoredTensor]]:
         InputError: it is missing, truncated, not MessagePack, or holds what no tree of parameters does.
     """
     with storage.open_offsets(path) as file:
-        with stored.about(file.path):
+        with lazy_tensors.about(file.path):
             reader = _Reader(file)
             tree = reader.value()
             if reader.position != file.size:
@@ -86,24 +86,24 @@ def open_tensors(path: storage.PathLike) -> Iterator[dict[str, StoredTensor]]:
                 tree = tree["params"]
             if not isinstance(tree, dict):
                 raise InputError("expected a dict of arrays, found something else")
-            tensors: dict[str, StoredTensor] = {}
+            tensors: dict[str, LazyTensor] = {}
             for name, array in _flatten(tree):
                 for single, tensor in _unstacked(file, name, array):
                     if single in tensors:
                         raise InputError(f"array {single!r} is there twice")
                     tensors[single] = tensor
-                    if len(tensors) > stored.MOST_TENSORS:
-                        raise InputError(f"expected at most {stored.MOST_TENSORS} arrays, found more")
+                    if len(tensors) > lazy_tensors.MOST_TENSORS:
+                        raise InputError(f"expected at most {lazy_tensors.MOST_TENSORS} arrays, found more")
         yield tensors
 
 
-def renamed(arrays: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
+def renamed(arrays: dict[str, LazyTensor]) -> dict[str, LazyTensor]:
     """Arrays under the names, and with the orientation, that they have in PyTorch.
 
     Raises:
         InputError: two of them have one name in PyTorch.
     """
-    tensors: dict[str, StoredTensor] = {}
+    tensors: dict[str, LazyTensor] = {}
     for name, array in arrays.items():
         new = re.sub(r"(^|/)(kernel|scale|embedding)$", r"\1weight", name).replace("/", ".")
         if new in tensors:
@@ -116,14 +116,14 @@ def renamed(arrays: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
 def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, _Array]]:
     """The arrays of nested dicts by path; other values, such as a step, are passed over."""
     for name, value in tree.items():
-        path = stored.checked_name(f"{prefix}{name}")
+        path = lazy_tensors.checked_name(f"{prefix}{name}")
         if isinstance(value, dict):
             yield from _flatten(value, f"{path}/")
         elif isinstance(value, _Array):
             yield path, value
 
 
-def _unstacked(file: storage.OpenFile, name: str, array: _Array) -> Iterator[tuple[str, StoredTensor]]:
+def _unstacked(file: storage.OpenFile, name: str, array: _Array) -> Iterator[tuple[str, LazyTensor]]:
     """An array, or each layer of one that stacks them, with the layer's number in its name."""
     match = re.match(r"((?:.*/)?layers?)/(?!\d+/)(.+)$", name)
     if match is None:
@@ -133,7 +133,7 @@ def _unstacked(file: storage.OpenFile, name: str, array: _Array) -> Iterator[tup
     scope, _, inner = rest.partition("/")
     if inner and _STACK.fullmatch(scope):
         rest = inner
-    if not array.shape or array.shape[0] > stored.MOST_TENSORS:
+    if not array.shape or array.shape[0] > lazy_tensors.MOST_TENSORS:
         raise InputError(f"array {name!r}: expected layers on a leading axis, found shape {list(array.shape)}")
     shape = array.shape[1:]
     for layer in range(array.shape[0]):
@@ -178,8 +178,10 @@ class _Reader:
         if depth >= _DEEPEST:
             raise InputError(f"expected dicts nested at most {_DEEPEST} deep, found more at {self.position}")
         self._entries += count
-        if self._entries > 4 * stored.MOST_TENSORS:
-            raise InputError(f"expected at most {stored.MOST_TENSORS} arrays, found dicts of {self._entries} entries")
+        if self._entries > 4 * lazy_tensors.MOST_TENSORS:
+            raise InputError(
+                f"expected at most {lazy_tensors.MOST_TENSORS} arrays, found dicts of {self._entries} entries"
+            )
         found: dict[str, Any] = {}
         for _ in range(count):
             where = self.position
@@ -200,7 +202,7 @@ class _Reader:
         kind = self._take(1)[0]
         if kind & 0xF0 != 0x90:
             raise InputError(f"expected an array's shape at {where}, found something else")
-        shape = stored.checked_shape([self.value(_DEEPEST) for _ in range(kind & 0x0F)], f"array at {where}")
+        shape = lazy_tensors.checked_shape([self.value(_DEEPEST) for _ in range(kind & 0x0F)], f"array at {where}")
         name = self.value(_DEEPEST)
         if not isinstance(name, str) or name not in _DTYPES:
             raise InputError(f"array at {where}: expected a dtype of {', '.join(_DTYPES)}, found {str(name)[:80]!r}")
@@ -249,7 +251,7 @@ def _joined(chunked: dict[str, Any]) -> _Array:
     sizes, chunks = chunked.get("shape"), chunked.get("chunks")
     if not isinstance(sizes, dict) or not isinstance(chunks, dict):
         raise InputError("expected the shape and the chunks of an array, found something else")
-    shape = stored.checked_shape([sizes.get(str(i)) for i in range(len(sizes))], "a chunked array")
+    shape = lazy_tensors.checked_shape([sizes.get(str(i)) for i in range(len(sizes))], "a chunked array")
     parts = [part for i in range(len(chunks)) if isinstance(part := chunks.get(str(i)), _Array)]
     if len(parts) != len(chunks) or len({part.dtype for part in parts}) != 1:
         raise InputError("expected an array in chunks of one dtype, found something else")
@@ -258,7 +260,7 @@ def _joined(chunked: dict[str, Any]) -> _Array:
     return _Array(shape, parts[0].dtype, tuple(extent for part in parts for extent in part.parts))
 
 
-def write(path: storage.PathLike, tensors: Mapping[str, np.ndarray | StoredTensor]) -> None:
+def write(path: storage.PathLike, tensors: Mapping[str, np.ndarray | LazyTensor]) -> None:
     """Writes tensors that have PyTorch's names and orientation as Hugging Face's Flax models read them.
 
     The file is written whole or not at all, and tensors are read one at a time.
@@ -304,7 +306,7 @@ def _write_tree(file: BinaryIO, tree: dict[str, Any]) -> None:
             _write_tree(file, value)
             continue
         tensor, flipped = value
-        array = tensor.read() if isinstance(tensor, StoredTensor) else tensor
+        array = tensor.read() if isinstance(tensor, LazyTensor) else tensor
         _write_leaf(file, array.T if flipped else array)
 
 
@@ -331,7 +333,7 @@ def _write_array(file: BinaryIO, array: np.ndarray) -> None:
     fixed = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}
     file.write(bytes([fixed[size]]) if size in fixed else _header(size, 0, 0, (0xC7, 0xC8, 0xC9)))
     file.write(b"\x01" + inner)
-    for piece in stored.pieces(array):
+    for piece in lazy_tensors.pieces(array):
         file.write(piece)
 
 

@@ -8,7 +8,7 @@ the places where it stores a whole one, which only those who search need.
 from collections.abc import Iterator
 
 from bert_jax import storage
-from bert_jax.conversion import crc32c
+from bert_jax.conversion.formats import crc32c
 from bert_jax.errors import InputError
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")

@@ -27,7 +27,7 @@ _CHUNK = 2**18  # bytes
 
 
 @dataclasses.dataclass(frozen=True)
-class StoredTensor:
+class LazyTensor:
     """A tensor in a file that is open.
 
     Attributes:
@@ -41,15 +41,15 @@ class StoredTensor:
     dtype: np.dtype
     read: Callable[[], np.ndarray]
 
-    def transposed(self) -> "StoredTensor":
+    def transposed(self) -> "LazyTensor":
         """The tensor with its axes in reverse."""
-        return StoredTensor(self.shape[::-1], self.dtype, lambda: self.read().T)
+        return LazyTensor(self.shape[::-1], self.dtype, lambda: self.read().T)
 
-    def part(self, index: int, count: int) -> "StoredTensor":
+    def part(self, index: int, count: int) -> "LazyTensor":
         """One of `count` equal parts along the first axis, of which some rows may be left over."""
         rows = self.shape[0] // count
         select = slice(index * rows, (index + 1) * rows)
-        return StoredTensor((rows, *self.shape[1:]), self.dtype, lambda: self.read()[select])
+        return LazyTensor((rows, *self.shape[1:]), self.dtype, lambda: self.read()[select])
 
 
 @contextlib.contextmanager

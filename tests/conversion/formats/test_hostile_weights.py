@@ -13,8 +13,8 @@ import hostile
 import numpy as np
 import pytest
 
-from bert_jax.conversion import safetensors_files
-from bert_jax.conversion.tensors import open_weights
+from bert_jax.conversion.formats import safetensors_files
+from bert_jax.conversion.weights import open_weights
 from bert_jax.errors import InputError
 
 SECONDS = 5  # for one directory
@@ -111,8 +111,8 @@ def test_the_witness_would_tell(tmp_path):
 
 _MEASURED = """
 import pathlib, re, signal, sys
-from bert_jax.conversion import safetensors_files
-from bert_jax.conversion.tensors import open_weights
+from bert_jax.conversion.formats import safetensors_files
+from bert_jax.conversion.weights import open_weights
 from bert_jax.errors import InputError
 
 def resident(line):

@@ -19,8 +19,8 @@ import ml_dtypes
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.conversion import stored
-from bert_jax.conversion.stored import StoredTensor
+from bert_jax.conversion.formats import lazy_tensors
+from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.errors import InputError
 
 CHECKSUMS = "bert_jax.crc32"  # the key in `__metadata__`: a JSON object, tensor name -> CRC-32
@@ -50,7 +50,7 @@ def begins(start: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def open_tensors(path: storage.PathLike) -> Iterator[dict[str, StoredTensor]]:
+def open_tensors(path: storage.PathLike) -> Iterator[dict[str, LazyTensor]]:
     """Yields the tensors of a safetensors file by name, in the file's own dtypes.
 
     Raises:
@@ -58,21 +58,21 @@ def open_tensors(path: storage.PathLike) -> Iterator[dict[str, StoredTensor]]:
             tensor is read, it does not match the checksum that the file records for it.
     """
     with storage.open_offsets(path) as file:
-        with stored.about(file.path):
+        with lazy_tensors.about(file.path):
             start, header = _header(file)
             metadata = _metadata(header.pop("__metadata__", {}))
             entries = _entries(header, file.size - start)
             checksums = _checksums(metadata.get(CHECKSUMS), entries)
         yield {
-            name: StoredTensor(shape, dtype, _reader(file, name, start + begin, shape, dtype, checksums))
+            name: LazyTensor(shape, dtype, _reader(file, name, start + begin, shape, dtype, checksums))
             for name, (shape, dtype, begin) in entries.items()
         }
 
 
-def write(path: storage.PathLike, tensors: Mapping[str, np.ndarray | StoredTensor]) -> None:
+def write(path: storage.PathLike, tensors: Mapping[str, np.ndarray | LazyTensor]) -> None:
     """Writes tensors with the metadata that PyTorch readers expect and our checksums; whole or not at all.
 
-    Equal tensors in an equal order make equal files. Stored tensors are read twice, one at a time.
+    Equal tensors in an equal order make equal files. Lazy tensors are read twice, one at a time.
 
     Raises:
         InputError: a tensor has a dtype that the format does not know.
@@ -95,12 +95,12 @@ def write(path: storage.PathLike, tensors: Mapping[str, np.ndarray | StoredTenso
     with storage.open_binary_atomically(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in ordered:
-            for piece in stored.pieces(_values(tensors[name])):
+            for piece in lazy_tensors.pieces(_values(tensors[name])):
                 file.write(piece)
 
 
-def _values(tensor: np.ndarray | StoredTensor) -> np.ndarray:
-    return tensor.read() if isinstance(tensor, StoredTensor) else tensor
+def _values(tensor: np.ndarray | LazyTensor) -> np.ndarray:
+    return tensor.read() if isinstance(tensor, LazyTensor) else tensor
 
 
 def _header(file: storage.OpenFile) -> tuple[int, dict[str, Any]]:
@@ -108,11 +108,11 @@ def _header(file: storage.OpenFile) -> tuple[int, dict[str, Any]]:
     if file.size < 8:
         raise InputError(f"expected a whole safetensors file, found {file.size} bytes")
     length = int.from_bytes(file.read(0, 8), "little")
-    if length > min(stored.LONGEST_DESCRIPTION, file.size - 8):
+    if length > min(lazy_tensors.LONGEST_DESCRIPTION, file.size - 8):
         raise InputError(
             f"expected a whole safetensors file, found {file.size} bytes, of which its header would take {length}"
         )
-    return 8 + length, stored.parse_json(file.read(8, length), "a header of tensors")
+    return 8 + length, lazy_tensors.parse_json(file.read(8, length), "a header of tensors")
 
 
 def _metadata(metadata: Any) -> dict[str, str]:
@@ -123,18 +123,18 @@ def _metadata(metadata: Any) -> dict[str, str]:
 
 def _entries(header: dict[str, Any], size: int) -> dict[str, tuple[tuple[int, ...], np.dtype, int]]:
     """Tensor name -> shape, dtype, offset in the data, which the tensors must cover without gap or overlap."""
-    if len(header) > stored.MOST_TENSORS:
-        raise InputError(f"expected at most {stored.MOST_TENSORS} tensors, found {len(header)}")
+    if len(header) > lazy_tensors.MOST_TENSORS:
+        raise InputError(f"expected at most {lazy_tensors.MOST_TENSORS} tensors, found {len(header)}")
     entries, spans = {}, []
     for name, entry in header.items():
-        stored.checked_name(name)
+        lazy_tensors.checked_name(name)
         if not isinstance(entry, dict) or not entry.keys() >= {"dtype", "shape", "data_offsets"}:
             raise InputError(f"tensor {name!r}: expected dtype, shape and data_offsets in the header")
         if not isinstance(entry["dtype"], str) or entry["dtype"] not in _DTYPES:
             found = str(entry["dtype"])[:20]
             raise InputError(f"tensor {name!r}: expected a dtype of {', '.join(_DTYPES)}, found {found!r}")
         dtype = _DTYPES[entry["dtype"]]
-        shape = stored.checked_shape(entry["shape"], f"tensor {name!r}")
+        shape = lazy_tensors.checked_shape(entry["shape"], f"tensor {name!r}")
         offsets = entry["data_offsets"]
         if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(offset) is int for offset in offsets):
             raise InputError(f"tensor {name!r}: expected two data_offsets, found {repr(offsets)[:80]}")
@@ -192,6 +192,6 @@ def _reader(
 def _checksum(name: str, tensor: np.ndarray) -> int:
     """CRC-32 of what the tensor is and what it holds."""
     total = zlib.crc32(f"{name} {tensor.dtype.name} {list(tensor.shape)}".encode(errors="surrogatepass"))
-    for piece in stored.pieces(tensor):
+    for piece in lazy_tensors.pieces(tensor):
         total = zlib.crc32(piece, total)
     return total
