@@ -212,7 +212,7 @@ class Questions(Contestant):
 
     def run(self) -> tuple[float, int]:
         from bert_jax.data.squad import read_questions
-        from bert_jax.tasks.squad_scores import scores
+        from bert_jax.metrics.squad import scores
 
         self.train(self.windows(self.questions))
         best = {row["id"]: (-np.inf, "") for row in self.dev}

@@ -13,9 +13,9 @@ from bert_jax.data.question_windows import Limits, Window, best_window, question
 from bert_jax.errors import InputError
 from bert_jax.inference import PretrainedModel, from_pretrained, pipeline
 from bert_jax.inference.spans import Search, find_spans
+from bert_jax.metrics.squad import scores
 from bert_jax.modeling import Bert, Compute
 from bert_jax.tasks.question_answering import learnable, to_learn
-from bert_jax.tasks.squad_scores import scores
 from bert_jax.tokenization import SentencePieceTokenizer, Tokenizer, load_tokenizer, word_piece
 
 WORDS = ["the", "cat", "sat", "on", "a", "big", "old", "mat", "by", "river", "and", "dog", "was", "in", "house"]

@@ -16,7 +16,7 @@ MOST_LINES = 450
 # Each part imports only from the parts before it.
 ORDER = (
     "compilers", "synonyms", "errors", "storage", "model_files", "families", "config", "sharding", "modeling",
-    "tokenization", "data", "conversion", "recipes", "inference", "reports", "tasks", "training", "planning", "demo",
+    "tokenization", "data", "conversion", "recipes", "inference", "reports", "metrics", "tasks", "training", "planning", "demo",
     "cli", "__main__",
 )  # fmt: skip
 

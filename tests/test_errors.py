@@ -7,13 +7,13 @@ from bert_jax.conversion.huggingface import DTYPES
 from bert_jax.errors import MAX_MESSAGE, InputError, did_you_mean, printable
 from bert_jax.families import FAMILIES
 from bert_jax.inference.pipelines import PIPELINES
+from bert_jax.metrics.scores import METRICS
 from bert_jax.modeling.models import HEADS
 from bert_jax.planning.slices import CHIPS
 from bert_jax.recipes import OPTIMIZERS, RECIPES, SCHEDULES
 from bert_jax.recipes.definitions import KEYS
 from bert_jax.recipes.shipped import recipe_names
 from bert_jax.synonyms import _OTHER_NAMES
-from bert_jax.tasks.metrics import METRICS
 
 
 def test_controls_are_shown_as_escapes():

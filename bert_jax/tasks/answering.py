@@ -15,11 +15,11 @@ from bert_jax.data.question_windows import Limits
 from bert_jax.data.squad import Question, read_questions
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.spans import Search
+from bert_jax.metrics import squad as squad_scores
 from bert_jax.modeling import Bert
 from bert_jax.reports import page
 from bert_jax.reports.attention import Attention
 from bert_jax.reports.passages import Answered, passages
-from bert_jax.tasks import squad_scores
 from bert_jax.tasks.finished import Finished, open_finished
 from bert_jax.tasks.question_answering import (
     HEAD,
@@ -120,7 +120,7 @@ def evaluate(
         model_dir: a directory in the Hugging Face layout.
         data: what `bert_jax.data.squad.read_questions` takes.
         columns: none: the data have no columns.
-        metric_names: of the figures of `bert_jax.tasks.squad_scores` for the data's version; empty for all.
+        metric_names: of the figures of `bert_jax.metrics.squad` for the data's version; empty for all.
         bad_rows: of `bert_jax.data.bad_rows.RULES`, for questions that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.reports.passages`.
         options: of `open_answerer`.

@@ -15,9 +15,10 @@ from bert_jax.data.examples import Example
 from bert_jax.data.labels import LabelRules
 from bert_jax.data.windows import averaged
 from bert_jax.errors import InputError
+from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
-from bert_jax.tasks import metrics, start
+from bert_jax.tasks import start
 from bert_jax.tasks.classification_data import Features, count_classes, encode, labels_of, read_labelled
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage, model_inputs
 from bert_jax.tasks.packed_rows import packing
@@ -38,7 +39,7 @@ class ClassificationTask:
 
     Attributes:
         model: a Bert with head `sequence_classification`.
-        metrics: names of `bert_jax.tasks.metrics` to score by.
+        metrics: names of `bert_jax.metrics.scores` to score by.
         class_weights: of the loss of a row, by its class; () = 1 for all.
         label_smoothing: share of a label that is spread evenly over all classes (Szegedy et al. 2015, arXiv:1512.00567,
             section 7).

@@ -16,10 +16,10 @@ from bert_jax.data.records import table_name
 from bert_jax.data.windows import LONG_TEXTS, averaged
 from bert_jax.errors import InputError
 from bert_jax.inference.scoring import is_number, scores_of, short
+from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.reports import classes, page, values
 from bert_jax.reports.attention import Attention
-from bert_jax.tasks import metrics
 from bert_jax.tasks.classification import HEAD, ClassificationTask
 from bert_jax.tasks.classification_data import (
     Features,
@@ -124,7 +124,7 @@ def evaluate(
         model_dir: a directory in the Hugging Face layout.
         data: what `bert_jax.data.examples.read_examples` takes.
         columns: its columns, where they are not those that the model remembers, or those of `COLUMNS`.
-        metric_names: of `bert_jax.tasks.metrics`; empty for all that fit.
+        metric_names: of `bert_jax.metrics.scores`; empty for all that fit.
         bad_rows: of `bert_jax.data.bad_rows.RULES`, for rows that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.reports.classes` or, of a regression, `values`.
         options: of `open_classifier`.

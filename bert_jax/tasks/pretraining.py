@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.conversion.huggingface import save_pretrained
+from bert_jax.metrics.scores import ratios
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import fingerprints, start
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, model_inputs
 from bert_jax.tasks.masked_lm import masked_lm_sums
-from bert_jax.tasks.metrics import ratios
 from bert_jax.tasks.packed_rows import packing
 from bert_jax.tasks.pretraining_data import (
     PretrainingData,

@@ -16,10 +16,11 @@ from bert_jax.data.question_windows import Context, Limits, QuestionWindows, que
 from bert_jax.data.squad import Question, read_questions
 from bert_jax.errors import InputError
 from bert_jax.inference.spans import Search, find_spans
+from bert_jax.metrics import squad as squad_scores
 from bert_jax.modeling import Bert
 from bert_jax.modeling.heads import segment_members
 from bert_jax.modeling.losses import cross_entropy
-from bert_jax.tasks import squad_scores, start
+from bert_jax.tasks import start
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage, model_inputs
 from bert_jax.tasks.packed_rows import is_token, packing
 from bert_jax.tokenization import Tokenizer
@@ -101,7 +102,7 @@ class QuestionAnsweringTask:
         return {"start_logits": output.start_logits, "end_logits": output.end_logits}
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
-        """SQuAD's figures over all questions of `dev` (`bert_jax.tasks.squad_scores`)."""
+        """SQuAD's figures over all questions of `dev` (`bert_jax.metrics.squad`)."""
         assert self.dev is not None
         found = self.answers(self.dev, predictions, batches)
         return figures(self.dev.questions, found, self.null_threshold)

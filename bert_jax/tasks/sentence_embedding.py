@@ -19,10 +19,11 @@ from bert_jax.data.examples import read_rows
 from bert_jax.data.records import table_name
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.scoring import pair_similarities
+from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.heads import unit
 from bert_jax.modeling.losses import cross_entropy
-from bert_jax.tasks import metrics, start
+from bert_jax.tasks import start
 from bert_jax.tasks.groups import INPUTS, Groups, encode_groups
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
 from bert_jax.tasks.remembered import Remembered

@@ -15,11 +15,11 @@ from bert_jax.data.tagged import read_sentences
 from bert_jax.data.tags import read_scheme
 from bert_jax.errors import InputError
 from bert_jax.inference.scoring import short
+from bert_jax.metrics import entities
 from bert_jax.modeling import Bert
 from bert_jax.reports import page
 from bert_jax.reports.attention import Attention
 from bert_jax.reports.tags import tagger
-from bert_jax.tasks import entities
 from bert_jax.tasks.finished import Finished, open_finished
 from bert_jax.tasks.row_answers import RowPredictor, check_out, to_answer
 from bert_jax.tasks.token_classification import HEAD, TokenClassificationTask
@@ -78,7 +78,7 @@ def evaluate(
         model_dir: a directory in the Hugging Face layout.
         data: what `bert_jax.data.tagged.read_sentences` takes.
         columns: its columns, where they are not the usual ones there.
-        metric_names: of `bert_jax.tasks.entities.METRICS`; empty for all that fit.
+        metric_names: of `bert_jax.metrics.entities.METRICS`; empty for all that fit.
         bad_rows: of `bert_jax.data.bad_rows.RULES`, for sentences that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.reports.tags`.
         tag_names: of the classes that tags in the data are numbers of, in their order; () takes the model's.

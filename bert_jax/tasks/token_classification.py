@@ -12,9 +12,10 @@ import numpy as np
 
 from bert_jax.data.examples import Columns
 from bert_jax.errors import InputError
+from bert_jax.metrics import entities
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
-from bert_jax.tasks import entities, start
+from bert_jax.tasks import start
 from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage, model_inputs
 from bert_jax.tasks.packed_rows import packing
 from bert_jax.tasks.token_classification_data import UNTAGGED, encode_tagged, in_order, read_tagged
@@ -30,7 +31,7 @@ class TokenClassificationTask:
     Attributes:
         model: a Bert with head `token_classification`.
         names: of the tags, by class.
-        metrics: of `bert_jax.tasks.entities.METRICS` to score by.
+        metrics: of `bert_jax.metrics.entities.METRICS` to score by.
     """
 
     model: Bert

@@ -12,7 +12,8 @@ from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.data.examples import Columns
 from bert_jax.errors import InputError
 from bert_jax.inference import pipeline
-from bert_jax.tasks import classifying, metrics
+from bert_jax.metrics import scores as metrics
+from bert_jax.tasks import classifying
 from bert_jax.training.loop import train
 
 SIGNS = {"cat": "animal", "bird": "animal", "tree": "plant", "good": "praise", "young": "praise"}

@@ -11,7 +11,8 @@ from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.data.examples import Columns
 from bert_jax.data.squad import read_questions
 from bert_jax.errors import InputError
-from bert_jax.tasks import answering, squad_scores
+from bert_jax.metrics import squad as squad_scores
+from bert_jax.tasks import answering
 from bert_jax.training.loop import train
 
 FILLERS = ["the", "a", "of", "to", "in", "is", "was", "and", "on", "under", "by", "with", "from", "sees", "eats"]

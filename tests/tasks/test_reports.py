@@ -13,8 +13,9 @@ from bert_jax.cli import main
 from bert_jax.data.examples import Columns
 from bert_jax.data.squad import read_questions
 from bert_jax.errors import InputError
+from bert_jax.metrics import squad as squad_scores
 from bert_jax.reports import attention
-from bert_jax.tasks import answering, choosing, classifying, embedding, squad_scores, tagging
+from bert_jax.tasks import answering, choosing, classifying, embedding, tagging
 
 SCRIPT = "<script>alert(1)</script>"
 WORDS = ["the", "cat", "sat", "on", "a", "tree", "good", "bad", "old", "stone", SCRIPT]

@@ -14,9 +14,10 @@ from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.data.examples import Columns
 from bert_jax.errors import InputError
 from bert_jax.inference import pipeline
+from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.heads import pool_tokens, unit
-from bert_jax.tasks import embedding, metrics
+from bert_jax.tasks import embedding
 from bert_jax.tasks.sentence_embedding import SentenceEmbeddingTask, encode_pairs, read_pairs
 from bert_jax.training.loop import train
 

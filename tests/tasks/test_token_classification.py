@@ -14,7 +14,8 @@ from bert_jax.data.examples import Columns
 from bert_jax.data.tagged import read_sentences
 from bert_jax.errors import InputError
 from bert_jax.inference import pipeline
-from bert_jax.tasks import entities, tagging
+from bert_jax.metrics import entities
+from bert_jax.tasks import tagging
 from bert_jax.tasks import token_classification_data as data
 from bert_jax.tokenization import train_bpe, train_sentencepiece, word_piece
 from bert_jax.training.loop import train

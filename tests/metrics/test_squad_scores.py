@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_jax.data.squad import Answer, Question
-from bert_jax.tasks import squad_scores as scores
+from bert_jax.metrics import squad as scores
 
 
 def asked(name, *golds, impossible=None):

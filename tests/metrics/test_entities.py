@@ -7,7 +7,7 @@ import pytest
 
 from bert_jax.data.tags import read_scheme
 from bert_jax.errors import InputError
-from bert_jax.tasks import entities
+from bert_jax.metrics import entities
 
 LETTERS = {"IOB2": "BI", "IOBES": "BIES", "BILOU": "BILU"}
 TYPES = ("LOC", "PER", "A-B")

@@ -4,7 +4,7 @@ import sklearn.metrics
 from scipy import stats
 
 from bert_jax.errors import InputError
-from bert_jax.tasks import metrics
+from bert_jax.metrics import scores as metrics
 
 
 @pytest.mark.parametrize("classes", [2, 3, 7])

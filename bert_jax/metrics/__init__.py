@@ -1,0 +1,1 @@
+"""Scores of answers against labels: classes and numbers, entities, spans, rankings."""
