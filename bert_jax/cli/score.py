@@ -136,10 +136,10 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
 
 def run_evaluate(args: argparse.Namespace) -> None:
     """Prints the metrics of a model on labelled rows."""
-    from bert_jax import tasks
+    from bert_jax import evaluation
 
     options = _running(args)
-    task = tasks.of_model(args.model)
+    task = evaluation.of_model(args.model)
     scores = task.evaluate(
         args.model,
         args.data,
@@ -165,10 +165,10 @@ def run_evaluate(args: argparse.Namespace) -> None:
 
 def run_predict(args: argparse.Namespace) -> None:
     """Writes a model's answers for every row."""
-    from bert_jax import tasks
+    from bert_jax import evaluation
 
     options = _running(args)
-    task = tasks.of_model(args.model)
+    task = evaluation.of_model(args.model)
     count = task.predict(args.model, args.data, args.out, _columns(args), **options, **_own(args, task))
     say(f"{args.out}: {count:,} rows")
 

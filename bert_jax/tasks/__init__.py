@@ -3,9 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bert_jax.conversion.huggingface import saved_head
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.storage import PathLike
 from bert_jax.tasks import lora
 
 if TYPE_CHECKING:
@@ -20,14 +18,6 @@ TASKS = {
     "question_answering": "bert_jax.tasks.question_answering",
     "sentence_embedding": "bert_jax.tasks.sentence_embedding",
     "multiple_choice": "bert_jax.tasks.multiple_choice",
-}
-# Head of a finished model -> the module whose `evaluate` and `predict` run it over files.
-FINISHED = {
-    "sequence_classification": "bert_jax.tasks.classifying",
-    "token_classification": "bert_jax.tasks.tagging",
-    "question_answering": "bert_jax.tasks.answering",
-    "sentence_embedding": "bert_jax.tasks.embedding",
-    "multiple_choice": "bert_jax.tasks.choosing",
 }
 
 
@@ -58,15 +48,3 @@ def _module(recipe: Any) -> Any:
     if recipe.task not in TASKS:
         raise InputError(f"task {recipe.task!r} is not known{did_you_mean(str(recipe.task), TASKS)}")
     return importlib.import_module(TASKS[recipe.task])
-
-
-def of_model(model_dir: PathLike) -> Any:
-    """The module of `FINISHED` that evaluates, and predicts with, the model in a directory.
-
-    Raises:
-        InputError: it is none that was fine-tuned for a task.
-    """
-    head = saved_head(model_dir)
-    if head not in FINISHED:
-        raise InputError(f"{model_dir}: expected a model for {', '.join(FINISHED)}, found one for {head}")
-    return importlib.import_module(FINISHED[head])

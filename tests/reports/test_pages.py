@@ -11,11 +11,11 @@ from bert_jax.config import BertConfig
 from bert_jax.data.examples import Example
 from bert_jax.data.squad import Answer, Question
 from bert_jax.errors import InputError
+from bert_jax.evaluation import model_runner
 from bert_jax.modeling import Compute
 from bert_jax.reports import choices, classes, figures, page, passages, tags, values
 from bert_jax.reports.attention import Attention, sections
 from bert_jax.sharding import make_mesh
-from bert_jax.tasks import finished
 from bert_jax.tasks.classification_data import encode
 
 HOSTILE = "</td><script>alert('x')</script><img src=x onerror=alert(1)> \"quoted\" & $\\frac{1}$ \x00\x1b \ud83d"
@@ -38,9 +38,9 @@ def attend(number):
 
 def test_maps_that_are_too_large(tmp_path, monkeypatch, tiny_tokenizer):
     config = BertConfig(vocab_size=tiny_tokenizer.vocab_size, num_hidden_layers=2, num_attention_heads=12)
-    opened = finished.Finished(config, {}, tiny_tokenizer, Compute(), 512, 8, make_mesh())
+    opened = model_runner.ModelRunner(config, {}, tiny_tokenizer, Compute(), 512, 8, make_mesh())
     features = encode(tiny_tokenizer, [Example(1, "the cat " * 100, None, None)], np.zeros(1), 512)
-    monkeypatch.setattr(finished, "_LARGEST_MAPS", 2 * 12 * 202**2 - 1)
+    monkeypatch.setattr(model_runner, "_LARGEST_MAPS", 2 * 12 * 202**2 - 1)
     read = written(tmp_path, sections([("Line 1", 0)], functools.partial(opened.attention, "encoder", features)))
     assert "Left out: it has so many tokens" in read.text
 

@@ -13,7 +13,8 @@ from bert_jax import recipes, storage, tasks
 from bert_jax.cli import main
 from bert_jax.data.columns import Columns
 from bert_jax.errors import InputError
-from bert_jax.tasks import classifying, remembered
+from bert_jax.evaluation import classification
+from bert_jax.tasks import remembered
 
 ROWS = [
     {"id": 7, "review": "the cat", "stars": "neg", "note": "a\tb"},
@@ -152,7 +153,7 @@ def test_the_data_is_never_replaced_by_the_answers(place, tmp_path, capsys, name
             assert predict(place, out, data=str(path)) == 2
             assert "expected another file to write to than" in capsys.readouterr().err
             with pytest.raises(InputError, match="expected another file to write to"):
-                classifying.predict("no such model", str(path), out, Columns("review"))
+                classification.predict("no such model", str(path), out, Columns("review"))
         assert path.read_bytes() == content
 
 
@@ -195,15 +196,15 @@ class Frame:
 
 @pytest.mark.parametrize("table", [ROWS, Frame(ROWS)], ids=["dicts", "frame"])
 def test_tables_in_memory(place, tmp_path, table):
-    scores = classifying.evaluate(place / "model", table, Columns())
-    assert scores == classifying.evaluate(place / "model", str(place / "a.csv"), Columns())
-    classifying.predict(place / "model", table, tmp_path / "x.csv", Columns(keep=("id",)))
+    scores = classification.evaluate(place / "model", table, Columns())
+    assert scores == classification.evaluate(place / "model", str(place / "a.csv"), Columns())
+    classification.predict(place / "model", table, tmp_path / "x.csv", Columns(keep=("id",)))
     assert [row["id"] for row in csv.DictReader((tmp_path / "x.csv").open())] == ["7", "8"]
     odd = [*ROWS, ROWS[0] | {"review": float("nan")}]
     with pytest.raises(InputError, match=r"row 2: expected text in 'review', found"):
-        classifying.evaluate(place / "model", odd if isinstance(table, list) else Frame(odd), Columns())
+        classification.evaluate(place / "model", odd if isinstance(table, list) else Frame(odd), Columns())
     with pytest.raises(InputError, match="expected the name of a file, a DataFrame or a list of dicts, found int"):
-        classifying.evaluate(place / "model", 3, Columns())
+        classification.evaluate(place / "model", 3, Columns())
 
 
 def test_parquet(place, tmp_path, capsys):
@@ -213,10 +214,10 @@ def test_parquet(place, tmp_path, capsys):
     features = {"info": {"features": {"stars": {"names": ["neg", "pos"], "_type": "ClassLabel"}}}}
     table = pyarrow.table(columns).replace_schema_metadata({"huggingface": json.dumps(features)})
     parquet.write_table(table, tmp_path / "a.parquet")
-    scores = classifying.evaluate(place / "model", str(tmp_path / "a.parquet"), Columns())
-    assert scores == classifying.evaluate(place / "model", str(place / "a.csv"), Columns())
+    scores = classification.evaluate(place / "model", str(tmp_path / "a.parquet"), Columns())
+    assert scores == classification.evaluate(place / "model", str(place / "a.csv"), Columns())
     with pytest.raises(InputError, match=r"expected a column 'text'.*--text-column review"):
-        classifying.evaluate(place / "model", str(tmp_path / "a.parquet"), Columns("text"))
+        classification.evaluate(place / "model", str(tmp_path / "a.parquet"), Columns("text"))
     (tmp_path / "b.parquet").write_bytes(b"PAR1 and so on")
     assert predict(place, tmp_path / "x.csv", data=str(tmp_path / "b.parquet")) == 2
     assert "b.parquet: expected a Parquet file" in capsys.readouterr().err

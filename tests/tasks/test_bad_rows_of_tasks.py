@@ -135,7 +135,7 @@ BAD_TO_ANSWER = {  # places of the rows that cannot be answered, which need no l
 
 @pytest.mark.parametrize("head", BAD_TO_ANSWER)
 def test_answers_keep_their_places(place, models, head, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("bert_jax.tasks.row_answers.CHUNK", 1)  # some without a row that fits
+    monkeypatch.setattr("bert_jax.evaluation.predictions.CHUNK", 1)  # some without a row that fits
     name, _, fitting, bad, first, message = TABLES[head]
     command = ["predict", "--model", models[head], "--data", str(place / head / name), "--out"]
     assert main([*command, str(tmp_path / "out.jsonl")]) == 2 and not any(tmp_path.iterdir())

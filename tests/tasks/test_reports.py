@@ -1,5 +1,6 @@
 """The report of an evaluation, for models of every task: its numbers beside scikit-learn's, its worst row by hand."""
 
+import importlib
 import json
 from pathlib import Path
 
@@ -8,14 +9,20 @@ import pytest
 from html_pages import Page, check_alone, numbers
 from sklearn import metrics
 
-from bert_jax import tasks
+from bert_jax import evaluation
 from bert_jax.cli import main
 from bert_jax.data.examples import Columns
 from bert_jax.data.squad import read_questions
 from bert_jax.errors import InputError
+from bert_jax.evaluation import (
+    classification,
+    multiple_choice,
+    question_answering,
+    sentence_embedding,
+    token_classification,
+)
 from bert_jax.metrics import squad as squad_scores
 from bert_jax.reports import attention
-from bert_jax.tasks import answering, choosing, classifying, embedding, tagging
 
 SCRIPT = "<script>alert(1)</script>"
 WORDS = ["the", "cat", "sat", "on", "a", "tree", "good", "bad", "old", "stone", SCRIPT]
@@ -83,8 +90,8 @@ def classifier(tmp_path_factory, write_small):
 
 def test_the_page_of_a_classifier(classifier, tmp_path, tiny_tokenizer):
     model, data = classifier
-    page, scores = evaluated(classifying, model, data, Columns(), tmp_path / "report.html", batch_size=16)
-    answers = answers_of(classifying, model, data, tmp_path / "out.jsonl", Columns())
+    page, scores = evaluated(classification, model, data, Columns(), tmp_path / "report.html", batch_size=16)
+    answers = answers_of(classification, model, data, tmp_path / "out.jsonl", Columns())
     labels = [line.rsplit("\t", 1)[1] for line in Path(data).read_text().splitlines()[1:]]
     found = [answer["label"] for answer in answers]
     assert scores["accuracy"] == np.mean(np.array(labels) == found)
@@ -120,8 +127,8 @@ def test_the_page_of_long_texts_in_windows(classifier, tmp_path, tiny_tokenizer,
     monkeypatch.setattr(attention, "ROWS", 1)
     model, data = classifier
     windows = {"long_texts": "windows", "max_seq_length": 6, "batch_size": 16}
-    page, _ = evaluated(classifying, model, data, Columns(), tmp_path / "report.html", **windows)
-    classifying.predict(model, data, tmp_path / "out.jsonl", Columns(), **windows)
+    page, _ = evaluated(classification, model, data, Columns(), tmp_path / "report.html", **windows)
+    classification.predict(model, data, tmp_path / "out.jsonl", Columns(), **windows)
     answers = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     labels = [line.rsplit("\t", 1)[1] for line in Path(data).read_text().splitlines()[1:]]
     wrong = [i for i in range(ROWS) if answers[i]["label"] != labels[i]]
@@ -140,17 +147,17 @@ def test_the_verb_writes_it(classifier, tmp_path, capsys):
     assert capsys.readouterr().err == "bert-jax: r.txt: expected a file named .html to write the report to\n"
 
 
-@pytest.mark.parametrize("module", [tasks.FINISHED[head].rsplit(".", 1)[1] for head in tasks.FINISHED])
-def test_a_bad_name_is_answered_before_anything_is_opened(module, tmp_path):
-    evaluate = {m.__name__.rsplit(".", 1)[1]: m for m in (classifying, tagging, answering, embedding, choosing)}[module]
+@pytest.mark.parametrize("head", evaluation.EVALUATORS)
+def test_a_bad_name_is_answered_before_anything_is_opened(head, tmp_path):
+    evaluate = importlib.import_module(evaluation.EVALUATORS[head]).evaluate
     with pytest.raises(InputError, match=r"report\.pdf: expected a file named \.html"):
-        evaluate.evaluate("no model", "no data", Columns(), report=tmp_path / "report.pdf")
+        evaluate("no model", "no data", Columns(), report=tmp_path / "report.pdf")
 
 
 def test_no_report_of_an_evaluation_that_failed(classifier, tmp_path):
     data = write_table(tmp_path / "dev.tsv", ["sentence", "good"], ["label", "unknown"])
     with pytest.raises(InputError, match="expected a label"):
-        classifying.evaluate(classifier[0], data, Columns(), report=tmp_path / "report.html")
+        classification.evaluate(classifier[0], data, Columns(), report=tmp_path / "report.html")
     assert [path.name for path in tmp_path.iterdir()] == ["dev.tsv"]
 
 
@@ -162,8 +169,8 @@ def test_the_page_of_several_labels(tmp_path, write_small, monkeypatch):
     gold = rng.integers(0, 2, (ROWS, 3))
     labels = [",".join(name for name, yes in zip(NAMES, row, strict=True) if yes) for row in gold]
     data = write_table(tmp_path / "dev.tsv", ["sentence", *texts(ROWS, 2)], ["label", *labels])
-    page, _ = evaluated(classifying, model, data, Columns(), tmp_path / "report.html")
-    answers = answers_of(classifying, model, data, tmp_path / "out.jsonl", Columns())
+    page, _ = evaluated(classification, model, data, Columns(), tmp_path / "report.html")
+    answers = answers_of(classification, model, data, tmp_path / "out.jsonl", Columns())
     shares = np.array([[answer["scores"][name] for name in NAMES] for answer in answers])
     theirs = metrics.precision_recall_fscore_support(gold, shares > 0.5, zero_division=0)
     for name, values in zip(("precision", "recall", "F1"), theirs, strict=False):
@@ -179,8 +186,8 @@ def test_the_page_of_a_regression_over_pairs(tmp_path, write_small, monkeypatch)
     targets = np.random.default_rng(0).normal(size=ROWS).round(3)
     data = write_table(tmp_path / "dev.tsv", ["a", *texts(ROWS, 3)], ["b", *texts(ROWS, 4)], ["n", *targets])
     bad = with_a_bad_row(data, "a\t\t1\n", place=1)
-    page, _ = evaluated(classifying, model, bad, Columns("a", "b", "n"), tmp_path / "report.html", bad_rows="skip")
-    answers = answers_of(classifying, model, data, tmp_path / "out.jsonl", Columns("a", "b"))
+    page, _ = evaluated(classification, model, bad, Columns("a", "b", "n"), tmp_path / "report.html", bad_rows="skip")
+    answers = answers_of(classification, model, data, tmp_path / "out.jsonl", Columns("a", "b"))
     residuals = np.array([answer["score"] for answer in answers]) - targets
     worst = int(np.abs(residuals).argmax())
     assert page.tables["worst"][0] == ["line", "a", "b", "target", "answer", "residual"]
@@ -204,8 +211,8 @@ def test_the_page_of_a_tagger(tmp_path, write_small, tiny_tokenizer, monkeypatch
     )
     data = str(tmp_path / "dev.conll")
     bad = with_a_bad_row(data, "the unknown\n\n")
-    page, scores = evaluated(tagging, model, bad, Columns(), tmp_path / "report.html", bad_rows="skip")
-    answers = answers_of(tagging, model, data, tmp_path / "out.jsonl", Columns())
+    page, scores = evaluated(token_classification, model, bad, Columns(), tmp_path / "report.html", bad_rows="skip")
+    answers = answers_of(token_classification, model, data, tmp_path / "out.jsonl", Columns())
     gold = [[tag for _, tag in sentence] for sentence in sentences]
     found = [answer["tags"] for answer in answers]
     if entities:
@@ -252,8 +259,8 @@ def test_the_page_of_questions(tmp_path, answerer, tiny_tokenizer, monkeypatch, 
         rows.append({"context": context, "qas": [row | ({"is_impossible": impossible} if second else {})]})
     (tmp_path / "dev.json").write_text(json.dumps({"version": "2" if second else "1", "data": [{"paragraphs": rows}]}))
     data = str(tmp_path / "dev.json")
-    page, scores = evaluated(answering, answerer, data, Columns(), tmp_path / "report.html")
-    answering.predict(answerer, data, tmp_path / "out.json", Columns(), batch_size=ROWS)
+    page, scores = evaluated(question_answering, answerer, data, Columns(), tmp_path / "report.html")
+    question_answering.predict(answerer, data, tmp_path / "out.json", Columns(), batch_size=ROWS)
     texts_found = json.loads((tmp_path / "out.json").read_text())
     questions = list(read_questions(data))
     f1 = [squad_scores.scores([question], texts_found)["f1"] for question in questions]
@@ -289,8 +296,8 @@ def test_the_page_of_multiple_choice(tmp_path, write_small, tiny_tokenizer, monk
     (tmp_path / "dev.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     data, columns = str(tmp_path / "dev.jsonl"), Columns(pair="q")
     bad = with_a_bad_row(data, json.dumps(rows[0] | {"label": 3}) + "\n")
-    page, _ = evaluated(choosing, model, bad, columns, tmp_path / "report.html", batch_size=16, bad_rows="skip")
-    answers = answers_of(choosing, model, data, tmp_path / "out.jsonl", columns)
+    page, _ = evaluated(multiple_choice, model, bad, columns, tmp_path / "report.html", batch_size=16, bad_rows="skip")
+    answers = answers_of(multiple_choice, model, data, tmp_path / "out.jsonl", columns)
     found = np.array([answer["label"] for answer in answers])
     assert numbers(page.column("classes", "recall")[:-1]) == pytest.approx(
         [(found == labels)[labels == place].mean() for place in range(3)], abs=1e-4
@@ -312,8 +319,10 @@ def test_the_page_of_sentence_embeddings(tmp_path, write_small, tiny_tokenizer, 
     scores = np.random.default_rng(0).uniform(0, 5, ROWS).round(2)
     data = write_table(tmp_path / "dev.tsv", ["x", *texts(ROWS, 12)], ["y", *texts(ROWS, 13)], ["z", *scores])
     bad = with_a_bad_row(data, "x\ty\tz\n", place=1)
-    page, _ = evaluated(embedding, model, bad, Columns("x", "y", "z"), tmp_path / "report.html", bad_rows="skip")
-    answers = answers_of(embedding, model, data, tmp_path / "out.jsonl", Columns("x", "y"))
+    page, _ = evaluated(
+        sentence_embedding, model, bad, Columns("x", "y", "z"), tmp_path / "report.html", bad_rows="skip"
+    )
+    answers = answers_of(sentence_embedding, model, data, tmp_path / "out.jsonl", Columns("x", "y"))
     cosines = np.array([answer["score"] for answer in answers])
     places = [(np.argsort(np.argsort(side)) + 0.5) / ROWS for side in (scores, cosines)]
     worst = int(np.abs(places[0] - places[1]).argmax())

@@ -13,11 +13,12 @@ from bert_jax.data.bad_rows import BadRow, BadRows
 from bert_jax.data.columns import Columns
 from bert_jax.data.records import table_name
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.evaluation.model_runner import open_runner
+from bert_jax.evaluation.predictions import RowPredictor, check_out, to_answer, write_answers
 from bert_jax.inference.scoring import short
 from bert_jax.modeling import Bert
 from bert_jax.reports import page
 from bert_jax.reports.choices import Choices, choices
-from bert_jax.tasks.finished import open_finished
 from bert_jax.tasks.groups import encode_groups
 from bert_jax.tasks.multiple_choice import (
     HEAD,
@@ -28,7 +29,6 @@ from bert_jax.tasks.multiple_choice import (
     read_questions,
 )
 from bert_jax.tasks.remembered import read as read_remembered
-from bert_jax.tasks.row_answers import RowPredictor, check_out, to_answer, write_answers
 
 COLUMNS = Columns("context", "", "label", texts="choices")  # where the caller names none
 
@@ -53,7 +53,7 @@ def evaluate(
         metric_names: accuracy; empty for it too.
         bad_rows: of `bert_jax.data.bad_rows.RULES`, for rows that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.reports.choices`.
-        options: of `bert_jax.tasks.finished.open_finished`.
+        options: of `bert_jax.evaluation.model_runner.open_runner`.
 
     Returns:
         The metrics, and `examples`, the number of rows.
@@ -66,17 +66,17 @@ def evaluate(
     for name in metric_names:
         if name != "accuracy":
             raise InputError(f"{name!r} is not a metric of multiple choice{did_you_mean(name, ['accuracy'])}")
-    finished = open_finished(model_dir, HEAD, **options)
-    task = MultipleChoiceTask(Bert(finished.config, HEAD, finished.compute))
+    runner = open_runner(model_dir, HEAD, **options)
+    task = MultipleChoiceTask(Bert(runner.config, HEAD, runner.compute))
     bad = BadRows(table_name(data), bad_rows, skipping="--skip")
-    columns, predictor = _filled(columns, model_dir), RowPredictor(finished, task.predict)
+    columns, predictor = _filled(columns, model_dir), RowPredictor(runner, task.predict)
     questions = read_answered(data, columns, bad)
-    rows = encode_questions(finished.tokenizer, questions, finished.max_length)
+    rows = encode_questions(runner.tokenizer, questions, runner.max_length)
     batches, predictions = predictor.batches(rows)
     scores = task.score(predictions, batches) | {"examples": len(rows)}
     if report is not None:
         texts = [Choices(row.line, row.context, row.question, row.choices) for row in questions]
-        attend = functools.partial(finished.attention, HEAD, rows.sequences)
+        attend = functools.partial(runner.attention, HEAD, rows.sequences)
         sections = choices(rows.labels, predictor.in_order(rows, predictions, "logits"), texts, attend)
         page.write(report, page.Heading(str(model_dir), table_name(data), scores), sections)
     return scores
@@ -100,10 +100,10 @@ def predict(
     Args:
         model_dir: a directory in the Hugging Face layout.
         data: what `bert_jax.data.examples.read_rows` takes.
-        out: the file to write, one of `row_answers.OUT_FORMATS`; there when all is done, or not at all.
+        out: the file to write, one of `predictions.OUT_FORMATS`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
         bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`row_answers.write_answers`).
-        options: of `bert_jax.tasks.finished.open_finished`.
+        options: of `bert_jax.evaluation.model_runner.open_runner`.
 
     Returns:
         The number of rows.
@@ -112,13 +112,13 @@ def predict(
         InputError: the model or the data do not fit.
     """
     check_out(out, data=data)
-    finished = open_finished(model_dir, HEAD, **options)
-    task = MultipleChoiceTask(Bert(finished.config, HEAD, finished.compute))
-    predictor = RowPredictor(finished, task.predict)
+    runner = open_runner(model_dir, HEAD, **options)
+    task = MultipleChoiceTask(Bert(runner.config, HEAD, runner.compute))
+    predictor = RowPredictor(runner, task.predict)
 
     def answer(chunk: list[Question]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
         pairs = [row.pairs for row in chunk]
-        groups = encode_groups(finished.tokenizer, pairs, np.zeros(len(chunk), np.int32), finished.max_length)
+        groups = encode_groups(runner.tokenizer, pairs, np.zeros(len(chunk), np.int32), runner.max_length)
         for row, logits in zip(chunk, predictor(groups, "logits").astype(np.float64), strict=True):
             label, shares = int(logits.argmax()), np.exp(logits - logits.max())
             scores = [short(share) for share in shares / shares.sum()]

@@ -9,12 +9,12 @@ from bert_jax import storage
 from bert_jax.data.bad_rows import BadRows
 from bert_jax.data.columns import Columns
 from bert_jax.data.records import table_name
+from bert_jax.evaluation.model_runner import ModelRunner, open_runner
+from bert_jax.evaluation.predictions import RowPredictor, check_out, to_answer, write_answers
 from bert_jax.inference.scoring import short
 from bert_jax.modeling import Bert
 from bert_jax.reports import page, values
-from bert_jax.tasks.finished import Finished, open_finished
 from bert_jax.tasks.remembered import read as read_remembered
-from bert_jax.tasks.row_answers import RowPredictor, check_out, to_answer, write_answers
 from bert_jax.tasks.sentence_embedding import (
     HEAD,
     SentenceEmbeddingTask,
@@ -49,7 +49,7 @@ def evaluate(
         metric_names: spearman, pearson; empty for both.
         bad_rows: of `bert_jax.data.bad_rows.RULES`, for rows that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.reports.values.pairs`.
-        options: of `bert_jax.tasks.finished.open_finished`.
+        options: of `bert_jax.evaluation.model_runner.open_runner`.
 
     Returns:
         The metrics, and `examples`, the number of rows.
@@ -60,12 +60,12 @@ def evaluate(
     page.check_path(report)
     storage.check_output(report or "", data)
     names = choose_metrics(metric_names, labelled=True)
-    finished = open_finished(model_dir, HEAD, **options)
-    task = _task(finished, names)
+    runner = open_runner(model_dir, HEAD, **options)
+    task = _task(runner, names)
     bad = BadRows(table_name(data), bad_rows, skipping="--skip")
-    columns, predictor = _filled(columns, model_dir), RowPredictor(finished, task.predict)
+    columns, predictor = _filled(columns, model_dir), RowPredictor(runner, task.predict)
     pairs = read_pairs(data, columns, bad=bad)
-    rows = encode_pairs(finished.tokenizer, pairs, columns, finished.max_length, prompt=finished.prompt)
+    rows = encode_pairs(runner.tokenizer, pairs, columns, runner.max_length, prompt=runner.prompt)
     batches, predictions = predictor.batches(rows)
     scores = task.score(predictions, batches) | {"examples": len(rows)}
     if report is not None:
@@ -75,7 +75,7 @@ def evaluate(
             line, row = pairs[i]
             return line, {name: row[name] for name in (columns.text, columns.pair)}
 
-        sections = values.pairs(rows.labels, found, texts, functools.partial(finished.attention, HEAD, rows.sequences))
+        sections = values.pairs(rows.labels, found, texts, functools.partial(runner.attention, HEAD, rows.sequences))
         page.write(report, page.Heading(str(model_dir), table_name(data), scores), sections)
     return scores
 
@@ -97,10 +97,10 @@ def predict(
     Args:
         model_dir: a directory in the Hugging Face layout, with the files of sentence-transformers.
         data: what `bert_jax.data.examples.read_rows` takes.
-        out: the file to write, one of `row_answers.OUT_FORMATS`; there when all is done, or not at all.
+        out: the file to write, one of `predictions.OUT_FORMATS`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
         bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`row_answers.write_answers`).
-        options: of `bert_jax.tasks.finished.open_finished`.
+        options: of `bert_jax.evaluation.model_runner.open_runner`.
 
     Returns:
         The number of rows.
@@ -109,13 +109,13 @@ def predict(
         InputError: the model or the data do not fit.
     """
     check_out(out, data=data)
-    finished = open_finished(model_dir, HEAD, **options)
-    task = _task(finished)
-    predictor = RowPredictor(finished, task.predict)
+    runner = open_runner(model_dir, HEAD, **options)
+    task = _task(runner)
+    predictor = RowPredictor(runner, task.predict)
     columns = dataclasses.replace(_filled(columns, model_dir), label="")
 
     def answer(chunk: list[tuple[int, dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], list[float]]]:
-        rows = encode_pairs(finished.tokenizer, chunk, columns, finished.max_length, prompt=finished.prompt)
+        rows = encode_pairs(runner.tokenizer, chunk, columns, runner.max_length, prompt=runner.prompt)
         for (_, row), alike in zip(chunk, task.alike(predictor(rows, "embeddings")), strict=True):
             score = short(alike)
             yield {"text": row[columns.text], "pair": row[columns.pair], "score": score}, [score]
@@ -132,10 +132,10 @@ def _filled(columns: Columns, model_dir: storage.PathLike) -> Columns:
     return columns.filled(dataclasses.replace(remembered, more=(), texts="")).filled(COLUMNS)
 
 
-def _task(finished: Finished, names: tuple[str, ...] = ()) -> SentenceEmbeddingTask:
-    settings = finished.settings
+def _task(runner: ModelRunner, names: tuple[str, ...] = ()) -> SentenceEmbeddingTask:
+    settings = runner.settings
     return SentenceEmbeddingTask(
-        Bert(finished.config, HEAD, finished.compute),
+        Bert(runner.config, HEAD, runner.compute),
         "cosine",
         labelled=True,
         metrics=names,

@@ -15,6 +15,8 @@ from bert_jax.data.labels import LabelRules
 from bert_jax.data.records import table_name
 from bert_jax.data.windows import LONG_TEXTS, averaged
 from bert_jax.errors import InputError
+from bert_jax.evaluation.model_runner import ModelRunner, open_runner
+from bert_jax.evaluation.predictions import RowPredictor, carrying, check_out, to_answer, write_answers
 from bert_jax.inference.scoring import is_number, scores_of, short
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
@@ -29,9 +31,7 @@ from bert_jax.tasks.classification_data import (
     read_labelled,
     texts_of,
 )
-from bert_jax.tasks.finished import Finished, open_finished
 from bert_jax.tasks.remembered import read as read_remembered
-from bert_jax.tasks.row_answers import RowPredictor, carrying, check_out, to_answer, write_answers
 
 COLUMNS = Columns("sentence", "", "label")  # where the caller names none
 # What `bert-jax evaluate` and `predict` may be told beyond what all tasks take; the first is of `predict` alone.
@@ -45,22 +45,22 @@ class Classifier:
     Attributes:
         task: the model and what it does.
         names: of its classes (LABEL_0 and so on where they have none); empty where it gives a number.
-        finished: its tokenizer, and the limits within which it runs.
+        runner: its tokenizer, and the limits within which it runs.
         predictor: runs the model over rows.
         stride: of the windows that long texts are read in, as of `encode`; None: they are cut.
     """
 
     task: ClassificationTask
     names: tuple[str, ...]
-    finished: Finished
+    runner: ModelRunner
     predictor: RowPredictor
     stride: int | None = None
 
     def encoded(self, rows: Sequence[Example], labels: np.ndarray) -> Features:
         """Rows with the prompt before their first text, tokenised."""
-        prompt = self.finished.prompt
+        prompt = self.runner.prompt
         rows = [row._replace(text=prompt + row.text) for row in rows] if prompt else rows
-        return encode(self.finished.tokenizer, rows, labels, self.finished.max_length, self.stride)
+        return encode(self.runner.tokenizer, rows, labels, self.runner.max_length, self.stride)
 
     def logits(self, rows: Sequence[Example]) -> np.ndarray:
         """[n, C], of rows whose labels are not looked at."""
@@ -69,7 +69,7 @@ class Classifier:
 
     def scores(self, logits: np.ndarray) -> np.ndarray:
         """float64 [..., C], of logits [..., C]: as every verb and pipeline gives them."""
-        return scores_of(self.task.model.config, logits, self.finished.settings.activation)
+        return scores_of(self.task.model.config, logits, self.runner.settings.activation)
 
 
 def of_texts(features: Features, logits: np.ndarray) -> np.ndarray:
@@ -88,7 +88,7 @@ def open_classifier(
         model_dir: a directory in the Hugging Face layout.
         long_texts: of `bert_jax.data.windows.LONG_TEXTS`: what becomes of texts that are longer than a row.
         doc_stride: tokens between their windows; 0 = half of those that a row has room for.
-        options: of `bert_jax.tasks.finished.open_finished`.
+        options: of `bert_jax.evaluation.model_runner.open_runner`.
 
     Raises:
         InputError: the directory holds no sequence classifier, or an option does not fit it.
@@ -98,14 +98,14 @@ def open_classifier(
         raise InputError(
             f"expected long_texts of {' or '.join(LONG_TEXTS)} and a doc_stride of at least 0, found {found}"
         )
-    finished = open_finished(model_dir, HEAD, **options)
-    config = finished.config
+    runner = open_runner(model_dir, HEAD, **options)
+    config = runner.config
     if config.problem_type == "regression" and config.num_labels > 1:
         raise InputError(f"{model_dir}: expected a regression with one output, found {config.num_labels}")
-    task = ClassificationTask(Bert(config, HEAD, finished.compute), ())
+    task = ClassificationTask(Bert(config, HEAD, runner.compute), ())
     names = () if is_number(config) else config.label_names
     stride = doc_stride if long_texts == "windows" else None
-    return Classifier(task, names, finished, RowPredictor(finished, task.predict), stride)
+    return Classifier(task, names, runner, RowPredictor(runner, task.predict), stride)
 
 
 def evaluate(
@@ -169,7 +169,7 @@ def _look(
     def attend(number: int) -> Attention | None:
         if isinstance(features, WindowFeatures):  # the first of the text
             number = int(np.searchsorted(features.documents, number))
-        return model.finished.attention(HEAD, features, number)
+        return model.runner.attention(HEAD, features, number)
 
     if not model.names:
         return values.regression(labels, model.scores(logits)[:, 0], row, attend)
@@ -198,7 +198,7 @@ def predict(
     Args:
         model_dir: a directory in the Hugging Face layout.
         data: what `bert_jax.data.examples.read_examples` takes.
-        out: the file to write, one of `row_answers.OUT_FORMATS`; there when all is done, or not at all.
+        out: the file to write, one of `predictions.OUT_FORMATS`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
         submission: whether to write what GLUE takes, which has an answer for every row, for empty texts too.
         bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`row_answers.write_answers`).

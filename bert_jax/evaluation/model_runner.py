@@ -27,7 +27,7 @@ _LARGEST_MAPS = 2**28  # shares of all maps of a sequence, a gigabyte of float32
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Finished:
+class ModelRunner:
     """A model directory, opened.
 
     Attributes:
@@ -51,7 +51,7 @@ class Finished:
     settings: TextSettings = NO_SETTINGS
     prompt: str = ""
 
-    def runner(self, predict: Callable[[Any, Batch], dict[str, jax.Array]]) -> Callable[[Batch], dict[str, np.ndarray]]:
+    def jitted(self, predict: Callable[[Any, Batch], dict[str, jax.Array]]) -> Callable[[Batch], dict[str, np.ndarray]]:
         """Batch -> predictions in numpy: rows split over the devices, parameters on each."""
         whole, split = NamedSharding(self.mesh, PartitionSpec()), NamedSharding(self.mesh, sharding.batch_spec())
         params = jax.device_put(self.params, whole)
@@ -78,7 +78,7 @@ class Finished:
         return Attention([self.tokenizer.pieces[i] for i in batch["input_ids"][0]], np.concatenate(maps))
 
 
-def open_finished(
+def open_runner(
     model_dir: storage.PathLike,
     head: str,
     *,
@@ -88,7 +88,7 @@ def open_finished(
     prompt_name: str | None = None,
     prompt: str | None = None,
     truncate_dim: int | None = None,
-) -> Finished:
+) -> ModelRunner:
     """Opens a model directory that was saved with `head`.
 
     Args:
@@ -123,4 +123,4 @@ def open_finished(
     parts = sharding.batch_parts(mesh)
     rows = -(-batch_size // parts) * parts
     compute = Compute(dtype=resolved_dtype(dtype))
-    return Finished(config, loaded.params, tokenizer, compute, limit, rows, mesh, settings, text)
+    return ModelRunner(config, loaded.params, tokenizer, compute, limit, rows, mesh, settings, text)

@@ -14,14 +14,14 @@ from bert_jax.data.examples import Columns
 from bert_jax.data.tagged import read_sentences
 from bert_jax.data.tags import read_scheme
 from bert_jax.errors import InputError
+from bert_jax.evaluation.model_runner import ModelRunner, open_runner
+from bert_jax.evaluation.predictions import RowPredictor, check_out, to_answer
 from bert_jax.inference.scoring import short
 from bert_jax.metrics import entities
 from bert_jax.modeling import Bert
 from bert_jax.reports import page
 from bert_jax.reports.attention import Attention
 from bert_jax.reports.tags import tagger
-from bert_jax.tasks.finished import Finished, open_finished
-from bert_jax.tasks.row_answers import RowPredictor, check_out, to_answer
 from bert_jax.tasks.token_classification import HEAD, TokenClassificationTask
 from bert_jax.tasks.token_classification_data import UNTAGGED, encode, encode_tagged, in_order, read_tagged
 
@@ -36,12 +36,12 @@ class Tagger(NamedTuple):
 
     Attributes:
         task: the model and what it does.
-        finished: its tokenizer, and the limits within which it runs.
+        runner: its tokenizer, and the limits within which it runs.
         predictor: runs the model over rows.
     """
 
     task: TokenClassificationTask
-    finished: Finished
+    runner: ModelRunner
     predictor: RowPredictor
 
 
@@ -50,15 +50,15 @@ def open_tagger(model_dir: storage.PathLike, **options: Any) -> Tagger:
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        options: of `bert_jax.tasks.finished.open_finished`.
+        options: of `bert_jax.evaluation.model_runner.open_runner`.
 
     Raises:
         InputError: the directory holds no tagger, or an option does not fit it.
     """
-    finished = open_finished(model_dir, HEAD, **options)
-    config = finished.config
-    task = TokenClassificationTask(Bert(config, HEAD, finished.compute), config.label_names, ())
-    return Tagger(task, finished, RowPredictor(finished, task.predict))
+    runner = open_runner(model_dir, HEAD, **options)
+    config = runner.config
+    task = TokenClassificationTask(Bert(config, HEAD, runner.compute), config.label_names, ())
+    return Tagger(task, runner, RowPredictor(runner, task.predict))
 
 
 def evaluate(
@@ -82,7 +82,7 @@ def evaluate(
         bad_rows: of `bert_jax.data.bad_rows.RULES`, for sentences that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.reports.tags`.
         tag_names: of the classes that tags in the data are numbers of, in their order; () takes the model's.
-        options: of `bert_jax.tasks.finished.open_finished`.
+        options: of `bert_jax.evaluation.model_runner.open_runner`.
 
     Returns:
         The metrics, and the numbers of sentences (`examples`) and `words`.
@@ -93,13 +93,13 @@ def evaluate(
     """
     page.check_path(report)
     model = open_tagger(model_dir, **options)
-    finished, names = model.finished, model.task.names
+    runner, names = model.runner, model.task.names
     chosen = entities.choose(metric_names, names)
     if not metric_names and chosen != ("accuracy",):
         chosen = entities.METRICS
     bad = BadRows(data, bad_rows, "sentence", "--skip")
     sentences, _ = read_tagged(data, columns, names, bad, tag_names or names)
-    features = encode_tagged(finished.tokenizer, sentences, names, finished.max_length)
+    features = encode_tagged(runner.tokenizer, sentences, names, runner.max_length)
     batches, predictions = model.predictor.batches(features)
     task = TokenClassificationTask(model.task.model, names, chosen)
     labels = in_order([batch["labels"] for batch in batches], batches)
@@ -112,7 +112,7 @@ def evaluate(
         first_words = features.labels  # of rows; a long sentence has several
 
         def attend(word: int) -> Attention | None:
-            return finished.attention(HEAD, features, int(np.searchsorted(first_words, word)))
+            return runner.attention(HEAD, features, int(np.searchsorted(first_words, word)))
 
         sections = tagger(names, labels, answers, scores, marked, sentences, attend)
         page.write(report, page.Heading(str(model_dir), data, figures), sections)
@@ -140,7 +140,7 @@ def predict(
         columns: of `data`, as in `evaluate`; tags are not needed and not looked at.
         bad_rows: as in `evaluate`; with `skip`, a sentence that does not fit keeps its place in a `.jsonl` file, as an
             object whose `tokens`, `tags` and `scores` are null, with what is wrong as `error`.
-        options: of `bert_jax.tasks.finished.open_finished`.
+        options: of `bert_jax.evaluation.model_runner.open_runner`.
 
     Returns:
         The number of sentences.
@@ -172,7 +172,7 @@ def _answers(model: Tagger, chunk: Sequence[Sentence]) -> tuple[Sequence[Sentenc
         return chunk, [], np.empty(0)
     sentences = [row.words for row in chunk]
     nothing = [np.zeros(len(words), np.int32) for words in sentences]
-    features = encode(model.finished.tokenizer, sentences, nothing, model.finished.max_length)
+    features = encode(model.runner.tokenizer, sentences, nothing, model.runner.max_length)
     batches, predictions = model.predictor.batches(features)
     tags, scores = (in_order([p[name] for p in predictions], batches) for name in ("tags", "scores"))
     return chunk, [model.task.names[tag] for tag in tags], scores

@@ -14,13 +14,14 @@ from bert_jax.data.examples import Columns
 from bert_jax.data.question_windows import Limits
 from bert_jax.data.squad import Question, read_questions
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.evaluation.model_runner import ModelRunner, open_runner
+from bert_jax.evaluation.predictions import RowPredictor, check_out
 from bert_jax.inference.spans import Search
 from bert_jax.metrics import squad as squad_scores
 from bert_jax.modeling import Bert
 from bert_jax.reports import page
 from bert_jax.reports.attention import Attention
 from bert_jax.reports.passages import Answered, passages
-from bert_jax.tasks.finished import Finished, open_finished
 from bert_jax.tasks.question_answering import (
     HEAD,
     NOTHING_TO_ANSWER,
@@ -29,7 +30,6 @@ from bert_jax.tasks.question_answering import (
     asked,
     figures,
 )
-from bert_jax.tasks.row_answers import RowPredictor, check_out
 
 # What `bert-jax evaluate` and `predict` may be told beyond what all tasks take.
 OPTIONS = ("doc_stride", "max_answer_length", "null_threshold")
@@ -42,26 +42,26 @@ class Answerer:
 
     Attributes:
         task: the model and what it does.
-        finished: its tokenizer, and the limits within which it runs.
+        runner: its tokenizer, and the limits within which it runs.
         limits: how questions and contexts are cut.
         predictor: runs the model over windows.
     """
 
     task: QuestionAnsweringTask
-    finished: Finished
+    runner: ModelRunner
     limits: Limits
     predictor: RowPredictor
 
     def answers(self, questions: Iterator[Question]) -> Iterator[tuple[Sequence[Question], dict[str, Found]]]:
         """Yields questions, some at a time, and by their ids what is found for them."""
         while chunk := list(islice(questions, _CHUNK)):
-            part = asked(chunk, self.finished.tokenizer, self.limits)
+            part = asked(chunk, self.runner.tokenizer, self.limits)
             batches, predictions = self.predictor.batches(part.windows)
             yield chunk, self.task.answers(part, predictions, batches)
 
     def attention(self, question: Question) -> Attention | None:
         """How the tokens of a question and of what is first in its context attend to one another."""
-        return self.finished.attention(HEAD, asked([question], self.finished.tokenizer, self.limits).windows, 0)
+        return self.runner.attention(HEAD, asked([question], self.runner.tokenizer, self.limits).windows, 0)
 
 
 def open_answerer(
@@ -84,24 +84,24 @@ def open_answerer(
         max_query_length: tokens of a question; 0 = 64, or half of the row where that is less.
         max_answer_length, n_best: as in `bert_jax.inference.spans.Search`.
         null_threshold: null odds above it mean no answer, where the data have questions without one.
-        options: of `bert_jax.tasks.finished.open_finished`.
+        options: of `bert_jax.evaluation.model_runner.open_runner`.
 
     Raises:
         InputError: the directory holds no such model, or an option does not fit it.
     """
-    finished = open_finished(model_dir, HEAD, max_seq_length=max_seq_length, **options)
-    length = max_seq_length or min(finished.max_length, Limits.max_seq_length)
+    runner = open_runner(model_dir, HEAD, max_seq_length=max_seq_length, **options)
+    length = max_seq_length or min(runner.max_length, Limits.max_seq_length)
     limits = Limits(length, doc_stride, max_query_length or min(Limits.max_query_length, length // 2))
-    limits.check(finished.tokenizer.layout)
+    limits.check(runner.tokenizer.layout)
     for name, value, least in (("max_answer_length", max_answer_length, 1), ("n_best", n_best, 0)):
         if value < least:
             raise InputError(f"{name}: expected at least {least}, found {value}")
     if not np.isfinite(null_threshold):
         raise InputError(f"null_threshold: expected a finite number, found {null_threshold}")
     task = QuestionAnsweringTask(
-        Bert(finished.config, HEAD, finished.compute), Search(max_answer_length, n_best), null_threshold
+        Bert(runner.config, HEAD, runner.compute), Search(max_answer_length, n_best), null_threshold
     )
-    return Answerer(task, finished, limits, RowPredictor(finished, task.predict, limits.max_seq_length))
+    return Answerer(task, runner, limits, RowPredictor(runner, task.predict, limits.max_seq_length))
 
 
 def evaluate(

@@ -14,9 +14,9 @@ from bert_jax.data.bad_rows import BadRow, BadRows
 from bert_jax.data.parquet_files import import_pyarrow
 from bert_jax.data.records import table_name
 from bert_jax.errors import InputError
-from bert_jax.tasks.answer_files import FORMATS, answer_file
+from bert_jax.evaluation.answer_files import FORMATS, answer_file
+from bert_jax.evaluation.model_runner import ModelRunner
 from bert_jax.tasks.classification_data import EvalSource, Paddable, few_buckets
-from bert_jax.tasks.finished import Finished
 from bert_jax.tasks.job import Batch
 
 Row = TypeVar("Row")
@@ -28,14 +28,14 @@ class RowPredictor:
     """Runs `predict` of a task over tokenised rows, in few shapes.
 
     Args:
-        finished: what runs.
+        runner: what runs.
         predict: of its task.
-        max_length: the longest row, in tokens; 0 = as long as `finished` takes.
+        max_length: the longest row, in tokens; 0 = as long as `runner` takes.
     """
 
-    def __init__(self, finished: Finished, predict: Callable[[Any, Batch], dict[str, jax.Array]], max_length: int = 0):
-        self._finished, self._run = finished, finished.runner(predict)
-        self._limit = max_length or finished.max_length
+    def __init__(self, runner: ModelRunner, predict: Callable[[Any, Batch], dict[str, jax.Array]], max_length: int = 0):
+        self._runner, self._run = runner, runner.jitted(predict)
+        self._limit = max_length or runner.max_length
         self._buckets: tuple[int, ...] = ()
 
     def batches(self, features: Paddable) -> tuple[list[Batch], list[dict[str, np.ndarray]]]:
@@ -54,12 +54,12 @@ class RowPredictor:
         return self._source(features).restore([prediction[name] for prediction in predictions])
 
     def _source(self, features: Paddable) -> EvalSource:
-        finished = self._finished
+        runner = self._runner
         # Shapes are settled by the first rows, so that a long file does not compile new ones again and again.
         if not self._buckets:
             few = few_buckets(features.lengths, self._limit)
             self._buckets = few if few[-1] == self._limit else (*few, self._limit)
-        return EvalSource(features, finished.batch_size, self._buckets, finished.tokenizer.pad_id)
+        return EvalSource(features, runner.batch_size, self._buckets, runner.tokenizer.pad_id)
 
 
 def to_answer(data: Any, bad_rows: str, noun: str = "row") -> BadRows:
