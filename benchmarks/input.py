@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.data.instances import Instance, encode_record, token_dtype
-from bert_jax.data.manifest import TOKENIZER_DIR, InstanceSet, Manifest
-from bert_jax.data.pipeline import PretrainingSource
-from bert_jax.data.shards import write_shard
+from bert_jax.data.pretraining.instances import Instance, encode_record, token_dtype
+from bert_jax.data.pretraining.manifest import TOKENIZER_DIR, InstanceSet, Manifest
+from bert_jax.data.pretraining.shards import write_shard
+from bert_jax.data.pretraining.sources import PretrainingSource
 from bert_jax.tokenization import word_piece
 
 LENGTH, BATCH = 128, 256

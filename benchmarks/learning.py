@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bert_jax.data.prepare import prepare
+from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.tokenization import load_tokenizer
 
 LENGTH, BATCH, LEARNING_RATE = 128, 16, 1e-3

@@ -13,7 +13,7 @@ import transformers
 from benchmarks import BATCH, LENGTH, PREDICTIONS
 from benchmarks import learning as learning_setup
 from benchmarks.turns import serve
-from bert_jax.data.pipeline import PretrainingEvalSource, PretrainingSource
+from bert_jax.data.pretraining.sources import PretrainingEvalSource, PretrainingSource
 
 torch.manual_seed(0)
 

@@ -211,7 +211,7 @@ class Questions(Contestant):
         return padded
 
     def run(self) -> tuple[float, int]:
-        from bert_jax.data.squad import read_questions
+        from bert_jax.data.finetuning.squad import read_questions
         from bert_jax.metrics.squad import scores
 
         self.train(self.windows(self.questions))

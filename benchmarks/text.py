@@ -15,9 +15,9 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # before the library is loaded: 
 
 import tokenizers
 
-from bert_jax.data.corpora import open_corpus
-from bert_jax.data.pipeline import PretrainingSource
-from bert_jax.data.prepare import prepare
+from bert_jax.data.corpora.sources import open_corpus
+from bert_jax.data.pretraining.prepare import prepare
+from bert_jax.data.pretraining.sources import PretrainingSource
 from bert_jax.tokenization import load_tokenizer
 
 _LINES = 1000  # that the plain tokenizer is given at once

@@ -17,11 +17,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from bert_jax import recipes, storage
-from bert_jax.data.corpora import Corpus, open_corpus
-from bert_jax.data.manifest import Manifest
-from bert_jax.data.prepare import is_held_out, prepare
-from bert_jax.data.readers import Document
-from bert_jax.data.sentences import split_sentences
+from bert_jax.data.corpora.readers import Document
+from bert_jax.data.corpora.sentences import split_sentences
+from bert_jax.data.corpora.sources import Corpus, open_corpus
+from bert_jax.data.pretraining.manifest import Manifest
+from bert_jax.data.pretraining.prepare import is_held_out, prepare
 from bert_jax.errors import printable
 from bert_jax.inference import pipeline
 from bert_jax.storage import PathLike

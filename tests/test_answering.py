@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax.cli import main
 from bert_jax.config import BertConfig
-from bert_jax.data.question_windows import Limits, Window, best_window, question_windows, tokenised
+from bert_jax.data.finetuning.question_windows import Limits, Window, best_window, question_windows, tokenised
 from bert_jax.errors import InputError
 from bert_jax.inference import PretrainedModel, from_pretrained, pipeline
 from bert_jax.inference.spans import Search, find_spans

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert_jax import recipes
-from bert_jax.data.masking import UNITS
+from bert_jax.data.pretraining.masking import UNITS
 from bert_jax.errors import InputError
 from bert_jax.recipes.definitions import KEYS
 from bert_jax.recipes.shipped import recipe_names, summary

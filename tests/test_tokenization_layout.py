@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bert_jax.cli import main
-from bert_jax.data.prepare import prepare
-from bert_jax.data.prepared import PreparedInstances
+from bert_jax.data.pretraining.prepare import prepare
+from bert_jax.data.pretraining.prepared import PreparedInstances
 from bert_jax.errors import InputError
 from bert_jax.tokenization import RowLayout, byte_level_bpe, load_tokenizer, mpnet, train_bpe, xlm_roberta
 

@@ -9,7 +9,7 @@ from bert_jax.cli.verbs import add_dtype, add_prompts, add_truncate_dim, add_ver
 from bert_jax.errors import InputError
 
 if TYPE_CHECKING:
-    from bert_jax.data.examples import Columns
+    from bert_jax.data.finetuning.tables import Columns
 
 
 # Options of models that answer questions (the first also of classifiers by windows): type, value, and meaning.
@@ -174,7 +174,7 @@ def run_predict(args: argparse.Namespace) -> None:
 
 
 def _columns(args: argparse.Namespace, label: str = "", separator: str = "") -> "Columns":
-    from bert_jax.data.examples import Columns
+    from bert_jax.data.finetuning.tables import Columns
 
     names = tuple(args.choice_columns.split(",")) if args.choice_columns else ()
     texts, more = (names[0], ()) if len(names) == 1 else ("", names)

@@ -98,7 +98,7 @@ def _pipeline(args: argparse.Namespace, task: str) -> Any:
 
 
 def _corpus(args: argparse.Namespace) -> Iterator[str]:
-    from bert_jax.data.examples import Columns, read_examples
+    from bert_jax.data.finetuning.tables import Columns, read_examples
     from bert_jax.data.lines import read_lines
 
     if args.text_column:

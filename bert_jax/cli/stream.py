@@ -41,7 +41,7 @@ class Texts:
         self.passed_over = 0
 
     def __iter__(self) -> Iterator[str]:
-        from bert_jax.data.bad_rows import check_utf8, place
+        from bert_jax.data.invalid_rows import check_utf8, place
 
         for number, text in enumerate(self._given, 1):
             check_utf8(f"text {number} of the command line", text)
@@ -91,7 +91,7 @@ class Texts:
 
     def _text(self, where: str, line: bytes) -> str | None:
         """The text of a line; None where a line of JSON is blank."""
-        from bert_jax.data.bad_rows import check_utf8
+        from bert_jax.data.invalid_rows import check_utf8
         from bert_jax.data.lines import parse_object
 
         text = line.decode("utf-8", "surrogateescape")

@@ -77,7 +77,7 @@ _TRAINERS = {"wordpiece": "train_wordpiece", "sentencepiece": "train_sentencepie
 def run_train_tokenizer(args: argparse.Namespace) -> None:
     """Trains a vocabulary and writes its directory."""
     from bert_jax import storage, tokenization
-    from bert_jax.data.corpora import open_corpus
+    from bert_jax.data.corpora.sources import open_corpus
 
     corpus = open_corpus(args.corpus)
     with storage.directory_atomically(args.out) as directory:
@@ -94,7 +94,7 @@ def run_prepare(args: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    from bert_jax.data.prepare import PrepareProgress, prepare
+    from bert_jax.data.pretraining.prepare import PrepareProgress, prepare
     from bert_jax.tokenization import load_tokenizer
 
     if args.num_workers is not None and args.num_workers < 1:

@@ -10,7 +10,7 @@ from typing import Any
 
 from bert_jax import storage
 from bert_jax.data import parquet_files
-from bert_jax.data.bad_rows import BadRow, BadRows, RowNumber, place
+from bert_jax.data.invalid_rows import BadRow, BadRows, RowNumber, place
 from bert_jax.data.lines import numbered_lines, parse_object
 from bert_jax.errors import InputError
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 from bert_jax import storage
-from bert_jax.data.bad_rows import BadRow, check_utf8, place
 from bert_jax.data.encodings import as_utf8
+from bert_jax.data.invalid_rows import BadRow, check_utf8, place
 from bert_jax.errors import InputError
 
 MAX_ROW_BYTES = 16 << 20  # of a row: documents of a few megabytes are not an error

@@ -2,7 +2,7 @@
 
 The model keeps the examples of a row apart: attention stays within a segment, positions begin anew in each, and each
 has a [CLS] of its own. Of a corpus, rows are composed when it is prepared, so that a row is as easily found as an
-example; of the rows of a table, when training begins (`bert_jax.tasks.packed_rows`).
+example; of the rows of a table, when training begins (`bert_jax.data.finetuning.packing`).
 """
 
 import bisect

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax import storage
-from bert_jax.data.bad_rows import RowNumber
+from bert_jax.data.invalid_rows import RowNumber
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.storage import PathLike
 

@@ -8,12 +8,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.data.bad_rows import BadRows, check_texts, place
-from bert_jax.data.columns import Columns
-from bert_jax.data.examples import Example, example_of, read_rows
-from bert_jax.data.labels import LabelRules
-from bert_jax.data.records import table_name
-from bert_jax.data.windows import LONG_TEXTS, averaged
+from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.finetuning.features import (
+    Features,
+    WindowFeatures,
+    encode,
+    labels_of,
+    read_labelled,
+    texts_of,
+)
+from bert_jax.data.finetuning.labels import LabelRules
+from bert_jax.data.finetuning.records import table_name
+from bert_jax.data.finetuning.tables import Example, example_of, read_rows
+from bert_jax.data.finetuning.windows import LONG_TEXTS, averaged
+from bert_jax.data.invalid_rows import BadRows, check_texts, place
 from bert_jax.errors import InputError
 from bert_jax.evaluation.model_runner import ModelRunner, open_runner
 from bert_jax.evaluation.predictions import RowPredictor, carrying, check_out, to_answer, write_answers
@@ -23,14 +31,6 @@ from bert_jax.modeling import Bert
 from bert_jax.reports import classes, page, values
 from bert_jax.reports.attention import Attention
 from bert_jax.tasks.classification import HEAD, ClassificationTask
-from bert_jax.tasks.classification_data import (
-    Features,
-    WindowFeatures,
-    encode,
-    labels_of,
-    read_labelled,
-    texts_of,
-)
 from bert_jax.tasks.remembered import read as read_remembered
 
 COLUMNS = Columns("sentence", "", "label")  # where the caller names none
@@ -86,7 +86,7 @@ def open_classifier(
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        long_texts: of `bert_jax.data.windows.LONG_TEXTS`: what becomes of texts that are longer than a row.
+        long_texts: of `bert_jax.data.finetuning.windows.LONG_TEXTS`: what becomes of texts that are longer than a row.
         doc_stride: tokens between their windows; 0 = half of those that a row has room for.
         options: of `bert_jax.evaluation.model_runner.open_runner`.
 
@@ -122,10 +122,10 @@ def evaluate(
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        data: what `bert_jax.data.examples.read_examples` takes.
+        data: what `bert_jax.data.finetuning.tables.read_examples` takes.
         columns: its columns, where they are not those that the model remembers, or those of `COLUMNS`.
         metric_names: of `bert_jax.metrics.scores`; empty for all that fit.
-        bad_rows: of `bert_jax.data.bad_rows.RULES`, for rows that do not fit.
+        bad_rows: of `bert_jax.data.invalid_rows.RULES`, for rows that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.reports.classes` or, of a regression, `values`.
         options: of `open_classifier`.
 
@@ -197,7 +197,7 @@ def predict(
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        data: what `bert_jax.data.examples.read_examples` takes.
+        data: what `bert_jax.data.finetuning.tables.read_examples` takes.
         out: the file to write, one of `predictions.OUT_FORMATS`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
         submission: whether to write what GLUE takes, which has an answer for every row, for empty texts too.

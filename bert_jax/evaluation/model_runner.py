@@ -12,15 +12,15 @@ from bert_jax import sharding, storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
+from bert_jax.data.batches import Batch
+from bert_jax.data.finetuning.features import Paddable
+from bert_jax.data.finetuning.groups import INPUTS
 from bert_jax.errors import InputError
 from bert_jax.inference import PretrainedModel
 from bert_jax.inference.model import open_tokenizer
 from bert_jax.modeling import Compute, Params, resolved_dtype
 from bert_jax.reports.attention import Attention
 from bert_jax.tasks import start
-from bert_jax.tasks.classification_data import Paddable
-from bert_jax.tasks.groups import INPUTS
-from bert_jax.tasks.job import Batch
 from bert_jax.tokenization import Tokenizer
 
 _LARGEST_MAPS = 2**28  # shares of all maps of a sequence, a gigabyte of float32: more than those of BERT-large over 512

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.data.bad_rows import BadRow, BadRows
-from bert_jax.data.columns import Columns
-from bert_jax.data.records import table_name
+from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.finetuning.groups import encode_groups
+from bert_jax.data.finetuning.records import table_name
+from bert_jax.data.invalid_rows import BadRow, BadRows
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.evaluation.model_runner import open_runner
 from bert_jax.evaluation.predictions import RowPredictor, check_out, to_answer, write_answers
@@ -19,7 +20,6 @@ from bert_jax.inference.scoring import short
 from bert_jax.modeling import Bert
 from bert_jax.reports import page
 from bert_jax.reports.choices import Choices, choices
-from bert_jax.tasks.groups import encode_groups
 from bert_jax.tasks.multiple_choice import (
     HEAD,
     MultipleChoiceTask,
@@ -47,11 +47,11 @@ def evaluate(
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        data: what `bert_jax.data.examples.read_rows` takes.
+        data: what `bert_jax.data.finetuning.tables.read_rows` takes.
         columns: of `bert_jax.tasks.multiple_choice.columns_of`, where they are not those that the model
             remembers, or those of `COLUMNS`.
         metric_names: accuracy; empty for it too.
-        bad_rows: of `bert_jax.data.bad_rows.RULES`, for rows that do not fit.
+        bad_rows: of `bert_jax.data.invalid_rows.RULES`, for rows that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.reports.choices`.
         options: of `bert_jax.evaluation.model_runner.open_runner`.
 
@@ -99,7 +99,7 @@ def predict(
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        data: what `bert_jax.data.examples.read_rows` takes.
+        data: what `bert_jax.data.finetuning.tables.read_rows` takes.
         out: the file to write, one of `predictions.OUT_FORMATS`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
         bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`row_answers.write_answers`).

@@ -10,14 +10,14 @@ import jax
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.data.bad_rows import BadRow, BadRows
+from bert_jax.data.batches import Batch
+from bert_jax.data.finetuning.features import EvalSource, Paddable, few_buckets
+from bert_jax.data.finetuning.records import table_name
+from bert_jax.data.invalid_rows import BadRow, BadRows
 from bert_jax.data.parquet_files import import_pyarrow
-from bert_jax.data.records import table_name
 from bert_jax.errors import InputError
 from bert_jax.evaluation.answer_files import FORMATS, answer_file
 from bert_jax.evaluation.model_runner import ModelRunner
-from bert_jax.tasks.classification_data import EvalSource, Paddable, few_buckets
-from bert_jax.tasks.job import Batch
 
 Row = TypeVar("Row")
 OUT_FORMATS = FORMATS

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.data.bad_rows import BadRow, BadRows
-from bert_jax.data.examples import Columns
-from bert_jax.data.question_windows import Limits
-from bert_jax.data.squad import Question, read_questions
+from bert_jax.data.finetuning.question_windows import Limits
+from bert_jax.data.finetuning.squad import Question, read_questions
+from bert_jax.data.finetuning.tables import Columns
+from bert_jax.data.invalid_rows import BadRow, BadRows
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.evaluation.model_runner import ModelRunner, open_runner
 from bert_jax.evaluation.predictions import RowPredictor, check_out
@@ -80,7 +80,7 @@ def open_answerer(
     Args:
         model_dir: a directory in the Hugging Face layout.
         max_seq_length: tokens of a row; 0 = 384, or the model's own limit where that is less.
-        doc_stride: as in `bert_jax.data.question_windows.Limits`.
+        doc_stride: as in `bert_jax.data.finetuning.question_windows.Limits`.
         max_query_length: tokens of a question; 0 = 64, or half of the row where that is less.
         max_answer_length, n_best: as in `bert_jax.inference.spans.Search`.
         null_threshold: null odds above it mean no answer, where the data have questions without one.
@@ -118,10 +118,10 @@ def evaluate(
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        data: what `bert_jax.data.squad.read_questions` takes.
+        data: what `bert_jax.data.finetuning.squad.read_questions` takes.
         columns: none: the data have no columns.
         metric_names: of the figures of `bert_jax.metrics.squad` for the data's version; empty for all.
-        bad_rows: of `bert_jax.data.bad_rows.RULES`, for questions that do not fit.
+        bad_rows: of `bert_jax.data.invalid_rows.RULES`, for questions that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.reports.passages`.
         options: of `open_answerer`.
 
@@ -182,7 +182,7 @@ def predict(
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        data: what `bert_jax.data.squad.read_questions` takes; answers are not needed and not looked at.
+        data: what `bert_jax.data.finetuning.squad.read_questions` takes; answers are not needed and not looked at.
         out: the file to write, `.json`; there when all is done, or not at all.
         columns: none, as in `evaluate`.
         bad_rows: as in `evaluate`; with `skip`, the answer to a question that does not fit is "", where it has an id.

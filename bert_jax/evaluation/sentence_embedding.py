@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert_jax import storage
-from bert_jax.data.bad_rows import BadRows
-from bert_jax.data.columns import Columns
-from bert_jax.data.records import table_name
+from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.finetuning.records import table_name
+from bert_jax.data.invalid_rows import BadRows
 from bert_jax.evaluation.model_runner import ModelRunner, open_runner
 from bert_jax.evaluation.predictions import RowPredictor, check_out, to_answer, write_answers
 from bert_jax.inference.scoring import short
@@ -44,10 +44,10 @@ def evaluate(
 
     Args:
         model_dir: a directory in the Hugging Face layout, with the files of sentence-transformers.
-        data: what `bert_jax.data.examples.read_rows` takes.
+        data: what `bert_jax.data.finetuning.tables.read_rows` takes.
         columns: its columns, where they are not those that the model remembers, or those of `COLUMNS`.
         metric_names: spearman, pearson; empty for both.
-        bad_rows: of `bert_jax.data.bad_rows.RULES`, for rows that do not fit.
+        bad_rows: of `bert_jax.data.invalid_rows.RULES`, for rows that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.reports.values.pairs`.
         options: of `bert_jax.evaluation.model_runner.open_runner`.
 
@@ -96,7 +96,7 @@ def predict(
 
     Args:
         model_dir: a directory in the Hugging Face layout, with the files of sentence-transformers.
-        data: what `bert_jax.data.examples.read_rows` takes.
+        data: what `bert_jax.data.finetuning.tables.read_rows` takes.
         out: the file to write, one of `predictions.OUT_FORMATS`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
         bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`row_answers.write_answers`).

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.data.bad_rows import BadRow, BadRows
-from bert_jax.data.conll import Sentence
-from bert_jax.data.examples import Columns
-from bert_jax.data.tagged import read_sentences
-from bert_jax.data.tags import read_scheme
+from bert_jax.data.finetuning.conll import Sentence
+from bert_jax.data.finetuning.tables import Columns
+from bert_jax.data.finetuning.tag_features import UNTAGGED, encode, encode_tagged, in_order, read_tagged
+from bert_jax.data.finetuning.tagged import read_sentences
+from bert_jax.data.finetuning.tags import read_scheme
+from bert_jax.data.invalid_rows import BadRow, BadRows
 from bert_jax.errors import InputError
 from bert_jax.evaluation.model_runner import ModelRunner, open_runner
 from bert_jax.evaluation.predictions import RowPredictor, check_out, to_answer
@@ -23,7 +24,6 @@ from bert_jax.reports import page
 from bert_jax.reports.attention import Attention
 from bert_jax.reports.tags import tagger
 from bert_jax.tasks.token_classification import HEAD, TokenClassificationTask
-from bert_jax.tasks.token_classification_data import UNTAGGED, encode, encode_tagged, in_order, read_tagged
 
 # What `bert-jax evaluate` may be told beyond what all tasks take.
 OPTIONS = ("tag_names",)
@@ -76,10 +76,10 @@ def evaluate(
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        data: what `bert_jax.data.tagged.read_sentences` takes.
+        data: what `bert_jax.data.finetuning.tagged.read_sentences` takes.
         columns: its columns, where they are not the usual ones there.
         metric_names: of `bert_jax.metrics.entities.METRICS`; empty for all that fit.
-        bad_rows: of `bert_jax.data.bad_rows.RULES`, for sentences that do not fit.
+        bad_rows: of `bert_jax.data.invalid_rows.RULES`, for sentences that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.reports.tags`.
         tag_names: of the classes that tags in the data are numbers of, in their order; () takes the model's.
         options: of `bert_jax.evaluation.model_runner.open_runner`.
@@ -135,7 +135,7 @@ def predict(
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        data: what `bert_jax.data.tagged.read_sentences` takes.
+        data: what `bert_jax.data.finetuning.tagged.read_sentences` takes.
         out: the file to write, one of `OUT_FORMATS`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; tags are not needed and not looked at.
         bad_rows: as in `evaluate`; with `skip`, a sentence that does not fit keeps its place in a `.jsonl` file, as an

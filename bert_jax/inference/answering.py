@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.data.question_windows import NULL, Limits, QuestionWindows, question_windows, tokenised
+from bert_jax.data.finetuning.question_windows import NULL, Limits, QuestionWindows, question_windows, tokenised
 from bert_jax.errors import InputError
 from bert_jax.inference.base import Pipeline, as_list, positive
 from bert_jax.inference.spans import Search, find_spans

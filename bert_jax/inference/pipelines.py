@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.data.windows import averaged, text_windows
+from bert_jax.data.finetuning.windows import averaged, text_windows
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.answering import QuestionAnswering
 from bert_jax.inference.base import Pipeline, as_list, as_pairs, as_texts, positive

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.question_windows import NULL, QuestionWindows, Window, best_window
+from bert_jax.data.finetuning.question_windows import NULL, QuestionWindows, Window, best_window
 
 
 class Span(NamedTuple):

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.data.tags import BEGIN, END, INSIDE, OUTSIDE, SCHEMES, read_scheme
-from bert_jax.data.windows import overlapping
+from bert_jax.data.finetuning.tags import BEGIN, END, INSIDE, OUTSIDE, SCHEMES, read_scheme
+from bert_jax.data.finetuning.windows import overlapping
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.base import Pipeline, as_texts
 from bert_jax.inference.scoring import softmax

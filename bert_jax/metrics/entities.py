@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_jax.data.tags import BEGIN, END, INSIDE, OUTSIDE, SINGLE, TagScheme, read_scheme
+from bert_jax.data.finetuning.tags import BEGIN, END, INSIDE, OUTSIDE, SINGLE, TagScheme, read_scheme
 from bert_jax.errors import InputError, did_you_mean
 
 ENTITY_METRICS = ("f1", "precision", "recall")
@@ -18,7 +18,7 @@ def choose(names: Sequence[str], tags: Sequence[str]) -> tuple[str, ...]:
     """The metrics to report for words with `tags`: `names` after a check, or when empty all that fit but `types`.
 
     Raises:
-        InputError: a name is unknown, or is of entities where the tags are none of `bert_jax.data.tags.SCHEMES`.
+        InputError: a name is unknown, or is of entities where the tags are none of `tags.SCHEMES`.
     """
     fitting = ("accuracy",) if read_scheme(tags) is None else METRICS
     for name in names:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from bert_jax.data.squad import Question
+from bert_jax.data.finetuning.squad import Question
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII's alone: typographic quotes stay
 _ARTICLES = re.compile(r"\b(a|an|the)\b")

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.config import CHOICES, POOLINGS
-from bert_jax.data.bad_rows import RULES
-from bert_jax.data.labels import MISSING_RULES, TWIN_RULES
-from bert_jax.data.windows import LONG_TEXTS
+from bert_jax.data.finetuning.labels import MISSING_RULES, TWIN_RULES
+from bert_jax.data.finetuning.windows import LONG_TEXTS
+from bert_jax.data.invalid_rows import RULES
 
 DTYPES = ("auto", "float32", "bfloat16")
 OPTIMIZERS = ("adamw", "lamb", "adafactor", "muon")

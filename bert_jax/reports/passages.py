@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.data.squad import Question
+from bert_jax.data.finetuning.squad import Question
 from bert_jax.reports import attention, figures, measures
 from bert_jax.reports.classes import worst_rows
 from bert_jax.reports.page import Html, Section, cut, joined, line_cell, note, picture, table, tagged, text_cell

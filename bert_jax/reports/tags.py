@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bert_jax.data.conll import Sentence
-from bert_jax.data.tags import TagScheme
+from bert_jax.data.finetuning.conll import Sentence
+from bert_jax.data.finetuning.tags import TagScheme
 from bert_jax.reports import attention, measures
 from bert_jax.reports.classes import calibration_of_answers, confusion, per_class, worst_rows
 from bert_jax.reports.page import Html, Section, cut, joined, line_cell, note, shown, tagged

@@ -10,18 +10,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.data.columns import Columns, recipe_key
-from bert_jax.data.examples import Example
-from bert_jax.data.labels import LabelRules
-from bert_jax.data.windows import averaged
+from bert_jax.data.batches import Batch
+from bert_jax.data.finetuning.columns import Columns, recipe_key
+from bert_jax.data.finetuning.features import Features, count_classes, encode, labels_of, read_labelled
+from bert_jax.data.finetuning.labels import LabelRules
+from bert_jax.data.finetuning.packing import packing
+from bert_jax.data.finetuning.tables import Example
+from bert_jax.data.finetuning.windows import averaged
 from bert_jax.errors import InputError
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import start
-from bert_jax.tasks.classification_data import Features, count_classes, encode, labels_of, read_labelled
-from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage, model_inputs
-from bert_jax.tasks.packed_rows import packing
+from bert_jax.tasks.job import Job, Metrics, Outline, Stage, model_inputs
 from bert_jax.tasks.remembered import Remembered
 
 HEAD = "sequence_classification"

@@ -15,14 +15,15 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
+from bert_jax.data.batches import Batch
+from bert_jax.data.finetuning.packing import is_token, packing
 from bert_jax.errors import InputError
 from bert_jax.metrics.scores import ratios
 from bert_jax.modeling import Electra, Params
 from bert_jax.modeling.electra import generator_config
 from bert_jax.tasks import fingerprints, start
-from bert_jax.tasks.job import Batch, Job, Metrics, Outline
+from bert_jax.tasks.job import Job, Metrics, Outline
 from bert_jax.tasks.masked_lm import masked_lm_sums
-from bert_jax.tasks.packed_rows import is_token, packing
 from bert_jax.tasks.pretraining_data import (
     PretrainingData,
     check_lengths,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import BertConfig
-from bert_jax.data.manifest import Manifest
-from bert_jax.tasks.classification_data import Paddable
+from bert_jax.data.finetuning.features import Paddable
+from bert_jax.data.pretraining.manifest import Manifest
 from bert_jax.tasks.job import MODEL_INPUTS
 from bert_jax.tokenization import Tokenizer
 

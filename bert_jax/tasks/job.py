@@ -7,9 +7,9 @@ from typing import Any, Protocol, Self
 import jax
 import numpy as np
 
+from bert_jax.data.batches import Batch
 from bert_jax.storage import PathLike
 
-Batch = dict[str, Any]  # name -> array whose first axis is the example
 Metrics = dict[str, tuple[jax.Array, jax.Array]]  # name -> (sum, count); the metric is sum / count
 
 MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "segment_ids", "cls_positions")

@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.data.batches import Batch
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.modeling import Params
 from bert_jax.storage import PathLike
-from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Task
+from bert_jax.tasks.job import Job, Metrics, Outline, Task
 
 TARGETS = {
     "query": "attention", "key": "attention", "value": "attention", "output": "attention",

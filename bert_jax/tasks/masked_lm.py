@@ -4,7 +4,7 @@ from typing import Any
 
 import jax
 
-from bert_jax.tasks.job import Batch
+from bert_jax.data.batches import Batch
 
 
 def masked_lm_sums(out: Any, batch: Batch, commonest_id: int) -> dict[str, jax.Array]:

@@ -12,17 +12,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.data.bad_rows import BadRow, BadRows, check_texts, place
-from bert_jax.data.columns import Columns, recipe_key
-from bert_jax.data.examples import read_rows
-from bert_jax.data.records import table_name
+from bert_jax.data.batches import Batch
+from bert_jax.data.finetuning.columns import Columns, recipe_key
+from bert_jax.data.finetuning.groups import INPUTS, Groups, encode_groups
+from bert_jax.data.finetuning.records import table_name
+from bert_jax.data.finetuning.tables import read_rows
+from bert_jax.data.invalid_rows import BadRow, BadRows, check_texts, place
 from bert_jax.errors import InputError
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import start
-from bert_jax.tasks.groups import INPUTS, Groups, encode_groups
-from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
+from bert_jax.tasks.job import Job, Metrics, Outline, Stage
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 

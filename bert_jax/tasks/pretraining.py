@@ -1,6 +1,7 @@
 """Masked-LM pretraining, alone or with the next sentence or the order of sentences, as the prepared data have it.
 
-Devlin et al. 2018 (arXiv:1810.04805), section 3.1 and appendix A.2; `bert_jax.data.instances` for the others.
+Devlin et al. 2018 (arXiv:1810.04805), section 3.1 and appendix A.2; for the others see
+`bert_jax.data.pretraining.instances`.
 """
 
 import dataclasses
@@ -12,13 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.conversion.huggingface import save_pretrained
+from bert_jax.data.batches import Batch
+from bert_jax.data.finetuning.packing import packing
 from bert_jax.metrics.scores import ratios
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import fingerprints, start
-from bert_jax.tasks.job import Batch, Job, Metrics, Outline, model_inputs
+from bert_jax.tasks.job import Job, Metrics, Outline, model_inputs
 from bert_jax.tasks.masked_lm import masked_lm_sums
-from bert_jax.tasks.packed_rows import packing
 from bert_jax.tasks.pretraining_data import (
     PretrainingData,
     check_lengths,
@@ -37,7 +39,7 @@ class PretrainingTask:
         model: a Bert with head `pretraining`, or `masked_lm` for objective mlm.
         commonest_id: the token that is masked most often in the training data; answering it always is the baseline
             that `mlm_commonest_accuracy` shows.
-        objective: nsp, sop or mlm (`bert_jax.data.instances`); names the metrics of pairs.
+        objective: nsp, sop or mlm (`bert_jax.data.pretraining.instances`); names the metrics of pairs.
     """
 
     model: Bert

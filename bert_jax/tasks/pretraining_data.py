@@ -11,8 +11,8 @@ import numpy as np
 
 from bert_jax import recipes
 from bert_jax.config import BertConfig
-from bert_jax.data.manifest import TOKENIZER_DIR, Manifest
-from bert_jax.data.pipeline import PretrainingEvalSource, PretrainingSource, StagedSource
+from bert_jax.data.pretraining.manifest import TOKENIZER_DIR, Manifest
+from bert_jax.data.pretraining.sources import PretrainingEvalSource, PretrainingSource, StagedSource
 from bert_jax.errors import InputError
 from bert_jax.tasks import start
 from bert_jax.tasks.job import Job, Outline, Stage
@@ -28,7 +28,7 @@ class PretrainingData:
     Attributes:
         recipe: resolved.
         directories: of each stage.
-        objective: nsp, sop or mlm (`bert_jax.data.instances`).
+        objective: nsp, sop or mlm (`bert_jax.data.pretraining.instances`).
         tokenizer: of the recipe, else of the data.
     """
 

@@ -11,9 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.data.bad_rows import BadRow, BadRows
-from bert_jax.data.question_windows import Context, Limits, QuestionWindows, question_windows, tokenised
-from bert_jax.data.squad import Question, read_questions
+from bert_jax.data.batches import Batch
+from bert_jax.data.finetuning.packing import is_token, packing
+from bert_jax.data.finetuning.question_windows import Context, Limits, QuestionWindows, question_windows, tokenised
+from bert_jax.data.finetuning.squad import Question, read_questions
+from bert_jax.data.invalid_rows import BadRow, BadRows
 from bert_jax.errors import InputError
 from bert_jax.inference.spans import Search, find_spans
 from bert_jax.metrics import squad as squad_scores
@@ -21,8 +23,7 @@ from bert_jax.modeling import Bert
 from bert_jax.modeling.heads import segment_members
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import start
-from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage, model_inputs
-from bert_jax.tasks.packed_rows import is_token, packing
+from bert_jax.tasks.job import Job, Metrics, Outline, Stage, model_inputs
 from bert_jax.tokenization import Tokenizer
 
 HEAD = "question_answering"

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import storage
-from bert_jax.data.columns import Columns
-from bert_jax.data.delimited import DELIMITERS
+from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.finetuning.delimited import DELIMITERS
 from bert_jax.errors import InputError
 from bert_jax.model_files.keys import Key, check_keys, honoured
 
@@ -31,7 +31,7 @@ class Remembered:
     Attributes:
         columns: where the texts and labels stood.
         classes: class -> number of rows.
-        missing_labels: of `bert_jax.data.labels.MISSING_RULES`.
+        missing_labels: of `bert_jax.data.finetuning.labels.MISSING_RULES`.
     """
 
     columns: Columns = dataclasses.field(default_factory=Columns)

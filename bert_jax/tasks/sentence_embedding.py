@@ -13,10 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.conversion.text_settings import TextSettings
-from bert_jax.data.bad_rows import BadRow, BadRows, check_texts, number_of, place
-from bert_jax.data.columns import Columns, recipe_key
-from bert_jax.data.examples import read_rows
-from bert_jax.data.records import table_name
+from bert_jax.data.batches import Batch
+from bert_jax.data.finetuning.columns import Columns, recipe_key
+from bert_jax.data.finetuning.groups import INPUTS, Groups, encode_groups
+from bert_jax.data.finetuning.records import table_name
+from bert_jax.data.finetuning.tables import read_rows
+from bert_jax.data.invalid_rows import BadRow, BadRows, check_texts, number_of, place
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.scoring import pair_similarities
 from bert_jax.metrics import scores as metrics
@@ -24,8 +26,7 @@ from bert_jax.modeling import Bert
 from bert_jax.modeling.heads import unit
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import start
-from bert_jax.tasks.groups import INPUTS, Groups, encode_groups
-from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage
+from bert_jax.tasks.job import Job, Metrics, Outline, Stage
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 

@@ -10,17 +10,17 @@ import numpy as np
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
 from bert_jax.conversion.names import FAMILIES
-from bert_jax.data import splitting
-from bert_jax.data.bad_rows import BadRows
+from bert_jax.data.finetuning import splits as splitting
+from bert_jax.data.finetuning.features import EvalSource, Packable, Paddable, TrainSource, buckets_of, few_buckets
+from bert_jax.data.finetuning.packing import PackedSource
+from bert_jax.data.invalid_rows import BadRows
 from bert_jax.errors import InputError
 from bert_jax.inference.model import check_vocabulary
 from bert_jax.modeling import Compute, Params
 from bert_jax.recipes import model_config
 from bert_jax.storage import PathLike
 from bert_jax.tasks import fingerprints
-from bert_jax.tasks.classification_data import EvalSource, Packable, Paddable, TrainSource, buckets_of, few_buckets
 from bert_jax.tasks.job import Job, Outline, Stage, Task
-from bert_jax.tasks.packed_rows import PackedSource
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tasks.remembered import write as write_remembered
 from bert_jax.tokenization import Tokenizer, load_tokenizer

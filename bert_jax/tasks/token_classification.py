@@ -10,15 +10,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.data.examples import Columns
+from bert_jax.data.batches import Batch
+from bert_jax.data.finetuning.packing import packing
+from bert_jax.data.finetuning.tables import Columns
+from bert_jax.data.finetuning.tag_features import UNTAGGED, encode_tagged, in_order, read_tagged
 from bert_jax.errors import InputError
 from bert_jax.metrics import entities
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import start
-from bert_jax.tasks.job import Batch, Job, Metrics, Outline, Stage, model_inputs
-from bert_jax.tasks.packed_rows import packing
-from bert_jax.tasks.token_classification_data import UNTAGGED, encode_tagged, in_order, read_tagged
+from bert_jax.tasks.job import Job, Metrics, Outline, Stage, model_inputs
 
 HEAD = "token_classification"
 _USUAL_TAGS = 9  # of CoNLL-2003, for an outline without data

@@ -19,8 +19,8 @@ from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
 from bert_jax import recipes, sharding, storage, tasks
-from bert_jax.data.labels import counted
-from bert_jax.data.pipeline import prefetch
+from bert_jax.data.finetuning.labels import counted
+from bert_jax.data.pretraining.sources import prefetch
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.storage import PathLike, directory_atomically
 from bert_jax.tasks.job import Job

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from bert_jax.data.bad_rows import BadRow, BadRows, check_utf8
-from bert_jax.data.examples import Columns, read_examples
-from bert_jax.data.squad import read_questions
-from bert_jax.data.tagged import read_sentences
+from bert_jax.data.finetuning.squad import read_questions
+from bert_jax.data.finetuning.tables import Columns, read_examples
+from bert_jax.data.finetuning.tagged import read_sentences
+from bert_jax.data.invalid_rows import BadRow, BadRows, check_utf8
 from bert_jax.errors import InputError
 
 TEXT = Columns(text="sentence", label="label")

@@ -2,11 +2,11 @@
 
 import pytest
 
-from bert_jax.data import conll
-from bert_jax.data.bad_rows import BadRows
-from bert_jax.data.conll import Sentence
-from bert_jax.data.examples import Columns
-from bert_jax.data.tagged import read_sentences
+from bert_jax.data.finetuning import conll
+from bert_jax.data.finetuning.conll import Sentence
+from bert_jax.data.finetuning.tables import Columns
+from bert_jax.data.finetuning.tagged import read_sentences
+from bert_jax.data.invalid_rows import BadRows
 from bert_jax.errors import InputError
 
 # The example of https://universaldependencies.org/format.html#words-tokens-and-empty-nodes, and one of an ellipsis.

@@ -13,9 +13,9 @@ import sys
 
 import pytest
 
-from bert_jax.data import readers
-from bert_jax.data.corpora import open_corpus
-from bert_jax.data.python_docs import prose
+from bert_jax.data.corpora import readers
+from bert_jax.data.corpora.python_docs import prose
+from bert_jax.data.corpora.sources import open_corpus
 from bert_jax.errors import InputError
 
 COMPRESS = {"gz": functools.partial(gzip.compress, mtime=0), "bz2": bz2.compress, "xz": lzma.compress}
@@ -214,7 +214,7 @@ def test_prose_of_a_docstring():
 
 PYTHON_DOCS = """
 import sys
-from bert_jax.data.python_docs import read_python_docs
+from bert_jax.data.corpora.python_docs import read_python_docs
 names, paragraphs = [], []
 for document in read_python_docs():
     names.append(document.name)

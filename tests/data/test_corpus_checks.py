@@ -5,11 +5,11 @@ import logging
 import pytest
 from prepared_corpora import VOCABULARY, write_corpus
 
-from bert_jax.data import corpus_checks
-from bert_jax.data.corpora import Corpus
-from bert_jax.data.corpus_checks import Duplicates
-from bert_jax.data.prepare import prepare
-from bert_jax.data.readers import Document
+from bert_jax.data.corpora.readers import Document
+from bert_jax.data.corpora.sources import Corpus
+from bert_jax.data.pretraining import corpus_checks
+from bert_jax.data.pretraining.corpus_checks import Duplicates
+from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.tokenization import load_tokenizer
 
 WORDS = VOCABULARY.split()

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from bert_jax.data.columns import Columns, recipe_key
-from bert_jax.data.examples import Example, read_examples
+from bert_jax.data.finetuning.columns import Columns, recipe_key
+from bert_jax.data.finetuning.tables import Example, read_examples
 from bert_jax.data.lines import MAX_ROW_BYTES
 from bert_jax.errors import InputError
 
@@ -116,7 +116,7 @@ def test_a_misspelled_column_is_named(tmp_path):
 
 
 def test_a_quote_that_nothing_closes_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr("bert_jax.data.delimited.MAX_ROW_BYTES", 1000)
+    monkeypatch.setattr("bert_jax.data.finetuning.delimited.MAX_ROW_BYTES", 1000)
     spec = write(tmp_path / "a.csv", "text,label\n" + '"a\n",' * 300 + "x\n")
     with pytest.raises(InputError, match="expected a row of at most 1,000 characters, found a longer one"):
         read(spec)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow_datasets as tfds
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from bert_jax.data.examples import Columns, Example, read_examples, read_rows
+from bert_jax.data.finetuning.tables import Columns, Example, read_examples, read_rows
 from bert_jax.errors import InputError
 
 TEXT = Columns(text="sentence", label="label")

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from bert_jax.data.instances import (
+from bert_jax.data.pretraining.instances import (
     Instance,
     TokenDocument,
     decode_records,

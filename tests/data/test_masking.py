@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_jax.data.masking import Masking, apply_masks, random_bits
+from bert_jax.data.pretraining.masking import Masking, apply_masks, random_bits
 
 VOCAB, MASK_ID, CLS, SEP, PAD = 5000, 4, 2, 3, 0
 WIDTH = 64

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from prepared_corpora import write_corpus
 
-from bert_jax.data.manifest import Manifest
 from bert_jax.data.packing import best_fit
-from bert_jax.data.pipeline import PretrainingEvalSource, PretrainingSource
-from bert_jax.data.prepare import prepare
-from bert_jax.data.prepared import PreparedInstances
+from bert_jax.data.pretraining.manifest import Manifest
+from bert_jax.data.pretraining.prepare import prepare
+from bert_jax.data.pretraining.prepared import PreparedInstances
+from bert_jax.data.pretraining.sources import PretrainingEvalSource, PretrainingSource
 from bert_jax.errors import InputError
 
 LENGTH = 64

@@ -8,10 +8,10 @@ import pytest
 from prepared_corpora import write_corpus
 
 from bert_jax.config import BertConfig
-from bert_jax.data.manifest import Manifest
-from bert_jax.data.pipeline import PretrainingEvalSource, PretrainingSource, StagedSource, prefetch
-from bert_jax.data.prepare import prepare
-from bert_jax.data.prepared import PreparedInstances
+from bert_jax.data.pretraining.manifest import Manifest
+from bert_jax.data.pretraining.prepare import prepare
+from bert_jax.data.pretraining.prepared import PreparedInstances
+from bert_jax.data.pretraining.sources import PretrainingEvalSource, PretrainingSource, StagedSource, prefetch
 from bert_jax.errors import InputError
 from bert_jax.tokenization import word_piece
 

@@ -12,12 +12,12 @@ import pytest
 from prepared_corpora import write_corpus
 
 from bert_jax import storage
-from bert_jax.data import prepare as prepare_module
-from bert_jax.data.corpora import Corpus
-from bert_jax.data.instances import decode_records
-from bert_jax.data.manifest import Manifest
-from bert_jax.data.prepare import prepare
-from bert_jax.data.readers import Document
+from bert_jax.data.corpora.readers import Document
+from bert_jax.data.corpora.sources import Corpus
+from bert_jax.data.pretraining import prepare as prepare_module
+from bert_jax.data.pretraining.instances import decode_records
+from bert_jax.data.pretraining.manifest import Manifest
+from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.errors import InputError
 from bert_jax.tokenization import load_tokenizer
 
@@ -204,7 +204,7 @@ def test_a_full_disk_is_said_and_leaves_nothing_behind(tmp_path, corpus):
     # A limit on the size of files stands in for a disk that fills up; it needs a process of its own.
     script = f"""
 import resource
-from bert_jax.data.prepare import prepare
+from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.tokenization import train_wordpiece
 tokenizer = train_wordpiece(["the cat sat on the mat"], 50)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))

@@ -7,8 +7,8 @@ import time
 import numpy as np
 from prepared_corpora import write_corpus
 
-from bert_jax.data.pipeline import PretrainingSource
-from bert_jax.data.prepare import prepare
+from bert_jax.data.pretraining.prepare import prepare
+from bert_jax.data.pretraining.sources import PretrainingSource
 
 
 def test_a_bucket_gives_the_batches_of_a_disk(tmp_path, tiny_tokenizer, bucket):
@@ -36,7 +36,7 @@ def test_a_process_ends_while_blocks_are_fetched(tmp_path, tiny_tokenizer, bucke
     bucket.faults(delay=1.0, delay_seconds=60.0, match=r"\.npy.*alt=media")
     script = f"""
 import time, threading, numpy as np
-from bert_jax.data.pipeline import PretrainingSource
+from bert_jax.data.pretraining.sources import PretrainingSource
 source = PretrainingSource({url!r}, "train", 128, 8)
 threading.Thread(target=source.batch, args=(0,), daemon=True).start()
 time.sleep(0.5)

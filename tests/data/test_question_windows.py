@@ -8,7 +8,7 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers, processors, trainers
 
-from bert_jax.data.question_windows import Limits, Window, best_window, cut, question_windows, tokenised
+from bert_jax.data.finetuning.question_windows import Limits, Window, best_window, cut, question_windows, tokenised
 from bert_jax.errors import InputError
 from bert_jax.tokenization import load_tokenizer, word_piece
 

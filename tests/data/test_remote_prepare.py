@@ -7,9 +7,9 @@ import pytest
 from object_stores import Killed, store  # noqa: F401 (a fixture)
 from prepared_corpora import write_corpus
 
-from bert_jax.data import prepare as prepare_module
-from bert_jax.data.manifest import Manifest
-from bert_jax.data.prepare import prepare
+from bert_jax.data.pretraining import prepare as prepare_module
+from bert_jax.data.pretraining.manifest import Manifest
+from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.errors import InputError
 
 URL, NAME = "gs://bucket/out", "bucket/out"

@@ -12,11 +12,11 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from object_stores import store  # noqa: F401 (a fixture)
 from prepared_corpora import write_corpus
 
-from bert_jax.data import row_reader, shards, shuffling
-from bert_jax.data.manifest import Manifest
-from bert_jax.data.pipeline import PretrainingEvalSource, PretrainingSource
-from bert_jax.data.prepare import prepare
-from bert_jax.data.prepared import PreparedInstances
+from bert_jax.data.pretraining import row_reader, shards, shuffling
+from bert_jax.data.pretraining.manifest import Manifest
+from bert_jax.data.pretraining.prepare import prepare
+from bert_jax.data.pretraining.prepared import PreparedInstances
+from bert_jax.data.pretraining.sources import PretrainingEvalSource, PretrainingSource
 from bert_jax.errors import InputError
 
 URL = "gs://bucket/prepared"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_jax.data.sentences import split_sentences
+from bert_jax.data.corpora.sentences import split_sentences
 
 
 @pytest.mark.parametrize(

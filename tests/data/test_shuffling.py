@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bert_jax.data import shuffling
-from bert_jax.data.shuffling import ShuffledRows
+from bert_jax.data.pretraining import shuffling
+from bert_jax.data.pretraining.shuffling import ShuffledRows
 
 
 def blocks_of(sizes):

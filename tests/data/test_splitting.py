@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_jax.data.splitting import held_out, held_out_groups
+from bert_jax.data.finetuning.splits import held_out, held_out_groups
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from bert_jax.data.bad_rows import BadRows
-from bert_jax.data.squad import Answer, Question, read_questions
+from bert_jax.data.finetuning.squad import Answer, Question, read_questions
+from bert_jax.data.invalid_rows import BadRows
 from bert_jax.errors import InputError
 
 CONTEXT = "Ada Lovelace was born in 1815. She wrote the first program."

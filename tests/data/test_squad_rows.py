@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from bert_jax.data.bad_rows import BadRows
-from bert_jax.data.squad import read_questions
+from bert_jax.data.finetuning.squad import read_questions
+from bert_jax.data.invalid_rows import BadRows
 from bert_jax.errors import InputError
 
 CONTEXTS = {"Ada": ["Ada was born in 1815.", "She wrote\na program."], "Curie": ["Marie was born in 1867."]}

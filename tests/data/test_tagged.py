@@ -7,10 +7,10 @@ import pytest
 import tensorflow_datasets as tfds
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from bert_jax.data.conll import Sentence
-from bert_jax.data.examples import Columns
-from bert_jax.data.tagged import read_sentences
-from bert_jax.data.windows import overlapping
+from bert_jax.data.finetuning.conll import Sentence
+from bert_jax.data.finetuning.tables import Columns
+from bert_jax.data.finetuning.tagged import read_sentences
+from bert_jax.data.finetuning.windows import overlapping
 from bert_jax.errors import InputError
 
 CONLL = "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VB O\n\n\nPeter NNP B-PER\n"

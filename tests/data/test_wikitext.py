@@ -10,11 +10,11 @@ import random
 import numpy as np
 import pytest
 
-from bert_jax.data.corpora import open_corpus
-from bert_jax.data.instances import TokenDocument, pairs_of_document
-from bert_jax.data.prepare import prepare
-from bert_jax.data.prepared import PreparedInstances
-from bert_jax.data.sentences import split_sentences
+from bert_jax.data.corpora.sentences import split_sentences
+from bert_jax.data.corpora.sources import open_corpus
+from bert_jax.data.pretraining.instances import TokenDocument, pairs_of_document
+from bert_jax.data.pretraining.prepare import prepare
+from bert_jax.data.pretraining.prepared import PreparedInstances
 from bert_jax.tokenization import load_tokenizer
 
 LENGTH, SHORT, PASSES, ERRORS = 128, 0.1, 12, 4.0

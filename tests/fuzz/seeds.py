@@ -15,7 +15,7 @@ from mutations import Files
 from bert_jax import recipes
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
-from bert_jax.data.prepare import prepare
+from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.families import FAMILIES
 from bert_jax.modeling import Bert
 from bert_jax.tokenization import Tokenizer, train_bpe, train_sentencepiece, train_wordpiece, word_piece

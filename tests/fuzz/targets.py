@@ -124,9 +124,9 @@ def command_on_rows(folder: pathlib.Path, number: int) -> None:
 def _classifier(folder: pathlib.Path, number: int) -> None:
     if number % 16 == 0:
         return command_on_rows(folder, number)
-    from bert_jax.data.bad_rows import RULES, BadRows
-    from bert_jax.data.examples import Columns
-    from bert_jax.tasks.classification_data import read_labelled
+    from bert_jax.data.finetuning.features import read_labelled
+    from bert_jax.data.finetuning.tables import Columns
+    from bert_jax.data.invalid_rows import RULES, BadRows
 
     spec = str(_given(folder))
     bad = BadRows(spec, RULES[number % 2])
@@ -136,9 +136,9 @@ def _classifier(folder: pathlib.Path, number: int) -> None:
 def _tagger(folder: pathlib.Path, number: int) -> None:
     if number % 16 == 0:
         return command_on_rows(folder, number)
-    from bert_jax.data.bad_rows import RULES, BadRows
-    from bert_jax.data.examples import Columns
-    from bert_jax.data.tagged import read_sentences
+    from bert_jax.data.finetuning.tables import Columns
+    from bert_jax.data.finetuning.tagged import read_sentences
+    from bert_jax.data.invalid_rows import RULES, BadRows
 
     spec = str(_given(folder))
     bad = BadRows(spec, RULES[number % 2], "sentence")
@@ -149,8 +149,8 @@ def _tagger(folder: pathlib.Path, number: int) -> None:
 def _squad(folder: pathlib.Path, number: int) -> None:
     if number % 16 == 0:
         return command_on_rows(folder, number)
-    from bert_jax.data.bad_rows import RULES, BadRows
-    from bert_jax.data.squad import read_questions
+    from bert_jax.data.finetuning.squad import read_questions
+    from bert_jax.data.invalid_rows import RULES, BadRows
 
     spec = str(_given(folder))
     bad = BadRows(spec, RULES[number % 2], "question")
@@ -165,7 +165,7 @@ def _lines(folder: pathlib.Path, number: int) -> None:
 
 
 def _corpus(folder: pathlib.Path, number: int) -> None:
-    from bert_jax.data.corpora import open_corpus
+    from bert_jax.data.corpora.sources import open_corpus
 
     spec = ("{}", "files:{}", "sentences:{}", "{}:text")[number % 4].format(_given(folder))
     if number % 5 == 0:
@@ -183,7 +183,7 @@ def _recipe(folder: pathlib.Path, number: int) -> None:
 
 
 def _prepared(folder: pathlib.Path, number: int) -> None:
-    from bert_jax.data.prepared import PreparedInstances
+    from bert_jax.data.pretraining.prepared import PreparedInstances
 
     source = PreparedInstances(folder, "train", 32)
     source.batch([0, len(source) - 1], [0, 1])

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from bert_jax.data.prepare import prepare
+from bert_jax.data.pretraining.prepare import prepare
 
 WORDS = ["the", "a", "cat", "dog", "bird", "fish", "house", "tree", "old", "young", "big", "small", "sat", "eats", "on"]
 

@@ -8,7 +8,7 @@ import pytest
 from small import recipe, train_all
 
 from bert_jax import from_pretrained
-from bert_jax.data.prepare import prepare
+from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.errors import InputError
 from bert_jax.recipes import resolve
 from bert_jax.tasks import build

@@ -15,7 +15,7 @@ import pytest
 from cloud import ROOT, eventually
 
 from bert_jax import recipes
-from bert_jax.data.prepare import prepare
+from bert_jax.data.pretraining.prepare import prepare
 
 STEPS = 100
 

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from bert_jax.data.tags import read_scheme
+from bert_jax.data.finetuning.tags import read_scheme
 from bert_jax.errors import InputError
 from bert_jax.metrics import entities
 

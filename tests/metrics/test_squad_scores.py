@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax.data.squad import Answer, Question
+from bert_jax.data.finetuning.squad import Answer, Question
 from bert_jax.metrics import squad as scores
 
 

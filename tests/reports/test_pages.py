@@ -8,15 +8,15 @@ import pytest
 from html_pages import Page, check_alone, numbers
 
 from bert_jax.config import BertConfig
-from bert_jax.data.examples import Example
-from bert_jax.data.squad import Answer, Question
+from bert_jax.data.finetuning.features import encode
+from bert_jax.data.finetuning.squad import Answer, Question
+from bert_jax.data.finetuning.tables import Example
 from bert_jax.errors import InputError
 from bert_jax.evaluation import model_runner
 from bert_jax.modeling import Compute
 from bert_jax.reports import choices, classes, figures, page, passages, tags, values
 from bert_jax.reports.attention import Attention, sections
 from bert_jax.sharding import make_mesh
-from bert_jax.tasks.classification_data import encode
 
 HOSTILE = "</td><script>alert('x')</script><img src=x onerror=alert(1)> \"quoted\" & $\\frac{1}$ \x00\x1b \ud83d"
 HEADING = page.Heading("model/<b>", "data/&amp;.tsv", {"accuracy": 0.5, "examples": 1234})

@@ -3,9 +3,9 @@ import itertools
 import numpy as np
 import pytest
 
-from bert_jax.data.examples import Columns
+from bert_jax.data.finetuning import features as cd
+from bert_jax.data.finetuning.tables import Columns
 from bert_jax.errors import InputError
-from bert_jax.tasks import classification_data as cd
 from bert_jax.tokenization import load_tokenizer
 
 COLUMNS = Columns(text="text", pair="", label="label")

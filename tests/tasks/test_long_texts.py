@@ -8,12 +8,12 @@ import pytest
 
 from bert_jax import recipes, tasks
 from bert_jax.cli import main
-from bert_jax.data.examples import Columns, Example
-from bert_jax.data.windows import averaged, text_windows
+from bert_jax.data.finetuning.features import encode
+from bert_jax.data.finetuning.tables import Columns, Example
+from bert_jax.data.finetuning.windows import averaged, text_windows
 from bert_jax.errors import InputError
 from bert_jax.evaluation import classification
 from bert_jax.inference import pipeline
-from bert_jax.tasks.classification_data import encode
 from bert_jax.tokenization.layout import RowLayout
 from bert_jax.training.loop import train
 

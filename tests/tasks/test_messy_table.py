@@ -52,7 +52,7 @@ def model(place):
                "num_steps": 30, "global_batch_size": 32, "optimizer.learning_rate": 3e-3, "data.length_buckets": (24,),
                "data.max_seq_length": 24}  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bert_jax.data.labels._log.warning", lambda text, *values: said.append(text % values))
+        patch.setattr("bert_jax.data.finetuning.labels._log.warning", lambda text, *values: said.append(text % values))
         for _ in range(6):
             said.clear()
             recipe = recipes.classification()

@@ -9,7 +9,7 @@ import sklearn.metrics
 
 from bert_jax import recipes, tasks
 from bert_jax.conversion.huggingface import load_pretrained
-from bert_jax.data.examples import Columns
+from bert_jax.data.finetuning.tables import Columns
 from bert_jax.errors import InputError
 from bert_jax.evaluation import classification
 from bert_jax.inference import pipeline

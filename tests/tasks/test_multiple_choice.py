@@ -9,7 +9,7 @@ import pytest
 from bert_jax import evaluation, recipes, tasks
 from bert_jax.cli import main
 from bert_jax.conversion.huggingface import load_pretrained
-from bert_jax.data.examples import Columns
+from bert_jax.data.finetuning.tables import Columns
 from bert_jax.errors import InputError
 from bert_jax.evaluation import multiple_choice
 from bert_jax.inference import from_pretrained

@@ -10,9 +10,9 @@ import pytest
 
 from bert_jax import recipes, tasks
 from bert_jax.config import BertConfig
+from bert_jax.data.finetuning.packing import PackedSource
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
-from bert_jax.tasks.packed_rows import PackedSource
 from bert_jax.training.loop import train
 
 WORDS = ["the", "cat", "sat", "on", "a", "tree", "and", "bird", "by", "river"]

@@ -8,7 +8,7 @@ import pytest
 
 from bert_jax import recipes, tasks
 from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
-from bert_jax.data.prepare import prepare
+from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.tokenization import load_tokenizer, word_piece

@@ -8,8 +8,8 @@ import pytest
 
 from bert_jax import recipes, tasks
 from bert_jax.conversion.huggingface import load_pretrained
-from bert_jax.data.examples import Columns
-from bert_jax.data.squad import read_questions
+from bert_jax.data.finetuning.squad import read_questions
+from bert_jax.data.finetuning.tables import Columns
 from bert_jax.errors import InputError
 from bert_jax.evaluation import question_answering
 from bert_jax.metrics import squad as squad_scores

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from bert_jax import recipes
+from bert_jax.data.finetuning.features import encode, labels_of, read_labelled
 from bert_jax.errors import InputError
 from bert_jax.tasks import classification
-from bert_jax.tasks.classification_data import encode, labels_of, read_labelled
 
 CONFIG = Path(__file__).parents[2] / "configs" / "classification.py"
 

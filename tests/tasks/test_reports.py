@@ -11,8 +11,8 @@ from sklearn import metrics
 
 from bert_jax import evaluation
 from bert_jax.cli import main
-from bert_jax.data.examples import Columns
-from bert_jax.data.squad import read_questions
+from bert_jax.data.finetuning.squad import read_questions
+from bert_jax.data.finetuning.tables import Columns
 from bert_jax.errors import InputError
 from bert_jax.evaluation import (
     classification,

@@ -10,13 +10,13 @@ import pytest
 from bert_jax import recipes, tasks
 from bert_jax.cli import main
 from bert_jax.conversion.huggingface import load_pretrained
-from bert_jax.data.examples import Columns
-from bert_jax.data.tagged import read_sentences
+from bert_jax.data.finetuning import tag_features as data
+from bert_jax.data.finetuning.tables import Columns
+from bert_jax.data.finetuning.tagged import read_sentences
 from bert_jax.errors import InputError
 from bert_jax.evaluation import token_classification
 from bert_jax.inference import pipeline
 from bert_jax.metrics import entities
-from bert_jax.tasks import token_classification_data as data
 from bert_jax.tokenization import train_bpe, train_sentencepiece, word_piece
 from bert_jax.training.loop import train
 

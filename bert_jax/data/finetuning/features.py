@@ -13,10 +13,9 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from bert_jax.data.bad_rows import BadRow, BadRows, check_texts, number_of, place
-from bert_jax.data.columns import Columns
-from bert_jax.data.examples import Example, read_examples
-from bert_jax.data.labels import (
+from bert_jax.data.batches import Batch
+from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.finetuning.labels import (
     MAX_CLASSES,
     Cell,
     Labelling,
@@ -27,12 +26,13 @@ from bert_jax.data.labels import (
     read_cell,
     shown,
 )
-from bert_jax.data.records import table_name
-from bert_jax.data.windows import text_windows
+from bert_jax.data.finetuning.records import table_name
+from bert_jax.data.finetuning.tables import Example, read_examples
+from bert_jax.data.finetuning.windows import text_windows
+from bert_jax.data.invalid_rows import BadRow, BadRows, check_texts, number_of, place
 from bert_jax.errors import InputError, logger
 from bert_jax.tokenization import Tokenizer
 
-Batch = dict[str, np.ndarray]
 _log = logger(__name__)
 _CHUNK = 8192  # texts tokenised at a time: enough for every thread, few enough for memory
 
@@ -144,7 +144,7 @@ def encode(
     tokenizer: Tokenizer, rows: Sequence[Example], labels: np.ndarray, max_length: int, stride: int | None = None
 ) -> Features:
     """Tokenises `rows`. A sequence over `max_length` tokens loses the end of its longer text or, where a `stride` is
-    given, becomes windows, each so many tokens after the one before it (`bert_jax.data.windows.text_windows`).
+    given, becomes windows, each that number of tokens after the one before it (`windows.text_windows`).
 
     Raises:
         InputError: windows over pairs of texts.

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bert_jax import storage
-from bert_jax.data.bad_rows import BadRow, BadRows, check_utf8, place
-from bert_jax.data.columns import Columns
+from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.invalid_rows import BadRow, BadRows, check_utf8, place
 from bert_jax.data.lines import MAX_ROW_BYTES, numbered_lines
 from bert_jax.errors import InputError, logger
 

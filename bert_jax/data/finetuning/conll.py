@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bert_jax import storage
-from bert_jax.data.bad_rows import BadRow, BadRows, check_utf8, place
+from bert_jax.data.invalid_rows import BadRow, BadRows, check_utf8, place
 from bert_jax.data.lines import numbered_lines
 from bert_jax.errors import InputError, did_you_mean
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert_jax import storage
-from bert_jax.data.bad_rows import BadRow, BadRows, check_utf8, place
-from bert_jax.data.columns import Columns
-from bert_jax.data.conll import CONLL_FORMATS, Sentence, read_conll
+from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.finetuning.conll import CONLL_FORMATS, Sentence, read_conll
+from bert_jax.data.finetuning.records import open_tfds, plain
+from bert_jax.data.invalid_rows import BadRow, BadRows, check_utf8, place
 from bert_jax.data.json_files import json_objects
-from bert_jax.data.records import open_tfds, plain
 from bert_jax.errors import InputError, did_you_mean, logger
 
 JSON_FORMATS = (".jsonl", ".json", ".ndjson", ".parquet")  # the last with pyarrow
@@ -32,7 +32,7 @@ def read_sentences(
     Args:
         spec: a CoNLL file (`CONLL_FORMATS`) or JSON (`JSON_FORMATS`), maybe compressed (`storage.COMPRESSED`), or
             `tfds:NAME[:SPLIT]` (split `train`). CoNLL has a word a line, its columns apart by tabs or spaces, and a
-            blank line after a sentence (`bert_jax.data.conll`). JSON lines, or one array, hold objects with two lists.
+            blank line after a sentence (`finetuning.conll`). JSON lines, or one array, hold objects with two lists.
         columns: `text`, of the words, and `label`, of the tags: in CoNLL as of `read_conll`, names elsewhere (by
             default `tokens`, and `tags` or in JSON `ner_tags`).
         tagged: whether tags are wanted; otherwise they need not be there.

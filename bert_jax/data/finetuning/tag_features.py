@@ -9,16 +9,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from bert_jax.data.bad_rows import BadRow, BadRows, place
-from bert_jax.data.conll import Sentence
-from bert_jax.data.examples import Columns
-from bert_jax.data.tagged import read_sentences
-from bert_jax.data.windows import overlapping
+from bert_jax.data.batches import Batch
+from bert_jax.data.finetuning.conll import Sentence
+from bert_jax.data.finetuning.features import Features
+from bert_jax.data.finetuning.tables import Columns
+from bert_jax.data.finetuning.tagged import read_sentences
+from bert_jax.data.finetuning.windows import overlapping
+from bert_jax.data.invalid_rows import BadRow, BadRows, place
 from bert_jax.errors import InputError
-from bert_jax.tasks.classification_data import Batch, Features
 from bert_jax.tokenization import Tokenizer
 
-_ENTITY_TAG = re.compile("[BIESLU]-.")  # how those of `bert_jax.data.tags.SCHEMES` begin that name a type
+_ENTITY_TAG = re.compile("[BIESLU]-.")  # how those of `bert_jax.data.finetuning.tags.SCHEMES` begin that name a type
 UNTAGGED = -1  # the label of tokens that are not asked: other pieces than a word's first, special tokens, padding
 
 

@@ -8,16 +8,15 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.data.instances import InstanceBatch, decode_records, num_special, smallest_seq_length
-from bert_jax.data.manifest import SPLITS, TOKENIZER_DIR, InstanceSet, Manifest
-from bert_jax.data.masking import Masking, apply_masks, random_bits
+from bert_jax.data.batches import Batch
 from bert_jax.data.packing import count_within, pack
-from bert_jax.data.row_reader import open_rows
+from bert_jax.data.pretraining.instances import InstanceBatch, decode_records, num_special, smallest_seq_length
+from bert_jax.data.pretraining.manifest import SPLITS, TOKENIZER_DIR, InstanceSet, Manifest
+from bert_jax.data.pretraining.masking import Masking, apply_masks, random_bits
+from bert_jax.data.pretraining.row_reader import open_rows
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.storage import PathLike
 from bert_jax.tokenization import RowLayout, Tokenizer, load_tokenizer
-
-Batch = dict[str, np.ndarray]
 
 
 class PreparedInstances:

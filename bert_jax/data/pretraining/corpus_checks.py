@@ -8,9 +8,9 @@ from typing import Self
 
 import numpy as np
 
-from bert_jax.data.instances import TokenDocument
-from bert_jax.data.manifest import InstanceSet
-from bert_jax.data.readers import Document, is_wikitext_heading
+from bert_jax.data.corpora.readers import Document, is_wikitext_heading
+from bert_jax.data.pretraining.instances import TokenDocument
+from bert_jax.data.pretraining.manifest import InstanceSet
 from bert_jax.tokenization import Tokenizer
 
 MOST_RANDOM_PAIRS = 0.6  # of pairs whose second segment is random (nsp) or swapped (sop): half of them are meant
@@ -104,7 +104,7 @@ def complaints(
         counts: of all of its documents.
         duplicates: share of its documents whose text an earlier one had.
         train: what was made to train on.
-        objective, packed: of `bert_jax.data.prepare.prepare`.
+        objective, packed: of `bert_jax.data.pretraining.prepare.prepare`.
     """
     found = []
     if counts.headings > MOST_HEADINGS * counts.paragraphs:

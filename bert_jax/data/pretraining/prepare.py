@@ -18,9 +18,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bert_jax import storage
-from bert_jax.data.corpora import Corpus, open_corpus
-from bert_jax.data.corpus_checks import Duplicates, TextCounts, complaints
-from bert_jax.data.instances import (
+from bert_jax.data.corpora.readers import Document
+from bert_jax.data.corpora.sentences import split_sentences
+from bert_jax.data.corpora.sources import Corpus, open_corpus
+from bert_jax.data.packing import best_fit
+from bert_jax.data.pretraining.corpus_checks import Duplicates, TextCounts, complaints
+from bert_jax.data.pretraining.instances import (
     OBJECTIVES,
     Instance,
     TokenDocument,
@@ -31,11 +34,8 @@ from bert_jax.data.instances import (
     smallest_seq_length,
     token_dtype,
 )
-from bert_jax.data.manifest import MANIFEST_FILE, TOKENIZER_DIR, InstanceSet, Manifest
-from bert_jax.data.packing import best_fit
-from bert_jax.data.readers import Document
-from bert_jax.data.sentences import split_sentences
-from bert_jax.data.shards import SHARD_SUFFIX, write_shard
+from bert_jax.data.pretraining.manifest import MANIFEST_FILE, TOKENIZER_DIR, InstanceSet, Manifest
+from bert_jax.data.pretraining.shards import SHARD_SUFFIX, write_shard
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.storage import PathLike
 from bert_jax.tokenization import Tokenizer, load_tokenizer

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
 
 from bert_jax import storage
-from bert_jax.data.bad_rows import RowNumber, check_utf8, place
+from bert_jax.data.invalid_rows import RowNumber, check_utf8, place
 from bert_jax.data.json_files import Layout, layout_of, read_json_file
 from bert_jax.data.lines import MAX_ROW_BYTES, line_pieces, parse_object, stream_lines
 from bert_jax.data.parquet_files import read_parquet

@@ -16,9 +16,9 @@ from concurrent.futures import Future
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.data.instances import pad_records
-from bert_jax.data.manifest import InstanceSet, Shard
-from bert_jax.data.shards import block_starts, checksum_width, is_intact
+from bert_jax.data.pretraining.instances import pad_records
+from bert_jax.data.pretraining.manifest import InstanceSet, Shard
+from bert_jax.data.pretraining.shards import block_starts, checksum_width, is_intact
 
 _OPEN_FILES = 256  # of a local set
 _THREADS = 32  # that fetch from an object store: at 20 ms a request, 1600 blocks a second

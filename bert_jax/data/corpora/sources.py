@@ -19,8 +19,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bert_jax import storage
-from bert_jax.data import python_docs, readers
-from bert_jax.data.readers import Document
+from bert_jax.data.corpora import python_docs, readers
+from bert_jax.data.corpora.readers import Document
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.storage import COMPRESSED
 

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.data.batches import Batch
+from bert_jax.data.finetuning.features import Packable
 from bert_jax.data.packing import best_fit, count_within, pack_examples
-from bert_jax.tasks.classification_data import Packable
-from bert_jax.tasks.job import Batch
 
 
 class PackedSource:

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from bert_jax.data.readers import Document
+from bert_jax.data.corpora.readers import Document
 from bert_jax.errors import InputError
 
 # What pyproject.toml depends on, by import name; those not installed are passed over.

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax import storage
-from bert_jax.data.bad_rows import BadRow, BadRows, check_texts, check_utf8, place
+from bert_jax.data.finetuning.records import open_tfds, plain
+from bert_jax.data.invalid_rows import BadRow, BadRows, check_texts, check_utf8, place
 from bert_jax.data.json_files import Layout, json_objects, layout_of, read_json_file
 from bert_jax.data.lines import numbered_lines
 from bert_jax.data.parquet_files import read_parquet
-from bert_jax.data.records import open_tfds, plain
 from bert_jax.errors import InputError, did_you_mean
 
 FORMATS = (".json", ".jsonl", ".ndjson", ".parquet")

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bert_jax import storage
-from bert_jax.data.bad_rows import BadRows
-from bert_jax.data.columns import Columns
-from bert_jax.data.delimited import read_delimited
+from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.finetuning.delimited import read_delimited
+from bert_jax.data.finetuning.records import memory_rows, object_rows, parquet_rows, table_name, tfds_rows
+from bert_jax.data.invalid_rows import BadRows
 from bert_jax.data.json_files import json_objects
-from bert_jax.data.records import memory_rows, object_rows, parquet_rows, table_name, tfds_rows
 from bert_jax.errors import InputError
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".json", ".ndjson", ".parquet")

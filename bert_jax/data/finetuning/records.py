@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from bert_jax.data.bad_rows import IN_MEMORY, BadRow, BadRows, check_utf8, place
-from bert_jax.data.columns import Columns
-from bert_jax.data.labels import label_text
+from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.finetuning.labels import label_text
+from bert_jax.data.invalid_rows import IN_MEMORY, BadRow, BadRows, check_utf8, place
 from bert_jax.data.parquet_files import open_parquet
 from bert_jax.errors import InputError, did_you_mean
 

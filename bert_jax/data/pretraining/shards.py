@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.data.manifest import InstanceSet, Shard
+from bert_jax.data.pretraining.manifest import InstanceSet, Shard
 
 SHARD_SUFFIX = ".npy"
 BLOCK_BYTES = 256 << 10  # of a block, the unit in which rows are shuffled and fetched

@@ -9,8 +9,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert_jax.data.bad_rows import BadRow
-from bert_jax.data.columns import Columns, recipe_key
+from bert_jax.data.finetuning.columns import Columns, recipe_key
+from bert_jax.data.invalid_rows import BadRow
 from bert_jax.errors import InputError, logger, printable
 
 TWIN_RULES = ("keep", "merge")  # for classes that differ only in spelling

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bert_jax.data.prepared import Batch, PreparedInstances
-from bert_jax.data.shuffling import ShuffledRows
+from bert_jax.data.batches import Batch
+from bert_jax.data.pretraining.prepared import PreparedInstances
+from bert_jax.data.pretraining.shuffling import ShuffledRows
 from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
 

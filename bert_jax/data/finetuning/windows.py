@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.question_windows import cut
+from bert_jax.data.finetuning.question_windows import cut
 from bert_jax.tokenization.layout import RowLayout
 
 LONG_TEXTS = ("cut", "windows")  # what becomes of a text that is longer than a row

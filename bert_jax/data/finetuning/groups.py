@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_jax.data.examples import Example
-from bert_jax.tasks.classification_data import Batch, Features, encode
+from bert_jax.data.batches import Batch
+from bert_jax.data.finetuning.features import Features, encode
+from bert_jax.data.finetuning.tables import Example
 from bert_jax.tokenization import Tokenizer
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")

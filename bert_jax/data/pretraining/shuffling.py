@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bert_jax.data.masking import random_bits
+from bert_jax.data.pretraining.masking import random_bits
 
 WINDOW_BLOCKS = 256  # the most in a window; at 256 KiB a block, 64 MiB
 _BLOCK_ORDER, _ROW_ORDER = 0x5348, 0x5349  # set these random numbers apart from one another and from those of masks
