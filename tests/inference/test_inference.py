@@ -31,7 +31,7 @@ CONFIG = BertConfig(
     num_labels=3,
     id2label=("bad", "fair", "good"),
 )
-ORACLE = pathlib.Path(__file__).parents[2] / "shared" / "data" / "minilm_oracle"
+ORACLE = pathlib.Path(__file__).parents[3] / "shared" / "data" / "minilm_oracle"
 
 
 def random_params(config: BertConfig, head: str):
