@@ -259,5 +259,5 @@ def _answers(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]]
             yield from zip(chunk, ask(pipe, chunk), strict=True)
             done(len(chunk))
             chunk = list(itertools.islice(left, CHUNK))
-    if texts.passed_over:
-        complain(f"bert-jax: {texts.passed_over:,} lines passed over")
+    if texts.skipped:
+        complain(f"bert-jax: {texts.skipped:,} lines skipped")

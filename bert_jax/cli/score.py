@@ -125,7 +125,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
     rules.add_argument("--strict", action="store_const", dest="bad_rows", const="strict", default="strict",
         help="rows that do not fit are an error, which names the first and counts all (the default)")  # fmt: skip
     rules.add_argument("--skip", action="store_const", dest="bad_rows", const="skip",
-        help="such rows are named, counted and passed over; of `predict`, their answers are empty")  # fmt: skip
+        help="such rows are named, counted and skipped; of `predict`, their answers are empty")  # fmt: skip
     questions = parser.add_argument_group("questions")
     for name, (kind, metavar, what) in QUESTION_FLAGS.items():
         questions.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=metavar, help=what)

@@ -26,7 +26,7 @@ class Texts:
     """The texts of a command line, of its file, or of stdin; a blank line is an empty text, but not of JSON lines.
 
     Attributes:
-        passed_over: lines that could not be read.
+        skipped: lines that could not be read.
     """
 
     def __init__(self, args: argparse.Namespace):
@@ -38,7 +38,7 @@ class Texts:
         self._where = self._file or "stdin"
         self._field, self._skip = args.field, args.skip
         self._json = args.jsonl or _plain_name(self._where).endswith(JSON_LINES)
-        self.passed_over = 0
+        self.skipped = 0
 
     def __iter__(self) -> Iterator[str]:
         from bert_jax.data.invalid_rows import check_utf8, place
@@ -55,8 +55,8 @@ class Texts:
             except InputError as error:
                 if not self._skip:
                     raise
-                complain(f"bert-jax: {error}; passed over")
-                self.passed_over += 1
+                complain(f"bert-jax: {error}; skipped")
+                self.skipped += 1
                 continue
             if text is not None:
                 found = True

@@ -1,7 +1,7 @@
-"""Rows that do not fit what is to be learned or answered: named by their line, and counted by what is wrong with them.
+"""Invalid input rows: each is reported by its line, and all are counted by reason.
 
-Whoever reads a file gives its rows through `BadRows.each`, once for each thing that may be wrong with them, and at last
-through `BadRows.fitting`, which says what came of it.
+A reader passes its rows through `InvalidRows.each` once for each check, and last through `InvalidRows.fitting`, which
+reports the result.
 """
 
 import collections
@@ -16,11 +16,11 @@ Row = TypeVar("Row")
 RULES = ("strict", "skip")  # of whoever learns or scores
 IN_MEMORY = ("DataFrame", "list of rows")  # what tables in memory are called
 _LARGEST = 3.4e38  # of float32
-_NAMED = 5  # rows that are passed over by name; those after them are only counted
+_NAMED = 5  # rows that are skipped by name; those after them are only counted
 _log = logger(__name__)
 
 
-class BadRow(InputError):
+class InvalidRow(InputError):
     """A row does not fit: the message says where, what was expected and what was found.
 
     Attributes:
@@ -36,16 +36,16 @@ class BadRow(InputError):
         self.reason, self.name = reason, name
 
 
-class BadRows:
+class InvalidRows:
     """What becomes of the rows of one file that do not fit, and how many there are.
 
     Args:
         spec: the file.
-        rule: `strict`: they are an error, which names the first and counts the others; `skip`: they are passed over,
+        rule: `strict`: they are an error, which names the first and counts the others; `skip`: they are skipped,
             the first few by name.
         noun: what one is called.
-        skipping: what the user writes to have them passed over; "" where there is no such thing.
-        keeping: whether a BadRow stands in the place of each that is passed over.
+        skipping: what the user writes to have them skipped; "" where there is no such thing.
+        keeping: whether an InvalidRow stands in the place of each that is skipped.
     """
 
     def __init__(self, spec: str, rule: str = "strict", noun: str = "row", skipping: str = "", keeping: bool = False):
@@ -54,17 +54,17 @@ class BadRows:
         self._spec, self._strict, self._noun = spec, rule == "strict", noun
         self._skipping, self._keeping = skipping, keeping
         self._counts: collections.Counter[str] = collections.Counter()
-        self._first: BadRow | None = None
+        self._first: InvalidRow | None = None
 
     def each(self, items: Iterable[Any], read: Callable[[Any], Row]) -> Iterator[Row]:
-        """Yields what `read` makes of each item, but of those for which it raises BadRow."""
+        """Yields what `read` makes of each item, but of those for which it raises InvalidRow."""
         for item in items:
-            if isinstance(item, BadRow):  # whoever asked for these knows that they are no rows
+            if isinstance(item, InvalidRow):  # whoever asked for these knows that they are no rows
                 yield cast(Row, item)
                 continue
             try:
                 row = read(item)
-            except BadRow as error:
+            except InvalidRow as error:
                 self._add(error)
                 if not self._keeping:
                     continue
@@ -87,7 +87,7 @@ class BadRows:
         """
         count = 0
         for row in self.kept(rows):
-            count += not isinstance(row, BadRow)
+            count += not isinstance(row, InvalidRow)
             yield row
         bad = self._counts.total()
         if self._failed:
@@ -100,17 +100,17 @@ class BadRows:
         if bad:
             reasons = ", ".join(f"{number:,} with {reason}" for reason, number in self._counts.most_common())
             total = f"{bad:,} of {count + bad:,} {self._noun}s"
-            _log.warning("%s: passed over %s: %s", self._spec, total, reasons)
+            _log.warning("%s: skipped %s: %s", self._spec, total, reasons)
 
     @property
     def _failed(self) -> bool:
         return self._strict and self._first is not None
 
-    def _add(self, error: BadRow) -> None:
+    def _add(self, error: InvalidRow) -> None:
         self._first = self._first or error
         self._counts[error.reason] += 1
         if not self._strict and self._counts.total() <= _NAMED:
-            _log.warning("%s; passed over", error)
+            _log.warning("%s; skipped", error)
 
 
 class RowNumber(int):
@@ -124,28 +124,30 @@ def place(spec: str, line: int) -> str:
 
 
 def check_texts(where: str, texts: Mapping[str, str]) -> None:
-    """Raises BadRow when one of the texts of a row, by their columns, has nothing in it to read."""
+    """Raises InvalidRow when one of the texts of a row, by their columns, has nothing in it to read."""
     for name, text in texts.items():
         if not text.strip():
-            raise BadRow(f"{where}: expected a text in {name!r}, found {'spaces' if text else 'none'}", "an empty text")
+            raise InvalidRow(
+                f"{where}: expected a text in {name!r}, found {'spaces' if text else 'none'}", "an empty text"
+            )
 
 
 def number_of(where: str, label: str | None) -> float:
-    """The number that a label says. Raises BadRow when it is none."""
+    """The number that a label says. Raises InvalidRow when it is none."""
     try:
         value = float(label or "")
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise BadRow(f"{where}: expected a number as label, found {label!r}", "a label that is no number")
+        raise InvalidRow(f"{where}: expected a number as label, found {label!r}", "a label that is no number")
     if abs(value) > _LARGEST:
         found = f"expected a number below {_LARGEST:g} as label, found {label}"
-        raise BadRow(f"{where}: {found}", "a label that is no number")
+        raise InvalidRow(f"{where}: {found}", "a label that is no number")
     return value
 
 
 def check_utf8(where: str, *texts: str) -> None:
-    """Raises BadRow when a text has bytes that were none of UTF-8, or half a character that JSON can spell and no
+    """Raises InvalidRow when a text has bytes that were none of UTF-8, or half a character that JSON can spell and no
     tokenizer takes: both stand in it as lone surrogates."""
     for text in texts:
         if text.isascii():
@@ -157,4 +159,4 @@ def check_utf8(where: str, *texts: str) -> None:
             byte = code - 0xDC00 if 0xDC80 <= code <= 0xDCFF else 0
             found = f"byte 0x{byte:02x}" if byte else "half a surrogate pair"
             message = f"{where}: expected UTF-8 text, found {found} at offset {offset}"
-            raise BadRow(message, "other bytes than UTF-8") from None
+            raise InvalidRow(message, "other bytes than UTF-8") from None

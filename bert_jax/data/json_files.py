@@ -10,7 +10,7 @@ from typing import Any
 
 from bert_jax import storage
 from bert_jax.data import parquet_files
-from bert_jax.data.invalid_rows import BadRow, BadRows, RowNumber, place
+from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, RowNumber, place
 from bert_jax.data.lines import numbered_lines, parse_object
 from bert_jax.errors import InputError
 
@@ -74,7 +74,7 @@ def read_json_file(spec: str) -> Any:
 
 
 def json_objects(
-    spec: str, bad: BadRows, encoding: str = "", option: Callable[[str, str], str] = "{}={}".format
+    spec: str, bad: InvalidRows, encoding: str = "", option: Callable[[str, str], str] = "{}={}".format
 ) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Yield the line of each object, what to call it in messages, and the object, of JSON lines, an array or Parquet.
 
@@ -105,7 +105,7 @@ def _of_line(spec: str, number: int, line: str) -> tuple[int, str, dict[str, Any
 def _of_array(spec: str, number: RowNumber, value: Any) -> tuple[int, str, dict[str, Any]]:
     where = place(spec, number)
     if not isinstance(value, dict):
-        raise BadRow(f"{where}: expected a JSON object, found {type(value).__name__}", "broken JSON")
+        raise InvalidRow(f"{where}: expected a JSON object, found {type(value).__name__}", "broken JSON")
     return number, where, value
 
 

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from bert_jax import storage
 from bert_jax.data.encodings import as_utf8
-from bert_jax.data.invalid_rows import BadRow, check_utf8, place
+from bert_jax.data.invalid_rows import InvalidRow, check_utf8, place
 from bert_jax.errors import InputError
 
 MAX_ROW_BYTES = 16 << 20  # of a row: documents of a few megabytes are not an error
@@ -102,14 +102,14 @@ def parse_object(where: str, line: str) -> dict[str, Any]:
     """Return the JSON object that a line says. Its texts may have half a surrogate pair, which `check_utf8` names.
 
     Raises:
-        BadRow: `storage.parse_json` refuses it, or it is another value.
+        InvalidRow: `storage.parse_json` refuses it, or it is another value.
     """
     check_utf8(where, line)
     try:
         row = storage.parse_json(line, where, surrogates=True)
     except InputError as error:
         message = str(error).replace("expected JSON,", "expected a JSON object,")
-        raise BadRow(message.replace(" at line 1, column", " at column"), "broken JSON") from None
+        raise InvalidRow(message.replace(" at line 1, column", " at column"), "broken JSON") from None
     if not isinstance(row, dict):
-        raise BadRow(f"{where}: expected a JSON object, found {type(row).__name__}", "broken JSON")
+        raise InvalidRow(f"{where}: expected a JSON object, found {type(row).__name__}", "broken JSON")
     return row

@@ -21,7 +21,7 @@ from bert_jax.data.finetuning.labels import LabelRules
 from bert_jax.data.finetuning.records import table_name
 from bert_jax.data.finetuning.tables import Example, example_of, read_rows
 from bert_jax.data.finetuning.windows import LONG_TEXTS, averaged
-from bert_jax.data.invalid_rows import BadRows, check_texts, place
+from bert_jax.data.invalid_rows import InvalidRows, check_texts, place
 from bert_jax.errors import InputError
 from bert_jax.evaluation.model_runner import ModelRunner, open_runner
 from bert_jax.evaluation.predictions import RowPredictor, carrying, check_out, to_answer, write_answers
@@ -145,7 +145,7 @@ def evaluate(
     columns = columns.filled(remembered.columns).filled(COLUMNS)
     columns = dataclasses.replace(columns, separator=separator)
     names = metrics.choose(metric_names, number, len(model.names), several)
-    bad = BadRows(table_name(data), bad_rows, skipping="--skip")
+    bad = InvalidRows(table_name(data), bad_rows, skipping="--skip")
     rules = LabelRules(missing=remembered.missing_labels)
     rows, _ = read_labelled(data, columns, model.names, number, bad, rules)
     labels = labels_of(rows, columns, model.names)

@@ -12,7 +12,7 @@ from bert_jax import storage
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.groups import encode_groups
 from bert_jax.data.finetuning.records import table_name
-from bert_jax.data.invalid_rows import BadRow, BadRows
+from bert_jax.data.invalid_rows import InvalidRow, InvalidRows
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.evaluation.model_runner import open_runner
 from bert_jax.evaluation.predictions import RowPredictor, check_out, to_answer, write_answers
@@ -68,7 +68,7 @@ def evaluate(
             raise InputError(f"{name!r} is not a metric of multiple choice{did_you_mean(name, ['accuracy'])}")
     runner = open_runner(model_dir, HEAD, **options)
     task = MultipleChoiceTask(Bert(runner.config, HEAD, runner.compute))
-    bad = BadRows(table_name(data), bad_rows, skipping="--skip")
+    bad = InvalidRows(table_name(data), bad_rows, skipping="--skip")
     columns, predictor = _filled(columns, model_dir), RowPredictor(runner, task.predict)
     questions = read_answered(data, columns, bad)
     rows = encode_questions(runner.tokenizer, questions, runner.max_length)
@@ -130,7 +130,7 @@ def predict(
     before = []  # up to the first that fits, which settles the header; there is one, as otherwise reading is refused
     for row in rows:
         before.append(row)
-        if not isinstance(row, BadRow):
+        if not isinstance(row, InvalidRow):
             break
     header = ["label", *(f"choice_{i}" for i in range(len(before[-1].choices)))]
     return write_answers(out, header, itertools.chain(before, rows), answer, ("label", "scores"), lambda row: row.kept)

@@ -13,7 +13,7 @@ from bert_jax import storage
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.features import EvalSource, Paddable, few_buckets
 from bert_jax.data.finetuning.records import table_name
-from bert_jax.data.invalid_rows import BadRow, BadRows
+from bert_jax.data.invalid_rows import InvalidRow, InvalidRows
 from bert_jax.data.parquet_files import import_pyarrow
 from bert_jax.errors import InputError
 from bert_jax.evaluation.answer_files import FORMATS, answer_file
@@ -62,9 +62,9 @@ class RowPredictor:
         return EvalSource(features, runner.batch_size, self._buckets, runner.tokenizer.pad_id)
 
 
-def to_answer(data: Any, bad_rows: str, noun: str = "row") -> BadRows:
-    """What becomes of the rows of a file to answer that do not fit: one that is passed over keeps its place."""
-    return BadRows(table_name(data), bad_rows, noun, "--skip", keeping=True)
+def to_answer(data: Any, bad_rows: str, noun: str = "row") -> InvalidRows:
+    """What becomes of the rows of a file to answer that do not fit: one that is skipped keeps its place."""
+    return InvalidRows(table_name(data), bad_rows, noun, "--skip", keeping=True)
 
 
 def write_answers(
@@ -77,8 +77,8 @@ def write_answers(
 ) -> int:
     """Writes an answer for every row, in their order; the file is there when all is done, or not at all.
 
-    In the place of a BadRow stands in a `.jsonl` file an object whose answer is null, with what is wrong as `error`,
-    and in a table empty fields. Columns of the data that are carried through come first; one that is named like a part
+    An InvalidRow becomes, in a `.jsonl` file, an object whose answer is null and whose `error` says what is wrong; in
+    a table, empty fields. Columns of the data that are carried through come first; one that is named like a part
     of the answer is called `input_NAME`.
 
     Args:
@@ -98,12 +98,12 @@ def write_answers(
     names = list(dict.fromkeys(name for row in chunk for name in _kept(row, kept)))
     with answer_file(out, [*(f"input_{name}" if name in header else name for name in names), *header]) as write:
         while chunk:
-            fitting = [row for row in chunk if not isinstance(row, BadRow)]
+            fitting = [row for row in chunk if not isinstance(row, InvalidRow)]
             answers = iter(answer(fitting) if fitting else ())
             objects: list[Mapping[str, Any]] = []
             table: list[Sequence[Any]] = []
             for row in chunk:
-                if isinstance(row, BadRow):
+                if isinstance(row, InvalidRow):
                     described, fields = dict.fromkeys(missing) | {"error": str(row)}, [""] * len(header)
                 else:
                     described, fields = next(answers)
@@ -118,16 +118,16 @@ def write_answers(
 
 @contextlib.contextmanager
 def carrying(kept: Mapping[str, Any]) -> Iterator[None]:
-    """Give a BadRow that is raised in the block the columns of its row that are carried through."""
+    """Give an InvalidRow that is raised in the block the columns of its row that are carried through."""
     try:
         yield
-    except BadRow as error:
+    except InvalidRow as error:
         error.kept = kept
         raise
 
 
 def _kept(row: Any, kept: Callable[[Any], Mapping[str, Any]]) -> Mapping[str, Any]:
-    return row.kept if isinstance(row, BadRow) else kept(row)
+    return row.kept if isinstance(row, InvalidRow) else kept(row)
 
 
 def _beside(carried: Mapping[str, Any], described: Mapping[str, Any]) -> dict[str, Any]:

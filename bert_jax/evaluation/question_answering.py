@@ -12,7 +12,7 @@ from bert_jax import storage
 from bert_jax.data.finetuning.question_windows import Limits
 from bert_jax.data.finetuning.squad import Question, read_questions
 from bert_jax.data.finetuning.tables import Columns
-from bert_jax.data.invalid_rows import BadRow, BadRows
+from bert_jax.data.invalid_rows import InvalidRow, InvalidRows
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.evaluation.model_runner import ModelRunner, open_runner
 from bert_jax.evaluation.predictions import RowPredictor, check_out
@@ -136,7 +136,7 @@ def evaluate(
     model = open_answerer(model_dir, **options)
     questions: list[Question] = []
     found: dict[str, Found] = {}
-    bad = BadRows(data, bad_rows, "question", "--skip")
+    bad = InvalidRows(data, bad_rows, "question", "--skip")
     for chunk, answers in model.answers(bad.fitting(read_questions(data, anywhere=True, bad=bad))):
         questions += chunk
         found |= answers
@@ -219,9 +219,9 @@ def predict(
 
 def _that_fit(data: str, bad_rows: str, others: list[str]) -> Iterator[Question]:
     """Yields the questions that can be answered, and puts the ids of the others into a list."""
-    bad = BadRows(data, bad_rows, "question", "--skip", keeping=True)
+    bad = InvalidRows(data, bad_rows, "question", "--skip", keeping=True)
     for question in bad.fitting(read_questions(data, with_answers=False, bad=bad)):
-        if not isinstance(question, BadRow):
+        if not isinstance(question, InvalidRow):
             yield question
         elif question.name:
             others.append(question.name)

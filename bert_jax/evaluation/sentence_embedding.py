@@ -8,7 +8,7 @@ from typing import Any
 from bert_jax import storage
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.records import table_name
-from bert_jax.data.invalid_rows import BadRows
+from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.evaluation.model_runner import ModelRunner, open_runner
 from bert_jax.evaluation.predictions import RowPredictor, check_out, to_answer, write_answers
 from bert_jax.inference.scoring import short
@@ -62,7 +62,7 @@ def evaluate(
     names = choose_metrics(metric_names, labelled=True)
     runner = open_runner(model_dir, HEAD, **options)
     task = _task(runner, names)
-    bad = BadRows(table_name(data), bad_rows, skipping="--skip")
+    bad = InvalidRows(table_name(data), bad_rows, skipping="--skip")
     columns, predictor = _filled(columns, model_dir), RowPredictor(runner, task.predict)
     pairs = read_pairs(data, columns, bad=bad)
     rows = encode_pairs(runner.tokenizer, pairs, columns, runner.max_length, prompt=runner.prompt)

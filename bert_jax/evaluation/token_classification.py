@@ -13,7 +13,7 @@ from bert_jax.data.finetuning.tables import Columns
 from bert_jax.data.finetuning.tag_features import UNTAGGED, encode, encode_tagged, in_order, read_tagged
 from bert_jax.data.finetuning.tagged import read_sentences
 from bert_jax.data.finetuning.tags import read_scheme
-from bert_jax.data.invalid_rows import BadRow, BadRows
+from bert_jax.data.invalid_rows import InvalidRow, InvalidRows
 from bert_jax.errors import InputError
 from bert_jax.evaluation.model_runner import ModelRunner, open_runner
 from bert_jax.evaluation.predictions import RowPredictor, check_out, to_answer
@@ -97,7 +97,7 @@ def evaluate(
     chosen = entities.choose(metric_names, names)
     if not metric_names and chosen != ("accuracy",):
         chosen = entities.METRICS
-    bad = BadRows(data, bad_rows, "sentence", "--skip")
+    bad = InvalidRows(data, bad_rows, "sentence", "--skip")
     sentences, _ = read_tagged(data, columns, names, bad, tag_names or names)
     features = encode_tagged(runner.tokenizer, sentences, names, runner.max_length)
     batches, predictions = model.predictor.batches(features)
@@ -159,9 +159,9 @@ def predict(
     count = 0
     with storage.open_atomically(out) as file:
         while chunk := list(islice(rows, _CHUNK)):
-            answers = lines(data, *_answers(model, [row for row in chunk if not isinstance(row, BadRow)]))
+            answers = lines(data, *_answers(model, [row for row in chunk if not isinstance(row, InvalidRow)]))
             for row in chunk:
-                file.write(_missing(row) if isinstance(row, BadRow) else next(answers))
+                file.write(_missing(row) if isinstance(row, InvalidRow) else next(answers))
             count += len(chunk)
     return count
 
@@ -178,7 +178,7 @@ def _answers(model: Tagger, chunk: Sequence[Sentence]) -> tuple[Sequence[Sentenc
     return chunk, [model.task.names[tag] for tag in tags], scores
 
 
-def _missing(row: BadRow) -> str:
+def _missing(row: InvalidRow) -> str:
     return json.dumps(dict.fromkeys(("tokens", "tags", "scores")) | {"error": str(row)}, ensure_ascii=False) + "\n"
 
 

@@ -107,7 +107,7 @@ def scores_v2(
 
     Args:
         questions: with their answers.
-        predictions: question id -> text, "" for no answer. Questions without one are passed over.
+        predictions: question id -> text, "" for no answer. Questions without one are skipped.
         null_odds: question id -> how much speaks for no answer, on any scale.
         threshold: odds above it count as no answer, whatever was predicted.
     """

@@ -17,7 +17,7 @@ from bert_jax.data.finetuning.columns import Columns, recipe_key
 from bert_jax.data.finetuning.groups import INPUTS, Groups, encode_groups
 from bert_jax.data.finetuning.records import table_name
 from bert_jax.data.finetuning.tables import read_rows
-from bert_jax.data.invalid_rows import BadRow, BadRows, check_texts, place
+from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_texts, place
 from bert_jax.errors import InputError
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
@@ -99,7 +99,7 @@ def columns_of(
     return Columns(context, question, label, has_header, **named, **options)
 
 
-def read_questions(spec: str, columns: Columns, bad: BadRows | None = None) -> Iterator[Question]:
+def read_questions(spec: str, columns: Columns, bad: InvalidRows | None = None) -> Iterator[Question]:
     """Yields the rows of a table as they are asked for.
 
     Args:
@@ -111,7 +111,7 @@ def read_questions(spec: str, columns: Columns, bad: BadRows | None = None) -> I
         InputError: as `read_rows`, or rows with fewer than two choices, another number than the first, or an empty
             text.
     """
-    own, expected = bad or BadRows(table_name(spec)), 0
+    own, expected = bad or InvalidRows(table_name(spec)), 0
 
     def question(row: tuple[int, dict[str, Any]]) -> Question:
         nonlocal expected
@@ -120,11 +120,11 @@ def read_questions(spec: str, columns: Columns, bad: BadRows | None = None) -> I
         choices = values[columns.texts] if columns.texts else [values[name] for name in columns.more]
         count = len(choices)
         if count < 2:
-            raise BadRow(f"{where}: expected at least 2 choices, found {count}", "another number of choices")
+            raise InvalidRow(f"{where}: expected at least 2 choices, found {count}", "another number of choices")
         expected = expected or count
         if count != expected:
             message = f"{where}: expected {expected} choices as in the first row, found {count}"
-            raise BadRow(message, "another number of choices")
+            raise InvalidRow(message, "another number of choices")
         names = [f"{columns.texts}[{i}]" for i in range(count)] if columns.texts else columns.more
         check_texts(where, {columns.text: values[columns.text]} | dict(zip(names, choices, strict=True)))
         kept, question = columns.carried(values), values.get(columns.pair, "")
@@ -134,7 +134,7 @@ def read_questions(spec: str, columns: Columns, bad: BadRows | None = None) -> I
     return rows if bad else own.fitting(rows)
 
 
-def read_answered(spec: str, columns: Columns, bad: BadRows | None = None) -> list[Question]:
+def read_answered(spec: str, columns: Columns, bad: InvalidRows | None = None) -> list[Question]:
     """The rows of a table of questions with their answers.
 
     Args:
@@ -144,7 +144,7 @@ def read_answered(spec: str, columns: Columns, bad: BadRows | None = None) -> li
     Raises:
         InputError: as `read_questions`, or rows with a label that is no choice.
     """
-    bad = bad or BadRows(table_name(spec))
+    bad = bad or InvalidRows(table_name(spec))
 
     def answered(row: Question) -> Question:
         _label(place(table_name(spec), row.line), row)
@@ -160,7 +160,7 @@ def encode_questions(tokenizer: Tokenizer, rows: Sequence[Question], max_length:
 
 
 def _label(where: str, row: Question) -> int:
-    """The number of a choice, given as one from 0 or as a letter from A. Raises BadRow when it is none."""
+    """The number of a choice, given as one from 0 or as a letter from A. Raises InvalidRow when it is none."""
     label, count = (row.label or "").strip(), len(row.choices)
     is_letter = len(label) == 1 and "A" <= label <= "Z"
     is_number = label.isascii() and label.isdigit() and len(label) < 10
@@ -168,7 +168,7 @@ def _label(where: str, row: Question) -> int:
     if value >= count:
         last = chr(ord("A") + min(count, 26) - 1)
         message = f"{where}: expected a label from 0 to {count - 1} or from A to {last}, found {row.label!r}"
-        raise BadRow(message, "a label that is no choice")
+        raise InvalidRow(message, "a label that is no choice")
     return value
 
 

@@ -15,7 +15,7 @@ from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.packing import is_token, packing
 from bert_jax.data.finetuning.question_windows import Context, Limits, QuestionWindows, question_windows, tokenised
 from bert_jax.data.finetuning.squad import Question, read_questions
-from bert_jax.data.invalid_rows import BadRow, BadRows
+from bert_jax.data.invalid_rows import InvalidRow, InvalidRows
 from bert_jax.errors import InputError
 from bert_jax.inference.spans import Search, find_spans
 from bert_jax.metrics import squad as squad_scores
@@ -148,7 +148,7 @@ class Learnable(NamedTuple):
     place: tuple[int, int] | None
 
 
-def learnable(spec: str, tokenizer: Tokenizer, bad: BadRows | None = None) -> list[Learnable]:
+def learnable(spec: str, tokenizer: Tokenizer, bad: InvalidRows | None = None) -> list[Learnable]:
     """The questions of a data set to learn from.
 
     Args:
@@ -159,7 +159,7 @@ def learnable(spec: str, tokenizer: Tokenizer, bad: BadRows | None = None) -> li
     Raises:
         InputError: as `read_questions`, or no token of a context holds a character of the answer.
     """
-    bad = bad or BadRows(spec, noun="question")
+    bad = bad or InvalidRows(spec, noun="question")
     questions = list(bad.kept(read_questions(spec, bad=bad)))
     contexts = tokenised(tokenizer, (question.context for question in questions))
 
@@ -171,7 +171,7 @@ def learnable(spec: str, tokenizer: Tokenizer, bad: BadRows | None = None) -> li
         place = context.tokens_of(begin, begin + len(text))
         if place is None:
             message = f"{spec}: question {question.id!r}: expected an answer with a token, found {text!r}"
-            raise BadRow(message, "an answer without a token", question.id)
+            raise InvalidRow(message, "an answer without a token", question.id)
         return Learnable(question, context, place)
 
     return list(bad.fitting(bad.each(questions, placed)))

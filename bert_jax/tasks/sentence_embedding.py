@@ -18,7 +18,7 @@ from bert_jax.data.finetuning.columns import Columns, recipe_key
 from bert_jax.data.finetuning.groups import INPUTS, Groups, encode_groups
 from bert_jax.data.finetuning.records import table_name
 from bert_jax.data.finetuning.tables import read_rows
-from bert_jax.data.invalid_rows import BadRow, BadRows, check_texts, number_of, place
+from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_texts, number_of, place
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.scoring import pair_similarities
 from bert_jax.metrics import scores as metrics
@@ -151,7 +151,7 @@ def _triplet(embeddings: jax.Array, distance: str, margin: float) -> tuple[jax.A
 Row = tuple[int, dict[str, Any]]  # a line, and its columns
 
 
-def read_pairs(spec: str, columns: Columns, label_limit: float = math.inf, bad: BadRows | None = None) -> list[Row]:
+def read_pairs(spec: str, columns: Columns, label_limit: float = math.inf, bad: InvalidRows | None = None) -> list[Row]:
     """The rows of a table of pairs or triplets.
 
     Args:
@@ -163,11 +163,11 @@ def read_pairs(spec: str, columns: Columns, label_limit: float = math.inf, bad: 
     Raises:
         InputError: as `read_rows`, or rows with an empty text, or with a label that is no number or beyond the limit.
     """
-    bad = bad or BadRows(table_name(spec))
+    bad = bad or InvalidRows(table_name(spec))
     return list(bad.fitting(stream_pairs(spec, columns, bad, label_limit)))
 
 
-def stream_pairs(spec: str, columns: Columns, bad: BadRows, label_limit: float = math.inf) -> Iterator[Row]:
+def stream_pairs(spec: str, columns: Columns, bad: InvalidRows, label_limit: float = math.inf) -> Iterator[Row]:
     """As `read_pairs`, one at a time; the caller lets them through `bad.fitting`."""
     rows = read_rows(spec, columns, bad)
     return bad.each(rows, lambda row: _checked(place(table_name(spec), row[0]), row, columns, label_limit))
@@ -180,7 +180,7 @@ def _checked(where: str, row: Row, columns: Columns, limit: float = math.inf) ->
         label = number_of(where, values[columns.label])
         if abs(label) > limit:
             expected = f"a label from {-limit:g} to {limit:g} (data.label_scale)"
-            raise BadRow(f"{where}: expected {expected}, found {values[columns.label]}", "a label out of range")
+            raise InvalidRow(f"{where}: expected {expected}, found {values[columns.label]}", "a label out of range")
     return row
 
 

@@ -13,7 +13,7 @@ from bert_jax.conversion.names import FAMILIES
 from bert_jax.data.finetuning import splits as splitting
 from bert_jax.data.finetuning.features import EvalSource, Packable, Paddable, TrainSource, buckets_of, few_buckets
 from bert_jax.data.finetuning.packing import PackedSource
-from bert_jax.data.invalid_rows import BadRows
+from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.errors import InputError
 from bert_jax.inference.model import check_vocabulary
 from bert_jax.modeling import Compute, Params
@@ -124,9 +124,9 @@ def check_length(length: int, config: BertConfig, key: str) -> None:
         )
 
 
-def bad_rows(recipe: Any, spec: str, noun: str = "row") -> BadRows:
+def bad_rows(recipe: Any, spec: str, noun: str = "row") -> InvalidRows:
     """What becomes of the rows of a file of a recipe that do not fit."""
-    return BadRows(spec, recipe.data.bad_rows, noun, "--config.data.bad_rows=skip")
+    return InvalidRows(spec, recipe.data.bad_rows, noun, "--config.data.bad_rows=skip")
 
 
 def hold_out(

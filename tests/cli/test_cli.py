@@ -248,8 +248,8 @@ def test_broken_lines_are_named_and_the_rest_goes_on(models, capsys, broken):
     assert [json.loads(line)["text"] for line in out.splitlines()] == ["a good film"] * 5
     *named, total = err.splitlines()
     for (number, message), line in zip(MESSAGES.items(), named, strict=True):
-        assert f"texts.jsonl: line {number}: " in line and message in line and line.endswith("passed over")
-    assert total == "bert-jax: 5 lines passed over"
+        assert f"texts.jsonl: line {number}: " in line and message in line and line.endswith("skipped")
+    assert total == "bert-jax: 5 lines skipped"
     piped = in_process("classify", model, "--json", "--skip", "--jsonl", input=broken.read_bytes().decode("latin-1"))
     assert piped.returncode == 0 and len(piped.stdout.splitlines()) == 6  # 0xe9 came as UTF-8
     assert "stdin: line 7" in piped.stderr

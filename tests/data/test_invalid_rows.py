@@ -1,4 +1,4 @@
-"""Rows that do not fit: named by line and counted, an error or passed over, whatever reads them."""
+"""Rows that do not fit: named by line and counted, an error or skipped, whatever reads them."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from bert_jax.data.finetuning.squad import read_questions
 from bert_jax.data.finetuning.tables import Columns, read_examples
 from bert_jax.data.finetuning.tagged import read_sentences
-from bert_jax.data.invalid_rows import BadRow, BadRows, check_utf8
+from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_utf8
 from bert_jax.errors import InputError
 
 TEXT = Columns(text="sentence", label="label")
@@ -15,7 +15,9 @@ TEXT = Columns(text="sentence", label="label")
 
 def even(number):
     if number % 2:
-        raise BadRow(f"row {number}: expected an even number", "an odd number" if number < 9 else "a large odd number")
+        raise InvalidRow(
+            f"row {number}: expected an even number", "an odd number" if number < 9 else "a large odd number"
+        )
     return number * 10
 
 
@@ -25,50 +27,50 @@ def write(path, data):
 
 
 def skipped(read, caplog, *arguments, **options):
-    """What is read where bad rows are passed over, and what is said of them."""
-    bad = BadRows(arguments[0], "skip", **options)
+    """What is read where bad rows are skipped, and what is said of them."""
+    bad = InvalidRows(arguments[0], "skip", **options)
     caplog.clear()
     return list(bad.fitting(read(*arguments, bad=bad))), [record.getMessage() for record in caplog.records]
 
 
 def test_strict_names_the_first_and_counts_the_others_in_constant_memory():
-    bad, asked = BadRows("a.tsv", skipping="--skip"), []
+    bad, asked = InvalidRows("a.tsv", skipping="--skip"), []
     with pytest.raises(InputError, match=r"^row 3: expected an even number \(and 2 more rows that do not fit; --skip "):
         list(bad.fitting(bad.each([2, 4, 3, 6, 8, 5, 9, 10], even)))
     with pytest.raises(InputError, match=r"^row 3: expected an even number \(--skip leaves it out\)$"):
-        bad = BadRows("a.tsv", skipping="--skip")
+        bad = InvalidRows("a.tsv", skipping="--skip")
         for row in bad.fitting(bad.each([2, 4, 3, 6, 8], even)):
             asked.append(row)
     assert asked == [20, 40]  # none behind a bad one, so that none of them is held
     with pytest.raises(InputError, match=r"^row 3: expected an even number$"):
-        bad = BadRows("a.tsv")
+        bad = InvalidRows("a.tsv")
         list(bad.fitting(bad.each([2, 3], even)))
 
 
 def test_skip_names_a_few_and_counts_all_by_reason(caplog):
-    bad = BadRows("a.tsv", "skip", "sentence")
+    bad = InvalidRows("a.tsv", "skip", "sentence")
     assert list(bad.fitting(bad.each(range(1200), even))) == list(range(0, 12000, 20))
     *named, total = [record.getMessage() for record in caplog.records]
-    assert named == [f"row {number}: expected an even number; passed over" for number in (1, 3, 5, 7, 9)]
-    assert total == ("a.tsv: passed over 600 of 1,200 sentences: 596 with a large odd number, 4 with an odd number")
+    assert named == [f"row {number}: expected an even number; skipped" for number in (1, 3, 5, 7, 9)]
+    assert total == ("a.tsv: skipped 600 of 1,200 sentences: 596 with a large odd number, 4 with an odd number")
 
 
 def test_a_row_is_checked_by_all_who_read_it_and_counted_once(caplog):
-    bad = BadRows("a.tsv", "skip", keeping=True)
+    bad = InvalidRows("a.tsv", "skip", keeping=True)
     once = bad.each([1, 2, 4], even)
     twice = list(bad.fitting(bad.each(once, lambda row: even(row // 20))))
-    assert [type(row).__name__ for row in twice] == ["BadRow", "BadRow", "int"]  # each in its place
-    assert caplog.records[-1].getMessage() == "a.tsv: passed over 2 of 3 rows: 2 with an odd number"
+    assert [type(row).__name__ for row in twice] == ["InvalidRow", "InvalidRow", "int"]  # each in its place
+    assert caplog.records[-1].getMessage() == "a.tsv: skipped 2 of 3 rows: 2 with an odd number"
 
 
 def test_nothing_that_fits_is_an_error():
     for numbers, message in (([1, 3], "expected at least one row that fits, found 2 that do not"), ([], "found none")):
         for keeping in (False, True):
-            bad = BadRows("a.tsv", "skip", keeping=keeping)
+            bad = InvalidRows("a.tsv", "skip", keeping=keeping)
             with pytest.raises(InputError, match=message):
                 list(bad.fitting(bad.each(numbers, even)))
     with pytest.raises(InputError, match="bad_rows: expected strict or skip, found 'drop'"):
-        BadRows("a.tsv", "drop")
+        InvalidRows("a.tsv", "drop")
 
 
 def test_what_ends_the_reading_comes_before_what_is_wrong_in_a_row():
@@ -76,7 +78,7 @@ def test_what_ends_the_reading_comes_before_what_is_wrong_in_a_row():
         yield from (2, 3, 5)
         raise InputError("cut short")
 
-    bad = BadRows("a.tsv")
+    bad = InvalidRows("a.tsv")
     with pytest.raises(InputError, match=r"^cut short$"):
         list(bad.fitting(bad.each(numbers(), even)))
 
@@ -84,7 +86,7 @@ def test_what_ends_the_reading_comes_before_what_is_wrong_in_a_row():
 def test_other_bytes_than_utf8_are_found_where_they_stand():
     check_utf8("here", "naïve", "plain")
     for text, found in (("nä\udcef", "byte 0xef at offset 3"), ("\ud83d", "half a surrogate pair at offset 0")):
-        with pytest.raises(BadRow, match=f"here: expected UTF-8 text, found {found}"):
+        with pytest.raises(InvalidRow, match=f"here: expected UTF-8 text, found {found}"):
             check_utf8("here", text)
 
 
@@ -117,30 +119,30 @@ def test_tables(tmp_path, caplog, name, data, lines, reasons):
     rows, said = skipped(read_examples, caplog, spec, TEXT)
     assert [row.line for row in rows] == lines and rows[0].text == "one" and rows[-1].text == "last"
     total = sum(int(part.split()[0]) for part in reasons.split(", "))
-    assert said[-1].startswith(f"{spec}: passed over {total} of {total + len(lines)} rows: ")
+    assert said[-1].startswith(f"{spec}: skipped {total} of {total + len(lines)} rows: ")
     assert sorted(said[-1].split(": ")[-1].split(", ")) == sorted(reasons.split(", "))
     with pytest.raises(InputError) as strict:
         list(read_examples(spec, TEXT))
-    assert str(strict.value) == said[0].removesuffix("; passed over") + f" (and {total - 1} more rows that do not fit)"
+    assert str(strict.value) == said[0].removesuffix("; skipped") + f" (and {total - 1} more rows that do not fit)"
 
 
-def test_the_line_that_settles_the_columns_is_never_passed_over(tmp_path):
+def test_the_line_that_settles_the_columns_is_never_skipped(tmp_path):
     for data in (b"sentence\tlabel\xe9\none\t1\n", b"sentense\tlabel\none\t1\n"):
-        bad = BadRows("a.tsv", "skip")
+        bad = InvalidRows("a.tsv", "skip")
         with pytest.raises(InputError, match="line 1: expected"):
             list(bad.fitting(read_examples(write(tmp_path / "a.tsv", data), TEXT, bad)))
     spec = write(tmp_path / "a.csv", 'sentence,label\n"one,1\ntwo,0\n')  # all behind the quote would be lost
-    bad = BadRows(spec, "skip")
+    bad = InvalidRows(spec, "skip")
     with pytest.raises(InputError, match=r"a\.csv: line 3: expected CSV, found: unexpected end of data"):
         list(bad.fitting(read_examples(spec, TEXT, bad)))
 
 
-def test_sentences_are_passed_over_whole(tmp_path, caplog):
+def test_sentences_are_skipped_whole(tmp_path, caplog):
     spec = write(tmp_path / "a.conll", b"EU B-ORG\nrejects O\n\nPeter\nruns O\n\na\tb\tO\n\ncaf\xe9 O\n\nlast O\n")
     rows, said = skipped(read_sentences, caplog, spec, Columns(), noun="sentence")
     assert [(row.line, row.words) for row in rows] == [(1, ("EU", "rejects")), (11, ("last",))]
-    assert said[0] == f"{spec}: line 4: expected 2 columns as in line 1, found 1; passed over"
-    assert said[-1].startswith(f"{spec}: passed over 3 of 5 sentences: 2 with another number of columns, 1 with other")
+    assert said[0] == f"{spec}: line 4: expected 2 columns as in line 1, found 1; skipped"
+    assert said[-1].startswith(f"{spec}: skipped 3 of 5 sentences: 2 with another number of columns, 1 with other")
     lines = ['{"tokens": ["a", "b"], "tags": ["O"]}', '{"tokens": ["a"], "tags": ["O"]}', '{"tokens": []}', "{"]
     rows, said = skipped(read_sentences, caplog, write(tmp_path / "a.jsonl", "\n".join(lines)), Columns())
     assert [row.line for row in rows] == [2]
@@ -165,4 +167,4 @@ def test_questions(tmp_path, caplog):
     reasons = {part.split(" with ")[1] for part in said[-1].split(": ")[-1].split(", ")}
     assert reasons == {"an answer that is not in its context", "a missing field", "an empty text", "the id of another",
                        "another number of answers", "a field of another kind"}  # fmt: skip
-    assert "passed over 6 of 9 questions" in said[-1]
+    assert "skipped 6 of 9 questions" in said[-1]

@@ -106,7 +106,7 @@ def test_training(place, head, caplog):
         job(place, head)
     made = job(place, head, **{"data.bad_rows": "skip"})
     assert made.train_source.num_examples == fitting
-    assert caplog.records[-1].getMessage().split(": ")[1] == f"passed over {bad} of {bad + fitting} {noun}s"
+    assert caplog.records[-1].getMessage().split(": ")[1] == f"skipped {bad} of {bad + fitting} {noun}s"
 
 
 @pytest.mark.parametrize("head", TABLES)
@@ -122,7 +122,7 @@ def test_evaluation(place, models, head, capsys, caplog):
         assert (f"(and {bad - 1} more " in refusal) == (bad > 1)
     assert main([*command, "--skip"]) == 0
     assert json.loads(capsys.readouterr().out)["examples"] == fitting
-    assert f"passed over {bad} of {bad + fitting} " in caplog.records[-1].getMessage()
+    assert f"skipped {bad} of {bad + fitting} " in caplog.records[-1].getMessage()
     assert main([*command, "--skip", "--strict"]) == 2
 
 
@@ -202,7 +202,7 @@ def test_a_label_never_seen_in_training_is_left_out_of_the_dev_data(place, tmp_p
         job(place, "sequence_classification", **changes)
     made = job(place, "sequence_classification", **changes, **{"data.bad_rows": "skip"})
     assert made.eval_source.num_examples == 1
-    assert caplog.records[-1].getMessage() == f"{dev}: passed over 1 of 2 rows: 1 with a label that is not known"
+    assert caplog.records[-1].getMessage() == f"{dev}: skipped 1 of 2 rows: 1 with a label that is not known"
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def evaluated(module, model, data, columns, path, batch_size=ROWS, **options):
     return page, scores
 
 
-def with_a_bad_row(data, row, place=0):
+def with_an_invalid_row(data, row, place=0):
     """A copy of a file with one row more, that does not fit: before it, or behind its header."""
     lines = Path(data).read_text().splitlines(keepends=True)
     copy = Path(data).with_stem("bad")
@@ -185,7 +185,7 @@ def test_the_page_of_a_regression_over_pairs(tmp_path, write_small, monkeypatch)
     model = write_small(tmp_path / "model", "sequence_classification", num_labels=1, **VARIED)
     targets = np.random.default_rng(0).normal(size=ROWS).round(3)
     data = write_table(tmp_path / "dev.tsv", ["a", *texts(ROWS, 3)], ["b", *texts(ROWS, 4)], ["n", *targets])
-    bad = with_a_bad_row(data, "a\t\t1\n", place=1)
+    bad = with_an_invalid_row(data, "a\t\t1\n", place=1)
     page, _ = evaluated(classification, model, bad, Columns("a", "b", "n"), tmp_path / "report.html", bad_rows="skip")
     answers = answers_of(classification, model, data, tmp_path / "out.jsonl", Columns("a", "b"))
     residuals = np.array([answer["score"] for answer in answers]) - targets
@@ -210,7 +210,7 @@ def test_the_page_of_a_tagger(tmp_path, write_small, tiny_tokenizer, monkeypatch
         "\n".join("".join(f"{word} {tag}\n" for word, tag in sentence) for sentence in sentences)
     )
     data = str(tmp_path / "dev.conll")
-    bad = with_a_bad_row(data, "the unknown\n\n")
+    bad = with_an_invalid_row(data, "the unknown\n\n")
     page, scores = evaluated(token_classification, model, bad, Columns(), tmp_path / "report.html", bad_rows="skip")
     answers = answers_of(token_classification, model, data, tmp_path / "out.jsonl", Columns())
     gold = [[tag for _, tag in sentence] for sentence in sentences]
@@ -295,7 +295,7 @@ def test_the_page_of_multiple_choice(tmp_path, write_small, tiny_tokenizer, monk
     ]
     (tmp_path / "dev.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     data, columns = str(tmp_path / "dev.jsonl"), Columns(pair="q")
-    bad = with_a_bad_row(data, json.dumps(rows[0] | {"label": 3}) + "\n")
+    bad = with_an_invalid_row(data, json.dumps(rows[0] | {"label": 3}) + "\n")
     page, _ = evaluated(multiple_choice, model, bad, columns, tmp_path / "report.html", batch_size=16, bad_rows="skip")
     answers = answers_of(multiple_choice, model, data, tmp_path / "out.jsonl", columns)
     found = np.array([answer["label"] for answer in answers])
@@ -318,7 +318,7 @@ def test_the_page_of_sentence_embeddings(tmp_path, write_small, tiny_tokenizer, 
     model = write_small(tmp_path / "model", "sentence_embedding", **VARIED)
     scores = np.random.default_rng(0).uniform(0, 5, ROWS).round(2)
     data = write_table(tmp_path / "dev.tsv", ["x", *texts(ROWS, 12)], ["y", *texts(ROWS, 13)], ["z", *scores])
-    bad = with_a_bad_row(data, "x\ty\tz\n", place=1)
+    bad = with_an_invalid_row(data, "x\ty\tz\n", place=1)
     page, _ = evaluated(
         sentence_embedding, model, bad, Columns("x", "y", "z"), tmp_path / "report.html", bad_rows="skip"
     )

@@ -126,10 +126,10 @@ def _classifier(folder: pathlib.Path, number: int) -> None:
         return command_on_rows(folder, number)
     from bert_jax.data.finetuning.features import read_labelled
     from bert_jax.data.finetuning.tables import Columns
-    from bert_jax.data.invalid_rows import RULES, BadRows
+    from bert_jax.data.invalid_rows import RULES, InvalidRows
 
     spec = str(_given(folder))
-    bad = BadRows(spec, RULES[number % 2])
+    bad = InvalidRows(spec, RULES[number % 2])
     read_labelled(spec, Columns("sentence", label="label"), None, number % 5 == 0, bad)
 
 
@@ -138,10 +138,10 @@ def _tagger(folder: pathlib.Path, number: int) -> None:
         return command_on_rows(folder, number)
     from bert_jax.data.finetuning.tables import Columns
     from bert_jax.data.finetuning.tagged import read_sentences
-    from bert_jax.data.invalid_rows import RULES, BadRows
+    from bert_jax.data.invalid_rows import RULES, InvalidRows
 
     spec = str(_given(folder))
-    bad = BadRows(spec, RULES[number % 2], "sentence")
+    bad = InvalidRows(spec, RULES[number % 2], "sentence")
     for sentence in bad.fitting(read_sentences(spec, Columns(), bad=bad)):
         assert sentence.words and sentence.tags
 
@@ -150,10 +150,10 @@ def _squad(folder: pathlib.Path, number: int) -> None:
     if number % 16 == 0:
         return command_on_rows(folder, number)
     from bert_jax.data.finetuning.squad import read_questions
-    from bert_jax.data.invalid_rows import RULES, BadRows
+    from bert_jax.data.invalid_rows import RULES, InvalidRows
 
     spec = str(_given(folder))
-    bad = BadRows(spec, RULES[number % 2], "question")
+    bad = InvalidRows(spec, RULES[number % 2], "question")
     for question in bad.fitting(read_questions(spec, bad=bad)):
         assert question.context
 

@@ -97,7 +97,7 @@ def test_version_2_by_hand():
     assert (cut["best_f1"], cut["best_f1_thresh"]) == (pytest.approx(100 * (2 + 1 + 2 / 3) / 5), -1.0)
     # Odds that are no greater than the threshold are of an answered question.
     assert scores.scores(questions, predictions, odds, threshold=-1.0)["f1"] == pytest.approx(cut["best_f1"])
-    # Questions that nothing was predicted for are passed over.
+    # Questions that nothing was predicted for are skipped.
     assert scores.scores(questions, {"a": "cat"})["total"] == 1
     only_one_kind = scores.scores(questions[3:], {"d": "", "e": ""})
     assert "HasAns_exact" not in only_one_kind and only_one_kind["exact"] == 100

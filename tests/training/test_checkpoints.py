@@ -150,7 +150,7 @@ def test_metrics_of_earlier_versions_are_read_and_those_of_another_metric_are_no
 
 
 @pytest.mark.parametrize("damage", ["truncated", "one bit flipped", "metadata cut", "arrays gone"])
-def test_a_damaged_newest_is_passed_over_aloud(tmp_path, caplog, damage):
+def test_a_damaged_newest_is_skipped_aloud(tmp_path, caplog, damage):
     saved(tmp_path, [1, 2]).close()
     broken = tmp_path / "2"
     file = largest_file(broken)

@@ -1,7 +1,7 @@
 """Hugging Face's `flax_model.msgpack`: nested dicts of arrays in MessagePack, as `flax.serialization` writes them.
 
 An array is an extension of type 1 that holds (shape, name of the dtype, bytes), packed in their turn; one of more than
-`MAX_CHUNK` bytes is a dict of such chunks. The structure is walked over by offset and the bytes are passed over, since
+`MAX_CHUNK` bytes is a dict of such chunks. The structure is walked over by offset and the bytes are skipped, since
 a library for the format would make all of them at once.
 """
 
@@ -114,7 +114,7 @@ def renamed(arrays: dict[str, LazyTensor]) -> dict[str, LazyTensor]:
 
 
 def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, _Array]]:
-    """The arrays of nested dicts by path; other values, such as a step, are passed over."""
+    """The arrays of nested dicts by path; other values, such as a step, are skipped."""
     for name, value in tree.items():
         path = lazy_tensors.checked_name(f"{prefix}{name}")
         if isinstance(value, dict):
@@ -192,7 +192,7 @@ class _Reader:
         return _joined(found) if _CHUNKED in found else found
 
     def _extension(self, size: int) -> _Array:
-        """An array; its bytes are passed over."""
+        """An array; its bytes are skipped."""
         where, code = self.position, self._take(1)[0]
         if code not in _ARRAYS:
             raise InputError(f"expected an array at {where}, found an extension of type {code}")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bert_jax import storage
-from bert_jax.data.invalid_rows import BadRow, BadRows, check_utf8, place
+from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_utf8, place
 from bert_jax.data.lines import numbered_lines
 from bert_jax.errors import InputError, did_you_mean
 
@@ -63,7 +63,7 @@ class Sentence(NamedTuple):
     tags: tuple[str, ...] | None
 
 
-def read_conll(spec: str, word_column: str, tag_column: str, tagged: bool, bad: BadRows) -> Iterator[Sentence]:
+def read_conll(spec: str, word_column: str, tag_column: str, tagged: bool, bad: InvalidRows) -> Iterator[Sentence]:
     """Yield the sentences of a CoNLL file in order.
 
     Args:
@@ -157,21 +157,21 @@ def _sentence(spec: str, lines: Lines, shape: _Shape, tagged: bool) -> Sentence:
         check_utf8(where, line)
         if len(fields) != shape.width:
             message = f"{where}: expected {shape.width} columns as in line {shape.first}, found {len(fields)}"
-            raise BadRow(message, "another number of columns")
+            raise InvalidRow(message, "another number of columns")
         if shape.is_u and _SKIPPED_ID.fullmatch(fields[0]):
             continue
         if shape.is_u and not _ID.fullmatch(fields[0]):
-            raise BadRow(
+            raise InvalidRow(
                 f"{where}: expected the number of a word, such as 1, found {fields[0]!r}", "no number of a word"
             )
         if not fields[shape.word]:
-            raise BadRow(f"{where}: expected a word, found an empty column", "an empty word")
+            raise InvalidRow(f"{where}: expected a word, found an empty column", "an empty word")
         if tagged and not fields[shape.tag]:
-            raise BadRow(f"{where}: expected a tag, found an empty column", "an empty tag")
+            raise InvalidRow(f"{where}: expected a tag, found an empty column", "an empty tag")
         words.append(fields[shape.word])
         tags.append(fields[shape.tag])
     if not words:
-        raise BadRow(f"{place(spec, lines[0][0])}: expected words, found a sentence without any", "no words")
+        raise InvalidRow(f"{place(spec, lines[0][0])}: expected words, found a sentence without any", "no words")
     return Sentence(lines[0][0], tuple(words), tuple(tags) if tagged else None)
 
 

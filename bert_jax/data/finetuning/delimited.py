@@ -8,7 +8,7 @@ from typing import Any
 
 from bert_jax import storage
 from bert_jax.data.finetuning.columns import Columns
-from bert_jax.data.invalid_rows import BadRow, BadRows, check_utf8, place
+from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_utf8, place
 from bert_jax.data.lines import MAX_ROW_BYTES, numbered_lines
 from bert_jax.errors import InputError, logger
 
@@ -18,7 +18,7 @@ _Numbered = Iterator[tuple[int, Any]]
 _log = logger(__name__)
 
 
-def read_delimited(spec: str, columns: Columns, bad: BadRows) -> Iterator[tuple[int, dict[str, str]]]:
+def read_delimited(spec: str, columns: Columns, bad: InvalidRows) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the line and the wanted columns of each row of a `.tsv` or `.csv` file.
 
     A `.tsv` file has no quotes, unless the user names another delimiter than the tab; a `.csv` file has.
@@ -124,7 +124,7 @@ def _has_wanted(rows: Sequence[Sequence[str]], columns: Columns) -> bool:
 
 def _csv_fields(where: str, found: list[str] | csv.Error, columns: Columns) -> list[str]:
     if isinstance(found, csv.Error):
-        raise BadRow(f"{where}: expected CSV, found: {found}", "broken CSV")
+        raise InvalidRow(f"{where}: expected CSV, found: {found}", "broken CSV")
     _check_text(where, columns, *found)
     return found
 
@@ -132,9 +132,9 @@ def _csv_fields(where: str, found: list[str] | csv.Error, columns: Columns) -> l
 def _check_text(where: str, columns: Columns, *texts: str) -> None:
     try:
         check_utf8(where, *texts)
-    except BadRow as error:
+    except InvalidRow as error:
         hint = columns.option("encoding", "cp1252")
-        raise BadRow(f"{error} (if it is Windows-1252 or Latin-1, use {hint})", error.reason) from None
+        raise InvalidRow(f"{error} (if it is Windows-1252 or Latin-1, use {hint})", error.reason) from None
 
 
 def _rows(
@@ -142,7 +142,7 @@ def _rows(
     rows: _Numbered,
     fields_of: Callable[[str, Any, Columns], list[str]],
     columns: Columns,
-    bad: BadRows,
+    bad: InvalidRows,
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Pick the wanted columns of each row; the first line settles where they are and how many a row has."""
     first = next(rows, None)
@@ -162,7 +162,7 @@ def _rows(
         fields = fields_of(where, row[1], columns)
         if len(fields) != width:
             message = f"{where}: expected {width} columns as in the first line, found {len(fields)}"
-            raise BadRow(message, "another number of columns")
+            raise InvalidRow(message, "another number of columns")
         return row[0], {name: fields[at] for name, at in places.items()}
 
     yield from bad.each(rows if columns.has_header else itertools.chain([first], rows), picked)

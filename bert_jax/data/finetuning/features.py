@@ -29,7 +29,7 @@ from bert_jax.data.finetuning.labels import (
 from bert_jax.data.finetuning.records import table_name
 from bert_jax.data.finetuning.tables import Example, read_examples
 from bert_jax.data.finetuning.windows import text_windows
-from bert_jax.data.invalid_rows import BadRow, BadRows, check_texts, number_of, place
+from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_texts, number_of, place
 from bert_jax.errors import InputError, logger
 from bert_jax.tokenization import Tokenizer
 
@@ -185,7 +185,7 @@ def read_labelled(
     columns: Columns,
     names: Sequence[str] | None,
     regression: bool,
-    bad: BadRows | None = None,
+    bad: InvalidRows | None = None,
     rules: LabelRules = LabelRules(),  # noqa: B008 (frozen)
 ) -> tuple[list[Example], tuple[str, ...]]:
     """The rows of a labelled table, each with something to read and a label that can be learned or scored.
@@ -205,7 +205,7 @@ def read_labelled(
         InputError: as `read_examples`, or rows with an empty text, an unknown label, or one that is no number; or there
             are fewer than two labels, or so many that they are no classes.
     """
-    bad = bad or BadRows(table_name(spec))
+    bad = bad or InvalidRows(table_name(spec))
     spec, table = table_name(spec), spec
     columns = dataclasses.replace(columns, optional_label=rules.missing == "drop")
     seen: set[str] = set()
@@ -220,7 +220,7 @@ def read_labelled(
             return row, Cell((label.strip(),), False)
         cell = read_cell(where, label, columns)
         if not columns.separator and cell.labels == ("",) and not columns.optional_label:
-            raise BadRow(f"{where}: expected a label, found an empty column", "an empty label")
+            raise InvalidRow(f"{where}: expected a label, found an empty column", "an empty label")
         seen.update(cell.labels)
         if len(seen) > MAX_CLASSES and names is None:
             check_count(spec, seen, len(seen), columns)
@@ -255,7 +255,7 @@ def read_labelled(
     return rows, ordered(counts)
 
 
-def _with_numbers(spec: str, bad: BadRows, read: Sequence[tuple[Example, Cell]]) -> list[Example]:
+def _with_numbers(spec: str, bad: InvalidRows, read: Sequence[tuple[Example, Cell]]) -> list[Example]:
     """The rows whose label is a number; the others, which `checked` let through, are left out."""
     rows = list(bad.fitting(row for row, _ in read))
     kept = [row for row in rows if not is_missing(row.label or "")]

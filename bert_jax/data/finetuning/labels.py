@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax.data.finetuning.columns import Columns, recipe_key
-from bert_jax.data.invalid_rows import BadRow
+from bert_jax.data.invalid_rows import InvalidRow
 from bert_jax.errors import InputError, logger, printable
 
 TWIN_RULES = ("keep", "merge")  # for classes that differ only in spelling
@@ -67,8 +67,8 @@ def read_cell(where: str, text: str, columns: Columns) -> Cell:
     """Return the labels in a cell: one, several with a separator between, or a list in JSON, Python or NumPy.
 
     Raises:
-        BadRow: a list has another number of labels than one and is not one-hot where a row has one label, a label has
-            the separator in it, or it is a text of over a thousand characters.
+        InvalidRow: where a row has one label, a list neither holds one label nor is one-hot; a label holds the
+            separator; or a label has over a thousand characters.
     """
     listed = _list_in(text.strip())
     if listed is None:
@@ -81,18 +81,18 @@ def read_cell(where: str, text: str, columns: Columns) -> Cell:
     for label in cell.labels:
         if len(label) > _MAX_LABEL:
             found = f"a text of {len(label):,} characters"
-            raise BadRow(f"{where}: expected a label in {columns.label!r}, found {found}", "a text for a label")
+            raise InvalidRow(f"{where}: expected a label in {columns.label!r}, found {found}", "a text for a label")
         if columns.separator and columns.separator in label:
             expected = f"labels that are texts without {columns.separator!r}"
             message = f"{where}: expected {expected} in {columns.label!r}, found {label!r}"
-            raise BadRow(message, "a field of another kind")
+            raise InvalidRow(message, "a field of another kind")
     if columns.separator or len(cell.labels) == 1:
         return cell
     if cell.is_hot and [label.lower() in ("1", "1.0", "true") for label in cell.labels].count(True) == 1:
         return cell
     several = recipe_key("task_type", "multi_label")
     message = f"{where}: expected one label in {columns.label!r}, found a list of {len(cell.labels)}"
-    raise BadRow(f"{message} ({several} learns several)", "several labels")
+    raise InvalidRow(f"{message} ({several} learns several)", "several labels")
 
 
 def _list_in(text: str) -> list[str] | None:
@@ -165,7 +165,7 @@ class Labelling:
         """The classes of a row; None where the row is left out.
 
         Raises:
-            BadRow: it has none, or one that is not known.
+            InvalidRow: it has none, or one that is not known.
         """
         labels = self._raw(cell)
         if self._rules.missing == "drop":
@@ -175,10 +175,10 @@ class Labelling:
             labels = left
         for label in labels:
             if not label and not self._columns.separator:
-                raise BadRow(f"{where}: expected a label, found an empty column", "an empty label")
+                raise InvalidRow(f"{where}: expected a label, found an empty column", "an empty label")
             if self.names is not None and label not in self._map:
                 message = f"{where}: expected a label of {shown(self.names)}, found {label!r}{self._unknown}"
-                raise BadRow(message, "a label that is not known")
+                raise InvalidRow(message, "a label that is not known")
         return tuple(dict.fromkeys(self._map.get(label, label) for label in labels))
 
     def _merged(self, counts: Mapping[str, int]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.labels import label_text
-from bert_jax.data.invalid_rows import IN_MEMORY, BadRow, BadRows, check_utf8, place
+from bert_jax.data.invalid_rows import IN_MEMORY, InvalidRow, InvalidRows, check_utf8, place
 from bert_jax.data.parquet_files import open_parquet
 from bert_jax.errors import InputError, did_you_mean
 
@@ -14,7 +14,7 @@ _OTHER_KIND = "a field of another kind"  # why a row does not fit
 _Numbered = Iterator[tuple[int, dict[str, Any]]]
 
 
-def object_rows(rows: Iterable[tuple[int, str, Any]], columns: Columns, bad: BadRows) -> _Numbered:
+def object_rows(rows: Iterable[tuple[int, str, Any]], columns: Columns, bad: InvalidRows) -> _Numbered:
     """Yield the number, and the columns that are wanted, of rows that are objects.
 
     Args:
@@ -25,7 +25,7 @@ def object_rows(rows: Iterable[tuple[int, str, Any]], columns: Columns, bad: Bad
     def picked(row: tuple[int, str, Any]) -> tuple[int, dict[str, Any]]:
         number, where, found = row
         if not isinstance(found, Mapping):
-            raise BadRow(f"{where}: expected a JSON object, found {type(found).__name__}", "broken JSON")
+            raise InvalidRow(f"{where}: expected a JSON object, found {type(found).__name__}", "broken JSON")
         return number, _values(where, found, columns)
 
     return bad.each(rows, picked)
@@ -43,11 +43,11 @@ def _values(where: str, row: Mapping[str, Any], columns: Columns) -> dict[str, A
             if name == columns.label and columns.optional_label:
                 values[name] = ""
                 continue
-            raise BadRow(f"{where}: expected a field {name!r}{_absent(name, row, columns)}", "a missing field")
+            raise InvalidRow(f"{where}: expected a field {name!r}{_absent(name, row, columns)}", "a missing field")
         values[name] = _value(where, name, row[name], columns)
     for name in columns.kept(row) if columns.keeps else ():
         if name not in row:
-            raise BadRow(f"{where}: expected a field {name!r}{did_you_mean(name, row)}", "a missing field")
+            raise InvalidRow(f"{where}: expected a field {name!r}{did_you_mean(name, row)}", "a missing field")
         if isinstance(row[name], str):
             check_utf8(where, row[name])
         values.setdefault(name, row[name])
@@ -58,13 +58,13 @@ def _value(where: str, name: str, value: Any, columns: Columns) -> Any:
     if name == columns.texts:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             message = f"{where}: expected a list of texts in {name!r}, found {_described(value)}"
-            raise BadRow(message, _OTHER_KIND)
+            raise InvalidRow(message, _OTHER_KIND)
         check_utf8(where, *value)
         return value
     if name == columns.label and not isinstance(value, str) and _is_label(where, value, columns):
         value = label_text(value)
     if not isinstance(value, str):
-        raise BadRow(f"{where}: expected text in {name!r}, found {type(value).__name__}", _OTHER_KIND)
+        raise InvalidRow(f"{where}: expected text in {name!r}, found {type(value).__name__}", _OTHER_KIND)
     check_utf8(where, value)
     return value
 
@@ -73,7 +73,7 @@ def _is_label(where: str, value: Any, columns: Columns) -> bool:
     """Whether a value is a label, or a list of texts alone or of numbers alone.
 
     Raises:
-        BadRow: it is a list of both, where a row may have several labels.
+        InvalidRow: it is a list of both, where a row may have several labels.
     """
     if not isinstance(value, list):
         return isinstance(value, bool | int | float) or (value is None and columns.optional_label)
@@ -82,7 +82,7 @@ def _is_label(where: str, value: Any, columns: Columns) -> bool:
     if columns.separator:
         odd = next(item for item in value if not isinstance(item, str))
         expected = f"labels that are texts without {columns.separator!r}, or numbers alone,"
-        raise BadRow(f"{where}: expected {expected} in {columns.label!r}, found {odd!r}", _OTHER_KIND)
+        raise InvalidRow(f"{where}: expected {expected} in {columns.label!r}, found {odd!r}", _OTHER_KIND)
     return False
 
 
@@ -96,7 +96,7 @@ def _described(value: Any) -> str:
     return f"one with {others[0]}" if others else type(value).__name__
 
 
-def memory_rows(table: Any, columns: Columns, bad: BadRows) -> _Numbered:
+def memory_rows(table: Any, columns: Columns, bad: InvalidRows) -> _Numbered:
     """Yield the number, from 0, and the wanted columns of each row of a DataFrame (pandas, Polars), or of dicts.
 
     Raises:
@@ -143,7 +143,7 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value) if str(value) != "<NA>" else None
 
 
-def parquet_rows(spec: str, columns: Columns, bad: BadRows) -> _Numbered:
+def parquet_rows(spec: str, columns: Columns, bad: InvalidRows) -> _Numbered:
     """Yield the number, from 1, and the wanted columns of each row of a Parquet file.
 
     Raises:
@@ -181,7 +181,7 @@ def open_tfds(spec: str, wanted: Iterable[str]) -> tuple[Any, Any]:
     return source, features
 
 
-def tfds_rows(spec: str, columns: Columns, bad: BadRows) -> _Numbered:
+def tfds_rows(spec: str, columns: Columns, bad: InvalidRows) -> _Numbered:
     """Yield the rows of a TFDS data set; integers of a ClassLabel become names."""
     source, features = open_tfds(spec, columns.wanted)
     needed = dict.fromkeys((*columns.wanted, *columns.kept(features)))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from bert_jax import storage
 from bert_jax.data.finetuning.records import open_tfds, plain
-from bert_jax.data.invalid_rows import BadRow, BadRows, check_texts, check_utf8, place
+from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_texts, check_utf8, place
 from bert_jax.data.json_files import Layout, json_objects, layout_of, read_json_file
 from bert_jax.data.lines import numbered_lines
 from bert_jax.data.parquet_files import read_parquet
@@ -57,7 +57,7 @@ class Question:
 
 
 def read_questions(
-    spec: str, *, with_answers: bool = True, anywhere: bool = False, bad: BadRows | None = None
+    spec: str, *, with_answers: bool = True, anywhere: bool = False, bad: InvalidRows | None = None
 ) -> Iterator[Question]:
     """Yields the questions of a data set in order.
 
@@ -76,7 +76,7 @@ def read_questions(
             questions do not fit: a field is missing or empty, an id occurs twice, or an answer does not stand in its
             context. Reading is lazy: so is the complaint.
     """
-    own = bad or BadRows(spec, noun="question")
+    own = bad or InvalidRows(spec, noun="question")
     seen: set[str] = set()
 
     def question(item: _Item) -> Question:
@@ -84,14 +84,14 @@ def read_questions(
         try:
             if name in seen:
                 message = f"{spec}: question {name!r}: expected an id of its own, found it twice"
-                raise BadRow(message, "the id of another")
+                raise InvalidRow(message, "the id of another")
             seen.add(name)
             found = _question(f"{spec}: question {name!r}", name, item, with_answers)
             wrong = [] if anywhere else [answer for answer in found.answers if not _stands(found, answer)]
             if wrong:
                 message = f"{spec}: question {name!r}: {_misplaced(found, wrong[0])}"
-                raise BadRow(message, "an answer that is not in its context")
-        except BadRow as error:
+                raise InvalidRow(message, "an answer that is not in its context")
+        except InvalidRow as error:
             error.name = name
             raise
         return found
@@ -132,7 +132,7 @@ def _misplaced(question: Question, answer: Answer) -> str:
     )
 
 
-def _json_items(spec: str, bad: BadRows) -> Iterator[_Item | BadRow]:
+def _json_items(spec: str, bad: InvalidRows) -> Iterator[_Item | InvalidRow]:
     """The questions of a file in any of its layouts (see the module's docstring)."""
     name = storage.without_compression(spec).lower()
     if not name.endswith(FORMATS):
@@ -156,8 +156,8 @@ def _json_items(spec: str, bad: BadRows) -> Iterator[_Item | BadRow]:
     return _flat_items(named, any(map(_is_unanswered, flat)))
 
 
-def _named_rows(spec: str, bad: BadRows) -> Iterator[tuple[str, Any] | BadRow]:
-    return (found if isinstance(found, BadRow) else found[1:] for found in json_objects(spec, bad))
+def _named_rows(spec: str, bad: InvalidRows) -> Iterator[tuple[str, Any] | InvalidRow]:
+    return (found if isinstance(found, InvalidRow) else found[1:] for found in json_objects(spec, bad))
 
 
 def _rows(spec: str, tree: Any) -> Sequence[Any] | None:
@@ -181,7 +181,7 @@ def _transposed(spec: str, columns: dict[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _flat_items(rows: Iterable[tuple[str, Any] | BadRow], second: bool) -> Iterator[_Item | BadRow]:
+def _flat_items(rows: Iterable[tuple[str, Any] | InvalidRow], second: bool) -> Iterator[_Item | InvalidRow]:
     """Rows with a question and its context each; those of one title, or without titles of one context, are an article.
 
     Args:
@@ -190,7 +190,7 @@ def _flat_items(rows: Iterable[tuple[str, Any] | BadRow], second: bool) -> Itera
     """
     articles: dict[Any, int] = {}
     for found in rows:
-        if isinstance(found, BadRow):
+        if isinstance(found, InvalidRow):
             yield found
             continue
         where, row = found
@@ -225,7 +225,7 @@ def _nested_items(spec: str, tree: Any) -> Iterator[_Item]:
 
 
 def _question(where: str, name: str, item: _Item, with_answers: bool) -> Question:
-    """The question of an item. Raises BadRow when it does not fit."""
+    """The question of an item. Raises InvalidRow when it does not fit."""
     text, context = _text(where, item.row, "question"), _text(item.context_where, item.context, "context")
     check_texts(where, {"question": text, "context": context})
     question = Question(name, text, context, article=item.article)
@@ -248,10 +248,10 @@ def _answered(where: str, question: Question, row: dict[str, Any], second: bool)
     if impossible is None and second:
         impossible = not answers
     if impossible is not None and not isinstance(impossible, bool):
-        raise BadRow(f"{where}: expected true or false in 'is_impossible', found {impossible!r}", _OTHER_KIND)
+        raise InvalidRow(f"{where}: expected true or false in 'is_impossible', found {impossible!r}", _OTHER_KIND)
     if bool(answers) == bool(impossible):
         expected = "no answer, since is_impossible is true" if impossible else "at least one answer"
-        raise BadRow(f"{where}: expected {expected}, found {len(answers)}", "another number of answers")
+        raise InvalidRow(f"{where}: expected {expected}, found {len(answers)}", "another number of answers")
     return dataclasses.replace(question, answers=answers, is_impossible=impossible)
 
 
@@ -262,7 +262,7 @@ def _answers(where: str, row: dict[str, Any]) -> list[Any]:
     texts, starts = (_list(f"{where}: answers", row["answers"], name) for name in ("text", "answer_start"))
     if len(texts) != len(starts):
         message = f"{where}: answers: expected a start for each text, found {len(texts)} texts and {len(starts)} starts"
-        raise BadRow(message, "another number of answers")
+        raise InvalidRow(message, "another number of answers")
     return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
 
 
@@ -275,31 +275,31 @@ def _name(item: _Item) -> str:
 def _start(where: str, answer: dict[str, Any]) -> int:
     start = _field(where, answer, "answer_start")
     if not isinstance(start, int) or isinstance(start, bool):
-        raise BadRow(f"{where}: expected a number in 'answer_start', found {start!r}", _OTHER_KIND)
+        raise InvalidRow(f"{where}: expected a number in 'answer_start', found {start!r}", _OTHER_KIND)
     return start
 
 
 def _list(where: str, row: Any, name: str) -> list[Any]:
     value = _field(where, row, name)
     if not isinstance(value, list):
-        raise BadRow(f"{where}: expected a list in {name!r}, found {type(value).__name__}", _OTHER_KIND)
+        raise InvalidRow(f"{where}: expected a list in {name!r}, found {type(value).__name__}", _OTHER_KIND)
     return value
 
 
 def _text(where: str, row: Any, name: str) -> str:
     value = _field(where, row, name)
     if not isinstance(value, str):
-        raise BadRow(f"{where}: expected text in {name!r}, found {type(value).__name__}", _OTHER_KIND)
+        raise InvalidRow(f"{where}: expected text in {name!r}, found {type(value).__name__}", _OTHER_KIND)
     check_utf8(where, value)
     return value
 
 
 def _field(where: str, row: Any, name: str) -> Any:
     if not isinstance(row, dict):
-        raise BadRow(f"{where}: expected a JSON object, found {type(row).__name__}", _OTHER_KIND)
+        raise InvalidRow(f"{where}: expected a JSON object, found {type(row).__name__}", _OTHER_KIND)
     if name not in row:
         message = f"{where}: expected a field {name!r}{did_you_mean(name, row) if row else ''}"
-        raise BadRow(message, "a missing field")
+        raise InvalidRow(message, "a missing field")
     return row[name]
 
 

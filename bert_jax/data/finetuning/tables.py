@@ -11,7 +11,7 @@ from bert_jax import storage
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.delimited import read_delimited
 from bert_jax.data.finetuning.records import memory_rows, object_rows, parquet_rows, table_name, tfds_rows
-from bert_jax.data.invalid_rows import BadRows
+from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.data.json_files import json_objects
 from bert_jax.errors import InputError
 
@@ -27,7 +27,7 @@ class Example(NamedTuple):
     label: str | None
 
 
-def read_examples(spec: Any, columns: Columns, bad: BadRows | None = None) -> Iterator[Example]:
+def read_examples(spec: Any, columns: Columns, bad: InvalidRows | None = None) -> Iterator[Example]:
     """Yield the rows of a table in order.
 
     Args:
@@ -45,7 +45,7 @@ def read_examples(spec: Any, columns: Columns, bad: BadRows | None = None) -> It
             fit: they are not UTF-8 or not of the format, or have another number of columns than the first line. Reading
             is lazy: so is the complaint.
     """
-    own = bad or BadRows(table_name(spec))
+    own = bad or InvalidRows(table_name(spec))
     rows = own.each(_rows(spec, columns, own), lambda row: example_of(row, columns))
     return rows if bad else own.fitting(rows)
 
@@ -56,14 +56,14 @@ def example_of(row: tuple[int, dict[str, Any]], columns: Columns) -> Example:
     return Example(line, values[columns.text], values.get(columns.pair), values.get(columns.label))
 
 
-def read_rows(spec: Any, columns: Columns, bad: BadRows | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_rows(spec: Any, columns: Columns, bad: InvalidRows | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """As `read_examples`, but yield the line and every wanted column by its name: text, or a list of texts."""
-    own = bad or BadRows(table_name(spec))
+    own = bad or InvalidRows(table_name(spec))
     rows = _rows(spec, columns, own)
     return rows if bad else own.fitting(rows)
 
 
-def _rows(spec: Any, columns: Columns, bad: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(spec: Any, columns: Columns, bad: InvalidRows) -> Iterator[tuple[int, dict[str, Any]]]:
     if not isinstance(spec, str):
         return memory_rows(spec, columns, bad)
     name = storage.without_compression(spec).lower()

@@ -15,7 +15,7 @@ from bert_jax.data.finetuning.features import Features
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.data.finetuning.tagged import read_sentences
 from bert_jax.data.finetuning.windows import overlapping
-from bert_jax.data.invalid_rows import BadRow, BadRows, place
+from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, place
 from bert_jax.errors import InputError
 from bert_jax.tokenization import Tokenizer
 
@@ -100,7 +100,7 @@ def read_tagged(
     spec: str,
     columns: Columns,
     names: Sequence[str] | None,
-    bad: BadRows | None = None,
+    bad: InvalidRows | None = None,
     tag_names: Sequence[str] = (),
 ) -> tuple[list[Sentence], tuple[str, ...]]:
     """Sentences whose tags can be learned or scored.
@@ -119,7 +119,7 @@ def read_tagged(
         InputError: as `read_sentences`, or sentences with an unknown tag, or with one that is none of entities where
             most are; or there are fewer than two tags.
     """
-    bad = bad or BadRows(spec, noun="sentence")
+    bad = bad or InvalidRows(spec, noun="sentence")
     if len(set(tag_names)) < len(tag_names) or len(tag_names) == 1:
         raise InputError(f"tag_names: expected names of two classes or more, each once, found {', '.join(tag_names)}")
     read = read_sentences(spec, columns, bad=bad, names=tag_names)
@@ -153,14 +153,14 @@ def _known(spec: str, sentence: Sentence, known: Mapping[str, None]) -> Sentence
     for word, tag in zip(sentence.words, sentence.tags or (), strict=True):
         if tag not in known:
             shown = ", ".join(map(repr, [*known][:8])) + (f" and {len(known) - 8} more" if len(known) > 8 else "")
-            raise BadRow(_wrong_tag(spec, sentence, f"a tag of {shown}", word, tag), "a tag that is not known")
+            raise InvalidRow(_wrong_tag(spec, sentence, f"a tag of {shown}", word, tag), "a tag that is not known")
     return sentence
 
 
 def _well_formed(spec: str, sentence: Sentence, known: Mapping[str, None]) -> Sentence:
     for word, tag in zip(sentence.words, sentence.tags or (), strict=True):
         if tag not in known:
-            raise BadRow(_wrong_tag(spec, sentence, "O or a tag like B-PER", word, tag), "a malformed tag")
+            raise InvalidRow(_wrong_tag(spec, sentence, "O or a tag like B-PER", word, tag), "a malformed tag")
     return sentence
 
 

@@ -11,7 +11,7 @@ from bert_jax import storage
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.conll import CONLL_FORMATS, Sentence, read_conll
 from bert_jax.data.finetuning.records import open_tfds, plain
-from bert_jax.data.invalid_rows import BadRow, BadRows, check_utf8, place
+from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_utf8, place
 from bert_jax.data.json_files import json_objects
 from bert_jax.errors import InputError, did_you_mean, logger
 
@@ -25,7 +25,7 @@ _log = logger(__name__)
 
 
 def read_sentences(
-    spec: str, columns: Columns, tagged: bool = True, bad: BadRows | None = None, names: Sequence[str] = ()
+    spec: str, columns: Columns, tagged: bool = True, bad: InvalidRows | None = None, names: Sequence[str] = ()
 ) -> Iterator[Sentence]:
     """Yields the sentences of a file in order.
 
@@ -45,13 +45,13 @@ def read_sentences(
             they are not UTF-8, a line has another number of columns than the first, a word is empty, or words and tags
             differ in number. Reading is lazy: so is the complaint.
     """
-    own = bad or BadRows(spec, noun="sentence")
+    own = bad or InvalidRows(spec, noun="sentence")
     numbers = _TagNumbers(names)
     sentences = own.each(_sentences(spec, columns, tagged, own, bool(names)), lambda found: numbers.named(spec, found))
     return sentences if bad else own.fitting(sentences)
 
 
-def _sentences(spec: str, columns: Columns, tagged: bool, bad: BadRows, by_numbers: bool) -> Iterator[Sentence]:
+def _sentences(spec: str, columns: Columns, tagged: bool, bad: InvalidRows, by_numbers: bool) -> Iterator[Sentence]:
     if columns.pair:
         raise InputError(f"{spec}: expected single sentences, found a column {columns.pair!r} for pairs")
     name = storage.without_compression(spec).lower()
@@ -75,7 +75,7 @@ class _TagNumbers:
         self._names, self._known, self._said = tuple(names), frozenset(names), False
 
     def named(self, spec: str, sentence: Sentence) -> Sentence:
-        """A sentence with names of tags. Raises BadRow where a number is none of a class."""
+        """A sentence with names of tags. Raises InvalidRow where a number is none of a class."""
         if not self._names or not sentence.tags or self._known.issuperset(sentence.tags):
             return sentence
         tags = tuple(self._name(place(spec, sentence.line), tag) for tag in sentence.tags)
@@ -90,11 +90,11 @@ class _TagNumbers:
             return tag
         if len(tag) > _LONGEST_NUMBER or int(tag) >= len(self._names):
             message = f"{where}: expected a tag from 0 to {len(self._names) - 1}, since so many are named, found {tag}"
-            raise BadRow(message, "a tag that is not known")
+            raise InvalidRow(message, "a tag that is not known")
         return self._names[int(tag)]
 
 
-def _from_json(spec: str, columns: Columns, tagged: bool, bad: BadRows, by_numbers: bool) -> Iterator[Sentence]:
+def _from_json(spec: str, columns: Columns, tagged: bool, bad: InvalidRows, by_numbers: bool) -> Iterator[Sentence]:
     usual = columns.filled(COLUMNS)
     other = usual if columns.label else dataclasses.replace(usual, label=_OTHER_LABEL)
 
@@ -103,7 +103,7 @@ def _from_json(spec: str, columns: Columns, tagged: bool, bad: BadRows, by_numbe
         own = usual if usual.label in row or other.label not in row else other
         for name in (own.text, own.label)[: 1 + tagged]:
             if name not in row:
-                raise BadRow(f"{where}: expected a field {name!r}{did_you_mean(name, row)}", "a missing field")
+                raise InvalidRow(f"{where}: expected a field {name!r}{did_you_mean(name, row)}", "a missing field")
         if tagged:
             row = row | {own.label: _numbers_as_text(where, own.label, row[own.label], by_numbers)}
         return _sentence(where, number, row, own, tagged)
@@ -112,18 +112,18 @@ def _from_json(spec: str, columns: Columns, tagged: bool, bad: BadRows, by_numbe
 
 
 def _numbers_as_text(where: str, column: str, tags: Any, by_numbers: bool) -> Any:
-    """A list of tags with digits in the place of numbers. Raises BadRow where nobody says what these mean."""
+    """A list of tags with digits in the place of numbers. Raises InvalidRow where nobody says what these mean."""
     numbers = [tag for tag in tags if type(tag) is int] if isinstance(tags, list) else []
     if not numbers:
         return tags
     if not by_numbers:
         hint = "the names of the classes in their order (data.tag_names, --tag-names)"
         message = f"{where}: expected strings in {column!r}, or {hint}, found the number {numbers[0]}"
-        raise BadRow(message, "tags that are numbers without names")
+        raise InvalidRow(message, "tags that are numbers without names")
     return [str(tag) if type(tag) is int else tag for tag in tags]
 
 
-def _from_tfds(spec: str, columns: Columns, tagged: bool, bad: BadRows) -> Iterator[Sentence]:
+def _from_tfds(spec: str, columns: Columns, tagged: bool, bad: InvalidRows) -> Iterator[Sentence]:
     names = (columns.text, columns.label)[: 1 + tagged]
     source, features = open_tfds(spec, names)
     for name in names:
@@ -142,20 +142,20 @@ def _sentence(where: str, line: int, row: dict[str, Any], columns: Columns, tagg
     tags = _strings(where, columns.label, row[columns.label]) if tagged else None
     if tags is not None and len(tags) != len(words):
         message = f"{where}: expected a tag for each word, found {len(words)} words and {len(tags)} tags"
-        raise BadRow(message, "other numbers of words than of tags")
+        raise InvalidRow(message, "other numbers of words than of tags")
     return Sentence(line, words, tags)
 
 
 def _strings(where: str, name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         message = f"{where}: expected a list of strings in {name!r}, found {type(value).__name__}"
-        raise BadRow(message, "a field of another kind")
+        raise InvalidRow(message, "a field of another kind")
     if not value:
-        raise BadRow(f"{where}: expected at least one string in {name!r}, found none", "no words")
+        raise InvalidRow(f"{where}: expected at least one string in {name!r}, found none", "no words")
     for i, item in enumerate(value):
         if not isinstance(item, str) or not item:
             found = "an empty one" if item == "" else type(item).__name__
             message = f"{where}: expected strings in {name!r}, found {found} at place {i}"
-            raise BadRow(message, "a field of another kind")
+            raise InvalidRow(message, "a field of another kind")
     check_utf8(where, *value)
     return tuple(value)

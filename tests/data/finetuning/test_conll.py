@@ -6,7 +6,7 @@ from bert_jax.data.finetuning import conll
 from bert_jax.data.finetuning.conll import Sentence
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.data.finetuning.tagged import read_sentences
-from bert_jax.data.invalid_rows import BadRows
+from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.errors import InputError
 
 # The example of https://universaldependencies.org/format.html#words-tokens-and-empty-nodes, and one of an ellipsis.
@@ -97,7 +97,7 @@ def test_lines_without_blank_ones_are_bounded(tmp_path, monkeypatch):
 
 def test_an_array_of_sentences(tmp_path):
     rows = '[\n{"tokens": ["EU"], "tags": ["B-ORG"]},\n{"tokens": ["a", "b"], "tags": ["O", "O"]}, 7, {"tokens": []}]'
-    bad = BadRows("a.json", "skip", "sentence")
+    bad = InvalidRows("a.json", "skip", "sentence")
     found = list(bad.fitting(read(tmp_path / "a.json", rows, bad=bad)))
     assert found == [Sentence(1, ("EU",), ("B-ORG",)), Sentence(2, ("a", "b"), ("O", "O"))]
     with pytest.raises(InputError, match=r"a\.json: row 3: expected a JSON object, found int \(and 1 more"):

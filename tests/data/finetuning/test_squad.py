@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_jax.data.finetuning.squad import Answer, Question, read_questions
-from bert_jax.data.invalid_rows import BadRows
+from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.errors import InputError
 
 CONTEXT = "Ada Lovelace was born in 1815. She wrote the first program."
@@ -110,7 +110,7 @@ def test_answers_that_do_not_stand_where_they_should(tmp_path):
     spec = write(tmp_path / "a.json", tree(asked(), wrong, half))
     with pytest.raises(InputError, match=r"question 'q2': expected the answer '1815' at character 24.*found ' 181'"):
         read(spec)
-    bad = BadRows(spec, "skip", "question")
+    bad = InvalidRows(spec, "skip", "question")
     assert [q.id for q in bad.fitting(read(spec, bad=bad))] == ["q1"]
     assert [len(q.answers) for q in read(spec, anywhere=True)] == [1, 1, 2]  # scoring looks at texts alone
     with pytest.raises(InputError, match="expected the answer '' at character 3"):

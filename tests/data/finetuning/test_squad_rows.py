@@ -6,7 +6,7 @@ import json
 import pytest
 
 from bert_jax.data.finetuning.squad import read_questions
-from bert_jax.data.invalid_rows import BadRows
+from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.errors import InputError
 
 CONTEXTS = {"Ada": ["Ada was born in 1815.", "She wrote\na program."], "Curie": ["Marie was born in 1867."]}
@@ -122,7 +122,7 @@ def test_broken_rows_are_named_by_line_and_can_be_skipped(tmp_path):
     content = "\n".join([good[0], '{"id": "x", ', good[1], "[1]", good[2]])
     with pytest.raises(InputError, match=r"a\.jsonl: line 2: expected a JSON object, .* \(and 1 more"):
         read(tmp_path / "a.jsonl", content)
-    bad = BadRows("a.jsonl", "skip", "question")
+    bad = InvalidRows("a.jsonl", "skip", "question")
     path = tmp_path / "b.jsonl"
     path.write_text(content)
     assert [question.id for question in bad.fitting(read_questions(str(path), bad=bad))] == ["56be", "56bf", "57aa"]
