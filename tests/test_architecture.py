@@ -22,7 +22,7 @@ ORDER = (
 
 
 def part_of(path):
-    """`bert_jax/tasks/job.py` -> `tasks`; `bert_jax/config.py` -> `config`."""
+    """`bert_jax/tasks/base.py` -> `tasks`; `bert_jax/config.py` -> `config`."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 

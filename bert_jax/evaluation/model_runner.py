@@ -20,7 +20,7 @@ from bert_jax.inference import PretrainedModel
 from bert_jax.inference.model import open_tokenizer
 from bert_jax.modeling import Compute, Params, resolved_dtype
 from bert_jax.reports.attention import Attention
-from bert_jax.tasks import start
+from bert_jax.tasks import setup
 from bert_jax.tokenization import Tokenizer
 
 _LARGEST_MAPS = 2**28  # shares of all maps of a sequence, a gigabyte of float32: more than those of BERT-large over 512
@@ -109,7 +109,7 @@ def open_runner(
     if loaded.head != head:
         raise InputError(f"{model_dir}: expected a model for {head}, found one for {loaded.head}")
     tokenizer = open_tokenizer(loaded)
-    start.check_length(max_seq_length, loaded.config, "max_seq_length")
+    setup.check_length(max_seq_length, loaded.config, "max_seq_length")
     if max_seq_length and max_seq_length < 4:
         raise InputError(f"max_seq_length: expected at least 4 tokens (or 0), found {max_seq_length}")
     positions = loaded.config.max_position_embeddings

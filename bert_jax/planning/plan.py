@@ -23,8 +23,8 @@ from bert_jax import recipes, sharding, tasks
 from bert_jax.planning.compiling import compile_step
 from bert_jax.planning.hlo import Collective
 from bert_jax.planning.slices import Slice
-from bert_jax.tasks.job import Outline, Stage
-from bert_jax.training.start import Program, check_mesh, make_program
+from bert_jax.tasks.base import Outline, Stage
+from bert_jax.training.program import Program, check_mesh, make_program
 from bert_jax.training.throughput import peak_flops, step_flops
 
 

@@ -7,7 +7,7 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.tasks import lora
 
 if TYPE_CHECKING:
-    from bert_jax.tasks.job import Job, Outline
+    from bert_jax.tasks.base import Job, Outline
 
 # Name in a recipe -> the module whose `build` makes its Job; imported when it is asked for.
 TASKS = {

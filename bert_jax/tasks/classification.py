@@ -21,8 +21,8 @@ from bert_jax.errors import InputError
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
-from bert_jax.tasks import start
-from bert_jax.tasks.job import Job, Metrics, Outline, Stage, model_inputs
+from bert_jax.tasks import setup
+from bert_jax.tasks.base import Job, Metrics, Outline, Stage, model_inputs
 from bert_jax.tasks.remembered import Remembered
 
 HEAD = "sequence_classification"
@@ -82,7 +82,7 @@ class ClassificationTask:
     def loss(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
-        """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.job.Task`)."""
+        """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.base.Task`)."""
         passes = 1
         if dropout_key is not None and self.r_drop:
             passes = 2  # as rows beside one another, which stay on their device
@@ -174,20 +174,20 @@ def _rules(data: Any) -> LabelRules:
 def build(recipe: Any, workdir: str) -> Job:
     """Reads the data and the model that a resolved classification recipe names. See `bert_jax.tasks.build`."""
     data, regression = recipe.data, recipe.data.task_type == "regression"
-    loaded = start.pretrained(recipe, "encoder")
-    tokenizer = start.tokenizer(recipe, loaded=loaded)
-    config = start.config(recipe, tokenizer, loaded)
-    start.check_length(data.max_seq_length, config, "config.data.max_seq_length")
+    loaded = setup.pretrained(recipe, "encoder")
+    tokenizer = setup.tokenizer(recipe, loaded=loaded)
+    config = setup.config(recipe, tokenizer, loaded)
+    setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     if data.long_texts == "windows" and data.pair_column:
         raise InputError("config.data.long_texts: expected cut for pairs of texts, as windows are of single ones")
     if not data.train:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     named, rules = columns(recipe), _rules(data)
-    rows, names = read_labelled(data.train, named, None, regression, start.bad_rows(recipe, data.train), rules)
+    rows, names = read_labelled(data.train, named, None, regression, setup.bad_rows(recipe, data.train), rules)
     single = data.task_type == "classification"
-    rows, held = start.hold_out(recipe, rows, classes=labels_of(rows, named, names) if single else None)
+    rows, held = setup.hold_out(recipe, rows, classes=labels_of(rows, named, names) if single else None)
     if data.dev:
-        held, _ = read_labelled(data.dev, named, names, regression, start.bad_rows(recipe, data.dev), rules)
+        held, _ = read_labelled(data.dev, named, names, regression, setup.bad_rows(recipe, data.dev), rules)
     stride = data.doc_stride if data.long_texts == "windows" else None
 
     def encoded(side: list[Example]) -> Features:
@@ -200,7 +200,7 @@ def build(recipe: Any, workdir: str) -> Job:
         id2label=None if regression else names,
         problem_type=_PROBLEM_TYPES[data.task_type],
     )
-    model = Bert(config, HEAD, start.compute(recipe))
+    model = Bert(config, HEAD, setup.compute(recipe))
     best = recipe.best_metric.removeprefix("eval/")
     task = ClassificationTask(
         model,
@@ -213,20 +213,20 @@ def build(recipe: Any, workdir: str) -> Job:
         special_ids=tokenizer.special_ids,
     )
     remembered = Remembered(named, count_classes(rows, named, names), rules.missing)
-    return start.fine_tuning(recipe, task, tokenizer, loaded, train, dev, remembered)
+    return setup.fine_tuning(recipe, task, tokenizer, loaded, train, dev, remembered)
 
 
 def outline(recipe: Any) -> Outline:
     """The steps of a resolved classification recipe, by length. See `bert_jax.tasks.outline`."""
     if recipe.data.train:
-        return start.outline_of(build(recipe, ""))
+        return setup.outline_of(build(recipe, ""))
     length, regression = recipe.data.max_seq_length, recipe.data.task_type == "regression"
-    config = start.config_without_data(recipe, "encoder")
-    start.check_length(length, config, "config.data.max_seq_length")
+    config = setup.config_without_data(recipe, "encoder")
+    setup.check_length(length, config, "config.data.max_seq_length")
     config = config.replace(
         pooler=True, num_labels=1 if regression else 2, problem_type=_PROBLEM_TYPES[recipe.data.task_type]
     )
-    task = ClassificationTask(Bert(config, HEAD, start.compute(recipe)), (), r_drop=recipe.r_drop)
+    task = ClassificationTask(Bert(config, HEAD, setup.compute(recipe)), (), r_drop=recipe.r_drop)
     ids, number = jax.ShapeDtypeStruct((1, length), jnp.int32), jax.ShapeDtypeStruct((1,), jnp.float32)
     row = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ids)
     labels = {"regression": number, "multi_label": jax.ShapeDtypeStruct((1, 2), jnp.float32)}

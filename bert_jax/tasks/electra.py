@@ -21,8 +21,8 @@ from bert_jax.errors import InputError
 from bert_jax.metrics.scores import ratios
 from bert_jax.modeling import Electra, Params
 from bert_jax.modeling.electra import generator_config
-from bert_jax.tasks import fingerprints, start
-from bert_jax.tasks.job import Job, Metrics, Outline
+from bert_jax.tasks import fingerprints, setup
+from bert_jax.tasks.base import Job, Metrics, Outline
 from bert_jax.tasks.masked_lm import masked_lm_sums
 from bert_jax.tasks.pretraining_data import (
     PretrainingData,
@@ -71,7 +71,7 @@ class ElectraTask:
     def loss(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
-        """Both summed losses of these rows over their `weights`, and metrics (see `bert_jax.tasks.job.Task`).
+        """Both summed losses of these rows over their `weights`, and metrics (see `bert_jax.tasks.base.Task`).
 
         What is filled in is drawn by a key made from `dropout_key`; without one, as in evaluation.
         """
@@ -122,8 +122,8 @@ class ElectraTask:
 def build(recipe: Any, workdir: str) -> Job:
     """Reads the prepared data and the models that a resolved recipe names. See `bert_jax.tasks.build`."""
     data = PretrainingData.of(recipe)
-    loaded = start.pretrained(recipe, HEAD)
-    model = _model(recipe, start.config(recipe, data.tokenizer, loaded))
+    loaded = setup.pretrained(recipe, HEAD)
+    model = _model(recipe, setup.config(recipe, data.tokenizer, loaded))
     pretrained = _pretrained(recipe, model, loaded) if loaded else None
     train_source = data.train_source(model.config)
     return Job(
@@ -143,15 +143,15 @@ def outline(recipe: Any) -> Outline:
     """The steps of a resolved recipe. See `bert_jax.tasks.outline`."""
     if recipe.data.prepared:
         return outline_of(recipe, build(recipe, ""))
-    model = _model(recipe, start.config_without_data(recipe, HEAD))
+    model = _model(recipe, setup.config_without_data(recipe, HEAD))
     check_lengths(recipe, model.config)
     task = ElectraTask(model, commonest_id=0, discriminator_weight=recipe.discriminator_weight)
     return Outline(task, model.init, outlined(recipe, None, recipe.num_steps))
 
 
 def _model(recipe: Any, config: BertConfig) -> Electra:
-    start.check_head(config, HEAD)
-    return Electra(config, generator_config(config, recipe.model.generator_size), start.compute(recipe))
+    setup.check_head(config, HEAD)
+    return Electra(config, generator_config(config, recipe.model.generator_size), setup.compute(recipe))
 
 
 def _pretrained(recipe: Any, model: Electra, discriminator: Loaded) -> Params:

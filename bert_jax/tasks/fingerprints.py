@@ -12,7 +12,7 @@ import numpy as np
 from bert_jax.config import BertConfig
 from bert_jax.data.finetuning.features import Paddable
 from bert_jax.data.pretraining.manifest import Manifest
-from bert_jax.tasks.job import MODEL_INPUTS
+from bert_jax.tasks.base import MODEL_INPUTS
 from bert_jax.tokenization import Tokenizer
 
 _ROWS = 4096  # that are hashed at a time

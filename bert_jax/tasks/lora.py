@@ -16,7 +16,7 @@ from bert_jax.data.batches import Batch
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.modeling import Params
 from bert_jax.storage import PathLike
-from bert_jax.tasks.job import Job, Metrics, Outline, Task
+from bert_jax.tasks.base import Job, Metrics, Outline, Task
 
 TARGETS = {
     "query": "attention", "key": "attention", "value": "attention", "output": "attention",
@@ -73,7 +73,7 @@ class Lora:
 
 @dataclasses.dataclass(frozen=True)
 class LoraTask:
-    """A task whose model is adapted: see `bert_jax.tasks.job.Task`."""
+    """A task whose model is adapted: see `bert_jax.tasks.base.Task`."""
 
     task: Task
     lora: Lora

@@ -22,8 +22,8 @@ from bert_jax.errors import InputError
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
-from bert_jax.tasks import start
-from bert_jax.tasks.job import Job, Metrics, Outline, Stage
+from bert_jax.tasks import setup
+from bert_jax.tasks.base import Job, Metrics, Outline, Stage
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 
@@ -48,7 +48,7 @@ class MultipleChoiceTask:
     def loss(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
-        """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.job.Task`)."""
+        """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.base.Task`)."""
         real = batch["example_weights"]
         losses, right = cross_entropy(self._logits(params, batch, dropout_key), batch["labels"])
         total, count = (losses * real).sum(), real.sum()
@@ -175,11 +175,11 @@ def _label(where: str, row: Question) -> int:
 def build(recipe: Any, workdir: str) -> Job:
     """Reads the data and the model that a resolved recipe of multiple choice names. See `bert_jax.tasks.build`."""
     data = recipe.data
-    loaded = start.pretrained(recipe, "encoder")
-    tokenizer = start.tokenizer(recipe, loaded=loaded)
-    config = start.config(recipe, tokenizer, loaded)
-    start.check_head(config, HEAD)
-    start.check_length(data.max_seq_length, config, "config.data.max_seq_length")
+    loaded = setup.pretrained(recipe, "encoder")
+    tokenizer = setup.tokenizer(recipe, loaded=loaded)
+    config = setup.config(recipe, tokenizer, loaded)
+    setup.check_head(config, HEAD)
+    setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     if not data.train:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     for name in ("context_column", "choice_columns", "label_column"):
@@ -190,23 +190,23 @@ def build(recipe: Any, workdir: str) -> Job:
         delimiter=data.delimiter, encoding=data.encoding, option=recipe_key,
         roles={"text": "context", "pair": "question"},
     )  # fmt: skip
-    rows, held = start.hold_out(recipe, read_answered(data.train, columns, start.bad_rows(recipe, data.train)))
+    rows, held = setup.hold_out(recipe, read_answered(data.train, columns, setup.bad_rows(recipe, data.train)))
     if data.dev:
-        held = read_answered(data.dev, columns, start.bad_rows(recipe, data.dev))
+        held = read_answered(data.dev, columns, setup.bad_rows(recipe, data.dev))
     train = encode_questions(tokenizer, rows, data.max_seq_length)
     dev = encode_questions(tokenizer, held, data.max_seq_length) if held else None
-    model = Bert(config.replace(pooler=True), HEAD, start.compute(recipe))
-    return start.fine_tuning(recipe, MultipleChoiceTask(model), tokenizer, loaded, train, dev, Remembered(columns))
+    model = Bert(config.replace(pooler=True), HEAD, setup.compute(recipe))
+    return setup.fine_tuning(recipe, MultipleChoiceTask(model), tokenizer, loaded, train, dev, Remembered(columns))
 
 
 def outline(recipe: Any) -> Outline:
     """The steps of a resolved recipe of multiple choice, by length. See `bert_jax.tasks.outline`."""
     data = recipe.data
     if data.train:
-        return start.outline_of(build(recipe, ""))
-    config = start.config_without_data(recipe, "encoder")
-    start.check_length(data.max_seq_length, config, "config.data.max_seq_length")
-    task = MultipleChoiceTask(Bert(config.replace(pooler=True), HEAD, start.compute(recipe)))
+        return setup.outline_of(build(recipe, ""))
+    config = setup.config_without_data(recipe, "encoder")
+    setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
+    task = MultipleChoiceTask(Bert(config.replace(pooler=True), HEAD, setup.compute(recipe)))
     choices = len(data.choice_columns) if len(data.choice_columns) > 1 else _CHOICES
     ids = jax.ShapeDtypeStruct((1, choices, data.max_seq_length), jnp.int32)
     row = dict.fromkeys(INPUTS, ids) | {

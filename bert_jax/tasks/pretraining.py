@@ -18,8 +18,8 @@ from bert_jax.data.finetuning.packing import packing
 from bert_jax.metrics.scores import ratios
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
-from bert_jax.tasks import fingerprints, start
-from bert_jax.tasks.job import Job, Metrics, Outline, model_inputs
+from bert_jax.tasks import fingerprints, setup
+from bert_jax.tasks.base import Job, Metrics, Outline, model_inputs
 from bert_jax.tasks.masked_lm import masked_lm_sums
 from bert_jax.tasks.pretraining_data import (
     PretrainingData,
@@ -56,7 +56,7 @@ class PretrainingTask:
     def loss(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
-        """Both summed losses of these rows over their `weights`, and metrics (see `bert_jax.tasks.job.Task`)."""
+        """Both summed losses of these rows over their `weights`, and metrics (see `bert_jax.tasks.base.Task`)."""
         sums = {name: value.sum() for name, value in self._sums(params, batch, dropout_key).items()}
         loss = sum((sums[f"{term}_loss"] / weight for term, weight in weights.items()), start=jnp.float32(0))
         shown = {name: (sums[part], sums[count]) for name, (part, count) in self._metrics().items()}
@@ -113,10 +113,10 @@ class PretrainingTask:
 def build(recipe: Any, workdir: str) -> Job:
     """Reads the prepared data and the model that a resolved pretraining recipe names. See `bert_jax.tasks.build`."""
     data = PretrainingData.of(recipe)
-    loaded = start.pretrained(recipe, _head(data.objective))
-    config = start.config(recipe, data.tokenizer, loaded)
-    start.check_head(config, _head(data.objective))
-    model = Bert(config, _head(data.objective), start.compute(recipe))
+    loaded = setup.pretrained(recipe, _head(data.objective))
+    config = setup.config(recipe, data.tokenizer, loaded)
+    setup.check_head(config, _head(data.objective))
+    model = Bert(config, _head(data.objective), setup.compute(recipe))
     train_source = data.train_source(config)
     return Job(
         task=PretrainingTask(model, commonest_label(train_source), data.objective),
@@ -135,10 +135,10 @@ def outline(recipe: Any) -> Outline:
     """The steps of a resolved pretraining recipe. See `bert_jax.tasks.outline`."""
     if recipe.data.prepared:
         return outline_of(recipe, build(recipe, ""))
-    objective = "nsp" if "pretraining" in start.heads(recipe) else "mlm"
-    config = start.config_without_data(recipe, _head(objective))
+    objective = "nsp" if "pretraining" in setup.heads(recipe) else "mlm"
+    config = setup.config_without_data(recipe, _head(objective))
     check_lengths(recipe, config)
-    task = PretrainingTask(Bert(config, _head(objective), start.compute(recipe)), commonest_id=0, objective=objective)
+    task = PretrainingTask(Bert(config, _head(objective), setup.compute(recipe)), commonest_id=0, objective=objective)
     return Outline(task, task.model.init, outlined(recipe, None, recipe.num_steps, pairs=objective == "nsp"))
 
 

@@ -14,8 +14,8 @@ from bert_jax.config import BertConfig
 from bert_jax.data.pretraining.manifest import TOKENIZER_DIR, Manifest
 from bert_jax.data.pretraining.sources import PretrainingEvalSource, PretrainingSource, StagedSource
 from bert_jax.errors import InputError
-from bert_jax.tasks import start
-from bert_jax.tasks.job import Job, Outline, Stage
+from bert_jax.tasks import setup
+from bert_jax.tasks.base import Job, Outline, Stage
 from bert_jax.tokenization import Tokenizer
 
 _COUNTED_LABELS = 20_000  # masked tokens among which the commonest is found
@@ -43,7 +43,7 @@ class PretrainingData:
         directories = tuple(_prepared(recipe, length) for _, length, _ in recipes.stages(recipe))
         manifests = [Manifest.read(directory) for directory in directories]
         objective = manifests[0].objective
-        tokenizer = start.tokenizer(recipe, data=f"{directories[0]}/{TOKENIZER_DIR}")
+        tokenizer = setup.tokenizer(recipe, data=f"{directories[0]}/{TOKENIZER_DIR}")
         for directory, manifest in zip(directories, manifests, strict=True):
             if manifest.objective != objective:
                 raise InputError(f"{directory}: expected objective {objective}, as in {directories[0]}, "
@@ -68,7 +68,7 @@ class PretrainingData:
         """The held-out examples at one length for the whole run, so that its curve compares like with like."""
         recipe = self.recipe
         length = recipe.data.eval_sequence_length or max(recipes.stages(recipe))[1]
-        start.check_length(length, config, "config.data.eval_sequence_length")
+        setup.check_length(length, config, "config.data.eval_sequence_length")
         directory = _prepared(recipe, length)
         if not Manifest.read(directory).lengths("validation"):
             return None
@@ -82,7 +82,7 @@ class PretrainingData:
 def num_steps(recipe: Any, source: StagedSource) -> int:
     """Optimizer steps of a run: as the recipe says, or as many as its passes over the data take."""
     per_epoch = _first(source).num_examples / recipe.global_batch_size
-    return recipe.num_steps or start.steps_of_epochs(recipe.num_epochs, per_epoch)
+    return recipe.num_steps or setup.steps_of_epochs(recipe.num_epochs, per_epoch)
 
 
 def commonest_label(source: StagedSource) -> int:
@@ -106,7 +106,7 @@ def _first(source: StagedSource) -> PretrainingSource:
 def check_lengths(recipe: Any, config: BertConfig) -> None:
     """Raises InputError when the sequences of a stage are longer than the model's positions."""
     for _, length, _ in recipes.stages(recipe):
-        start.check_length(length, config, "config.stages" if recipe.stages else "config.data.sequence_length")
+        setup.check_length(length, config, "config.stages" if recipe.stages else "config.data.sequence_length")
 
 
 def outline_of(recipe: Any, job: Job) -> Outline:

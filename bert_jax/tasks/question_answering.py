@@ -22,8 +22,8 @@ from bert_jax.metrics import squad as squad_scores
 from bert_jax.modeling import Bert
 from bert_jax.modeling.heads import segment_members
 from bert_jax.modeling.losses import cross_entropy
-from bert_jax.tasks import start
-from bert_jax.tasks.job import Job, Metrics, Outline, Stage, model_inputs
+from bert_jax.tasks import setup
+from bert_jax.tasks.base import Job, Metrics, Outline, Stage, model_inputs
 from bert_jax.tokenization import Tokenizer
 
 HEAD = "question_answering"
@@ -74,7 +74,7 @@ class QuestionAnsweringTask:
     def loss(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
-        """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.job.Task`).
+        """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.base.Task`).
 
         Padding is no place of an answer, so that the loss does not depend on how far a batch is padded; nor are the
         other examples of a row.
@@ -187,37 +187,37 @@ def to_learn(rows: Sequence[Learnable], tokenizer: Tokenizer, limits: Limits) ->
 def build(recipe: Any, workdir: str) -> Job:
     """Reads the data and the model that a resolved question answering recipe names. See `bert_jax.tasks.build`."""
     data = recipe.data
-    loaded = start.pretrained(recipe, "encoder")
-    tokenizer = start.tokenizer(recipe, loaded=loaded)
-    config = start.config(recipe, tokenizer, loaded)
-    start.check_head(config, HEAD)
-    start.check_length(data.max_seq_length, config, "config.data.max_seq_length")
+    loaded = setup.pretrained(recipe, "encoder")
+    tokenizer = setup.tokenizer(recipe, loaded=loaded)
+    config = setup.config(recipe, tokenizer, loaded)
+    setup.check_head(config, HEAD)
+    setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     if not data.train:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     limits = _limits(recipe)
     limits.check(tokenizer.layout, "config.data.")
-    rows = learnable(data.train, tokenizer, start.bad_rows(recipe, data.train, "question"))
-    rows, held = start.hold_out(recipe, rows, groups=np.array([row.question.article for row in rows]))
+    rows = learnable(data.train, tokenizer, setup.bad_rows(recipe, data.train, "question"))
+    rows, held = setup.hold_out(recipe, rows, groups=np.array([row.question.article for row in rows]))
     questions = [row.question for row in held]
     if data.dev:
-        bad = start.bad_rows(recipe, data.dev, "question")
+        bad = setup.bad_rows(recipe, data.dev, "question")
         questions = list(bad.fitting(read_questions(data.dev, anywhere=True, bad=bad)))
     train = to_learn(rows, tokenizer, limits)
     dev = asked(questions, tokenizer, limits) if questions else None
-    model = Bert(config, HEAD, start.compute(recipe))
+    model = Bert(config, HEAD, setup.compute(recipe))
     task = QuestionAnsweringTask(model, Search(data.max_answer_length, data.n_best), data.null_threshold, dev)
-    return start.fine_tuning(recipe, task, tokenizer, loaded, train.windows, dev.windows if dev else None)
+    return setup.fine_tuning(recipe, task, tokenizer, loaded, train.windows, dev.windows if dev else None)
 
 
 def outline(recipe: Any) -> Outline:
     """The steps of a resolved question answering recipe, by length. See `bert_jax.tasks.outline`."""
     if recipe.data.train:
-        return start.outline_of(build(recipe, ""))
+        return setup.outline_of(build(recipe, ""))
     length = recipe.data.max_seq_length
-    config = start.config_without_data(recipe, "encoder")
-    start.check_head(config, HEAD)
-    start.check_length(length, config, "config.data.max_seq_length")
-    task = QuestionAnsweringTask(Bert(config, HEAD, start.compute(recipe)), Search())
+    config = setup.config_without_data(recipe, "encoder")
+    setup.check_head(config, HEAD)
+    setup.check_length(length, config, "config.data.max_seq_length")
+    task = QuestionAnsweringTask(Bert(config, HEAD, setup.compute(recipe)), Search())
     ids, one = jax.ShapeDtypeStruct((1, length), jnp.int32), jax.ShapeDtypeStruct((1,), jnp.int32)
     row = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ids)
     row |= dict.fromkeys(("start_positions", "end_positions", "windows"), one)

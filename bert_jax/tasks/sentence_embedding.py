@@ -25,8 +25,8 @@ from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.heads import unit
 from bert_jax.modeling.losses import cross_entropy
-from bert_jax.tasks import start
-from bert_jax.tasks.job import Job, Metrics, Outline, Stage
+from bert_jax.tasks import setup
+from bert_jax.tasks.base import Job, Metrics, Outline, Stage
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 
@@ -70,7 +70,7 @@ class SentenceEmbeddingTask:
     def loss(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
-        """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.job.Task`).
+        """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.base.Task`).
 
         With `in_batch_negatives` the parts of a batch do not add up to the whole, whose every row is a choice for every
         other: so recipes allow no micro-batches there.
@@ -224,11 +224,11 @@ def build(recipe: Any, workdir: str) -> Job:
     """Reads the data and the model that a resolved recipe of sentence embeddings names. See `bert_jax.tasks.build`."""
     data = recipe.data
     _check(data)
-    loaded = start.pretrained(recipe, HEAD)
-    tokenizer = start.tokenizer(recipe, loaded=loaded)
-    config = start.config(recipe, tokenizer, loaded)
-    start.check_head(config, HEAD)
-    start.check_length(data.max_seq_length, config, "config.data.max_seq_length")
+    loaded = setup.pretrained(recipe, HEAD)
+    tokenizer = setup.tokenizer(recipe, loaded=loaded)
+    config = setup.config(recipe, tokenizer, loaded)
+    setup.check_head(config, HEAD)
+    setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     if not data.train:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     learned, scored = columns(recipe)
@@ -236,7 +236,7 @@ def build(recipe: Any, workdir: str) -> Job:
     read = learned
     if data.dev_share:  # what is held out needs the columns that it is scored by
         read = dataclasses.replace(learned, label=scored.label, more=learned.more or scored.more)
-    rows, held = start.hold_out(recipe, read_pairs(data.train, read, limit, start.bad_rows(recipe, data.train)))
+    rows, held = setup.hold_out(recipe, read_pairs(data.train, read, limit, setup.bad_rows(recipe, data.train)))
     settings = dataclasses.replace(loaded.settings if loaded else TextSettings(), max_length=data.max_seq_length)
     prompt = settings.prompt()
     config = config.replace(pooling_skip=settings.pooling_skip(tokenizer, prompt, data.max_seq_length))
@@ -244,25 +244,25 @@ def build(recipe: Any, workdir: str) -> Job:
     if data.loss == "in_batch_negatives" and len(train) * (train.size - 1) < 2:
         raise InputError(f"{data.train}: expected at least 2 rows, to be each other's negatives, found 1")
     task = dataclasses.replace(
-        _task(recipe, Bert(config, HEAD, start.compute(recipe))),
+        _task(recipe, Bert(config, HEAD, setup.compute(recipe))),
         similarity=settings.similarity,
         truncate_dim=settings.truncate_dim,
     )
     if data.dev:
-        held = read_pairs(data.dev, scored, bad=start.bad_rows(recipe, data.dev))
+        held = read_pairs(data.dev, scored, bad=setup.bad_rows(recipe, data.dev))
     dev = encode_pairs(tokenizer, held, scored, data.max_seq_length, prompt=prompt) if held else None
     remembered = _remembered(learned, scored)
-    return start.fine_tuning(recipe, task, tokenizer, loaded, train, dev, remembered, settings=settings)
+    return setup.fine_tuning(recipe, task, tokenizer, loaded, train, dev, remembered, settings=settings)
 
 
 def outline(recipe: Any) -> Outline:
     """The steps of a resolved recipe of sentence embeddings, by length. See `bert_jax.tasks.outline`."""
     data = recipe.data
     if data.train:
-        return start.outline_of(build(recipe, ""))
-    config = start.config_without_data(recipe, HEAD)
-    start.check_length(data.max_seq_length, config, "config.data.max_seq_length")
-    task = _task(recipe, Bert(config, HEAD, start.compute(recipe)))
+        return setup.outline_of(build(recipe, ""))
+    config = setup.config_without_data(recipe, HEAD)
+    setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
+    task = _task(recipe, Bert(config, HEAD, setup.compute(recipe)))
     texts = 3 if data.negative_column else 2
     ids = jax.ShapeDtypeStruct((1, texts, data.max_seq_length), jnp.int32)
     number = jax.ShapeDtypeStruct((1,), jnp.float32)

@@ -18,8 +18,8 @@ from bert_jax.errors import InputError
 from bert_jax.metrics import entities
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
-from bert_jax.tasks import start
-from bert_jax.tasks.job import Job, Metrics, Outline, Stage, model_inputs
+from bert_jax.tasks import setup
+from bert_jax.tasks.base import Job, Metrics, Outline, Stage, model_inputs
 
 HEAD = "token_classification"
 _USUAL_TAGS = 9  # of CoNLL-2003, for an outline without data
@@ -46,7 +46,7 @@ class TokenClassificationTask:
     def loss(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
-        """The summed loss of these words over `weights`, and its metrics (see `bert_jax.tasks.job.Task`)."""
+        """The summed loss of these words over `weights`, and its metrics (see `bert_jax.tasks.base.Task`)."""
         asked = _asked(batch)
         losses, right = cross_entropy(self._logits(params, batch, dropout_key), jnp.maximum(batch["labels"], 0))
         total, correct, count = (losses * asked).sum(), (right * asked).sum(), asked.sum()
@@ -79,33 +79,33 @@ def _asked(batch: Batch) -> jax.Array:
 def build(recipe: Any, workdir: str) -> Job:
     """Reads the data and the model that a resolved recipe of token classification names. See `bert_jax.tasks.build`."""
     data = recipe.data
-    loaded = start.pretrained(recipe, "encoder")
-    tokenizer = start.tokenizer(recipe, loaded=loaded)
-    config = start.config(recipe, tokenizer, loaded)
-    start.check_length(data.max_seq_length, config, "config.data.max_seq_length")
+    loaded = setup.pretrained(recipe, "encoder")
+    tokenizer = setup.tokenizer(recipe, loaded=loaded)
+    config = setup.config(recipe, tokenizer, loaded)
+    setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     if not data.train:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     columns = Columns(data.text_column, "", data.label_column)
     numbered = tuple(data.tag_names)
-    rows, names = read_tagged(data.train, columns, None, start.bad_rows(recipe, data.train, "sentence"), numbered)
-    rows, held = start.hold_out(recipe, rows)
+    rows, names = read_tagged(data.train, columns, None, setup.bad_rows(recipe, data.train, "sentence"), numbered)
+    rows, held = setup.hold_out(recipe, rows)
     if data.dev:
-        held, _ = read_tagged(data.dev, columns, names, start.bad_rows(recipe, data.dev, "sentence"), numbered)
+        held, _ = read_tagged(data.dev, columns, names, setup.bad_rows(recipe, data.dev, "sentence"), numbered)
     train = encode_tagged(tokenizer, rows, names, data.max_seq_length)
     dev = encode_tagged(tokenizer, held, names, data.max_seq_length) if held else None
     metrics = entities.choose(data.metrics, names)
-    model = Bert(config.replace(num_labels=len(names), id2label=names), HEAD, start.compute(recipe))
-    return start.fine_tuning(recipe, TokenClassificationTask(model, names, metrics), tokenizer, loaded, train, dev)
+    model = Bert(config.replace(num_labels=len(names), id2label=names), HEAD, setup.compute(recipe))
+    return setup.fine_tuning(recipe, TokenClassificationTask(model, names, metrics), tokenizer, loaded, train, dev)
 
 
 def outline(recipe: Any) -> Outline:
     """The steps of a resolved recipe of token classification, by length. See `bert_jax.tasks.outline`."""
     if recipe.data.train:
-        return start.outline_of(build(recipe, ""))
+        return setup.outline_of(build(recipe, ""))
     length = recipe.data.max_seq_length
-    config = start.config_without_data(recipe, "encoder").replace(num_labels=_USUAL_TAGS, id2label=None)
-    start.check_length(length, config, "config.data.max_seq_length")
-    task = TokenClassificationTask(Bert(config, HEAD, start.compute(recipe)), (), ())
+    config = setup.config_without_data(recipe, "encoder").replace(num_labels=_USUAL_TAGS, id2label=None)
+    setup.check_length(length, config, "config.data.max_seq_length")
+    task = TokenClassificationTask(Bert(config, HEAD, setup.compute(recipe)), (), ())
     row = dict.fromkeys(
         ("input_ids", "attention_mask", "token_type_ids", "labels"), jax.ShapeDtypeStruct((1, length), jnp.int32)
     )

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
-from bert_jax.tasks.job import Source
+from bert_jax.tasks.base import Source
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,17 +23,17 @@ from bert_jax.data.finetuning.labels import counted
 from bert_jax.data.pretraining.sources import prefetch
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.storage import PathLike, directory_atomically
-from bert_jax.tasks.job import Job
+from bert_jax.tasks.base import Job
 from bert_jax.training import notices, stopping
 from bert_jax.training import step as steps
 from bert_jax.training.checkpoints import Checkpoints, merit, to_numpy
+from bert_jax.training.curves import write_report
 from bert_jax.training.feed import DeviceSource, device_batch
 from bert_jax.training.host_memory import keep_freed_memory
 from bert_jax.training.metrics import MetricsLog, Window, read_lines
+from bert_jax.training.program import check_fits, initial_state, make_program, schedule_and_optimizer
 from bert_jax.training.progress import Bar, clock
-from bert_jax.training.report import write_report
 from bert_jax.training.skipped import SkippedSteps, check_finite
-from bert_jax.training.start import check_fits, initial_state, make_program, schedule_and_optimizer
 from bert_jax.training.step import State
 from bert_jax.training.stopping import Interrupted, Preempted, Stop
 from bert_jax.training.throughput import Chrono, Lap

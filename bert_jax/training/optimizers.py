@@ -9,8 +9,8 @@ import optax
 import optax.contrib
 
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.training.frozen import freeze
 from bert_jax.training.schedules import Schedule
+from bert_jax.training.trainable import freeze
 
 OPTIMIZERS = ("adamw", "lamb", "adafactor", "muon")
 

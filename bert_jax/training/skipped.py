@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.errors import InputError
-from bert_jax.tasks.job import Source
+from bert_jax.tasks.base import Source
 from bert_jax.training.workdir import Workdir
 
 

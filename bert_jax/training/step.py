@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_jax import compilers, sharding
 from bert_jax.data.batches import Batch
-from bert_jax.tasks.job import Metrics, Task
+from bert_jax.tasks.base import Metrics, Task
 
 
 @jax.tree_util.register_dataclass

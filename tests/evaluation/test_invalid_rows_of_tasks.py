@@ -9,7 +9,7 @@ import pytest
 from bert_jax import recipes, tasks
 from bert_jax.cli import main
 from bert_jax.errors import InputError
-from bert_jax.tasks.job import Job
+from bert_jax.tasks.base import Job
 
 NOTE = r"\(and {} more {}s that do not fit; --config\.data\.bad_rows=skip leaves them out\)"
 RECIPES = {

@@ -211,8 +211,8 @@ def _run(folder: pathlib.Path, number: int) -> None:
     from jax.sharding import SingleDeviceSharding
 
     from bert_jax import recipes, storage
+    from bert_jax.training.curves import write_report
     from bert_jax.training.metrics import read_lines
-    from bert_jax.training.report import write_report
     from bert_jax.training.workdir import Workdir
 
     workdir = Workdir(storage.Path(folder))

@@ -13,7 +13,7 @@ import pytest
 from small import metrics_of, recipe
 
 from bert_jax import recipes, tasks
-from bert_jax.tasks import start
+from bert_jax.tasks import setup
 from bert_jax.tasks.classification import ClassificationTask
 from bert_jax.training import loop
 from bert_jax.training.checkpoints import Checkpoints
@@ -41,7 +41,7 @@ def whole(tmp_path_factory, data):
         (ClassificationTask, "score", 3),  # after step 2: noted, and answered after the next step
         (Checkpoints, "save", 3),
         (loop, "write_report", 4),  # of the finished run
-        (start, "save_pretrained", 4),
+        (setup, "save_pretrained", 4),
     ],
 )
 def test_interrupted_at_a_moment_it_ends_as_if_it_never_was(tmp_path, data, whole, owner, function, saved, monkeypatch):

@@ -16,7 +16,7 @@ from bert_jax.planning.hlo import Module
 from bert_jax.planning.plan import for_tpu
 from bert_jax.planning.slices import find_slice
 from bert_jax.training import step as steps
-from bert_jax.training.start import make_program
+from bert_jax.training.program import make_program
 
 needs_compiler = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="needs the TPU compiler: pip install 'bert-jax[tpu]'"

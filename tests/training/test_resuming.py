@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax import recipes, storage, tasks
 from bert_jax.errors import InputError
-from bert_jax.tasks.start import steps_of_epochs
+from bert_jax.tasks.setup import steps_of_epochs
 from bert_jax.tokenization import word_piece
 from bert_jax.training.resuming import MAY_CHANGE, check_length, data_differences, differences, table
 from bert_jax.training.workdir import Workdir

@@ -17,10 +17,10 @@ from bert_jax import recipes, storage
 from bert_jax.errors import InputError
 from bert_jax.recipes.definitions import KEYS
 from bert_jax.sharding import make_mesh
+from bert_jax.training.curves import write_report
 from bert_jax.training.metrics import MetricsLog, Window, read_lines
-from bert_jax.training.report import write_report
+from bert_jax.training.program import check_fits
 from bert_jax.training.resuming import MAY_CHANGE
-from bert_jax.training.start import check_fits
 from bert_jax.training.workdir import Workdir
 
 

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from bert_jax import sharding
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Electra
-from bert_jax.tasks.job import Job, Task
+from bert_jax.tasks.base import Job, Task
 from bert_jax.training import step as steps
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Schedule, make_schedule

@@ -10,7 +10,7 @@ from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
 from bert_jax.inference import pipeline
 from bert_jax.tasks import lora
-from bert_jax.training import start
+from bert_jax.training import program
 from bert_jax.training.loop import train
 
 LAYERS, RATE = 3, 1e-3
@@ -53,12 +53,12 @@ def stepped(place, steps=1, **changes):
     c = recipes.resolve(recipe(place, **changes))
     mesh = sharding.make_mesh(devices=jax.devices()[:1])
     job = tasks.build(c, "unused")
-    start.check_fits(c, job, mesh)
-    program = start.make_program(c, job.task, job.init_params, job.num_steps, mesh)
-    state = start.initial_state(job, program.optimizer, c.seed, program.like, c.fresh_layers)
+    program.check_fits(c, job, mesh)
+    made = program.make_program(c, job.task, job.init_params, job.num_steps, mesh)
+    state = program.initial_state(job, made.optimizer, c.seed, made.like, c.fresh_layers)
     before, moments = flat(state.params), flat(state.opt_state)
     for step in range(steps):
-        state, _ = program.train_step(state, job.train_source.batch(step))
+        state, _ = made.train_step(state, job.train_source.batch(step))
     return before, flat(state.params), moments
 
 
@@ -105,7 +105,7 @@ def test_what_is_frozen_has_no_part_in_the_norm_that_is_clipped(place):
     """With only the classifier learning, clipping at a tenth of its gradient's norm is felt to the full."""
     changes = {"optimizer.frozen_layers": LAYERS, "optimizer.name": "adamw", "optimizer.weight_decay": 0.0}
     c = recipes.resolve(recipe(place, **changes))
-    _, optimizer = start.schedule_and_optimizer(c, 1)
+    _, optimizer = program.schedule_and_optimizer(c, 1)
     layers = {"attention": {"kernel": jnp.ones((LAYERS, 4, 4))}}
     params = {"embeddings": {"x": jnp.ones(3)}, "encoder": {"layers": layers}, "classifier": {"kernel": jnp.ones(4)}}
     grads = jax.tree.map(lambda p: 1e9 * jnp.ones_like(p), params) | {"classifier": {"kernel": jnp.full(4, 0.25)}}

@@ -20,7 +20,7 @@ from bert_jax.modeling import Compute, Params
 from bert_jax.recipes import model_config
 from bert_jax.storage import PathLike
 from bert_jax.tasks import fingerprints
-from bert_jax.tasks.job import Job, Outline, Stage, Task
+from bert_jax.tasks.base import Job, Outline, Stage, Task
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tasks.remembered import write as write_remembered
 from bert_jax.tokenization import Tokenizer, load_tokenizer
