@@ -10,6 +10,7 @@ from bert_jax.families import FAMILIES, family_of, whole_number
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.config import NOT_CARRIED, config_keys
 from bert_jax.model_files.labels import MOST_CLASSES, read_classes
+from bert_jax.storage import hub
 
 # (layers, hidden size, heads): base and large from Devlin et al. 2018 (arXiv:1810.04805) section 3, the others from
 # Turc et al. 2019 (arXiv:1908.08962) table 1. The feed-forward size is always 4 times the hidden size.
@@ -334,6 +335,21 @@ class BertConfig:
                     f"model config: {field.name}: expected {theirs!r}, as every {self.family} in the Hugging Face "
                     f"layout has it, found {ours!r}"
                 )
+
+    @classmethod
+    def from_pretrained(cls, path: storage.PathLike, **changes: Any) -> Self:
+        """Reads the `config.json` of a model directory, with some fields changed.
+
+        Args:
+            path: a directory (local or `gs://`), or a name on the hub (`bert_jax.storage.hub.locate`).
+            changes: fields by name.
+
+        Raises:
+            InputError: as `from_json_file`.
+        """
+        if "num_labels" in changes:
+            changes.setdefault("id2label", None)
+        return cls.from_json_file(hub.locate(path) / "config.json").replace(**changes)
 
     @classmethod
     def from_json_file(cls, path: storage.PathLike) -> Self:

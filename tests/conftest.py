@@ -26,6 +26,7 @@ _SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 # gcsfs would otherwise ask a gRPC service for each bucket's kind, which the emulator has not.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # names that are no directories here are not asked for
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 
 # Programs of a few small steps take longer to compile than to run: they are compiled quickly rather than well, here and

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.conversion import hub
 from bert_jax.conversion.formats import safetensors_files, torch_files
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.conversion.names.table import Tensors
@@ -20,6 +19,7 @@ from bert_jax.conversion.weights import is_weights
 from bert_jax.errors import InputError, printable
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.adapter import ADAPTER
+from bert_jax.storage import hub
 
 _CONFIG = "adapter_config.json"
 _FILES = {"adapter_model.safetensors": safetensors_files.open_tensors, "adapter_model.bin": torch_files.open_tensors}

@@ -68,6 +68,7 @@ def load_pretrained(
     seed: int = 0,
     family: str = "",
     base: storage.PathLike | None = None,
+    classes: int | tuple[str, ...] | None = None,
 ) -> Loaded:
     """Reads a model directory, tensor by tensor; PyTorch is not needed and no code in the files runs.
 
@@ -81,11 +82,12 @@ def load_pretrained(
         family: one of `bert_jax.families.FAMILIES`, where config.json does not say which or says another; "" = as it
             says.
         base: of an adapter, the directory of its base model; None: where the adapter says.
+        classes: number or names of a classifier's classes; of a trained one, other names for its classes.
 
     Raises:
         InputError: something is missing, damaged, or does not fit; the message names the file and the tensor.
     """
-    with open_model(path, head, family, base) as opened:
+    with open_model(path, head, family, base, classes) as opened:
         matched = opened.match()
         params = state_dict.read_params(opened.model, matched, seed, opened.weights.where)
         return Loaded(params=params, **opened.report(matched))

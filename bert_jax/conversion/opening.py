@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.conversion import adapters, evidence, hub, sentence_transformers, state_dict
+from bert_jax.conversion import adapters, evidence, sentence_transformers, state_dict
 from bert_jax.conversion.names import FAMILIES, Names
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.text_settings import TextSettings
@@ -16,6 +16,7 @@ from bert_jax.conversion.weights import Weights, open_weights
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.families import architectures_of
 from bert_jax.modeling import HEADS, Bert
+from bert_jax.storage import hub
 from bert_jax.tokenization import has_tokenizer
 
 _log = logger(__name__)
@@ -56,12 +57,16 @@ class Opened(NamedTuple):
 
 @contextlib.contextmanager
 def open_model(
-    path: storage.PathLike, head: str | None, family: str, base: storage.PathLike | None = None
+    path: storage.PathLike,
+    head: str | None,
+    family: str,
+    base: storage.PathLike | None = None,
+    classes: int | tuple[str, ...] | None = None,
 ) -> Iterator[Opened]:
     """Settles what a directory holds, and opens it.
 
     Args:
-        path, head, family, base: as for `bert_jax.conversion.huggingface.load_pretrained`.
+        path, head, family, base, classes: as for `bert_jax.conversion.huggingface.load_pretrained`.
 
     Raises:
         InputError: as there.
@@ -86,9 +91,25 @@ def open_model(
         assert head is not None
         config = _config(hf, head, saved_head, names, weights.tensors, where)
         config, settings = _text_settings(layout, hf, where, config, head, weights.tensors, stack)
+        if classes is not None:
+            config = _with_classes(config, classes, head, head == saved_head)
         if head in ("encoder", "sentence_embedding"):
             config = config.replace(pooler=f"{names.prefix}pooler.dense.weight" in weights.tensors)
         yield Opened(Bert(config, head), saved_head, weights, settings, directory)
+
+
+def _with_classes(config: BertConfig, classes: int | tuple[str, ...], head: str, trained: bool) -> BertConfig:
+    """The config with another number of classes, or other names of them."""
+    count = classes if isinstance(classes, int) else len(classes)
+    if head not in ("sequence_classification", "token_classification"):
+        raise InputError(f"num_labels: expected head='sequence_classification' or 'token_classification', found {head}")
+    if trained and count != config.num_labels:
+        raise InputError(
+            f"num_labels: expected the {config.num_labels} classes of the trained {head} head, found {count}"
+        )
+    if isinstance(classes, int):
+        return config if trained else config.replace(num_labels=count, id2label=None)
+    return config.replace(num_labels=count, id2label=classes)
 
 
 def _text_settings(

@@ -1,13 +1,15 @@
 """What every pipeline does: texts in batches of similar length, answers in the order of the texts."""
 
 import abc
+import functools
+import inspect
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.model import PretrainedModel
 from bert_jax.modeling import BertOutput
 from bert_jax.tokenization import Tokenizer
@@ -30,14 +32,26 @@ class Pipeline(abc.ABC):
 
     Attributes:
         model: what answers.
-        batch_size: texts in one forward pass, at most; None: as many as suit the machine.
+        batch_size: texts in one forward pass, at most; None: as many as suit the machine. A call may have its own.
+
+    Other keyword arguments are options of a call, used where a call has none of its own.
     """
 
     head: ClassVar[str]  # the head whose outputs it reads
 
-    def __init__(self, model: PretrainedModel, batch_size: int | None = None):
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__call__" in vars(cls):
+            cls.__call__ = _with_options(cls.__call__)  # type: ignore[method-assign]
+
+    def __init__(self, model: PretrainedModel, batch_size: int | None = None, **options: Any):
         if batch_size is not None:
             positive("batch_size", batch_size)
+        known = list(inspect.signature(type(self).__call__).parameters)[2:]
+        for name in options:
+            if name not in known:
+                raise InputError(f"option {name!r} is not known{did_you_mean(name, [*known, 'batch_size'])}")
+        self._options = options
         if model.tokenizer is None:
             raise InputError("expected a model with a tokenizer, found none in its directory")
         self.model = model
@@ -124,6 +138,25 @@ class Pipeline(abc.ABC):
                 break
             self._lengths.add(best)
             del self._spare[best]
+
+
+def _with_options(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A pipeline's `__call__` that takes `batch_size` too, and the options of its making where a call has none."""
+    signature = inspect.signature(call)
+
+    @functools.wraps(call)
+    def called(self: Pipeline, *given: Any, batch_size: int | None = None, **options: Any) -> Any:
+        fixed = signature.bind_partial(self, *given).arguments
+        options = {name: value for name, value in self._options.items() if name not in fixed} | options
+        if batch_size is None:
+            return call(self, *given, **options)
+        before, self.batch_size = self.batch_size, positive("batch_size", batch_size)
+        try:
+            return call(self, *given, **options)
+        finally:
+            self.batch_size = before
+
+    return called
 
 
 def _length(size: int) -> int:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion import huggingface
 from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
 from bert_jax.errors import InputError, printable
+from bert_jax.inference.scoring import similarities
 from bert_jax.modeling import Bert, BertOutput, Compute, Params, resolved_dtype
 from bert_jax.tokenization import Tokenizer, has_tokenizer, load_tokenizer
 
@@ -40,9 +41,17 @@ _LOGITS_AXES = {
 }
 
 
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["params"],
+    meta_fields=["config", "head", "tokenizer", "compute", "max_length", "settings", "missing"],
+)
 @dataclasses.dataclass(frozen=True, eq=False)
 class PretrainedModel:
-    """A model with its parameters and its tokenizer; called with arrays, it gives arrays.
+    """A model with its parameters and its tokenizer; called with arrays or texts, it returns arrays.
+
+    It is a pytree whose leaves are the parameters, so that `jax.tree.map`, `jax.device_put`, `jax.jit` and `jax.grad`
+    take it. Within a transformed function it computes on tracers, without padding or checks of values.
 
     Attributes:
         config: the architecture.
@@ -85,7 +94,8 @@ class PretrainedModel:
         Rows and tokens are padded to few sizes before the compiled function sees them, and cut back after it.
 
         Args:
-            input_ids: `[B, S]`; `[B, K, S]` for multiple choice, as are the next three.
+            input_ids: `[B, S]`; `[B, K, S]` for multiple choice, as are the next three. Or a text or a list of texts,
+                which the model's tokenizer pads to the longest; one that is too long is an error.
             attention_mask: 1 for tokens, 0 for padding; None means no padding.
             token_type_ids: segment ids; None means 0.
             position_ids: rows of the position table, as transformers counts them: None means from 0, and in a RoBERTa,
@@ -104,7 +114,65 @@ class PretrainedModel:
             "position_ids": position_ids,
             "masked_positions": masked_positions,
         }
+        if isinstance(input_ids, str) or (isinstance(input_ids, list) and input_ids and isinstance(input_ids[0], str)):
+            inputs |= self._tokenized(input_ids)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((self.params, inputs))):
+            if position_ids is not None:
+                inputs["position_ids"] = position_ids - self.config.position_offset
+            return self.bert.apply(
+                self.params, **inputs, output_hidden_states=output_hidden_states, output_attentions=output_attentions
+            )
         return self.run(inputs, (), output_hidden_states, output_attentions)
+
+    def encode(
+        self,
+        texts: str | Sequence[str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int | None = None,
+        show_progress_bar: bool = False,
+        *,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+    ) -> np.ndarray:
+        """Embed texts, as `SentenceTransformer.encode` does.
+
+        Args:
+            texts: one text or a list of N; what is longer than `max_length` tokens is cut.
+            prompt_name: which of the model's prompts is put before each text; None = its default, "" = none.
+            prompt: the prompt itself, in place of a name.
+            batch_size: texts in one forward pass, at most; None = as many as suit the machine.
+            show_progress_bar: whether to show a bar on stderr.
+            normalize_embeddings: whether to scale the vectors to length 1, after they are truncated.
+            truncate_dim: numbers of a vector to keep, from the first; None = as the model's files say.
+
+        Returns:
+            float32 `[D]` for a text, `[N, D]` for a list.
+
+        Raises:
+            InputError: not texts; no such prompt; the model has no tokenizer.
+        """
+        from bert_jax.inference.pipelines import pipeline  # which imports this module
+
+        embed = pipeline("sentence-embedding", self, batch_size=batch_size)
+        found = embed(
+            texts, prompt_name=prompt_name, prompt=prompt, truncate_dim=truncate_dim, progress=show_progress_bar
+        )
+        if normalize_embeddings:
+            found = found / np.maximum(np.linalg.norm(found, axis=-1, keepdims=True), 1e-12)
+        return found
+
+    def similarity(self, first: Any, second: Any) -> np.ndarray:
+        """Return `[N, M]`, how alike the vectors `[N, D]` and `[M, D]` are, by the similarity that the model's files
+        name: cosine (the default), dot, euclidean or manhattan, the last two negative."""
+        return similarities(self.settings.similarity, np.atleast_2d(first), np.atleast_2d(second))
+
+    def _tokenized(self, texts: str | list[str]) -> dict[str, np.ndarray]:
+        if self.tokenizer is None:
+            raise InputError("input_ids: expected arrays of ids, as the model has no tokenizer, found text")
+        if self.head == "multiple_choice":
+            raise InputError("input_ids: expected an array of ids [B, K, S], found text; tokenize the choices")
+        return self.tokenizer(texts, max_length=self.max_length, truncation=False)
 
     def run(self, *args: Any, **options: Any) -> BertOutput:
         """As `begin`, but waits for the output and returns it."""
@@ -187,7 +255,14 @@ class PretrainedModel:
         return found
 
 
-def from_pretrained(path: storage.PathLike, head: str | None = None, dtype: str = "auto") -> PretrainedModel:
+def from_pretrained(
+    path: storage.PathLike,
+    head: str | None = None,
+    dtype: str = "auto",
+    *,
+    num_labels: int | None = None,
+    id2label: Mapping[Any, str] | Sequence[str] | None = None,
+) -> PretrainedModel:
     """Opens a model directory in the Hugging Face layout.
 
     Args:
@@ -195,21 +270,45 @@ def from_pretrained(path: storage.PathLike, head: str | None = None, dtype: str 
         head: one of `modeling.HEADS`; None means the one that the model was saved with. Asked for another, the
             parameters that only it has are freshly initialised, with a warning.
         dtype: of matrix products: `float32`, `bfloat16`, or `auto` (bfloat16 on accelerators, float32 on CPU).
+        num_labels: classes of a freshly initialised head.
+        id2label: the names of the classes, by number or in order; of a trained head, new names for its classes.
 
     Raises:
-        InputError: something is missing, damaged or does not fit.
+        InputError: something is missing, damaged or does not fit; the head has no classes, or another number of them.
     """
-    model = open_model(path, head, dtype)
+    model = open_model(path, head, dtype, classes(num_labels, id2label))
     if model.missing:
         fresh = f"{path} has no trained {head} head; freshly initialised: {', '.join(model.missing)}"
         warnings.warn(printable(fresh), stacklevel=2)
     return model
 
 
-def open_model(path: storage.PathLike, head: str | None, dtype: str) -> PretrainedModel:
+def classes(num_labels: int | None, id2label: Mapping[Any, str] | Sequence[str] | None) -> int | tuple[str, ...] | None:
+    """Return the names of the classes, or their number where they have no names; None where neither is given.
+
+    Raises:
+        InputError: the numbers are not 0, 1, ..., a name is no string, or there are not `num_labels` names.
+    """
+    if id2label is None:
+        return num_labels
+    if isinstance(id2label, Mapping):
+        by_number = {str(number): name for number, name in id2label.items()}
+        names = [by_number.get(str(i)) for i in range(len(id2label))]
+    else:
+        names = list(id2label)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InputError(f"id2label: expected a name for each of the numbers 0, 1, ..., found {id2label!r}")
+    if num_labels not in (None, len(names)):
+        raise InputError(f"id2label: expected {num_labels} names (num_labels), found {len(names)}")
+    return tuple(map(str, names))
+
+
+def open_model(
+    path: storage.PathLike, head: str | None, dtype: str, classes: int | tuple[str, ...] | None = None
+) -> PretrainedModel:
     """As `from_pretrained`, without the warning."""
     compute = Compute(dtype=resolved_dtype(dtype))
-    loaded = huggingface.load_pretrained(path, head)
+    loaded = huggingface.load_pretrained(path, head, classes=classes)
     tokenizer = open_tokenizer(loaded) if has_tokenizer(loaded.directory) else None
     return PretrainedModel(
         loaded.config,

@@ -2,9 +2,11 @@
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from bert_jax.data.finetuning.windows import averaged, text_windows
@@ -235,7 +237,14 @@ _KEPT = {
 }
 
 
-def pipeline(task: str, model: PathLike | PretrainedModel, dtype: str = "auto", batch_size: int | None = None) -> Any:
+def pipeline(
+    task: str,
+    model: PathLike | PretrainedModel,
+    dtype: str = "auto",
+    batch_size: int | None = None,
+    device: str | int | jax.Device | None = None,
+    **options: Any,
+) -> Any:
     """A model that takes text.
 
     Args:
@@ -243,6 +252,9 @@ def pipeline(task: str, model: PathLike | PretrainedModel, dtype: str = "auto", 
         model: a model directory (as for `from_pretrained`), or an opened model.
         dtype: of matrix products, when the model is opened here (as for `from_pretrained`).
         batch_size: texts in one forward pass, at most; None: as many as suit the machine.
+        device: where the model runs: one of `jax.devices()`, its number, or `cpu`, `gpu`, `cuda:1`, `tpu:0` and the
+            like; -1 is the CPU. None: where JAX computes by default.
+        options: of the pipeline's calls, such as `aggregation_strategy` or `top_k`; a call may have its own.
 
     Returns:
         The pipeline, to be called with texts.
@@ -253,12 +265,37 @@ def pipeline(task: str, model: PathLike | PretrainedModel, dtype: str = "auto", 
     kind = PIPELINES.get(_ALIASES.get(task, task))
     if kind is None:
         raise InputError(f"task {task!r} is not known{did_you_mean(task, [*PIPELINES, *_ALIASES])}")
+    where = None if device is None else _device(device)
     if not isinstance(model, PretrainedModel):
+        if where is not None and dtype == "auto":
+            dtype = "float32" if where.platform == "cpu" else "bfloat16"
         opened = open_model(model, kind.head, dtype)
         if opened.missing:
             raise InputError(f"{model}: {task} needs a trained {kind.head} head, found none ({opened.missing[0]})")
-        return kind(opened, batch_size)
-    return kind(_with_head(model, kind.head, task), batch_size)
+        return kind(_on(opened, where), batch_size, **options)
+    return kind(_on(_with_head(model, kind.head, task), where), batch_size, **options)
+
+
+def _device(device: str | int | jax.Device) -> jax.Device:
+    """The device that is meant. Raises InputError where there is none such."""
+    if isinstance(device, jax.Device):
+        return device
+    found = re.fullmatch(r"(cpu|gpu|cuda|rocm|tpu)(?::(\d+))?", "cpu" if device == -1 else str(device))
+    try:
+        if found:
+            return jax.devices(found[1])[int(found[2] or 0)]
+        return jax.devices()[int(device)]
+    except (RuntimeError, ValueError, IndexError):
+        here = ", ".join(f"{one.platform}:{one.id}" for one in jax.devices())
+        raise InputError(f"device: expected one of {here}, or cpu, found {device!r}") from None
+
+
+def _on(model: PretrainedModel, device: jax.Device | None) -> PretrainedModel:
+    """The model with its parameters on a device, where it then computes."""
+    if device is None:
+        return model
+    compute = dataclasses.replace(model.compute, platform=device.platform)
+    return dataclasses.replace(model, params=jax.device_put(model.params, device), compute=compute)
 
 
 def _with_head(model: PretrainedModel, head: str, task: str) -> PretrainedModel:

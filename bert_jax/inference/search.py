@@ -4,11 +4,13 @@ Reimers and Gurevych 2019 (arXiv:1908.10084) for the vectors; Nogueira and Cho 2
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
+import rich.console
+import rich.progress
 
 from bert_jax.conversion.text_settings import CORPUS_PROMPTS, QUERY_PROMPTS
 from bert_jax.errors import InputError
@@ -31,6 +33,7 @@ class SentenceEmbedding(Pipeline):
         prompt_name: str | None = None,
         prompt: str | None = None,
         truncate_dim: int | None = None,
+        progress: bool = False,
     ) -> np.ndarray:
         """Embeddings, by default of unit length: the dot product of two is their cosine.
 
@@ -40,6 +43,7 @@ class SentenceEmbedding(Pipeline):
             prompt_name: which of the model's prompts is put before each text; None = its default, "" = none.
             prompt: the prompt itself, in place of a name.
             truncate_dim: numbers of a vector to keep, from the first; None = as the model's files say.
+            progress: whether to show a bar on stderr.
 
         Returns:
             float32 `[D]` for a text, `[N, D]` for a list.
@@ -47,13 +51,21 @@ class SentenceEmbedding(Pipeline):
         Raises:
             InputError: not texts, or too long; no such prompt.
         """
-        found = self._embed(as_texts(texts), self.model.settings.prompt(prompt_name, prompt), truncation, truncate_dim)
+        listed, text = as_texts(texts), self.model.settings.prompt(prompt_name, prompt)
+        with rich.progress.Progress(console=rich.console.Console(stderr=True), disable=not progress) as bar:
+            task = bar.add_task("texts", total=len(listed))
+            found = self._embed(listed, text, truncation, truncate_dim, lambda rows: bar.advance(task, rows))
         return found[0] if isinstance(texts, str) else found
 
     def _embed(
-        self, texts: list[str], prompt: str, truncation: bool = True, truncate_dim: int | None = None
+        self,
+        texts: list[str],
+        prompt: str,
+        truncation: bool = True,
+        truncate_dim: int | None = None,
+        advance: Callable[[int], None] = lambda rows: None,
     ) -> np.ndarray:
-        """`[N, D]`, of texts each behind a prompt."""
+        """`[N, D]`, of texts each behind a prompt; `advance` is called with the number of rows of each batch."""
         config, settings = self.model.config, self.model.settings
         skip = settings.pooling_skip(self.tokenizer, prompt, self.model.max_length)
         model = dataclasses.replace(self.model, config=config.replace(pooling_skip=skip)) if skip else None
@@ -61,6 +73,7 @@ class SentenceEmbedding(Pipeline):
         for window, inputs in self._windows(texts, truncation=truncation, prompt=prompt):
             for rows, _, output in self._batches(inputs, ("sentence_embedding",), model):
                 embeddings[rows + window.start] = output.sentence_embedding
+                advance(len(rows))
         return embeddings[:, : settings.dimension(truncate_dim)]
 
 

@@ -20,8 +20,8 @@ class ZeroShotClassification(Pipeline):
 
     head = "sequence_classification"
 
-    def __init__(self, model: PretrainedModel, batch_size: int | None = None):
-        super().__init__(model, batch_size)
+    def __init__(self, model: PretrainedModel, batch_size: int | None = None, **options: Any):
+        super().__init__(model, batch_size, **options)
         names = [name.lower() for name in model.config.id2label or ()]
         found = [i for i, name in enumerate(names) if name.startswith("entail")]
         if len(found) != 1 or len(names) < 2:

@@ -87,6 +87,19 @@ class BertOutput:
     hidden_states: tuple[jax.Array, ...] | None = None
     attentions: tuple[jax.Array, ...] | None = None
 
+    def to_tuple(self) -> tuple[Any, ...]:
+        """Return the fields that are not None in the order of transformers' outputs: those of the head (of a bare
+        encoder `last_hidden_state` and `pooler_output`), then `hidden_states` and `attentions`."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        encoder = (values.pop("last_hidden_state"), values.pop("pooler_output"))
+        extras = (values.pop("hidden_states"), values.pop("attentions"))
+        head = tuple(value for value in values.values() if value is not None)
+        return tuple(value for value in (*(head or encoder), *extras) if value is not None)
+
+    def __getitem__(self, key: int | slice | str) -> Any:
+        """Return a field by its place in `to_tuple()`, or by its name."""
+        return getattr(self, key) if isinstance(key, str) else self.to_tuple()[key]
+
 
 def summary_of(config: BertConfig, head: str) -> str | None:
     """What stands between the encoder and a head: one of `bert_jax.config.SUMMARIES`, or None."""

@@ -145,22 +145,27 @@ class Tokenizer(abc.ABC):
         text_pairs: str | Sequence[str] | None = None,
         max_length: int | None = None,
         padding: bool | str = True,
-        truncation: bool = True,
+        truncation: bool | str | None = None,
         pad_to_multiple_of: int | None = None,
         return_offsets: bool = False,
-    ) -> dict[str, np.ndarray]:
+        return_tensors: str = "np",
+    ) -> dict[str, Any]:
         """Returns model inputs for a batch, padded on the right: `[CLS] A [SEP]`, `[CLS] A [SEP] B [SEP]`, or as
         `layout` says.
 
         Args:
             texts: B strings, or one string for B = 1.
             text_pairs: second segments, one for each text.
-            max_length: longest row in tokens, special tokens counted; None for no limit.
-            padding: True pads to the longest row, "max_length" to `max_length`, False demands rows of one length.
-            truncation: whether longer rows are cut (on the `truncation_side`, the longer segment first); otherwise they
-                are errors.
+            max_length: longest row in tokens, special tokens counted. None means the tokenizer's own `max_length` where
+                `truncation` or a `padding` of "max_length" asks for a limit, and no limit otherwise.
+            padding: True or "longest" pads to the longest row, "max_length" to `max_length`; False or "do_not_pad"
+                demands rows of one length.
+            truncation: whether longer rows are cut on the `truncation_side`: True or "longest_first" cuts the longer
+                segment first, "only_first" and "only_second" that segment alone. False or "do_not_truncate": a row
+                longer than `max_length` is an error. None means True where `max_length` is given, else False.
             pad_to_multiple_of: rounds the padded length up, within `max_length` where padding is "max_length".
             return_offsets: adds `offset_mapping`.
+            return_tensors: "np" for NumPy's arrays, "jax" for JAX's.
 
         Returns:
             int32 [B, S] arrays `input_ids`, `token_type_ids` (1 over `B [SEP]` where the family tells segments apart,
@@ -170,6 +175,11 @@ class Tokenizer(abc.ABC):
         Raises:
             InputError: not strings, lists of different lengths, or rows that do not fit.
         """
+        truncation, padding = _truncation(truncation, max_length), _padding(padding)
+        if return_tensors not in ("np", "jax"):
+            raise InputError(f"return_tensors: expected 'np' or 'jax', found {return_tensors!r}")
+        if max_length is None and (truncation or padding == "max_length"):
+            max_length = self.max_length
         first = self._segments(texts, return_offsets)
         second = None if text_pairs is None else self._segments(text_pairs, return_offsets)
         if second is not None and len(second) != len(first):
@@ -180,10 +190,15 @@ class Tokenizer(abc.ABC):
             if max_length <= special:
                 raise InputError(f"max_length: expected room for a token beside the special ones, found {max_length}")
             from_left = self.truncation_side == "left"
-            pairs = [_truncate(a, b, max_length - special, from_left) for a, b in pairs]
+            pairs = [_truncate(a, b, max_length - special, from_left, truncation) for a, b in pairs]
         lengths = [special + len(a[0]) + (0 if b is None else len(b[0])) for a, b in pairs]
         length = _row_length(lengths, max_length, padding, pad_to_multiple_of)
-        return self._fill(pairs, lengths, length, return_offsets)
+        filled = self._fill(pairs, lengths, length, return_offsets)
+        if return_tensors == "np":
+            return filled
+        import jax.numpy as jnp  # which takes seconds, and tokenizing does not need it
+
+        return {name: jnp.asarray(array) for name, array in filled.items()}
 
     def _segments(self, texts: str | Sequence[str], offsets: bool) -> list[Encoded]:
         texts = [texts] if isinstance(texts, str) else list(texts)
@@ -221,9 +236,34 @@ class Tokenizer(abc.ABC):
         return out
 
 
-def _truncate(a: Encoded, b: Encoded | None, room: int, from_left: bool) -> tuple[Encoded, Encoded | None]:
+def _truncation(truncation: bool | str | None, max_length: int | None) -> str:
+    """Which segments are cut: `longest_first`, `only_first` or `only_second`, or "" for none."""
+    if truncation is None:
+        return "longest_first" if max_length is not None else ""
+    names = {True: "longest_first", False: "", "do_not_truncate": ""}
+    found = names.get(truncation, truncation)
+    if found not in ("", "longest_first", "only_first", "only_second"):
+        raise InputError(
+            "truncation: expected True, False, 'longest_first', 'only_first', 'only_second' or 'do_not_truncate', "
+            f"found {truncation!r}"
+        )
+    return str(found)
+
+
+def _padding(padding: bool | str) -> bool | str:
+    return {"longest": True, "do_not_pad": False}.get(padding, padding) if isinstance(padding, str) else padding
+
+
+def _truncate(a: Encoded, b: Encoded | None, room: int, from_left: bool, which: str) -> tuple[Encoded, Encoded | None]:
     """Cuts the ends of segments until they fit, the longer first; ties as in the `tokenizers` library."""
+    if b is not None and which != "longest_first":
+        over = max(0, len(a[0]) + len(b[0]) - room)
+        if which == "only_first":
+            return _cut(a, max(0, len(a[0]) - over), from_left), b
+        return a, _cut(b, max(0, len(b[0]) - over), from_left)
     if b is None:
+        if which == "only_second":
+            return a, None
         return _cut(a, room, from_left), None
     keep_a, keep_b = len(a[0]), len(b[0])
     if keep_a + keep_b <= room:
@@ -270,5 +310,5 @@ def _row_length(lengths: list[int], max_length: int | None, padding: bool | str,
     elif padding is False and min(lengths) != longest:
         raise InputError(f"padding=False: expected rows of one length, found {min(lengths)} to {longest} tokens")
     elif not isinstance(padding, bool):
-        raise InputError(f'padding: expected True, False or "max_length", found {padding!r}')
+        raise InputError(f"padding: expected True, False, 'longest', 'max_length' or 'do_not_pad', found {padding!r}")
     return -(-longest // multiple) * multiple if multiple and padding else longest

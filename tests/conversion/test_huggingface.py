@@ -2,6 +2,7 @@
 
 import functools
 import json
+import sys
 import tracemalloc
 
 import jax
@@ -306,25 +307,29 @@ def test_hub_names_are_looked_up_only_when_they_are_the_users(tmp_path, director
 
     def snapshot_download(name, **kwargs):
         asked.append(name)
-        if name == "some/model":
+        if name in ("some/model", "org-less"):
             return str(directory)
         raise OSError("offline\nand more")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     monkeypatch.chdir(tmp_path)
     assert load_pretrained("some/model").head == load_pretrained("hf://some/model").head == "masked_lm"
-    assert asked == ["some/model"] * 2
-    for name in ("model/absent", "absent", "./absent/model", "a/b/c"):
+    assert load_pretrained("org-less").head == "masked_lm"
+    assert asked == ["some/model"] * 2 + ["org-less"]
+    for name in ("model/absent", "modl", "./absent/model", "a/b/c", "../org-less"):
         with pytest.raises(InputError, match="no such model directory"):
             load_pretrained(name)
-    assert len(asked) == 2
+    assert len(asked) == 3
     with pytest.raises(InputError, match=r"the Hugging Face hub did not give it \(offline\)"):
         load_pretrained("another/model")
 
 
 def test_a_name_that_is_no_directory_says_what_helps(tmp_path, directory, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    message = r"bert-base-uncased: no such model directory; .*`hf download bert-base-uncased --local-dir bert-base-unca"
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    message = (
+        r"^bert-base-uncased: no such model directory, and huggingface_hub, .* is missing; .*`hf download bert-base"
+    )
     with pytest.raises(InputError, match=message):
         load_pretrained("bert-base-uncased")
     with pytest.raises(InputError, match=f"no such model directory; did you mean '{directory}'"):

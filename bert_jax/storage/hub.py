@@ -6,7 +6,7 @@ import re
 from bert_jax import storage
 from bert_jax.errors import InputError
 
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
 # What a model directory can hold that this package reads.
 _WANTED = ["*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin", "*_Pooling/*", "*_Normalize/*"]
 
@@ -14,8 +14,9 @@ _WANTED = ["*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin", 
 def locate(path: storage.PathLike) -> storage.Path:
     """Returns the directory that `path` names.
 
-    An existing directory is itself. Only `hf://ORG/NAME`, or `ORG/NAME` where no local folder `ORG` exists, is looked
-    for on the Hugging Face hub, and only when `huggingface_hub` is installed.
+    An existing directory is itself. Only `hf://ORG/NAME`, `ORG/NAME` where no local folder `ORG` exists, or `NAME`
+    where no local folder has a name like it, is looked for on the Hugging Face hub, and only when `huggingface_hub` is
+    installed. Models that it has in its cache are found offline too.
 
     Raises:
         InputError: there is no such directory, or the hub does not give it.
@@ -29,10 +30,10 @@ def locate(path: storage.PathLike) -> storage.Path:
         if directory.exists():
             raise InputError(f"{name}: expected a model directory (config.json, model.safetensors, ...), found a file")
         # `runs/model` where `runs` is a folder here is a misspelt path, not a name on the hub.
-        if not _HUB_NAME.fullmatch(name) or name.startswith(".") or storage.Path(name.split("/")[0]).exists():
-            raise InputError(
-                f"{name}: no such model directory{_near(directory)}{'' if '/' in name else _how_to_get(name)}"
-            )
+        organisation, _, rest = name.partition("/")
+        misspelt = storage.Path(organisation).exists() if rest else bool(_near(directory))
+        if misspelt or not _HUB_NAME.fullmatch(name):
+            raise InputError(f"{name}: no such model directory{_near(directory)}")
     return _download(hub_name, name)
 
 
