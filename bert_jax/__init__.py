@@ -1,13 +1,17 @@
 """BERT in JAX: pretraining, fine-tuning, inference, and weights that trade with PyTorch."""
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bert_jax.compilers import give_compiler_room
+if TYPE_CHECKING:
+    from bert_jax.config import BertConfig
+    from bert_jax.errors import InputError
+    from bert_jax.inference import PretrainedModel, from_pretrained, pipeline
+    from bert_jax.modeling import Bert, BertOutput, Compute
+    from bert_jax.tokenization import Tokenizer, load_tokenizer
+    from bert_jax.training import train
 
 __version__ = "0.1.0"
-
-give_compiler_room()  # before anything loads libtpu
 
 # Public name -> the module that defines it; imported on first use, so that `import bert_jax` stays quick.
 _PUBLIC = {
@@ -16,12 +20,26 @@ _PUBLIC = {
     "BertOutput": "bert_jax.modeling",
     "Compute": "bert_jax.modeling",
     "InputError": "bert_jax.errors",
+    "PretrainedModel": "bert_jax.inference",
+    "Tokenizer": "bert_jax.tokenization",
     "from_pretrained": "bert_jax.inference",
     "pipeline": "bert_jax.inference",
     "load_tokenizer": "bert_jax.tokenization",
-    "train": "bert_jax.training.loop",
+    "train": "bert_jax.training",
 }
-__all__ = sorted(_PUBLIC)
+__all__ = [
+    "Bert",
+    "BertConfig",
+    "BertOutput",
+    "Compute",
+    "InputError",
+    "PretrainedModel",
+    "Tokenizer",
+    "from_pretrained",
+    "load_tokenizer",
+    "pipeline",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

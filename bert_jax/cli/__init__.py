@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import bert_jax
+from bert_jax import compilers
 from bert_jax.cli import ask, config, demo, models, plan, score, search, text, train
 from bert_jax.cli.output import complain
 from bert_jax.errors import InputError, did_you_mean, one_line, printable
@@ -111,7 +112,9 @@ def _check_outputs(args: argparse.Namespace) -> None:
 
 
 def _configure_libraries() -> None:
-    """Keeps the clients of object stores from printing, and from asking more than is needed."""
+    """Gives the TPU's compiler the stack it needs, and keeps the clients of object stores from printing and from
+    asking more than is needed."""
+    compilers.give_compiler_room()
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # a gRPC service, for each bucket's kind
     os.environ.setdefault("EPATH_USE_TF", "false")  # TensorFlow's client, where TensorFlow happens to be installed
     logging.getLogger("gcsfs").propagate = False  # tracebacks of what is answered here in one line

@@ -13,7 +13,7 @@ from jax.experimental import topologies
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from bert_jax import sharding
+from bert_jax import compilers, sharding
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.planning.accelerators import topology_of
 
@@ -134,6 +134,7 @@ def _use_compiler() -> None:
         expected = f"libtpu {version.group(1)}" if version else "libtpu"
         raise InputError(f"planning needs the TPU compiler, {expected}; found {found or 'none'}: "
                          f"pip install 'jax[tpu]=={jax.__version__}'")  # fmt: skip
+    compilers.give_compiler_room()
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # a run on this machine may hold its own

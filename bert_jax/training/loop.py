@@ -8,8 +8,7 @@ newest checkpoint as if it had never stopped.
 
 import contextlib
 import functools
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -19,34 +18,41 @@ from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
 from bert_jax import recipes, sharding, storage, tasks
+from bert_jax.compilers import give_compiler_room
 from bert_jax.data.finetuning.labels import counted
 from bert_jax.data.pretraining.sources import prefetch
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.storage import PathLike, directory_atomically
-from bert_jax.tasks.base import Job
+from bert_jax.tasks.base import Job, Metrics
 from bert_jax.training import notices, stopping
-from bert_jax.training import step as steps
 from bert_jax.training.checkpoints import Checkpoints, merit, to_numpy
 from bert_jax.training.curves import write_report
 from bert_jax.training.feed import DeviceSource, device_batch
 from bert_jax.training.host_memory import keep_freed_memory
-from bert_jax.training.metrics import MetricsLog, Window, read_lines
+from bert_jax.training.metrics import MetricsLog, Window, means_of, read_lines
 from bert_jax.training.program import check_fits, initial_state, make_program, schedule_and_optimizer
 from bert_jax.training.progress import Bar, clock
+from bert_jax.training.results import Results, results_of
 from bert_jax.training.skipped import SkippedSteps, check_finite
-from bert_jax.training.step import State
+from bert_jax.training.step import State, finished_params, jit_eval_step, make_eval_step
 from bert_jax.training.stopping import Interrupted, Preempted, Stop
 from bert_jax.training.throughput import Chrono, Lap
 from bert_jax.training.watchdog import Watchdog
 from bert_jax.training.workdir import Workdir
 
-__all__ = ["Interrupted", "Preempted", "train"]
+__all__ = ["Interrupted", "Preempted", "Results", "steps", "train"]
 log = logger(__name__)
 _LOG_EVERY = 100  # steps between lines of metrics at the most, and
 _LINES = 20  # of a short run at the least, where the recipe does not say
 
 
-def train(recipe: ConfigDict, workdir: PathLike, *, progress: bool = True) -> dict[str, float]:
+def train(
+    recipe: ConfigDict,
+    workdir: PathLike,
+    *,
+    progress: bool = True,
+    hooks: Sequence[Callable[[State, dict[str, jax.Array]], Any]] = (),
+) -> Results:
     """Trains as `recipe` says, in `workdir`, and writes the finished model to `workdir/model`.
 
     A directory with checkpoints of the same recipe is gone on with; a finished one is left as it is. On several hosts,
@@ -56,10 +62,10 @@ def train(recipe: ConfigDict, workdir: PathLike, *, progress: bool = True) -> di
         recipe: of `bert_jax.recipes`.
         workdir: local or `gs://`.
         progress: whether to show how it goes, on stderr.
+        hooks: each is called with what `steps` yields, after every step.
 
     Returns:
-        The last training metrics (`train/...`) and the evaluation metrics (`eval/...`) of the finished model, by name,
-        and its `step`; empty on processes other than the first.
+        The metrics of the finished model, and its state.
 
     Raises:
         InputError: something given does not fit, or the directory belongs to another recipe.
@@ -67,9 +73,54 @@ def train(recipe: ConfigDict, workdir: PathLike, *, progress: bool = True) -> di
         Interrupted: Ctrl-C came, and the state is saved.
         Preempted: SIGTERM came, and the state is saved.
     """
+    with contextlib.closing(_listening(recipe, workdir, progress)) as run:
+        while True:
+            try:
+                state, metrics = next(run)
+            except StopIteration as end:
+                return end.value
+            for hook in hooks:
+                hook(state, means_of(metrics))
+
+
+def steps(
+    recipe: ConfigDict, workdir: PathLike, *, progress: bool = True
+) -> Generator[tuple[State, dict[str, jax.Array]], None, Results]:
+    """Trains as `train` does, and yields after every step: for a loop of one's own around it.
+
+        for state, metrics in bert_jax.training.steps(recipe, workdir):
+            if int(state.step) % 100 == 0:
+                print(float(metrics["loss"]))
+
+    Steps are logged, evaluated and saved before they are yielded, and the model is written after the last one. A loop
+    that is left early resumes from the newest checkpoint, as any run.
+
+    Args:
+        recipe, workdir, progress: as for `train`.
+
+    Yields:
+        The state after a step, which the next step takes the memory of, and the step's metrics: arrays on the devices
+        that may still be computed. Of a resumed run, the steps that are left; of a finished one, none.
+
+    Raises:
+        InputError, NotFiniteError, Interrupted, Preempted: as `train`.
+    """
+    with contextlib.closing(_listening(recipe, workdir, progress)) as run:
+        while True:
+            try:
+                state, metrics = next(run)
+            except StopIteration as end:
+                return end.value
+            yield state, means_of(metrics)
+
+
+def _listening(
+    recipe: ConfigDict, workdir: PathLike, progress: bool
+) -> Generator[tuple[State, Metrics], None, Results]:
+    """`_steps` that answer signals."""
     with stopping.listening() as stop:
         try:
-            return _train(recipe, workdir, progress, stop)
+            return (yield from _steps(recipe, workdir, progress, stop))
         except Exception as error:
             # An exception that a signal raises inside other people's code may come out of it as another.
             if stop.number is None or isinstance(error, (InputError, OSError)):
@@ -77,7 +128,10 @@ def train(recipe: ConfigDict, workdir: PathLike, *, progress: bool = True) -> di
             raise stop.exception() from error
 
 
-def _train(recipe: ConfigDict, workdir: PathLike, progress: bool, stop: Stop) -> dict[str, float]:
+def _steps(
+    recipe: ConfigDict, workdir: PathLike, progress: bool, stop: Stop
+) -> Generator[tuple[State, Metrics], None, Results]:
+    give_compiler_room()  # of use where this call is the first to use a TPU
     keep_freed_memory()
     recipe = recipes.resolve(recipe)
     place = Workdir(storage.Path(workdir))
@@ -86,7 +140,7 @@ def _train(recipe: ConfigDict, workdir: PathLike, progress: bool, stop: Stop) ->
     if place.is_finished and not place.has_other_length(recipe):
         if leads and progress:
             Bar(0, 0, True, Chrono()).say(f"{place.path} is finished; {place.model} is left as it is")
-        return _results(place, recipe) if leads else {}
+        return results_of(place, recipe) if leads else Results()
     mesh = sharding.make_mesh(**recipe.mesh)
     job = tasks.build(recipe, str(place.path))
     check_fits(recipe, job, mesh)
@@ -96,9 +150,11 @@ def _train(recipe: ConfigDict, workdir: PathLike, progress: bool, stop: Stop) ->
         _Run(recipe, place, claim, job, mesh, progress and leads, stop) as run,
     ):
         run.tell_of_another_length(steps_before)
-        state = run.to_the_end(run.state)
-        run.finish(state)
-    return _results(place, recipe) if leads else {}
+        state = yield from run.to_the_end(run.state)
+        state = run.finish(state)
+    results = results_of(place, recipe) if leads else Results()
+    results.state = state
+    return results
 
 
 class _Run:
@@ -119,7 +175,7 @@ class _Run:
         program = make_program(recipe, job.task, job.init_params, job.num_steps, mesh)
         self.schedule = jax.jit(program.schedule)  # one small program, not one for each of its operations
         self.like, self.train_step = program.like, program.train_step
-        self.eval_step = steps.jit_eval_step(steps.make_eval_step(job.task), mesh, program.shardings)
+        self.eval_step = jit_eval_step(make_eval_step(job.task), mesh, program.shardings)
         self.batch_sharding = NamedSharding(mesh, sharding.batch_spec())
         self.log_every = recipe.log_every or max(1, min(_LOG_EVERY, job.num_steps // _LINES))
         self.best_metric = recipe.best_metric.removeprefix("eval/")
@@ -178,8 +234,8 @@ class _Run:
             f"{now} steps; in one run of {now} steps it would have been another before"
         )
 
-    def to_the_end(self, state: State) -> State:
-        """Runs the steps from `state` to the last, with all that happens between them."""
+    def to_the_end(self, state: State) -> Generator[tuple[State, Metrics], None, State]:
+        """Runs the steps from `state` to the last, with all that happens between them; yields after each."""
         window, lap, model = Window(self.skipped.see), Lap(self.chrono, self._tokens_seen()), self.job.task.model
         watchdog = Watchdog(self.recipe.warn_after_seconds, self.chrono)
         sizes = functools.partial(recipes.batch_size_at, self.recipe)
@@ -208,7 +264,7 @@ class _Run:
                 saves, evaluates = self._saves(done) or stops, self._evaluates(done)
                 if saves or done % self.log_every == 0 or done == self.job.num_steps:
                     self._log_window(done, window, lap)
-                scores = self._evaluate(done, steps.finished_params(state)) if evaluates else None
+                scores = self._evaluate(done, finished_params(state)) if evaluates else None
                 if saves:
                     with self.chrono.pause("checkpoint"):
                         self.claim.check()
@@ -220,12 +276,13 @@ class _Run:
                     self.checkpoints.wait(state)
                     self.bar.say(f"told to stop: saved step {done}")
                     raise self.stop.exception()
+                yield state, metrics
                 if scores is not None and self._stalled(done):
                     break
         return state
 
-    def finish(self, state: State) -> None:
-        """Writes the best model, or the last, and the report."""
+    def finish(self, state: State) -> State:
+        """Writes the best model, or the last, and the report; returns the state of that model."""
         with self.chrono.pause("checkpoint"):
             self.checkpoints.wait(state)
             found = self.checkpoints.best() if self.best_metric else None
@@ -233,7 +290,7 @@ class _Run:
             if best is not None and best != int(state.step):
                 jax.tree.map(lambda leaf: leaf.delete(), state)  # there may not be room for both
                 state = self.checkpoints.restore(best, self.like)
-            params = to_numpy(steps.finished_params(state))
+            params = to_numpy(finished_params(state))
             check_finite(params, int(state.step), self.place.checkpoints)
         self.claim.check()
         if jax.process_index() == 0:
@@ -247,6 +304,7 @@ class _Run:
             self.bar.say(f"model{chosen} in {self.place.model}, curves in {self.place.report}  ({seconds})")
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices("bert_jax: finished")
+        return state
 
     def _tokens_seen(self) -> int:
         """By the steps before this call, as the log has it."""
@@ -383,17 +441,3 @@ def _claimed(place: Workdir, recipe: ConfigDict, job: Job) -> Iterator[tuple[sto
 
 def _take(host: dict[str, np.ndarray], rows: slice) -> dict[str, np.ndarray]:
     return {name: array[rows] for name, array in host.items()}
-
-
-def _results(place: Workdir, recipe: ConfigDict) -> dict[str, float]:
-    """The last training line and the evaluation line of the finished model, as one dict."""
-    lines = read_lines(place.metrics)
-    trained = [line for line in lines if any(name.startswith("train/") for name in line)]
-    scored = [line for line in lines if any(name.startswith("eval/") for name in line)]
-    if recipe.best_metric and scored:
-        metric = recipe.best_metric.removeprefix("eval/")
-        scored.sort(key=lambda line: (merit(metric, line.get(f"eval/{metric}")), line["step"]))
-    chosen: dict[str, float] = {}
-    for found in (trained, scored):
-        chosen |= found[-1] if found else {}
-    return {name: math.nan if value is None else value for name, value in chosen.items()}

@@ -18,6 +18,7 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
+from bert_jax.tasks.base import Metrics
 from bert_jax.training.workdir import Workdir
 
 
@@ -36,7 +37,7 @@ class Window:
         self._sums: dict[str, np.ndarray] = {}
         self.last: dict[str, float] = {}  # of the latest step whose metrics are here
 
-    def add(self, step: int, metrics: Any) -> None:
+    def add(self, step: int, metrics: Metrics) -> None:
         """Takes the (sum, count) pairs of one step, still on the devices."""
         for array in jax.tree.leaves(metrics):
             array.copy_to_host_async()
@@ -58,6 +59,11 @@ class Window:
         for name, pair in pairs.items():
             self._sums[name] = self._sums.get(name, 0.0) + pair
         self._see(step, self.last)
+
+
+def means_of(metrics: Metrics) -> dict[str, jax.Array]:
+    """Return the mean of each metric of a step, without waiting for the devices."""
+    return {name: total / count for name, (total, count) in metrics.items()}
 
 
 class MetricsLog:

@@ -1,5 +1,6 @@
 """What users of transformers, sentence-transformers and Flax type first gives what they expect of it."""
 
+import os
 import subprocess
 import sys
 import warnings
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import users_script
 
 from bert_jax import BertConfig, from_pretrained, load_tokenizer, pipeline
 from bert_jax.errors import InputError
@@ -199,6 +201,11 @@ def test_outputs_are_ordered_as_those_of_transformers(paths, name, head, more):
     assert [len(part) for part in found[-2:]] == [len(part) for part in expected[-2:]]
 
 
+def test_a_users_script_runs(paths):
+    """`make types` checks it as `mypy --strict` does."""
+    assert -1 <= users_script.main(str(paths / "embedder")) <= 1
+
+
 def test_importing_changes_nothing_of_the_process():
     """Environment, signal handlers, logging and hooks, before and after."""
     code = """
@@ -211,4 +218,5 @@ before = state()
 import bert_jax
 assert state() == before, [name for name in os.environ if before[0].get(name) != os.environ[name]]
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    environment = {name: value for name, value in os.environ.items() if name != "LIBTPU_INIT_ARGS"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
