@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
@@ -26,6 +27,7 @@ NAMES = (
     "docs/planning",
     "docs/recipes",
     "docs/attention",
+    "docs/coming_from",
     "docs/families",
     "docs/tasks",
     "docs/tpu",
@@ -132,8 +134,24 @@ def test_the_python_of_the_readme_runs(tmp_path, tiny_tokenizer):
         params = Bert(config, head).init(jax.random.key(0))
         save_pretrained(tmp_path / head, config, head, params, tiny_tokenizer)
         code = code.replace(name, str(tmp_path / head))
-    names: dict = {}
+    names: dict[str, Any] = {}
     exec(code.replace("path/to/copy", str(tmp_path / "copy")), names)
     assert names["out"].last_hidden_state.shape[::2] == names["out"].pooler_output.shape == (2, 128)
     assert names["logits"].shape == (2, 2)
     assert (tmp_path / "copy" / "model.safetensors").exists()
+
+
+def test_the_python_of_the_page_for_users_of_other_libraries_runs(tmp_path, tiny_tokenizer, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = "".join(re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "coming_from.md").read_text(), re.DOTALL))
+    config = BertConfig.named("tiny", vocab_size=tiny_tokenizer.vocab_size, num_hidden_layers=1)
+    save_pretrained("path/to/bert", config, "encoder", Bert(config, "encoder").init(jax.random.key(0)), tiny_tokenizer)
+    Path("path/to/SST-2").mkdir()
+    rows = "".join(f"{'good' if i % 2 else 'bad'} film {i}\t{i % 2}\n" for i in range(40))
+    for name in ("train", "dev"):
+        Path(f"path/to/SST-2/{name}.tsv").write_text("sentence\tlabel\n" + rows)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["first"].shape[::2] == (2, 128) and names["scores"].shape == (1, 2)
+    assert names["results"]["step"] == 4 and Path("path/to/run/model/model.safetensors").exists()
+    assert int(names["state"].step) == 4
