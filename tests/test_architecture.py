@@ -1,6 +1,9 @@
 """The walls of the house (ARCHITECTURE.md): which way imports run, and what each recipe and file must be."""
 
 import ast
+import re
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -109,6 +112,27 @@ def test_only_the_storage_layer_opens_paths(path):
 )  # fmt: skip
 def test_direct_file_access_is_seen(code):
     assert list(direct_file_access(ast.parse(code)))
+
+
+# Import name -> the distributions that have it, where they are not called so too.
+DISTRIBUTIONS = {
+    "google": {"google-auth", "protobuf"}, "huggingface_hub": {"huggingface-hub"}, "ml_collections": {"ml-collections"},
+    "ml_dtypes": {"ml-dtypes"}, "orbax": {"orbax-checkpoint"}, "sklearn": {"scikit-learn"},
+    "tensorboardX": {"tensorboardx"}, "tensorflow_datasets": {"tensorflow-datasets"},
+}  # fmt: skip
+# Declared and imported by nothing here: by another dependency (pyproject.toml says which), by name, or by fsspec.
+IMPORTED_ELSEWHERE = {"array-record", "pyarrow", "s3fs", "adlfs"}
+
+
+def test_what_is_imported_is_declared_and_the_reverse():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [found for name, found in project["optional-dependencies"].items() if name not in ("dev", "torch")]
+    written = [*project["dependencies"], *(word for found in extras for word in found)]
+    declared = {re.match(r"[\w-]+", word)[0].lower().replace("_", "-") for word in written}
+    roots = {name.split(".")[0] for path in MODULES for name in imports(path)} - sys.stdlib_module_names - {"bert_jax"}
+    imported = set().union(*(DISTRIBUTIONS.get(name, {name}) for name in roots))
+    assert imported - declared == set(), "imported and not declared"
+    assert declared - imported == IMPORTED_ELSEWHERE, "declared and not imported"
 
 
 def test_files_are_short_and_named_for_what_they_hold():

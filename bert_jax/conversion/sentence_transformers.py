@@ -84,7 +84,9 @@ def read_layout(root: storage.Path) -> Layout | None:
     default = (Module(f"{_MODULES}Transformer", root), Module(f"{_MODULES}Pooling", root / "1_Pooling"))
     modules = _modules(root) if listed else default
     content, where = _object(root / "config_sentence_transformers.json", tables.CONFIG_SENTENCE_TRANSFORMERS)
-    model_type = content.get("model_type") or "SentenceTransformer"
+    model_type = "SentenceTransformer" if content.get("model_type") is None else content["model_type"]
+    if not isinstance(model_type, str) or not model_type:
+        raise InputError(f"{where}: model_type: expected SentenceTransformer or CrossEncoder, found {model_type!r}")
     cross = model_type == "CrossEncoder"
     layout = Layout(
         root, "sequence_classification" if cross else "sentence_embedding", model_type, modules, TextSettings()
