@@ -19,7 +19,7 @@ from pathlib import Path
 from bert_jax.data.corpora.readers import Document
 from bert_jax.errors import InputError
 
-# What pyproject.toml depends on, by import name; those not installed are skipped.
+# Packages whose documentation is read, by import name; those not installed are skipped.
 PACKAGES = (
     "absl array_record etils flax grain jax matplotlib ml_collections numpy optax orbax rich safetensors sentencepiece "
     "tensorflow_datasets tokenizers"

@@ -1,6 +1,7 @@
 """Rows of TSV and CSV: the delimiter, and the positions of the wanted columns."""
 
 import collections
+import contextlib
 import csv
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -62,7 +63,6 @@ def _csv_rows(
     spec: str, lines: Iterator[tuple[int, str]], delimiter: str, columns: Columns
 ) -> Iterator[tuple[int, list[str] | csv.Error]]:
     """Yield the last line and the fields of each row; a csv.Error in the place of a row that is no CSV."""
-    csv.field_size_limit(MAX_ROW_BYTES)
     if not delimiter:
         sample = list(itertools.islice(lines, 1 if columns.has_header else _SAMPLE))
         delimiter = _find_delimiter(spec, [line for _, line in sample], columns)
@@ -82,7 +82,8 @@ def _csv_rows(
     while True:
         size = 0
         try:
-            fields = next(reader)
+            with _long_fields():
+                fields = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
@@ -92,6 +93,16 @@ def _csv_rows(
             continue
         if fields:
             yield reader.line_num, fields
+
+
+@contextlib.contextmanager
+def _long_fields() -> Iterator[None]:
+    """Has the csv module take fields of MAX_ROW_BYTES while the block runs; its limit is one for the process."""
+    before = csv.field_size_limit(MAX_ROW_BYTES)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
 
 
 def _find_delimiter(spec: str, lines: Sequence[str], columns: Columns) -> str:
@@ -107,7 +118,8 @@ def _find_delimiter(spec: str, lines: Sequence[str], columns: Columns) -> str:
 
 def _fields_by(delimiter: str, lines: Sequence[str]) -> list[list[str]]:
     try:
-        return [fields for fields in csv.reader(lines, delimiter=delimiter) if fields]
+        with _long_fields():
+            return [fields for fields in csv.reader(lines, delimiter=delimiter) if fields]
     except csv.Error:
         return []
 

@@ -1,5 +1,6 @@
 """CSV of other delimiters and encodings, and hints that name the columns that were meant."""
 
+import csv
 import re
 
 import pytest
@@ -121,3 +122,11 @@ def test_a_quote_that_nothing_closes_is_bounded(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="expected a row of at most 1,000 characters, found a longer one"):
         read(spec)
     assert MAX_ROW_BYTES == 16 << 20
+
+
+def test_the_limit_of_the_csv_module_stays_as_it_was(tmp_path):
+    limit = csv.field_size_limit()
+    path = tmp_path / "long.csv"
+    path.write_text(f'text,label\n"{"a " * limit}",x\nb,y\n')
+    assert [example.label for example in read(str(path))] == ["x", "y"]
+    assert csv.field_size_limit() == limit
