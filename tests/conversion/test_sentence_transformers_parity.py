@@ -266,8 +266,13 @@ VALUES = (True, False, 0, 1, 5, 32, 0.5, "", "max", "dot", "left", CLASS, [], ["
 QUICK = ("max_seq_length", "pooling_mode", "activation_function", "similarity_fn_name", "truncate_dim", "path")
 
 
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("keys", [QUICK, pytest.param(None, marks=pytest.mark.slow)], ids=["few", "all"])
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        *((name, QUICK) for name in ("1_Pooling/config.json", "config_sentence_transformers.json", "modules.json")),
+        *(pytest.param(name, None, marks=pytest.mark.slow) for name in FILES),
+    ],
+)
 def test_every_key_of_every_file(encoder, tmp_path, name, keys, caplog):
     """With any value: the library's vectors, an error, or a word."""
     modules = [pooled("mean"), models.Dense(WIDTH, WIDTH), models.LayerNorm(WIDTH), models.Dropout(0.1)]
