@@ -12,7 +12,7 @@ from bert_jax.cli.verbs import add_verb
 
 if TYPE_CHECKING:
     from bert_jax.planning.plan import Plan, StagePlan
-    from bert_jax.planning.search import Found, Trial
+    from bert_jax.planning.search import FoundPlan, Trial
     from bert_jax.planning.slices import Slice
 
 EXIT_DOES_NOT_FIT = 1
@@ -178,7 +178,7 @@ def _print_tables(config: str, made: "Plan") -> None:
         )
 
 
-def _show_found(found: "list[Found]", place: "Slice", as_one_object: bool) -> int:
+def _show_found(found: "list[FoundPlan]", place: "Slice", as_one_object: bool) -> int:
     """Prints the largest batches, the fastest first; returns 1 when nothing fits."""
     fitting = sorted((f for f in found if f.fits), key=lambda f: -f.fits.tokens_per_second if f.fits else 0)
     if as_one_object:

@@ -113,7 +113,7 @@ def _with_classes(config: BertConfig, classes: int | tuple[str, ...], head: str,
 
 
 def _text_settings(
-    layout: sentence_transformers.Layout | None,
+    layout: sentence_transformers.ModuleLayout | None,
     hf: dict[str, Any],
     where: storage.Path,
     config: BertConfig,

@@ -9,7 +9,7 @@ from bert_jax import storage
 from bert_jax.config import POOLINGS, BertConfig, EmbeddingLayer
 from bert_jax.conversion.text_settings import SIMILARITIES, TextSettings
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.model_files import Key, check_keys
+from bert_jax.model_files import FileKey, check_keys
 from bert_jax.model_files import sentence_transformers as tables
 
 # How its older files say which pooling, one key each, in the order in which the vectors of several stand.
@@ -28,7 +28,7 @@ _ACTIVATIONS = {
 }  # fmt: skip
 _TRANSFORMERS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 TRANSFORMER_CONFIGS = tuple(f"sentence_{name}_config.json" for name in _TRANSFORMERS)
-_ARGUMENTS: dict[str, tuple[Key, ...]] = dict.fromkeys(
+_ARGUMENTS: dict[str, tuple[FileKey, ...]] = dict.fromkeys(
     ("model_args", "model_kwargs", "config_args", "config_kwargs"), tables.MODEL_ARGS
 )
 _ARGUMENTS |= dict.fromkeys(("tokenizer_args", "processor_kwargs"), tables.TOKENIZER_ARGS)
@@ -38,7 +38,7 @@ _MODULES = "sentence_transformers.models."
 _KINDS = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout")
 
 
-class Module(NamedTuple):
+class EmbeddingModule(NamedTuple):
     """One of the modules that an input goes through: its class, and its folder."""
 
     type: str
@@ -49,7 +49,7 @@ class Module(NamedTuple):
         return self.type.rsplit(".", 1)[-1]
 
 
-class Layout(NamedTuple):
+class ModuleLayout(NamedTuple):
     """A folder of sentence-transformers.
 
     Attributes:
@@ -63,7 +63,7 @@ class Layout(NamedTuple):
     root: storage.Path
     head: str
     model_type: str
-    modules: tuple[Module, ...]
+    modules: tuple[EmbeddingModule, ...]
     settings: TextSettings
 
     @property
@@ -72,7 +72,7 @@ class Layout(NamedTuple):
         return next((module.folder for module in self.modules if module.kind == "Transformer"), self.root)
 
 
-def read_layout(root: storage.Path) -> Layout | None:
+def read_layout(root: storage.Path) -> ModuleLayout | None:
     """The layout of a folder of sentence-transformers; None where it is another's.
 
     Raises:
@@ -81,14 +81,17 @@ def read_layout(root: storage.Path) -> Layout | None:
     listed = (root / "modules.json").exists()
     if not listed and not (root / "1_Pooling").exists():
         return None
-    default = (Module(f"{_MODULES}Transformer", root), Module(f"{_MODULES}Pooling", root / "1_Pooling"))
+    default = (
+        EmbeddingModule(f"{_MODULES}Transformer", root),
+        EmbeddingModule(f"{_MODULES}Pooling", root / "1_Pooling"),
+    )
     modules = _modules(root) if listed else default
     content, where = _object(root / "config_sentence_transformers.json", tables.CONFIG_SENTENCE_TRANSFORMERS)
     model_type = "SentenceTransformer" if content.get("model_type") is None else content["model_type"]
     if not isinstance(model_type, str) or not model_type:
         raise InputError(f"{where}: model_type: expected SentenceTransformer or CrossEncoder, found {model_type!r}")
     cross = model_type == "CrossEncoder"
-    layout = Layout(
+    layout = ModuleLayout(
         root, "sequence_classification" if cross else "sentence_embedding", model_type, modules, TextSettings()
     )
     settings = TextSettings(
@@ -102,7 +105,7 @@ def read_layout(root: storage.Path) -> Layout | None:
     return layout._replace(settings=settings)
 
 
-class Embedding(NamedTuple):
+class EmbeddingSettings(NamedTuple):
     """How a folder makes sentence embeddings of token vectors.
 
     Attributes:
@@ -116,7 +119,7 @@ class Embedding(NamedTuple):
     folders: dict[int, storage.Path]
 
 
-def read_embedding(layout: Layout, config: BertConfig) -> Embedding:
+def read_embedding(layout: ModuleLayout, config: BertConfig) -> EmbeddingSettings:
     """What the modules behind the Transformer do.
 
     Raises:
@@ -146,10 +149,10 @@ def read_embedding(layout: Layout, config: BertConfig) -> Embedding:
         if layers[-1].kind in ("dense", "layer_norm"):
             folders[number] = module.folder
     settings = dataclasses.replace(layout.settings, include_prompt=include_prompt)
-    return Embedding(config.replace(embedding_layers=tuple(layers)), settings, folders)
+    return EmbeddingSettings(config.replace(embedding_layers=tuple(layers)), settings, folders)
 
 
-def check_cross_encoder(layout: Layout) -> None:
+def check_cross_encoder(layout: ModuleLayout) -> None:
     """Raises InputError when a cross-encoder has more modules than its Transformer."""
     where = layout.root / "modules.json"
     kinds = [_kind(module, where) for module in layout.modules]
@@ -264,7 +267,7 @@ def _write_json(path: storage.Path, value: Any) -> None:
     storage.write_atomically(path, json.dumps(value, indent=2) + "\n")
 
 
-def _modules(root: storage.Path) -> tuple[Module, ...]:
+def _modules(root: storage.Path) -> tuple[EmbeddingModule, ...]:
     path = root / "modules.json"
     listed = storage.parse_json(storage.read_text(path), path)
     if not isinstance(listed, list) or not all(
@@ -276,17 +279,17 @@ def _modules(root: storage.Path) -> tuple[Module, ...]:
         check_keys(module, tables.MODULES, f"{path}: module {number}")
         if ".." in module["path"].split("/") or module["path"].startswith("/"):
             raise InputError(f"{path}: module path {module['path']!r} leads out of the folder")
-    return tuple(Module(m["type"], root / m["path"] if m["path"] else root) for m in listed)
+    return tuple(EmbeddingModule(m["type"], root / m["path"] if m["path"] else root) for m in listed)
 
 
-def _kind(module: Module, where: storage.Path) -> str:
+def _kind(module: EmbeddingModule, where: storage.Path) -> str:
     """The class of a module. Raises InputError when it is none that is known here."""
     if module.kind not in _KINDS or not module.type.startswith("sentence_transformers."):
         raise InputError(f"{where}: expected {', '.join(_KINDS)} of sentence_transformers, found {module.type!r}")
     return module.kind
 
 
-def _object(path: storage.Path, table: tuple[Key, ...]) -> tuple[dict[str, Any], storage.Path]:
+def _object(path: storage.Path, table: tuple[FileKey, ...]) -> tuple[dict[str, Any], storage.Path]:
     """Read a JSON object and check its keys; empty where there is no such file."""
     content = storage.read_json(path) if path.exists() else {}
     check_keys(content, table, path)
@@ -352,7 +355,7 @@ def _pooling(folder: storage.Path, config: BertConfig) -> tuple[list[str], bool]
     return modes, _boolean(content, "include_prompt", True, where)
 
 
-def _layer(module: Module, width: int) -> EmbeddingLayer:
+def _layer(module: EmbeddingModule, width: int) -> EmbeddingLayer:
     """A module behind the Pooling, into which `width` numbers go."""
     table = {"Dense": tables.DENSE, "LayerNorm": tables.LAYER_NORM, "Dropout": tables.DROPOUT}
     content, where = _object(module.folder / "config.json", table.get(module.kind, tables.NORMALIZE))

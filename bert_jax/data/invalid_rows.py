@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from bert_jax.errors import InputError, logger
 
-Row = TypeVar("Row")
+_Row = TypeVar("_Row")
 RULES = ("strict", "skip")  # of whoever learns or scores
 IN_MEMORY = ("DataFrame", "list of rows")  # what tables in memory are called
 _LARGEST = 3.4e38  # of float32
@@ -56,11 +56,11 @@ class InvalidRows:
         self._counts: collections.Counter[str] = collections.Counter()
         self._first: InvalidRow | None = None
 
-    def each(self, items: Iterable[Any], read: Callable[[Any], Row]) -> Iterator[Row]:
+    def each(self, items: Iterable[Any], read: Callable[[Any], _Row]) -> Iterator[_Row]:
         """Yields what `read` makes of each item, but of those for which it raises InvalidRow."""
         for item in items:
             if isinstance(item, InvalidRow):  # whoever asked for these knows that they are no rows
-                yield cast(Row, item)
+                yield cast(_Row, item)
                 continue
             try:
                 row = read(item)
@@ -68,17 +68,17 @@ class InvalidRows:
                 self._add(error)
                 if not self._keeping:
                     continue
-                row = cast(Row, error)
+                row = cast(_Row, error)
             yield row
 
-    def kept(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def kept(self, rows: Iterable[_Row]) -> Iterator[_Row]:
         """Yields the rows that will be asked for: none after a bad one that is an error, so that a file of any size is
         counted to its end in constant memory."""
         for row in rows:
             if not self._failed:
                 yield row
 
-    def fitting(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def fitting(self, rows: Iterable[_Row]) -> Iterator[_Row]:
         """As `kept`, of rows that have nothing more before them; behind the last, what did not fit is told.
 
         Raises:

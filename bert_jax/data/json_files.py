@@ -20,7 +20,7 @@ _LOOKED_AT = 1 << 20  # bytes that tell how a file is laid out
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class Layout(enum.Enum):
+class JsonLayout(enum.Enum):
     """How a JSON file is laid out."""
 
     ARRAY = "one array"
@@ -28,7 +28,7 @@ class Layout(enum.Enum):
     VALUE = "one value"
 
 
-def layout_of(spec: str) -> Layout:
+def layout_of(spec: str) -> JsonLayout:
     """Return how a JSON file, maybe compressed, is laid out, from its first megabyte.
 
     LINES has a whole value in its first line that is not blank, and more after it. ARRAY begins with `[`. VALUE is
@@ -45,8 +45,8 @@ def layout_of(spec: str) -> Layout:
     head = head.removeprefix(_BYTE_ORDER_MARK).lstrip()
     line, _, rest = head.partition(b"\n")
     if rest.strip() and _is_json(line):
-        return Layout.LINES
-    return Layout.ARRAY if head.startswith(b"[") else Layout.VALUE
+        return JsonLayout.LINES
+    return JsonLayout.ARRAY if head.startswith(b"[") else JsonLayout.VALUE
 
 
 def read_json_file(spec: str) -> Any:
@@ -90,7 +90,7 @@ def json_objects(
     """
     if spec.lower().endswith(parquet_files.SUFFIX):
         return bad.each(parquet_files.read_parquet(spec), lambda found: _of_array(spec, found.number, found.values))
-    if not encoding and layout_of(spec) is Layout.ARRAY:
+    if not encoding and layout_of(spec) is JsonLayout.ARRAY:
         numbered = ((RowNumber(number), value) for number, value in enumerate(read_json_file(spec), 1))
         return bad.each(numbered, lambda found: _of_array(spec, *found))
     lines = (line for line in numbered_lines(spec, encoding=encoding, option=option) if line[1].strip())

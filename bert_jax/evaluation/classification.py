@@ -162,7 +162,7 @@ def evaluate(
 
 
 def _look(
-    model: Classifier, row: classes.Row, labels: np.ndarray, features: Features, logits: np.ndarray
+    model: Classifier, row: classes.RowTexts, labels: np.ndarray, features: Features, logits: np.ndarray
 ) -> list[page.Section]:
     """The sections of a report on the logits [n, C] of texts with labels [n]."""
 

@@ -22,8 +22,8 @@ from bert_jax.reports import page
 from bert_jax.reports.choices import Choices, choices
 from bert_jax.tasks.multiple_choice import (
     HEAD,
+    ChoiceQuestion,
     MultipleChoiceTask,
-    Question,
     encode_questions,
     read_answered,
     read_questions,
@@ -116,7 +116,7 @@ def predict(
     task = MultipleChoiceTask(Bert(runner.config, HEAD, runner.compute))
     predictor = RowPredictor(runner, task.predict)
 
-    def answer(chunk: list[Question]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+    def answer(chunk: list[ChoiceQuestion]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
         pairs = [row.pairs for row in chunk]
         groups = encode_groups(runner.tokenizer, pairs, np.zeros(len(chunk), np.int32), runner.max_length)
         for row, logits in zip(chunk, predictor(groups, "logits").astype(np.float64), strict=True):

@@ -19,7 +19,7 @@ from bert_jax.errors import InputError
 from bert_jax.evaluation.answer_files import FORMATS, answer_file
 from bert_jax.evaluation.model_runner import ModelRunner
 
-Row = TypeVar("Row")
+_Row = TypeVar("_Row")
 OUT_FORMATS = FORMATS
 CHUNK = 8192  # rows held at a time: enough to find rows of one length, few enough for memory
 
@@ -70,10 +70,10 @@ def to_answer(data: Any, bad_rows: str, noun: str = "row") -> InvalidRows:
 def write_answers(
     out: storage.PathLike,
     header: Sequence[str],
-    rows: Iterator[Row],
-    answer: Callable[[list[Row]], Iterable[tuple[dict[str, Any], Sequence[Any]]]],
+    rows: Iterator[_Row],
+    answer: Callable[[list[_Row]], Iterable[tuple[dict[str, Any], Sequence[Any]]]],
     missing: Sequence[str],
-    kept: Callable[[Row], Mapping[str, Any]] = lambda row: {},
+    kept: Callable[[_Row], Mapping[str, Any]] = lambda row: {},
 ) -> int:
     """Writes an answer for every row, in their order; the file is there when all is done, or not at all.
 

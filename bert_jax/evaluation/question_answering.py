@@ -16,7 +16,7 @@ from bert_jax.data.invalid_rows import InvalidRow, InvalidRows
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.evaluation.model_runner import ModelRunner, open_runner
 from bert_jax.evaluation.predictions import RowPredictor, check_out
-from bert_jax.inference.spans import Search
+from bert_jax.inference.spans import SpanSearch
 from bert_jax.metrics import squad as squad_scores
 from bert_jax.modeling import Bert
 from bert_jax.reports import page
@@ -25,7 +25,7 @@ from bert_jax.reports.passages import Answered, passages
 from bert_jax.tasks.question_answering import (
     HEAD,
     NOTHING_TO_ANSWER,
-    Found,
+    FoundSpans,
     QuestionAnsweringTask,
     asked,
     figures,
@@ -52,7 +52,7 @@ class Answerer:
     limits: Limits
     predictor: RowPredictor
 
-    def answers(self, questions: Iterator[Question]) -> Iterator[tuple[Sequence[Question], dict[str, Found]]]:
+    def answers(self, questions: Iterator[Question]) -> Iterator[tuple[Sequence[Question], dict[str, FoundSpans]]]:
         """Yields questions, some at a time, and by their ids what is found for them."""
         while chunk := list(islice(questions, _CHUNK)):
             part = asked(chunk, self.runner.tokenizer, self.limits)
@@ -70,8 +70,8 @@ def open_answerer(
     max_seq_length: int = 0,
     doc_stride: int = Limits.doc_stride,
     max_query_length: int = 0,
-    max_answer_length: int = Search.max_answer_length,
-    n_best: int = Search.n_best,
+    max_answer_length: int = SpanSearch.max_answer_length,
+    n_best: int = SpanSearch.n_best,
     null_threshold: float = 0.0,
     **options: Any,
 ) -> Answerer:
@@ -82,7 +82,7 @@ def open_answerer(
         max_seq_length: tokens of a row; 0 = 384, or the model's own limit where that is less.
         doc_stride: as in `bert_jax.data.finetuning.question_windows.Limits`.
         max_query_length: tokens of a question; 0 = 64, or half of the row where that is less.
-        max_answer_length, n_best: as in `bert_jax.inference.spans.Search`.
+        max_answer_length, n_best: as in `bert_jax.inference.spans.SpanSearch`.
         null_threshold: null odds above it mean no answer, where the data have questions without one.
         options: of `bert_jax.evaluation.model_runner.open_runner`.
 
@@ -99,7 +99,7 @@ def open_answerer(
     if not np.isfinite(null_threshold):
         raise InputError(f"null_threshold: expected a finite number, found {null_threshold}")
     task = QuestionAnsweringTask(
-        Bert(runner.config, HEAD, runner.compute), Search(max_answer_length, n_best), null_threshold
+        Bert(runner.config, HEAD, runner.compute), SpanSearch(max_answer_length, n_best), null_threshold
     )
     return Answerer(task, runner, limits, RowPredictor(runner, task.predict, limits.max_seq_length))
 
@@ -135,7 +135,7 @@ def evaluate(
     _check_columns(columns)
     model = open_answerer(model_dir, **options)
     questions: list[Question] = []
-    found: dict[str, Found] = {}
+    found: dict[str, FoundSpans] = {}
     bad = InvalidRows(data, bad_rows, "question", "--skip")
     for chunk, answers in model.answers(bad.fitting(read_questions(data, anywhere=True, bad=bad))):
         questions += chunk
@@ -152,7 +152,7 @@ def evaluate(
     return scores
 
 
-def _answered(questions: Sequence[Question], found: Mapping[str, Found], threshold: float) -> Answered:
+def _answered(questions: Sequence[Question], found: Mapping[str, FoundSpans], threshold: float) -> Answered:
     """What is answered to each question, and what that adds to the figures."""
     second = any(question.is_impossible is not None for question in questions)
     odds = np.array([found[question.id].null_odds for question in questions])

@@ -8,7 +8,7 @@ import numpy as np
 from bert_jax.data.finetuning.question_windows import NULL, Limits, QuestionWindows, question_windows, tokenised
 from bert_jax.errors import InputError
 from bert_jax.inference.base import Pipeline, as_list, positive
-from bert_jax.inference.spans import Search, find_spans
+from bert_jax.inference.spans import SpanSearch, find_spans
 
 _QUESTIONS = 256  # whose windows are sorted by length together: enough to fill batches evenly, few enough to hold
 
@@ -54,7 +54,7 @@ class QuestionAnswering(Pipeline):
             InputError: not questions and contexts, or an option out of its range.
         """
         pairs, single = _pairs(question, context)
-        search = Search(positive("max_answer_len", max_answer_len), 0, positive("top_k", top_k))
+        search = SpanSearch(positive("max_answer_len", max_answer_len), 0, positive("top_k", top_k))
         length = min(positive("max_seq_len", max_seq_len), self.model.max_length)
         query = min(positive("max_question_len", max_question_len), length // 2)
         limits = Limits(length, positive("doc_stride", doc_stride), query)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.finetuning.question_windows import NULL, QuestionWindows, Window, best_window
+from bert_jax.data.finetuning.question_windows import NULL, QuestionWindow, QuestionWindows, best_window
 
 
 class Span(NamedTuple):
@@ -22,7 +22,7 @@ class Span(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Search:
+class SpanSearch:
     """Which passages there may be.
 
     Attributes:
@@ -38,7 +38,7 @@ class Search:
 
 
 def find_spans(
-    windows: QuestionWindows, question: int, logits: Callable[[int], tuple[np.ndarray, np.ndarray]], search: Search
+    windows: QuestionWindows, question: int, logits: Callable[[int], tuple[np.ndarray, np.ndarray]], search: SpanSearch
 ) -> tuple[list[Span], float]:
     """The best passages of a question's context, and the score of there being no answer.
 
@@ -56,7 +56,7 @@ def find_spans(
     """
     numbers = range(*windows.firsts[question : question + 2])
     context = windows.contexts[question]
-    owner = best_window([Window(int(windows.starts[i]), int(windows.sizes[i])) for i in numbers])
+    owner = best_window([QuestionWindow(int(windows.starts[i]), int(windows.sizes[i])) for i in numbers])
     spans, null = [], np.inf
     for i, window in enumerate(numbers):
         starts, ends = (np.asarray(part, np.float64) for part in logits(window))
@@ -74,7 +74,7 @@ def find_spans(
 
 
 def _in_window(
-    starts: np.ndarray, ends: np.ndarray, begins: np.ndarray, stops: np.ndarray, own: np.ndarray, search: Search
+    starts: np.ndarray, ends: np.ndarray, begins: np.ndarray, stops: np.ndarray, own: np.ndarray, search: SpanSearch
 ) -> list[Span]:
     """The best `top_k` spans of a window whose tokens have logits `starts` and `ends` [l] and characters
     `[begins, stops)`, where a span may begin with its `own` tokens only."""

@@ -1,5 +1,5 @@
 """What each key of the files beside a model's weights means here: one table a file, and the check that walks it."""
 
-from bert_jax.model_files.keys import Key, check_keys, harmless, honoured, refused
+from bert_jax.model_files.keys import FileKey, check_keys, harmless, honoured, refused
 
-__all__ = ["Key", "check_keys", "harmless", "honoured", "refused"]
+__all__ = ["FileKey", "check_keys", "harmless", "honoured", "refused"]

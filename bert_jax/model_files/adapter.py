@@ -1,8 +1,8 @@
 """adapter_config.json of peft: LoRA (Hu et al. 2021, arXiv:2106.09685) is merged on opening, others are refused."""
 
-from bert_jax.model_files.keys import Key, harmless, honoured, refused
+from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 
-ADAPTER: tuple[Key, ...] = (
+ADAPTER: tuple[FileKey, ...] = (
     refused("peft_type", "of peft's adapters only LoRA is merged", "LORA"),
     honoured("base_model_name_or_path", "the model that the adapter was trained on"),
     honoured("task_type", "the head"),

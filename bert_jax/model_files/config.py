@@ -3,9 +3,9 @@
 `config_keys(family)` is the table of one family: the keys that all configs share, and its own.
 """
 
-from bert_jax.model_files.keys import Key, harmless, honoured, refused
+from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 
-SHARED: tuple[Key, ...] = (
+SHARED: tuple[FileKey, ...] = (
     honoured("model_type", "the family"),
     honoured("architectures", "the class that was saved, which says the head"),
     honoured("vocab_size", "rows of the word embedding"),
@@ -78,7 +78,7 @@ SHARED: tuple[Key, ...] = (
     harmless("base_model_name", "of the model"),
 )
 # Defaults of text generation that transformers 4 wrote into every config.json, and 5 drops.
-GENERATION_IN_CONFIG: tuple[Key, ...] = tuple(
+GENERATION_IN_CONFIG: tuple[FileKey, ...] = tuple(
     harmless(name, "text generation")
     for name in (
         "max_length", "max_new_tokens", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
@@ -91,21 +91,21 @@ GENERATION_IN_CONFIG: tuple[Key, ...] = tuple(
         "generation_kwargs",
     )
 )  # fmt: skip
-_LAYERS: tuple[Key, ...] = (
+_LAYERS: tuple[FileKey, ...] = (
     honoured("intermediate_size", "width of the feed-forward layers"),
     honoured("hidden_act", "activation of the feed-forward layers"),
     honoured("hidden_dropout_prob", "dropout in training"),
     honoured("attention_probs_dropout_prob", "dropout in training"),
     honoured("layer_norm_eps", "added to the variance"),
 )
-_SEGMENTS: tuple[Key, ...] = (
+_SEGMENTS: tuple[FileKey, ...] = (
     honoured("type_vocab_size", "rows of the segment embedding"),
     honoured("classifier_dropout", "dropout in training"),
 )
-_ABSOLUTE: tuple[Key, ...] = (
+_ABSOLUTE: tuple[FileKey, ...] = (
     refused("position_embedding_type", "relative and rotary positions of this family are not supported", "absolute"),
 )
-_SUMMARY: tuple[Key, ...] = (
+_SUMMARY: tuple[FileKey, ...] = (
     refused("summary_type", "multiple choice reads the first token", "first"),
     refused("summary_use_proj", "multiple choice has a dense layer of its own", True),
     refused("summary_activation", "multiple choice has gelu there", "gelu"),
@@ -113,15 +113,15 @@ _SUMMARY: tuple[Key, ...] = (
     harmless("summary_last_dropout", "dropout in training, for which classifier_dropout is taken"),
     harmless("summary_first_dropout", "dropout in training, for which classifier_dropout is taken"),
 )
-BERT: tuple[Key, ...] = (
+BERT: tuple[FileKey, ...] = (
     *_LAYERS,
     *_SEGMENTS,
     honoured("position_embedding_type", "absolute (learned) or sinusoidal; others are refused"),
     harmless("embedding_size", "as hidden_size: where it is narrower, the model is an electra"),
 )
-ROBERTA: tuple[Key, ...] = (*_LAYERS, *_SEGMENTS, *_ABSOLUTE)
-XLM_ROBERTA: tuple[Key, ...] = ROBERTA
-DISTILBERT: tuple[Key, ...] = (
+ROBERTA: tuple[FileKey, ...] = (*_LAYERS, *_SEGMENTS, *_ABSOLUTE)
+XLM_ROBERTA: tuple[FileKey, ...] = ROBERTA
+DISTILBERT: tuple[FileKey, ...] = (
     honoured("dim", "width of the layers"),
     honoured("hidden_dim", "width of the feed-forward layers"),
     honoured("n_layers", "number of layers"),
@@ -135,20 +135,20 @@ DISTILBERT: tuple[Key, ...] = (
     harmless("tie_weights_", "tie_word_embeddings says it"),
     *_ABSOLUTE,
 )
-ELECTRA: tuple[Key, ...] = (
+ELECTRA: tuple[FileKey, ...] = (
     *_LAYERS,
     *_SEGMENTS,
     *_ABSOLUTE,
     *_SUMMARY,
     honoured("embedding_size", "width of the embeddings"),
 )
-MPNET: tuple[Key, ...] = (
+MPNET: tuple[FileKey, ...] = (
     *_LAYERS,
     *_ABSOLUTE,
     refused("relative_attention_num_buckets", "distances fall into 32 buckets", 32),
     harmless("type_vocab_size", "an MPNet has no segments"),
 )
-NOMIC_BERT: tuple[Key, ...] = (
+NOMIC_BERT: tuple[FileKey, ...] = (
     *_LAYERS,
     *_SEGMENTS,
     honoured("rope_parameters", "base of rotary positions; stretched ones are refused"),
@@ -194,7 +194,7 @@ NOMIC_BERT: tuple[Key, ...] = (
       for name in ("summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
                    "summary_use_proj")),
 )  # fmt: skip
-MODERNBERT: tuple[Key, ...] = (
+MODERNBERT: tuple[FileKey, ...] = (
     honoured("intermediate_size", "width of the feed-forward layers"),
     honoured("hidden_activation", "activation of the feed-forward layers"),
     honoured("norm_eps", "added to the variance"),
@@ -233,7 +233,7 @@ _OF_FAMILY = {
 NOT_CARRIED = ("architectures", "model_type", "dtype", "torch_dtype", "num_labels", "_num_labels", "auto_map")
 
 
-def config_keys(family: str) -> tuple[Key, ...]:
+def config_keys(family: str) -> tuple[FileKey, ...]:
     """The keys of a family's config.json."""
     return (*SHARED, *GENERATION_IN_CONFIG, *_OF_FAMILY[family])
 

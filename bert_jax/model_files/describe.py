@@ -4,7 +4,7 @@ import importlib
 import pkgutil
 
 import bert_jax.model_files
-from bert_jax.model_files.keys import Key
+from bert_jax.model_files.keys import FileKey
 
 _HEAD = """# The files of a model directory, key by key
 
@@ -20,19 +20,19 @@ This page is generated: `make docs`.
 """
 
 
-def tables() -> dict[str, tuple[Key, ...]]:
+def tables() -> dict[str, tuple[FileKey, ...]]:
     """Title -> table: the public tuples of keys of every module of `bert_jax.model_files`.
 
     The title is what `FILES` of the module says for the name of the tuple, else made of the module's name and its own.
     """
-    found: dict[str, tuple[Key, ...]] = {}
+    found: dict[str, tuple[FileKey, ...]] = {}
     for info in pkgutil.iter_modules(bert_jax.model_files.__path__):
         if info.name in ("keys", "describe"):
             continue
         module = importlib.import_module(f"bert_jax.model_files.{info.name}")
         titles = getattr(module, "FILES", {})
         for name, value in vars(module).items():
-            if isinstance(value, tuple) and value and not name.startswith("_") and isinstance(value[0], Key):
+            if isinstance(value, tuple) and value and not name.startswith("_") and isinstance(value[0], FileKey):
                 if titles.get(name) is None and getattr(module, name) in found.values():
                     continue  # the same table under another name
                 found[titles.get(name, f"`{info.name}`: {name.lower()}")] = value
@@ -48,7 +48,7 @@ def as_page() -> str:
     return "".join(parts)
 
 
-def _accepted(key: Key) -> str:
+def _accepted(key: FileKey) -> str:
     if key.fate != "refused":
         return ""
     return _cell(", ".join(f"`{value!r}`" for value in key.defaults if value is not None)) or "nothing"

@@ -1,9 +1,9 @@
 """generation_config.json: settings of text generation, which no encoder does."""
 
 from bert_jax.model_files.config import GENERATION_IN_CONFIG
-from bert_jax.model_files.keys import Key, harmless
+from bert_jax.model_files.keys import FileKey, harmless
 
-GENERATION: tuple[Key, ...] = (
+GENERATION: tuple[FileKey, ...] = (
     *GENERATION_IN_CONFIG,
     *(
         harmless(name, "text generation")

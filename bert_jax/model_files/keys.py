@@ -13,7 +13,7 @@ _named: set[tuple[str, str]] = set()
 
 
 @dataclasses.dataclass(frozen=True)
-class Key:
+class FileKey:
     """What is done with one key.
 
     Attributes:
@@ -30,22 +30,22 @@ class Key:
     defaults: tuple[Any, ...] = (None,)
 
 
-def honoured(name: str, says: str) -> Key:
+def honoured(name: str, says: str) -> FileKey:
     """A key that the model's answers follow."""
-    return Key(name, "honoured", says)
+    return FileKey(name, "honoured", says)
 
 
-def harmless(name: str, says: str) -> Key:
+def harmless(name: str, says: str) -> FileKey:
     """A key that no answer depends on."""
-    return Key(name, "harmless", says)
+    return FileKey(name, "harmless", says)
 
 
-def refused(name: str, says: str, *defaults: Any) -> Key:
+def refused(name: str, says: str, *defaults: Any) -> FileKey:
     """A key whose only accepted values are None and `defaults`."""
-    return Key(name, "refused", says, (None, *defaults))
+    return FileKey(name, "refused", says, (None, *defaults))
 
 
-def check_keys(content: Mapping[str, Any], table: Iterable[Key], where: object) -> None:
+def check_keys(content: Mapping[str, Any], table: Iterable[FileKey], where: object) -> None:
     """Compare the keys of a file with its table.
 
     A key that is not in the table and whose value is not empty is named in a warning, once for each file.

@@ -1,6 +1,6 @@
 """The keys of a tokenizer's files: tokenizer_config.json, special_tokens_map.json, tokenizer.json, added tokens."""
 
-from bert_jax.model_files.keys import Key, harmless, honoured, refused
+from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 
 _ROLES = (
     honoured("pad_token", "the token of padding"),
@@ -15,7 +15,7 @@ _ROLES = (
 )
 
 # Beside these, any key that ends in `_token` and holds a string names one more special token, as in transformers.
-TOKENIZER_CONFIG: tuple[Key, ...] = (
+TOKENIZER_CONFIG: tuple[FileKey, ...] = (
     *_ROLES,
     honoured("added_tokens_decoder", "added tokens by id, with what they take of the spaces around them"),
     honoured("do_lower_case", "whether text is lower-cased"),
@@ -106,10 +106,10 @@ TOKENIZER_CONFIG: tuple[Key, ...] = (
 )  # fmt: skip
 
 # Read unless tokenizer_config.json has added_tokens_decoder, and then before it, as transformers does.
-SPECIAL_TOKENS_MAP: tuple[Key, ...] = _ROLES
+SPECIAL_TOKENS_MAP: tuple[FileKey, ...] = _ROLES
 
 # An added token, wherever it is written as an object.
-ADDED_TOKEN: tuple[Key, ...] = (
+ADDED_TOKEN: tuple[FileKey, ...] = (
     honoured("content", "what a text spells it as"),
     honoured("lstrip", "whether it takes the spaces before it"),
     honoured("rstrip", "whether it takes the spaces behind it"),
@@ -120,7 +120,7 @@ ADDED_TOKEN: tuple[Key, ...] = (
     harmless("__type", "says that this is an added token"),
 )
 
-TOKENIZER_JSON: tuple[Key, ...] = (
+TOKENIZER_JSON: tuple[FileKey, ...] = (
     honoured("model", "the vocabulary and the algorithm over it"),
     honoured("normalizer", "what is done to text before it is cut"),
     honoured("pre_tokenizer", "how text is cut into words"),

@@ -13,7 +13,7 @@ import jax
 
 from bert_jax import compilers, storage
 from bert_jax.planning import hlo
-from bert_jax.planning.hlo import Collective, Module
+from bert_jax.planning.hlo import Collective, HloModule
 from bert_jax.planning.slices import Slice
 
 
@@ -89,7 +89,7 @@ def _compile(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> Compiled
             raise
         return Compiled(False, asked_for(str(error)), 0, (), time.perf_counter() - start)
     spent = time.perf_counter() - start
-    memory, module = compiled.memory_analysis(), Module(compiled.as_text())
+    memory, module = compiled.memory_analysis(), HloModule(compiled.as_text())
     peak = (
         memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
         + memory.temp_size_in_bytes + memory.generated_code_size_in_bytes

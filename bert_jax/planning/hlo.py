@@ -109,7 +109,7 @@ class Collective:
         return self.num_bytes * rounds * self.times
 
 
-class Module:
+class HloModule:
     """A module read from its text.
 
     Args:
@@ -259,7 +259,7 @@ class Module:
 class _Inside:
     """The instructions of a fusion: what they take of its operands, and change of its results."""
 
-    def __init__(self, module: Module, instructions: Sequence[Instruction]):
+    def __init__(self, module: HloModule, instructions: Sequence[Instruction]):
         self._module = module
         self._instructions = instructions
         self._names = _by_name(instructions)
@@ -268,7 +268,7 @@ class _Inside:
         self.results = [self._made_by(element) for element in elements]
 
     @classmethod
-    def alone(cls, module: Module, instruction: Instruction, operands: Sequence[tuple[Array, ...]]) -> Self:
+    def alone(cls, module: HloModule, instruction: Instruction, operands: Sequence[tuple[Array, ...]]) -> Self:
         """A fusion of one instruction."""
         parameters = [
             Instruction(name, arrays, "parameter", f"{number})", False)

@@ -40,7 +40,7 @@ class Trial:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class FoundPlan:
     """The largest batch (a power of two a device) that fits, and the next one up, which does not.
 
     Attributes:
@@ -52,7 +52,7 @@ class Found:
     beyond: Trial | None
 
 
-def search(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _: None) -> Iterator[Found]:
+def search(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _: None) -> Iterator[FoundPlan]:
     """Yields what is found for each mesh and rematerialisation, for the stage of the recipe with the most steps.
 
     Args:
@@ -82,7 +82,9 @@ def meshes(devices: int, slices: int, heads: int) -> list[dict[str, int]]:
     return found
 
 
-def _largest(recipe: ConfigDict, place: Slice, mesh: dict[str, int], remat: str, say: Callable[[str], None]) -> Found:
+def _largest(
+    recipe: ConfigDict, place: Slice, mesh: dict[str, int], remat: str, say: Callable[[str], None]
+) -> FoundPlan:
     tried: dict[int, Trial] = {}
 
     def fits(sequences: int) -> bool:
@@ -100,7 +102,7 @@ def _largest(recipe: ConfigDict, place: Slice, mesh: dict[str, int], remat: str,
         size //= 2
     while size < _MOST and fits(size) and fits(2 * size):
         size *= 2
-    return Found(tried[size] if fits(size) else None, tried.get(2 * size if fits(size) else size))
+    return FoundPlan(tried[size] if fits(size) else None, tried.get(2 * size if fits(size) else size))
 
 
 def _try(

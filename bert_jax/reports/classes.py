@@ -24,7 +24,7 @@ from bert_jax.reports.page import (
 )
 
 # Of a row's number: its line, and its texts by the names of their columns.
-Row = Callable[[int], tuple[int, Mapping[str, str]]]
+RowTexts = Callable[[int], tuple[int, Mapping[str, str]]]
 _CLASSES = 300  # of a table of classes, the worst where there are more
 _MATRIX = 20  # classes of a matrix of numbers
 _HEAT = 300  # of a picture of one
@@ -33,7 +33,7 @@ _NAME = 60  # characters of a class's name
 
 
 def one_label(
-    names: Sequence[str], labels: np.ndarray, logits: np.ndarray, row: Row, attend: attention.Attend
+    names: Sequence[str], labels: np.ndarray, logits: np.ndarray, row: RowTexts, attend: attention.Attend
 ) -> list[Section]:
     """Of a classifier that gives every row one class.
 
@@ -66,7 +66,7 @@ def one_label(
 
 
 def several_labels(
-    names: Sequence[str], labels: np.ndarray, logits: np.ndarray, row: Row, attend: attention.Attend
+    names: Sequence[str], labels: np.ndarray, logits: np.ndarray, row: RowTexts, attend: attention.Attend
 ) -> list[Section]:
     """Of a classifier that answers yes or no for every class; `labels` [n, C] of 0 and 1, else as `one_label`."""
     scores = logits.astype(np.float64)

@@ -7,13 +7,13 @@ import numpy as np
 from scipy import stats
 
 from bert_jax.reports import attention, figures, measures
-from bert_jax.reports.classes import Row, column_names, titles, worst_rows
+from bert_jax.reports.classes import RowTexts, column_names, titles, worst_rows
 from bert_jax.reports.page import Html, Section, joined, line_cell, note, picture, table, text_cell
 
 _BARS = 40
 
 
-def regression(targets: np.ndarray, answers: np.ndarray, row: Row, attend: attention.Attend) -> list[Section]:
+def regression(targets: np.ndarray, answers: np.ndarray, row: RowTexts, attend: attention.Attend) -> list[Section]:
     """Of a model whose answer is a number.
 
     Args:
@@ -58,7 +58,7 @@ def _residuals(residuals: np.ndarray) -> Html:
     return joined([picture(drawn, "histogram of the residuals"), table("residuals", ["", "residual"], rows)])
 
 
-def pairs(scores: np.ndarray, cosines: np.ndarray, row: Row, attend: attention.Attend) -> list[Section]:
+def pairs(scores: np.ndarray, cosines: np.ndarray, row: RowTexts, attend: attention.Attend) -> list[Section]:
     """Of a model of sentence embeddings.
 
     Args:

@@ -46,7 +46,7 @@ class Task(Protocol):
         ...
 
 
-class Source(Protocol):
+class Batches(Protocol):
     """Batches by number: the same number gives the same batch, whatever was read before."""
 
     def batch(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
@@ -54,7 +54,7 @@ class Source(Protocol):
         ...
 
 
-class EvalSource(Source, Protocol):
+class EvalBatches(Batches, Protocol):
     """A finite source."""
 
     @property
@@ -122,8 +122,8 @@ class Job:
     tokenizer: Any
     init_params: Callable[[jax.Array], Any]
     pretrained: Any | None
-    train_source: Source
-    eval_source: EvalSource | None
+    train_source: Batches
+    eval_source: EvalBatches | None
     num_steps: int
     save: Callable[[PathLike, Any], None]
     data: Callable[[], dict[str, Any]] = dict

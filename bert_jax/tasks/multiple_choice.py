@@ -71,7 +71,7 @@ class MultipleChoiceTask:
         return logits
 
 
-class Question(NamedTuple):
+class ChoiceQuestion(NamedTuple):
     """One row: its context, what stands before every choice ("" = nothing), the choices, the label as it is, and the
     columns that are carried through."""
 
@@ -99,7 +99,7 @@ def columns_of(
     return Columns(context, question, label, has_header, **named, **options)
 
 
-def read_questions(spec: str, columns: Columns, bad: InvalidRows | None = None) -> Iterator[Question]:
+def read_questions(spec: str, columns: Columns, bad: InvalidRows | None = None) -> Iterator[ChoiceQuestion]:
     """Yields the rows of a table as they are asked for.
 
     Args:
@@ -113,7 +113,7 @@ def read_questions(spec: str, columns: Columns, bad: InvalidRows | None = None) 
     """
     own, expected = bad or InvalidRows(table_name(spec)), 0
 
-    def question(row: tuple[int, dict[str, Any]]) -> Question:
+    def question(row: tuple[int, dict[str, Any]]) -> ChoiceQuestion:
         nonlocal expected
         line, values = row
         where = place(table_name(spec), line)
@@ -128,13 +128,13 @@ def read_questions(spec: str, columns: Columns, bad: InvalidRows | None = None) 
         names = [f"{columns.texts}[{i}]" for i in range(count)] if columns.texts else columns.more
         check_texts(where, {columns.text: values[columns.text]} | dict(zip(names, choices, strict=True)))
         kept, question = columns.carried(values), values.get(columns.pair, "")
-        return Question(line, values[columns.text], question, choices, values.get(columns.label), kept)
+        return ChoiceQuestion(line, values[columns.text], question, choices, values.get(columns.label), kept)
 
     rows = own.each(read_rows(spec, columns, own), question)
     return rows if bad else own.fitting(rows)
 
 
-def read_answered(spec: str, columns: Columns, bad: InvalidRows | None = None) -> list[Question]:
+def read_answered(spec: str, columns: Columns, bad: InvalidRows | None = None) -> list[ChoiceQuestion]:
     """The rows of a table of questions with their answers.
 
     Args:
@@ -146,20 +146,20 @@ def read_answered(spec: str, columns: Columns, bad: InvalidRows | None = None) -
     """
     bad = bad or InvalidRows(table_name(spec))
 
-    def answered(row: Question) -> Question:
+    def answered(row: ChoiceQuestion) -> ChoiceQuestion:
         _label(place(table_name(spec), row.line), row)
         return row
 
     return list(bad.fitting(bad.each(read_questions(spec, columns, bad), answered)))
 
 
-def encode_questions(tokenizer: Tokenizer, rows: Sequence[Question], max_length: int) -> Groups:
+def encode_questions(tokenizer: Tokenizer, rows: Sequence[ChoiceQuestion], max_length: int) -> Groups:
     """Tokenises rows of `read_answered`; a sequence over `max_length` tokens loses the end of its longer text."""
     labels = np.array([_label("", row) for row in rows], np.int32)
     return encode_groups(tokenizer, [row.pairs for row in rows], labels, max_length)
 
 
-def _label(where: str, row: Question) -> int:
+def _label(where: str, row: ChoiceQuestion) -> int:
     """The number of a choice, given as one from 0 or as a letter from A. Raises InvalidRow when it is none."""
     label, count = (row.label or "").strip(), len(row.choices)
     is_letter = len(label) == 1 and "A" <= label <= "Z"

@@ -17,7 +17,7 @@ from bert_jax.data.finetuning.question_windows import Context, Limits, QuestionW
 from bert_jax.data.finetuning.squad import Question, read_questions
 from bert_jax.data.invalid_rows import InvalidRow, InvalidRows
 from bert_jax.errors import InputError
-from bert_jax.inference.spans import Search, find_spans
+from bert_jax.inference.spans import SpanSearch, find_spans
 from bert_jax.metrics import squad as squad_scores
 from bert_jax.modeling import Bert
 from bert_jax.modeling.heads import segment_members
@@ -44,7 +44,7 @@ class Asked:
     windows: QuestionWindows
 
 
-class Found(NamedTuple):
+class FoundSpans(NamedTuple):
     """What a model finds in a context: the likeliest passage, and how much more speaks for there being no answer."""
 
     text: str
@@ -63,7 +63,7 @@ class QuestionAnsweringTask:
     """
 
     model: Bert
-    search: Search
+    search: SpanSearch
     null_threshold: float = 0.0
     dev: Asked | None = dataclasses.field(default=None, repr=False)
 
@@ -110,7 +110,7 @@ class QuestionAnsweringTask:
 
     def answers(
         self, asked: Asked, predictions: Iterable[Mapping[str, np.ndarray]], batches: Iterable[Batch]
-    ) -> dict[str, Found]:
+    ) -> dict[str, FoundSpans]:
         """Question id -> what is found in its context, by the predictions for all windows of `asked`."""
         logits: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         for prediction, batch in zip(predictions, batches, strict=True):
@@ -120,11 +120,11 @@ class QuestionAnsweringTask:
         for number, question in enumerate(asked.questions):
             spans, null = find_spans(asked.windows, number, logits.__getitem__, self.search)
             odds = null - spans[0].score if spans else NOTHING_TO_ANSWER
-            found[question.id] = Found(question.context[spans[0].start : spans[0].end] if spans else "", odds)
+            found[question.id] = FoundSpans(question.context[spans[0].start : spans[0].end] if spans else "", odds)
         return found
 
 
-def figures(questions: Sequence[Question], found: Mapping[str, Found], threshold: float) -> dict[str, float]:
+def figures(questions: Sequence[Question], found: Mapping[str, FoundSpans], threshold: float) -> dict[str, float]:
     """SQuAD's figures of answers that null odds above `threshold` take back where there may be none."""
     texts = {name: answer.text for name, answer in found.items()}
     return squad_scores.scores(questions, texts, {name: answer.null_odds for name, answer in found.items()}, threshold)
@@ -205,7 +205,7 @@ def build(recipe: Any, workdir: str) -> Job:
     train = to_learn(rows, tokenizer, limits)
     dev = asked(questions, tokenizer, limits) if questions else None
     model = Bert(config, HEAD, setup.compute(recipe))
-    task = QuestionAnsweringTask(model, Search(data.max_answer_length, data.n_best), data.null_threshold, dev)
+    task = QuestionAnsweringTask(model, SpanSearch(data.max_answer_length, data.n_best), data.null_threshold, dev)
     return setup.fine_tuning(recipe, task, tokenizer, loaded, train.windows, dev.windows if dev else None)
 
 
@@ -217,7 +217,7 @@ def outline(recipe: Any) -> Outline:
     config = setup.config_without_data(recipe, "encoder")
     setup.check_head(config, HEAD)
     setup.check_length(length, config, "config.data.max_seq_length")
-    task = QuestionAnsweringTask(Bert(config, HEAD, setup.compute(recipe)), Search())
+    task = QuestionAnsweringTask(Bert(config, HEAD, setup.compute(recipe)), SpanSearch())
     ids, one = jax.ShapeDtypeStruct((1, length), jnp.int32), jax.ShapeDtypeStruct((1,), jnp.int32)
     row = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ids)
     row |= dict.fromkeys(("start_positions", "end_positions", "windows"), one)

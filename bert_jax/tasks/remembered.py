@@ -13,10 +13,10 @@ from bert_jax import storage
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.delimited import DELIMITERS
 from bert_jax.errors import InputError
-from bert_jax.model_files.keys import Key, check_keys, honoured
+from bert_jax.model_files.keys import FileKey, check_keys, honoured
 
 FILE = "bert_jax.json"
-KEYS: tuple[Key, ...] = (
+KEYS: tuple[FileKey, ...] = (
     honoured("columns", "columns of the training data, used where the user of `evaluate` or `predict` names none"),
     honoured("classes", "class -> number of rows in the training data"),
     honoured("missing_labels", "whether `evaluate` leaves out rows without a label, as training did"),

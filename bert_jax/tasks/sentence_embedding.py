@@ -148,10 +148,12 @@ def _triplet(embeddings: jax.Array, distance: str, margin: float) -> tuple[jax.A
     return jnp.maximum(near - far + margin, 0), (near < far).astype(jnp.float32)
 
 
-Row = tuple[int, dict[str, Any]]  # a line, and its columns
+PairRow = tuple[int, dict[str, Any]]  # a line, and its columns
 
 
-def read_pairs(spec: str, columns: Columns, label_limit: float = math.inf, bad: InvalidRows | None = None) -> list[Row]:
+def read_pairs(
+    spec: str, columns: Columns, label_limit: float = math.inf, bad: InvalidRows | None = None
+) -> list[PairRow]:
     """The rows of a table of pairs or triplets.
 
     Args:
@@ -167,13 +169,13 @@ def read_pairs(spec: str, columns: Columns, label_limit: float = math.inf, bad: 
     return list(bad.fitting(stream_pairs(spec, columns, bad, label_limit)))
 
 
-def stream_pairs(spec: str, columns: Columns, bad: InvalidRows, label_limit: float = math.inf) -> Iterator[Row]:
+def stream_pairs(spec: str, columns: Columns, bad: InvalidRows, label_limit: float = math.inf) -> Iterator[PairRow]:
     """As `read_pairs`, one at a time; the caller lets them through `bad.fitting`."""
     rows = read_rows(spec, columns, bad)
     return bad.each(rows, lambda row: _checked(place(table_name(spec), row[0]), row, columns, label_limit))
 
 
-def _checked(where: str, row: Row, columns: Columns, limit: float = math.inf) -> Row:
+def _checked(where: str, row: PairRow, columns: Columns, limit: float = math.inf) -> PairRow:
     _, values = row
     check_texts(where, {name: values[name] for name in _text_names(columns)})
     if columns.label:
@@ -186,7 +188,7 @@ def _checked(where: str, row: Row, columns: Columns, limit: float = math.inf) ->
 
 def encode_pairs(
     tokenizer: Tokenizer,
-    rows: Sequence[Row],
+    rows: Sequence[PairRow],
     columns: Columns,
     max_length: int,
     label_limit: float = math.inf,

@@ -25,7 +25,7 @@ from bert_jax.tasks.remembered import Remembered
 from bert_jax.tasks.remembered import write as write_remembered
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
-Row = TypeVar("Row")
+_Row = TypeVar("_Row")
 MAX_STEPS = 2**31 - 1  # the step of a state is an int32
 # Fields of BertConfig that decide the shapes or the meaning of parameters.
 _SHAPING = (
@@ -130,8 +130,8 @@ def bad_rows(recipe: Any, spec: str, noun: str = "row") -> InvalidRows:
 
 
 def hold_out(
-    recipe: Any, rows: Sequence[Row], classes: np.ndarray | None = None, groups: np.ndarray | None = None
-) -> tuple[list[Row], list[Row]]:
+    recipe: Any, rows: Sequence[_Row], classes: np.ndarray | None = None, groups: np.ndarray | None = None
+) -> tuple[list[_Row], list[_Row]]:
     """The rows to learn from, and those of `data.dev_share`; none where that is 0.
 
     Args:

@@ -9,7 +9,7 @@ import tokenizers
 
 from bert_jax import storage
 from bert_jax.errors import InputError, printable
-from bert_jax.model_files import Key, check_keys
+from bert_jax.model_files import FileKey, check_keys
 from bert_jax.model_files.tokenizer import ADDED_TOKEN, SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG
 from bert_jax.tokenization.classes import algorithm_of, short_name
 
@@ -182,7 +182,7 @@ def _read(path: storage.Path) -> dict[str, Any]:
     return storage.read_json(path) if path.exists() else {}
 
 
-def _check(content: dict[str, Any], table: Iterable[Key], where: storage.Path) -> None:
+def _check(content: dict[str, Any], table: Iterable[FileKey], where: storage.Path) -> None:
     check_keys({key: value for key, value in content.items() if not _is_named_token(key, value)}, table, where)
 
 

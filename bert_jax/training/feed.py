@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
-from bert_jax.tasks.base import Source
+from bert_jax.tasks.base import Batches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +20,7 @@ class DeviceSource:
         sharding: splits rows only.
     """
 
-    source: Source
+    source: Batches
     batch_size_at: Callable[[int], int]
     sharding: NamedSharding
 

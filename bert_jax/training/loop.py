@@ -29,7 +29,7 @@ from bert_jax.training.checkpoints import Checkpoints, merit, to_numpy
 from bert_jax.training.curves import write_report
 from bert_jax.training.feed import DeviceSource, device_batch
 from bert_jax.training.host_memory import keep_freed_memory
-from bert_jax.training.metrics import MetricsLog, Window, means_of, read_lines
+from bert_jax.training.metrics import MetricsLog, MetricsWindow, means_of, read_lines
 from bert_jax.training.program import check_fits, initial_state, make_program, schedule_and_optimizer
 from bert_jax.training.progress import Bar, clock
 from bert_jax.training.results import Results, results_of
@@ -236,7 +236,7 @@ class _Run:
 
     def to_the_end(self, state: State) -> Generator[tuple[State, Metrics], None, State]:
         """Runs the steps from `state` to the last, with all that happens between them; yields after each."""
-        window, lap, model = Window(self.skipped.see), Lap(self.chrono, self._tokens_seen()), self.job.task.model
+        window, lap, model = MetricsWindow(self.skipped.see), Lap(self.chrono, self._tokens_seen()), self.job.task.model
         watchdog = Watchdog(self.recipe.warn_after_seconds, self.chrono)
         sizes = functools.partial(recipes.batch_size_at, self.recipe)
         source = DeviceSource(self.job.train_source, sizes, self.batch_sharding)
@@ -372,7 +372,7 @@ class _Run:
             return self.checkpoints.preempted(done)  # all hosts must agree on the step
         return self.stop.number is not None
 
-    def _log_window(self, done: int, window: Window, lap: Lap) -> None:
+    def _log_window(self, done: int, window: MetricsWindow, lap: Lap) -> None:
         """Writes a line of training metrics. A window also ends at each checkpoint, so that a run which goes on from
         there writes the lines that it would have written without stopping."""
         means = window.close()

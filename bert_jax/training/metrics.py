@@ -22,7 +22,7 @@ from bert_jax.tasks.base import Metrics
 from bert_jax.training.workdir import Workdir
 
 
-class Window:
+class MetricsWindow:
     """Metrics of the steps since the last line, fetched from the devices some steps late so as not to hold them up.
 
     Args:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.errors import InputError
-from bert_jax.tasks.base import Source
+from bert_jax.tasks.base import Batches
 from bert_jax.training.workdir import Workdir
 
 
@@ -26,7 +26,7 @@ class SkippedSteps:
         say: shows a line to the user.
     """
 
-    def __init__(self, workdir: Workdir, source: Source, most: int, say: Callable[[str], None]):
+    def __init__(self, workdir: Workdir, source: Batches, most: int, say: Callable[[str], None]):
         self._workdir, self._source, self._most, self._say = workdir, source, most, say
         self._in_a_row = 0
 

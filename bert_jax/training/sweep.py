@@ -16,7 +16,7 @@ from bert_jax.training.loop import train
 RESULTS = "sweep.json"
 
 
-class Row(NamedTuple):
+class SweepRow(NamedTuple):
     """What a combination of values gave, over all seeds.
 
     Attributes:
@@ -37,7 +37,7 @@ def sweep(
     grid: Mapping[str, Sequence[str]],
     workdir: storage.PathLike,
     progress: bool = True,
-) -> list[Row]:
+) -> list[SweepRow]:
     """Trains every combination of `grid` in a directory of `workdir` named after it, one after the other.
 
     Those that are finished are not run again, and one that was killed goes on.
@@ -89,9 +89,9 @@ def parse_grid(words: Sequence[str]) -> dict[str, list[str]]:
     return grid
 
 
-def _row(values: dict[str, str], found: list[dict[str, float]]) -> Row:
+def _row(values: dict[str, str], found: list[dict[str, float]]) -> SweepRow:
     columns: dict[str, list[Any]] = {name: [scores[name] for scores in found] for name in found[0]}
-    return Row(
+    return SweepRow(
         values,
         len(found),
         {name: float(np.mean(column)) for name, column in columns.items()},
@@ -99,7 +99,7 @@ def _row(values: dict[str, str], found: list[dict[str, float]]) -> Row:
     )
 
 
-def _plain(row: Row) -> dict[str, Any]:
+def _plain(row: SweepRow) -> dict[str, Any]:
     """As JSON, which has no numbers that are not finite: null."""
 
     def finite(values: dict[str, float]) -> dict[str, float | None]:

@@ -9,10 +9,10 @@ import pytest
 
 from bert_jax.cli import main
 from bert_jax.config import BertConfig
-from bert_jax.data.finetuning.question_windows import Limits, Window, best_window, question_windows, tokenised
+from bert_jax.data.finetuning.question_windows import Limits, QuestionWindow, best_window, question_windows, tokenised
 from bert_jax.errors import InputError
 from bert_jax.inference import PretrainedModel, from_pretrained, pipeline
-from bert_jax.inference.spans import Search, find_spans
+from bert_jax.inference.spans import SpanSearch, find_spans
 from bert_jax.metrics.squad import scores
 from bert_jax.modeling import Bert, Compute
 from bert_jax.tasks.question_answering import learnable, to_learn
@@ -212,7 +212,7 @@ def families(tmp_path, shared_data) -> list[Tokenizer]:
 def check_passages(tokenizers, count, seed):
     """Passages by random logits, of `count` random texts: cut out of the text they are its own, and never blank."""
     random = np.random.default_rng(seed)
-    limits, search = Limits(24, 6, 5), Search(max_answer_length=8, n_best=6, top_k=3)
+    limits, search = Limits(24, 6, 5), SpanSearch(max_answer_length=8, n_best=6, top_k=3)
     blank = several = 0
     for start in range(0, count, 250):
         tokenizer = tokenizers[(start // 250) % len(tokenizers)]
@@ -271,9 +271,9 @@ def test_few_beginnings_and_ends(seed, tiny_tokenizer):
     contexts = tokenised(tiny_tokenizer, [text])
     windows = question_windows(tiny_tokenizer, ["a?"], [contexts[text]], Limits(20, 6, 5))
     logits = random.normal(size=(len(windows), 2, 20))
-    search = Search(max_answer_length=int(random.integers(1, 9)), n_best=int(random.integers(0, 5)), top_k=4)
+    search = SpanSearch(max_answer_length=int(random.integers(1, 9)), n_best=int(random.integers(0, 5)), top_k=4)
     context, expected = contexts[text], []
-    owner = best_window([Window(int(s), int(n)) for s, n in zip(windows.starts, windows.sizes, strict=True)])
+    owner = best_window([QuestionWindow(int(s), int(n)) for s, n in zip(windows.starts, windows.sizes, strict=True)])
     for most in (search.n_best or 20, 20):  # all, where the few give nothing
         for number in range(len(windows)) if not expected else ():
             first, size, place = windows.starts[number], windows.sizes[number], windows.place(number)
@@ -344,7 +344,7 @@ def test_squads_files_on_the_command_line(saved, tmp_path, capsys, monkeypatch):
 
 def test_real_answers_come_back_from_their_places(tmp_path, shared_data):
     """Logits that point at the answers of real articles give these answers, through windows and tokens and back."""
-    limits, search = Limits(128, 64, 32), Search(max_answer_length=60)
+    limits, search = Limits(128, 64, 32), SpanSearch(max_answer_length=60)
     for tokenizer in families(tmp_path, shared_data):
         rows = learnable(str(shared_data / "squad2_articles" / "dev.json"), tokenizer)
         asked = to_learn(rows, tokenizer, limits)

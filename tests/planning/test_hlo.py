@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_jax.planning.hlo import Module
+from bert_jax.planning.hlo import HloModule
 
 MESH = {"data": 2, "fsdp": 4, "tensor": 2}
 
@@ -63,7 +63,7 @@ ENTRY %main (p: f32[3,8,128], q: bf16[2,128]) -> bf16[8,128] {
 
 @pytest.fixture(scope="module")
 def collectives():
-    return {collective.kind: collective for collective in Module(PROGRAM).collectives(MESH)}
+    return {collective.kind: collective for collective in HloModule(PROGRAM).collectives(MESH)}
 
 
 def test_each_collective_is_found_once_with_the_axes_of_its_groups(collectives):
@@ -101,7 +101,7 @@ def test_traffic_is_what_large_memory_gives_and_takes():
     """A slice of the stack in and out of the fusion, into the reduction; the gather's operand and its result."""
     layer, counter = 8 * 128 * 4, 4
     gather = (2 * 128 + 8 * 128) * 2
-    assert Module(PROGRAM).hbm_bytes() == 3 * (3 * layer + counter) + gather
+    assert HloModule(PROGRAM).hbm_bytes() == 3 * (3 * layer + counter) + gather
 
 
 IN_PLACE = """\
@@ -144,4 +144,4 @@ def test_of_a_stack_only_the_slices_that_are_read_and_written_count():
     layer = 4 * 8 * 128
     read = layer + layer  # the slice that the inner fusion takes, and the whole of the last operand
     written = layer + layer  # the slice that is put into the first operand, and the second result
-    assert Module(IN_PLACE).hbm_bytes() == read + written
+    assert HloModule(IN_PLACE).hbm_bytes() == read + written

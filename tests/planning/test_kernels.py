@@ -12,7 +12,7 @@ from bert_jax.config import BertConfig
 from bert_jax.modeling import Compute, losses
 from bert_jax.modeling.attention import attend, attending
 from bert_jax.modeling.visibility import Visibility
-from bert_jax.planning.hlo import Module
+from bert_jax.planning.hlo import HloModule
 from bert_jax.planning.plan import for_tpu
 from bert_jax.planning.slices import find_slice
 from bert_jax.training import step as steps
@@ -42,7 +42,7 @@ def compile_attention(way, length, slice_name, rate=0.0, window=None, head_size=
         out, pull = jax.vjp(lambda *qkv: attend(how, qkv, config, key, compute)[0], q, k, v)
         return out, *pull(up)
 
-    return Module(jax.jit(run).lower(x, x, x, x, ids).compile().as_text())
+    return HloModule(jax.jit(run).lower(x, x, x, x, ids).compile().as_text())
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def largest_logits(monkeypatch, parts=None):
         batch = {k: jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=split) for k, v in outline.stages[0].batch.items()}
         gradient = jax.jit(lambda params, batch: steps._gradients(outline.task, params, batch, jax.random.key(0), 1)[0])
         text = gradient.lower(program.like.params, batch).compile().as_text()
-    arrays = (a for found, _ in Module(text).scheduled() for i in found for a in i.arrays if a.dtype == "f32")
+    arrays = (a for found, _ in HloModule(text).scheduled() for i in found for a in i.arrays if a.dtype == "f32")
     return max(a.num_bytes // 4 for a in arrays if 30522 in a.shape)
 
 

@@ -18,7 +18,7 @@ from bert_jax.errors import InputError
 from bert_jax.recipes.definitions import KEYS
 from bert_jax.sharding import make_mesh
 from bert_jax.training.curves import write_report
-from bert_jax.training.metrics import MetricsLog, Window, read_lines
+from bert_jax.training.metrics import MetricsLog, MetricsWindow, read_lines
 from bert_jax.training.program import check_fits
 from bert_jax.training.resuming import MAY_CHANGE
 from bert_jax.training.workdir import Workdir
@@ -156,7 +156,7 @@ def test_a_full_disk_is_said_with_the_name_of_the_file(workdir):
 
 def test_a_window_averages_sums_over_counts_and_fetches_late():
     seen = []
-    window = Window(lambda step, means: seen.append((step, means["loss"])), depth=1)
+    window = MetricsWindow(lambda step, means: seen.append((step, means["loss"])), depth=1)
     for step, (total, count) in enumerate(((1.0, 1.0), (6.0, 2.0), (0.0, 3.0)), start=1):
         window.add(step, {"loss": (jnp.float32(total), jnp.float32(count))})
     assert window.last == {"loss": 3.0}  # of the second; the third is still under way

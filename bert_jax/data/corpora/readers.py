@@ -8,7 +8,7 @@ from typing import IO, Any, NamedTuple
 
 from bert_jax import storage
 from bert_jax.data.invalid_rows import RowNumber, check_utf8, place
-from bert_jax.data.json_files import Layout, layout_of, read_json_file
+from bert_jax.data.json_files import JsonLayout, layout_of, read_json_file
 from bert_jax.data.lines import MAX_ROW_BYTES, line_pieces, parse_object, stream_lines
 from bert_jax.data.parquet_files import read_parquet
 from bert_jax.data.signatures import HEAD_BYTES, OTHER_ENCODING, check_is_text
@@ -126,7 +126,7 @@ def read_json_documents(path: storage.Path, field: str) -> Iterator[Document]:
 
 def _json_rows(path: storage.Path) -> Iterator[tuple[int, Any, int]]:
     """(number, value, bytes that are read) of each row."""
-    if layout_of(str(path)) is Layout.ARRAY:
+    if layout_of(str(path)) is JsonLayout.ARRAY:
         rows, size = read_json_file(str(path)), path.size()
         yield from ((RowNumber(i), row, size * i // len(rows)) for i, row in enumerate(rows, 1))
         return

@@ -93,23 +93,23 @@ def _without_whitespace(text: str, ranges: np.ndarray) -> tuple[np.ndarray, np.n
     return after[ranges[:, 0]].astype(np.int32), before[ranges[:, 1]].astype(np.int32)
 
 
-class Window(NamedTuple):
+class QuestionWindow(NamedTuple):
     """A part of a context: its first token, and its number of tokens."""
 
     start: int
     size: int
 
 
-def cut(length: int, room: int, stride: int) -> list[Window]:
+def cut(length: int, room: int, stride: int) -> list[QuestionWindow]:
     """The windows over a context of `length` tokens; one of no tokens over an empty one."""
-    windows = [Window(0, min(length, room))]
+    windows = [QuestionWindow(0, min(length, room))]
     while sum(windows[-1]) < length:
         start = windows[-1].start + min(windows[-1].size, stride)
-        windows.append(Window(start, min(length - start, room)))
+        windows.append(QuestionWindow(start, min(length - start, room)))
     return windows
 
 
-def best_window(windows: Sequence[Window]) -> np.ndarray:
+def best_window(windows: Sequence[QuestionWindow]) -> np.ndarray:
     """int `[n]`: for each token of a context, which of its windows shows most of what stands around it.
 
     That is the less of what is to its left and to its right, and a hundredth of the window's size; of equals the first.

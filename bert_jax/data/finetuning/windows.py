@@ -12,7 +12,7 @@ from bert_jax.tokenization.layout import RowLayout
 LONG_TEXTS = ("cut", "windows")  # what becomes of a text that is longer than a row
 
 
-class Window(NamedTuple):
+class TextWindow(NamedTuple):
     """A part of a sequence, and the part of that which is to be answered from it: half-open ranges of tokens."""
 
     start: int
@@ -21,7 +21,7 @@ class Window(NamedTuple):
     own_stop: int
 
 
-def overlapping(length: int, room: int) -> list[Window]:
+def overlapping(length: int, room: int) -> list[TextWindow]:
     """The windows over `length` tokens, none when there are none.
 
     Neighbours share about a quarter of their tokens and part in the middle of what they share, so that each token is
@@ -33,7 +33,7 @@ def overlapping(length: int, room: int) -> list[Window]:
     """
     starts = [*range(0, max(length - room, 0), room - room // 4), max(length - room, 0)] if length else []
     borders = [0, *((start + before + room) // 2 for before, start in itertools.pairwise(starts)), length]
-    return [Window(start, min(start + room, length), borders[i], borders[i + 1]) for i, start in enumerate(starts)]
+    return [TextWindow(start, min(start + room, length), borders[i], borders[i + 1]) for i, start in enumerate(starts)]
 
 
 def text_windows(

@@ -8,7 +8,14 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers, processors, trainers
 
-from bert_jax.data.finetuning.question_windows import Limits, Window, best_window, cut, question_windows, tokenised
+from bert_jax.data.finetuning.question_windows import (
+    Limits,
+    QuestionWindow,
+    best_window,
+    cut,
+    question_windows,
+    tokenised,
+)
 from bert_jax.errors import InputError
 from bert_jax.tokenization import load_tokenizer, word_piece
 
@@ -64,13 +71,14 @@ def test_windows_cover_their_context(seed):
 def test_the_best_window_by_hand():
     """A token seen by several windows is the one's where the lesser of what is on its two sides is greatest."""
     # Token 4 has one token to its right in the first window, and none to its left in the second; token 5 the reverse.
-    assert best_window([Window(0, 6), Window(4, 6), Window(8, 4)]).tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2]
+    windows = [QuestionWindow(0, 6), QuestionWindow(4, 6), QuestionWindow(8, 4)]
+    assert best_window(windows).tolist() == [0] * 5 + [1] * 4 + [2] * 3
     # Token 7: four to its left and none to its right in the second window, one and three in the third.
-    assert best_window([Window(0, 5), Window(3, 5), Window(6, 5)])[7] == 2
+    assert best_window([QuestionWindow(0, 5), QuestionWindow(3, 5), QuestionWindow(6, 5)])[7] == 2
     # With as many on both sides the longer window has it, and of equals the first.
-    assert best_window([Window(0, 2), Window(1, 3)]).tolist() == [0, 1, 1, 1]
-    assert best_window([Window(0, 3), Window(1, 5)]).tolist() == [0, 0, 1, 1, 1, 1]
-    assert best_window([Window(0, 3), Window(2, 3)]).tolist() == [0, 0, 0, 1, 1]
+    assert best_window([QuestionWindow(0, 2), QuestionWindow(1, 3)]).tolist() == [0, 1, 1, 1]
+    assert best_window([QuestionWindow(0, 3), QuestionWindow(1, 5)]).tolist() == [0, 0, 1, 1, 1, 1]
+    assert best_window([QuestionWindow(0, 3), QuestionWindow(2, 3)]).tolist() == [0, 0, 0, 1, 1]
 
 
 @pytest.mark.parametrize("seed", range(30))
