@@ -28,7 +28,7 @@ class JsonLayout(enum.Enum):
     VALUE = "one value"
 
 
-def layout_of(spec: str) -> JsonLayout:
+def json_layout_of(spec: str) -> JsonLayout:
     """Return how a JSON file, maybe compressed, is laid out, from its first megabyte.
 
     LINES has a whole value in its first line that is not blank, and more after it. ARRAY begins with `[`. VALUE is
@@ -90,7 +90,7 @@ def json_objects(
     """
     if spec.lower().endswith(parquet_files.SUFFIX):
         return bad.each(parquet_files.read_parquet(spec), lambda found: _of_array(spec, found.number, found.values))
-    if not encoding and layout_of(spec) is JsonLayout.ARRAY:
+    if not encoding and json_layout_of(spec) is JsonLayout.ARRAY:
         numbered = ((RowNumber(number), value) for number, value in enumerate(read_json_file(spec), 1))
         return bad.each(numbered, lambda found: _of_array(spec, *found))
     lines = (line for line in numbered_lines(spec, encoding=encoding, option=option) if line[1].strip())

@@ -140,7 +140,7 @@ def plan(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _
         program = make_program(recipe, outline.task, outline.init_params, num_steps, mesh)
         stages = []
         for stage in outline.stages:
-            say(f"compiling {describe(stage)} for {place.name}")
+            say(f"compiling {stage_text(stage)} for {place.name}")
             stages.append(_plan_stage(recipe, outline, program, stage, place))
     params = jax.tree_util.tree_leaves_with_path(program.like.params)
     return Plan(
@@ -157,7 +157,7 @@ def plan(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _
     )
 
 
-def describe(stage: Stage) -> str:
+def stage_text(stage: Stage) -> str:
     """`256 x 512`, or `256 x 4 x 512` where an example has several sequences."""
     return " x ".join(map(str, stage.batch["input_ids"].shape))
 

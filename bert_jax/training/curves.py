@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from bert_jax import storage
 from bert_jax.errors import printable
-from bert_jax.training.metrics import read_lines
+from bert_jax.training.metrics import read_metrics
 from bert_jax.training.workdir import Workdir
 
 # Panel -> what its curves' names end with. A panel without any curve is left out.
@@ -25,7 +25,7 @@ _PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 def write_report(workdir: Workdir, title: str) -> None:
     """Draws `metrics.jsonl` as `report.png`: one panel a kind of metric, training as a line, evaluation as dots."""
-    curves = _curves(read_lines(workdir.metrics))
+    curves = _curves(read_metrics(workdir.metrics))
     panels = [(name, _of(curves, ends)) for name, ends in _PANELS]
     panels = [(name, chosen) for name, chosen in panels if chosen]
     columns = min(2, len(panels)) or 1

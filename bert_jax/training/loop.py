@@ -29,7 +29,7 @@ from bert_jax.training.checkpoints import Checkpoints, merit, to_numpy
 from bert_jax.training.curves import write_report
 from bert_jax.training.feed import DeviceSource, device_batch
 from bert_jax.training.host_memory import keep_freed_memory
-from bert_jax.training.metrics import MetricsLog, MetricsWindow, means_of, read_lines
+from bert_jax.training.metrics import MetricsLog, MetricsWindow, means_of, read_metrics
 from bert_jax.training.program import check_fits, initial_state, make_program, schedule_and_optimizer
 from bert_jax.training.progress import Bar, clock
 from bert_jax.training.results import Results, results_of
@@ -298,7 +298,7 @@ class _Run:
             write_report(self.place, f"{self.recipe.task}, {self.job.num_steps} steps: {seconds}")
             with directory_atomically(self.place.model) as directory:
                 self.job.save(directory, params)
-            for line in notices.of_lines(read_lines(self.place.metrics)):
+            for line in notices.of_lines(read_metrics(self.place.metrics)):
                 log.warning("%s", line)
             chosen = f" of step {best}, the best {self.best_metric}," if best is not None else ""
             self.bar.say(f"model{chosen} in {self.place.model}, curves in {self.place.report}  ({seconds})")

@@ -86,7 +86,7 @@ class MetricsLog:
 
     def __init__(self, workdir: Workdir, step: int, wandb_project: str = "", config: dict[str, Any] | None = None):
         self._path = workdir.metrics
-        self.lines = [line for line in read_lines(self._path) if line["step"] <= step]
+        self.lines = [line for line in read_metrics(self._path) if line["step"] <= step]
         self._file = storage.GrowingFile(self._path, "".join(map(_line, self.lines)).encode())
         with storage.naming(workdir.events):
             self._events = _Events.open(workdir.events, step)
@@ -121,7 +121,7 @@ class MetricsLog:
                 stack.callback(self._wandb.finish)
 
 
-def read_lines(path: PathLike) -> list[dict[str, Any]]:
+def read_metrics(path: PathLike) -> list[dict[str, Any]]:
     """The lines of a `metrics.jsonl` ([] when there is none); none from the first that is damaged, as the
     last is that a kill cut short."""
     if not storage.Path(path).exists():

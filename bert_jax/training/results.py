@@ -5,7 +5,7 @@ import math
 from ml_collections import ConfigDict
 
 from bert_jax.training.checkpoints import merit
-from bert_jax.training.metrics import read_lines
+from bert_jax.training.metrics import read_metrics
 from bert_jax.training.step import State
 from bert_jax.training.workdir import Workdir
 
@@ -23,7 +23,7 @@ class Results(dict[str, float]):
 
 def results_of(place: Workdir, recipe: ConfigDict) -> Results:
     """The last training line and the evaluation line of the finished model, as one dict."""
-    lines = read_lines(place.metrics)
+    lines = read_metrics(place.metrics)
     trained = [line for line in lines if any(name.startswith("train/") for name in line)]
     scored = [line for line in lines if any(name.startswith("eval/") for name in line)]
     if recipe.best_metric and scored:

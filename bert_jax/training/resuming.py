@@ -74,7 +74,7 @@ def has_other_length(saved: dict[str, Any], recipe: dict[str, Any]) -> bool:
     return any(plain(saved.get(key)) != plain(recipe.get(key)) for key in LENGTH)
 
 
-def check_length(saved: dict[str, Any], recipe: ConfigDict, num_steps: int, done: int) -> None:
+def check_new_length(saved: dict[str, Any], recipe: ConfigDict, num_steps: int, done: int) -> None:
     """Raises InputError when a run of `done` steps cannot become one of `num_steps`, or its batches would differ."""
     if num_steps < done:
         raise InputError(

@@ -142,7 +142,7 @@ class Workdir:
             self._compare(recipe, record, data)
             before = record.num_steps
             if self.config.exists():
-                resuming.check_length(storage.read_json(self.config), recipe, num_steps, done)
+                resuming.check_new_length(storage.read_json(self.config), recipe, num_steps, done)
         for path in (self.model, self.report, self.metrics, self.wandb_id):
             storage.remove_leftovers(path)  # of a process that was killed
         self._set_model_aside(done)

@@ -212,12 +212,12 @@ def _run(folder: pathlib.Path, number: int) -> None:
 
     from bert_jax import recipes, storage
     from bert_jax.training.curves import write_report
-    from bert_jax.training.metrics import read_lines
+    from bert_jax.training.metrics import read_metrics
     from bert_jax.training.workdir import Workdir
 
     workdir = Workdir(storage.Path(folder))
     workdir.check(recipes.classification())
-    read_lines(workdir.metrics)
+    read_metrics(workdir.metrics)
     if number % 8 == 1:
         write_report(workdir, str(folder) + "$\\x$")
     sharding = SingleDeviceSharding(jax.devices()[0])

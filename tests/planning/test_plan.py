@@ -14,7 +14,7 @@ from bert_jax.errors import InputError
 from bert_jax.planning import compiling, search, slices
 from bert_jax.planning.advice import advise
 from bert_jax.planning.compiling import asked_for
-from bert_jax.planning.plan import Plan, StagePlan, describe, plan
+from bert_jax.planning.plan import Plan, StagePlan, plan, stage_text
 from bert_jax.planning.slices import CHIPS, find_slice
 from bert_jax.training.throughput import peak_flops
 
@@ -275,11 +275,11 @@ def test_steps_of_classification_are_outlined_without_data():
     recipe.num_steps = 5
     (stage,) = tasks.outline(recipes.resolve(recipe)).stages
     assert stage.num_steps == 5
-    assert stage.batch["input_ids"].shape == (32, 128) and describe(stage) == "32 x 128"
+    assert stage.batch["input_ids"].shape == (32, 128) and stage_text(stage) == "32 x 128"
 
 
 def test_an_example_may_be_of_several_sequences():
     recipe = recipes.multiple_choice()
     recipe.num_steps = 5
     (stage,) = tasks.outline(recipes.resolve(recipe)).stages
-    assert describe(stage) == "16 x 4 x 128"
+    assert stage_text(stage) == "16 x 4 x 128"

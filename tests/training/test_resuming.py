@@ -11,7 +11,7 @@ from bert_jax import recipes, storage, tasks
 from bert_jax.errors import InputError
 from bert_jax.tasks.setup import steps_of_epochs
 from bert_jax.tokenization import word_piece
-from bert_jax.training.resuming import MAY_CHANGE, check_length, data_differences, differences, table
+from bert_jax.training.resuming import MAY_CHANGE, check_new_length, data_differences, differences, table
 from bert_jax.training.workdir import Workdir
 
 ROWS = [("the cat sat", "pos"), ("a dog", "neg"), ("old tree on the house", "pos"), ("fish", "neg"), ("a cat", "pos")]
@@ -220,10 +220,10 @@ def test_stages_may_change_where_they_are_not_done(before, now, done, fits):
     recipe.stages = tuple(map(tuple, now))
     steps = sum(stage[0] for stage in now) or 9
     if fits:
-        check_length({"stages": before}, recipe, steps, done)
+        check_new_length({"stages": before}, recipe, steps, done)
         return
     with pytest.raises(InputError, match=r"config\.stages: expected"):
-        check_length({"stages": before}, recipe, steps, done)
+        check_new_length({"stages": before}, recipe, steps, done)
 
 
 def test_a_run_cannot_become_shorter_than_it_is(place):

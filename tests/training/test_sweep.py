@@ -8,7 +8,7 @@ import pytest
 
 from bert_jax.cli import main
 from bert_jax.errors import InputError
-from bert_jax.training.metrics import read_lines
+from bert_jax.training.metrics import read_metrics
 from bert_jax.training.sweep import parse_grid
 
 
@@ -33,7 +33,7 @@ def test_seeds_are_averaged_and_the_best_comes_first(command, tmp_path, capsys, 
     for row in rows:
         rate = row["values"]["optimizer.learning_rate"]
         runs = [tmp_path / f"optimizer.learning_rate={rate},seed={seed}" for seed in (0, 1)]
-        found = [read_lines(run / "metrics.jsonl")[-1]["eval/mse"] for run in runs]
+        found = [read_metrics(run / "metrics.jsonl")[-1]["eval/mse"] for run in runs]
         assert row["seeds"] == 2 and found[0] != found[1]
         assert row["mean"]["mse"] == pytest.approx(statistics.fmean(found))
         assert row["spread"]["mse"] == pytest.approx(statistics.stdev(found))

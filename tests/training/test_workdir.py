@@ -18,7 +18,7 @@ from bert_jax.errors import InputError
 from bert_jax.recipes.definitions import KEYS
 from bert_jax.sharding import make_mesh
 from bert_jax.training.curves import write_report
-from bert_jax.training.metrics import MetricsLog, MetricsWindow, read_lines
+from bert_jax.training.metrics import MetricsLog, MetricsWindow, read_metrics
 from bert_jax.training.program import check_fits
 from bert_jax.training.resuming import MAY_CHANGE
 from bert_jax.training.workdir import Workdir
@@ -173,4 +173,4 @@ def test_the_report_shows_the_curves_there_are(workdir):
     log.close()
     write_report(workdir, "a run")
     assert workdir.report.read_bytes().startswith(b"\x89PNG")
-    assert len(read_lines(workdir.metrics)) == 3
+    assert len(read_metrics(workdir.metrics)) == 3

@@ -2,16 +2,16 @@
 
 import dataclasses
 import operator
-import os
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
 
 from bert_jax import storage
 from bert_jax.data.invalid_rows import RowNumber, check_utf8, place
-from bert_jax.data.json_files import JsonLayout, layout_of, read_json_file
+from bert_jax.data.json_files import JsonLayout, json_layout_of, read_json_file
 from bert_jax.data.lines import MAX_ROW_BYTES, line_pieces, parse_object, stream_lines
 from bert_jax.data.parquet_files import read_parquet
 from bert_jax.data.signatures import HEAD_BYTES, OTHER_ENCODING, check_is_text
+from bert_jax.data.tfds_sets import open_tfds
 from bert_jax.errors import InputError, did_you_mean
 
 DEFAULT_FIELD = "text"
@@ -60,7 +60,7 @@ def read_wikitext_documents(path: storage.Path) -> Iterator[Document]:
     A line is a paragraph; a title, ` = Title = `, begins an article, and ` = = Section = = ` is a heading in it.
 
     Raises:
-        InputError: as `read_lines`, or there is no title.
+        InputError: as `text_lines`, or there is no title.
     """
     titles = 0
 
@@ -96,7 +96,7 @@ def _documents(
     """
     texts: list[str] = []
     size = count = end = 0
-    for _, text, end in read_lines(path):
+    for _, text, end in text_lines(path):
         line = text.strip()
         if line and not is_left_out(line):
             texts.append(line)
@@ -126,7 +126,7 @@ def read_json_documents(path: storage.Path, field: str) -> Iterator[Document]:
 
 def _json_rows(path: storage.Path) -> Iterator[tuple[int, Any, int]]:
     """(number, value, bytes that are read) of each row."""
-    if layout_of(str(path)) is JsonLayout.ARRAY:
+    if json_layout_of(str(path)) is JsonLayout.ARRAY:
         rows, size = read_json_file(str(path)), path.size()
         yield from ((RowNumber(i), row, size * i // len(rows)) for i, row in enumerate(rows, 1))
         return
@@ -175,26 +175,15 @@ def text_documents(name: str, text: str, end: int = 0) -> Iterator[Document]:
         yield Document(name, tuple(texts), end=end)
 
 
-def open_tfds(name: str, split: str, field: str) -> tuple[Callable[[], Iterator[Document]], int]:
-    """Returns a reader of a TensorFlow Datasets data set, in ArrayRecord format and without TensorFlow, and its bytes.
-
-    The data set is looked for under $TFDS_DATA_DIR (else ~/tensorflow_datasets) and, being asked for by name, prepared
-    there when it is not.
+def tfds_documents(name: str, split: str, field: str) -> tuple[Callable[[], Iterator[Document]], int]:
+    """Return a reader of the documents of a TFDS data set, and its bytes.
 
     Raises:
-        InputError: no such data set, split or field, or it could not be prepared.
+        InputError: as `open_tfds`; the field is no text.
     """
-    import tensorflow_datasets as tfds  # slow to import, and only needed here
-
-    try:
-        source = tfds.data_source(name, split=split, data_dir=os.environ.get("TFDS_DATA_DIR"))
-    except Exception as error:  # whatever a data set's own code raises
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"tfds:{name}: expected a data set with a split {split!r}, found: {reason}") from None
-    features, splits = source.dataset_info.features, source.dataset_info.splits.values()
+    source, _ = open_tfds(f"tfds:{name}:{split}", [field])
+    splits = source.dataset_info.splits.values()
     row_bytes = max(1, sum(s.num_bytes for s in splits) // max(1, sum(s.num_examples for s in splits)))
-    if field not in features:
-        raise InputError(f"tfds:{name}: expected a feature {field!r}{did_you_mean(field, features)}")
 
     def read() -> Iterator[Document]:
         for i in range(len(source)):
@@ -219,7 +208,7 @@ class Line(NamedTuple):
     end: int
 
 
-def read_lines(path: storage.Path, max_bytes: int = MAX_LINE_BYTES) -> Iterator[Line]:
+def text_lines(path: storage.Path, max_bytes: int = MAX_LINE_BYTES) -> Iterator[Line]:
     """Yields the lines of a file; one that is longer than `max_bytes` comes in pieces.
 
     Raises:

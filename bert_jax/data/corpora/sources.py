@@ -149,4 +149,4 @@ def _open_tfds(spec: str, rest: str) -> Corpus:
     if not match:
         raise InputError(f"{spec}: expected tfds:NAME[:SPLIT[:FIELD]]")
     name, split, field = match.groups()
-    return Corpus(spec, *readers.open_tfds(name, split or "train", field or readers.DEFAULT_FIELD))
+    return Corpus(spec, *readers.tfds_documents(name, split or "train", field or readers.DEFAULT_FIELD))

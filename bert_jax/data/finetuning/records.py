@@ -8,6 +8,7 @@ from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.labels import label_text
 from bert_jax.data.invalid_rows import IN_MEMORY, InvalidRow, InvalidRows, check_utf8, place
 from bert_jax.data.parquet_files import open_parquet
+from bert_jax.data.tfds_sets import open_tfds
 from bert_jax.errors import InputError, did_you_mean
 
 _OTHER_KIND = "a field of another kind"  # why a row does not fit
@@ -156,29 +157,6 @@ def parquet_rows(spec: str, columns: Columns, bad: InvalidRows) -> _Numbered:
         needed = list(dict.fromkeys((*columns.wanted, *columns.kept(table.columns))))
         rows = ({name: _plain(value) for name, value in row.values.items()} for row in table.rows(needed))
         yield from object_rows(numbered_objects(spec, rows, 1), columns, bad)
-
-
-def open_tfds(spec: str, wanted: Iterable[str]) -> tuple[Any, Any]:
-    """The rows, by index, and the features of a TFDS data set that is already prepared in TFDS_DATA_DIR.
-
-    Raises:
-        InputError: it is not there, or has not the features `wanted`.
-    """
-    import tensorflow_datasets as tfds  # here: it takes a second that no other user should wait for
-
-    name, _, split = spec.removeprefix("tfds:").partition(":")
-    try:
-        source = tfds.data_source(name, split=split or "train", download=False)
-    except Exception as error:  # its loaders raise their own assorted types for an absent name, split or directory
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(
-            f"{spec}: expected a TFDS data set and split prepared on this machine, found: {reason}"
-        ) from None
-    features = source.dataset_info.features
-    for name in wanted:
-        if name not in features:
-            raise InputError(f"{spec}: expected a feature {name!r}{did_you_mean(name, features)}")
-    return source, features
 
 
 def tfds_rows(spec: str, columns: Columns, bad: InvalidRows) -> _Numbered:

@@ -16,11 +16,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax import storage
-from bert_jax.data.finetuning.records import open_tfds, plain
+from bert_jax.data.finetuning.records import plain
 from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_texts, check_utf8, place
-from bert_jax.data.json_files import JsonLayout, json_objects, layout_of, read_json_file
+from bert_jax.data.json_files import JsonLayout, json_layout_of, json_objects, read_json_file
 from bert_jax.data.lines import numbered_lines
 from bert_jax.data.parquet_files import read_parquet
+from bert_jax.data.tfds_sets import open_tfds
 from bert_jax.errors import InputError, did_you_mean
 
 FORMATS = (".json", ".jsonl", ".ndjson", ".parquet")
@@ -143,7 +144,7 @@ def _json_items(spec: str, bad: InvalidRows) -> Iterator[_Item | InvalidRow]:
     if name.endswith(".parquet"):
         unanswered = any(_is_unanswered(row.values) for row in read_parquet(spec))
         return _flat_items(_named_rows(spec, bad), unanswered)
-    layout = layout_of(spec)
+    layout = json_layout_of(spec)
     if layout is JsonLayout.LINES or (layout is JsonLayout.VALUE and not name.endswith(".json")):
         return _flat_items(_named_rows(spec, bad), _any_unanswered(spec))
     tree = read_json_file(spec)

@@ -10,9 +10,10 @@ from typing import Any
 from bert_jax import storage
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.conll import CONLL_FORMATS, Sentence, read_conll
-from bert_jax.data.finetuning.records import open_tfds, plain
+from bert_jax.data.finetuning.records import plain
 from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_utf8, place
 from bert_jax.data.json_files import json_objects
+from bert_jax.data.tfds_sets import open_tfds
 from bert_jax.errors import InputError, did_you_mean, logger
 
 JSON_FORMATS = (".jsonl", ".json", ".ndjson", ".parquet")  # the last with pyarrow

@@ -77,7 +77,7 @@ def test_long_documents_and_lines_come_in_pieces_without_loss(tmp_path, monkeypa
     assert len(documents) > 5 and max(sum(map(len, d)) for d in documents) < 1100
     assert [t for d in documents for t in d] == [f"line {i}" for i in range(1000)]
     path.write_text("\u00e9t\u00e9 " * 500 + "\u6c34" * 500 + "\nend\n")
-    pieces = [line.text for line in readers.read_lines(path.resolve(), 100)]
+    pieces = [line.text for line in readers.text_lines(path.resolve(), 100)]
     assert "".join(pieces) == path.read_text() and max(len(p.encode()) for p in pieces) <= 100
 
 

@@ -100,7 +100,7 @@ def test_tfds(tmp_path, monkeypatch):
     assert read("tfds:tiny_squad") == [expected]
     assert read("tfds:tiny_squad:train", with_answers=False) == [Question("q1", "Wh\u00e9n?", CONTEXT)]
     assert "tensorflow" not in sys.modules
-    with pytest.raises(InputError, match="tfds:tiny_squad:test: expected a TFDS data set and split prepared"):
+    with pytest.raises(InputError, match="tfds:tiny_squad:test: expected a TFDS data set with a split"):
         read("tfds:tiny_squad:test")
 
 

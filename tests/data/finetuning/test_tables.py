@@ -146,7 +146,7 @@ def test_more_texts_and_lists_of_them(tmp_path):
 def test_tfds_flaws(tfds_reviews):
     with pytest.raises(InputError, match="expected a feature 'lable'; did you mean 'label'"):
         read("tfds:toy_reviews", Columns("sentence", "", "lable"))
-    with pytest.raises(InputError, match="tfds:toy_reviews:test: expected a TFDS data set and split"):
+    with pytest.raises(InputError, match="tfds:toy_reviews:test: expected a TFDS data set with a split"):
         read("tfds:toy_reviews:test")
     with pytest.raises(InputError, match="tfds:no_such_set: expected a TFDS data set"):
         read("tfds:no_such_set")

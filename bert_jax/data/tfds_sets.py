@@ -1,0 +1,39 @@
+"""Data sets of TensorFlow Datasets, read from ArrayRecord files without TensorFlow."""
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from bert_jax.errors import InputError, did_you_mean
+
+
+def open_tfds(spec: str, wanted: Iterable[str]) -> tuple[Any, Any]:
+    """Open a split of a data set.
+
+    The data set is looked for under $TFDS_DATA_DIR (else ~/tensorflow_datasets) and, as the user asked for it by name,
+    downloaded and prepared there when it is missing.
+
+    Args:
+        spec: `tfds:NAME[:SPLIT]`; the split is `train` unless given.
+        wanted: names of features that it must have.
+
+    Returns:
+        The rows by index (its `dataset_info` describes them), and the features.
+
+    Raises:
+        InputError: there is no such data set, split or feature, or the data set could not be prepared.
+    """
+    import tensorflow_datasets as tfds  # here: it takes a second that no other user should wait for
+
+    name, _, split = spec.removeprefix("tfds:").partition(":")
+    split = split or "train"
+    try:
+        source = tfds.data_source(name, split=split, data_dir=os.environ.get("TFDS_DATA_DIR"))
+    except Exception as error:  # whatever a data set's own code raises
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"{spec}: expected a TFDS data set with a split {split!r}, found: {reason}") from None
+    features = source.dataset_info.features
+    for feature in wanted:
+        if feature not in features:
+            raise InputError(f"{spec}: expected a feature {feature!r}{did_you_mean(feature, features)}")
+    return source, features
