@@ -13,8 +13,8 @@ import numpy as np
 
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Compute
-from bert_jax.modeling.attention import attend, attending
-from bert_jax.modeling.visibility import Visibility
+from bert_jax.modeling.attention import attend, plan_attention
+from bert_jax.modeling.attention_mask import AttentionMask
 
 # A quarter of ModernBERT-base's layers: seconds and memory of a layer are what is compared.
 _LAYERS = 6
@@ -72,11 +72,11 @@ def _attention(length: int, window: int | None):
     config, compute = BertConfig.named("base", "modernbert"), Compute()
     shape = (1, length, config.hidden_size)
     projected = tuple(jax.random.normal(jax.random.key(i), shape) for i in range(3))
-    visible = Visibility(window=window)
+    mask = AttentionMask(window=window)
 
     def total(projected):
-        how = attending(visible, config, compute, length, drops=False, maps=False)
-        return jnp.square(attend(how, projected, config, None, compute)[0]).sum()
+        plan = plan_attention(mask, config, compute, length, drops=False, maps=False)
+        return jnp.square(attend(plan, projected, config, None, compute)[0]).sum()
 
     return total, projected
 

@@ -20,13 +20,13 @@ from jax.ad_checkpoint import checkpoint_name
 
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
+from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.compute import CONTEXT, Compute
 from bert_jax.modeling.dropout import bits_of_scores, dropout
 from bert_jax.modeling.kernels import fused, local, splash
 from bert_jax.modeling.kernels.plain import plain_attention
 from bert_jax.modeling.layers import Dense, LayerNorm
 from bert_jax.modeling.positions import Positions
-from bert_jax.modeling.visibility import Visibility
 from bert_jax.sharding import constrain, device_share, mapped
 
 _PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
@@ -36,48 +36,50 @@ _LOCAL = "local"  # what xla is where a window is small for the length
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Attending:
-    """How a layer attends.
+class AttentionPlan:
+    """How the attention of a layer is computed.
 
     Attributes:
-        way: one of `bert_jax.modeling.compute.ATTENTIONS` but auto; or local.
-        visible: which keys a query sees.
-        bias: what is added to the scores, of `visible` and of relative positions, made once for all such layers: for
+        backend: one of `bert_jax.modeling.compute.ATTENTIONS` but auto; or local.
+        mask: which keys a query sees.
+        bias: what is added to the scores, of `mask` and of relative positions, made once for all such layers: for
             xla `[B or 1, N or 1, 1 or S, S]`, for local by blocks; None for the others.
         rotation: cosines and sines `[B or 1, S, 1, H / 2]` by which queries and keys are turned; None: they are not.
-        at: the P positions that ask, where not all do; `bias` is then `[B or 1, N or 1, 1 or P, S]`.
+        query_positions: the P positions that are queries, where not all are; `bias` is then
+            `[B or 1, N or 1, 1 or P, S]`.
     """
 
-    way: str = dataclasses.field(metadata={"static": True})
-    visible: Visibility
+    backend: str = dataclasses.field(metadata={"static": True})
+    mask: AttentionMask
     bias: jax.Array | None
     rotation: tuple[jax.Array, jax.Array] | None = None
-    at: Positions | None = None
+    query_positions: Positions | None = None
 
-    def only(self, at: Positions) -> "Attending":
-        """The same where no others than `at` ask. Scores are few then, so that they need no kernel."""
-        return dataclasses.replace(self, way="xla", bias=self.visible.bias(at.length, at), at=at)
+    def only(self, positions: Positions) -> "AttentionPlan":
+        """Return the plan for queries at `positions` alone. Scores are few then, so that they need no kernel."""
+        bias = self.mask.bias(positions.length, positions)
+        return dataclasses.replace(self, backend="xla", bias=bias, query_positions=positions)
 
 
-def attending(
-    visible: Visibility, config: BertConfig, compute: Compute, length: int, *, drops: bool, maps: bool
-) -> Attending:
-    """Decides how to attend in sequences of `length`, with or without dropout, with or without maps to be returned.
+def plan_attention(
+    mask: AttentionMask, config: BertConfig, compute: Compute, length: int, *, drops: bool, maps: bool
+) -> AttentionPlan:
+    """Choose the attention backend for sequences of `length`, with or without dropout and attention maps.
 
     Raises:
-        InputError: `compute.attention` names a way that cannot do it.
+        InputError: `compute.attention` names a backend that cannot do it.
     """
     drops = drops and config.attention_probs_dropout_prob > 0
-    way = compute.attention
+    backend = compute.attention
     if maps:
-        way = "xla"
-    elif way == "auto":
-        way = _cheapest(config, compute, visible.window, length, drops)
-    elif reason := _unfit(way, config, compute, length, drops):
-        raise InputError(f"attention={way}: {reason}; auto or xla would do")
-    if way == "xla" and not maps and not config.relative_attention_buckets and local.supports(length, visible.window):
-        return Attending(_LOCAL, visible, local.bias(visible, length))
-    return Attending(way, visible, visible.bias(length) if way == "xla" else None)
+        backend = "xla"
+    elif backend == "auto":
+        backend = _cheapest(config, compute, mask.window, length, drops)
+    elif reason := _unfit(backend, config, compute, length, drops):
+        raise InputError(f"attention={backend}: {reason}; auto or xla would do")
+    if backend == "xla" and not maps and not config.relative_attention_buckets and local.supports(length, mask.window):
+        return AttentionPlan(_LOCAL, mask, local.bias(mask, length))
+    return AttentionPlan(backend, mask, mask.bias(length) if backend == "xla" else None)
 
 
 def rotation(length: int, position_ids: jax.Array | None, size: int, theta: float) -> tuple[jax.Array, jax.Array]:
@@ -114,31 +116,31 @@ def _cheapest(config: BertConfig, compute: Compute, window: int | None, length: 
     shortest = {"fused": 256, "splash": 512, "cudnn": 512}
     if local.supports(length, window):  # what knows of windows, and what never does work outside of one
         shortest = {"splash": 512}
-    for way, least in shortest.items():
-        if length >= least and not _unfit(way, config, compute, length, drops):
-            return way
+    for backend, least in shortest.items():
+        if length >= least and not _unfit(backend, config, compute, length, drops):
+            return backend
     return "xla"
 
 
-def _unfit(way: str, config: BertConfig, compute: Compute, length: int, drops: bool) -> str | None:
-    """What keeps a way from being taken."""
-    platform = _PLATFORMS.get(way, compute.target)
+def _unfit(backend: str, config: BertConfig, compute: Compute, length: int, drops: bool) -> str | None:
+    """Return why a backend cannot be used, or None."""
+    platform = _PLATFORMS.get(backend, compute.target)
     if platform != compute.target:
         return f"needs a {platform}, found {compute.target}"
-    if config.relative_attention_buckets and way != "xla":
+    if config.relative_attention_buckets and backend != "xla":
         return "has no relative positions"
-    if drops and way not in _DROPPING:
+    if drops and backend not in _DROPPING:
         return (f"cannot drop attention probabilities, and attention_probs_dropout_prob is "
                 f"{config.attention_probs_dropout_prob}: set it to 0")  # fmt: skip
     columns = device_share(config.num_attention_heads, "heads") * config.head_size
-    if way == "fused" and not fused.supports(length, columns, config.head_size, compute.dtype):
+    if backend == "fused" and not fused.supports(length, columns, config.head_size, compute.dtype):
         found = f"{length}, and {columns // config.head_size} heads of {config.head_size} a device"
         longest = fused.LONGEST[compute.dtype]
         fitting = f"a length of a multiple of {fused.LANES} up to {longest:,} and heads that fill {fused.LANES}"
         return f"expected {fitting} columns, found {found}"
-    if way == "splash" and not splash.supports(length):
+    if backend == "splash" and not splash.supports(length):
         return f"expected a length of a multiple of 128, found {length}"
-    if way == "cudnn" and compute.dtype != "bfloat16":
+    if backend == "cudnn" and compute.dtype != "bfloat16":
         return f"expected dtype bfloat16, found {compute.dtype}"
     return None
 
@@ -159,7 +161,7 @@ class SelfAttention(nnx.Module):
     def __call__(
         self,
         x: jax.Array,  # [B, S, D]
-        how: Attending,
+        plan: AttentionPlan,
         is_first: jax.Array | bool,
         dropout_keys: tuple[jax.Array | None, jax.Array | None],
         compute: Compute,
@@ -168,20 +170,21 @@ class SelfAttention(nnx.Module):
         pre = self.config.norm_placement == "pre"
         # The first layer's input was normalised by the embeddings.
         normed = jnp.where(is_first, x, self.layer_norm(x)) if pre else x
-        asking = normed if how.at is None else how.at.of(normed)
+        queries = normed if plan.query_positions is None else plan.query_positions.of(normed)
         projected = tuple(
             constrain(project(states, compute), "batch", None, "heads")
-            for project, states in ((self.query, asking), (self.key, normed), (self.value, normed))
+            for project, states in ((self.query, queries), (self.key, normed), (self.value, normed))
         )
-        context, probabilities = attend(how, projected, self.config, dropout_keys[0], compute)
+        context, probabilities = attend(plan, projected, self.config, dropout_keys[0], compute)
         context = checkpoint_name(context, CONTEXT)
-        x = x if how.at is None else how.at.of(x)
-        x += dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1], how.at)
+        at = plan.query_positions
+        x = x if at is None else at.of(x)
+        x += dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1], at)
         return x if pre else self.layer_norm(x), probabilities
 
 
 def attend(
-    how: Attending,
+    plan: AttentionPlan,
     projected: tuple[jax.Array, ...],  # query, key, value [B, S, D]; query [B, P, D] where only some ask
     config: BertConfig,
     dropout_key: jax.Array | None,
@@ -195,28 +198,28 @@ def attend(
         words = constrain(jax.random.bits(dropout_key, (batch, heads, 2), jnp.uint32), "batch", "heads", None)
     dtype = compute.activation_dtype
     query, key, value = (x.reshape(batch, -1, heads, config.head_size) for x in projected)
-    turn = how.rotation if how.at is None else jax.tree.map(how.at.of, how.rotation)
-    query, key = rotate(query, turn), rotate(key, how.rotation)
-    if how.way == "fused":
+    turn = plan.rotation if plan.query_positions is None else jax.tree.map(plan.query_positions.of, plan.rotation)
+    query, key = rotate(query, turn), rotate(key, plan.rotation)
+    if plan.backend == "fused":
         projected = tuple(x.reshape(batch, length, size) for x in (query, key, value))
-        return _fused(how.visible, projected, config, words, compute).astype(dtype), None
-    if how.way == "cudnn":
-        return _cudnn(how.visible, query, key, value, compute).reshape(batch, length, size), None
+        return _fused(plan.mask, projected, config, words, compute).astype(dtype), None
+    if plan.backend == "cudnn":
+        return _cudnn(plan.mask, query, key, value, compute).reshape(batch, length, size), None
     query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))
-    if how.way == "splash":
-        context, probabilities = _splash(how.visible, query, key, value, compute).astype(dtype), None
-    elif how.way == _LOCAL:
-        assert how.bias is not None
-        context = local.local_attention(how.bias, how.visible, query, key, value, words, rate, compute)
+    if plan.backend == "splash":
+        context, probabilities = _splash(plan.mask, query, key, value, compute).astype(dtype), None
+    elif plan.backend == _LOCAL:
+        assert plan.bias is not None
+        context = local.local_attention(plan.bias, plan.mask, query, key, value, words, rate, compute)
         probabilities = None
     else:
-        context, probabilities = _xla(how, query, key, value, words, rate, compute)
+        context, probabilities = _xla(plan, query, key, value, words, rate, compute)
     context = constrain(context, "batch", "heads", None, None)  # and its gradient, which so stays by heads
     return context.swapaxes(1, 2).reshape(batch, length, size), probabilities
 
 
 def _xla(
-    how: Attending,
+    plan: AttentionPlan,
     query: jax.Array,  # [B, N, S, H], as are the next two; or [B, N, P, H]
     key: jax.Array,
     value: jax.Array,
@@ -228,35 +231,36 @@ def _xla(
     if words is not None:
         place = functools.partial(jax.lax.broadcasted_iota, jnp.uint32)
         length = key.shape[2]
-        asking = place((1, 1, length, 1), 2) if how.at is None else how.at.index.astype(jnp.uint32)[:, None, :, None]
-        bits = bits_of_scores((words[..., :1, None], words[..., 1:, None]), asking, place((1, 1, 1, length), 3))
-    return plain_attention(query, key, value, how.bias, bits, rate, compute)
+        at = plan.query_positions
+        queries = place((1, 1, length, 1), 2) if at is None else at.index.astype(jnp.uint32)[:, None, :, None]
+        bits = bits_of_scores((words[..., :1, None], words[..., 1:, None]), queries, place((1, 1, 1, length), 3))
+    return plain_attention(query, key, value, plan.bias, bits, rate, compute)
 
 
-def _fused(visible: Visibility, projected, config: BertConfig, words: jax.Array | None, compute: Compute) -> jax.Array:
+def _fused(mask: AttentionMask, projected, config: BertConfig, words: jax.Array | None, compute: Compute) -> jax.Array:
     batch, length, _ = projected[0].shape
     rate = 0.0 if words is None else config.attention_probs_dropout_prob
-    form = fused.Form(config.head_size, compute.dtype, rate, visible.window)
+    form = fused.Form(config.head_size, compute.dtype, rate, mask.window)
     if words is None:
         words = jnp.zeros((batch, config.num_attention_heads, 2), jnp.uint32)
     rows, columns = ("batch", None), ("batch", None, "heads")
     run = mapped(
         functools.partial(fused.fused_attention, form), (*[columns] * 3, rows, rows, ("batch", "heads", None)), columns
     )
-    return run(*projected, *visible.ids(batch, length), words)
+    return run(*projected, *mask.ids(batch, length), words)
 
 
-def _splash(visible: Visibility, query, key, value, compute: Compute) -> jax.Array:
+def _splash(mask: AttentionMask, query, key, value, compute: Compute) -> jax.Array:
     batch, _, length, _ = query.shape
     rows, heads = ("batch", None), ("batch", "heads", None, None)
-    run = mapped(functools.partial(splash.splash_attention, window=visible.window), (*[heads] * 3, rows), heads)
+    run = mapped(functools.partial(splash.splash_attention, window=mask.window), (*[heads] * 3, rows), heads)
     # Padding sees padding, where in the other ways it sees the tokens: what becomes of it does not matter.
-    _, ids = visible.ids(batch, length)
+    _, ids = mask.ids(batch, length)
     return run(*(x.astype(compute.dtype) for x in (query, key, value)), ids)
 
 
-def _cudnn(visible: Visibility, query, key, value, compute: Compute) -> jax.Array:
-    bias = visible.bias(query.shape[1])
+def _cudnn(mask: AttentionMask, query, key, value, compute: Compute) -> jax.Array:
+    bias = mask.bias(query.shape[1])
     query, key, value = (x.astype(compute.dtype) for x in (query, key, value))
     return jax.nn.dot_product_attention(
         query, key, value, bias=None if bias is None else bias.astype(compute.dtype), implementation="cudnn"

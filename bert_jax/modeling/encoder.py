@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 
 from bert_jax.config import BertConfig
-from bert_jax.modeling.attention import Attending, SelfAttention, relative_buckets
+from bert_jax.modeling.attention import AttentionPlan, SelfAttention, relative_buckets
 from bert_jax.modeling.compute import Compute, checkpointed
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm
@@ -54,17 +54,17 @@ class EncoderLayer(nnx.Module):
     def __call__(
         self,
         x: jax.Array,
-        how: Attending,
+        plan: AttentionPlan,
         is_first: jax.Array | bool,
         dropout_key: jax.Array | None,
         compute: Compute,
     ) -> tuple[jax.Array, jax.Array | None]:
         """Returns `[B, S, D]`, or `[B, P, D]` where only some ask, and attention probabilities where they are there."""
         keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
-        x, probabilities = self.attention(x, how, is_first, (keys[0], keys[1]), compute)
-        length = "length" if how.at is None else None
+        x, probabilities = self.attention(x, plan, is_first, (keys[0], keys[1]), compute)
+        length = "length" if plan.query_positions is None else None
         x = constrain(x, "batch", length, "embed")
-        x = self.mlp(x, keys[2], compute, how.at)
+        x = self.mlp(x, keys[2], compute, plan.query_positions)
         return constrain(x, "batch", length, "embed"), probabilities
 
 
@@ -89,7 +89,7 @@ class Encoder(nnx.Module):
     def __call__(
         self,
         x: jax.Array,  # [B, S, D]
-        hows: tuple[Attending, ...],  # of the first layers; then they begin anew
+        plans: tuple[AttentionPlan, ...],  # of the first layers; they repeat
         dropout_key: jax.Array | None,
         compute: Compute,
         output_hidden_states: bool = False,
@@ -101,22 +101,22 @@ class Encoder(nnx.Module):
         Where no other positions than `at` are wanted of it, the last of unrolled layers computes no others: the last
         hidden state is `[B, P, D]`, and what is in it the same.
         """
-        count, period = self.config.num_hidden_layers, len(hows)
+        count, period = self.config.num_hidden_layers, len(plans)
         layer_graph, layers = nnx.split(self.layers)
         keys = None if dropout_key is None else jax.random.split(dropout_key, count)
         first = np.arange(count) == 0 if self.config.norm_placement == "pre" else None
-        last = hows[(count - 1) % period]
-        hows = tuple(self._with_relative_positions(how, x.shape[1]) for how in hows)
+        last = plans[(count - 1) % period]
+        plans = tuple(self._with_relative_positions(plan, x.shape[1]) for plan in plans)
 
-        def step(how: Attending):
+        def step(plan: AttentionPlan):
             def run(x, layer_and_key):
                 layer, key, is_first = layer_and_key
-                y, probabilities = nnx.merge(layer_graph, layer)(x, how, is_first, key, compute)
+                y, probabilities = nnx.merge(layer_graph, layer)(x, plan, is_first, key, compute)
                 return y, (y if output_hidden_states else None, probabilities if output_attentions else None)
 
             return checkpointed(run, compute)
 
-        steps = [step(how) for how in hows]
+        steps = [step(plan) for plan in plans]
         start, stacked, outputs = x, (layers, keys, first), []
         whole = count - count % period if compute.layers == "scan" else 0  # layers in whole turns
         if whole:
@@ -137,13 +137,15 @@ class Encoder(nnx.Module):
             maps if output_attentions else None,
         )
 
-    def _with_relative_positions(self, how: Attending, length: int) -> Attending:
+    def _with_relative_positions(self, plan: AttentionPlan, length: int) -> AttentionPlan:
         if not self.config.relative_attention_buckets:
-            return how
+            return plan
         table = self.relative_attention_bias.embedding[...]
         buckets = jnp.asarray(relative_buckets(length, len(table)))[None]
-        bias = table[buckets if how.at is None else how.at.of(buckets)].transpose(0, 3, 1, 2)
-        return dataclasses.replace(how, bias=bias if how.bias is None else bias + how.bias)
+        bias = table[buckets if plan.query_positions is None else plan.query_positions.of(buckets)].transpose(
+            0, 3, 1, 2
+        )
+        return dataclasses.replace(plan, bias=bias if plan.bias is None else bias + plan.bias)
 
 
 def _scan(steps, x, stacked):

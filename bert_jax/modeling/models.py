@@ -10,7 +10,8 @@ from flax import nnx
 
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.modeling.attention import Attending, attending, rotation
+from bert_jax.modeling.attention import AttentionPlan, plan_attention, rotation
+from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.embeddings import Embeddings
@@ -28,7 +29,6 @@ from bert_jax.modeling.heads import (
 )
 from bert_jax.modeling.layers import Dense
 from bert_jax.modeling.positions import Positions, gather_positions
-from bert_jax.modeling.visibility import Visibility
 
 HEADS = (
     "encoder",
@@ -233,12 +233,12 @@ class Bert:
             inputs = jax.tree.map(lambda ids: ids.reshape(-1, ids.shape[-1]), inputs)
         module = self._merge(params)
         keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
-        visible = Visibility.of(inputs[1], segment_ids)
-        hows = self._hows(visible, inputs[3], input_ids.shape[-1], dropout_key is not None, output_attentions)
+        mask = AttentionMask.of(inputs[1], segment_ids)
+        plans = self._attention_plans(mask, inputs[3], input_ids.shape[-1], dropout_key is not None, output_attentions)
         rows, at = _Rows(inputs[1], segment_ids, cls_positions, masked_positions), None
         if not (output_last_hidden_state or output_hidden_states or output_attentions):
             at, rows = self._computed(rows, *inputs[0].shape)
-        output = self._encode(module, inputs, hows, rows, keys, at, output_hidden_states, output_attentions)
+        output = self._encode(module, inputs, plans, rows, keys, at, output_hidden_states, output_attentions)
         output = dataclasses.replace(
             output, **self._head(module, output, rows, (masked_labels, sample_key), choices, keys[2])
         )
@@ -286,24 +286,24 @@ class Bert:
             masked_positions=None if masked is None else places[:, before:],
         )
 
-    def _hows(self, visible, position_ids, length: int, drops: bool, maps: bool) -> tuple[Attending, ...]:
-        """How the first layers attend, until they begin anew."""
+    def _attention_plans(self, mask, position_ids, length: int, drops: bool, maps: bool) -> tuple[AttentionPlan, ...]:
+        """Return the attention plans of the first layers; they repeat through the later layers."""
         config = self.config
         made = {}
         windows = config.windows[: config.global_every if config.local_window else 1]
         for window in set(windows):
-            seen = dataclasses.replace(visible, window=window)
-            how = attending(seen, config, self.compute, length, drops=drops, maps=maps)
+            seen = dataclasses.replace(mask, window=window)
+            plan = plan_attention(seen, config, self.compute, length, drops=drops, maps=maps)
             if config.position_embedding_type == "rotary":
                 theta = (config.local_rope_theta if window else None) or config.rope_theta
-                how = dataclasses.replace(how, rotation=rotation(length, position_ids, config.head_size, theta))
-            made[window] = how
+                plan = dataclasses.replace(plan, rotation=rotation(length, position_ids, config.head_size, theta))
+            made[window] = plan
         return tuple(made[window] for window in windows)
 
-    def _encode(self, module, inputs, hows, rows, keys, at, states, attentions):
+    def _encode(self, module, inputs, plans, rows, keys, at, states, attentions):
         input_ids, _, token_type_ids, position_ids = inputs
         x = module.embeddings(input_ids, token_type_ids, position_ids, keys[0], self.compute)
-        x, hidden_states, maps = module.encoder(x, hows, keys[1], self.compute, states, attentions, at)
+        x, hidden_states, maps = module.encoder(x, plans, keys[1], self.compute, states, attentions, at)
         pooled = module.pooler(_first(x, rows.cls_positions), self.compute) if hasattr(module, "pooler") else None
         return BertOutput(x, pooled, hidden_states=hidden_states, attentions=maps)
 

@@ -10,22 +10,22 @@ from jax.experimental import pallas
 from bert_jax import sharding
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Compute
-from bert_jax.modeling.attention import attend, attending
+from bert_jax.modeling.attention import attend, plan_attention
+from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.losses import vocabulary_cross_entropy
-from bert_jax.modeling.visibility import Visibility
 
 
-def gradients(way, mesh, rate):
+def gradients(backend, mesh, rate):
     config = BertConfig.named("tiny", hidden_size=256, num_attention_heads=4, attention_probs_dropout_prob=rate)
-    compute = Compute(attention=way, platform="tpu")
+    compute = Compute(attention=backend, platform="tpu")
     random = np.random.default_rng(0)
     q, k, v, up = (jnp.asarray(random.standard_normal((8, 128, 256)), jnp.float32) for _ in range(4))
     segments = jnp.asarray(np.repeat(random.integers(1, 4, (8, 8)), 16, axis=1), jnp.int32)
 
     def run(q, k, v, up):
-        how = attending(Visibility.of(None, segments), config, compute, 128, drops=rate > 0, maps=False)
+        plan = plan_attention(AttentionMask.of(None, segments), config, compute, 128, drops=rate > 0, maps=False)
         key = jax.random.key(3) if rate else None
-        out, pull = jax.vjp(lambda *qkv: attend(how, qkv, config, key, compute)[0], q, k, v)
+        out, pull = jax.vjp(lambda *qkv: attend(plan, qkv, config, key, compute)[0], q, k, v)
         return out, *pull(up)
 
     with jax.set_mesh(mesh):

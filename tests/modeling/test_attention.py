@@ -15,10 +15,10 @@ from jax.experimental import pallas
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Compute
-from bert_jax.modeling.attention import attend, attending
+from bert_jax.modeling.attention import attend, plan_attention
+from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.dropout import bits_of_scores
 from bert_jax.modeling.kernels import local
-from bert_jax.modeling.visibility import Visibility
 
 RATE = 0.3
 
@@ -42,17 +42,17 @@ def visibility(kind, batch, length, window=None):
     mask = (np.arange(length) < lengths).astype(np.int32)
     segments = np.broadcast_to(np.arange(length) * 4 // length + 1, (batch, length)).astype(np.int32)
     made = {
-        "everything": Visibility(),
-        "mask": Visibility.of(jnp.asarray(mask), None),
-        "segments": Visibility.of(None, jnp.asarray(segments)),
+        "everything": AttentionMask(),
+        "mask": AttentionMask.of(jnp.asarray(mask), None),
+        "segments": AttentionMask.of(None, jnp.asarray(segments)),
     }[kind]
     tokens = mask if kind == "mask" else np.ones_like(mask)
     return dataclasses.replace(made, window=window), tokens
 
 
-def results(way, dtype, length, kind, *, heads=2, head_size=64, rate=0.0, window=None, batch=2):
+def results(backend, dtype, length, kind, *, heads=2, head_size=64, rate=0.0, window=None, batch=2):
     """What attention gives, and its gradients by query, key and value; of tokens alone."""
-    config, compute = config_of(heads, head_size, rate), Compute(dtype, attention=way, platform="tpu")
+    config, compute = config_of(heads, head_size, rate), Compute(dtype, attention=backend, platform="tpu")
     visible, tokens = visibility(kind, batch, length, window)
     random = np.random.default_rng(0)
     q, k, v, up = (jnp.asarray(random.standard_normal((batch, length, heads * head_size)), dtype) for _ in range(4))
@@ -60,8 +60,8 @@ def results(way, dtype, length, kind, *, heads=2, head_size=64, rate=0.0, window
 
     @jax.jit
     def run(q, k, v, up):
-        how = attending(visible, config, compute, length, drops=key is not None, maps=False)
-        out, pull = jax.vjp(lambda *qkv: attend(how, qkv, config, key, compute)[0], q, k, v)
+        plan = plan_attention(visible, config, compute, length, drops=key is not None, maps=False)
+        out, pull = jax.vjp(lambda *qkv: attend(plan, qkv, config, key, compute)[0], q, k, v)
         return out, *pull(up * tokens[..., None].astype(up.dtype))
 
     return [np.asarray(array, np.float32) * tokens[..., None] for array in run(q, k, v, up)]
@@ -81,9 +81,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("way", "length", "kind", "options"), CASES, ids=lambda value: str(value))
-def test_kernels_give_the_numbers_of_xla(way, length, kind, options, interpreted):
-    found, expected = (results(name, "float32", length, kind, **options) for name in (way, "xla"))
+@pytest.mark.parametrize(("backend", "length", "kind", "options"), CASES, ids=lambda value: str(value))
+def test_kernels_give_the_numbers_of_xla(backend, length, kind, options, interpreted):
+    found, expected = (results(name, "float32", length, kind, **options) for name in (backend, "xla"))
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
@@ -116,10 +116,10 @@ def test_work_within_a_window_is_linear_in_the_length():
     assert 1.9 * short < long < 2.1 * short
 
 
-@pytest.mark.parametrize(("way", "rate"), [("fused", 0.0), ("fused", RATE), ("splash", 0.0)])
-def test_kernels_in_bfloat16_are_as_near_to_exact_as_xla(way, rate, interpreted):
+@pytest.mark.parametrize(("backend", "rate"), [("fused", 0.0), ("fused", RATE), ("splash", 0.0)])
+def test_kernels_in_bfloat16_are_as_near_to_exact_as_xla(backend, rate, interpreted):
     exact = results("xla", "float32", 256, "segments", rate=rate)
-    found, plain = (results(name, "bfloat16", 256, "segments", rate=rate) for name in (way, "xla"))
+    found, plain = (results(name, "bfloat16", 256, "segments", rate=rate) for name in (backend, "xla"))
     for a, b, c in zip(found, plain, exact, strict=True):
         scale = np.abs(c).max()
         assert np.abs(a - b).mean() < 1e-3 * scale
@@ -154,21 +154,22 @@ def model_loss(compute, key):
 @pytest.mark.parametrize("remat", ["none", "dots"])
 def test_a_model_learns_the_same_by_a_kernel(remat, interpreted):
     found, expected = (
-        model_loss(Compute(attention=way, platform="tpu", remat=remat), jax.random.key(1)) for way in ("fused", "xla")
+        model_loss(Compute(attention=backend, platform="tpu", remat=remat), jax.random.key(1))
+        for backend in ("fused", "xla")
     )
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize("way", ["fused", "splash"])
-def test_devices_run_kernels_on_their_parts(way, on_a_mesh):
-    assert on_a_mesh[way] < 1e-5
+@pytest.mark.parametrize("backend", ["fused", "splash"])
+def test_devices_run_kernels_on_their_parts(backend, on_a_mesh):
+    assert on_a_mesh[backend] < 1e-5
 
 
 def way_of(length, platform, *, drops=False, maps=False, rate=0.1, dtype="bfloat16", **config):
     compute = Compute(dtype, platform=platform)
-    how = attending(Visibility(), config_of(rate=rate, **config), compute, length, drops=drops, maps=maps)
-    return how.way
+    plan = plan_attention(AttentionMask(), config_of(rate=rate, **config), compute, length, drops=drops, maps=maps)
+    return plan.backend
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_what_is_cheapest_and_can_do_it_is_taken(expected, arguments):
 
 
 @pytest.mark.parametrize(
-    ("way", "platform", "length", "drops", "said"),
+    ("backend", "platform", "length", "drops", "said"),
     [
         ("splash", "tpu", 512, True, "attention_probs_dropout_prob is 0.3: set it to 0"),
         ("splash", "tpu", 500, False, "expected a length of a multiple of 128, found 500"),
@@ -202,7 +203,7 @@ def test_what_is_cheapest_and_can_do_it_is_taken(expected, arguments):
         ("cudnn", "gpu", 512, True, "attention_probs_dropout_prob"),
     ],
 )
-def test_what_a_way_cannot_do_is_said(way, platform, length, drops, said):
-    compute = Compute("bfloat16", attention=way, platform=platform)
+def test_what_a_way_cannot_do_is_said(backend, platform, length, drops, said):
+    compute = Compute("bfloat16", attention=backend, platform=platform)
     with pytest.raises(InputError, match=said):
-        attending(Visibility(), config_of(rate=RATE), compute, length, drops=drops, maps=False)
+        plan_attention(AttentionMask(), config_of(rate=RATE), compute, length, drops=drops, maps=False)

@@ -10,8 +10,8 @@ from jax.sharding import SingleDeviceSharding
 from bert_jax import recipes, sharding, tasks
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Compute, losses
-from bert_jax.modeling.attention import attend, attending
-from bert_jax.modeling.visibility import Visibility
+from bert_jax.modeling.attention import attend, plan_attention
+from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.planning.hlo import HloModule
 from bert_jax.planning.plan import for_tpu
 from bert_jax.planning.slices import find_slice
@@ -37,9 +37,9 @@ def compile_attention(way, length, slice_name, rate=0.0, window=None, head_size=
     ids = jax.ShapeDtypeStruct((2, length), jnp.int32, sharding=where)
 
     def run(q, k, v, up, ids):
-        how = attending(Visibility(ids, ids, window), config, compute, length, drops=rate > 0, maps=False)
+        plan = plan_attention(AttentionMask(ids, ids, window), config, compute, length, drops=rate > 0, maps=False)
         key = jax.random.key(0) if rate else None
-        out, pull = jax.vjp(lambda *qkv: attend(how, qkv, config, key, compute)[0], q, k, v)
+        out, pull = jax.vjp(lambda *qkv: attend(plan, qkv, config, key, compute)[0], q, k, v)
         return out, *pull(up)
 
     return HloModule(jax.jit(run).lower(x, x, x, x, ids).compile().as_text())

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from bert_jax.modeling.attention_mask import MASKED
 from bert_jax.modeling.dropout import bits_of_scores, drop
-from bert_jax.modeling.visibility import MASKED
 
 LONGEST = {"bfloat16": 2048, "float32": 1024}  # that fits the 16 MiB of a v4
 LANES = 128  # of the chip's registers: heads are taken in groups of so many columns

@@ -7,10 +7,10 @@ arXiv:2004.05150, section 3.1).
 import jax
 import jax.numpy as jnp
 
+from bert_jax.modeling.attention_mask import MASKED, AttentionMask
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import bits_of_scores
 from bert_jax.modeling.kernels.plain import plain_attention
-from bert_jax.modeling.visibility import MASKED, Visibility
 
 
 def supports(length: int, window: int | None) -> bool:
@@ -18,20 +18,20 @@ def supports(length: int, window: int | None) -> bool:
     return window is not None and length >= 8 * window
 
 
-def bias(visible: Visibility, length: int) -> jax.Array:
+def bias(mask: AttentionMask, length: int) -> jax.Array:
     """`[B or 1, 1, C, 2W, 4W]` float32, to be added to the scores of C blocks."""
-    window = _window(visible)
+    window = _window(mask)
     blocks = -(-length // (2 * window))
     rows, columns = _places(blocks, window)
     seen = (abs(rows - columns) <= window) & (columns >= 0) & (columns < length)
-    query_ids, key_ids = visible.ids(1 if visible.key_ids is None else len(visible.key_ids), length)
+    query_ids, key_ids = mask.ids(1 if mask.key_ids is None else len(mask.key_ids), length)
     same = _halves(query_ids, blocks, window)[..., None] == _around(key_ids, blocks, window)[..., None, :]
     return jnp.where(seen & same, 0.0, MASKED).astype(jnp.float32)[:, None]
 
 
 def local_attention(
     bias: jax.Array,  # as `bias` gives
-    visible: Visibility,
+    mask: AttentionMask,
     query: jax.Array,  # [B, N, S, H], as are the next two
     key: jax.Array,
     value: jax.Array,
@@ -39,9 +39,9 @@ def local_attention(
     rate: float,
     compute: Compute,
 ) -> jax.Array:
-    """`[B, N, S, H]`: what the scores of all keys would give under `visible.bias`, and under the same dropout."""
+    """`[B, N, S, H]`: what the scores of all keys would give under `mask.bias`, and under the same dropout."""
     length, size = query.shape[2:]
-    window, blocks = _window(visible), bias.shape[2]
+    window, blocks = _window(mask), bias.shape[2]
     bits = None
     if words is not None:
         rows, columns = (places.astype(jnp.uint32) for places in _places(blocks, window))
@@ -51,9 +51,9 @@ def local_attention(
     return result.reshape(*result.shape[:2], -1, size)[:, :, :length]
 
 
-def _window(visible: Visibility) -> int:
-    assert visible.window is not None
-    return visible.window
+def _window(mask: AttentionMask) -> int:
+    assert mask.window is not None
+    return mask.window
 
 
 def _places(blocks: int, window: int) -> tuple[jax.Array, jax.Array]:

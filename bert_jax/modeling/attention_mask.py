@@ -1,4 +1,4 @@
-"""Which keys a query sees, in the forms that the ways to attend take."""
+"""Attention masks, in the form that each attention backend takes."""
 
 import dataclasses
 
@@ -13,8 +13,8 @@ MASKED = -1e9
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Visibility:
-    """A query sees the keys with the same id, no further away than the window.
+class AttentionMask:
+    """A mask: a query attends to the keys with the same id, no further away than the window.
 
     Attributes:
         query_ids: `[B, S]` int32; None: all are 1.
@@ -27,7 +27,7 @@ class Visibility:
     window: int | None = dataclasses.field(default=None, metadata={"static": True})
 
     @classmethod
-    def of(cls, attention_mask: jax.Array | None, segment_ids: jax.Array | None) -> "Visibility":
+    def of(cls, attention_mask: jax.Array | None, segment_ids: jax.Array | None) -> "AttentionMask":
         """From `[B, S]`, 1 for tokens and 0 for padding, or the number of each token's segment."""
         if segment_ids is not None:
             return cls(segment_ids, segment_ids)
@@ -45,8 +45,8 @@ class Visibility:
             seen = queries == self.key_ids[:, None, None, :]
         if self.window is not None and self.window < length - 1:
             place = jnp.arange(length)
-            asking = place[None] if at is None else at.index
-            near = (abs(asking[..., None] - place) <= self.window)[:, None]
+            query_places = place[None] if at is None else at.index
+            near = (abs(query_places[..., None] - place) <= self.window)[:, None]
             seen = near if seen is None else seen & near
         return None if seen is None else jnp.where(seen, 0.0, MASKED).astype(jnp.float32)
 
