@@ -23,7 +23,7 @@ from bert_jax import recipes, sharding, tasks
 from bert_jax.planning.compiling import compile_step
 from bert_jax.planning.hlo import Collective
 from bert_jax.planning.slices import Slice
-from bert_jax.tasks.base import Outline, Stage
+from bert_jax.tasks.base import AbstractTask, Stage
 from bert_jax.training.program import Program, check_mesh, make_program
 from bert_jax.training.throughput import peak_flops, step_flops
 
@@ -133,15 +133,15 @@ def plan(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _
     """
     recipe = recipes.resolve(recipe, platform="tpu")
     mesh = place.mesh(recipe)
-    outline = for_tpu(tasks.outline(recipe))
-    check_mesh(recipe, outline.task.model, mesh, evaluates=False)
-    num_steps = sum(stage.num_steps for stage in outline.stages)
+    abstract_task = for_tpu(tasks.abstract_task(recipe))
+    check_mesh(recipe, abstract_task.task.model, mesh, evaluates=False)
+    num_steps = sum(stage.num_steps for stage in abstract_task.stages)
     with jax.set_mesh(mesh):
-        program = make_program(recipe, outline.task, outline.init_params, num_steps, mesh)
+        program = make_program(recipe, abstract_task.task, abstract_task.init_params, num_steps, mesh)
         stages = []
-        for stage in outline.stages:
+        for stage in abstract_task.stages:
             say(f"compiling {stage_text(stage)} for {place.name}")
-            stages.append(_plan_stage(recipe, outline, program, stage, place))
+            stages.append(_plan_stage(recipe, abstract_task, program, stage, place))
     params = jax.tree_util.tree_leaves_with_path(program.like.params)
     return Plan(
         place=place,
@@ -162,23 +162,25 @@ def stage_text(stage: Stage) -> str:
     return " x ".join(map(str, stage.batch["input_ids"].shape))
 
 
-def for_tpu(outline: Outline) -> Outline:
+def for_tpu(abstract_task: AbstractTask) -> AbstractTask:
     """The same with a model that is computed as on a TPU."""
-    model = outline.task.model
+    model = abstract_task.task.model
     compute = dataclasses.replace(model.compute, platform="tpu")
-    task: Any = outline.task
+    task: Any = abstract_task.task
     return dataclasses.replace(
-        outline, task=dataclasses.replace(task, model=dataclasses.replace(model, compute=compute))
+        abstract_task, task=dataclasses.replace(task, model=dataclasses.replace(model, compute=compute))
     )
 
 
-def _plan_stage(recipe: ConfigDict, outline: Outline, program: Program, stage: Stage, place: Slice) -> StagePlan:
+def _plan_stage(
+    recipe: ConfigDict, abstract_task: AbstractTask, program: Program, stage: Stage, place: Slice
+) -> StagePlan:
     mesh = jax.sharding.get_mesh()
     split = NamedSharding(mesh, sharding.batch_spec())
     batch = {
         name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=split) for name, array in stage.batch.items()
     }
-    flops = step_flops(outline.task.model, stage.batch)
+    flops = step_flops(abstract_task.task.model, stage.batch)
     lowered = program.train_step.lower(program.like, batch)  # type: ignore[attr-defined]
     compiled = compile_step(lowered, dict(mesh.shape), place)
     best = (peak_flops(mesh.devices.flat[0]) or 0.0) * mesh.size

@@ -7,7 +7,7 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.tasks import lora
 
 if TYPE_CHECKING:
-    from bert_jax.tasks.base import Job, Outline
+    from bert_jax.tasks.base import AbstractTask, Job
 
 # Name in a recipe -> the module whose `build` makes its Job; imported when it is asked for.
 TASKS = {
@@ -32,7 +32,7 @@ def build(recipe: Any, workdir: str) -> "Job":
     return lora.adapt(job, adaptation) if adaptation else job
 
 
-def outline(recipe: Any) -> "Outline":
+def abstract_task(recipe: Any) -> "AbstractTask":
     """Returns what compiling the steps of `recipe` takes. Data that it names are read for their shapes; where it names
     none, those of the usual data are assumed: the vocabulary of the paper, unpacked pairs, two classes.
 
@@ -40,8 +40,8 @@ def outline(recipe: Any) -> "Outline":
         InputError: as `build`.
     """
     adaptation = lora.of_recipe(recipe)
-    outline = _module(recipe).outline(recipe)
-    return lora.adapt_outline(outline, adaptation) if adaptation else outline
+    abstract_task = _module(recipe).abstract_task(recipe)
+    return lora.adapt_abstract(abstract_task, adaptation) if adaptation else abstract_task
 
 
 def _module(recipe: Any) -> Any:

@@ -87,7 +87,7 @@ class Stage:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outline:
+class AbstractTask:
     """A job without its data: what its steps are compiled from.
 
     Attributes:

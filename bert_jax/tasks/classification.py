@@ -22,7 +22,7 @@ from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import setup
-from bert_jax.tasks.base import Job, Metrics, Outline, Stage, model_inputs
+from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage, model_inputs
 from bert_jax.tasks.remembered import Remembered
 
 HEAD = "sequence_classification"
@@ -216,10 +216,10 @@ def build(recipe: Any, workdir: str) -> Job:
     return setup.fine_tuning(recipe, task, tokenizer, loaded, train, dev, remembered)
 
 
-def outline(recipe: Any) -> Outline:
-    """The steps of a resolved classification recipe, by length. See `bert_jax.tasks.outline`."""
+def abstract_task(recipe: Any) -> AbstractTask:
+    """The steps of a resolved classification recipe, by length. See `bert_jax.tasks.abstract_task`."""
     if recipe.data.train:
-        return setup.outline_of(build(recipe, ""))
+        return setup.abstract_task_of(build(recipe, ""))
     length, regression = recipe.data.max_seq_length, recipe.data.task_type == "regression"
     config = setup.config_without_data(recipe, "encoder")
     setup.check_length(length, config, "config.data.max_seq_length")
@@ -236,7 +236,7 @@ def outline(recipe: Any) -> Outline:
     }
     if recipe.data.long_texts == "windows":
         row["documents"] = jax.ShapeDtypeStruct((1,), jnp.int32)
-    return Outline(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
+    return AbstractTask(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
 
 
 def _class_weights(data: Any, labels: np.ndarray, count: int) -> tuple[float, ...]:

@@ -22,15 +22,15 @@ from bert_jax.metrics.scores import ratios
 from bert_jax.modeling import Electra, Params
 from bert_jax.modeling.electra import generator_config
 from bert_jax.tasks import fingerprints, setup
-from bert_jax.tasks.base import Job, Metrics, Outline
+from bert_jax.tasks.base import AbstractTask, Job, Metrics
 from bert_jax.tasks.masked_lm import masked_lm_sums
 from bert_jax.tasks.pretraining_data import (
     PretrainingData,
+    abstract,
+    abstract_task_of,
     check_lengths,
     commonest_label,
     num_steps,
-    outline_of,
-    outlined,
 )
 
 HEAD = "replaced_token_detection"
@@ -139,14 +139,14 @@ def build(recipe: Any, workdir: str) -> Job:
     )
 
 
-def outline(recipe: Any) -> Outline:
-    """The steps of a resolved recipe. See `bert_jax.tasks.outline`."""
+def abstract_task(recipe: Any) -> AbstractTask:
+    """The steps of a resolved recipe. See `bert_jax.tasks.abstract_task`."""
     if recipe.data.prepared:
-        return outline_of(recipe, build(recipe, ""))
+        return abstract_task_of(recipe, build(recipe, ""))
     model = _model(recipe, setup.config_without_data(recipe, HEAD))
     check_lengths(recipe, model.config)
     task = ElectraTask(model, commonest_id=0, discriminator_weight=recipe.discriminator_weight)
-    return Outline(task, model.init, outlined(recipe, None, recipe.num_steps))
+    return AbstractTask(task, model.init, abstract(recipe, None, recipe.num_steps))
 
 
 def _model(recipe: Any, config: BertConfig) -> Electra:

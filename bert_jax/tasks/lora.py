@@ -16,7 +16,7 @@ from bert_jax.data.batches import Batch
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.modeling import Params
 from bert_jax.storage import PathLike
-from bert_jax.tasks.base import Job, Metrics, Outline, Task
+from bert_jax.tasks.base import AbstractTask, Job, Metrics, Task
 
 TARGETS = {
     "query": "attention", "key": "attention", "value": "attention", "output": "attention",
@@ -125,6 +125,8 @@ def adapt(job: Job, lora: Lora) -> Job:
     )
 
 
-def adapt_outline(outline: Outline, lora: Lora) -> Outline:
-    """The same for an outline."""
-    return dataclasses.replace(outline, task=LoraTask(outline.task, lora), init_params=lora.on(outline.init_params))
+def adapt_abstract(abstract_task: AbstractTask, lora: Lora) -> AbstractTask:
+    """The same for an abstract task."""
+    return dataclasses.replace(
+        abstract_task, task=LoraTask(abstract_task.task, lora), init_params=lora.on(abstract_task.init_params)
+    )

@@ -23,7 +23,7 @@ from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import setup
-from bert_jax.tasks.base import Job, Metrics, Outline, Stage
+from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 
@@ -199,11 +199,11 @@ def build(recipe: Any, workdir: str) -> Job:
     return setup.fine_tuning(recipe, MultipleChoiceTask(model), tokenizer, loaded, train, dev, Remembered(columns))
 
 
-def outline(recipe: Any) -> Outline:
-    """The steps of a resolved recipe of multiple choice, by length. See `bert_jax.tasks.outline`."""
+def abstract_task(recipe: Any) -> AbstractTask:
+    """The steps of a resolved recipe of multiple choice, by length. See `bert_jax.tasks.abstract_task`."""
     data = recipe.data
     if data.train:
-        return setup.outline_of(build(recipe, ""))
+        return setup.abstract_task_of(build(recipe, ""))
     config = setup.config_without_data(recipe, "encoder")
     setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     task = MultipleChoiceTask(Bert(config.replace(pooler=True), HEAD, setup.compute(recipe)))
@@ -213,4 +213,4 @@ def outline(recipe: Any) -> Outline:
         "labels": jax.ShapeDtypeStruct((1,), jnp.int32),
         "example_weights": jax.ShapeDtypeStruct((1,), jnp.float32),
     }
-    return Outline(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
+    return AbstractTask(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))

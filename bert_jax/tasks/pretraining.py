@@ -19,15 +19,15 @@ from bert_jax.metrics.scores import ratios
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import fingerprints, setup
-from bert_jax.tasks.base import Job, Metrics, Outline, model_inputs
+from bert_jax.tasks.base import AbstractTask, Job, Metrics, model_inputs
 from bert_jax.tasks.masked_lm import masked_lm_sums
 from bert_jax.tasks.pretraining_data import (
     PretrainingData,
+    abstract,
+    abstract_task_of,
     check_lengths,
     commonest_label,
     num_steps,
-    outline_of,
-    outlined,
 )
 
 
@@ -131,15 +131,15 @@ def build(recipe: Any, workdir: str) -> Job:
     )
 
 
-def outline(recipe: Any) -> Outline:
-    """The steps of a resolved pretraining recipe. See `bert_jax.tasks.outline`."""
+def abstract_task(recipe: Any) -> AbstractTask:
+    """The steps of a resolved pretraining recipe. See `bert_jax.tasks.abstract_task`."""
     if recipe.data.prepared:
-        return outline_of(recipe, build(recipe, ""))
+        return abstract_task_of(recipe, build(recipe, ""))
     objective = "nsp" if "pretraining" in setup.heads(recipe) else "mlm"
     config = setup.config_without_data(recipe, _head(objective))
     check_lengths(recipe, config)
     task = PretrainingTask(Bert(config, _head(objective), setup.compute(recipe)), commonest_id=0, objective=objective)
-    return Outline(task, task.model.init, outlined(recipe, None, recipe.num_steps, pairs=objective == "nsp"))
+    return AbstractTask(task, task.model.init, abstract(recipe, None, recipe.num_steps, pairs=objective == "nsp"))
 
 
 def _head(objective: str) -> str:

@@ -15,7 +15,7 @@ from bert_jax.data.pretraining.manifest import TOKENIZER_DIR, Manifest
 from bert_jax.data.pretraining.sources import PretrainingEvalSource, PretrainingSource, StagedSource
 from bert_jax.errors import InputError
 from bert_jax.tasks import setup
-from bert_jax.tasks.base import Job, Outline, Stage
+from bert_jax.tasks.base import AbstractTask, Job, Stage
 from bert_jax.tokenization import Tokenizer
 
 _COUNTED_LABELS = 20_000  # masked tokens among which the commonest is found
@@ -109,13 +109,13 @@ def check_lengths(recipe: Any, config: BertConfig) -> None:
         setup.check_length(length, config, "config.stages" if recipe.stages else "config.data.sequence_length")
 
 
-def outline_of(recipe: Any, job: Job) -> Outline:
-    """The outline of a job whose data are at hand."""
+def abstract_task_of(recipe: Any, job: Job) -> AbstractTask:
+    """The abstract_task of a job whose data are at hand."""
     assert isinstance(job.train_source, StagedSource)
-    return Outline(job.task, job.init_params, outlined(recipe, job.train_source, job.num_steps))
+    return AbstractTask(job.task, job.init_params, abstract(recipe, job.train_source, job.num_steps))
 
 
-def outlined(recipe: Any, source: StagedSource | None, steps: int, pairs: bool = False) -> tuple[Stage, ...]:
+def abstract(recipe: Any, source: StagedSource | None, steps: int, pairs: bool = False) -> tuple[Stage, ...]:
     """The stages of a run of so many steps: of the data in `source`, or of unpacked rows where there are none.
 
     Args:

@@ -23,7 +23,7 @@ from bert_jax.modeling import Bert
 from bert_jax.modeling.heads import segment_members
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import setup
-from bert_jax.tasks.base import Job, Metrics, Outline, Stage, model_inputs
+from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage, model_inputs
 from bert_jax.tokenization import Tokenizer
 
 HEAD = "question_answering"
@@ -209,10 +209,10 @@ def build(recipe: Any, workdir: str) -> Job:
     return setup.fine_tuning(recipe, task, tokenizer, loaded, train.windows, dev.windows if dev else None)
 
 
-def outline(recipe: Any) -> Outline:
-    """The steps of a resolved question answering recipe, by length. See `bert_jax.tasks.outline`."""
+def abstract_task(recipe: Any) -> AbstractTask:
+    """The steps of a resolved question answering recipe, by length. See `bert_jax.tasks.abstract_task`."""
     if recipe.data.train:
-        return setup.outline_of(build(recipe, ""))
+        return setup.abstract_task_of(build(recipe, ""))
     length = recipe.data.max_seq_length
     config = setup.config_without_data(recipe, "encoder")
     setup.check_head(config, HEAD)
@@ -222,7 +222,7 @@ def outline(recipe: Any) -> Outline:
     row = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ids)
     row |= dict.fromkeys(("start_positions", "end_positions", "windows"), one)
     row |= {"example_weights": jax.ShapeDtypeStruct((1,), jnp.float32)}
-    return Outline(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
+    return AbstractTask(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
 
 
 def _limits(recipe: Any) -> Limits:

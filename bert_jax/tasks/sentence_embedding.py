@@ -26,7 +26,7 @@ from bert_jax.modeling import Bert
 from bert_jax.modeling.heads import unit
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import setup
-from bert_jax.tasks.base import Job, Metrics, Outline, Stage
+from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 
@@ -257,11 +257,11 @@ def build(recipe: Any, workdir: str) -> Job:
     return setup.fine_tuning(recipe, task, tokenizer, loaded, train, dev, remembered, settings=settings)
 
 
-def outline(recipe: Any) -> Outline:
-    """The steps of a resolved recipe of sentence embeddings, by length. See `bert_jax.tasks.outline`."""
+def abstract_task(recipe: Any) -> AbstractTask:
+    """The steps of a resolved recipe of sentence embeddings, by length. See `bert_jax.tasks.abstract_task`."""
     data = recipe.data
     if data.train:
-        return setup.outline_of(build(recipe, ""))
+        return setup.abstract_task_of(build(recipe, ""))
     config = setup.config_without_data(recipe, HEAD)
     setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     task = _task(recipe, Bert(config, HEAD, setup.compute(recipe)))
@@ -269,7 +269,7 @@ def outline(recipe: Any) -> Outline:
     ids = jax.ShapeDtypeStruct((1, texts, data.max_seq_length), jnp.int32)
     number = jax.ShapeDtypeStruct((1,), jnp.float32)
     row = dict.fromkeys(INPUTS, ids) | {"labels": number, "example_weights": number}
-    return Outline(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
+    return AbstractTask(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
 
 
 def columns(recipe: Any) -> tuple[Columns, Columns]:

@@ -20,7 +20,7 @@ from bert_jax.modeling import Compute, Params
 from bert_jax.recipes import model_config
 from bert_jax.storage import PathLike
 from bert_jax.tasks import fingerprints
-from bert_jax.tasks.base import Job, Outline, Stage, Task
+from bert_jax.tasks.base import AbstractTask, Job, Stage, Task
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tasks.remembered import write as write_remembered
 from bert_jax.tokenization import Tokenizer, load_tokenizer
@@ -235,12 +235,12 @@ def _train_source(recipe: Any, config: BertConfig, train: Paddable, pad_id: int)
     return TrainSource(train, size, buckets, pad_id, recipe.seed)
 
 
-def outline_of(job: Job) -> Outline:
+def abstract_task_of(job: Job) -> AbstractTask:
     """The steps of a job whose batches are packed, or of several lengths: a stage for each."""
     source = job.train_source
     if isinstance(source, PackedSource):
         stage = Stage.of_rows(job.num_steps, source.batch_size, source.batch(0, slice(0, 1)))
-        return Outline(job.task, job.init_params, (stage,))
+        return AbstractTask(job.task, job.init_params, (stage,))
     assert isinstance(source, TrainSource)
     stages = tuple(
         Stage.of_rows(
@@ -250,4 +250,4 @@ def outline_of(job: Job) -> Outline:
         )
         for length, count in source.shapes().items()
     )
-    return Outline(job.task, job.init_params, stages)
+    return AbstractTask(job.task, job.init_params, stages)

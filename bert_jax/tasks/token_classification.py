@@ -19,10 +19,10 @@ from bert_jax.metrics import entities
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import setup
-from bert_jax.tasks.base import Job, Metrics, Outline, Stage, model_inputs
+from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage, model_inputs
 
 HEAD = "token_classification"
-_USUAL_TAGS = 9  # of CoNLL-2003, for an outline without data
+_USUAL_TAGS = 9  # of CoNLL-2003, for an abstract task without data
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,10 +98,10 @@ def build(recipe: Any, workdir: str) -> Job:
     return setup.fine_tuning(recipe, TokenClassificationTask(model, names, metrics), tokenizer, loaded, train, dev)
 
 
-def outline(recipe: Any) -> Outline:
-    """The steps of a resolved recipe of token classification, by length. See `bert_jax.tasks.outline`."""
+def abstract_task(recipe: Any) -> AbstractTask:
+    """The steps of a resolved recipe of token classification, by length. See `bert_jax.tasks.abstract_task`."""
     if recipe.data.train:
-        return setup.outline_of(build(recipe, ""))
+        return setup.abstract_task_of(build(recipe, ""))
     length = recipe.data.max_seq_length
     config = setup.config_without_data(recipe, "encoder").replace(num_labels=_USUAL_TAGS, id2label=None)
     setup.check_length(length, config, "config.data.max_seq_length")
@@ -113,4 +113,4 @@ def outline(recipe: Any) -> Outline:
         "first_word": jax.ShapeDtypeStruct((1,), jnp.int32),
         "example_weights": jax.ShapeDtypeStruct((1,), jnp.float32),
     }
-    return Outline(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
+    return AbstractTask(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))

@@ -179,7 +179,7 @@ def test_short_texts_are_as_ever_to_the_bit(place, tuned, tmp_path):
 
 def test_the_outline_is_that_of_the_job(place):
     made = job(place)
-    without = tasks.outline(recipes.resolve(recipe(place, **{"data.train": "", "data.dev": "", "num_steps": 3})))
+    without = tasks.abstract_task(recipes.resolve(recipe(place, **{"data.train": "", "data.dev": "", "num_steps": 3})))
     expected = {name: (array.shape, array.dtype) for name, array in made.train_source.batch(0).items()}
     assert {name: (shape.shape, shape.dtype) for name, shape in without.stages[0].batch.items()} == expected
 

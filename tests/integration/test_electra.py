@@ -10,7 +10,7 @@ from bert_jax import from_pretrained
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
 from bert_jax.recipes import resolve
-from bert_jax.tasks import build, outline
+from bert_jax.tasks import abstract_task, build
 
 
 def made(data, **changes):
@@ -76,7 +76,7 @@ def test_another_family_has_no_such_head(data):
 
 
 def test_the_outline_has_the_batches_that_the_data_give(data):
-    with_data, without = (outline(resolve(made(data, **{"data.prepared": where})))
+    with_data, without = (abstract_task(resolve(made(data, **{"data.prepared": where})))
                           for where in (str(data / "prepared"), ""))  # fmt: skip
     pairs = {"next_sentence_labels"}  # which these data have, and nothing looks at
     assert with_data.stages[0].batch.keys() - pairs == without.stages[0].batch.keys()

@@ -82,14 +82,18 @@ def largest_logits(monkeypatch, parts=None):
     recipe.optimizer.warmup_steps = 10
     recipe = recipes.resolve(recipe, platform="tpu")
     mesh = find_slice("v5e:2x2").mesh(recipe)
-    outline = for_tpu(tasks.outline(recipe))
+    abstract_task = for_tpu(tasks.abstract_task(recipe))
     if parts:
         monkeypatch.setattr(losses, "_number_of_parts", lambda *_: parts)
     with jax.set_mesh(mesh):
-        program = make_program(recipe, outline.task, outline.init_params, 90, mesh)
+        program = make_program(recipe, abstract_task.task, abstract_task.init_params, 90, mesh)
         split = jax.sharding.NamedSharding(mesh, sharding.batch_spec())
-        batch = {k: jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=split) for k, v in outline.stages[0].batch.items()}
-        gradient = jax.jit(lambda params, batch: steps._gradients(outline.task, params, batch, jax.random.key(0), 1)[0])
+        batch = {
+            k: jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=split) for k, v in abstract_task.stages[0].batch.items()
+        }
+        gradient = jax.jit(
+            lambda params, batch: steps._gradients(abstract_task.task, params, batch, jax.random.key(0), 1)[0]
+        )
         text = gradient.lower(program.like.params, batch).compile().as_text()
     arrays = (a for found, _ in HloModule(text).scheduled() for i in found for a in i.arrays if a.dtype == "f32")
     return max(a.num_bytes // 4 for a in arrays if 30522 in a.shape)

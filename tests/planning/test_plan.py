@@ -273,7 +273,7 @@ def test_what_was_asked_for_is_read_from_both_refusals():
 def test_steps_of_classification_are_outlined_without_data():
     recipe = recipes.classification()
     recipe.num_steps = 5
-    (stage,) = tasks.outline(recipes.resolve(recipe)).stages
+    (stage,) = tasks.abstract_task(recipes.resolve(recipe)).stages
     assert stage.num_steps == 5
     assert stage.batch["input_ids"].shape == (32, 128) and stage_text(stage) == "32 x 128"
 
@@ -281,5 +281,5 @@ def test_steps_of_classification_are_outlined_without_data():
 def test_an_example_may_be_of_several_sequences():
     recipe = recipes.multiple_choice()
     recipe.num_steps = 5
-    (stage,) = tasks.outline(recipes.resolve(recipe)).stages
+    (stage,) = tasks.abstract_task(recipes.resolve(recipe)).stages
     assert stage_text(stage) == "16 x 4 x 128"

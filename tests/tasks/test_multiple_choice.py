@@ -143,11 +143,11 @@ def test_what_is_built(place):
     assert "classifier" not in made.pretrained
     filled = made.eval_source.batch(1)
     assert filled["example_weights"].sum() == 61 - 32 and not filled["attention_mask"][29:].any()
-    outlined = tasks.outline(recipes.resolve(recipe(place)))
-    assert [stage.batch["input_ids"].shape for stage in outlined.stages] == [(32, 3, 24)]
+    abstract = tasks.abstract_task(recipes.resolve(recipe(place)))
+    assert [stage.batch["input_ids"].shape for stage in abstract.stages] == [(32, 3, 24)]
     c = recipes.multiple_choice()
     c.num_steps = 5
-    (stage,) = tasks.outline(recipes.resolve(c)).stages
+    (stage,) = tasks.abstract_task(recipes.resolve(c)).stages
     assert stage.batch["input_ids"].shape == (16, 4, 128)
 
 

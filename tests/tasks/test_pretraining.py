@@ -129,7 +129,7 @@ def test_the_outline_of_a_recipe_has_the_batches_that_the_data_give(prepared):
     recipe = recipes.resolve(small_recipe(prepared))
     source = job(prepared).train_source
     real = [{name: (a.shape, a.dtype) for name, a in source.batch(step).items()} for step in (0, 20)]
-    for outline in (tasks.outline(recipe), tasks.outline(recipes.resolve(small_recipe("")))):
-        shapes = [{name: (a.shape, a.dtype) for name, a in stage.batch.items()} for stage in outline.stages]
+    for abstract_task in (tasks.abstract_task(recipe), tasks.abstract_task(recipes.resolve(small_recipe("")))):
+        shapes = [{name: (a.shape, a.dtype) for name, a in stage.batch.items()} for stage in abstract_task.stages]
         assert shapes == real
-        assert [stage.num_steps for stage in outline.stages] == [20, 2]
+        assert [stage.num_steps for stage in abstract_task.stages] == [20, 2]

@@ -218,11 +218,11 @@ def test_an_answer_that_no_token_holds(place, tmp_path, tiny_tokenizer):
 
 
 def test_the_outline_is_that_of_the_job(place):
-    made = tasks.outline(recipes.resolve(recipe(place)))
+    made = tasks.abstract_task(recipes.resolve(recipe(place)))
     assert {name: (shape.shape, shape.dtype) for name, shape in made.stages[0].batch.items()} == {
         name: (array.shape, array.dtype) for name, array in job(place).train_source.batch(0).items()
     }
-    without = tasks.outline(recipes.resolve(recipe(place, **{"data.train": "", "data.dev": "", "num_steps": 3})))
+    without = tasks.abstract_task(recipes.resolve(recipe(place, **{"data.train": "", "data.dev": "", "num_steps": 3})))
     assert without.stages[0].batch.keys() == made.stages[0].batch.keys()
     assert without.stages[0].batch["input_ids"].shape == (32, 28)
 

@@ -276,11 +276,11 @@ def test_what_is_built(place):
     batch = made.train_source.batch(0)
     assert batch["input_ids"].shape[:2] == (32, 3) and batch["example_weights"].sum() == 32
     assert made.task.metrics == ("mrr",)
-    outlined = tasks.outline(recipes.resolve(recipe(place, "triplet")))
-    assert [stage.batch["input_ids"].shape for stage in outlined.stages] == [(32, 3, 16)]
+    abstract = tasks.abstract_task(recipes.resolve(recipe(place, "triplet")))
+    assert [stage.batch["input_ids"].shape for stage in abstract.stages] == [(32, 3, 16)]
     c = recipes.sentence_embedding()
     c.num_steps = 5
-    (stage,) = tasks.outline(recipes.resolve(c)).stages
+    (stage,) = tasks.abstract_task(recipes.resolve(c)).stages
     assert stage.batch["input_ids"].shape == (32, 2, 128)
 
 

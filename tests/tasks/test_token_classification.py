@@ -208,10 +208,10 @@ def test_what_is_built(place):
     assert made.task.metrics == ("f1", "types") and made.task.names[0] == "O"
     assert made.num_steps == -(-made.train_source.steps_per_epoch // 2)
     assert job(place, **{"data.dev": ""}).eval_source is None
-    outline = tasks.outline(recipes.resolve(recipe(place)))
-    assert outline.stages[0].batch["labels"].shape == (16, 20)
+    abstract_task = tasks.abstract_task(recipes.resolve(recipe(place)))
+    assert abstract_task.stages[0].batch["labels"].shape == (16, 20)
     c = recipe(place, **{"data.train": "", "num_steps": 5})
-    (stage,) = tasks.outline(recipes.resolve(c)).stages
+    (stage,) = tasks.abstract_task(recipes.resolve(c)).stages
     batch = job(place).train_source.batch(0)
     assert {n: (a.shape, a.dtype) for n, a in stage.batch.items()} == {n: (a.shape, a.dtype) for n, a in batch.items()}
 

@@ -210,8 +210,8 @@ def test_a_run_compiles_once_and_says_how_full_its_rows_are(place, tmp_path):
 
 
 def test_planning_sees_the_rows(place):
-    outline = tasks.outline(recipes.resolve(recipe(place, "questions")))
-    (stage,) = outline.stages
+    abstract_task = tasks.abstract_task(recipes.resolve(recipe(place, "questions")))
+    (stage,) = abstract_task.stages
     made = job(place, "questions")
     assert stage.num_steps == made.num_steps
     assert {name: (array.shape, array.dtype) for name, array in stage.batch.items()} == {
