@@ -1,4 +1,4 @@
-"""`bert-jax` and `python -m bert_jax`: the command line, whose very imports Ctrl-C ends in one line."""
+"""Entry point of `bert-jax` and `python -m bert_jax`; Ctrl-C during its imports ends in one line."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What XLA's compilers have to be told."""
+"""Options for XLA's compilers."""
 
 import os
 

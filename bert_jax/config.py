@@ -1,4 +1,4 @@
-"""The architecture of a BERT as one frozen value, its named sizes, and its Hugging Face `config.json`."""
+"""`BertConfig`, the architecture of a model as a frozen dataclass; named sizes; reading and writing `config.json`."""
 
 import dataclasses
 import json

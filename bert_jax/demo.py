@@ -1,4 +1,4 @@
-"""The demo: from the documentation inside the user's own Python to a BERT that fills in blanks, in minutes on a laptop.
+"""The demo: pretrain, fine-tune and query a small BERT on the documentation inside Python, in minutes on a laptop.
 
 Everything stays in one directory; a step whose result is there already is not repeated.
 """

@@ -1,4 +1,4 @@
-"""The one error for input that does not fit, what makes its text fit for a terminal, and the name that was meant."""
+"""`InputError` for invalid input, printable text for terminals and logs, and `did you mean` hints."""
 
 import difflib
 import logging

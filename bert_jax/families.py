@@ -1,4 +1,4 @@
-"""The families of encoders: what all models of one have in common, and what its Hugging Face `config.json` says.
+"""The families of encoders: the `BertConfig` switches of each, and the keys of its Hugging Face `config.json`.
 
 A family is a choice of `BertConfig`'s switches. The encoder never asks for the family: it looks at the switches. The
 names that a family gives its tensors are in `bert_jax.conversion.names`.

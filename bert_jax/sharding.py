@@ -1,4 +1,4 @@
-"""Where arrays live: one mesh `(data, fsdp, tensor)` and one table, parameter path -> logical axes -> mesh axes.
+"""Sharding: one mesh `(data, fsdp, tensor)` and one table, parameter path -> logical axes -> mesh axes.
 
 `data` splits the batch and copies the parameters; `fsdp` splits the batch and the parameters; `tensor` splits the work
 inside a layer (heads, feed-forward, vocabulary) and, between the layers, the tokens of each sequence (Korthikanti et

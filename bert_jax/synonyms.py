@@ -1,4 +1,4 @@
-"""What other libraries and papers call the things that are named here, for `did you mean` hints.
+"""Names that other libraries and papers use, for `did you mean` hints.
 
 Names are compared in lower case, `-` and ` ` as `_`.
 """

@@ -1,4 +1,4 @@
-"""`bert-jax VERB`: the command line. Each verb parses, calls one function of the library, and prints what it returns.
+"""The command line `bert-jax VERB`: each verb parses arguments, calls one library function and prints its result.
 
 Nothing heavy is imported before a verb runs, so that `bert-jax --help` answers at once.
 """

@@ -1,4 +1,4 @@
-"""`bert-jax fill-mask`, `classify`, `tag`, `answer` and `embed`: questions to a finished model."""
+"""The verbs `fill-mask`, `classify`, `tag`, `answer` and `embed`: inference over texts."""
 
 import argparse
 import itertools

@@ -1,4 +1,4 @@
-"""`bert-jax config`: the recipes that there are, and the keys of one with values and meanings."""
+"""The verb `config`: list the recipes, or the keys of a recipe with values and meanings."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`bert-jax demo`: the whole road on a laptop, from the user's own Python documentation to an answer."""
+"""The verb `demo`: pretraining, fine-tuning and inference on a laptop, from the documentation inside Python."""
 
 import argparse
 from typing import Any

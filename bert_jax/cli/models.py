@@ -1,4 +1,4 @@
-"""`bert-jax inspect` and `bert-jax convert`: what is in a model directory, and the same model written anew."""
+"""The verbs `inspect` and `convert`: describe a model directory, and write the model in the Hugging Face layout."""
 
 import argparse
 import dataclasses

@@ -1,4 +1,4 @@
-"""Answers on stdout: JSON lines as they are; text and tables printable, as they may quote what the user gave."""
+"""Printing to stdout and stderr: JSON lines unchanged, text and tables made printable."""
 
 import json
 import sys

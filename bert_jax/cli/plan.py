@@ -1,4 +1,4 @@
-"""`bert-jax plan`: what a recipe would need and take on a TPU slice, before anybody rents it."""
+"""The verb `plan`: memory, time and collectives of a recipe on a TPU slice, compiled without the slice."""
 
 import argparse
 import collections

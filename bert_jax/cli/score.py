@@ -1,4 +1,4 @@
-"""`bert-jax evaluate` and `bert-jax predict`: a fine-tuned model over the rows of a table."""
+"""The verbs `evaluate` and `predict`: run a fine-tuned model over the rows of a file."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`bert-jax similarity`, `search` and `rerank`: which texts mean the same, and which of many answer a query."""
+"""The verbs `similarity`, `search` and `rerank`: compare texts, and rank the texts of a corpus for a query."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Texts in, one line at a time, so that neither a file nor a pipe is ever held whole; and how far one has come."""
+"""Stream texts line by line from files or stdin in constant memory, with a progress bar."""
 
 import argparse
 import contextlib

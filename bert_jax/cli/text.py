@@ -1,4 +1,4 @@
-"""`bert-jax train-tokenizer` and `bert-jax prepare`: from a corpus to what pretraining reads."""
+"""The verbs `train-tokenizer` and `prepare`: learn a vocabulary, and turn a corpus into pretraining data."""
 
 import argparse
 from typing import Any

@@ -1,4 +1,4 @@
-"""`bert-jax pretrain` and `bert-jax finetune`: a recipe, run in a working directory."""
+"""The verbs `pretrain` and `finetune`: run a recipe in a work directory."""
 
 import argparse
 import math

@@ -1,4 +1,4 @@
-"""How a verb is declared: its flags, its example, and the function that runs it."""
+"""Declare a verb: its flags, its example, and the function that runs it."""
 
 import argparse
 from collections.abc import Callable

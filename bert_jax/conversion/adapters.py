@@ -1,4 +1,4 @@
-"""LoRA adapters of peft: a folder with `adapter_config.json`, merged into the model that it was trained on.
+"""Merge LoRA adapters of peft (a folder with `adapter_config.json`) into their base model.
 
 Hu et al. 2021 (arXiv:2106.09685), section 4.1: a dense layer with weight `W [out, in]` becomes `W + scale * B @ A`.
 """

@@ -1,4 +1,4 @@
-"""What the tensors of a model say of its architecture: config.json is compared with it, and completed by it."""
+"""Infer the architecture from tensor names and shapes, to complete and check config.json."""
 
 import re
 from collections.abc import Iterable, Iterator

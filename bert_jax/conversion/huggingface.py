@@ -1,4 +1,4 @@
-"""Model directories: config.json, weights, tokenizer; read in any format, written in the Hugging Face layout."""
+"""Load, save and convert model directories: config.json, weights and tokenizer in the Hugging Face layout."""
 
 import json
 import uuid

@@ -1,4 +1,4 @@
-"""Open a model directory: its family, sizes and head settled from config.json and from the weights themselves."""
+"""Open a model directory: settle its family, sizes and head from config.json and the weights."""
 
 import contextlib
 import dataclasses

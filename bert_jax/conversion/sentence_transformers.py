@@ -1,4 +1,4 @@
-"""What sentence-transformers puts around a BERT: `modules.json`, `1_Pooling`, `sentence_bert_config.json` and more."""
+"""Read and write the files of sentence-transformers: `modules.json`, `1_Pooling/`, `sentence_bert_config.json`, ..."""
 
 import dataclasses
 import json

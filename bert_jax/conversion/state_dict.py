@@ -1,4 +1,4 @@
-"""Parameters of the canonical tree as a state dict of a family's names, and back; one tensor at a time."""
+"""Convert between the canonical parameter tree and a state dict of a family's names, one tensor at a time."""
 
 import functools
 import re

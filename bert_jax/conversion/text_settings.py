@@ -1,4 +1,4 @@
-"""How a model's texts go in and its vectors or scores come out, beyond what its architecture says."""
+"""Settings of text input and vector output that lie outside the architecture: prompts, similarity, truncation."""
 
 import dataclasses
 from collections.abc import Sequence

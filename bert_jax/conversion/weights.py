@@ -1,4 +1,4 @@
-"""The weights of a model directory, in whichever format they are: one interface over all of them.
+"""Open the weights of a model directory in any supported format as lazy tensors.
 
 What comes out has PyTorch's names and orientation (a kernel is `[out, in]`), so that one table of names serves every
 format. A tensor is read when it is asked for.

@@ -1,1 +1,1 @@
-"""Corpora -> documents -> examples -> batches; a batch is a pure function of the step."""
+"""Input data: corpora -> documents -> examples -> batches; a batch is a pure function of the step."""

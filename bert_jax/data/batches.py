@@ -1,4 +1,4 @@
-"""The one type of a batch."""
+"""The type of a batch."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The bytes of a text file as UTF-8, whatever its encoding: named by the user, or by a byte order mark."""
+"""Decode text files to UTF-8: by the encoding that the user names, or by a byte order mark."""
 
 import codecs
 import io

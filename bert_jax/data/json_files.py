@@ -1,4 +1,4 @@
-"""Rows of JSON files: JSON lines, which are read one at a time, or one value, such as an array of objects.
+"""Read rows of JSON files: JSON lines one at a time, or a single value such as an array of objects.
 
 A file that is one value is read whole, so its size is bounded.
 """

@@ -1,5 +1,4 @@
-"""Lines of files, pipes and compressed files, in bounded memory: the one reader of tables, tagged sentences, texts and
-corpora.
+"""Read lines of files, pipes and compressed files in bounded memory, for tables, tagged sentences, texts and corpora.
 
 A row of a table is a line, or an error when it is longer than `MAX_ROW_BYTES`; a long line of a corpus comes in pieces.
 """

@@ -1,4 +1,4 @@
-"""Several short examples in one row, so that little of a batch is padding.
+"""Pack short examples into rows, so that a batch has little padding.
 
 The model keeps the examples of a row apart: attention stays within a segment, positions begin anew in each, and each
 has a [CLS] of its own. Of a corpus, rows are composed when it is prepared, so that a row is as easily found as an

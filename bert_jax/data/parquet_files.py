@@ -1,4 +1,4 @@
-"""Rows of Parquet files, a batch held at a time; needs pyarrow."""
+"""Read rows of Parquet files batch by batch; needs pyarrow."""
 
 import contextlib
 import importlib

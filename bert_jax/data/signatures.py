@@ -1,4 +1,4 @@
-"""Files that are no text, known by their first bytes; and what to do about text in another encoding than UTF-8."""
+"""Recognise files that are not UTF-8 text by their first bytes, and say what to do about them."""
 
 from bert_jax.errors import InputError
 

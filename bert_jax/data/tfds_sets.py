@@ -1,4 +1,4 @@
-"""Data sets of TensorFlow Datasets, read from ArrayRecord files without TensorFlow."""
+"""Open data sets of TensorFlow Datasets from ArrayRecord files, without TensorFlow."""
 
 import os
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Evaluation of, and prediction with, fine-tuned models over files: one module for each task."""
+"""Evaluate fine-tuned models over files, and predict with them: one module a task."""
 
 import importlib
 from typing import Any

@@ -1,4 +1,4 @@
-"""Files of answers, a row at a time: JSON lines, TSV, CSV and Parquet, each there when all is written or not at all."""
+"""Write predictions row by row as JSON lines, TSV, CSV or Parquet; the file appears when it is complete."""
 
 import contextlib
 import csv

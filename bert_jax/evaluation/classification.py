@@ -1,4 +1,4 @@
-"""A finished sequence classifier over a table: `evaluate` scores it, `predict` writes its answers beside the rows."""
+"""Evaluate a sequence classifier over a table (`evaluate`), and write its predictions beside the rows (`predict`)."""
 
 import dataclasses
 import itertools

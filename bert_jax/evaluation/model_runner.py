@@ -1,4 +1,4 @@
-"""A finished model of any task, opened to be run over files on all devices of this machine."""
+"""`ModelRunner`: a fine-tuned model opened to run over files on all devices of this machine."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A finished model of multiple choice over a table: `evaluate` scores it, `predict` writes its answers."""
+"""Evaluate a multiple-choice model over a table (`evaluate`), and write its predictions (`predict`)."""
 
 import dataclasses
 import functools

@@ -1,5 +1,4 @@
-"""A finished model over the rows of a table: its predictions in their order, and a file of answers, written in constant
-memory."""
+"""Run a model over the rows of a table in order, and write its predictions in constant memory."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A finished question answering model over SQuAD's files: `evaluate` scores it, `predict` writes its answers by id."""
+"""Evaluate a question answering model over SQuAD files (`evaluate`), and write its answers by id (`predict`)."""
 
 import dataclasses
 import json

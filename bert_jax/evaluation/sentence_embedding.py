@@ -1,4 +1,4 @@
-"""A finished model of sentence embeddings over pairs: `evaluate` scores it, `predict` writes how alike they are."""
+"""Evaluate sentence embeddings over pairs (`evaluate`), and write the similarity of each pair (`predict`)."""
 
 import dataclasses
 import functools

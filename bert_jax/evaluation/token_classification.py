@@ -1,4 +1,4 @@
-"""A finished tagger over sentences: `evaluate` scores it, `predict` writes its tags beside the words."""
+"""Evaluate a tagger over sentences (`evaluate`), and write its tags beside the words (`predict`)."""
 
 import json
 from collections.abc import Iterator, Sequence

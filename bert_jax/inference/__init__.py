@@ -1,4 +1,4 @@
-"""Asking a finished model: `from_pretrained` gives one as a function, `pipeline` one that takes text."""
+"""Inference: `from_pretrained` returns a callable model, `pipeline` one that takes text."""
 
 from bert_jax.inference.base import Pipeline
 from bert_jax.inference.model import PretrainedModel, from_pretrained

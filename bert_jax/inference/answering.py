@@ -1,4 +1,4 @@
-"""Questions and texts in, passages of the texts out: question-answering."""
+"""The question-answering pipeline: answer spans of a context."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

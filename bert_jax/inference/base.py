@@ -1,4 +1,4 @@
-"""What every pipeline does: texts in batches of similar length, answers in the order of the texts."""
+"""The base of all pipelines: batches of similar length, answers in the order of the texts."""
 
 import abc
 import functools

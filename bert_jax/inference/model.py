@@ -1,4 +1,4 @@
-"""A model directory as a function of padded arrays."""
+"""`PretrainedModel`: a model directory as a callable over arrays or texts."""
 
 import dataclasses
 import functools

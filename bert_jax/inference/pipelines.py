@@ -1,4 +1,4 @@
-"""Text in, answers out: fill-mask, text-classification, feature-extraction; and which pipelines there are."""
+"""`pipeline`, and the pipelines fill-mask, text-classification and feature-extraction."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""What the numbers of a model mean: scores of a classifier's logits, and how alike two vectors are.
+"""Scores from logits, and similarities of vectors.
 
 Every verb and pipeline that shows such a number takes it from here.
 """

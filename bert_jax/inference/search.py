@@ -1,4 +1,4 @@
-"""What texts mean, as vectors: embedding them, comparing them, finding the nearest, and ordering what was found.
+"""Pipelines over sentence embeddings: embedding, similarity, semantic search and reranking.
 
 Reimers and Gurevych 2019 (arXiv:1908.10084) for the vectors; Nogueira and Cho 2019 (arXiv:1901.04085) for the order.
 """

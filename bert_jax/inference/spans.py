@@ -1,4 +1,4 @@
-"""The likeliest passages of a context, by the logits of its windows.
+"""Find the best answer spans of a context from the logits of its windows.
 
 Devlin et al. 2018 (arXiv:1810.04805), sections 4.2 and 4.3: a passage scores the logit of its first token as a
 beginning and that of its last as an end, and no answer those of [CLS].

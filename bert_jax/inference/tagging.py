@@ -1,4 +1,4 @@
-"""Token classification over raw text: which characters are what."""
+"""The token-classification pipeline: entities with their character ranges."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""Classes that a model was never trained on: those whose sentence a text entails.
+"""The zero-shot-classification pipeline, by a model of natural language inference.
 
 Yin et al. 2019 (arXiv:1909.00161): a model of natural language inference is asked for each class whether the text
 entails, say, "This example is politics.".

@@ -1,1 +1,1 @@
-"""Scores of answers against labels: classes and numbers, entities, spans, rankings."""
+"""Metrics of predictions against labels: classes and numbers, entities, answer spans, rankings."""

@@ -1,4 +1,4 @@
-"""Scores of tagged words on the host: of the words, and of the entities that the tags of a scheme mark.
+"""Metrics of tagged words: by word, and by entity as the tag scheme marks them.
 
 An entity is right when its words and its type are (Tjong Kim Sang and De Meulder 2003, cs/0306050, section 4).
 """

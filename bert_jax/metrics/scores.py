@@ -1,4 +1,4 @@
-"""Scores of predictions on the host, in numpy, as the GLUE benchmark computes them (Wang et al. 2018, table 1)."""
+"""Metrics of classes, numbers and rankings, as the GLUE benchmark computes them (Wang et al. 2018, table 1)."""
 
 import warnings
 from collections.abc import Mapping, Sequence

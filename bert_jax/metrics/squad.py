@@ -1,4 +1,4 @@
-"""SQuAD's own figures, versions 1.1 and 2.0: exact match and F1 of answers as texts, in per cent.
+"""SQuAD's metrics, versions 1.1 and 2.0: exact match and F1 of answer texts, in per cent.
 
 Rajpurkar et al. 2016 (arXiv:1606.05250), section 6.1; Rajpurkar et al. 2018 (arXiv:1806.03822), section 5. Equal to
 what the evaluation scripts that came with the data print, to the last digit and in their names.

@@ -1,4 +1,4 @@
-"""What each key of the files beside a model's weights means here: one table a file, and the check that walks it."""
+"""The meaning of every key in the files beside a model's weights: one table a file, and the check against it."""
 
 from bert_jax.model_files.keys import FileKey, check_keys, harmless, honoured, refused
 

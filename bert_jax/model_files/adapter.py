@@ -1,4 +1,4 @@
-"""adapter_config.json of peft: LoRA (Hu et al. 2021, arXiv:2106.09685) is merged on opening, others are refused."""
+"""Keys of peft's adapter_config.json: LoRA (Hu et al. 2021, arXiv:2106.09685) is merged, other adapters are refused."""
 
 from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 

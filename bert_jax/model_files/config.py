@@ -1,4 +1,4 @@
-"""config.json: every key that transformers writes or reads for the families that are known here.
+"""Keys of config.json: all that transformers writes or reads for the supported families.
 
 `config_keys(family)` is the table of one family: the keys that all configs share, and its own.
 """

@@ -1,4 +1,4 @@
-"""docs/model_files.md, made of the tables: `python -m bert_jax.model_files.describe`."""
+"""Generate docs/model_files.md from the tables: `python -m bert_jax.model_files.describe`."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""generation_config.json: settings of text generation, which no encoder does."""
+"""Keys of generation_config.json: settings of text generation, which no encoder does."""
 
 from bert_jax.model_files.config import GENERATION_IN_CONFIG
 from bert_jax.model_files.keys import FileKey, harmless

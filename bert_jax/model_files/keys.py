@@ -1,4 +1,4 @@
-"""A key of a model directory's JSON files: honoured, harmless or refused, and nothing in between."""
+"""The type of a key in a JSON file of a model directory: honoured, harmless or refused."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping

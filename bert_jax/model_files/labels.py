@@ -1,4 +1,4 @@
-"""The classes of a config.json: id2label, label2id and num_labels, which have to say the same."""
+"""The classes of a config.json: id2label, label2id and num_labels, checked against one another."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The files that sentence-transformers puts around a model: one table a file, and what their values may be."""
+"""Keys of the files of sentence-transformers: one table a file."""
 
 from bert_jax.model_files.keys import harmless, honoured, refused
 

@@ -1,4 +1,4 @@
-"""The keys of a tokenizer's files: tokenizer_config.json, special_tokens_map.json, tokenizer.json, added tokens."""
+"""Keys of tokenizer_config.json, special_tokens_map.json, tokenizer.json and of added tokens."""
 
 from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 

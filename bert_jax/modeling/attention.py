@@ -1,4 +1,4 @@
-"""Multi-head self-attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2), and the ways to compute it.
+"""Multi-head self-attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2), and the choice of its backend.
 
     xla     any platform, any length, dropout, attention maps; the scores [B, N, S, S] go through large memory, but for
             a window in a long sequence: `bert_jax.modeling.kernels.local`

@@ -1,4 +1,4 @@
-"""How a model is computed, as opposed to what it is: precision of matrix products, scan or unroll, remat."""
+"""`Compute`: precision of matrix products, scanned or unrolled layers, rematerialisation, attention backend."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Dropout, and the random bits that it goes by."""
+"""Dropout, and the random bits behind it."""
 
 import jax
 import jax.numpy as jnp

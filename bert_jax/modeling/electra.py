@@ -1,4 +1,4 @@
-"""ELECTRA: a small masked LM, the generator, fills in tokens, and the discriminator says which are not the original's.
+"""ELECTRA: a generator fills in masked tokens, and a discriminator detects the replaced ones.
 
 Clark et al. 2020 (arXiv:2003.10555).
 """

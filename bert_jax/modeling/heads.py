@@ -1,4 +1,4 @@
-"""What stands on the encoder: pooler, masked-LM head, and the dense layers of the other heads."""
+"""Heads: pooler, masked-LM head, and the dense layers of the other tasks."""
 
 from collections.abc import Sequence
 from typing import Any

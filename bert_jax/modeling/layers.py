@@ -1,4 +1,4 @@
-"""The parts that every block is made of: dense, LayerNorm, embedding, activations."""
+"""Basic layers: dense, LayerNorm, embedding, activations."""
 
 import functools
 import math

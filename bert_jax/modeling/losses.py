@@ -1,5 +1,4 @@
-"""Cross entropy, in float32: of given logits, and of logits over a vocabulary that are never held all at once; and
-samples from these."""
+"""Cross entropy in float32: from logits, or over a vocabulary in parts that never hold all logits; and samples."""
 
 import functools
 

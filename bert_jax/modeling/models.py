@@ -1,4 +1,4 @@
-"""A BERT with a head, as functions of its parameters: the face that the rest of the package sees."""
+"""`Bert`: an encoder with a head, as functions of its parameters."""
 
 import dataclasses
 import functools

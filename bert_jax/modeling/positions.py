@@ -1,4 +1,4 @@
-"""Some positions of a sequence, where not all are computed or read."""
+"""Selected positions of a sequence, where not all are computed or read."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Google's names of TPU slices: `v5litepod-16`, as gcloud and launch/tpu.sh take it, is `v5e:4x4`."""
+"""Accelerator types of Google Cloud: `v5litepod-16` is the slice `v5e:4x4`."""
 
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""What to change in a recipe, from what its plan shows."""
+"""Suggest changes to a recipe from its plan."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A lowered step through the TPU compiler, or out of what it said before: compiling large steps takes minutes."""
+"""Compile a lowered training step for TPU, with a cache of earlier results."""
 
 import dataclasses
 import hashlib

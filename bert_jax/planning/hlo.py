@@ -1,4 +1,4 @@
-"""Reading a compiled program: its collectives, how often each runs, and the bytes that move to and from memory.
+"""Parse a compiled HLO program: its collectives, their number of runs, and the bytes moved to and from memory.
 
 The text that XLA prints of an optimised, partitioned module is what one device runs, in the order in which it runs.
 """

@@ -1,4 +1,4 @@
-"""What a recipe would do on a slice: its very training steps, compiled for it, and what they need and take.
+"""Plan a recipe on a slice: compile its training steps, and report memory, time and collectives.
 
 The time of a step is bounded by a roofline (Williams et al. 2009, doi:10.1145/1498765.1498785):
 

@@ -1,4 +1,4 @@
-"""The largest batches that fit a slice, by mesh and rematerialisation, each found by compiling it and the next one."""
+"""Find the largest batches that fit a slice, by mesh and rematerialisation, by compiling candidates."""
 
 import dataclasses
 import math

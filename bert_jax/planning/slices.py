@@ -1,4 +1,4 @@
-"""TPU slices by name: what their chips can do, and their devices as the TPU compiler sees them, with none at hand."""
+"""TPU slices by name: the figures of their chips, and their devices as the TPU compiler describes them."""
 
 import dataclasses
 import importlib.metadata

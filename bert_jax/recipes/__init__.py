@@ -1,4 +1,4 @@
-"""Recipes: every key of a run with its default and its meaning, recipe files that change some, and what is checked.
+"""Recipes: every key of a run with default and meaning, recipe files, and checks.
 
 A recipe file is Python with `get_config(arg)` that starts from a function of `keys.py`, say `pretraining()`, and sets
 what differs; `--config.a.b=value` on the command line changes a key after that. Keys are typed, none can be invented.

@@ -1,4 +1,4 @@
-"""What a recipe's values may be, and what becomes of `auto`."""
+"""Check the values of a recipe, and resolve `auto`."""
 
 import math
 

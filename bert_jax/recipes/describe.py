@@ -1,4 +1,4 @@
-"""A recipe's keys as a user sees them: value, default, type, choices, range and meaning."""
+"""Describe the keys of a recipe: value, default, type, choices, range and meaning."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The recipe of each task, built from the tables of `definitions.py`, and what a recipe says of batches and models."""
+"""Build the recipe of each task from `definitions.py`; batch sizes and model changes of a recipe."""
 
 import itertools
 from collections.abc import Callable, Mapping

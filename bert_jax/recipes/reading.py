@@ -1,4 +1,4 @@
-"""Recipe files, the `config.json` that a run leaves, and `--config.a.b=value`: all of them set keys that are there."""
+"""Read recipe files, the `config.json` of a run, and overrides such as `--config.a.b=value`."""
 
 import ast
 import json

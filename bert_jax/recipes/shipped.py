@@ -1,4 +1,4 @@
-"""The recipes that come with bert_jax, by name: the files of configs/, and the defaults of each task."""
+"""The recipes that ship with bert_jax, by name: the files of configs/, and the defaults of each task."""
 
 import ast
 

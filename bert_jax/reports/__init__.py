@@ -1,1 +1,1 @@
-"""What a model answered, to be looked at: numbers, pictures and the worst mistakes of an evaluation as one page."""
+"""Reports: an evaluation as an HTML page with metrics, figures and the worst mistakes."""

@@ -1,4 +1,4 @@
-"""How the tokens of a few rows attend to one another, as maps."""
+"""Attention maps of a few rows."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Pages of multiple choice: accuracy by the place of the right choice, calibration, and the worst mistakes."""
+"""Reports of multiple choice: accuracy by position of the right choice, calibration, the worst mistakes."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Pages of classifiers: a table of the classes, what is taken for what, calibration, and the worst mistakes."""
+"""Reports of classifiers: a table of classes, confusions, calibration, the worst mistakes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

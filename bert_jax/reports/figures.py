@@ -1,4 +1,4 @@
-"""The pictures of the pages. No text of the data is drawn: fonts lack letters, and matplotlib takes $ for formulas."""
+"""Figures of reports. They show no text of the data: fonts lack letters, and matplotlib reads $ as a formula."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What the pages count: classes and confusions, how far probabilities can be believed, and which rows are worst."""
+"""Statistics of reports: classes, confusions, calibration, and the worst rows."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""A page of HTML that stands alone: no script, nothing from the network, pictures inside, and every text escaped."""
+"""A self-contained HTML page: no script, no network, embedded figures, all text escaped."""
 
 import base64
 import html

@@ -1,4 +1,4 @@
-"""Pages of models that answer questions: figures by whether there is an answer, their spread, the worst mistakes."""
+"""Reports of question answering: metrics with and without an answer, their spread, the worst mistakes."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""How the pages look: one style sheet, for light and dark screens and for paper."""
+"""The style sheet of reports, for light and dark screens and for paper."""
 
 SHADES = 20  # classes s1 to s20 of cells, from hardly to fully shaded
 

@@ -1,4 +1,4 @@
-"""Pages of taggers: a table of the types of entities, what is taken for what, and the worst sentences, marked."""
+"""Reports of taggers: a table of entity types, confusions, and the worst sentences with their entities marked."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""Pages of models that answer with a number: a regression, or the cosine of two sentences."""
+"""Reports of numeric predictions: a regression, or the cosine of two sentences."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Files that grow while others read them: appended to on a disk, rewritten from time to time in an object store."""
+"""Growing files: appended to on a disk, rewritten at intervals in an object store."""
 
 import threading
 from typing import IO

@@ -1,4 +1,4 @@
-"""Keeping two processes from working in one directory.
+"""Locks that keep two processes from working in one directory.
 
 A local directory is locked by `flock`, which the system lets go of when the process ends. An object store has no locks:
 a lease is an object that only one writer can create (`Path.create`), which its owner writes again every

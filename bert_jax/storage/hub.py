@@ -1,4 +1,4 @@
-"""Where a model is: a local or `gs://` directory, or a name on the Hugging Face hub that the user asked for."""
+"""Locate a model: a local or `gs://` directory, or a name on the Hugging Face hub."""
 
 import difflib
 import re

@@ -1,4 +1,4 @@
-"""JSON that somebody else wrote: read in bounded time and memory, or refused in one line."""
+"""Parse untrusted JSON in bounded time and memory."""
 
 import collections
 import functools

@@ -1,4 +1,4 @@
-"""The client of object stores: fsspec's file systems (gcsfs behind gs://), with retries, one kind of error, and counts.
+"""The client of object stores: fsspec file systems (gcsfs for gs://) with retries, uniform errors and request counts.
 
 gcsfs itself repeats a request that was answered 408, 429 or 5xx, or whose connection broke, six times within about
 half a minute. `attempt` repeats the whole operation beyond that, for stores that are out for some minutes and for

@@ -1,4 +1,4 @@
-"""Random access to parts of a file, such as weights: on this machine, so that no part waits for a network."""
+"""Random access to parts of a local file, or of a local copy."""
 
 import contextlib
 import math

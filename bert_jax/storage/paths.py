@@ -1,4 +1,4 @@
-"""`Path`: a file or directory on a disk or in an object store, with the methods of `pathlib.Path` that both can have.
+"""`Path`: a file or directory on a disk or in an object store, with the methods of `pathlib.Path` that suit both.
 
 A directory of an object store is a common beginning of names: it is there when an object in it is, needs not be made,
 and cannot be renamed in one step.

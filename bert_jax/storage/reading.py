@@ -1,4 +1,4 @@
-"""Reading files: text, compressed bytes, and a copy on this machine of what is elsewhere."""
+"""Read files: text, decompressed bytes, and local copies of remote files."""
 
 import bz2
 import contextlib

@@ -1,4 +1,4 @@
-"""Writing a file or a directory whole or not at all, so that nothing half-written is ever found.
+"""Write a file or directory atomically: whole or not at all.
 
 On a disk it is written beside its place and renamed. An object appears when all of it has arrived. A directory of an
 object store cannot be renamed: its objects are written in place, the one that says what they are last, and meanwhile

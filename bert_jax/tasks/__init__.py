@@ -1,4 +1,4 @@
-"""What a model is trained for: one file a task, found by the name that a recipe gives."""
+"""Tasks: one file each, found by the name in a recipe."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""What the training loop asks of a task: three protocols and the record that ties them together."""
+"""The protocols of a task, and `Job`, which holds everything needed to train one."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Sequence classification and regression: a label, several, or a number for a text or a pair of texts.
+"""Sequence classification and regression: one label, several labels, or a number for a text or a pair.
 
 Devlin et al. 2018 (arXiv:1810.04805), section 4.1.
 """

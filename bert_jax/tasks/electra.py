@@ -1,4 +1,4 @@
-"""Replaced-token detection: a generator learns masked words, and a discriminator what is the generator's in a text.
+"""Replaced-token detection: a generator learns masked tokens, a discriminator learns which tokens it replaced.
 
 Clark et al. 2020 (arXiv:2003.10555), section 2. It learns from what `bert-jax prepare` makes for any objective, and
 does not look at the labels of pairs.

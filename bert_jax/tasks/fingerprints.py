@@ -1,4 +1,4 @@
-"""What a run takes from its data, as a few numbers and hashes of content, so that a resumed run can compare them.
+"""Fingerprints of the data of a run, so that a resumed run can compare them.
 
 Content alone counts: files may be moved, renamed, compressed or written in another format.
 """

@@ -1,4 +1,4 @@
-"""Low-rank adaptation: a model's matrices stay as they are, and to each is added a product of two thin ones that learn.
+"""Low-rank adaptation (LoRA): frozen matrices, each with a trainable product of two thin ones added.
 
 Hu et al. 2021 (arXiv:2106.09685), section 4.1. The heads on the encoder learn in full. A finished model is written with
 the products added, so that it is a model like any other.

@@ -1,4 +1,4 @@
-"""What tasks that learn from masked tokens count of a batch."""
+"""Sums of the masked-LM metrics of a batch."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Multiple choice: which of some texts goes on from a context, or answers a question about it.
+"""Multiple choice: which of several texts continues a context or answers a question about it.
 
 Devlin et al. 2018 (arXiv:1810.04805), section 4.4.
 """

@@ -1,4 +1,4 @@
-"""Masked-LM pretraining, alone or with the next sentence or the order of sentences, as the prepared data have it.
+"""Masked-LM pretraining, alone or with next-sentence or sentence-order prediction, as the prepared data have it.
 
 Devlin et al. 2018 (arXiv:1810.04805), section 3.1 and appendix A.2; for the others see
 `bert_jax.data.pretraining.instances`.

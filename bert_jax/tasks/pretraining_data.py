@@ -1,4 +1,4 @@
-"""The prepared data of a recipe, as the stages of one run, for the tasks that learn from masked tokens."""
+"""Open the prepared data of a recipe as the stages of a run, for pretraining tasks."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Extractive question answering: the passage of a text that answers a question, or that there is none.
+"""Extractive question answering: predict the span that answers a question, or that there is none.
 
 Devlin et al. 2018 (arXiv:1810.04805), sections 4.2 and 4.3.
 """

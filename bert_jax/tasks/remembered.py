@@ -1,4 +1,4 @@
-"""What a finished model remembers of the table it was trained on: its columns, and its classes with their rows.
+"""`bert_jax.json`, which records the columns and classes of a fine-tuned model's training data.
 
 It lies in a file of its own beside the weights, which transformers does not read. `evaluate` and `predict` take from it
 the columns that the user does not name.

@@ -1,4 +1,4 @@
-"""Sentence embeddings: texts that mean the same get vectors that point the same way.
+"""Sentence embeddings: texts of like meaning get vectors of like direction.
 
 Reimers and Gurevych 2019 (arXiv:1908.10084), section 3; Henderson et al. 2017 (arXiv:1705.00652), section 4.
 """

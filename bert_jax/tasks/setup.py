@@ -1,4 +1,4 @@
-"""What every task settles before it starts: how the model runs, where it starts from, and whether its data fit it."""
+"""Set up a task from a recipe: model, tokenizer, initial weights, and checks of the data."""
 
 import functools
 import math

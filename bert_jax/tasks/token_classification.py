@@ -1,4 +1,4 @@
-"""Token classification: a tag for each word of a sentence, such as the entities or the parts of speech in it.
+"""Token classification: a tag for each word, such as named entities or parts of speech.
 
 Devlin et al. 2018 (arXiv:1810.04805), section 5.3: the first piece of a word is asked for its tag.
 """

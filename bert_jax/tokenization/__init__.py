@@ -1,4 +1,4 @@
-"""Text to ids and back: WordPiece, SentencePiece and byte-level BPE behind one interface, from files or trained."""
+"""Tokenizers: WordPiece, SentencePiece and byte-level BPE behind one interface, from files or trained."""
 
 from bert_jax.tokenization.families import byte_level_bpe, mpnet, xlm_roberta
 from bert_jax.tokenization.huggingface import word_piece

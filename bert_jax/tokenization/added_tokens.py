@@ -1,4 +1,4 @@
-"""Tokens beside a model's vocabulary, added to a tokenizer of the `tokenizers` library as transformers adds them."""
+"""Add tokens to a tokenizer of the `tokenizers` library as transformers does."""
 
 from collections.abc import Callable, Mapping
 

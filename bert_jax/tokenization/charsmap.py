@@ -1,4 +1,4 @@
-"""Check the compiled normalisation of a SentencePiece model, which the libraries that run it trust blindly."""
+"""Validate the compiled normalisation rules of a SentencePiece model."""
 
 import struct
 

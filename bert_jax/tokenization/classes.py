@@ -1,4 +1,4 @@
-"""Which algorithm the classes and model types of transformers name, and which of them are here."""
+"""Map tokenizer classes and model types of transformers to algorithms."""
 
 import re
 from collections.abc import Iterable

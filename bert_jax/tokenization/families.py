@@ -1,4 +1,4 @@
-"""Tokenizers of BERT's cousins from their own files: RoBERTa's bytes, XLM-R's sentence pieces, MPNet's word pieces."""
+"""Open the tokenizers of RoBERTa (byte-level BPE), XLM-R (SentencePiece) and MPNet (WordPiece) from their files."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tokenizers run by the `tokenizers` library: BERT's WordPiece, and any `tokenizer.json` as it stands."""
+"""Tokenizers run by the `tokenizers` library: BERT's WordPiece, and any `tokenizer.json`."""
 
 import contextlib
 import dataclasses

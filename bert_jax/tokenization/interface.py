@@ -1,4 +1,4 @@
-"""What every tokenizer offers, whatever its vocabulary: text to padded arrays of ids, and ids back to text."""
+"""`Tokenizer`, the interface of all tokenizers: text to padded arrays of ids, and ids to text."""
 
 import abc
 import dataclasses

@@ -1,4 +1,4 @@
-"""Where a family's special tokens stand in its rows, and how a `tokenizer.json` says so."""
+"""The positions of special tokens in a row, by family or by `tokenizer.json`."""
 
 import dataclasses
 from collections.abc import Mapping

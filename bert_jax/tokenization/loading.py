@@ -1,4 +1,4 @@
-"""Opening a tokenizer from the files that come with a model."""
+"""Load a tokenizer from the files of a model directory."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Check the regular expressions of a tokenizer.json, which run over every text, for some that take forever."""
+"""Reject regular expressions of a tokenizer.json that take exponential time."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""What the JSON files beside a vocabulary say about a tokenizer: checked, and merged as transformers merges them."""
+"""Read, check and merge the JSON files beside a vocabulary, as transformers merges them."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Check a tokenizer.json before the `tokenizers` library opens it, which trusts its numbers, patterns and tables."""
+"""Validate a tokenizer.json before the `tokenizers` library opens it."""
 
 import base64
 import binascii

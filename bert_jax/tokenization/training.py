@@ -1,4 +1,4 @@
-"""Making a vocabulary out of text: the same text always gives the same vocabulary, in bounded memory."""
+"""Train vocabularies in bounded memory; the same text always gives the same vocabulary."""
 
 import io
 import random

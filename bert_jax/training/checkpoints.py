@@ -1,4 +1,4 @@
-"""Checkpoints of the training state: written in the background, kept by age and by merit, checked when read.
+"""Checkpoints of the training state: written asynchronously, kept by age and by best metric, verified when read.
 
 A checkpoint is a directory named by its step. Orbax writes it under another name and renames it when it is whole, so
 that a run killed at any moment leaves only whole ones. Since batches, masks and dropout are functions of the step, the

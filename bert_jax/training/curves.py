@@ -1,4 +1,4 @@
-"""The curves of a run as one picture."""
+"""Plot the curves of a run."""
 
 import io
 import math

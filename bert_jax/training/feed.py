@@ -1,4 +1,4 @@
-"""Batches onto the devices, each process building only its own rows."""
+"""Put batches onto the devices; each process builds only its own rows."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Keeps the C library from handing freed memory back to the kernel between training steps on a CPU."""
+"""Keep the C library from returning freed memory to the kernel between training steps on a CPU."""
 
 import ctypes
 import sys

@@ -1,4 +1,4 @@
-"""Numbers of a run over its steps: averaged over windows of steps, written as JSON lines and for who draws them."""
+"""Metrics of a run: averaged over windows of steps, and written as JSON lines, TensorBoard events or to W&B."""
 
 import collections
 import contextlib

@@ -1,4 +1,4 @@
-"""What a run noticed that hints at a poor result: one line each, with numbers, said once. None of it is an error."""
+"""Notices at the end of a run that hint at a poor result, with numbers. None is an error."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""AdamW as BERT's and as everybody else's, LAMB, Adafactor and Muon, out of optax pieces."""
+"""Optimizers from Optax parts: AdamW with or without bias correction, LAMB, Adafactor and Muon."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""The beginning of a run: whether everything fits together, its training step, and the state of step 0."""
+"""Build the training step and the initial state of a run, after checking that everything fits."""
 
 import dataclasses
 import importlib.util

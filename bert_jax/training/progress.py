@@ -1,4 +1,4 @@
-"""What a person watching a run sees: a live bar in a terminal, now and then a line elsewhere, or nothing."""
+"""The progress of a run: a live bar in a terminal, periodic lines elsewhere, or nothing."""
 
 import sys
 from collections.abc import Iterable, Mapping

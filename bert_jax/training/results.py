@@ -1,4 +1,4 @@
-"""What a finished run gives its caller."""
+"""`Results`, the return value of a run."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What may differ between a run and its continuation, in its recipe and in its data."""
+"""Compare the recipe and data of a resumed run with those it began with."""
 
 import json
 from collections.abc import Iterable, Mapping

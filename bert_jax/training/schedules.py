@@ -1,4 +1,4 @@
-"""Learning rate as a function of the step, counted from 0."""
+"""Learning rate schedules: functions of the step, counted from 0."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Steps whose loss or gradient is not finite: each is skipped (`step.py`), and too many in a row end the run."""
+"""Skip steps whose loss or gradient is not finite; too many in a row end the run."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The training step: (state, batch) -> (state, metrics), a pure function, and the state that it carries."""
+"""The training step, a pure function (state, batch) -> (state, metrics), and the training state."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Stopping a run: SIGINT (Ctrl-C) and SIGTERM, answered where no work is lost.
+"""Stop a run on SIGINT (Ctrl-C) or SIGTERM without losing work.
 
 While a run starts, and while it writes its finished model, there is nothing to save: a signal ends it at once. Between
 its first step and its last, a signal is noted, the step that is under way is finished and saved, and then the run ends.

@@ -1,4 +1,4 @@
-"""One recipe with several values of some keys: every combination is a run of its own; seeds are averaged over."""
+"""Sweep over values of recipe keys: a run for each combination, with seeds averaged."""
 
 import itertools
 import json

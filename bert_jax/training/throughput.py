@@ -1,4 +1,4 @@
-"""Where the time goes, and what share of the chips' peak the model's arithmetic is."""
+"""Throughput: time by activity, tokens a second, and model FLOPs utilisation."""
 
 import contextlib
 import math

@@ -1,4 +1,4 @@
-"""Which parameters learn: all of them, those above the lowest layers, or what stands beside a model that stays."""
+"""Choose the trainable parameters: all, those above the lowest layers, or those of an adapter."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A run that stands still says so: otherwise a host that hangs holds up all others without a word."""
+"""Warn when a run makes no progress, such as when a host hangs."""
 
 import contextlib
 import faulthandler

@@ -1,4 +1,4 @@
-"""The directory of a run: what lies where in it, and to which recipe it belongs."""
+"""The work directory of a run: the place of each file in it, and the recipe that it belongs to."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli), with which TensorFlow guards its files, in numpy: Python's own CRC-32 has another polynomial.
+"""CRC-32C (Castagnoli) checksums of TensorFlow's files, in NumPy.
 
 A CRC that begins at zero is linear in the data, and zeros before the data change nothing. So a block is cut into lanes
 that advance together, two bytes a step, and their results are joined: the CRC of A then B is that of A, carried over as

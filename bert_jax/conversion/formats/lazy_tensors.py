@@ -1,4 +1,4 @@
-"""Tensors that stay in their file until they are read, and files that are read by offset.
+"""Lazy tensors, read from their file on access, and reading a file by offset.
 
 Nothing is mapped into memory: what a process holds of a file is what it has read and not let go of.
 """

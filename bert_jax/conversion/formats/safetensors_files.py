@@ -1,4 +1,4 @@
-"""Safetensors files: read tensor by tensor with every doubt answered, written with a checksum of each tensor.
+"""Read safetensors files tensor by tensor with full validation; write them with a checksum of each tensor.
 
 The format has no checksum of its own, so a flipped bit in somebody else's file can only be seen when it breaks the
 header or makes a value absurd. Files that we write carry a CRC-32 of every tensor in the header's `__metadata__`, which

@@ -1,4 +1,4 @@
-"""LevelDB's table files (sorted strings), in which TensorFlow keeps the list of a checkpoint's tensors.
+"""Read LevelDB tables (SSTables), in which TensorFlow keeps the index of a checkpoint.
 
 A table is blocks of sorted entries, then an index of these blocks, then a footer that says where the index is
 (LevelDB's `doc/table_format.md`). A block stores of a key what differs from the key before it, and ends in the list of

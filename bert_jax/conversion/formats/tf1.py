@@ -1,4 +1,4 @@
-"""TensorFlow's checkpoints without TensorFlow: those of google-research/bert and its kin.
+"""Read TensorFlow checkpoints, such as those of google-research/bert, without TensorFlow.
 
 Such a checkpoint ("tensor bundle", `tensorflow/core/util/tensor_bundle`) is `PREFIX.index`, a table of variable names
 that says where each variable lies, and `PREFIX.data-0000x-of-0000n`, their bytes. The entries of the table are protocol

@@ -1,4 +1,4 @@
-"""PyTorch's `pytorch_model.bin` without PyTorch, and without running anything that is inside it.
+"""Read PyTorch's `pytorch_model.bin` without PyTorch and without running code.
 
 Its pickle (`torch_pickles.py`) is read as a description of tensors, whose bytes are cut out of the storages, when a
 tensor is read, with every offset and stride checked.

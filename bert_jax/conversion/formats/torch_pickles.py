@@ -1,4 +1,4 @@
-"""The pickle in a PyTorch file, read as a description of tensors and never as the program that it is.
+"""Parse the pickle of a PyTorch file with an allow-list, as a description of tensors.
 
 It may use the few opcodes (`_OPCODES`) and name the few things (`_ALLOWED`) that `torch.save` does for a state dict;
 any other is refused before anything is called.

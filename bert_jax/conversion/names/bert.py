@@ -1,4 +1,4 @@
-"""BERT's names, and what other families share of them."""
+"""BERT's tensor names, and those that other families share."""
 
 from bert_jax.conversion.names.table import Entry, Names, architectures, classifiers, dense, embedding, embeddings, norm
 

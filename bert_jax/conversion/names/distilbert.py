@@ -1,4 +1,4 @@
-"""DistilBERT's names (Sanh et al. 2019, arXiv:1910.01108)."""
+"""DistilBERT's tensor names (Sanh et al. 2019, arXiv:1910.01108)."""
 
 from bert_jax.conversion.names.bert import LAYERS
 from bert_jax.conversion.names.table import Entry, Names, architectures, classifiers, dense, embedding, embeddings, norm

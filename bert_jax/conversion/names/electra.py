@@ -1,4 +1,4 @@
-"""ELECTRA's names (Clark et al. 2020, arXiv:2003.10555), of generator and discriminator."""
+"""ELECTRA's tensor names (Clark et al. 2020, arXiv:2003.10555), of generator and discriminator."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""ModernBERT's names (Warner et al. 2024, arXiv:2412.13663)."""
+"""ModernBERT's tensor names (Warner et al. 2024, arXiv:2412.13663)."""
 
 from bert_jax.conversion.names.bert import LAYERS
 from bert_jax.conversion.names.table import (

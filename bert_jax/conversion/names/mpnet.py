@@ -1,4 +1,4 @@
-"""MPNet's names (Song et al. 2020, arXiv:2004.09297)."""
+"""MPNet's tensor names (Song et al. 2020, arXiv:2004.09297)."""
 
 from bert_jax.conversion.names import bert, roberta
 from bert_jax.conversion.names.bert import LAYERS

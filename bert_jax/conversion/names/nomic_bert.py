@@ -1,4 +1,4 @@
-"""NomicBERT's names (Nussbaum et al. 2024, arXiv:2402.01613): transformers' own, and those of its authors' files."""
+"""NomicBERT's tensor names (Nussbaum et al. 2024, arXiv:2402.01613), in both of its layouts."""
 
 from bert_jax.conversion.names import bert
 from bert_jax.conversion.names.bert import LAYERS

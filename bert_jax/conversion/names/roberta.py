@@ -1,4 +1,4 @@
-"""The names of RoBERTa (Liu et al. 2019, arXiv:1907.11692) and of XLM-R (Conneau et al. 2019, arXiv:1911.02116)."""
+"""Tensor names of RoBERTa (Liu et al. 2019, arXiv:1907.11692) and XLM-R (Conneau et al. 2019, arXiv:1911.02116)."""
 
 import dataclasses
 

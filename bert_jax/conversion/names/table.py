@@ -1,4 +1,4 @@
-"""What a table of names is: one entry a parameter, read in both directions."""
+"""The type of a table of tensor names: one entry a parameter, read in both directions."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""The corpus that needs no download: the documentation inside the user's own Python.
+"""The corpus `python-docs`: the documentation inside the user's own Python, without a download.
 
 The language reference that `help()` shows (`pydoc_data.topics`) and the docstrings of the standard library and of the
 packages that bert_jax depends on, as running text: markup, tables, examples and repetitions are left out. Everything is

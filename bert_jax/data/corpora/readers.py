@@ -1,4 +1,4 @@
-"""Reading documents out of files: one function a format, each a stream that holds one document at a time."""
+"""Read documents from files: one function a format, each a stream of one document at a time."""
 
 import dataclasses
 import operator

@@ -1,4 +1,4 @@
-"""A sentence splitter by rule, for the corpora that do not come one sentence a line."""
+"""Split text into sentences by rule, for corpora without one sentence a line."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Text as a stream of documents, wherever it comes from; a corpus is named by a short string.
+"""Open a corpus, named by a short string such as `wikitext:FILE`, as a stream of documents.
 
     notes.txt, folder, 'wiki/**/*.txt.gz'   text: a line is a paragraph, a blank line or the file's end ends a document
     files:PATH                              text: each file is one document, blank lines are only paragraph breaks

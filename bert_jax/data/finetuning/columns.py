@@ -1,4 +1,4 @@
-"""Which columns of a table hold what, and which a user who named none, or a wrong one, probably meant."""
+"""Name the columns of a table, and suggest the columns that the user probably meant."""
 
 import dataclasses
 import difflib

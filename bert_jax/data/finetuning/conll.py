@@ -1,4 +1,4 @@
-"""CoNLL files: a word a line with its tags, a blank line after a sentence; and CoNLL-U, of Universal Dependencies.
+"""Read CoNLL files (a word a line with its tags, a blank line after a sentence) and CoNLL-U.
 
 CoNLL-U (https://universaldependencies.org/format.html) has ten columns apart by tabs, and comments that begin with `#`.
 Its lines of multiword tokens (`1-2`) and of empty nodes (`1.1`) are skipped, since each word has a line of its own.

@@ -1,4 +1,4 @@
-"""Rows of TSV and CSV: the delimiter, and the positions of the wanted columns."""
+"""Read rows of TSV and CSV files; find the delimiter and the wanted columns."""
 
 import collections
 import contextlib

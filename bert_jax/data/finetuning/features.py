@@ -1,4 +1,4 @@
-"""Labelled texts as token features in memory, and batches of few static lengths cut from them.
+"""Token features of labelled texts in memory, and batches of a few static lengths made from them.
 
 Every distinct batch shape costs a compilation and every padded token costs arithmetic, so batches are made of rows of
 about one length and padded to one of at most a handful of lengths that the data itself chooses.

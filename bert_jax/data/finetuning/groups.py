@@ -1,4 +1,4 @@
-"""Examples of several sequences each: the texts that are compared, or the choices of a question."""
+"""Examples of several sequences each: texts to compare, or the choices of a question."""
 
 import dataclasses
 import functools

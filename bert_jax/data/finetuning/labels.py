@@ -1,4 +1,4 @@
-"""What counts as a class: cells of a label column read as labels, spellings of one label, marks of a missing one."""
+"""Read labels from cells; find classes that differ in spelling only, and marks of a missing label."""
 
 import ast
 import collections

@@ -1,4 +1,4 @@
-"""Rows of several examples: for fine-tuning, in batches of one shape and mixed lengths; and how full rows are."""
+"""Pack several fine-tuning examples into one row, in batches of one shape; report how full the rows are."""
 
 import functools
 

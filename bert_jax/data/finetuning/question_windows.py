@@ -1,4 +1,4 @@
-"""Questions with their contexts as rows of a model; a context that is too long is cut into windows that overlap.
+"""Token rows of questions with contexts; a long context becomes overlapping windows.
 
 Devlin et al. 2018 (arXiv:1810.04805), section 4.2, as `run_squad.py` of google-research/bert does it: the first window
 begins with the context, each other `doc_stride` tokens after the one before it, and the last ends with the context.

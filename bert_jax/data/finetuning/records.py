@@ -1,4 +1,4 @@
-"""Rows that are objects: JSON lines, Parquet files, TFDS data sets, DataFrames and lists of dicts."""
+"""Read rows that are objects: JSON lines, Parquet files, TFDS data sets, DataFrames and lists of dicts."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Which rows of the training data are held out, where there are none of their own to evaluate on."""
+"""Choose the rows of the training data that are held out for evaluation."""
 
 import numpy as np
 

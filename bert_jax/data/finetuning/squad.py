@@ -1,4 +1,4 @@
-"""Questions about a text whose answers are passages of it: SQuAD's JSON files, versions 1.1 and 2.0, and TFDS.
+"""Read questions with answer spans: SQuAD's JSON files, versions 1.1 and 2.0, and TFDS data sets.
 
 Besides the official layout (articles, their paragraphs, their questions), JSON has a row for each question as Hugging
 Face's `squad` and `squad_v2` do: `id`, `title`, `context`, `question` and `answers`, which is

@@ -1,4 +1,4 @@
-"""Labelled texts in tables: TSV, CSV, JSON and Parquet files, TFDS data sets of this machine, tables in memory.
+"""Read labelled texts from tables: TSV, CSV, JSON and Parquet files, TFDS data sets, tables in memory.
 
 `read_examples` streams them one at a time, so that a file larger than memory can be predicted. Every complaint is an
 InputError that names the file and the line.

@@ -1,4 +1,4 @@
-"""Tagged sentences as token features in memory: the tag of a word stands at its first piece."""
+"""Token features of tagged sentences: the first piece of a word carries its tag."""
 
 import collections
 import dataclasses

@@ -1,4 +1,4 @@
-"""Sentences as words with a tag each: CoNLL files, JSON lines (plain or compressed), and TFDS data sets.
+"""Read sentences of words with a tag each: CoNLL files, JSON files and TFDS data sets.
 
 `read_sentences` streams them one at a time. Every complaint is an InputError that names the file and the line.
 """

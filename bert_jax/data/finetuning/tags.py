@@ -1,4 +1,4 @@
-"""What the names of tags say of entities: where they begin, what is inside, where they end.
+"""Tag schemes (IOB, IOBES and the like): where entities begin, continue and end.
 
 Ramshaw and Marcus 1995 (cmp-lg/9505040) for IOB; Ratinov and Roth 2009 (ACL W09-1119), section 3.1, for BILOU.
 """

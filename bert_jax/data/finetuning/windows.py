@@ -1,4 +1,4 @@
-"""Sequences that are longer than a model takes, as windows that overlap."""
+"""Cut sequences longer than the model's limit into overlapping windows."""
 
 import itertools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What makes poor pretraining data of a corpus: noticed while it is prepared, and said in a line with its number."""
+"""Detect corpora that make poor pretraining data, and warn with the number that shows it."""
 
 import collections
 import dataclasses

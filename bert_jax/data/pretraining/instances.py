@@ -1,4 +1,4 @@
-"""Text cut up for pretraining, and the records that hold it, without masks: those are drawn in a batch (`masking.py`).
+"""Cut documents into pretraining examples, and encode them as records without masks (`masking.py` draws those).
 
 - nsp, next sentence prediction: as google-research/bert `create_pretraining_data.py`.
 - sop, sentence order prediction: as google-research/albert `create_pretraining_data.py` (Lan et al. 2020,

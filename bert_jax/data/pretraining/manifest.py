@@ -1,4 +1,4 @@
-"""`manifest.json`: what is in a prepared directory, written last so that its presence means that all is there."""
+"""`manifest.json` lists the content of a prepared directory; written last, it marks the directory as complete."""
 
 import dataclasses
 import json

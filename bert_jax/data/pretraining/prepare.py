@@ -1,4 +1,4 @@
-"""From a corpus to shards of examples: in several processes, in bounded memory, the same whatever their number.
+"""Turn a corpus into shards of examples in bounded memory; the result does not depend on the number of processes.
 
 The corpus is cut into chunks of about `shard_bytes` of text. A chunk is the unit of everything: one process tokenizes
 it and draws random second segments from its other documents, with random numbers keyed by the chunk's number; it

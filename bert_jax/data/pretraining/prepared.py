@@ -1,4 +1,4 @@
-"""Random access to the examples of a prepared directory, as model inputs with masks."""
+"""Random access to the examples of a prepared directory, as masked model inputs."""
 
 import contextlib
 import math

@@ -1,4 +1,4 @@
-"""Random access to the rows of a set, on a local disk or in an object store.
+"""Random access to the rows of prepared data, on a local disk or in an object store.
 
 The rows are the same wherever they are. Of an object store, whole blocks are fetched ahead by threads where the reader
 was told which ones (`prefetch`), and of other blocks only the span that holds the rows asked for.

@@ -1,4 +1,4 @@
-"""The file format of a shard: a `.npy` matrix of unsigned integers with one row per record.
+"""The file format of a shard: a `.npy` matrix of unsigned integers with one row a record.
 
 A row is the CRC-32 of the rest of the row (4 bytes, little endian), the record, and zeros up to the width of the shard.
 Row i of a shard begins at byte `header_bytes + i * row_bytes`, so one ranged read fetches any run of rows, from a disk

@@ -1,4 +1,4 @@
-"""The order in which training goes through the rows of a set: random, and readable in blocks.
+"""The order of rows in training: random, and readable in blocks.
 
 An epoch is a seeded permutation of the blocks of a set (`shards.block_starts`), cut into windows of about
 `WINDOW_BLOCKS` blocks. The rows of a window, permuted within their blocks and laid end to end, are dealt out to the

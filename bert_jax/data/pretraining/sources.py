@@ -1,4 +1,4 @@
-"""Batches for pretraining: each a pure function of the step, whoever asks, in whatever order.
+"""Batches for pretraining, each a pure function of the step.
 
 The global batch of a step is a range of positions in an endless sequence of epochs, each of them all examples in an
 order of its own, computed from the seed (`shuffling.py`). So the step number is all the state there is, a host reads

@@ -1,1 +1,1 @@
-"""Attention as kernels that never write the scores to large memory."""
+"""Attention kernels that do not write the scores to HBM."""

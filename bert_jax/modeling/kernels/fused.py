@@ -1,4 +1,4 @@
-"""Attention as one TPU kernel that keeps whole rows of scores on the chip, with dropout of the probabilities.
+"""A Pallas TPU kernel for attention that keeps whole rows of scores in VMEM, with dropout of the probabilities.
 
 Flash kernels walk along the keys and so never see a row's softmax as a whole. BERT's rows are short enough to hold (512
 keys for 512 queries are 1 MiB in float32), which makes the kernel exact, simple, and able to drop. It reads projections

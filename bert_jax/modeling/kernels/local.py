@@ -1,4 +1,4 @@
-"""Attention within a window in plain XLA, block by block: work and memory are linear in the length.
+"""Sliding-window attention in plain XLA, block by block: work and memory are linear in the length.
 
 A block of 2W queries sees the 4W keys around it, of which each query takes the 2W + 1 nearest (Beltagy et al. 2020,
 arXiv:2004.05150, section 3.1).

@@ -1,4 +1,4 @@
-"""Attention in plain XLA, whatever the queries and keys that stand together: a whole sequence, or a block of one."""
+"""Attention in plain XLA, of a whole sequence or of one block."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Attention by JAX's own "splash" kernel for TPUs: flash attention that skips blocks of which a window sees nothing.
+"""JAX's splash attention kernel for TPUs: flash attention that skips masked blocks.
 
 Dao et al. 2022 (arXiv:2205.14135); the kernel is `jax.experimental.pallas.ops.tpu.splash_attention`.
 """
