@@ -106,7 +106,7 @@ class BertConfig:
         relative_attention_buckets: distances between tokens that have a bias of their own in attention, all layers
             sharing it (Raffel et al. 2019, arXiv:1910.10683, section 2.1); 0: none.
         local_window: how far a token sees to either side in local layers; None: every layer is global.
-        global_every: every so many layers, from the first, one is global.
+        global_every: one layer in this number, from the first, is global.
         type_vocab_size: number of segment ids; 0: no segment embedding.
         norm: `layer_norm` or `rms_norm`.
         norm_placement: `post` (after the residual sum) or `pre` (before each block, but for the first, which the

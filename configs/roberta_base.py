@@ -1,4 +1,4 @@
-r"""RoBERTa-base: 500K steps of 8,192 full rows of 512 tokens, masks drawn anew each time, no pairs.
+r"""RoBERTa-base: 500K steps of 8,192 full rows of 512 tokens, new masks each time, no pairs.
 
     bert-jax prepare corpus/ --tokenizer path/to/tokenizer.json --objective mlm --max-seq-length 512 --dupe-factor 1 \
         --out prepared/

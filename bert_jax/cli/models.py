@@ -109,7 +109,7 @@ def _print_tables(name: str, head: str, parts: dict[str, int], config: dict, not
 
 
 def run_convert(args: argparse.Namespace) -> None:
-    """Writes a model directory anew."""
+    """Convert a model directory."""
     from bert_jax.conversion.huggingface import convert
     from bert_jax.errors import InputError, did_you_mean
     from bert_jax.families import FAMILIES

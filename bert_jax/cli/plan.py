@@ -24,7 +24,7 @@ def add_verbs(verbs: Any) -> None:
         verbs,
         "plan",
         run_plan,
-        "compile a recipe for a TPU slice that is not at hand",
+        "compile a recipe for a TPU slice without having one",
         "Compiles the very steps that would run, with the TPU compiler (`pip install 'bert-jax[tpu]'`), and prints "
         "memory, collectives, and bounds of the time of a step, MFU and chip-hours. Exit status 1 when it does not "
         "fit.",
@@ -34,7 +34,7 @@ def add_verbs(verbs: Any) -> None:
     )
     plan.add_argument("--config", required=True, metavar="RECIPE[:ARG]", help="a recipe of any task: its name or file")
     plan.add_argument("--topology", required=True, metavar="SLICE", help="such as v5e:4x4 or v5litepod-16; v2 to tpu7x")
-    plan.add_argument("--slices", type=int, default=1, metavar="N", help="so many of them (default: 1)")
+    plan.add_argument("--slices", type=int, default=1, metavar="N", help="number of slices (default: 1)")
     plan.add_argument(
         "--search",
         action="store_true",

@@ -19,7 +19,11 @@ def add_flags(parser: argparse.ArgumentParser, what: str) -> None:
     add("--file", metavar="FILE", help=f"of {what}s, maybe compressed: one a line; of .jsonl, objects; - is stdin")
     add("--jsonl", action="store_true", help="lines are JSON objects, whatever the file's name; of stdin too")
     add("--field", default="text", metavar="NAME", help=f"of an object: its {what} (default: %(default)s)")
-    add("--skip", action="store_true", help="name lines that cannot be read, and go on; otherwise the first is the end")
+    add(
+        "--skip",
+        action="store_true",
+        help="skip lines that cannot be read, naming each; the default is to stop at the first",
+    )
 
 
 class Texts:

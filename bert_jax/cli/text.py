@@ -43,7 +43,7 @@ def _add_prepare(verbs: Any) -> None:
         run_prepare,
         "turn a corpus into examples for pretraining",
         "Writes shards of examples, not yet masked, with a copy of the tokenizer. Memory does not grow with the "
-        "corpus, and the result does not depend on the number of workers. Killed, the same command goes on.",
+        "corpus, and the result does not depend on the number of workers. The same command resumes a killed one.",
         """bert-jax prepare books/ --tokenizer tokenizer/ --out prepared/
            bert-jax prepare articles.jsonl:text --tokenizer vocab.txt --out prepared/ --max-seq-length 128,512""",
     )

@@ -23,7 +23,7 @@ def add_verbs(verbs: Any) -> None:
         "pretrain a model as a recipe says",
         "The corpus is prepared first, by `bert-jax prepare`. The working directory receives the resolved "
         "configuration, checkpoints, metrics, curves and, at the end, model/ in the Hugging Face layout. The same "
-        "command line on the same directory goes on where a killed run stopped, exactly.",
+        "command line on the same directory resumes a killed run exactly.",
         """bert-jax pretrain --config bert_base --workdir runs/base --config.data.prepared=prepared/
            bert-jax pretrain --config bert_base --workdir gs://bucket/base --distributed""",
     )

@@ -38,8 +38,7 @@ class QuestionAnswering(Pipeline):
             top_k: how many passages, the likeliest first.
             handle_impossible_answer: whether "" may be the answer, for models that were taught that there may be none.
             max_answer_len: tokens of the longest passage.
-            doc_stride: a context that does not fit beside its question is read in windows; each begins so many tokens
-                after the one before it.
+            doc_stride: tokens from the beginning of one window of a long context to that of the next.
             max_question_len: tokens of a question; the rest is cut off.
             max_seq_len: tokens of a window with its question; less where the model's limit is less.
 

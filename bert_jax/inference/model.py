@@ -21,7 +21,7 @@ from bert_jax.tokenization import Tokenizer, has_tokenizer, load_tokenizer
 
 # Embeddings are padded to round numbers of rows, but never by as many as this: then the vocabulary is another model's.
 _PADDING_ROWS = 1024
-_SHORTEST = 16  # sequences are padded to at least so many tokens
+_SHORTEST = 16  # least number of tokens that sequences are padded to
 # Which axes of an output were padded: B rows, S tokens, P masked positions; a dot stands for an axis that was not.
 _PADDED_AXES = {
     "last_hidden_state": "BS.",

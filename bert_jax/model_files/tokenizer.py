@@ -37,7 +37,7 @@ TOKENIZER_CONFIG: tuple[FileKey, ...] = (
         "answers with \"right\"",
         "right",
     ),
-    refused("wordpieces_prefix", "word pieces that go on with a word begin with ##", "##"),
+    refused("wordpieces_prefix", "word pieces that continue a word begin with ##", "##"),
     refused("sp_model_kwargs", "sentence pieces are neither sampled nor otherwise changed", {}),
     refused("keep_accents", "of ALBERT's and XLNet's SentencePiece, which only a tokenizer.json describes here",
             False, True),

@@ -47,7 +47,7 @@ def sections(rows: Iterable[tuple[str, int]], attend: Attend) -> list[Section]:
 
 def _of_row(attention: Attention | None) -> list[Html]:
     if attention is None:
-        return [note("Left out: it has so many tokens that the maps would be too large.")]
+        return [note("Left out: the maps of this number of tokens would be too large.")]
     tokens, maps = attention.tokens[:_TOKENS], attention.maps[..., :_TOKENS, :_TOKENS].astype(np.float64)
     layers, heads = maps.shape[:2]
     parts = []

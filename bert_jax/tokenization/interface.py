@@ -35,8 +35,8 @@ class Tokenizer(abc.ABC):
         vocab_size: rows that a word embedding needs.
         pad_id, cls_id, sep_id: ids of the special tokens; `unk_id` and `mask_id` raise InputError where there is none.
         special_ids: those five, sorted.
-        is_continuation: bool [V], True where a piece goes on with the word that the piece before it began.
-        marks_continuations: whether pieces that go on with a word are marked, as by "##", rather than those that begin
+        is_continuation: bool [V], True where a piece continues the word of the piece before it.
+        marks_continuations: whether pieces that continue a word are marked, as by "##", rather than those that begin
             one, as by a space.
         max_length: the longest sequence its model takes, in tokens, where the files say so; None otherwise.
         layout: where special tokens stand in a row.

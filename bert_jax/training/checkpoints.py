@@ -192,7 +192,7 @@ class Checkpoints:
                 reasons.append(error)
                 continue
             for reason in reasons:
-                log.warning("%s; going on from the one before", reason)
+                log.warning("%s; resuming from the one before", reason)
             self._set_aside(broken)
             return state
         if broken:

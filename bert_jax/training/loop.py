@@ -2,7 +2,7 @@
 
     recipe -> Job (tasks/) -> state in shards -> [batch -> step] * num_steps -> model/
 
-Along the way it writes metrics, evaluates and checkpoints; started again on the same directory it goes on from the
+Along the way it writes metrics, evaluates and checkpoints; started again on the same directory it resumes from the
 newest checkpoint as if it had never stopped.
 """
 
@@ -55,7 +55,7 @@ def train(
 ) -> Results:
     """Trains as `recipe` says, in `workdir`, and writes the finished model to `workdir/model`.
 
-    A directory with checkpoints of the same recipe is gone on with; a finished one is left as it is. On several hosts,
+    A directory with checkpoints of the same recipe is resumed; a finished one is left as it is. On several hosts,
     every process calls this with the same arguments.
 
     Args:
@@ -199,7 +199,7 @@ class _Run:
         if job.classes:
             self.bar.say(f"classes (rows): {counted(job.classes)}")
         if restored:
-            self.bar.say(f"going on from step {self.start} of {job.num_steps}")
+            self.bar.say(f"resuming from step {self.start} of {job.num_steps}")
         self.skipped = SkippedSteps(place, job.train_source, recipe.max_skipped_steps, self.bar.say)
         self.rates: dict[str, float] = {}
         self.compiled: set[Any] = set()
@@ -373,7 +373,7 @@ class _Run:
         return self.stop.number is not None
 
     def _log_window(self, done: int, window: MetricsWindow, lap: Lap) -> None:
-        """Writes a line of training metrics. A window also ends at each checkpoint, so that a run which goes on from
+        """Writes a line of training metrics. A window also ends at each checkpoint, so that a run which resumes from
         there writes the lines that it would have written without stopping."""
         means = window.close()
         rates = lap.close(self.mesh)

@@ -76,7 +76,7 @@ class MetricsLog:
 
     Args:
         workdir: where they lie.
-        step: what the files hold beyond this step is dropped: a run that goes on from there writes it again.
+        step: what the files hold beyond this step is dropped: a run that resumes from there writes it again.
         wandb_project: of Weights & Biases; "" = none.
         config: what is shown there as the run's.
 

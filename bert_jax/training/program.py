@@ -84,7 +84,7 @@ def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
 
 
 def schedule_and_optimizer(recipe: ConfigDict, num_steps: int) -> tuple[Schedule, optax.GradientTransformation]:
-    """What `recipe.optimizer` describes, for a run of so many steps."""
+    """The schedule and optimizer of `recipe.optimizer`, for a run of `num_steps` steps."""
     c = recipe.optimizer
     warmup = c.warmup_steps or int(c.warmup_ratio * num_steps)
     schedule = make_schedule(c.schedule, c.learning_rate, num_steps, warmup)

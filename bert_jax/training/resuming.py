@@ -189,7 +189,7 @@ def _prepared(before: list[Any], after: list[Any], where: str) -> str:
         return ""
     if then != now:
         return f"the run began with {then:,} examples; {where} now has {now:,}"
-    return f"the run began with other examples; {where} was prepared anew, of other text or with other settings"
+    return f"the run began with other examples; {where} was prepared again, from other text or with other settings"
 
 
 def _fields(before: dict[str, Any], after: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from bert_jax.errors import InputError, did_you_mean
 
 Schedule = Callable[[jax.typing.ArrayLike], jax.Array]
 
-_WSD_DECAY = 10  # the decay takes one step in so many
+_WSD_DECAY = 10  # one step in this number is of the decay
 
 
 def bert_linear(peak: float, num_steps: int, warmup_steps: int) -> Schedule:

@@ -13,7 +13,7 @@ from bert_jax.training.workdir import Workdir
 
 
 class NotFiniteError(InputError):
-    """The loss or its gradient was not finite too often: the training has diverged, and going on would not mend it."""
+    """The loss or its gradient was not finite in too many steps: the training has diverged."""
 
 
 class SkippedSteps:

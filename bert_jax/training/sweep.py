@@ -40,7 +40,7 @@ def sweep(
 ) -> list[SweepRow]:
     """Trains every combination of `grid` in a directory of `workdir` named after it, one after the other.
 
-    Those that are finished are not run again, and one that was killed goes on.
+    Those that are finished are not run again, and one that was killed is resumed.
 
     Args:
         config, overrides: of `recipes.load_recipe`.

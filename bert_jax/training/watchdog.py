@@ -15,7 +15,7 @@ log = logger(__name__)
 
 
 class Watchdog:
-    """Warns whenever no step has ended for so many seconds, naming this host and what it is at.
+    """Warn whenever no step has ended for a number of seconds, naming this host and its activity.
 
     In a hang every host warns: those that wait for the others are `training`, and the one to look at is at something
     else, or does not warn at all.

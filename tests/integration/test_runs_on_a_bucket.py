@@ -118,7 +118,7 @@ def test_a_torn_checkpoint_is_moved_aside_and_the_one_before_is_taken(tmp_path, 
     for key in bucket.keys(array.rpartition("/")[0]):
         bucket.write(key, bucket.read(key)[:20])
     said = train_in_processes(recipe(remote, "pretraining"), url, [{}], tmp_path)
-    assert f"checkpoints/{newest} cannot be read" in said and "going on from the one before" in said
+    assert f"checkpoints/{newest} cannot be read" in said and "resuming from the one before" in said
     assert bucket.keys(f"run/checkpoints/unreadable-{newest}/")
     model = "model/model.safetensors"
     assert bucket.read(f"run/{model}") == (disk / model).read_bytes()

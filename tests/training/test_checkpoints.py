@@ -169,7 +169,7 @@ def test_a_damaged_newest_is_skipped_aloud(tmp_path, caplog, damage):
     with caplog.at_level(logging.WARNING):
         restored = checkpoints.restore_latest(like(state_at(0)))
     assert equal(restored, state_at(1))
-    assert f"checkpoint {broken}" in caplog.text and "going on from the one before" in caplog.text
+    assert f"checkpoint {broken}" in caplog.text and "resuming from the one before" in caplog.text
     checkpoints.save(state_at(2))  # its name is free again
     checkpoints.wait()
     assert checkpoints.steps() == [1, 2] and (tmp_path / "unreadable-2").exists()
@@ -181,7 +181,7 @@ def test_when_none_can_be_read_the_run_does_not_start_afresh(tmp_path, caplog):
     next((tmp_path / "1").rglob("_METADATA")).unlink()
     with pytest.raises(InputError, match=rf"none of the checkpoints \[1\] can be read: checkpoint {tmp_path}/1 cannot"):
         Checkpoints(tmp_path, keep=2).restore_latest(like(state_at(0)))
-    assert "going on from the one before" not in caplog.text  # there is none
+    assert "resuming from the one before" not in caplog.text  # there is none
 
 
 def test_a_checkpoint_of_another_size_is_refused(tmp_path):

@@ -90,7 +90,8 @@ class _TagNumbers:
         if tag in self._known or not (tag.isascii() and tag.isdigit()):
             return tag
         if len(tag) > _LONGEST_NUMBER or int(tag) >= len(self._names):
-            message = f"{where}: expected a tag from 0 to {len(self._names) - 1}, since so many are named, found {tag}"
+            names = len(self._names)
+            message = f"{where}: expected a tag from 0 to {names - 1} (there are {names} names), found {tag}"
             raise InvalidRow(message, "a tag that is not known")
         return self._names[int(tag)]
 

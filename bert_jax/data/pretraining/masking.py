@@ -31,7 +31,7 @@ class Masking:
             last may be cut, and which are hidden, replaced or kept together (Joshi et al. 2020, arXiv:1907.10529).
         hidden_share: share of the chosen tokens that becomes [MASK].
         random_share: share of them that becomes a random token; the rest stays as it is.
-        is_continuation: bool [V], pieces that go on with a word; needed for words and spans.
+        is_continuation: bool [V], pieces that continue a word; needed for words and spans.
         static: how many masks an example has, taken in turn; 0 draws new ones in every epoch.
         seed: draws everything, together with epoch and example.
     """

@@ -3,7 +3,7 @@
 The corpus is cut into chunks of about `shard_bytes` of text. A chunk is the unit of everything: one process tokenizes
 it and draws random second segments from its other documents, with random numbers keyed by the chunk's number; it
 becomes one shard per sequence length. So memory is a chunk per process, and who does which chunk does not matter. What
-has become of a chunk is written beside its shards, so that a run that was killed can go on from there.
+has become of a chunk is written beside its shards, so that a killed run resumes from there.
 """
 
 import concurrent.futures.process
@@ -130,7 +130,7 @@ class _ChunkResult:
             return None
 
     def write(self, path: storage.Path, fingerprint: str) -> None:
-        """For `read`, in a run that goes on."""
+        """Write the result for `read` in a resumed run."""
         storage.write_atomically(path, json.dumps({"fingerprint": fingerprint, **dataclasses.asdict(self)}))
 
 

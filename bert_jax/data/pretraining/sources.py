@@ -31,7 +31,7 @@ class Source(Protocol):
 
 
 class PretrainingSource:
-    """Endless shuffled batches, masked anew in every epoch; see PreparedInstances for the other arguments.
+    """Endless shuffled batches, with new masks in every epoch; see PreparedInstances for the other arguments.
 
     Of an object store, blocks of rows are fetched ahead: as much memory as two windows of the order take
     (`shuffling.WINDOW_BLOCKS`), or this host's share of them.
@@ -88,7 +88,7 @@ class PretrainingEvalSource:
 
     Args:
         batch_size: rows of a batch, over all hosts.
-        max_examples: use only so many, spread evenly over the split; None for all.
+        max_examples: use only this number, spread evenly over the split; None for all.
     """
 
     def __init__(
