@@ -5,8 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # as pip would, but on all cores
-# Three processes for two cores: tests of several hosts, of buckets and of launches wait most of their time.
-PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-tpu fuzz lint types format docs notebooks benchmark clean

@@ -88,7 +88,7 @@ def test_while_all_is_well_one_host_is_asked(begun):
     assert not cloud.calls("--worker=1")
 
 
-@pytest.mark.parametrize("during", ["create", "setup", "run"])
+@pytest.mark.parametrize("during", ["setup", *(pytest.param(at, marks=pytest.mark.slow) for at in ("create", "run"))])
 def test_a_preemption_while_it_is_being_resumed_is_one_more(begun, during):
     cloud = begun("stay", 0)
     with cloud.google() as google:

@@ -11,6 +11,7 @@ from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Compute
 
 CONFIG = BertConfig.named("tiny", vocab_size=97, max_position_embeddings=24, num_hidden_layers=2)
+SLOW = pytest.mark.slow
 WINDOWED = {
     "position_embedding_type": "rotary", "norm_placement": "pre", "gated": True, "local_window": 3,
     "num_hidden_layers": 3,
@@ -59,13 +60,13 @@ def loss_and_gradients(model, inputs, key, whole):
 @pytest.mark.parametrize(
     ("head", "inputs", "changes"),
     [
-        ("pretraining", padded, {}),
         ("pretraining", packed, {}),
-        ("masked_lm", packed, WINDOWED | {"global_every": 2}),
         ("sequence_classification", padded, WINDOWED | {"global_every": 3, "classifier_summary": "transform"}),
-        ("sequence_classification", packed, WINDOWED | {"global_every": 3}),
         ("multiple_choice", padded, {"relative_attention_buckets": 8}),
-        ("sentence_embedding", padded, {"pooling": "cls"}),
+        pytest.param("pretraining", padded, {}, marks=SLOW),
+        pytest.param("masked_lm", packed, WINDOWED | {"global_every": 2}, marks=SLOW),
+        pytest.param("sequence_classification", packed, WINDOWED | {"global_every": 3}, marks=SLOW),
+        pytest.param("sentence_embedding", padded, {"pooling": "cls"}, marks=SLOW),
     ],
 )
 def test_it_gives_what_the_whole_layer_gives(head, inputs, changes):

@@ -57,13 +57,13 @@ def test_splash_compiles_with_a_window():
     assert count_kernels(compile_attention("splash", 1024, "v5e:2x2", window=64)) == 3
 
 
-@pytest.mark.parametrize("length", [128, 512, 2048])
+@pytest.mark.parametrize("length", [pytest.param(128, marks=SLOW), 512, 2048])
 @pytest.mark.parametrize("chip", ["v5e", *(pytest.param(chip, marks=SLOW) for chip in SMALL if chip != "v5e")])
 def test_fused_compiles_forward_and_backward_with_segments_and_dropout(length, chip):
     assert count_kernels(compile_attention("fused", length, SMALL[chip], rate=0.1)) == 2
 
 
-@pytest.mark.parametrize(("dtype", "length"), [("bfloat16", 2048), ("float32", 1024)])
+@pytest.mark.parametrize(("dtype", "length"), [("bfloat16", 2048), pytest.param("float32", 1024, marks=SLOW)])
 @pytest.mark.parametrize("head_size", [32, pytest.param(64, marks=SLOW), pytest.param(128, marks=SLOW)])
 def test_fused_fits_the_smallest_chip_at_its_longest(head_size, dtype, length):
     kernels = compile_attention("fused", length, SMALL["v4"], rate=0.1, head_size=head_size, dtype=dtype)
