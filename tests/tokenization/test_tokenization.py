@@ -148,7 +148,7 @@ def test_padding_choices(tiny_tokenizer):
     assert shape(pad_to_multiple_of=8) == (2, 8)
     assert shape(padding="max_length", max_length=12) == (2, 12)
     assert tiny_tokenizer(["a", "a"], padding=False)["input_ids"].shape == (2, 3)
-    for options in ({"padding": False}, {"padding": "longest"}, {"padding": "max_length"}):
+    for options in ({"padding": False}, {"padding": "longst"}, {"padding": "max_length"}):
         with pytest.raises(InputError, match="padding"):
             shape(**options)
     with pytest.raises(InputError, match="text 0: expected at most 4 tokens, found 5"):
