@@ -21,6 +21,8 @@ EXIT_INTERRUPTED = 128 + signal.SIGINT  # as a shell reports them
 EXIT_TERMINATED = 128 + signal.SIGTERM
 GRACE_SECONDS = 5.0  # until a process that has nothing to save, but hangs in compiled code, is ended
 _LONGEST_COMMAND = 4000  # characters
+# struct sigaction of Linux's C libraries on 64 bits: the handler, a mask of 128 bytes, the flags.
+_SIGACTION_BYTES, _FLAGS_AT, _SA_SIGINFO = 152, 136, 4
 _active: "Stop | None" = None
 
 
@@ -189,11 +191,19 @@ def _watched(stop: Stop) -> Iterator[None]:
 
 
 def _foreign_handler(number: int) -> Any:
-    """The C function that answers a signal in place of Python's, as JAX's does on several hosts."""
-    if signal.getsignal(number) not in (signal.SIG_DFL, None):
-        return None  # Python's
-    address = _libc().signal(number, None)
-    if address in (None, 1):  # SIG_DFL, SIG_IGN
+    """The C function that answers a signal in place of Python's, as JAX's does on several hosts.
+
+    None for one that takes three arguments (SA_SIGINFO): it belongs to who reports crashes, as libtpu does, and would
+    end the process.
+    """
+    if signal.getsignal(number) not in (signal.SIG_DFL, None) or not sys.platform.startswith("linux"):
+        return None  # Python's, or out of reach
+    action = ctypes.create_string_buffer(_SIGACTION_BYTES)
+    if _libc().sigaction(number, None, action):
+        return None
+    address = int.from_bytes(action.raw[:8], sys.byteorder)
+    flags = int.from_bytes(action.raw[_FLAGS_AT : _FLAGS_AT + 4], sys.byteorder)
+    if address in (0, 1) or flags & _SA_SIGINFO:  # SIG_DFL, SIG_IGN
         return None
     return ctypes.CFUNCTYPE(None, ctypes.c_int)(address)
 
@@ -201,6 +211,7 @@ def _foreign_handler(number: int) -> Any:
 def _libc() -> Any:
     libc = ctypes.CDLL(None)
     libc.signal.restype, libc.signal.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)
+    libc.sigaction.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)
     return libc
 
 

@@ -33,6 +33,39 @@ def test_while_there_is_something_to_save_a_signal_is_noted(number, error):
     assert done == [number]
 
 
+HANDLERS = """
+import ctypes, os, signal, sys
+from bert_jax.training.stopping import Preempted, listening
+libc = ctypes.CDLL(None)
+called = []
+if sys.argv[1] == "plain":
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(called.append)
+    flags = 0
+else:  # as absl's failure handler, which libtpu installs
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.POINTER(ctypes.c_int), ctypes.c_void_p)(
+        lambda number, info, context: called.append(info[0]))
+    flags = 4  # SA_SIGINFO
+address = ctypes.cast(handler, ctypes.c_void_p).value
+action = address.to_bytes(8, "little") + bytes(128) + flags.to_bytes(4, "little") + bytes(12)
+assert libc.sigaction(signal.SIGTERM, action, None) == 0
+try:
+    with listening() as stop, stop.deferred():
+        os.kill(os.getpid(), signal.SIGINT if sys.argv[2] == "interrupt" else signal.SIGTERM)
+        assert stop.number is not None
+except (KeyboardInterrupt, Preempted):
+    print("stopped", called)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="C handlers are called on Linux")
+@pytest.mark.parametrize("sent", ["interrupt", "terminate"])
+@pytest.mark.parametrize(("kind", "called"), [("plain", [15]), ("of crashes", [])])
+def test_handlers_of_c_are_called_unless_they_report_crashes(kind, called, sent):
+    """In a process of its own; the plain one is as JAX's, by which hosts agree on a step."""
+    done = subprocess.run([sys.executable, "-c", HANDLERS, kind, sent], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"stopped {called}\n"), done.stderr
+
+
 def test_a_second_interrupt_in_a_library_call_is_raised_at_once():
     with pytest.raises(KeyboardInterrupt), listening() as stop, stop.deferred():
         os.kill(os.getpid(), signal.SIGINT)
