@@ -42,7 +42,7 @@ def test_maps_that_are_too_large(tmp_path, monkeypatch, tiny_tokenizer):
     features = encode(tiny_tokenizer, [Example(1, "the cat " * 100, None, None)], np.zeros(1), 512)
     monkeypatch.setattr(model_runner, "_LARGEST_MAPS", 2 * 12 * 202**2 - 1)
     read = written(tmp_path, sections([("Line 1", 0)], functools.partial(opened.attention, "encoder", features)))
-    assert "Left out: it has so many tokens" in read.text
+    assert "Left out: the maps of this number of tokens" in read.text
 
 
 def of_classes(names, count=60, certain=False):

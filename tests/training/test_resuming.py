@@ -193,7 +193,7 @@ def test_content_of_prepared_directories():
 
     assert told([one], [one]) == told([one], [one, other]) == ""  # a further stage
     assert told([one], [more]) == "prepared: the run began with 10 examples; DIR now has 12"
-    assert told([one], [other]).startswith("prepared: the run began with other examples; DIR was prepared anew")
+    assert told([one], [other]).startswith("prepared: the run began with other examples; DIR was prepared again")
 
 
 def test_a_changed_architecture_is_named():
