@@ -45,7 +45,7 @@ class InvalidRows:
             the first few by name.
         noun: what one is called.
         skipping: what the user writes to have them skipped; "" where there is no such thing.
-        keeping: whether an InvalidRow stands in the place of each that is skipped.
+        keeping: whether an InvalidRow is yielded in place of each skipped row.
     """
 
     def __init__(self, spec: str, rule: str = "strict", noun: str = "row", skipping: str = "", keeping: bool = False):

@@ -201,7 +201,7 @@ def predict(
         out: the file to write, one of `predictions.OUT_FORMATS`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
         submission: whether to write what GLUE takes, which has an answer for every row, for empty texts too.
-        bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`row_answers.write_answers`).
+        bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`predictions.write_answers`).
         options: of `open_classifier`.
 
     Returns:

@@ -102,7 +102,7 @@ def predict(
         data: what `bert_jax.data.finetuning.tables.read_rows` takes.
         out: the file to write, one of `predictions.OUT_FORMATS`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
-        bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`row_answers.write_answers`).
+        bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`predictions.write_answers`).
         options: of `bert_jax.evaluation.model_runner.open_runner`.
 
     Returns:

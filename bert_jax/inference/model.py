@@ -15,7 +15,7 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion import huggingface
 from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
 from bert_jax.errors import InputError, printable
-from bert_jax.inference.scoring import similarities
+from bert_jax.inference.scoring import similarities, unit
 from bert_jax.modeling import Bert, BertOutput, Compute, Params, resolved_dtype
 from bert_jax.tokenization import Tokenizer, has_tokenizer, load_tokenizer
 
@@ -158,9 +158,7 @@ class PretrainedModel:
         found = embed(
             texts, prompt_name=prompt_name, prompt=prompt, truncate_dim=truncate_dim, progress=show_progress_bar
         )
-        if normalize_embeddings:
-            found = found / np.maximum(np.linalg.norm(found, axis=-1, keepdims=True), 1e-12)
-        return found
+        return unit(found) if normalize_embeddings else found
 
     def similarity(self, first: Any, second: Any) -> np.ndarray:
         """Return `[N, M]`, how alike the vectors `[N, D]` and `[M, D]` are, by the similarity that the model's files

@@ -110,7 +110,7 @@ def check_lengths(recipe: Any, config: BertConfig) -> None:
 
 
 def abstract_task_of(recipe: Any, job: Job) -> AbstractTask:
-    """The abstract_task of a job whose data are at hand."""
+    """Return the abstract task of a job with its data."""
     assert isinstance(job.train_source, StagedSource)
     return AbstractTask(job.task, job.init_params, abstract(recipe, job.train_source, job.num_steps))
 

@@ -1,4 +1,4 @@
-"""Masked-LM targets, drawn anew in every epoch as a pure function of (seed, epoch, example).
+"""Masked-LM targets, different in every epoch, as a pure function of (seed, epoch, example).
 
 Which tokens are chosen and what replaces them follows google-research/bert `create_pretraining_data.py`
 (`create_masked_lm_predictions`; Devlin et al. 2018, arXiv:1810.04805, section 3.1). Random numbers come from a
