@@ -43,7 +43,7 @@ _OTHER_NAMES = {
     "train": "train_file train_data training_data train_path dataset",
     "dev": "validation_file dev_file eval_file valid validation val test eval dev_data eval_data validation_data",
     "dev_share": "validation_split val_split dev_split test_size validation_fraction dev_fraction",
-    "bad_rows": "skip_bad_rows on_bad_lines invalid_rows",
+    "invalid_rows": "bad_rows skip_bad_rows skip_invalid_rows on_bad_lines",
     "length_buckets": "buckets bucket_boundaries",
     "max_seq_length": "max_length max_len max_seq_len seq_length seq_len sequence_length maxlen truncation",
     "sequence_length": "max_length max_len max_seq_len seq_length seq_len max_seq_length maxlen",

@@ -122,9 +122,9 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
     add_prompts(vectors)
     add_truncate_dim(vectors)
     rules = parser.add_mutually_exclusive_group()
-    rules.add_argument("--strict", action="store_const", dest="bad_rows", const="strict", default="strict",
+    rules.add_argument("--strict", action="store_const", dest="invalid_rows", const="strict", default="strict",
         help="rows that do not fit are an error, which names the first and counts all (the default)")  # fmt: skip
-    rules.add_argument("--skip", action="store_const", dest="bad_rows", const="skip",
+    rules.add_argument("--skip", action="store_const", dest="invalid_rows", const="skip",
         help="such rows are named, counted and skipped; of `predict`, their answers are empty")  # fmt: skip
     questions = parser.add_argument_group("questions")
     for name, (kind, metavar, what) in QUESTION_FLAGS.items():
@@ -189,7 +189,7 @@ def _columns(args: argparse.Namespace, label: str = "", separator: str = "") -> 
 def _running(args: argparse.Namespace) -> dict[str, Any]:
     if args.batch_size < 1:
         raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
-    names = ("batch_size", "max_seq_length", "dtype", "bad_rows")
+    names = ("batch_size", "max_seq_length", "dtype", "invalid_rows")
     return {name: getattr(args, name) for name in names}
 
 

@@ -50,7 +50,7 @@ class InvalidRows:
 
     def __init__(self, spec: str, rule: str = "strict", noun: str = "row", skipping: str = "", keeping: bool = False):
         if rule not in RULES:
-            raise InputError(f"bad_rows: expected {' or '.join(RULES)}, found {rule!r}")
+            raise InputError(f"invalid_rows: expected {' or '.join(RULES)}, found {rule!r}")
         self._spec, self._strict, self._noun = spec, rule == "strict", noun
         self._skipping, self._keeping = skipping, keeping
         self._counts: collections.Counter[str] = collections.Counter()

@@ -114,7 +114,7 @@ def evaluate(
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
-    bad_rows: str = "strict",
+    invalid_rows: str = "strict",
     report: storage.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
@@ -125,7 +125,7 @@ def evaluate(
         data: what `bert_jax.data.finetuning.tables.read_examples` takes.
         columns: its columns, where they are not those that the model remembers, or those of `COLUMNS`.
         metric_names: of `bert_jax.metrics.scores`; empty for all that fit.
-        bad_rows: of `bert_jax.data.invalid_rows.RULES`, for rows that do not fit.
+        invalid_rows: of `bert_jax.data.invalid_rows.RULES`, for rows that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.reports.classes` or, of a regression, `values`.
         options: of `open_classifier`.
 
@@ -145,7 +145,7 @@ def evaluate(
     columns = columns.filled(remembered.columns).filled(COLUMNS)
     columns = dataclasses.replace(columns, separator=separator)
     names = metrics.choose(metric_names, number, len(model.names), several)
-    bad = InvalidRows(table_name(data), bad_rows, skipping="--skip")
+    bad = InvalidRows(table_name(data), invalid_rows, skipping="--skip")
     rules = LabelRules(missing=remembered.missing_labels)
     rows, _ = read_labelled(data, columns, model.names, number, bad, rules)
     labels = labels_of(rows, columns, model.names)
@@ -183,7 +183,7 @@ def predict(
     out: storage.PathLike,
     columns: Columns,
     submission: bool = False,
-    bad_rows: str = "strict",
+    invalid_rows: str = "strict",
     **options: Any,
 ) -> int:
     """Writes a sequence classifier's answer for every row, in the order of the rows, in constant memory.
@@ -201,7 +201,7 @@ def predict(
         out: the file to write, one of `predictions.OUT_FORMATS`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
         submission: whether to write what GLUE takes, which has an answer for every row, for empty texts too.
-        bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`predictions.write_answers`).
+        invalid_rows: as in `evaluate`; with `skip`, an invalid row keeps its place (`predictions.write_answers`).
         options: of `open_classifier`.
 
     Returns:
@@ -212,12 +212,12 @@ def predict(
     """
     if check_out(out, data=data) and submission:
         raise InputError(f"{out}: expected a file named .tsv for a submission to GLUE")
-    if submission and bad_rows == "skip":
+    if submission and invalid_rows == "skip":
         raise InputError("--skip: expected none with --submission, which has an answer for every row")
     model = open_classifier(model_dir, **options)
     columns = columns.filled(read_remembered(model_dir).columns).filled(COLUMNS)
     columns = dataclasses.replace(columns, label="", keep_others="none" if submission else columns.keep_others)
-    bad, name = to_answer(data, bad_rows), table_name(data)
+    bad, name = to_answer(data, invalid_rows), table_name(data)
     index = itertools.count()
 
     def checked(row: tuple[int, dict[str, Any]]) -> _Row:

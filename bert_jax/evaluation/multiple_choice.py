@@ -39,7 +39,7 @@ def evaluate(
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
-    bad_rows: str = "strict",
+    invalid_rows: str = "strict",
     report: storage.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
@@ -51,7 +51,7 @@ def evaluate(
         columns: of `bert_jax.tasks.multiple_choice.columns_of`, where they are not those that the model
             remembers, or those of `COLUMNS`.
         metric_names: accuracy; empty for it too.
-        bad_rows: of `bert_jax.data.invalid_rows.RULES`, for rows that do not fit.
+        invalid_rows: of `bert_jax.data.invalid_rows.RULES`, for rows that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.reports.choices`.
         options: of `bert_jax.evaluation.model_runner.open_runner`.
 
@@ -68,7 +68,7 @@ def evaluate(
             raise InputError(f"{name!r} is not a metric of multiple choice{did_you_mean(name, ['accuracy'])}")
     runner = open_runner(model_dir, HEAD, **options)
     task = MultipleChoiceTask(Bert(runner.config, HEAD, runner.compute))
-    bad = InvalidRows(table_name(data), bad_rows, skipping="--skip")
+    bad = InvalidRows(table_name(data), invalid_rows, skipping="--skip")
     columns, predictor = _filled(columns, model_dir), RowPredictor(runner, task.predict)
     questions = read_answered(data, columns, bad)
     rows = encode_questions(runner.tokenizer, questions, runner.max_length)
@@ -88,7 +88,7 @@ def predict(
     out: storage.PathLike,
     columns: Columns,
     *,
-    bad_rows: str = "strict",
+    invalid_rows: str = "strict",
     **options: Any,
 ) -> int:
     """Writes the choice for every row, in the order of the rows, in constant memory.
@@ -102,7 +102,7 @@ def predict(
         data: what `bert_jax.data.finetuning.tables.read_rows` takes.
         out: the file to write, one of `predictions.OUT_FORMATS`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
-        bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`predictions.write_answers`).
+        invalid_rows: as in `evaluate`; with `skip`, an invalid row keeps its place (`predictions.write_answers`).
         options: of `bert_jax.evaluation.model_runner.open_runner`.
 
     Returns:
@@ -125,7 +125,7 @@ def predict(
             texts = {"context": row.context} | ({"question": row.question} if row.question else {})
             yield texts | {"choices": row.choices, "label": label, "scores": scores}, [label, *scores]
 
-    bad = to_answer(data, bad_rows)
+    bad = to_answer(data, invalid_rows)
     rows = bad.fitting(read_questions(data, dataclasses.replace(_filled(columns, model_dir), label=""), bad))
     before = []  # up to the first that fits, which settles the header; there is one, as otherwise reading is refused
     for row in rows:

@@ -61,9 +61,9 @@ class RowPredictor:
         return EvalSource(features, runner.batch_size, self._buckets, runner.tokenizer.pad_id)
 
 
-def to_answer(data: Any, bad_rows: str, noun: str = "row") -> InvalidRows:
+def to_answer(data: Any, invalid_rows: str, noun: str = "row") -> InvalidRows:
     """What becomes of the rows of a file to answer that do not fit: one that is skipped keeps its place."""
-    return InvalidRows(table_name(data), bad_rows, noun, "--skip", keeping=True)
+    return InvalidRows(table_name(data), invalid_rows, noun, "--skip", keeping=True)
 
 
 def write_answers(

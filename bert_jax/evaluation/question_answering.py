@@ -110,7 +110,7 @@ def evaluate(
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
-    bad_rows: str = "strict",
+    invalid_rows: str = "strict",
     report: storage.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
@@ -121,7 +121,7 @@ def evaluate(
         data: what `bert_jax.data.finetuning.squad.read_questions` takes.
         columns: none: the data have no columns.
         metric_names: of the figures of `bert_jax.metrics.squad` for the data's version; empty for all.
-        bad_rows: of `bert_jax.data.invalid_rows.RULES`, for questions that do not fit.
+        invalid_rows: of `bert_jax.data.invalid_rows.RULES`, for questions that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.reports.passages`.
         options: of `open_answerer`.
 
@@ -136,7 +136,7 @@ def evaluate(
     model = open_answerer(model_dir, **options)
     questions: list[Question] = []
     found: dict[str, FoundSpans] = {}
-    bad = InvalidRows(data, bad_rows, "question", "--skip")
+    bad = InvalidRows(data, invalid_rows, "question", "--skip")
     for chunk, answers in model.answers(bad.fitting(read_questions(data, anywhere=True, bad=bad))):
         questions += chunk
         found |= answers
@@ -172,7 +172,7 @@ def predict(
     out: storage.PathLike,
     columns: Columns,
     *,
-    bad_rows: str = "strict",
+    invalid_rows: str = "strict",
     **options: Any,
 ) -> int:
     """Writes a question answering model's answers as SQuAD's scripts read them: one JSON object, question id -> text.
@@ -185,7 +185,7 @@ def predict(
         data: what `bert_jax.data.finetuning.squad.read_questions` takes; answers are not needed and not looked at.
         out: the file to write, `.json`; there when all is done, or not at all.
         columns: none, as in `evaluate`.
-        bad_rows: as in `evaluate`; with `skip`, the answer to a question that does not fit is "", where it has an id.
+        invalid_rows: as in `evaluate`; with `skip`, the answer to an invalid question is "", where it has an id.
         options: of `open_answerer`.
 
     Returns:
@@ -200,7 +200,7 @@ def predict(
     texts: dict[str, str] = {}
     odds: dict[str, float] = {}
     unanswered: list[str] = []
-    for chunk, answers in model.answers(_that_fit(data, bad_rows, unanswered)):
+    for chunk, answers in model.answers(_that_fit(data, invalid_rows, unanswered)):
         for question in chunk:
             text, null_odds = answers[question.id]
             if question.is_impossible is not None:
@@ -217,9 +217,9 @@ def predict(
     return len(texts)
 
 
-def _that_fit(data: str, bad_rows: str, others: list[str]) -> Iterator[Question]:
+def _that_fit(data: str, invalid_rows: str, others: list[str]) -> Iterator[Question]:
     """Yields the questions that can be answered, and puts the ids of the others into a list."""
-    bad = InvalidRows(data, bad_rows, "question", "--skip", keeping=True)
+    bad = InvalidRows(data, invalid_rows, "question", "--skip", keeping=True)
     for question in bad.fitting(read_questions(data, with_answers=False, bad=bad)):
         if not isinstance(question, InvalidRow):
             yield question

@@ -35,7 +35,7 @@ def evaluate(
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
-    bad_rows: str = "strict",
+    invalid_rows: str = "strict",
     report: storage.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
@@ -47,7 +47,7 @@ def evaluate(
         data: what `bert_jax.data.finetuning.tables.read_rows` takes.
         columns: its columns, where they are not those that the model remembers, or those of `COLUMNS`.
         metric_names: spearman, pearson; empty for both.
-        bad_rows: of `bert_jax.data.invalid_rows.RULES`, for rows that do not fit.
+        invalid_rows: of `bert_jax.data.invalid_rows.RULES`, for rows that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.reports.values.pairs`.
         options: of `bert_jax.evaluation.model_runner.open_runner`.
 
@@ -62,7 +62,7 @@ def evaluate(
     names = choose_metrics(metric_names, labelled=True)
     runner = open_runner(model_dir, HEAD, **options)
     task = _task(runner, names)
-    bad = InvalidRows(table_name(data), bad_rows, skipping="--skip")
+    bad = InvalidRows(table_name(data), invalid_rows, skipping="--skip")
     columns, predictor = _filled(columns, model_dir), RowPredictor(runner, task.predict)
     pairs = read_pairs(data, columns, bad=bad)
     rows = encode_pairs(runner.tokenizer, pairs, columns, runner.max_length, prompt=runner.prompt)
@@ -86,7 +86,7 @@ def predict(
     out: storage.PathLike,
     columns: Columns,
     *,
-    bad_rows: str = "strict",
+    invalid_rows: str = "strict",
     **options: Any,
 ) -> int:
     """Writes how alike every pair is (`bert_jax.inference.Similarity`), in the order of the rows, in constant memory.
@@ -99,7 +99,7 @@ def predict(
         data: what `bert_jax.data.finetuning.tables.read_rows` takes.
         out: the file to write, one of `predictions.OUT_FORMATS`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
-        bad_rows: as in `evaluate`; with `skip`, a row that does not fit keeps its place (`predictions.write_answers`).
+        invalid_rows: as in `evaluate`; with `skip`, an invalid row keeps its place (`predictions.write_answers`).
         options: of `bert_jax.evaluation.model_runner.open_runner`.
 
     Returns:
@@ -123,7 +123,7 @@ def predict(
     def kept(row: tuple[int, dict[str, Any]]) -> dict[str, Any]:
         return columns.carried(row[1])
 
-    bad = to_answer(data, bad_rows)
+    bad = to_answer(data, invalid_rows)
     return write_answers(out, ["score"], bad.fitting(stream_pairs(data, columns, bad)), answer, ("score",), kept)
 
 

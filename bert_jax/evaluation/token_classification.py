@@ -67,7 +67,7 @@ def evaluate(
     columns: Columns,
     *,
     metric_names: Sequence[str] = (),
-    bad_rows: str = "strict",
+    invalid_rows: str = "strict",
     report: storage.PathLike | None = None,
     tag_names: Sequence[str] = (),
     **options: Any,
@@ -79,7 +79,7 @@ def evaluate(
         data: what `bert_jax.data.finetuning.tagged.read_sentences` takes.
         columns: its columns, where they are not the usual ones there.
         metric_names: of `bert_jax.metrics.entities.METRICS`; empty for all that fit.
-        bad_rows: of `bert_jax.data.invalid_rows.RULES`, for sentences that do not fit.
+        invalid_rows: of `bert_jax.data.invalid_rows.RULES`, for sentences that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.reports.tags`.
         tag_names: of the classes that tags in the data are numbers of, in their order; () takes the model's.
         options: of `bert_jax.evaluation.model_runner.open_runner`.
@@ -97,7 +97,7 @@ def evaluate(
     chosen = entities.choose(metric_names, names)
     if not metric_names and chosen != ("accuracy",):
         chosen = entities.METRICS
-    bad = InvalidRows(data, bad_rows, "sentence", "--skip")
+    bad = InvalidRows(data, invalid_rows, "sentence", "--skip")
     sentences, _ = read_tagged(data, columns, names, bad, tag_names or names)
     features = encode_tagged(runner.tokenizer, sentences, names, runner.max_length)
     batches, predictions = model.predictor.batches(features)
@@ -125,7 +125,7 @@ def predict(
     out: storage.PathLike,
     columns: Columns,
     *,
-    bad_rows: str = "strict",
+    invalid_rows: str = "strict",
     **options: Any,
 ) -> int:
     """Writes a tagger's answers for every sentence, in the order of the sentences, in constant memory.
@@ -138,7 +138,7 @@ def predict(
         data: what `bert_jax.data.finetuning.tagged.read_sentences` takes.
         out: the file to write, one of `OUT_FORMATS`; there when all is done, or not at all.
         columns: of `data`, as in `evaluate`; tags are not needed and not looked at.
-        bad_rows: as in `evaluate`; with `skip`, a sentence that does not fit keeps its place in a `.jsonl` file, as an
+        invalid_rows: as in `evaluate`; with `skip`, an invalid sentence keeps its place in a `.jsonl` file, as an
             object whose `tokens`, `tags` and `scores` are null, with what is wrong as `error`.
         options: of `bert_jax.evaluation.model_runner.open_runner`.
 
@@ -149,12 +149,12 @@ def predict(
         InputError: the model or the data do not fit.
     """
     lines = _json_lines if check_out(out, OUT_FORMATS) else _conll_lines
-    if lines is _conll_lines and bad_rows == "skip":
+    if lines is _conll_lines and invalid_rows == "skip":
         raise InputError(
             f"{out}: expected a file named .jsonl with --skip, as CoNLL cannot say that an answer is missing"
         )
     model = open_tagger(model_dir, **options)
-    bad = to_answer(data, bad_rows, "sentence")
+    bad = to_answer(data, invalid_rows, "sentence")
     rows = bad.fitting(read_sentences(data, columns, tagged=False, bad=bad))
     count = 0
     with storage.open_atomically(out) as file:

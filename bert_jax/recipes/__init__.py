@@ -20,7 +20,7 @@ from bert_jax.recipes.keys import (
     stages,
     token_classification,
 )
-from bert_jax.recipes.reading import flatten, load_recipe, to_json
+from bert_jax.recipes.reading import flatten, load_recipe, to_json, with_current_names
 
 __all__ = [
     "DTYPES",
@@ -43,4 +43,5 @@ __all__ = [
     "stages",
     "to_json",
     "token_classification",
+    "with_current_names",
 ]

@@ -208,7 +208,7 @@ _FINE_TUNING = {
     "data.dev": Key("", "evaluation data, like data.train; empty = none"),
     "data.dev_share": Key(0.0, "fraction of the rows held out for evaluation, without data.dev", least=0, below=1),
     "data.split_seed": Key(0, "seed by which data.dev_share chooses rows", least=0, below=2**31),
-    "data.bad_rows": Key("strict", "invalid rows: an error that names the first, or skipped and counted", RULES),
+    "data.invalid_rows": Key("strict", "invalid rows: an error that names the first, or skipped and counted", RULES),
     "data.length_buckets": Key((), "lengths to which batches are padded; () = chosen from the data"),
     "data.max_seq_length": Key(128, "most tokens of an example; longer texts are cut", least=3),
 }  # fmt: skip
@@ -306,3 +306,6 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "sentence_embedding": SHARED | SENTENCE_EMBEDDING_KEYS,
     "multiple_choice": SHARED | MULTIPLE_CHOICE_KEYS,
 }
+
+# Former name of a key -> its name, for the `config.json` of older runs and command lines written for them.
+RENAMED_KEYS: Mapping[str, str] = {"data.bad_rows": "data.invalid_rows"}

@@ -5,17 +5,19 @@ import json
 import re
 import traceback
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_jax import storage
-from bert_jax.errors import InputError, did_you_mean
-from bert_jax.recipes.definitions import KEYS
+from bert_jax.errors import InputError, did_you_mean, logger
+from bert_jax.recipes.definitions import KEYS, RENAMED_KEYS
 from bert_jax.recipes.keys import RECIPES
 from bert_jax.recipes.shipped import find_recipe
 from bert_jax.synonyms import names_here
+
+_log = logger(__name__)
 
 
 def load_recipe(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
@@ -53,6 +55,18 @@ def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
         name = f"{prefix}{key}"
         flat |= flatten(value, name + ".") if isinstance(value, (dict, ConfigDict)) else {name: value}
     return flat
+
+
+def with_current_names(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """A flattened recipe with the keys that were renamed since it was saved under their names of today."""
+    return {RENAMED_KEYS.get(key, key): value for key, value in flat.items()}
+
+
+def _current_name(key: str) -> str:
+    """The name of a key today, with a notice where it was renamed."""
+    if key in RENAMED_KEYS:
+        _log.warning("config.%s is now called config.%s", key, RENAMED_KEYS[key])
+    return RENAMED_KEYS.get(key, key)
 
 
 def _from_python(path: str, arg: str) -> ConfigDict:
@@ -96,7 +110,7 @@ def _from_json(path: str) -> ConfigDict:
         raise InputError(f"{path}: expected the config.json of a run, with task one of {', '.join(RECIPES)}")
     recipe = RECIPES[task]()
     for key, value in flatten(saved).items():
-        _set(recipe, key, _tuples(value), repr(value))
+        _set(recipe, _current_name(key), _tuples(value), repr(value))
     return recipe
 
 
@@ -106,6 +120,7 @@ def _override(recipe: ConfigDict, override: str) -> None:
         raise InputError("--config.help: expected a key; `bert-jax config RECIPE` prints them all")
     if not equals:
         raise InputError(f"{override}: expected --config.KEY=VALUE")
+    name = _current_name(name)
     if text.lower() in ("--help", "-h", "help", "?"):
         node, last = find_key(recipe, name)
         key = KEYS[recipe.task][name]

@@ -183,11 +183,11 @@ def build(recipe: Any, workdir: str) -> Job:
     if not data.train:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     named, rules = columns(recipe), _rules(data)
-    rows, names = read_labelled(data.train, named, None, regression, setup.bad_rows(recipe, data.train), rules)
+    rows, names = read_labelled(data.train, named, None, regression, setup.invalid_rows(recipe, data.train), rules)
     single = data.task_type == "classification"
     rows, held = setup.hold_out(recipe, rows, classes=labels_of(rows, named, names) if single else None)
     if data.dev:
-        held, _ = read_labelled(data.dev, named, names, regression, setup.bad_rows(recipe, data.dev), rules)
+        held, _ = read_labelled(data.dev, named, names, regression, setup.invalid_rows(recipe, data.dev), rules)
     stride = data.doc_stride if data.long_texts == "windows" else None
 
     def encoded(side: list[Example]) -> Features:

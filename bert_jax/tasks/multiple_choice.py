@@ -190,9 +190,9 @@ def build(recipe: Any, workdir: str) -> Job:
         delimiter=data.delimiter, encoding=data.encoding, option=recipe_key,
         roles={"text": "context", "pair": "question"},
     )  # fmt: skip
-    rows, held = setup.hold_out(recipe, read_answered(data.train, columns, setup.bad_rows(recipe, data.train)))
+    rows, held = setup.hold_out(recipe, read_answered(data.train, columns, setup.invalid_rows(recipe, data.train)))
     if data.dev:
-        held = read_answered(data.dev, columns, setup.bad_rows(recipe, data.dev))
+        held = read_answered(data.dev, columns, setup.invalid_rows(recipe, data.dev))
     train = encode_questions(tokenizer, rows, data.max_seq_length)
     dev = encode_questions(tokenizer, held, data.max_seq_length) if held else None
     model = Bert(config.replace(pooler=True), HEAD, setup.compute(recipe))

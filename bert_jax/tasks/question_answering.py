@@ -196,11 +196,11 @@ def build(recipe: Any, workdir: str) -> Job:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     limits = _limits(recipe)
     limits.check(tokenizer.layout, "config.data.")
-    rows = learnable(data.train, tokenizer, setup.bad_rows(recipe, data.train, "question"))
+    rows = learnable(data.train, tokenizer, setup.invalid_rows(recipe, data.train, "question"))
     rows, held = setup.hold_out(recipe, rows, groups=np.array([row.question.article for row in rows]))
     questions = [row.question for row in held]
     if data.dev:
-        bad = setup.bad_rows(recipe, data.dev, "question")
+        bad = setup.invalid_rows(recipe, data.dev, "question")
         questions = list(bad.fitting(read_questions(data.dev, anywhere=True, bad=bad)))
     train = to_learn(rows, tokenizer, limits)
     dev = asked(questions, tokenizer, limits) if questions else None

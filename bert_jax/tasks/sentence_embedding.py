@@ -238,7 +238,7 @@ def build(recipe: Any, workdir: str) -> Job:
     read = learned
     if data.dev_share:  # what is held out needs the columns that it is scored by
         read = dataclasses.replace(learned, label=scored.label, more=learned.more or scored.more)
-    rows, held = setup.hold_out(recipe, read_pairs(data.train, read, limit, setup.bad_rows(recipe, data.train)))
+    rows, held = setup.hold_out(recipe, read_pairs(data.train, read, limit, setup.invalid_rows(recipe, data.train)))
     settings = dataclasses.replace(loaded.settings if loaded else TextSettings(), max_length=data.max_seq_length)
     prompt = settings.prompt()
     config = config.replace(pooling_skip=settings.pooling_skip(tokenizer, prompt, data.max_seq_length))
@@ -251,7 +251,7 @@ def build(recipe: Any, workdir: str) -> Job:
         truncate_dim=settings.truncate_dim,
     )
     if data.dev:
-        held = read_pairs(data.dev, scored, bad=setup.bad_rows(recipe, data.dev))
+        held = read_pairs(data.dev, scored, bad=setup.invalid_rows(recipe, data.dev))
     dev = encode_pairs(tokenizer, held, scored, data.max_seq_length, prompt=prompt) if held else None
     remembered = _remembered(learned, scored)
     return setup.fine_tuning(recipe, task, tokenizer, loaded, train, dev, remembered, settings=settings)

@@ -124,9 +124,9 @@ def check_length(length: int, config: BertConfig, key: str) -> None:
         )
 
 
-def bad_rows(recipe: Any, spec: str, noun: str = "row") -> InvalidRows:
+def invalid_rows(recipe: Any, spec: str, noun: str = "row") -> InvalidRows:
     """What becomes of the rows of a file of a recipe that do not fit."""
-    return InvalidRows(spec, recipe.data.bad_rows, noun, "--config.data.bad_rows=skip")
+    return InvalidRows(spec, recipe.data.invalid_rows, noun, "--config.data.invalid_rows=skip")
 
 
 def hold_out(

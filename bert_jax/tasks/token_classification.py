@@ -87,10 +87,10 @@ def build(recipe: Any, workdir: str) -> Job:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     columns = Columns(data.text_column, "", data.label_column)
     numbered = tuple(data.tag_names)
-    rows, names = read_tagged(data.train, columns, None, setup.bad_rows(recipe, data.train, "sentence"), numbered)
+    rows, names = read_tagged(data.train, columns, None, setup.invalid_rows(recipe, data.train, "sentence"), numbered)
     rows, held = setup.hold_out(recipe, rows)
     if data.dev:
-        held, _ = read_tagged(data.dev, columns, names, setup.bad_rows(recipe, data.dev, "sentence"), numbered)
+        held, _ = read_tagged(data.dev, columns, names, setup.invalid_rows(recipe, data.dev, "sentence"), numbered)
     train = encode_tagged(tokenizer, rows, names, data.max_seq_length)
     dev = encode_tagged(tokenizer, held, names, data.max_seq_length) if held else None
     metrics = entities.choose(data.metrics, names)

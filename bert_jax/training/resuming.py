@@ -31,7 +31,7 @@ MAY_CHANGE: Mapping[str, str] = {
             "init_from", "tokenizer", "data.prepared", "data.train", "data.dev", "data.text_column", "data.pair_column",
             "data.negative_column", "data.label_column", "data.context_column", "data.question_column",
             "data.choice_columns", "data.has_header", "data.delimiter", "data.encoding",
-            "data.label_separator", "data.bad_rows", "data.dev_share", "data.split_seed",
+            "data.label_separator", "data.invalid_rows", "data.dev_share", "data.split_seed",
         ),
         _CONTENT,
     ),
@@ -57,7 +57,7 @@ def differences(saved: dict[str, Any], recipe: dict[str, Any], has_content: bool
         recipe: nested.
         has_content: whether the content of the data is compared; if not, their places are.
     """
-    old, new = recipes.flatten(saved), recipes.flatten(recipe)
+    old, new = recipes.with_current_names(recipes.flatten(saved)), recipes.flatten(recipe)
     defaults = {name: key.value for name, key in KEYS[recipe["task"]].items()}
     phrases = []
     for key in sorted(old.keys() | new.keys()):

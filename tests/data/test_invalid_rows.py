@@ -69,7 +69,7 @@ def test_nothing_that_fits_is_an_error():
             bad = InvalidRows("a.tsv", "skip", keeping=keeping)
             with pytest.raises(InputError, match=message):
                 list(bad.fitting(bad.each(numbers, even)))
-    with pytest.raises(InputError, match="bad_rows: expected strict or skip, found 'drop'"):
+    with pytest.raises(InputError, match="invalid_rows: expected strict or skip, found 'drop'"):
         InvalidRows("a.tsv", "drop")
 
 

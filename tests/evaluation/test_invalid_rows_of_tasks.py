@@ -11,7 +11,7 @@ from bert_jax.cli import main
 from bert_jax.errors import InputError
 from bert_jax.tasks.base import Job
 
-NOTE = r"\(and {} more {}s that do not fit; --config\.data\.bad_rows=skip leaves them out\)"
+NOTE = r"\(and {} more {}s that do not fit; --config\.data\.invalid_rows=skip leaves them out\)"
 RECIPES = {
     "sequence_classification": recipes.classification,
     "token_classification": recipes.token_classification,
@@ -63,7 +63,7 @@ TABLES = {
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, write_small):
     """A table for each head, and an encoder with random parameters to start from."""
-    root = tmp_path_factory.mktemp("bad_rows")
+    root = tmp_path_factory.mktemp("invalid_rows")
     for head, (name, text, *_) in TABLES.items():
         (root / head).mkdir()
         (root / head / name).write_text(text)
@@ -88,7 +88,7 @@ def models(place, tiny_tokenizer):
     """An untrained model for each head, from what fits of its table."""
     random = np.random.default_rng(0)
     for head in TABLES:
-        made = job(place, head, **{"data.bad_rows": "skip"})
+        made = job(place, head, **{"data.invalid_rows": "skip"})
         shapes = jax.eval_shape(made.init_params, jax.random.key(0))
         params = jax.tree.map(lambda leaf: random.normal(scale=0.02, size=leaf.shape).astype(leaf.dtype), shapes)
         made.save(place / head / "model", params)
@@ -101,10 +101,10 @@ def test_training(place, head, caplog):
     noun = {"token_classification": "sentence", "question_answering": "question"}.get(head, "row")
     note = NOTE.format(bad - 1, noun)
     if head == "token_classification":  # what most of its tags are is known of a file that has been read without error
-        note = r"\(--config\.data\.bad_rows=skip leaves it out\)"
+        note = r"\(--config\.data\.invalid_rows=skip leaves it out\)"
     with pytest.raises(InputError, match=rf"{first}: {message} {note}"):
         job(place, head)
-    made = job(place, head, **{"data.bad_rows": "skip"})
+    made = job(place, head, **{"data.invalid_rows": "skip"})
     assert made.train_source.num_examples == fitting
     assert caplog.records[-1].getMessage().split(": ")[1] == f"skipped {bad} of {bad + fitting} {noun}s"
 
@@ -200,7 +200,7 @@ def test_a_label_never_seen_in_training_is_left_out_of_the_dev_data(place, tmp_p
         InputError, match=r"dev\.tsv: line 2: expected a label of 'no', 'yes', found 'maybe' \(--config"
     ):
         job(place, "sequence_classification", **changes)
-    made = job(place, "sequence_classification", **changes, **{"data.bad_rows": "skip"})
+    made = job(place, "sequence_classification", **changes, **{"data.invalid_rows": "skip"})
     assert made.eval_source.num_examples == 1
     assert caplog.records[-1].getMessage() == f"{dev}: skipped 1 of 2 rows: 1 with a label that is not known"
 
@@ -225,5 +225,5 @@ def test_a_tag_of_no_entity_among_those_that_are(place, tmp_path, tags, expected
         InputError, match=f"line 2: in the sentence that begins there, expected O or a tag .*{expected}"
     ):
         job(place, "token_classification", **changes)
-    made = job(place, "token_classification", **changes, **{"data.bad_rows": "skip"})
+    made = job(place, "token_classification", **changes, **{"data.invalid_rows": "skip"})
     assert made.task.names == ("O", "B-LOC", "B-PER")  # of what is learned from alone

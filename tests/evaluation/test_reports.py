@@ -186,7 +186,9 @@ def test_the_page_of_a_regression_over_pairs(tmp_path, write_small, monkeypatch)
     targets = np.random.default_rng(0).normal(size=ROWS).round(3)
     data = write_table(tmp_path / "dev.tsv", ["a", *texts(ROWS, 3)], ["b", *texts(ROWS, 4)], ["n", *targets])
     bad = with_an_invalid_row(data, "a\t\t1\n", place=1)
-    page, _ = evaluated(classification, model, bad, Columns("a", "b", "n"), tmp_path / "report.html", bad_rows="skip")
+    page, _ = evaluated(
+        classification, model, bad, Columns("a", "b", "n"), tmp_path / "report.html", invalid_rows="skip"
+    )
     answers = answers_of(classification, model, data, tmp_path / "out.jsonl", Columns("a", "b"))
     residuals = np.array([answer["score"] for answer in answers]) - targets
     worst = int(np.abs(residuals).argmax())
@@ -211,7 +213,7 @@ def test_the_page_of_a_tagger(tmp_path, write_small, tiny_tokenizer, monkeypatch
     )
     data = str(tmp_path / "dev.conll")
     bad = with_an_invalid_row(data, "the unknown\n\n")
-    page, scores = evaluated(token_classification, model, bad, Columns(), tmp_path / "report.html", bad_rows="skip")
+    page, scores = evaluated(token_classification, model, bad, Columns(), tmp_path / "report.html", invalid_rows="skip")
     answers = answers_of(token_classification, model, data, tmp_path / "out.jsonl", Columns())
     gold = [[tag for _, tag in sentence] for sentence in sentences]
     found = [answer["tags"] for answer in answers]
@@ -296,7 +298,9 @@ def test_the_page_of_multiple_choice(tmp_path, write_small, tiny_tokenizer, monk
     (tmp_path / "dev.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     data, columns = str(tmp_path / "dev.jsonl"), Columns(pair="q")
     bad = with_an_invalid_row(data, json.dumps(rows[0] | {"label": 3}) + "\n")
-    page, _ = evaluated(multiple_choice, model, bad, columns, tmp_path / "report.html", batch_size=16, bad_rows="skip")
+    page, _ = evaluated(
+        multiple_choice, model, bad, columns, tmp_path / "report.html", batch_size=16, invalid_rows="skip"
+    )
     answers = answers_of(multiple_choice, model, data, tmp_path / "out.jsonl", columns)
     found = np.array([answer["label"] for answer in answers])
     assert numbers(page.column("classes", "recall")[:-1]) == pytest.approx(
@@ -320,7 +324,7 @@ def test_the_page_of_sentence_embeddings(tmp_path, write_small, tiny_tokenizer, 
     data = write_table(tmp_path / "dev.tsv", ["x", *texts(ROWS, 12)], ["y", *texts(ROWS, 13)], ["z", *scores])
     bad = with_an_invalid_row(data, "x\ty\tz\n", place=1)
     page, _ = evaluated(
-        sentence_embedding, model, bad, Columns("x", "y", "z"), tmp_path / "report.html", bad_rows="skip"
+        sentence_embedding, model, bad, Columns("x", "y", "z"), tmp_path / "report.html", invalid_rows="skip"
     )
     answers = answers_of(sentence_embedding, model, data, tmp_path / "out.jsonl", Columns("x", "y"))
     cosines = np.array([answer["score"] for answer in answers])

@@ -222,6 +222,20 @@ def test_batches_of_evaluation_where_rows_are_packed(rows, given, expected):
     assert recipes.resolve(c).eval_batch_size == expected
 
 
+def test_the_former_name_of_a_key_is_read_with_a_notice(tmp_path, caplog):
+    saved = recipes.classification().to_dict()
+    saved["data"].pop("invalid_rows")
+    saved["data"]["bad_rows"] = "skip"
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(saved))
+    notice = "config.data.bad_rows is now called config.data.invalid_rows"
+    assert recipes.load_recipe(str(path)).data.invalid_rows == "skip"
+    assert caplog.messages == [notice]
+    caplog.clear()
+    assert recipes.load_recipe("classification", ["--config.data.bad_rows=skip"]).data.invalid_rows == "skip"
+    assert caplog.messages == [notice]
+
+
 def test_a_saved_recipe_with_an_unknown_key(tmp_path):
     saved = recipes.classification().to_dict() | {"colour": "red"}
     path = tmp_path / "config.json"

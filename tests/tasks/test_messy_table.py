@@ -75,7 +75,7 @@ def test_the_messages_lead_to_a_model_of_two_classes(model):
     followed = {name: value for name, value in changes.items() if isinstance(value, str) and name.startswith("data.")}
     del followed["data.train"]
     assert followed == {
-        "data.text_column": "review", "data.label_column": "stars", "data.bad_rows": "skip",
+        "data.text_column": "review", "data.label_column": "stars", "data.invalid_rows": "skip",
         "data.label_twins": "merge", "data.missing_labels": "drop",
     }  # fmt: skip
     assert results["eval/accuracy"] > 0.9

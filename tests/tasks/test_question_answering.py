@@ -200,7 +200,7 @@ def test_answers_that_stand_elsewhere(place, tmp_path):
     path.write_text(json.dumps(tree))
     with pytest.raises(InputError, match=rf"train\.json: question '{rows[3]['id']}': expected the answer"):
         job(place, **{"data.train": str(path)})
-    made = job(place, **{"data.train": str(path), "data.bad_rows": "skip"})
+    made = job(place, **{"data.train": str(path), "data.invalid_rows": "skip"})
     assert len(made.train_source.features.questions) == 499
     # Scoring looks at texts alone, and never moves a figure.
     assert len(job(place, **{"data.dev": str(path)}).task.dev.questions) == 500
@@ -214,7 +214,7 @@ def test_an_answer_that_no_token_holds(place, tmp_path, tiny_tokenizer):
     with pytest.raises(InputError, match="question 'q': expected an answer with a token"):
         job(place, **{"data.train": str(tmp_path / "a.json")})
     with pytest.raises(InputError, match="expected at least one question that fits, found 1 that do not"):
-        job(place, **{"data.train": str(tmp_path / "a.json"), "data.bad_rows": "skip"})
+        job(place, **{"data.train": str(tmp_path / "a.json"), "data.invalid_rows": "skip"})
 
 
 def test_the_outline_is_that_of_the_job(place):
@@ -237,7 +237,7 @@ def test_the_outline_is_that_of_the_job(place):
         ({"data.max_query_length": 25}, r"config\.data\.max_seq_length: expected at least 29, for a question of 25"),
         ({"data.doc_stride": 0}, r"config\.data\.doc_stride: expected at least 1"),
         ({"data.null_threshold": float("nan")}, r"config\.data\.null_threshold: expected a finite number"),
-        ({"data.bad_rows": "skipp"}, r"config\.data\.bad_rows: 'skipp' is not known; did you mean 'skip'"),
+        ({"data.invalid_rows": "skipp"}, r"config\.data\.invalid_rows: 'skipp' is not known; did you mean 'skip'"),
         ({"init_from": "", "tokenizer": ""}, r"config\.tokenizer: expected a tokenizer"),
     ],
 )

@@ -183,6 +183,16 @@ def test_a_key_that_an_older_config_lacks_has_its_default(place):
     begin(place, recipe)
 
 
+def test_a_run_saved_under_a_former_name_of_a_key_is_resumed(place):
+    recipe = begun(place, **{"data.invalid_rows": "skip"})
+    config = place / "run" / "config.json"
+    saved = json.loads(config.read_text())
+    saved["data"]["bad_rows"] = saved["data"].pop("invalid_rows")
+    config.write_text(json.dumps(saved))
+    begin(place, recipe)
+    assert json.loads(config.read_text()) == json.loads(recipes.to_json(recipe))
+
+
 def test_content_of_prepared_directories():
     one, other = {"examples": 10, "content": "a"}, {"examples": 10, "content": "b"}
     more = {"examples": 12, "content": "c"}
