@@ -138,16 +138,13 @@ def run_evaluate(args: argparse.Namespace) -> None:
     """Prints the metrics of a model on labelled rows."""
     from bert_jax import evaluation
 
-    options = _running(args)
-    task = evaluation.of_model(args.model)
-    scores = task.evaluate(
+    scores = evaluation.evaluate(
         args.model,
         args.data,
         _columns(args, label=args.label_column, separator=args.label_separator),
         metric_names=tuple(args.metrics.split(",")) if args.metrics else (),
         report=args.report,
-        **options,
-        **_own(args, task),
+        **_running(args),
     )
     if args.json:
         print(json.dumps(scores))
@@ -167,9 +164,7 @@ def run_predict(args: argparse.Namespace) -> None:
     """Writes a model's answers for every row."""
     from bert_jax import evaluation
 
-    options = _running(args)
-    task = evaluation.of_model(args.model)
-    count = task.predict(args.model, args.data, args.out, _columns(args), **options, **_own(args, task))
+    count = evaluation.predict(args.model, args.data, args.out, _columns(args), **_running(args))
     say(f"{args.out}: {count:,} rows")
 
 
@@ -186,20 +181,27 @@ def _columns(args: argparse.Namespace, label: str = "", separator: str = "") -> 
     )  # fmt: skip
 
 
+# Option of one task's models -> what such a model does.
+_TASK_OPTIONS = {
+    "submission": "classifies texts",
+    "long_texts": "classifies texts",
+    "tag_names": "tags words",
+    "prompt": "embeds or classifies texts",
+    "prompt_name": "embeds or classifies texts",
+    "truncate_dim": "embeds texts",
+} | dict.fromkeys(QUESTION_FLAGS, "answers questions")
+
+
 def _running(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options for the model's evaluator. Raises InputError where one is for a model of another task."""
+    from bert_jax import evaluation
+
     if args.batch_size < 1:
         raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
-    names = ("batch_size", "max_seq_length", "dtype", "invalid_rows")
-    return {name: getattr(args, name) for name in names}
-
-
-def _own(args: argparse.Namespace, task: Any) -> dict[str, Any]:
-    """The options that were given for this task alone."""
-    does = {"submission": "classifies texts", "long_texts": "classifies texts"}
-    does |= {"tag_names": "tags words"}
-    does |= {"prompt": "embeds or classifies texts", "prompt_name": "embeds or classifies texts"}
-    does |= {"truncate_dim": "embeds texts"} | dict.fromkeys(QUESTION_FLAGS, "answers questions")
-    given = {name: value for name in does if (value := getattr(args, name, None)) is not None}
-    for name in given.keys() - set(getattr(task, "OPTIONS", ())):
-        raise InputError(f"--{name.replace('_', '-')}: expected a model that {does[name]}, found another")
+    given = {name: value for name in _TASK_OPTIONS if (value := getattr(args, name, None)) is not None}
+    if given:
+        for name in given.keys() - {*evaluation.evaluator_class(args.model).options}:
+            raise InputError(f"--{name.replace('_', '-')}: expected a model that {_TASK_OPTIONS[name]}, found another")
+    for name in ("batch_size", "max_seq_length", "dtype", "invalid_rows"):
+        given[name] = getattr(args, name)
     return given

@@ -11,15 +11,13 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.features import EvalSource, Paddable, few_buckets
-from bert_jax.data.finetuning.records import table_name
-from bert_jax.data.invalid_rows import InvalidRow, InvalidRows
+from bert_jax.data.invalid_rows import InvalidRow
 from bert_jax.data.parquet_files import import_pyarrow
 from bert_jax.errors import InputError
-from bert_jax.evaluation.answer_files import FORMATS, answer_file
+from bert_jax.evaluation.answer_files import Write, answer_file
 from bert_jax.evaluation.model_runner import ModelRunner
 
 _Row = TypeVar("_Row")
-OUT_FORMATS = FORMATS
 CHUNK = 8192  # rows held at a time: enough to find rows of one length, few enough for memory
 
 
@@ -61,11 +59,6 @@ class RowPredictor:
         return EvalSource(features, runner.batch_size, self._buckets, runner.tokenizer.pad_id)
 
 
-def to_answer(data: Any, invalid_rows: str, noun: str = "row") -> InvalidRows:
-    """What becomes of the rows of a file to answer that do not fit: one that is skipped keeps its place."""
-    return InvalidRows(table_name(data), invalid_rows, noun, "--skip", keeping=True)
-
-
 def write_answers(
     out: storage.PathLike,
     header: Sequence[str],
@@ -73,29 +66,30 @@ def write_answers(
     answer: Callable[[list[_Row]], Iterable[tuple[dict[str, Any], Sequence[Any]]]],
     missing: Sequence[str],
     kept: Callable[[_Row], Mapping[str, Any]] = lambda row: {},
+    open_file: Callable[[storage.PathLike, Sequence[str]], contextlib.AbstractContextManager[Write]] = answer_file,
 ) -> int:
-    """Writes an answer for every row, in their order; the file is there when all is done, or not at all.
+    """Write an answer for every row, in the order of the rows; the file appears when it is complete.
 
-    An InvalidRow becomes, in a `.jsonl` file, an object whose answer is null and whose `error` says what is wrong; in
-    a table, empty fields. Columns of the data that are carried through come first; one that is named like a part
-    of the answer is called `input_NAME`.
+    An InvalidRow becomes, in a `.jsonl` file, an object whose answer is null and whose `error` is the message; in a
+    table, empty fields. Columns of the data that are carried through come first; one that is named like a part of the
+    answer is called `input_NAME`.
 
     Args:
-        out: a file named as one of `OUT_FORMATS`.
-        header: of a file that is a table.
-        rows: as many as there are.
-        answer: some rows -> for each, its JSON object and its fields under `header`.
-        missing: the keys of an answer in a JSON object, which are null where there is none.
+        out: the file to write.
+        header: the names of the answer's fields in a table.
+        rows: the rows, each maybe an InvalidRow.
+        answer: some rows -> for each, its answer as a JSON object, and as the fields of a table.
+        missing: the keys of an answer in a JSON object, which are null for an invalid row.
         kept: row -> the columns of the data that are carried through.
+        open_file: opens the file, as `answer_file` does.
 
     Returns:
         The number of rows.
     """
-    check_out(out)
     count = 0
     chunk = list(islice(rows, CHUNK))
     names = list(dict.fromkeys(name for row in chunk for name in _kept(row, kept)))
-    with answer_file(out, [*(f"input_{name}" if name in header else name for name in names), *header]) as write:
+    with open_file(out, [*(f"input_{name}" if name in header else name for name in names), *header]) as write:
         while chunk:
             fitting = [row for row in chunk if not isinstance(row, InvalidRow)]
             answers = iter(answer(fitting) if fitting else ())
@@ -136,15 +130,13 @@ def _beside(carried: Mapping[str, Any], described: Mapping[str, Any]) -> dict[st
     return {**named, **described}
 
 
-def check_out(out: storage.PathLike, formats: tuple[str, ...] = OUT_FORMATS, data: Any = None) -> bool:
-    """Whether a file of answers is to hold JSON lines.
+def check_format(out: storage.PathLike, formats: Sequence[str]) -> None:
+    """Check the name of a file to write.
 
     Raises:
-        InputError: it is named as none of `formats`, is the file of the data, or Parquet is asked for without pyarrow.
+        InputError: the name ends in none of `formats`, or in `.parquet` and pyarrow is not installed.
     """
-    if not str(out).lower().endswith(formats):
+    if not str(out).lower().endswith(tuple(formats)):
         raise InputError(f"{out}: expected a file named {' or '.join(formats)} to write to")
-    storage.check_output(out, data)
     if str(out).lower().endswith(".parquet"):
         import_pyarrow(out)
-    return str(out).lower().endswith(".jsonl")

@@ -1,4 +1,4 @@
-"""Evaluate sentence embeddings over pairs (`evaluate`), and write the similarity of each pair (`predict`)."""
+"""Evaluate sentence embeddings over pairs of texts, and write the similarity of each pair."""
 
 import dataclasses
 import functools
@@ -7,10 +7,9 @@ from typing import Any
 
 from bert_jax import storage
 from bert_jax.data.finetuning.columns import Columns
-from bert_jax.data.finetuning.records import table_name
 from bert_jax.data.invalid_rows import InvalidRows
-from bert_jax.evaluation.model_runner import ModelRunner, open_runner
-from bert_jax.evaluation.predictions import RowPredictor, check_out, to_answer, write_answers
+from bert_jax.evaluation.driver import Evaluated, Evaluator
+from bert_jax.evaluation.predictions import write_answers
 from bert_jax.inference.scoring import short
 from bert_jax.modeling import Bert
 from bert_jax.reports import page, values
@@ -24,121 +23,62 @@ from bert_jax.tasks.sentence_embedding import (
     stream_pairs,
 )
 
-# What `bert-jax evaluate` and `predict` may be told beyond what all tasks take.
-OPTIONS = ("prompt_name", "prompt", "truncate_dim")
-COLUMNS = Columns("sentence1", "sentence2", "score")  # where the caller names none
 
+class SentenceEmbeddingEvaluator(Evaluator):
+    """A model of sentence embeddings, evaluated on pairs of texts by the similarity that its files name (cosine, if
+    they name none).
 
-def evaluate(
-    model_dir: storage.PathLike,
-    data: Any,
-    columns: Columns,
-    *,
-    metric_names: Sequence[str] = (),
-    invalid_rows: str = "strict",
-    report: storage.PathLike | None = None,
-    **options: Any,
-) -> dict[str, float]:
-    """Scores how alike labelled pairs are (their cosine, or what else the model's files name) by its correlation with
-    the labels.
-
-    Args:
-        model_dir: a directory in the Hugging Face layout, with the files of sentence-transformers.
-        data: what `bert_jax.data.finetuning.tables.read_rows` takes.
-        columns: its columns, where they are not those that the model remembers, or those of `COLUMNS`.
-        metric_names: spearman, pearson; empty for both.
-        invalid_rows: of `bert_jax.data.invalid_rows.RULES`, for rows that do not fit.
-        report: a file to write, `.html`: the page of `bert_jax.reports.values.pairs`.
-        options: of `bert_jax.evaluation.model_runner.open_runner`.
-
-    Returns:
-        The metrics, and `examples`, the number of rows.
-
-    Raises:
-        InputError: the model, the data or the report's name do not fit; among others, a label that is no number.
+    `predict` writes into a `.jsonl` file an object a row: `text`, `pair` and `score`. A table has a header and a column
+    `score`. Columns that are carried through come first.
     """
-    page.check_path(report)
-    storage.check_output(report or "", data)
-    names = choose_metrics(metric_names, labelled=True)
-    runner = open_runner(model_dir, HEAD, **options)
-    task = _task(runner, names)
-    bad = InvalidRows(table_name(data), invalid_rows, skipping="--skip")
-    columns, predictor = _filled(columns, model_dir), RowPredictor(runner, task.predict)
-    pairs = read_pairs(data, columns, bad=bad)
-    rows = encode_pairs(runner.tokenizer, pairs, columns, runner.max_length, prompt=runner.prompt)
-    batches, predictions = predictor.batches(rows)
-    scores = task.score(predictions, batches) | {"examples": len(rows)}
-    if report is not None:
-        found = task.alike(predictor.in_order(rows, predictions, "embeddings"))
 
-        def texts(i: int) -> tuple[int, dict[str, str]]:
-            line, row = pairs[i]
-            return line, {name: row[name] for name in (columns.text, columns.pair)}
+    head = HEAD
+    options = ("prompt_name", "prompt", "truncate_dim")
+    default_columns = Columns("sentence1", "sentence2", "score")
+    task: SentenceEmbeddingTask
 
-        sections = values.pairs(rows.labels, found, texts, functools.partial(runner.attention, HEAD, rows.sequences))
-        page.write(report, page.Heading(str(model_dir), table_name(data), scores), sections)
-    return scores
+    def build_task(self, model: Bert) -> SentenceEmbeddingTask:
+        """As `Evaluator.build_task`."""
+        similarity, dimension = self.runner.settings.similarity, self.runner.settings.truncate_dim
+        return SentenceEmbeddingTask(model, "cosine", labelled=True, similarity=similarity, truncate_dim=dimension)
 
+    @classmethod
+    def columns(cls, model_dir: storage.PathLike, data: Any, given: Columns) -> Columns:
+        """As `Evaluator.columns`, without the further texts of the model's training."""
+        remembered = dataclasses.replace(read_remembered(model_dir).columns, more=(), texts="")
+        return given.filled(remembered).filled(cls.default_columns)
 
-def predict(
-    model_dir: storage.PathLike,
-    data: Any,
-    out: storage.PathLike,
-    columns: Columns,
-    *,
-    invalid_rows: str = "strict",
-    **options: Any,
-) -> int:
-    """Writes how alike every pair is (`bert_jax.inference.Similarity`), in the order of the rows, in constant memory.
+    def evaluate(self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows) -> Evaluated:
+        """Score the model by the correlations (spearman, pearson) of similarities with labels, which are numbers."""
+        task = dataclasses.replace(self.task, metrics=choose_metrics(metric_names, labelled=True))
+        pairs = read_pairs(data, columns, bad=invalid)
+        rows = self._encode(pairs, columns)
+        batches, predictions = self.predictor.batches(rows)
+        scores = task.score(predictions, batches) | {"examples": len(rows)}
 
-    A `.jsonl` file gets an object a row: `text`, `pair` and `score`. A table gets a header and a column `score`.
-    Columns that `columns` keeps stand before it.
+        def sections() -> list[page.Section]:
+            found = task.alike(self.predictor.in_order(rows, predictions, "embeddings"))
 
-    Args:
-        model_dir: a directory in the Hugging Face layout, with the files of sentence-transformers.
-        data: what `bert_jax.data.finetuning.tables.read_rows` takes.
-        out: the file to write, one of `predictions.OUT_FORMATS`; there when all is done, or not at all.
-        columns: of `data`, as in `evaluate`; a label is not needed and not looked at.
-        invalid_rows: as in `evaluate`; with `skip`, an invalid row keeps its place (`predictions.write_answers`).
-        options: of `bert_jax.evaluation.model_runner.open_runner`.
+            def texts(i: int) -> tuple[int, dict[str, str]]:
+                line, row = pairs[i]
+                return line, {name: row[name] for name in (columns.text, columns.pair)}
 
-    Returns:
-        The number of rows.
+            attend = functools.partial(self.runner.attention, HEAD, rows.sequences)
+            return values.pairs(rows.labels, found, texts, attend)
 
-    Raises:
-        InputError: the model or the data do not fit.
-    """
-    check_out(out, data=data)
-    runner = open_runner(model_dir, HEAD, **options)
-    task = _task(runner)
-    predictor = RowPredictor(runner, task.predict)
-    columns = dataclasses.replace(_filled(columns, model_dir), label="")
+        return Evaluated(scores, sections)
 
-    def answer(chunk: list[tuple[int, dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], list[float]]]:
-        rows = encode_pairs(runner.tokenizer, chunk, columns, runner.max_length, prompt=runner.prompt)
-        for (_, row), alike in zip(chunk, task.alike(predictor(rows, "embeddings")), strict=True):
-            score = short(alike)
-            yield {"text": row[columns.text], "pair": row[columns.pair], "score": score}, [score]
+    def predict(self, data: Any, out: storage.PathLike, columns: Columns, invalid: InvalidRows) -> int:
+        """As `Evaluator.predict`."""
 
-    def kept(row: tuple[int, dict[str, Any]]) -> dict[str, Any]:
-        return columns.carried(row[1])
+        def answers(chunk: list[tuple[int, dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], list[float]]]:
+            found = self.task.alike(self.predictor(self._encode(chunk, columns), "embeddings"))
+            for (_, row), similarity in zip(chunk, found, strict=True):
+                score = short(similarity)
+                yield {"text": row[columns.text], "pair": row[columns.pair], "score": score}, [score]
 
-    bad = to_answer(data, invalid_rows)
-    return write_answers(out, ["score"], bad.fitting(stream_pairs(data, columns, bad)), answer, ("score",), kept)
+        rows = invalid.fitting(stream_pairs(data, columns, invalid))
+        return write_answers(out, ["score"], rows, answers, ("score",), lambda row: columns.carried(row[1]))
 
-
-def _filled(columns: Columns, model_dir: storage.PathLike) -> Columns:
-    remembered = read_remembered(model_dir).columns
-    return columns.filled(dataclasses.replace(remembered, more=(), texts="")).filled(COLUMNS)
-
-
-def _task(runner: ModelRunner, names: tuple[str, ...] = ()) -> SentenceEmbeddingTask:
-    settings = runner.settings
-    return SentenceEmbeddingTask(
-        Bert(runner.config, HEAD, runner.compute),
-        "cosine",
-        labelled=True,
-        metrics=names,
-        similarity=settings.similarity,
-        truncate_dim=settings.truncate_dim,
-    )
+    def _encode(self, pairs: Sequence[tuple[int, dict[str, Any]]], columns: Columns) -> Any:
+        return encode_pairs(self.runner.tokenizer, pairs, columns, self.runner.max_length, prompt=self.runner.prompt)

@@ -1,9 +1,8 @@
-"""Evaluate a tagger over sentences (`evaluate`), and write its tags beside the words (`predict`)."""
+"""Evaluate taggers over sentences, and write their tags beside the words."""
 
-import json
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import Any, NamedTuple
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +12,11 @@ from bert_jax.data.finetuning.tables import Columns
 from bert_jax.data.finetuning.tag_features import UNTAGGED, encode, encode_tagged, in_order, read_tagged
 from bert_jax.data.finetuning.tagged import read_sentences
 from bert_jax.data.finetuning.tags import read_scheme
-from bert_jax.data.invalid_rows import InvalidRow, InvalidRows
+from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.errors import InputError
-from bert_jax.evaluation.model_runner import ModelRunner, open_runner
-from bert_jax.evaluation.predictions import RowPredictor, check_out, to_answer
+from bert_jax.evaluation.answer_files import Write, answer_file
+from bert_jax.evaluation.driver import Evaluated, Evaluator
+from bert_jax.evaluation.predictions import write_answers
 from bert_jax.inference.scoring import short
 from bert_jax.metrics import entities
 from bert_jax.modeling import Bert
@@ -25,180 +25,123 @@ from bert_jax.reports.attention import Attention
 from bert_jax.reports.tags import tagger
 from bert_jax.tasks.token_classification import HEAD, TokenClassificationTask
 
-# What `bert-jax evaluate` may be told beyond what all tasks take.
-OPTIONS = ("tag_names",)
-OUT_FORMATS = (".jsonl", ".conll", ".txt", ".tsv")
-_CHUNK = 4096  # sentences that `predict` holds at a time: enough to find rows of one length, few enough for memory
 
+class TokenClassificationEvaluator(Evaluator):
+    """A tagger.
 
-class Tagger(NamedTuple):
-    """A tagger, ready to be run on all devices of this machine.
+    `predict` writes into a `.jsonl` file an object a sentence: `tokens`, `tags` and `scores` (the probability of each
+    tag). The other formats are CoNLL: a word and its tag in a line, a tab between them, and a blank line after a
+    sentence.
 
-    Attributes:
-        task: the model and what it does.
-        runner: its tokenizer, and the limits within which it runs.
-        predictor: runs the model over rows.
+    Args:
+        model_dir: a directory in the Hugging Face layout.
+        tag_names: the names of the classes, in their order, where tags in the data to evaluate on are numbers; () takes
+            the model's names.
+        options: of `bert_jax.evaluation.model_runner.open_runner`.
     """
 
+    head = HEAD
+    options = ("tag_names",)
+    formats = (".jsonl", ".conll", ".txt", ".tsv")
+    noun = "sentence"
     task: TokenClassificationTask
-    runner: ModelRunner
-    predictor: RowPredictor
 
+    def __init__(self, model_dir: storage.PathLike, *, tag_names: Sequence[str] = (), **options: Any):
+        super().__init__(model_dir, **options)
+        self._tag_names = tuple(tag_names) or self.runner.config.label_names
 
-def open_tagger(model_dir: storage.PathLike, **options: Any) -> Tagger:
-    """Opens a model directory whose head tags tokens.
+    def build_task(self, model: Bert) -> TokenClassificationTask:
+        """As `Evaluator.build_task`."""
+        return TokenClassificationTask(model, model.config.label_names, ())
 
-    Args:
-        model_dir: a directory in the Hugging Face layout.
-        options: of `bert_jax.evaluation.model_runner.open_runner`.
+    @classmethod
+    def columns(cls, model_dir: storage.PathLike, data: Any, given: Columns) -> Columns:
+        """Return the caller's columns: the default ones are of the file's format."""
+        return given
 
-    Raises:
-        InputError: the directory holds no tagger, or an option does not fit it.
-    """
-    runner = open_runner(model_dir, HEAD, **options)
-    config = runner.config
-    task = TokenClassificationTask(Bert(config, HEAD, runner.compute), config.label_names, ())
-    return Tagger(task, runner, RowPredictor(runner, task.predict))
+    @classmethod
+    def check_predict(cls, out: storage.PathLike, invalid_rows: str, **options: Any) -> None:
+        """As `Evaluator.check_predict`; CoNLL has no way to say that a prediction is missing."""
+        super().check_predict(out, invalid_rows)
+        if not _is_json(out) and invalid_rows == "skip":
+            raise InputError(
+                f"{out}: expected a file named .jsonl with --skip, as CoNLL cannot say that an answer is missing"
+            )
 
+    def evaluate(self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows) -> Evaluated:
+        """Score the model with `bert_jax.metrics.entities.METRICS`; a tag must be one that the model knows.
 
-def evaluate(
-    model_dir: storage.PathLike,
-    data: str,
-    columns: Columns,
-    *,
-    metric_names: Sequence[str] = (),
-    invalid_rows: str = "strict",
-    report: storage.PathLike | None = None,
-    tag_names: Sequence[str] = (),
-    **options: Any,
-) -> dict[str, float]:
-    """Scores a tagger on tagged sentences.
-
-    Args:
-        model_dir: a directory in the Hugging Face layout.
-        data: what `bert_jax.data.finetuning.tagged.read_sentences` takes.
-        columns: its columns, where they are not the usual ones there.
-        metric_names: of `bert_jax.metrics.entities.METRICS`; empty for all that fit.
-        invalid_rows: of `bert_jax.data.invalid_rows.RULES`, for sentences that do not fit.
-        report: a file to write, `.html`: the page of `bert_jax.reports.tags`.
-        tag_names: of the classes that tags in the data are numbers of, in their order; () takes the model's.
-        options: of `bert_jax.evaluation.model_runner.open_runner`.
-
-    Returns:
-        The metrics, and the numbers of sentences (`examples`) and `words`.
-
-    Raises:
-        InputError: the model, the data or the report's name do not fit; among others, a tag that the model does not
-            know.
-    """
-    page.check_path(report)
-    model = open_tagger(model_dir, **options)
-    runner, names = model.runner, model.task.names
-    chosen = entities.choose(metric_names, names)
-    if not metric_names and chosen != ("accuracy",):
-        chosen = entities.METRICS
-    bad = InvalidRows(data, invalid_rows, "sentence", "--skip")
-    sentences, _ = read_tagged(data, columns, names, bad, tag_names or names)
-    features = encode_tagged(runner.tokenizer, sentences, names, runner.max_length)
-    batches, predictions = model.predictor.batches(features)
-    task = TokenClassificationTask(model.task.model, names, chosen)
-    labels = in_order([batch["labels"] for batch in batches], batches)
-    words = labels != UNTAGGED  # false between two sentences
-    figures = task.score(predictions, batches) | {"examples": int((~words).sum()) + 1, "words": int(words.sum())}
-    if report is not None:
-        answers, scores = (in_order([p[name] for p in predictions], batches) for name in ("tags", "scores"))
-        scheme = read_scheme(names)
-        marked = None if scheme is None else (scheme, *entities.both(scheme, labels, answers))
-        first_words = features.labels  # of rows; a long sentence has several
+        The scores have the number of `words` too.
+        """
+        names = self.task.names
+        chosen = entities.choose(metric_names, names)
+        if not metric_names and chosen != ("accuracy",):
+            chosen = entities.METRICS
+        sentences, _ = read_tagged(data, columns, names, invalid, self._tag_names)
+        features = encode_tagged(self.runner.tokenizer, sentences, names, self.runner.max_length)
+        batches, predictions = self.predictor.batches(features)
+        labels = in_order([batch["labels"] for batch in batches], batches)
+        words = labels != UNTAGGED  # false between two sentences
+        figures = TokenClassificationTask(self.task.model, names, chosen).score(predictions, batches)
+        figures |= {"examples": int((~words).sum()) + 1, "words": int(words.sum())}
 
         def attend(word: int) -> Attention | None:
-            return runner.attention(HEAD, features, int(np.searchsorted(first_words, word)))
+            first_words = features.labels  # of rows; a long sentence has several
+            return self.runner.attention(HEAD, features, int(np.searchsorted(first_words, word)))
 
-        sections = tagger(names, labels, answers, scores, marked, sentences, attend)
-        page.write(report, page.Heading(str(model_dir), data, figures), sections)
-    return figures
+        def sections() -> list[page.Section]:
+            answers, scores = (in_order([p[name] for p in predictions], batches) for name in ("tags", "scores"))
+            scheme = read_scheme(names)
+            marked = None if scheme is None else (scheme, *entities.both(scheme, labels, answers))
+            return tagger(names, labels, answers, scores, marked, sentences, attend)
+
+        return Evaluated(figures, sections)
+
+    def predict(self, data: Any, out: storage.PathLike, columns: Columns, invalid: InvalidRows) -> int:
+        """As `Evaluator.predict`; with `skip`, an invalid sentence is an object whose fields are null, with `error`."""
+
+        def answers(chunk: list[Sentence]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+            for sentence, tags, scores in self._tagged(chunk):
+                if not _is_json(out):
+                    _check_words(data, sentence)
+                yield {"tokens": sentence.words, "tags": tags, "scores": scores}, [sentence.words, tags]
+
+        rows = invalid.fitting(read_sentences(data, columns, tagged=False, bad=invalid))
+        file = answer_file if _is_json(out) else _conll_file
+        return write_answers(out, ["tokens", "tags"], rows, answers, ("tokens", "tags", "scores"), open_file=file)
+
+    def _tagged(self, sentences: Sequence[Sentence]) -> Iterator[tuple[Sentence, list[str], list[float]]]:
+        """Yield each sentence with the tag and the score of each of its words."""
+        words = [sentence.words for sentence in sentences]
+        nothing = [np.zeros(len(each), np.int32) for each in words]
+        features = encode(self.runner.tokenizer, words, nothing, self.runner.max_length)
+        batches, predictions = self.predictor.batches(features)
+        tags, scores = (in_order([p[name] for p in predictions], batches) for name in ("tags", "scores"))
+        start = 0
+        for sentence in sentences:
+            end = start + len(sentence.words)
+            yield sentence, [self.task.names[tag] for tag in tags[start:end]], [short(x) for x in scores[start:end]]
+            start = end + 1  # one place is left out between two sentences
 
 
-def predict(
-    model_dir: storage.PathLike,
-    data: str,
-    out: storage.PathLike,
-    columns: Columns,
-    *,
-    invalid_rows: str = "strict",
-    **options: Any,
-) -> int:
-    """Writes a tagger's answers for every sentence, in the order of the sentences, in constant memory.
+def _is_json(out: storage.PathLike) -> bool:
+    return str(out).lower().endswith(".jsonl")
 
-    A `.jsonl` file gets an object a sentence: `tokens`, `tags` and `scores` (of each tag, its probability). The others
-    are CoNLL: a word and its tag in a line, a tab between them, and a blank line after a sentence.
 
-    Args:
-        model_dir: a directory in the Hugging Face layout.
-        data: what `bert_jax.data.finetuning.tagged.read_sentences` takes.
-        out: the file to write, one of `OUT_FORMATS`; there when all is done, or not at all.
-        columns: of `data`, as in `evaluate`; tags are not needed and not looked at.
-        invalid_rows: as in `evaluate`; with `skip`, an invalid sentence keeps its place in a `.jsonl` file, as an
-            object whose `tokens`, `tags` and `scores` are null, with what is wrong as `error`.
-        options: of `bert_jax.evaluation.model_runner.open_runner`.
+def _check_words(data: Any, sentence: Sentence) -> None:
+    for word in sentence.words:
+        if any(mark in word for mark in "\t\r\n"):
+            where = f"{data}: line {sentence.line}"
+            raise InputError(f"{where}: expected words that fit a line of CoNLL, found {word!r}")
 
-    Returns:
-        The number of sentences.
 
-    Raises:
-        InputError: the model or the data do not fit.
-    """
-    lines = _json_lines if check_out(out, OUT_FORMATS) else _conll_lines
-    if lines is _conll_lines and invalid_rows == "skip":
-        raise InputError(
-            f"{out}: expected a file named .jsonl with --skip, as CoNLL cannot say that an answer is missing"
-        )
-    model = open_tagger(model_dir, **options)
-    bad = to_answer(data, invalid_rows, "sentence")
-    rows = bad.fitting(read_sentences(data, columns, tagged=False, bad=bad))
-    count = 0
+@contextlib.contextmanager
+def _conll_file(out: storage.PathLike, header: Sequence[str]) -> Iterator[Write]:
+    """As `answer_file`, of rows that are the words and the tags of a sentence."""
     with storage.open_atomically(out) as file:
-        while chunk := list(islice(rows, _CHUNK)):
-            answers = lines(data, *_answers(model, [row for row in chunk if not isinstance(row, InvalidRow)]))
-            for row in chunk:
-                file.write(_missing(row) if isinstance(row, InvalidRow) else next(answers))
-            count += len(chunk)
-    return count
 
+        def write(_: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[Any]]) -> None:
+            for words, tags in rows:
+                file.write("".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n")
 
-def _answers(model: Tagger, chunk: Sequence[Sentence]) -> tuple[Sequence[Sentence], list[str], np.ndarray]:
-    """Sentences, and the tags and scores of their words, by the number of the word: one is left out between two."""
-    if not chunk:
-        return chunk, [], np.empty(0)
-    sentences = [row.words for row in chunk]
-    nothing = [np.zeros(len(words), np.int32) for words in sentences]
-    features = encode(model.runner.tokenizer, sentences, nothing, model.runner.max_length)
-    batches, predictions = model.predictor.batches(features)
-    tags, scores = (in_order([p[name] for p in predictions], batches) for name in ("tags", "scores"))
-    return chunk, [model.task.names[tag] for tag in tags], scores
-
-
-def _missing(row: InvalidRow) -> str:
-    return json.dumps(dict.fromkeys(("tokens", "tags", "scores")) | {"error": str(row)}, ensure_ascii=False) + "\n"
-
-
-def _json_lines(data: str, chunk: Sequence[Sentence], tags: list[str], scores: np.ndarray) -> Iterator[str]:
-    """An object a sentence; the rest as `_answers` gives it."""
-    place = 0
-    for _, words, _ in chunk:
-        mine = slice(place, place + len(words))
-        shares = [short(score) for score in scores[mine]]
-        yield json.dumps({"tokens": words, "tags": tags[mine], "scores": shares}, ensure_ascii=False) + "\n"
-        place += len(words) + 1
-
-
-def _conll_lines(data: str, chunk: Sequence[Sentence], tags: list[str], scores: np.ndarray) -> Iterator[str]:
-    """As `_json_lines`, a word a line and a blank line behind the last."""
-    place = 0
-    for line, words, _ in chunk:
-        for word in words:
-            if any(mark in word for mark in "\t\r\n"):
-                raise InputError(f"{data}: line {line}: expected words that fit a line of CoNLL, found {word!r}")
-        mine = zip(words, tags[place : place + len(words)], strict=True)
-        yield "".join(f"{word}\t{tag}\n" for word, tag in mine) + "\n"
-        place += len(words) + 1
+        yield write

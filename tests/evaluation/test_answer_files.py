@@ -9,11 +9,10 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import recipes, storage, tasks
+from bert_jax import evaluation, recipes, storage, tasks
 from bert_jax.cli import main
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.errors import InputError
-from bert_jax.evaluation import classification
 from bert_jax.tasks import remembered
 
 ROWS = [
@@ -153,7 +152,7 @@ def test_the_data_is_never_replaced_by_the_answers(place, tmp_path, capsys, name
             assert predict(place, out, data=str(path)) == 2
             assert "expected another file to write to than" in capsys.readouterr().err
             with pytest.raises(InputError, match="expected another file to write to"):
-                classification.predict("no such model", str(path), out, Columns("review"))
+                evaluation.predict("no such model", str(path), out, Columns("review"))
         assert path.read_bytes() == content
 
 
@@ -196,15 +195,15 @@ class Frame:
 
 @pytest.mark.parametrize("table", [ROWS, Frame(ROWS)], ids=["dicts", "frame"])
 def test_tables_in_memory(place, tmp_path, table):
-    scores = classification.evaluate(place / "model", table, Columns())
-    assert scores == classification.evaluate(place / "model", str(place / "a.csv"), Columns())
-    classification.predict(place / "model", table, tmp_path / "x.csv", Columns(keep=("id",)))
+    scores = evaluation.evaluate(place / "model", table, Columns())
+    assert scores == evaluation.evaluate(place / "model", str(place / "a.csv"), Columns())
+    evaluation.predict(place / "model", table, tmp_path / "x.csv", Columns(keep=("id",)))
     assert [row["id"] for row in csv.DictReader((tmp_path / "x.csv").open())] == ["7", "8"]
     odd = [*ROWS, ROWS[0] | {"review": float("nan")}]
     with pytest.raises(InputError, match=r"row 2: expected text in 'review', found"):
-        classification.evaluate(place / "model", odd if isinstance(table, list) else Frame(odd), Columns())
+        evaluation.evaluate(place / "model", odd if isinstance(table, list) else Frame(odd), Columns())
     with pytest.raises(InputError, match="expected the name of a file, a DataFrame or a list of dicts, found int"):
-        classification.evaluate(place / "model", 3, Columns())
+        evaluation.evaluate(place / "model", 3, Columns())
 
 
 def test_parquet(place, tmp_path, capsys):
@@ -214,10 +213,10 @@ def test_parquet(place, tmp_path, capsys):
     features = {"info": {"features": {"stars": {"names": ["neg", "pos"], "_type": "ClassLabel"}}}}
     table = pyarrow.table(columns).replace_schema_metadata({"huggingface": json.dumps(features)})
     parquet.write_table(table, tmp_path / "a.parquet")
-    scores = classification.evaluate(place / "model", str(tmp_path / "a.parquet"), Columns())
-    assert scores == classification.evaluate(place / "model", str(place / "a.csv"), Columns())
+    scores = evaluation.evaluate(place / "model", str(tmp_path / "a.parquet"), Columns())
+    assert scores == evaluation.evaluate(place / "model", str(place / "a.csv"), Columns())
     with pytest.raises(InputError, match=r"expected a column 'text'.*--text-column review"):
-        classification.evaluate(place / "model", str(tmp_path / "a.parquet"), Columns("text"))
+        evaluation.evaluate(place / "model", str(tmp_path / "a.parquet"), Columns("text"))
     (tmp_path / "b.parquet").write_bytes(b"PAR1 and so on")
     assert predict(place, tmp_path / "x.csv", data=str(tmp_path / "b.parquet")) == 2
     assert "b.parquet: expected a Parquet file" in capsys.readouterr().err

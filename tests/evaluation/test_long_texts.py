@@ -6,13 +6,12 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import recipes, tasks
+from bert_jax import evaluation, recipes, tasks
 from bert_jax.cli import main
 from bert_jax.data.finetuning.features import encode
 from bert_jax.data.finetuning.tables import Columns, Example
 from bert_jax.data.finetuning.windows import averaged, text_windows
 from bert_jax.errors import InputError
-from bert_jax.evaluation import classification
 from bert_jax.inference import pipeline
 from bert_jax.tokenization.layout import RowLayout
 from bert_jax.training.loop import train
@@ -115,10 +114,10 @@ def test_every_text_is_scored_once_and_alike_everywhere(place, tuned, tmp_path, 
     dev, options = str(place / "dev.tsv"), {"long_texts": "windows", "doc_stride": 7, "batch_size": 8}
     labels = [line.split("\t")[1] for line in (place / "dev.tsv").read_text().splitlines()[1:]]
     texts = [line.split("\t")[0] for line in (place / "dev.tsv").read_text().splitlines()[1:]]
-    scores = classification.evaluate(model, dev, COLUMNS, **options)
+    scores = evaluation.evaluate(model, dev, COLUMNS, **options)
     assert scores.pop("examples") == 61
     assert scores == pytest.approx({name: results[f"eval/{name}"] for name in scores})
-    assert classification.predict(model, dev, tmp_path / "out.jsonl", COLUMNS, **options) == 61
+    assert evaluation.predict(model, dev, tmp_path / "out.jsonl", COLUMNS, **options) == 61
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [row["text"] for row in rows] == texts
     assert np.mean([row["label"] == label for row, label in zip(rows, labels, strict=True)]) == pytest.approx(
@@ -137,7 +136,7 @@ def test_every_text_is_scored_once_and_alike_everywhere(place, tuned, tmp_path, 
     command = ["--model", str(model), "--data", dev, "--long", "windows", "--doc-stride", "7"]
     assert main(["evaluate", "--json", *command]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] == pytest.approx(scores["accuracy"])
-    cut = classification.evaluate(model, dev, COLUMNS)
+    cut = evaluation.evaluate(model, dev, COLUMNS)
     assert cut["accuracy"] < scores["accuracy"]  # what tells the label is often behind the cut
 
 
@@ -171,8 +170,8 @@ def test_short_texts_are_as_ever_to_the_bit(place, tuned, tmp_path):
             np.testing.assert_array_equal(a[name], b[name])
     scores, answers = [], []
     for name in ("cut", "windows"):
-        scores.append(classification.evaluate(tuned[1], short, COLUMNS, long_texts=name))
-        classification.predict(tuned[1], short, tmp_path / "out.jsonl", COLUMNS, long_texts=name)
+        scores.append(evaluation.evaluate(tuned[1], short, COLUMNS, long_texts=name))
+        evaluation.predict(tuned[1], short, tmp_path / "out.jsonl", COLUMNS, long_texts=name)
         answers.append((tmp_path / "out.jsonl").read_text())
     assert scores[0] == scores[1] and answers[0] == answers[1]
 
@@ -191,9 +190,9 @@ def test_what_does_not_fit(place, tuned, tmp_path, capsys):
     with pytest.raises(InputError, match=r"config\.data\.long_texts: 'window' is not known; did you mean 'windows'"):
         job(place, **{"data.long_texts": "window"})
     with pytest.raises(InputError, match="expected single texts to read in windows, found pairs of texts"):
-        classification.evaluate(model, dev, Columns("sentence", "sentence", "label"), long_texts="windows")
+        evaluation.evaluate(model, dev, Columns("sentence", "sentence", "label"), long_texts="windows")
     with pytest.raises(InputError, match="doc_stride of at least 0, found 'windows' and -1"):
-        classification.evaluate(model, dev, COLUMNS, long_texts="windows", doc_stride=-1)
+        evaluation.evaluate(model, dev, COLUMNS, long_texts="windows", doc_stride=-1)
     pipe = pipeline("text-classification", model)
     with pytest.raises(InputError, match="windows: expected single texts, found pairs"):
         pipe({"text": "a", "text_pair": "b"}, windows=True)

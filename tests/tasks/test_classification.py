@@ -7,11 +7,11 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import recipes, tasks
+from bert_jax import evaluation, recipes, tasks
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.errors import InputError
-from bert_jax.evaluation import classification
+from bert_jax.evaluation.classification import ClassificationEvaluator
 from bert_jax.tasks.classification import ClassificationTask
 from bert_jax.training.loop import train
 
@@ -97,7 +97,7 @@ def test_token_dropout_changes_training_and_not_evaluation(place):
 
 def test_evaluate_scores_the_finished_model_as_training_did(place, tuned):
     results, model = tuned
-    scores = classification.evaluate(model, str(place / "dev.tsv"), COLUMNS, batch_size=16)
+    scores = evaluation.evaluate(model, str(place / "dev.tsv"), COLUMNS, batch_size=16)
     assert scores.pop("examples") == 101
     assert scores == pytest.approx({name: results[f"eval/{name}"] for name in ("accuracy", "f1", "matthews")})
 
@@ -119,7 +119,7 @@ def test_the_average_is_what_is_scored_and_kept(place, tmp_path):
     found = load_pretrained(model).params
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, expected)
     assert np.abs(found["classifier"]["kernel"] - params["classifier"]["kernel"]).max() > 1e-5
-    scores = classification.evaluate(model, str(place / "dev.tsv"), COLUMNS, metric_names=("accuracy",))
+    scores = evaluation.evaluate(model, str(place / "dev.tsv"), COLUMNS, metric_names=("accuracy",))
     assert scores["accuracy"] == results["eval/accuracy"]
 
 
@@ -127,9 +127,7 @@ def test_the_average_is_what_is_scored_and_kept(place, tmp_path):
 def test_predict_answers_every_row_in_its_order(place, tuned, tmp_path, monkeypatch, name):
     monkeypatch.setattr("bert_jax.evaluation.predictions.CHUNK", 40)  # three parts, the last smaller
     lines = (place / "dev.tsv").read_text().splitlines()[1:]
-    count = classification.predict(
-        tuned[1], str(place / "dev.tsv"), tmp_path / name, Columns("sentence"), batch_size=16
-    )
+    count = evaluation.predict(tuned[1], str(place / "dev.tsv"), tmp_path / name, Columns("sentence"), batch_size=16)
     written = (tmp_path / name).read_text().splitlines()
     if name.endswith(".tsv"):
         assert written.pop(0) == "label\tnegative\tpositive"
@@ -159,9 +157,9 @@ def test_regression(place, tmp_path):
     model = tmp_path / "run" / "model"
     config = load_pretrained(model).config
     assert (config.num_labels, config.problem_type) == (1, "regression")
-    scores = classification.evaluate(model, str(tmp_path / "dev.jsonl"), Columns("a", "b", "n"), metric_names=["mse"])
+    scores = evaluation.evaluate(model, str(tmp_path / "dev.jsonl"), Columns("a", "b", "n"), metric_names=["mse"])
     assert scores == {"mse": pytest.approx(results["eval/mse"], rel=1e-4), "examples": 40}
-    classification.predict(model, str(tmp_path / "dev.jsonl"), tmp_path / "out.tsv", Columns("a", "b"))
+    evaluation.predict(model, str(tmp_path / "dev.jsonl"), tmp_path / "out.tsv", Columns("a", "b"))
     header, *numbers = (tmp_path / "out.tsv").read_text().splitlines()
     assert header == "score"
     assert np.mean([(float(x) - n) ** 2 for x, (*_, n) in zip(numbers, rows, strict=True)]) == pytest.approx(
@@ -216,14 +214,14 @@ def test_an_unknown_label_in_the_dev_data(place, tmp_path):
 def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
     dev, model = str(place / "dev.tsv"), tuned[1]
     with pytest.raises(InputError, match="expected a model for sequence_classification, found one for encoder"):
-        classification.evaluate(place / "encoder", dev, COLUMNS)
+        ClassificationEvaluator(place / "encoder")
     with pytest.raises(InputError, match="max_seq_length: expected at most the model's 32 positions"):
-        classification.evaluate(model, dev, COLUMNS, max_seq_length=64)
+        evaluation.evaluate(model, dev, COLUMNS, max_seq_length=64)
     with pytest.raises(InputError, match=r"expected a file named \.jsonl or \.tsv or \.csv or \.parquet to write to"):
-        classification.predict(model, dev, tmp_path / "out.txt", COLUMNS)
+        evaluation.predict(model, dev, tmp_path / "out.txt", COLUMNS)
     (tmp_path / "cut.tsv").write_text((place / "dev.tsv").read_text() + "no label here")
     with pytest.raises(InputError, match=r"cut\.tsv: line 103: expected 2 columns"):
-        classification.predict(model, str(tmp_path / "cut.tsv"), tmp_path / "out.jsonl", COLUMNS)
+        evaluation.predict(model, str(tmp_path / "cut.tsv"), tmp_path / "out.jsonl", COLUMNS)
     assert [path.name for path in tmp_path.iterdir()] == ["cut.tsv"]
 
 
@@ -250,10 +248,10 @@ def test_stopping_needs_a_metric(place):
 
 def test_a_submission_to_glue(place, tuned, tmp_path):
     dev = str(place / "dev.tsv")
-    classification.predict(tuned[1], dev, tmp_path / "out.tsv", Columns(), submission=True)
-    classification.predict(tuned[1], dev, tmp_path / "out.jsonl", Columns())
+    evaluation.predict(tuned[1], dev, tmp_path / "out.tsv", Columns(), submission=True)
+    evaluation.predict(tuned[1], dev, tmp_path / "out.jsonl", Columns())
     answers = [json.loads(line)["label"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     expected = ["index\tprediction", *(f"{i}\t{answer}" for i, answer in enumerate(answers))]
     assert (tmp_path / "out.tsv").read_text().splitlines() == expected and len(answers) == 101
     with pytest.raises(InputError, match=r"expected a file named \.tsv for a submission"):
-        classification.predict(tuned[1], dev, tmp_path / "x.jsonl", Columns(), submission=True)
+        evaluation.predict(tuned[1], dev, tmp_path / "x.jsonl", Columns(), submission=True)

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from bert_jax import recipes, tasks
+from bert_jax import evaluation, recipes, tasks
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.errors import InputError
-from bert_jax.evaluation import classification
 from bert_jax.inference import pipeline
 from bert_jax.metrics import scores as metrics
 from bert_jax.training.loop import train
@@ -71,9 +70,9 @@ def test_several_labels_are_learned_and_scored_as_scikit_learn_does(place, tuned
     config = load_pretrained(model).config
     assert (config.id2label, config.problem_type) == (("animal", "plant", "praise"), "multi_label_classification")
     assert results["eval/micro_f1"] > 0.9
-    scores = classification.evaluate(model, str(place / "dev.tsv"), Columns())
-    assert scores == classification.evaluate(model, str(place / "dev.jsonl"), Columns())  # lists, and texts
-    assert classification.predict(model, str(place / "dev.jsonl"), tmp_path / "out.jsonl", Columns()) == 90
+    scores = evaluation.evaluate(model, str(place / "dev.tsv"), Columns())
+    assert scores == evaluation.evaluate(model, str(place / "dev.jsonl"), Columns())  # lists, and texts
+    assert evaluation.predict(model, str(place / "dev.jsonl"), tmp_path / "out.jsonl", Columns()) == 90
     answers = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     found = np.array([[name in answer["labels"] for name in config.id2label] for answer in answers])
     texts, labels = truth(place)
@@ -87,7 +86,7 @@ def test_several_labels_are_learned_and_scored_as_scikit_learn_does(place, tuned
 
 
 def test_a_table_of_answers(place, tuned, tmp_path):
-    classification.predict(tuned[1], str(place / "dev.tsv"), tmp_path / "out.tsv", Columns())
+    evaluation.predict(tuned[1], str(place / "dev.tsv"), tmp_path / "out.tsv", Columns())
     header, *rows = (tmp_path / "out.tsv").read_text().splitlines()
     assert header == "labels\tanimal\tplant\tpraise" and len(rows) == 90
     assert {row.split("\t")[0] for row in rows} >= {"", "animal", "animal,praise"}
@@ -183,4 +182,4 @@ def test_recipes_that_do_not_fit(place, changes, message):
 def test_labels_that_do_not_fit(place, tuned, tmp_path, line, message):
     (tmp_path / "odd.jsonl").write_text('{"sentence": "the cat", "label": []}\n' + line + "\n")
     with pytest.raises(InputError, match=message):
-        classification.evaluate(tuned[1], str(tmp_path / "odd.jsonl"), Columns())
+        evaluation.evaluate(tuned[1], str(tmp_path / "odd.jsonl"), Columns())

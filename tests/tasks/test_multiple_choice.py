@@ -11,7 +11,7 @@ from bert_jax.cli import main
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.errors import InputError
-from bert_jax.evaluation import multiple_choice
+from bert_jax.evaluation.multiple_choice import MultipleChoiceEvaluator
 from bert_jax.inference import from_pretrained
 from bert_jax.tasks.multiple_choice import (
     MultipleChoiceTask,
@@ -74,7 +74,7 @@ def test_a_separable_task_is_learned(tuned):
     assert results["step"] == 60
     assert results["eval/accuracy"] > 0.95
     assert results["train/cross_entropy"] == pytest.approx(results["train/loss"], rel=1e-4)
-    assert evaluation.of_model(model) is multiple_choice and load_pretrained(model).missing == []
+    assert evaluation.evaluator_class(model) is MultipleChoiceEvaluator and load_pretrained(model).missing == []
 
 
 def test_loss_by_hand(place):
@@ -156,7 +156,7 @@ def test_what_is_built(place):
 
 def test_evaluate_scores_the_finished_model_as_training_did(place, tuned):
     results, model = tuned
-    scores = multiple_choice.evaluate(model, str(place / "dev.jsonl"), Columns(), batch_size=16)
+    scores = evaluation.evaluate(model, str(place / "dev.jsonl"), Columns(), batch_size=16)
     assert scores == {"accuracy": results["eval/accuracy"], "examples": 61}
 
 
@@ -164,7 +164,7 @@ def test_evaluate_scores_the_finished_model_as_training_did(place, tuned):
 def test_predict_answers_every_row_in_its_order(place, tuned, tmp_path, monkeypatch, name):
     monkeypatch.setattr("bert_jax.evaluation.predictions.CHUNK", 25)  # three parts, the last smaller
     rows = [json.loads(line) for line in (place / "dev.jsonl").read_text().splitlines()]
-    count = multiple_choice.predict(tuned[1], str(place / "dev.jsonl"), tmp_path / name, COLUMNS, batch_size=16)
+    count = evaluation.predict(tuned[1], str(place / "dev.jsonl"), tmp_path / name, COLUMNS, batch_size=16)
     written = (tmp_path / name).read_text().splitlines()
     if name.endswith(".tsv"):
         assert written.pop(0) == "label\tchoice_0\tchoice_1\tchoice_2"
@@ -249,14 +249,14 @@ def test_recipes_that_do_not_fit(place, changes, message):
 def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
     dev = str(place / "dev.jsonl")
     with pytest.raises(InputError, match="expected a model for multiple_choice, found one for encoder"):
-        multiple_choice.evaluate(place / "encoder", dev, COLUMNS)
+        MultipleChoiceEvaluator(place / "encoder")
     with pytest.raises(InputError, match="'acuracy' is not a metric of multiple choice; did you mean 'accuracy'"):
-        multiple_choice.evaluate(tuned[1], dev, COLUMNS, metric_names=("acuracy",))
+        evaluation.evaluate(tuned[1], dev, COLUMNS, metric_names=("acuracy",))
     with pytest.raises(InputError, match=r"expected a file named \.jsonl or \.tsv"):
-        multiple_choice.predict(tuned[1], dev, tmp_path / "out.txt", COLUMNS)
+        evaluation.predict(tuned[1], dev, tmp_path / "out.txt", COLUMNS)
     (tmp_path / "cut.jsonl").write_text((place / "dev.jsonl").read_text() + '{"context": "a", "choices": ["b"')
     with pytest.raises(InputError, match=r"cut\.jsonl: line 62: expected a JSON object"):
-        multiple_choice.predict(tuned[1], str(tmp_path / "cut.jsonl"), tmp_path / "out.jsonl", COLUMNS)
+        evaluation.predict(tuned[1], str(tmp_path / "cut.jsonl"), tmp_path / "out.jsonl", COLUMNS)
     assert [path.name for path in tmp_path.iterdir()] == ["cut.jsonl"]
 
 

@@ -6,12 +6,12 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import recipes, tasks
+from bert_jax import evaluation, recipes, tasks
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.data.finetuning.squad import read_questions
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.errors import InputError
-from bert_jax.evaluation import question_answering
+from bert_jax.evaluation.question_answering import QuestionAnsweringEvaluator
 from bert_jax.metrics import squad as squad_scores
 from bert_jax.training.loop import train
 
@@ -97,18 +97,18 @@ def test_questions_are_learned(tuned):
 
 def test_evaluate_gives_the_figures_of_training(place, tuned):
     results, model = tuned
-    scores = question_answering.evaluate(model, str(place / "dev.json"), NO_COLUMNS, **OPTIONS)
+    scores = evaluation.evaluate(model, str(place / "dev.json"), NO_COLUMNS, **OPTIONS)
     assert scores.pop("examples") == 100
     assert scores == pytest.approx({name: results[f"eval/{name}"] for name in scores}, rel=1e-4)
-    chosen = question_answering.evaluate(model, str(place / "dev.json"), NO_COLUMNS, metric_names=("f1",), **OPTIONS)
+    chosen = evaluation.evaluate(model, str(place / "dev.json"), NO_COLUMNS, metric_names=("f1",), **OPTIONS)
     assert chosen == {"f1": scores["f1"], "examples": 100}
 
 
 def test_what_predict_writes_scores_as_evaluate_says(place, tuned, tmp_path, monkeypatch):
-    monkeypatch.setattr(question_answering, "_CHUNK", 40)  # three parts, the last smaller
+    monkeypatch.setattr("bert_jax.evaluation.question_answering._CHUNK", 40)  # three parts, the last smaller
     threshold = -2.0
     spec, options = str(place / "dev.json"), OPTIONS | {"null_threshold": threshold}
-    assert question_answering.predict(tuned[1], spec, tmp_path / "out.json", NO_COLUMNS, **options) == 100
+    assert evaluation.predict(tuned[1], spec, tmp_path / "out.json", NO_COLUMNS, **options) == 100
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.json", "out.null_odds.json"]
     texts, odds = (json.loads((tmp_path / name).read_text()) for name in ("out.json", "out.null_odds.json"))
     questions = list(read_questions(spec))
@@ -116,32 +116,30 @@ def test_what_predict_writes_scores_as_evaluate_says(place, tuned, tmp_path, mon
     assert all(texts[question.id] in question.context for question in questions)
     assert {name for name, text in texts.items() if not text} == {n for n, value in odds.items() if value > threshold}
     written = squad_scores.scores(questions, texts)
-    evaluated = question_answering.evaluate(tuned[1], spec, NO_COLUMNS, **options)
+    evaluated = evaluation.evaluate(tuned[1], spec, NO_COLUMNS, **options)
     assert written == pytest.approx({name: evaluated[name] for name in written})
     # With every passage written, SQuAD's own search for a threshold finds what `evaluate` does.
-    question_answering.predict(tuned[1], spec, tmp_path / "all.json", NO_COLUMNS, **OPTIONS, null_threshold=1e10)
+    evaluation.predict(tuned[1], spec, tmp_path / "all.json", NO_COLUMNS, **OPTIONS, null_threshold=1e10)
     everything = squad_scores.scores(questions, json.loads((tmp_path / "all.json").read_text()), odds, threshold)
     assert everything == pytest.approx({name: evaluated[name] for name in everything}, rel=1e-5)
 
 
 def test_the_best_threshold_gives_the_best_figures(place, tuned):
     spec = str(place / "dev.json")
-    best = question_answering.evaluate(tuned[1], spec, NO_COLUMNS, **OPTIONS)
-    again = question_answering.evaluate(
-        tuned[1], spec, NO_COLUMNS, null_threshold=best["best_f1_thresh"] + 1e-6, **OPTIONS
-    )
+    best = evaluation.evaluate(tuned[1], spec, NO_COLUMNS, **OPTIONS)
+    again = evaluation.evaluate(tuned[1], spec, NO_COLUMNS, null_threshold=best["best_f1_thresh"] + 1e-6, **OPTIONS)
     assert again["f1"] == pytest.approx(best["best_f1"])
 
 
 def test_questions_that_all_have_answers(place, tuned, tmp_path):
     """Version 1.1: every question gets a passage, and no file says what speaks against it."""
     spec = str(place / "dev1.json")
-    question_answering.predict(tuned[1], spec, tmp_path / "out.json", NO_COLUMNS, **OPTIONS)
+    evaluation.predict(tuned[1], spec, tmp_path / "out.json", NO_COLUMNS, **OPTIONS)
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
     texts = json.loads((tmp_path / "out.json").read_text())
     questions = list(read_questions(spec))
     assert all(texts[question.id] and texts[question.id] in question.context for question in questions)
-    scores = question_answering.evaluate(tuned[1], spec, NO_COLUMNS, **OPTIONS)
+    scores = evaluation.evaluate(tuned[1], spec, NO_COLUMNS, **OPTIONS)
     assert scores == squad_scores.scores_v1(questions, texts) | {"examples": 60}
     assert set(scores) == {"exact_match", "f1", "examples"} and scores["exact_match"] > 85
 
@@ -249,18 +247,18 @@ def test_what_does_not_fit(place, changes, message):
 def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
     dev, model = str(place / "dev.json"), tuned[1]
     with pytest.raises(InputError, match="expected a model for question_answering, found one for encoder"):
-        question_answering.evaluate(place / "encoder", dev, NO_COLUMNS)
+        QuestionAnsweringEvaluator(place / "encoder")
     with pytest.raises(InputError, match="expected no columns"):
-        question_answering.evaluate(model, dev, Columns("sentence"))
+        evaluation.evaluate(model, dev, Columns("sentence"))
     with pytest.raises(InputError, match=r"'f2' is no figure of these data; known: .*f1"):
-        question_answering.evaluate(model, dev, NO_COLUMNS, metric_names=("f2",), **OPTIONS)
+        evaluation.evaluate(model, dev, NO_COLUMNS, metric_names=("f2",), **OPTIONS)
     with pytest.raises(InputError, match="doc_stride: expected at least 1"):
-        question_answering.evaluate(model, dev, NO_COLUMNS, doc_stride=0)
+        evaluation.evaluate(model, dev, NO_COLUMNS, doc_stride=0)
     with pytest.raises(InputError, match=r"expected a file named \.json"):
-        question_answering.predict(model, dev, tmp_path / "out.jsonl", NO_COLUMNS)
+        evaluation.predict(model, dev, tmp_path / "out.jsonl", NO_COLUMNS)
     (tmp_path / "cut.json").write_text((place / "dev.json").read_text()[:-9])
     with pytest.raises(InputError, match=r"cut\.json: expected JSON"):
-        question_answering.predict(model, str(tmp_path / "cut.json"), tmp_path / "out.json", NO_COLUMNS)
+        evaluation.predict(model, str(tmp_path / "cut.json"), tmp_path / "out.json", NO_COLUMNS)
     assert [path.name for path in tmp_path.iterdir()] == ["cut.json"]
 
 

@@ -13,7 +13,7 @@ from bert_jax import evaluation, recipes, tasks
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.errors import InputError
-from bert_jax.evaluation import sentence_embedding
+from bert_jax.evaluation.sentence_embedding import SentenceEmbeddingEvaluator
 from bert_jax.inference import pipeline
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
@@ -255,7 +255,7 @@ def test_cosines_are_learned(place, tuned):
 def test_pairs_are_found_without_labels(place, tmp_path, loss):
     results = train(recipe(place, loss), tmp_path / "run", progress=False)
     assert {"eval/retrieval_accuracy", "eval/mrr"} <= results.keys() and "eval/spearman" not in results
-    found = sentence_embedding.evaluate(tmp_path / "run" / "model", str(place / "dev.jsonl"), PAIRS)
+    found = evaluation.evaluate(tmp_path / "run" / "model", str(place / "dev.jsonl"), PAIRS)
     assert found["spearman"] > 0.8
     # Of 61 pairs a fifth are of the text's own topic: among 12 a random one is first once in 12 times.
     assert results["eval/mrr"] > 0.15
@@ -306,8 +306,8 @@ def test_sentence_transformers_opens_the_finished_model(tuned):
 
 def test_evaluate_scores_the_finished_model_as_training_did(place, tuned):
     results, model = tuned
-    assert evaluation.of_model(model) is sentence_embedding
-    scores = sentence_embedding.evaluate(model, str(place / "dev.jsonl"), PAIRS, batch_size=16)
+    assert evaluation.evaluator_class(model) is SentenceEmbeddingEvaluator
+    scores = evaluation.evaluate(model, str(place / "dev.jsonl"), PAIRS, batch_size=16)
     assert scores.pop("examples") == 61
     assert scores == pytest.approx({name: results[f"eval/{name}"] for name in ("spearman", "pearson")})
 
@@ -316,9 +316,7 @@ def test_evaluate_scores_the_finished_model_as_training_did(place, tuned):
 def test_predict_answers_every_row_in_its_order(place, tuned, tmp_path, monkeypatch, name):
     monkeypatch.setattr("bert_jax.evaluation.predictions.CHUNK", 25)  # three parts, the last smaller
     rows = [json.loads(line) for line in (place / "dev.jsonl").read_text().splitlines()]
-    count = sentence_embedding.predict(
-        tuned[1], str(place / "dev.jsonl"), tmp_path / name, Columns("a", "b"), batch_size=16
-    )
+    count = evaluation.predict(tuned[1], str(place / "dev.jsonl"), tmp_path / name, Columns("a", "b"), batch_size=16)
     written = (tmp_path / name).read_text().splitlines()
     if name.endswith(".tsv"):
         assert written.pop(0) == "score"
@@ -370,15 +368,15 @@ def test_one_row_has_no_negatives(place, tmp_path):
 def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
     dev = str(place / "dev.jsonl")
     with pytest.raises(InputError, match="expected a model for sentence_embedding, found one for encoder"):
-        sentence_embedding.evaluate(place / "encoder", dev, PAIRS)
+        SentenceEmbeddingEvaluator(place / "encoder")
     with pytest.raises(InputError, match=r"line 1: expected a number as label, found '.*'"):
-        sentence_embedding.evaluate(tuned[1], dev, Columns("a", "b", "negative"))
+        evaluation.evaluate(tuned[1], dev, Columns("a", "b", "negative"))
     with pytest.raises(InputError, match="'accuracy' is not a metric of pairs with labels"):
-        sentence_embedding.evaluate(tuned[1], dev, PAIRS, metric_names=("accuracy",))
+        evaluation.evaluate(tuned[1], dev, PAIRS, metric_names=("accuracy",))
     with pytest.raises(InputError, match=r"expected a file named \.jsonl or \.tsv"):
-        sentence_embedding.predict(tuned[1], dev, tmp_path / "out.txt", PAIRS)
+        evaluation.predict(tuned[1], dev, tmp_path / "out.txt", PAIRS)
     with pytest.raises(InputError, match="expected a field 'c'"):
-        sentence_embedding.predict(tuned[1], dev, tmp_path / "out.tsv", Columns("a", "c"))
+        evaluation.predict(tuned[1], dev, tmp_path / "out.tsv", Columns("a", "c"))
     assert not any(tmp_path.iterdir())
 
 

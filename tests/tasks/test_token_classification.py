@@ -7,14 +7,14 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import recipes, tasks
+from bert_jax import evaluation, recipes, tasks
 from bert_jax.cli import main
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.data.finetuning import tag_features as data
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.data.finetuning.tagged import read_sentences
 from bert_jax.errors import InputError
-from bert_jax.evaluation import token_classification
+from bert_jax.evaluation.token_classification import TokenClassificationEvaluator
 from bert_jax.inference import pipeline
 from bert_jax.metrics import entities
 from bert_jax.tokenization import train_bpe, train_sentencepiece, word_piece
@@ -84,14 +84,10 @@ def test_entities_are_learned(tuned):
 
 def test_evaluate_is_what_predict_wrote_scored_by_hand(place, tuned, tmp_path, monkeypatch):
     results, model = tuned
-    monkeypatch.setattr(token_classification, "_CHUNK", 25)  # three parts, the last smaller
+    monkeypatch.setattr("bert_jax.evaluation.predictions.CHUNK", 25)  # three parts, the last smaller
     dev, options = str(place / "dev.conll"), {"batch_size": 16, "max_seq_length": 20}
-    scores = token_classification.evaluate(model, dev, Columns(), **options)
-    assert (
-        token_classification.predict(model, dev, tmp_path / "out.conll", Columns(), **options)
-        == scores["examples"]
-        == 61
-    )
+    scores = evaluation.evaluate(model, dev, Columns(), **options)
+    assert evaluation.predict(model, dev, tmp_path / "out.conll", Columns(), **options) == scores["examples"] == 61
     true, found = list(read_sentences(dev, Columns())), list(read_sentences(str(tmp_path / "out.conll"), Columns()))
     assert [s.words for s in true] == [s.words for s in found]
     assert scores["words"] == sum(len(s.words) for s in true)
@@ -124,7 +120,7 @@ def test_answers_in_json_have_scores_and_serve_as_data_again(place, tuned, tmp_p
 
 
 def test_the_pipeline_finds_what_predict_finds(place, tuned, tmp_path):
-    token_classification.predict(tuned[1], str(place / "dev.conll"), tmp_path / "out.conll", Columns(), batch_size=16)
+    evaluation.predict(tuned[1], str(place / "dev.conll"), tmp_path / "out.conll", Columns(), batch_size=16)
     sentences = [s for s in read_sentences(str(tmp_path / "out.conll"), Columns()) if len(s.words) < 14]
     names = load_pretrained(tuned[1]).config.id2label
     tagger = pipeline("ner", tuned[1])
@@ -229,7 +225,7 @@ def test_parts_of_speech(place, tmp_path):
     made = job(place, **changes)
     assert (made.task.names, made.task.metrics) == (("DT", "NN", "VB"), ("accuracy",))
     made.save(tmp_path / "model", jax.jit(made.init_params)(jax.random.key(0)))
-    scores = token_classification.evaluate(tmp_path / "model", changes["data.train"], Columns("w", "", "p"))
+    scores = evaluation.evaluate(tmp_path / "model", changes["data.train"], Columns("w", "", "p"))
     assert scores == {"accuracy": scores["accuracy"], "examples": 15, "words": 30}
 
 
@@ -258,7 +254,7 @@ def test_tags_that_do_not_fit(place, tuned, tmp_path):
     with pytest.raises(InputError, match=message):
         job(place, **{"data.dev": str(tmp_path / "dev.conll")})
     with pytest.raises(InputError, match=message):
-        token_classification.evaluate(tuned[1], str(tmp_path / "dev.conll"), Columns())
+        evaluation.evaluate(tuned[1], str(tmp_path / "dev.conll"), Columns())
     (tmp_path / "train.conll").write_text("a O\n")
     with pytest.raises(InputError, match=r"train\.conll: expected at least two tags, found only 'O'"):
         job(place, **{"data.train": str(tmp_path / "train.conll")})
@@ -267,15 +263,15 @@ def test_tags_that_do_not_fit(place, tuned, tmp_path):
 def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
     dev, model = str(place / "dev.conll"), tuned[1]
     with pytest.raises(InputError, match="expected a model for token_classification, found one for encoder"):
-        token_classification.evaluate(place / "encoder", dev, Columns())
+        TokenClassificationEvaluator(place / "encoder")
     with pytest.raises(InputError, match="'f1_PER' is not a metric of tagging"):
-        token_classification.evaluate(model, dev, Columns(), metric_names=("f1_PER",))
+        evaluation.evaluate(model, dev, Columns(), metric_names=("f1_PER",))
     with pytest.raises(InputError, match=r"expected a file named \.jsonl or \.conll"):
-        token_classification.predict(model, dev, tmp_path / "out.csv", Columns())
+        evaluation.predict(model, dev, tmp_path / "out.csv", Columns())
     (tmp_path / "in.jsonl").write_text(json.dumps({"tokens": ["a", "b\tc"]}))
     with pytest.raises(InputError, match=r"in\.jsonl: line 1: expected words that fit a line of CoNLL, found 'b\\tc'"):
-        token_classification.predict(model, str(tmp_path / "in.jsonl"), tmp_path / "out.conll", Columns())
-    assert token_classification.predict(model, str(tmp_path / "in.jsonl"), tmp_path / "out.jsonl", Columns()) == 1
+        evaluation.predict(model, str(tmp_path / "in.jsonl"), tmp_path / "out.conll", Columns())
+    assert evaluation.predict(model, str(tmp_path / "in.jsonl"), tmp_path / "out.jsonl", Columns()) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
 
 

@@ -1,0 +1,208 @@
+"""Evaluate a fine-tuned model over a file, and write its predictions: the steps that all tasks share."""
+
+import abc
+import dataclasses
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from bert_jax import storage
+from bert_jax.conversion.huggingface import saved_head
+from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.finetuning.records import table_name
+from bert_jax.data.invalid_rows import InvalidRows
+from bert_jax.errors import InputError
+from bert_jax.evaluation.answer_files import FORMATS
+from bert_jax.evaluation.model_runner import ModelRunner, open_runner
+from bert_jax.evaluation.predictions import RowPredictor, check_format
+from bert_jax.modeling import Bert
+from bert_jax.reports import page
+from bert_jax.tasks.remembered import read as read_remembered
+
+# Head of a model -> the class that evaluates models with it.
+EVALUATORS = {
+    "sequence_classification": "classification.ClassificationEvaluator",
+    "token_classification": "token_classification.TokenClassificationEvaluator",
+    "question_answering": "question_answering.QuestionAnsweringEvaluator",
+    "sentence_embedding": "sentence_embedding.SentenceEmbeddingEvaluator",
+    "multiple_choice": "multiple_choice.MultipleChoiceEvaluator",
+}
+
+
+class Evaluated(NamedTuple):
+    """The result of an evaluation.
+
+    Attributes:
+        scores: the metrics, and `examples`, the number of rows.
+        sections: returns the sections of the report.
+    """
+
+    scores: dict[str, float]
+    sections: Callable[[], list[page.Section]]
+
+
+class Evaluator(abc.ABC):
+    """A fine-tuned model, opened to run over files on all devices of this machine.
+
+    Each task has a subclass, which says how the task's rows are read, decoded, scored and written.
+
+    Args:
+        model_dir: a directory in the Hugging Face layout.
+        options: of `bert_jax.evaluation.model_runner.open_runner`.
+
+    Raises:
+        InputError: the directory holds a model with another head, or an option does not fit it.
+
+    Attributes:
+        head: the head of the models that the class evaluates.
+        options: names of the arguments that the class takes beside those that all take.
+        formats: name endings of the files that `predict` writes.
+        default_columns: the columns of a table, where neither the caller nor the model names them.
+        noun: what a row is called.
+        runner: the model, its tokenizer, and the limits within which it runs.
+        task: the task of the model (`bert_jax.tasks.base.Task`).
+        predictor: runs the model over rows.
+    """
+
+    head: ClassVar[str]
+    options: ClassVar[tuple[str, ...]] = ()
+    formats: ClassVar[tuple[str, ...]] = FORMATS
+    default_columns: ClassVar[Columns] = Columns()
+    noun: ClassVar[str] = "row"
+
+    def __init__(self, model_dir: storage.PathLike, **options: Any):
+        self.runner: ModelRunner = open_runner(model_dir, self.head, **options)
+        self.task = self.build_task(Bert(self.runner.config, self.head, self.runner.compute))
+        self.predictor = RowPredictor(self.runner, self.task.predict)
+
+    @abc.abstractmethod
+    def build_task(self, model: Bert) -> Any:
+        """Return the task of an opened model. Raises InputError where the model does not fit it."""
+
+    @classmethod
+    def columns(cls, model_dir: storage.PathLike, data: Any, given: Columns) -> Columns:
+        """Return the caller's columns; for those not named, the ones that the model remembers, or the default ones."""
+        return given.filled(read_remembered(model_dir).columns).filled(cls.default_columns)
+
+    @classmethod
+    def check_predict(cls, out: storage.PathLike, invalid_rows: str, **options: Any) -> None:
+        """Check the arguments of `predict`, and `options` of the class, before the model is opened.
+
+        Raises:
+            InputError: the file's name ends in none of `formats`, or the arguments do not fit each other.
+        """
+        check_format(out, cls.formats)
+
+    @abc.abstractmethod
+    def evaluate(self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows) -> Evaluated:
+        """Score the model on labelled rows.
+
+        Args:
+            data: the rows.
+            columns: the columns of `data`.
+            metric_names: the metrics to return; empty for all that fit.
+            invalid: collects the rows that cannot be scored.
+        """
+
+    @abc.abstractmethod
+    def predict(self, data: Any, out: storage.PathLike, columns: Columns, invalid: InvalidRows) -> int:
+        """Write a prediction for every row, in the order of the rows, and return the number of rows.
+
+        Args:
+            data: the rows.
+            out: the file to write; it appears when it is complete.
+            columns: the columns of `data`, without a label.
+            invalid: collects the rows that cannot be read, and keeps their places.
+        """
+
+
+def evaluator_class(model_dir: storage.PathLike) -> type[Evaluator]:
+    """Return the class that evaluates the model in a directory.
+
+    Raises:
+        InputError: the model was not fine-tuned for a task.
+    """
+    head = saved_head(model_dir)
+    if head not in EVALUATORS:
+        raise InputError(f"{model_dir}: expected a model for {', '.join(EVALUATORS)}, found one for {head}")
+    module, name = EVALUATORS[head].split(".")
+    found: type[Evaluator] = getattr(importlib.import_module(f"bert_jax.evaluation.{module}"), name)
+    return found
+
+
+def evaluate(
+    model_dir: storage.PathLike,
+    data: Any,
+    columns: Columns = Columns(),  # noqa: B008 (frozen)
+    *,
+    metric_names: Sequence[str] = (),
+    invalid_rows: str = "strict",
+    report: storage.PathLike | None = None,
+    **options: Any,
+) -> dict[str, float]:
+    """Score a fine-tuned model on labelled rows.
+
+    Args:
+        model_dir: a directory in the Hugging Face layout.
+        data: the rows: what `bert_jax.data.finetuning.tables.read_rows` takes; for a tagger, what
+            `bert_jax.data.finetuning.tagged.read_sentences` takes; for question answering, a SQuAD file.
+        columns: the columns of `data`; those not named are the ones that the model remembers from its training, or the
+            task's default ones.
+        metric_names: the metrics to return; empty for all that fit.
+        invalid_rows: one of `bert_jax.data.invalid_rows.RULES`.
+        report: an `.html` file to write, with the scores, figures and the worst mistakes.
+        options: arguments of the task's `Evaluator`, and of `bert_jax.evaluation.model_runner.open_runner`:
+            `batch_size`, `max_seq_length`, `dtype`.
+
+    Returns:
+        The metrics, and `examples`, the number of rows.
+
+    Raises:
+        InputError: the model, the data, an option or the report's name does not fit.
+    """
+    page.check_path(report)
+    storage.check_output(report or "", data)
+    kind = evaluator_class(model_dir)
+    columns = kind.columns(model_dir, data, columns)
+    model = kind(model_dir, **options)
+    invalid = InvalidRows(table_name(data), invalid_rows, kind.noun, "--skip")
+    scores, sections = model.evaluate(data, columns, metric_names, invalid)
+    if report is not None:
+        page.write(report, page.Heading(str(model_dir), table_name(data), scores), sections())
+    return scores
+
+
+def predict(
+    model_dir: storage.PathLike,
+    data: Any,
+    out: storage.PathLike,
+    columns: Columns = Columns(),  # noqa: B008 (frozen)
+    *,
+    invalid_rows: str = "strict",
+    **options: Any,
+) -> int:
+    """Write a fine-tuned model's prediction for every row, in the order of the rows.
+
+    Tables are read and written in constant memory. Each task's `Evaluator` says what its files hold.
+
+    Args:
+        model_dir: a directory in the Hugging Face layout.
+        data: the rows, as in `evaluate`; labels are not needed and not read.
+        out: the file to write, of one of the task's formats; it appears when it is complete.
+        columns: the columns of `data`, as in `evaluate`.
+        invalid_rows: one of `bert_jax.data.invalid_rows.RULES`; with `skip`, an invalid row keeps its place.
+        options: as in `evaluate`.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        InputError: the model, the data, an option or the file's name does not fit.
+    """
+    storage.check_output(out, data)
+    kind = evaluator_class(model_dir)
+    columns = dataclasses.replace(kind.columns(model_dir, data, columns), label="")
+    kind.check_predict(out, invalid_rows, **options)
+    model = kind(model_dir, **options)
+    invalid = InvalidRows(table_name(data), invalid_rows, kind.noun, "--skip", keeping=True)
+    return model.predict(data, out, columns, invalid)
