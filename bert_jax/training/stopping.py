@@ -66,6 +66,8 @@ class Stop:
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
         """Only notes the signals that come while the block runs, and answers them at its end at the latest."""
+        if self.number is not None:  # it came where an exception cannot leave: in a callback of the garbage collector
+            raise self.exception()
         self._deferring = True
         try:
             yield
@@ -115,6 +117,8 @@ class Stop:
 
     def _handle(self, number: int, _: Any) -> None:
         again, self.number = self.number is not None, self.number or number
+        if again and self.command and number == signal.SIGINT:
+            return  # `_watch` ends the process
         if not self._deferring or (again and number == signal.SIGINT):
             self.abrupt = True
             raise self.exception()
@@ -162,9 +166,27 @@ def listening(command: str = "") -> Iterator[Stop]:
         stack.callback(_forget)
         if command:
             stack.enter_context(_watched(stop))
+        stack.enter_context(_quiet_callbacks())
         stop._install()
         stack.callback(stop._uninstall)
         yield stop
+
+
+@contextlib.contextmanager
+def _quiet_callbacks() -> Iterator[None]:
+    """Do not print an Interrupted or Preempted that is raised where no exception can leave, as in a callback of the
+    garbage collector or in `__del__`: `Stop` has noted its signal, and `Stop.deferred` answers it."""
+    before = sys.unraisablehook
+
+    def hook(ignored: Any) -> None:
+        if not isinstance(ignored.exc_value, Interrupted | Preempted):
+            before(ignored)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _forget() -> None:

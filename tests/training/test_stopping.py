@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM: when they end a process, when they are only noted, and what the user is told."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -31,6 +32,22 @@ def test_while_there_is_something_to_save_a_signal_is_noted(number, error):
             done.append(stop.number)
         pytest.fail("went on after the block")
     assert done == [number]
+
+
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, Interrupted), (signal.SIGTERM, Preempted)])
+def test_a_signal_in_a_callback_of_the_garbage_collector_is_answered_later(number, error, capfd):
+    def callback(*_):
+        gc.callbacks.remove(callback)
+        os.kill(os.getpid(), number)
+
+    hook = sys.unraisablehook
+    with pytest.raises(error), listening() as stop:
+        gc.callbacks.append(callback)
+        gc.collect()
+        assert stop.number == number
+        with stop.deferred():
+            pytest.fail("went on")
+    assert capfd.readouterr().err == "" and sys.unraisablehook is hook
 
 
 HANDLERS = """
