@@ -6,7 +6,7 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
-from bert_jax.cli.output import complain, console
+from bert_jax.cli.output import complain, console, say
 from bert_jax.cli.train import overrides_of
 from bert_jax.cli.verbs import add_verb
 
@@ -123,8 +123,8 @@ def _print_tables(config: str, made: "Plan") -> None:
     place, gib = made.place, 2**30
     slices = f"{place.num_slices} x {place.name}" if place.num_slices > 1 else place.name
     mesh = " x ".join(f"{axis} {size}" for axis, size in made.mesh.items())
-    screen.print(f"{config} on {slices}: {place.chips} chips, mesh {mesh}, {made.parameters:,} parameters")
-    screen.print()
+    say(f"{config} on {slices}: {place.chips} chips, mesh {mesh}, {made.parameters:,} parameters")
+    say("")
 
     table = Table("", *(f"{stage.batch_size:,} x {stage.length}" for stage in made.stages))
     for column in table.columns[1:]:
@@ -171,11 +171,9 @@ def _print_tables(config: str, made: "Plan") -> None:
         splits.add_row(name, split)
     screen.print(splits)
     for sentence in advise(made):
-        screen.print(sentence)
+        say(sentence)
     if made.fits and made.hours:
-        screen.print(
-            f"{made.hours:,.1f} hours, {made.chip_hours:,.0f} chip-hours at the roofline; real steps are slower."
-        )
+        say(f"{made.hours:,.1f} hours, {made.chip_hours:,.0f} chip-hours at the roofline; real steps are slower.")
 
 
 def _show_found(found: "list[FoundPlan]", place: "Slice", as_one_object: bool) -> int:
@@ -214,12 +212,12 @@ def _show_found(found: "list[FoundPlan]", place: "Slice", as_one_object: bool) -
     for f in found:
         if not f.fits and f.beyond:
             mesh = " x ".join(f"{axis} {size}" for axis, size in f.beyond.mesh.items())
-            screen.print(f"mesh {mesh}, remat {f.beyond.remat}: not even one sequence a device fits")
+            say(f"mesh {mesh}, remat {f.beyond.remat}: not even one sequence a device fits")
     if not fitting:
         return EXIT_DOES_NOT_FIT
     best = fitting[0].fits
     assert best is not None
-    screen.print("the fastest: " + " ".join(f"--config.{key}={value}" for key, value in _settings(best).items()))
+    say("the fastest: " + " ".join(f"--config.{key}={value}" for key, value in _settings(best).items()))
     return 0
 
 
