@@ -11,7 +11,8 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
 from bert_jax.conversion.names import FAMILIES
 from bert_jax.data.finetuning import splits as splitting
-from bert_jax.data.finetuning.features import EvalSource, Packable, Paddable, TrainSource, buckets_of, few_buckets
+from bert_jax.data.finetuning.batching import EvalSource, TrainSource, buckets_of, few_buckets
+from bert_jax.data.finetuning.features import Packable, Paddable
 from bert_jax.data.finetuning.packing import PackedSource
 from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.errors import InputError
