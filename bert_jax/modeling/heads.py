@@ -33,7 +33,7 @@ CLASSIFIERS = ("sequence_classification", "token_classification", "multiple_choi
 
 
 def summary_of(config: BertConfig, head: str) -> str | None:
-    """The layer between the encoder and a head: one of `bert_jax.config.SUMMARIES`, or None."""
+    """The layer between the encoder and a head: one of `bert_jax.config_values.SUMMARIES`, or None."""
     match head:
         case "pretraining" | "next_sentence":
             return "pooler"
@@ -182,7 +182,7 @@ def pool_tokens(x: jax.Array, attention_mask: jax.Array, poolings: Sequence[str]
     section 3.2.
 
     Args:
-        poolings: of `bert_jax.config.POOLINGS`.
+        poolings: of `bert_jax.config_values.POOLINGS`.
         skip: leading tokens of each row that are left out; `lasttoken` is the last in any case.
     """
     members = (attention_mask > 0)[:, None]
