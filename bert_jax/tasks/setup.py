@@ -16,7 +16,7 @@ from bert_jax.data.finetuning.features import Packable, Paddable
 from bert_jax.data.finetuning.packing import PackedSource
 from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.errors import InputError
-from bert_jax.inference.model import check_vocabulary
+from bert_jax.inference.loading import check_vocabulary
 from bert_jax.modeling import Compute, Params
 from bert_jax.recipes import model_config
 from bert_jax.storage import PathLike
