@@ -127,7 +127,7 @@ class TextClassification(Pipeline):
         Returns:
             For each text `{"label", "score"}`, or with another `top_k` than 1 a list of these. A score is a softmax
             over the classes; a sigmoid when they do not exclude each other, or when there is one output; the value
-            itself for a regression; or what the model's files name (`bert_jax.inference.scoring.activation_of`).
+            itself for a regression; or what the model's files name (`bert_jax.inference.scoring.score_activation`).
 
         Raises:
             InputError: not texts or pairs, or too long.

@@ -37,7 +37,7 @@ _ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def activation_of(config: BertConfig, named: str = "") -> str:
+def score_activation(config: BertConfig, named: str = "") -> str:
     """What makes scores of a classifier's logits: one of `bert_jax.config_values.LAYER_ACTIVATIONS`, or `softmax`.
 
     The one that its files name (`named`), unless that leaves several classes as logits. Otherwise as transformers does:
@@ -63,8 +63,8 @@ def activate(name: str, logits: np.ndarray) -> np.ndarray:
 
 
 def scores_of(config: BertConfig, logits: np.ndarray, named: str = "") -> np.ndarray:
-    """float64 scores `[..., C]` of a sequence classifier's logits `[..., C]`, by `activation_of`."""
-    return activate(activation_of(config, named), logits)
+    """float64 scores `[..., C]` of a sequence classifier's logits `[..., C]`, by `score_activation`."""
+    return activate(score_activation(config, named), logits)
 
 
 def short(value: float) -> float:
