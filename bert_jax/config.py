@@ -5,11 +5,12 @@ import json
 from typing import Any, Self
 
 from bert_jax import storage
-from bert_jax.errors import InputError, did_you_mean, printable
+from bert_jax.config_values import MAY_BE_NONE, POOLINGS, check_value
+from bert_jax.errors import InputError, did_you_mean
 from bert_jax.families import FAMILIES, family_of, whole_number
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.config import NOT_CARRIED, config_keys
-from bert_jax.model_files.labels import MOST_CLASSES, read_classes
+from bert_jax.model_files.labels import read_classes
 from bert_jax.storage import hub
 
 # (layers, hidden size, heads): base and large from Devlin et al. 2018 (arXiv:1810.04805) section 3, the others from
@@ -22,38 +23,12 @@ SIZES: dict[str, tuple[int, int, int]] = {
     "base": (12, 768, 12),
     "large": (24, 1024, 16),
 }
-ACTIVATIONS = (
-    "gelu", "gelu_tanh", "relu", "silu", "tanh", "gelu_10", "quick_gelu", "leaky_relu", "linear", "mish", "relu2",
-    "relu6", "sigmoid",
-)  # fmt: skip
-PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
-POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
-LAYER_ACTIVATIONS = ("identity", "tanh", "sigmoid", "relu", "gelu", "silu", "elu", "leaky_relu", "softplus", "mish")
-SUMMARIES = ("pooler", "tanh", "relu", "gelu", "transform")
-CHOICES: dict[str, tuple[str, ...]] = {
-    "family": tuple(FAMILIES),
-    "hidden_act": ACTIVATIONS,
-    "head_act": ACTIVATIONS,
-    "position_embedding_type": ("absolute", "sinusoidal", "rotary"),
-    "norm": ("layer_norm", "rms_norm"),
-    "norm_placement": ("post", "pre"),
-    "classifier_summary": SUMMARIES,
-    "choice_summary": SUMMARIES,
-    "classifier_pooling": ("cls", "mean"),
-    "problem_type": PROBLEM_TYPES,
-}
-_POSITIVE = (
-    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "embedding_size",
-    "max_position_embeddings", "num_labels", "local_window", "global_every",
-)  # fmt: skip
-_MAY_BE_NONE = ("head_act", "problem_type", "classifier_dropout", "embedding_size", "local_window", "local_rope_theta")
 
-# Names that Hugging Face files use for one of ACTIVATIONS.
+# Names that Hugging Face files use for one of `ACTIVATION_NAMES`.
 _ACTIVATION_ALIASES = {
     "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_python_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh", "gelu_python": "gelu", "swish": "silu",
 }  # fmt: skip
-_LARGEST_SIZE = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +66,7 @@ class BertConfig:
         num_attention_heads: heads; must divide `hidden_size`.
         intermediate_size: width of the feed-forward layer.
         embedding_size: width of the embeddings, which a dense layer brings to `hidden_size`; None: they have it.
-        hidden_act: one of ACTIVATIONS, such as `gelu` (erf, the 2018 release) or `gelu_tanh` (the small models).
+        hidden_act: one of `ACTIVATION_NAMES`, such as `gelu` (erf, the 2018 release) or `gelu_tanh` (the small models).
         gated: whether the feed-forward layer is act(gate) * up (Shazeer 2020, arXiv:2002.05202), or act(up).
         hidden_dropout_prob: dropout rate after embeddings, attention output and feed-forward output.
         attention_probs_dropout_prob: dropout rate on attention probabilities.
@@ -189,8 +164,8 @@ class BertConfig:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if value is not None or field.name not in _MAY_BE_NONE:
-                _check(field.name, value, field.type)
+            if value is not None or field.name not in MAY_BE_NONE:
+                check_value(field.name, value, field.type)
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
                 f"model config: num_attention_heads {self.num_attention_heads} must divide "
@@ -237,7 +212,7 @@ class BertConfig:
         Raises:
             InputError: no such size, or no such family.
         """
-        _check("family", family, str)
+        check_value("family", family, str)
         base = cls._of_family({}, family)
         sizes = {name: (*shape, 4 * shape[1]) for name, shape in SIZES.items()} | dict(FAMILIES[family].sizes)
         if size not in sizes:
@@ -284,7 +259,7 @@ class BertConfig:
         types = {field.name: field.type for field in dataclasses.fields(cls)}
         for field, key in (*kind.keys.items(), *kind.older_keys.items()):
             if key in hf and not (hf[key] is None and field in _MAY_BE_NULL):
-                _check(field, _activation(hf[key]) if field.endswith("_act") else hf[key], types[field], key)
+                check_value(field, _activation(hf[key]) if field.endswith("_act") else hf[key], types[field], key)
         hf = kind.defaults | {key: value for key, value in hf.items() if value is not None}
         ours = {field: hf[key] for field, key in kind.keys.items() if key in hf} | kind.reads(hf) | dict(kind.fixed)
         if offset := kind.position_offset(hf):
@@ -365,8 +340,7 @@ class BertConfig:
 _NOT_IN_HF = (
     "pooler", "pooling", "pooling_skip", "embedding_layers", "normalize_embeddings", "id2label", "carried",
 )  # fmt: skip
-_MAY_BE_NULL = (*_MAY_BE_NONE, "pad_token_id")  # in a config.json, where it means that nothing is said
-_NOT_BELOW_0 = ("initializer_range", "layer_norm_eps")
+_MAY_BE_NULL = (*MAY_BE_NONE, "pad_token_id")  # in a config.json, where it means that nothing is said
 
 
 def _check_embedding(config: BertConfig) -> None:
@@ -389,32 +363,3 @@ def _check_embedding(config: BertConfig) -> None:
 
 def _activation(name: Any) -> Any:
     return _ACTIVATION_ALIASES.get(name, name) if isinstance(name, str) else name
-
-
-def _check(name: str, value: Any, kind: Any, key: str = "") -> None:
-    """Raises InputError when a field cannot have this value; it names `key`, where a file has it under that."""
-    label, found = key or f"model config: {name}", printable(repr(value), _MOST_SHOWN)
-    is_number = type(value) in (int, float) and -_LARGEST_SIZE <= value <= _LARGEST_SIZE  # not so of NaN
-    if name == "carried":
-        return
-    if name in CHOICES:
-        if value not in CHOICES[name]:
-            raise InputError(f"{label} {found} is not known{did_you_mean(str(value), CHOICES[name])}")
-    elif name in _POSITIVE or kind is int:
-        least, what = (1, "positive") if name in _POSITIVE else (0, "non-negative")
-        if type(value) is not int or value < least:
-            raise InputError(f"{label} must be a {what} integer, found {found}")
-        if value > (most := MOST_CLASSES if name == "num_labels" else _LARGEST_SIZE):
-            raise InputError(f"{label} must be at most {most}, found {found}")
-    elif name.endswith(("_prob", "_dropout")):
-        if not is_number or not 0 <= value < 1:
-            raise InputError(f"{label} must be a rate in [0, 1), found {found}")
-    elif "theta" in name or name in _NOT_BELOW_0:
-        what = "non-negative" if name in _NOT_BELOW_0 else "positive"
-        if not is_number or value < 0 or (value == 0 and what == "positive"):
-            raise InputError(f"{label} must be a {what} number, found {found}")
-    elif kind is bool and not isinstance(value, bool):
-        raise InputError(f"{label} must be true or false, found {found}")
-
-
-_MOST_SHOWN = 80  # characters of a value in a message

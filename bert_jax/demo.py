@@ -20,8 +20,9 @@ from bert_jax import recipes, storage
 from bert_jax.data.corpora.readers import Document
 from bert_jax.data.corpora.sentences import split_sentences
 from bert_jax.data.corpora.sources import Corpus, open_corpus
+from bert_jax.data.pretraining.chunks import is_held_out
 from bert_jax.data.pretraining.manifest import Manifest
-from bert_jax.data.pretraining.prepare import is_held_out, prepare
+from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.errors import printable
 from bert_jax.inference import pipeline
 from bert_jax.storage import PathLike

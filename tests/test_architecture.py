@@ -18,9 +18,9 @@ MOST_LINES = 450
 
 # Each part imports only from the parts before it.
 ORDER = (
-    "compilers", "synonyms", "errors", "storage", "model_files", "families", "config", "sharding", "modeling",
-    "tokenization", "data", "conversion", "recipes", "inference", "reports", "metrics", "tasks", "evaluation",
-    "training", "planning", "demo", "cli", "__main__",
+    "compilers", "synonyms", "errors", "storage", "model_files", "families", "config_values", "config", "sharding",
+    "modeling", "tokenization", "data", "conversion", "recipes", "inference", "reports", "metrics", "tasks",
+    "evaluation", "training", "planning", "demo", "cli", "__main__",
 )  # fmt: skip
 
 

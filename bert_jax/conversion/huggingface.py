@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.conversion import sentence_transformers, state_dict
+from bert_jax.conversion import sentence_transformers, sentence_transformers_writing, state_dict
 from bert_jax.conversion.formats import flax_msgpack, safetensors_files
 from bert_jax.conversion.names import FAMILIES
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
@@ -218,9 +218,9 @@ def _write_directory(
         if generation is not None:
             storage.write_atomically(beside / _GENERATION, json.dumps(generation, indent=2, sort_keys=True) + "\n")
         if model.head == "sequence_classification":
-            sentence_transformers.write_cross_encoder(beside, settings)
+            sentence_transformers_writing.write_cross_encoder(beside, settings)
             if settings.activation:
-                activation = sentence_transformers.torch_activation(settings.activation)
+                activation = sentence_transformers_writing.torch_activation(settings.activation)
                 described["sentence_transformers"] = {"activation_fn": activation}
         write(beside, tensors)
         storage.write_atomically(beside / "config.json", json.dumps(described, indent=2, sort_keys=True) + "\n")
@@ -228,7 +228,7 @@ def _write_directory(
 
 def _write_embedding(directory: storage.Path, config: BertConfig, tensors: Tensors, settings: TextSettings) -> None:
     """Writes the files of sentence-transformers, and takes from `tensors` those that belong into folders of theirs."""
-    for number, folder in sentence_transformers.write_layout(directory, config, settings).items():
+    for number, folder in sentence_transformers_writing.write_layout(directory, config, settings).items():
         prefix = EMBEDDING_LAYER.format(number=number)
         own = {name: tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
         layer = {name.removeprefix(prefix): tensor for name, tensor in own.items()}

@@ -16,13 +16,12 @@ from bert_jax.conversion.weights import Weights, open_weights
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.families import architectures_of
 from bert_jax.modeling import HEADS, Bert
+from bert_jax.modeling.heads import CLASSIFIERS
 from bert_jax.storage import hub
 from bert_jax.tokenization import has_tokenizer
 
 _log = logger(__name__)
-# Heads with tensors of one name: what is trained for one of them means nothing to another.
-_CLASSIFIER = "classifier."
-_CLASSIFIERS = ("sequence_classification", "token_classification", "multiple_choice")
+_CLASSIFIER = "classifier."  # of tensors of `CLASSIFIERS`
 
 
 class Opened(NamedTuple):
@@ -36,7 +35,7 @@ class Opened(NamedTuple):
 
     def match(self) -> state_dict.Matched:
         tensors, fresh_head = self.weights.tensors, self.model.head != self.saved_head
-        if fresh_head and self.saved_head in _CLASSIFIERS:
+        if fresh_head and self.saved_head in CLASSIFIERS:
             tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(_CLASSIFIER)}
         return state_dict.match(self.model, tensors, fresh_head, self.weights.where)
 
@@ -203,7 +202,7 @@ def _config(
     hf: dict[str, Any], head: str, saved_head: str | None, names: Names, tensors: Tensors, where: storage.Path
 ) -> BertConfig:
     """The config of a model that is opened with a head, whose classes are compared with those of its tensors."""
-    is_taken = head == saved_head or saved_head not in _CLASSIFIERS
+    is_taken = head == saved_head or saved_head not in CLASSIFIERS
     shown = evidence.classes_shown(names, head, tensors) if is_taken else None
     if shown and not any(hf.get(key) for key in ("id2label", "label2id", "num_labels")):
         hf = hf | {"num_labels": shown.value}

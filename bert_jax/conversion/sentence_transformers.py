@@ -1,19 +1,19 @@
-"""Read and write the files of sentence-transformers: `modules.json`, `1_Pooling/`, `sentence_bert_config.json`, ..."""
+"""Read the files of sentence-transformers: `modules.json`, `1_Pooling/`, `sentence_bert_config.json`, ..."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from bert_jax import storage
-from bert_jax.config import POOLINGS, BertConfig, EmbeddingLayer
+from bert_jax.config import BertConfig, EmbeddingLayer
+from bert_jax.config_values import POOLINGS
 from bert_jax.conversion.text_settings import SIMILARITIES, TextSettings
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.model_files import FileKey, check_keys
 from bert_jax.model_files import sentence_transformers as tables
 
 # How its older files say which pooling, one key each, in the order in which the vectors of several stand.
-_POOLING_KEYS = {
+POOLING_KEYS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
@@ -22,7 +22,7 @@ _POOLING_KEYS = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 # Classes of torch.nn by the names that we have for them; where those of one name are defined.
-_ACTIVATIONS = {
+TORCH_ACTIVATIONS = {
     "Identity": "identity", "Tanh": "tanh", "Sigmoid": "sigmoid", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu",
     "ELU": "elu", "LeakyReLU": "leaky_relu", "Softplus": "softplus", "Mish": "mish", "Softmax": "softmax",
 }  # fmt: skip
@@ -34,7 +34,7 @@ _ARGUMENTS: dict[str, tuple[FileKey, ...]] = dict.fromkeys(
 _ARGUMENTS |= dict.fromkeys(("tokenizer_args", "processor_kwargs"), tables.TOKENIZER_ARGS)
 # Of config.json, where cross-encoders name their activation.
 ACTIVATION_KEYS = ("sentence_transformers", "sbert_ce_default_activation_function")
-_MODULES = "sentence_transformers.models."
+MODULE_PREFIX = "sentence_transformers.models."
 _KINDS = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout")
 
 
@@ -82,8 +82,8 @@ def read_layout(root: storage.Path) -> ModuleLayout | None:
     if not listed and not (root / "1_Pooling").exists():
         return None
     default = (
-        EmbeddingModule(f"{_MODULES}Transformer", root),
-        EmbeddingModule(f"{_MODULES}Pooling", root / "1_Pooling"),
+        EmbeddingModule(f"{MODULE_PREFIX}Transformer", root),
+        EmbeddingModule(f"{MODULE_PREFIX}Pooling", root / "1_Pooling"),
     )
     modules = _modules(root) if listed else default
     content, where = _object(root / "config_sentence_transformers.json", tables.CONFIG_SENTENCE_TRANSFORMERS)
@@ -100,7 +100,7 @@ def read_layout(root: storage.Path) -> ModuleLayout | None:
         similarity=_similarity(content, where),
         truncate_dim=_integer(content, "truncate_dim", where),
         cross_encoder=cross,
-        activation=activation_of(content["activation_fn"], where, "softmax") if content.get("activation_fn") else "",
+        activation=read_activation(content["activation_fn"], where, "softmax") if content.get("activation_fn") else "",
     )
     return layout._replace(settings=settings)
 
@@ -170,101 +170,20 @@ def cross_encoder_activation(hf: Mapping[str, Any], where: storage.Path) -> str:
     if isinstance(said, dict):
         check_keys(said, tables.CROSS_ENCODER, f"{where}: sentence_transformers")
         if said.get("activation_fn"):
-            return activation_of(said["activation_fn"], where, "softmax")
+            return read_activation(said["activation_fn"], where, "softmax")
     elif said is not None:
         raise InputError(f"{where}: sentence_transformers: expected an object, found {type(said).__name__}")
-    return activation_of(older, where, "softmax") if older else ""
+    return read_activation(older, where, "softmax") if older else ""
 
 
-def activation_of(path: Any, where: object, *more: str) -> str:
+def read_activation(path: Any, where: object, *more: str) -> str:
     """Our name of an activation that a file names as a class of torch.nn; of `LAYER_ACTIVATIONS` and `more`."""
     name = path.rsplit(".", 1)[-1] if isinstance(path, str) and path.startswith("torch.") else ""
-    found = _ACTIVATIONS.get(name, "")
+    found = TORCH_ACTIVATIONS.get(name, "")
     if not found or (found == "softmax" and "softmax" not in more):
-        known = ", ".join(name for name in _ACTIVATIONS if name != "Softmax" or more)
+        known = ", ".join(name for name in TORCH_ACTIVATIONS if name != "Softmax" or more)
         raise InputError(f"{where}: activation: expected a class of torch.nn ({known}), found {path!r}")
     return found
-
-
-def torch_activation(name: str) -> str:
-    """The class of torch.nn that is known here by a name."""
-    classes = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}
-    return f"torch.nn.modules.{'linear' if name == 'identity' else 'activation'}.{classes[name]}"
-
-
-def write_layout(directory: storage.Path, config: BertConfig, settings: TextSettings) -> dict[int, storage.Path]:
-    """Writes what makes a folder with a BERT in it a sentence-transformers model.
-
-    Returns:
-        Number of an embedding layer -> the folder that its parameters belong into.
-    """
-    layers = [(layer.kind.title().replace("_N", "N"), layer) for layer in config.embedding_layers]
-    behind = [("Pooling", None), *layers, *([("Normalize", None)] if config.normalize_embeddings else [])]
-    listed = [("", "Transformer")] + [(f"{i}_{kind}", kind) for i, (kind, _) in enumerate(behind, 1)]
-    _write_modules(directory, listed, settings)
-    folders = {}
-    for number, (kind, layer) in enumerate(behind):
-        folder = directory / f"{number + 1}_{kind}"
-        folder.mkdir(exist_ok=True)
-        content = _pooling_json(config, settings) if kind == "Pooling" else _layer_json(layer) if layer else None
-        if content is not None:
-            _write_json(folder / "config.json", content)
-        if kind in ("Dense", "LayerNorm"):
-            folders[number - 1] = folder
-    return folders
-
-
-def write_cross_encoder(directory: storage.Path, settings: TextSettings) -> None:
-    """Writes the files of a cross-encoder beside its config.json, where it had them."""
-    if settings.cross_encoder:
-        _write_modules(directory, [("", "Transformer")], settings, cross=True)
-
-
-def _write_modules(
-    directory: storage.Path, listed: list[tuple[str, str]], settings: TextSettings, cross: bool = False
-) -> None:
-    modules = [
-        {"idx": i, "name": str(i), "path": path, "type": _MODULES + kind} for i, (path, kind) in enumerate(listed)
-    ]
-    _write_json(directory / "modules.json", modules)
-    own: dict[str, Any] = {} if settings.max_length is None else {"max_seq_length": settings.max_length}
-    own |= {"do_lower_case": settings.lowercase}
-    about: dict[str, Any] = {"model_type": "SentenceTransformer", "prompts": dict(settings.prompts)}
-    about["default_prompt_name"] = settings.default_prompt or None
-    if cross:
-        own["transformer_task"], about["model_type"] = "sequence-classification", "CrossEncoder"
-        if settings.activation:
-            about["activation_fn"] = torch_activation(settings.activation)
-    else:
-        about["similarity_fn_name"] = settings.similarity
-        if settings.truncate_dim is not None:
-            about["truncate_dim"] = settings.truncate_dim
-    _write_json(directory / TRANSFORMER_CONFIGS[0], own)
-    _write_json(directory / "config_sentence_transformers.json", about)
-
-
-def _pooling_json(config: BertConfig, settings: TextSettings) -> dict[str, Any]:
-    content: dict[str, Any] = {"word_embedding_dimension": config.hidden_size}
-    in_order = [mode for mode in POOLINGS if mode in config.poolings] == list(config.poolings)
-    if in_order:  # which every version understands
-        content |= {key: mode in config.poolings for key, mode in _POOLING_KEYS.items()}
-    else:
-        content["pooling_mode"] = list(config.poolings)
-    return content if settings.include_prompt else content | {"include_prompt": False}
-
-
-def _layer_json(layer: EmbeddingLayer) -> dict[str, Any] | None:
-    if layer.kind == "dense":
-        content: dict[str, Any] = {"in_features": layer.inputs, "out_features": layer.features, "bias": layer.bias}
-        content["activation_function"] = torch_activation(layer.activation)
-        return content | ({"use_residual": True} if layer.residual else {})
-    if layer.kind == "layer_norm":
-        return {"dimension": layer.features}
-    return {"dropout": layer.rate} if layer.kind == "dropout" else None
-
-
-def _write_json(path: storage.Path, value: Any) -> None:
-    storage.write_atomically(path, json.dumps(value, indent=2) + "\n")
 
 
 def _modules(root: storage.Path) -> tuple[EmbeddingModule, ...]:
@@ -345,7 +264,7 @@ def _pooling(folder: storage.Path, config: BertConfig) -> tuple[list[str], bool]
         raise InputError(f"{where}: expected how token vectors are pooled, found nothing")
     mode = content.get("pooling_mode")
     if mode is None:
-        mode = [ours for key, ours in _POOLING_KEYS.items() if _boolean(content, key, False, where)] or "mean"
+        mode = [ours for key, ours in POOLING_KEYS.items() if _boolean(content, key, False, where)] or "mean"
     modes = [mode] if isinstance(mode, str) else mode
     if not isinstance(modes, list) or not modes or not all(mode in POOLINGS for mode in modes):
         raise InputError(f"{where}: pooling_mode: expected {', '.join(POOLINGS)} or a list of these, found {mode!r}")
@@ -379,7 +298,7 @@ def _layer(module: EmbeddingModule, width: int) -> EmbeddingLayer:
         width,
         features,
         bias=_boolean(content, "bias", True, where),
-        activation=activation_of(content.get("activation_function", "torch.nn.Tanh"), where),
+        activation=read_activation(content.get("activation_function", "torch.nn.Tanh"), where),
         residual=_boolean(content, "use_residual", False, where),
     )
 

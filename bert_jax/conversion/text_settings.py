@@ -26,7 +26,7 @@ class TextSettings:
         similarity: one of `SIMILARITIES`.
         truncate_dim: numbers of a vector that are kept, from the first; None = all.
         cross_encoder: whether the files are those of a cross-encoder, which are then written too.
-        activation: what makes scores of a cross-encoder's logits: one of `bert_jax.config.LAYER_ACTIVATIONS` or
+        activation: what makes scores of a cross-encoder's logits: one of `bert_jax.config_values.LAYER_ACTIVATIONS` or
             `softmax`; "" = the files do not say.
     """
 

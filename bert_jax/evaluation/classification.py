@@ -9,14 +9,8 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.data.finetuning.columns import Columns
-from bert_jax.data.finetuning.features import (
-    Features,
-    WindowFeatures,
-    encode,
-    labels_of,
-    read_labelled,
-    texts_of,
-)
+from bert_jax.data.finetuning.features import Features, WindowFeatures, encode
+from bert_jax.data.finetuning.labelled_rows import labels_of, read_labelled, texts_of
 from bert_jax.data.finetuning.labels import LabelRules
 from bert_jax.data.finetuning.records import table_name
 from bert_jax.data.finetuning.tables import Example, example_of, read_rows

@@ -17,7 +17,7 @@ from bert_jax.data.finetuning.features import Paddable
 from bert_jax.data.finetuning.groups import INPUTS
 from bert_jax.errors import InputError
 from bert_jax.inference import PretrainedModel
-from bert_jax.inference.model import open_tokenizer
+from bert_jax.inference.loading import open_tokenizer
 from bert_jax.modeling import Compute, Params, resolved_dtype
 from bert_jax.reports.attention import Attention
 from bert_jax.tasks import setup

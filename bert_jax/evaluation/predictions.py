@@ -10,7 +10,8 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.data.batches import Batch
-from bert_jax.data.finetuning.features import EvalSource, Paddable, few_buckets
+from bert_jax.data.finetuning.batching import EvalSource, few_buckets
+from bert_jax.data.finetuning.features import Paddable
 from bert_jax.data.invalid_rows import InvalidRow
 from bert_jax.data.parquet_files import import_pyarrow
 from bert_jax.errors import InputError

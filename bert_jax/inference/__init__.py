@@ -1,7 +1,8 @@
 """Inference: `from_pretrained` returns a callable model, `pipeline` one that takes text."""
 
 from bert_jax.inference.base import Pipeline
-from bert_jax.inference.model import PretrainedModel, from_pretrained
+from bert_jax.inference.loading import from_pretrained
+from bert_jax.inference.model import PretrainedModel
 from bert_jax.inference.pipelines import PIPELINES, pipeline
 
 __all__ = ["PIPELINES", "Pipeline", "PretrainedModel", "from_pretrained", "pipeline"]

@@ -2,25 +2,21 @@
 
 import dataclasses
 import functools
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import huggingface
 from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
-from bert_jax.errors import InputError, printable
+from bert_jax.errors import InputError
 from bert_jax.inference.scoring import similarities, unit
-from bert_jax.modeling import Bert, BertOutput, Compute, Params, resolved_dtype
-from bert_jax.tokenization import Tokenizer, has_tokenizer, load_tokenizer
+from bert_jax.modeling import Bert, BertOutput, Compute, Params
+from bert_jax.tokenization import Tokenizer
 
-# Embeddings are padded to round numbers of rows, but never by as many as this: then the vocabulary is another model's.
-_PADDING_ROWS = 1024
 _SHORTEST = 16  # least number of tokens that sequences are padded to
 # Which axes of an output were padded: B rows, S tokens, P masked positions; a dot stands for an axis that was not.
 _PADDED_AXES = {
@@ -251,95 +247,6 @@ class PretrainedModel:
         if "position_ids" in found:
             found["position_ids"] -= config.position_offset  # `Bert.apply` counts positions, not rows
         return found
-
-
-def from_pretrained(
-    path: storage.PathLike,
-    head: str | None = None,
-    dtype: str = "auto",
-    *,
-    num_labels: int | None = None,
-    id2label: Mapping[Any, str] | Sequence[str] | None = None,
-) -> PretrainedModel:
-    """Opens a model directory in the Hugging Face layout.
-
-    Args:
-        path: as for `huggingface.load_pretrained`.
-        head: one of `modeling.HEADS`; None means the one that the model was saved with. Asked for another, the
-            parameters that only it has are freshly initialised, with a warning.
-        dtype: of matrix products: `float32`, `bfloat16`, or `auto` (bfloat16 on accelerators, float32 on CPU).
-        num_labels: classes of a freshly initialised head.
-        id2label: the names of the classes, by number or in order; of a trained head, new names for its classes.
-
-    Raises:
-        InputError: something is missing, damaged or does not fit; the head has no classes, or another number of them.
-    """
-    model = open_model(path, head, dtype, classes(num_labels, id2label))
-    if model.missing:
-        fresh = f"{path} has no trained {head} head; freshly initialised: {', '.join(model.missing)}"
-        warnings.warn(printable(fresh), stacklevel=2)
-    return model
-
-
-def classes(num_labels: int | None, id2label: Mapping[Any, str] | Sequence[str] | None) -> int | tuple[str, ...] | None:
-    """Return the names of the classes, or their number where they have no names; None where neither is given.
-
-    Raises:
-        InputError: the numbers are not 0, 1, ..., a name is no string, or there are not `num_labels` names.
-    """
-    if id2label is None:
-        return num_labels
-    if isinstance(id2label, Mapping):
-        by_number = {str(number): name for number, name in id2label.items()}
-        names = [by_number.get(str(i)) for i in range(len(id2label))]
-    else:
-        names = list(id2label)
-    if not names or not all(isinstance(name, str) for name in names):
-        raise InputError(f"id2label: expected a name for each of the numbers 0, 1, ..., found {id2label!r}")
-    if num_labels not in (None, len(names)):
-        raise InputError(f"id2label: expected {num_labels} names (num_labels), found {len(names)}")
-    return tuple(map(str, names))
-
-
-def open_model(
-    path: storage.PathLike, head: str | None, dtype: str, classes: int | tuple[str, ...] | None = None
-) -> PretrainedModel:
-    """As `from_pretrained`, without the warning."""
-    compute = Compute(dtype=resolved_dtype(dtype))
-    loaded = huggingface.load_pretrained(path, head, classes=classes)
-    tokenizer = open_tokenizer(loaded) if has_tokenizer(loaded.directory) else None
-    return PretrainedModel(
-        loaded.config,
-        loaded.head,
-        jax.tree.map(jnp.asarray, loaded.params),
-        tokenizer,
-        compute,
-        max_length=loaded.settings.longest(loaded.config.max_position_embeddings, tokenizer),
-        settings=loaded.settings,
-        missing=tuple(loaded.missing),
-    )
-
-
-def open_tokenizer(loaded: huggingface.Loaded) -> Tokenizer:
-    """The tokenizer of a model, whose texts are lower-cased where its settings say so.
-
-    Raises:
-        InputError: there is none, or it cannot be the model's.
-    """
-    tokenizer = loaded.settings.tokenizer(load_tokenizer(loaded.directory))
-    check_vocabulary(tokenizer, loaded.config, loaded.directory)
-    return tokenizer
-
-
-def check_vocabulary(tokenizer: Tokenizer, config: BertConfig, where: object) -> None:
-    """Raises InputError when a tokenizer's vocabulary cannot be that of the model's embedding."""
-    rows, size = config.vocab_size, tokenizer.vocab_size
-    least = max(1, rows - _PADDING_ROWS + 1)
-    if not least <= size <= rows:
-        raise InputError(
-            f"{where}: the vocabulary does not fit the embedding: expected {least} to {rows} pieces, for the {rows} "
-            f"rows of the model's word embedding (vocab_size), found {size}"
-        )
 
 
 def _integers(name: str, value: Any) -> np.ndarray:

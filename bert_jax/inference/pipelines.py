@@ -13,7 +13,8 @@ from bert_jax.data.finetuning.windows import averaged, text_windows
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.answering import QuestionAnswering
 from bert_jax.inference.base import Pipeline, as_list, as_pairs, as_texts, positive
-from bert_jax.inference.model import PretrainedModel, open_model
+from bert_jax.inference.loading import load_model
+from bert_jax.inference.model import PretrainedModel
 from bert_jax.inference.scoring import scores_of, softmax
 from bert_jax.inference.search import Rerank, Search, SentenceEmbedding, Similarity
 from bert_jax.inference.tagging import TokenClassification
@@ -126,7 +127,7 @@ class TextClassification(Pipeline):
         Returns:
             For each text `{"label", "score"}`, or with another `top_k` than 1 a list of these. A score is a softmax
             over the classes; a sigmoid when they do not exclude each other, or when there is one output; the value
-            itself for a regression; or what the model's files name (`bert_jax.inference.scoring.activation_of`).
+            itself for a regression; or what the model's files name (`bert_jax.inference.scoring.score_activation`).
 
         Raises:
             InputError: not texts or pairs, or too long.
@@ -269,7 +270,7 @@ def pipeline(
     if not isinstance(model, PretrainedModel):
         if where is not None and dtype == "auto":
             dtype = "float32" if where.platform == "cpu" else "bfloat16"
-        opened = open_model(model, kind.head, dtype)
+        opened = load_model(model, kind.head, dtype)
         if opened.missing:
             raise InputError(f"{model}: {task} needs a trained {kind.head} head, found none ({opened.missing[0]})")
         return kind(_on(opened, where), batch_size, **options)

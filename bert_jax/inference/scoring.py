@@ -21,7 +21,7 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return np.exp(-np.logaddexp(0, -x))
 
 
-# As torch.nn computes them, in float64; the names are those of `bert_jax.config.LAYER_ACTIVATIONS`, and softmax.
+# As torch.nn computes them, in float64; the names are those of `bert_jax.config_values.LAYER_ACTIVATIONS`, and softmax.
 _ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "identity": lambda x: x,
     "sigmoid": _sigmoid,
@@ -37,8 +37,8 @@ _ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def activation_of(config: BertConfig, named: str = "") -> str:
-    """What makes scores of a sequence classifier's logits: one of `bert_jax.config.LAYER_ACTIVATIONS`, or `softmax`.
+def score_activation(config: BertConfig, named: str = "") -> str:
+    """What makes scores of a classifier's logits: one of `bert_jax.config_values.LAYER_ACTIVATIONS`, or `softmax`.
 
     The one that its files name (`named`), unless that leaves several classes as logits. Otherwise as transformers does:
     nothing for a regression, a sigmoid where classes do not exclude one another or there is one output, else a softmax.
@@ -63,8 +63,8 @@ def activate(name: str, logits: np.ndarray) -> np.ndarray:
 
 
 def scores_of(config: BertConfig, logits: np.ndarray, named: str = "") -> np.ndarray:
-    """float64 scores `[..., C]` of a sequence classifier's logits `[..., C]`, by `activation_of`."""
-    return activate(activation_of(config, named), logits)
+    """float64 scores `[..., C]` of a sequence classifier's logits `[..., C]`, by `score_activation`."""
+    return activate(score_activation(config, named), logits)
 
 
 def short(value: float) -> float:

@@ -15,7 +15,7 @@ import rich.progress
 from bert_jax.conversion.text_settings import CORPUS_PROMPTS, QUERY_PROMPTS
 from bert_jax.errors import InputError
 from bert_jax.inference.base import Pipeline, as_texts, positive
-from bert_jax.inference.scoring import activate, activation_of, comparable, compare, scores_of, similarities
+from bert_jax.inference.scoring import activate, comparable, compare, score_activation, scores_of, similarities
 
 CHUNK = 4096  # texts of a corpus that are embedded and scored together
 
@@ -243,7 +243,7 @@ class Rerank(Pipeline):
         Returns:
             A list, the best first and of equals the earlier, of `{"corpus_id", "score", "text"}`: the document's number
             from 0, its score, and itself. A score is the probability of the second of two classes, or a model's only
-            output behind its activation (`bert_jax.inference.scoring.activation_of`).
+            output behind its activation (`bert_jax.inference.scoring.score_activation`).
 
         Raises:
             InputError: not texts, or the model has more than two outputs.
@@ -292,7 +292,7 @@ class Rerank(Pipeline):
         first, second = (as_texts([pair[i] for pair in listed]) for i in range(2))
         config, named = self.model.config, self.model.settings.activation
         logits = self._logits(first, second, self.model.settings.prompt(prompt_name, prompt))
-        scores = activate(activation_of(config, named) if config.num_labels == 1 else named or "identity", logits)
+        scores = activate(score_activation(config, named) if config.num_labels == 1 else named or "identity", logits)
         return scores[:, 0] if config.num_labels == 1 else scores
 
     def _logits(self, first: list[str], second: list[str], prompt: str) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from bert_jax.modeling.compute import Compute, resolved_dtype
 from bert_jax.modeling.electra import Electra
-from bert_jax.modeling.models import HEADS, Bert, BertOutput, Params
+from bert_jax.modeling.heads import HEADS
+from bert_jax.modeling.models import Bert, Params
+from bert_jax.modeling.outputs import BertOutput
 
 __all__ = ["HEADS", "Bert", "BertOutput", "Compute", "Electra", "Params", "resolved_dtype"]

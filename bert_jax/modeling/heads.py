@@ -14,6 +14,37 @@ from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm
 from bert_jax.modeling.losses import vocabulary_cross_entropy, vocabulary_cross_entropy_and_samples
 from bert_jax.modeling.positions import gather_positions
 
+HEADS = (
+    "encoder",
+    "pretraining",
+    "masked_lm",
+    "next_sentence",
+    "sequence_classification",
+    "token_classification",
+    "question_answering",
+    "multiple_choice",
+    "replaced_token_detection",
+    "sentence_embedding",
+)
+# The original's classes: these have no pooler whatever the config says.
+WITHOUT_POOLER = ("masked_lm", "token_classification", "question_answering", "replaced_token_detection")
+# Their output layer has one name, `classifier`, but what is trained for one of them means nothing to another.
+CLASSIFIERS = ("sequence_classification", "token_classification", "multiple_choice")
+
+
+def summary_of(config: BertConfig, head: str) -> str | None:
+    """The layer between the encoder and a head: one of `bert_jax.config_values.SUMMARIES`, or None."""
+    match head:
+        case "pretraining" | "next_sentence":
+            return "pooler"
+        case "sequence_classification":
+            return config.classifier_summary
+        case "multiple_choice":
+            return config.choice_summary
+        case "token_classification" | "question_answering" if config.classifier_summary == "transform":
+            return "transform"
+    return None
+
 
 class Pooler(nnx.Module):
     """`[..., D] -> [..., D]`: tanh of a dense layer over a [CLS] token."""
@@ -151,7 +182,7 @@ def pool_tokens(x: jax.Array, attention_mask: jax.Array, poolings: Sequence[str]
     section 3.2.
 
     Args:
-        poolings: of `bert_jax.config.POOLINGS`.
+        poolings: of `bert_jax.config_values.POOLINGS`.
         skip: leading tokens of each row that are left out; `lasttoken` is the last in any case.
     """
     members = (attention_mask > 0)[:, None]

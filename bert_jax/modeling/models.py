@@ -17,6 +17,9 @@ from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.embeddings import Embeddings
 from bert_jax.modeling.encoder import Encoder
 from bert_jax.modeling.heads import (
+    CLASSIFIERS,
+    HEADS,
+    WITHOUT_POOLER,
     Discriminator,
     EmbeddingLayers,
     MaskedLMHead,
@@ -25,94 +28,14 @@ from bert_jax.modeling.heads import (
     Transform,
     pool_segments,
     pool_tokens,
+    summary_of,
     unit,
 )
 from bert_jax.modeling.layers import Dense
+from bert_jax.modeling.outputs import BertOutput
 from bert_jax.modeling.positions import Positions, gather_positions
 
-HEADS = (
-    "encoder",
-    "pretraining",
-    "masked_lm",
-    "next_sentence",
-    "sequence_classification",
-    "token_classification",
-    "question_answering",
-    "multiple_choice",
-    "replaced_token_detection",
-    "sentence_embedding",
-)
-# The original's classes: these have no pooler whatever the config says.
-_WITHOUT_POOLER = ("masked_lm", "token_classification", "question_answering", "replaced_token_detection")
-_CLASSIFIERS = ("sequence_classification", "token_classification", "multiple_choice")
-
 Params = dict[str, Any]  # the canonical tree: nested dicts of arrays
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class BertOutput:
-    """What a forward pass gives; fields that the head has not are None. Logits are float32.
-
-    Attributes:
-        last_hidden_state: `[B, S, D]`; None where it was not asked for.
-        pooler_output: `[B, D]`, or `[B, M, D]` at given positions.
-        logits: `[B, C]`, or `[B, M, C]` at given positions (sequence classification), `[B, S, C]` (token
-            classification), `[B, K]` (multiple choice), `[B, S, V]`, or `[B, P, V]` at given positions (masked LM),
-            `[B, S]` (replaced-token detection), as seq_relationship_logits (next sentence).
-        prediction_logits: `[B, S, V]`, or `[B, P, V]` at given positions (pretraining).
-        masked_lm_losses: `[B, P]`, the cross entropy of each label that was given; the logits are then not here
-            (masked LM, pretraining).
-        masked_lm_correct: `[B, P]`, 1 where the label has the greatest logit (masked LM, pretraining).
-        masked_lm_samples: `[B, P]` int32, a token drawn by the logits, for a key that was given (masked LM).
-        seq_relationship_logits: `[B, 2]`, or `[B, M, 2]` at given positions; class 0 is "B follows A" (pretraining).
-        start_logits: `[B, S]` (question answering).
-        end_logits: `[B, S]` (question answering).
-        sentence_embedding: `[B, D]`, or `[B, M, D]` at given positions (sentence embedding).
-        hidden_states: `L + 1` of `[B, S, D]`, the first from the embeddings.
-        attentions: `L` of `[B, N, S, S]`.
-    """
-
-    last_hidden_state: jax.Array | None
-    pooler_output: jax.Array | None = None
-    logits: jax.Array | None = None
-    prediction_logits: jax.Array | None = None
-    masked_lm_losses: jax.Array | None = None
-    masked_lm_correct: jax.Array | None = None
-    masked_lm_samples: jax.Array | None = None
-    seq_relationship_logits: jax.Array | None = None
-    start_logits: jax.Array | None = None
-    end_logits: jax.Array | None = None
-    sentence_embedding: jax.Array | None = None
-    hidden_states: tuple[jax.Array, ...] | None = None
-    attentions: tuple[jax.Array, ...] | None = None
-
-    def to_tuple(self) -> tuple[Any, ...]:
-        """Return the fields that are not None in the order of transformers' outputs: those of the head (of a bare
-        encoder `last_hidden_state` and `pooler_output`), then `hidden_states` and `attentions`."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        encoder = (values.pop("last_hidden_state"), values.pop("pooler_output"))
-        extras = (values.pop("hidden_states"), values.pop("attentions"))
-        head = tuple(value for value in values.values() if value is not None)
-        return tuple(value for value in (*(head or encoder), *extras) if value is not None)
-
-    def __getitem__(self, key: int | slice | str) -> Any:
-        """Return a field by its place in `to_tuple()`, or by its name."""
-        return getattr(self, key) if isinstance(key, str) else self.to_tuple()[key]
-
-
-def summary_of(config: BertConfig, head: str) -> str | None:
-    """What stands between the encoder and a head: one of `bert_jax.config.SUMMARIES`, or None."""
-    match head:
-        case "pretraining" | "next_sentence":
-            return "pooler"
-        case "sequence_classification":
-            return config.classifier_summary
-        case "multiple_choice":
-            return config.choice_summary
-        case "token_classification" | "question_answering" if config.classifier_summary == "transform":
-            return "transform"
-    return None
 
 
 class _Module(nnx.Module):
@@ -122,7 +45,7 @@ class _Module(nnx.Module):
         size, summary = config.hidden_size, summary_of(config, head)
         self.embeddings = Embeddings(config, rngs=rngs)
         self.encoder = Encoder(config, rngs=rngs)
-        if config.pooler and head not in _WITHOUT_POOLER and summary in (None, "pooler"):
+        if config.pooler and head not in WITHOUT_POOLER and summary in (None, "pooler"):
             self.pooler = Pooler(config, rngs=rngs)
         if summary not in (None, "pooler"):
             kind = Transform(config, size, rngs=rngs) if summary == "transform" else Summary(config, summary, rngs=rngs)
@@ -131,7 +54,7 @@ class _Module(nnx.Module):
             self.mlm = MaskedLMHead(config, rngs=rngs)
         if head in ("pretraining", "next_sentence"):
             self.nsp = Dense(config, size, 2, rngs=rngs)
-        if head in _CLASSIFIERS:
+        if head in CLASSIFIERS:
             self.classifier = Dense(config, size, 1 if head == "multiple_choice" else config.num_labels, rngs=rngs)
         if head == "question_answering":
             self.qa_outputs = Dense(config, size, 2, rngs=rngs)

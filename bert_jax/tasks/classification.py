@@ -12,7 +12,8 @@ import numpy as np
 
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.columns import Columns, recipe_key
-from bert_jax.data.finetuning.features import Features, count_classes, encode, labels_of, read_labelled
+from bert_jax.data.finetuning.features import Features, encode
+from bert_jax.data.finetuning.labelled_rows import count_classes, labels_of, read_labelled
 from bert_jax.data.finetuning.labels import LabelRules
 from bert_jax.data.finetuning.packing import packing
 from bert_jax.data.finetuning.tables import Example

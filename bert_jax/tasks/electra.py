@@ -17,6 +17,7 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.packing import is_token, packing
+from bert_jax.data.pretraining.stages import most_frequent_label
 from bert_jax.errors import InputError
 from bert_jax.metrics.scores import ratios
 from bert_jax.modeling import Electra, Params
@@ -26,10 +27,9 @@ from bert_jax.tasks.base import AbstractTask, Job, Metrics
 from bert_jax.tasks.masked_lm import masked_lm_sums
 from bert_jax.tasks.pretraining_data import (
     PretrainingData,
-    abstract,
-    abstract_task_of,
+    abstract_pretraining_task,
+    abstract_stages,
     check_lengths,
-    commonest_label,
     num_steps,
 )
 
@@ -127,7 +127,7 @@ def build(recipe: Any, workdir: str) -> Job:
     pretrained = _pretrained(recipe, model, loaded) if loaded else None
     train_source = data.train_source(model.config)
     return Job(
-        task=ElectraTask(model, commonest_label(train_source), recipe.discriminator_weight),
+        task=ElectraTask(model, most_frequent_label(train_source), recipe.discriminator_weight),
         tokenizer=data.tokenizer,
         init_params=model.init,
         pretrained=pretrained,
@@ -142,11 +142,11 @@ def build(recipe: Any, workdir: str) -> Job:
 def abstract_task(recipe: Any) -> AbstractTask:
     """The steps of a resolved recipe. See `bert_jax.tasks.abstract_task`."""
     if recipe.data.prepared:
-        return abstract_task_of(recipe, build(recipe, ""))
+        return abstract_pretraining_task(recipe, build(recipe, ""))
     model = _model(recipe, setup.config_without_data(recipe, HEAD))
     check_lengths(recipe, model.config)
     task = ElectraTask(model, commonest_id=0, discriminator_weight=recipe.discriminator_weight)
-    return AbstractTask(task, model.init, abstract(recipe, None, recipe.num_steps))
+    return AbstractTask(task, model.init, abstract_stages(recipe, None, recipe.num_steps))
 
 
 def _model(recipe: Any, config: BertConfig) -> Electra:

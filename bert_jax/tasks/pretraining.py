@@ -15,6 +15,7 @@ import numpy as np
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.packing import packing
+from bert_jax.data.pretraining.stages import most_frequent_label
 from bert_jax.metrics.scores import ratios
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
@@ -23,10 +24,9 @@ from bert_jax.tasks.base import AbstractTask, Job, Metrics, model_inputs
 from bert_jax.tasks.masked_lm import masked_lm_sums
 from bert_jax.tasks.pretraining_data import (
     PretrainingData,
-    abstract,
-    abstract_task_of,
+    abstract_pretraining_task,
+    abstract_stages,
     check_lengths,
-    commonest_label,
     num_steps,
 )
 
@@ -119,7 +119,7 @@ def build(recipe: Any, workdir: str) -> Job:
     model = Bert(config, _head(data.objective), setup.compute(recipe))
     train_source = data.train_source(config)
     return Job(
-        task=PretrainingTask(model, commonest_label(train_source), data.objective),
+        task=PretrainingTask(model, most_frequent_label(train_source), data.objective),
         tokenizer=data.tokenizer,
         init_params=model.init,
         pretrained=loaded.params if loaded else None,
@@ -134,12 +134,14 @@ def build(recipe: Any, workdir: str) -> Job:
 def abstract_task(recipe: Any) -> AbstractTask:
     """The steps of a resolved pretraining recipe. See `bert_jax.tasks.abstract_task`."""
     if recipe.data.prepared:
-        return abstract_task_of(recipe, build(recipe, ""))
+        return abstract_pretraining_task(recipe, build(recipe, ""))
     objective = "nsp" if "pretraining" in setup.heads(recipe) else "mlm"
     config = setup.config_without_data(recipe, _head(objective))
     check_lengths(recipe, config)
     task = PretrainingTask(Bert(config, _head(objective), setup.compute(recipe)), commonest_id=0, objective=objective)
-    return AbstractTask(task, task.model.init, abstract(recipe, None, recipe.num_steps, pairs=objective == "nsp"))
+    return AbstractTask(
+        task, task.model.init, abstract_stages(recipe, None, recipe.num_steps, pairs=objective == "nsp")
+    )
 
 
 def _head(objective: str) -> str:

@@ -1,4 +1,4 @@
-"""Open the prepared data of a recipe as the stages of a run, for pretraining tasks."""
+"""Open the prepared data that a pretraining recipe names, and the shapes of its batches."""
 
 import dataclasses
 import math
@@ -7,23 +7,21 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from bert_jax import recipes
 from bert_jax.config import BertConfig
 from bert_jax.data.pretraining.manifest import TOKENIZER_DIR, Manifest
-from bert_jax.data.pretraining.sources import PretrainingEvalSource, PretrainingSource, StagedSource
+from bert_jax.data.pretraining.sources import PretrainingEvalSource, PretrainingSource
+from bert_jax.data.pretraining.stages import StagedSource, check_agreement
 from bert_jax.errors import InputError
 from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Stage
 from bert_jax.tokenization import Tokenizer
 
-_COUNTED_LABELS = 20_000  # masked tokens among which the commonest is found
-
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingData:
-    """The directories that a recipe names, which agree with each other.
+    """The prepared directories that a recipe names, checked to agree with each other.
 
     Attributes:
         recipe: resolved.
@@ -39,18 +37,12 @@ class PretrainingData:
 
     @classmethod
     def of(cls, recipe: Any) -> "PretrainingData":
-        """What a resolved recipe names. Raises InputError when there is nothing, or nothing that fits together."""
+        """Open what a resolved recipe names. Raises InputError when it names nothing, or directories that disagree."""
         directories = tuple(_prepared(recipe, length) for _, length, _ in recipes.stages(recipe))
-        manifests = [Manifest.read(directory) for directory in directories]
-        objective = manifests[0].objective
+        manifests = {directory: Manifest.read(directory) for directory in directories}
         tokenizer = setup.tokenizer(recipe, data=f"{directories[0]}/{TOKENIZER_DIR}")
-        for directory, manifest in zip(directories, manifests, strict=True):
-            if manifest.objective != objective:
-                raise InputError(f"{directory}: expected objective {objective}, as in {directories[0]}, "
-                                 f"found {manifest.objective}")  # fmt: skip
-            if manifest.tokenizer_fingerprint != tokenizer.fingerprint:
-                expected = f"config.tokenizer {recipe.tokenizer!r}" if recipe.tokenizer else directories[0]
-                raise InputError(f"{directory}: expected examples in the vocabulary of {expected}, found another")
+        vocabulary = f"config.tokenizer {recipe.tokenizer!r}" if recipe.tokenizer else ""
+        objective = check_agreement(manifests, tokenizer, vocabulary)
         return cls(recipe, directories, objective, tokenizer)
 
     def train_source(self, config: BertConfig) -> StagedSource:
@@ -81,26 +73,8 @@ class PretrainingData:
 
 def num_steps(recipe: Any, source: StagedSource) -> int:
     """Optimizer steps of a run: as the recipe says, or as many as its passes over the data take."""
-    per_epoch = _first(source).num_examples / recipe.global_batch_size
+    per_epoch = source.first().num_examples / recipe.global_batch_size
     return recipe.num_steps or setup.steps_of_epochs(recipe.num_epochs, per_epoch)
-
-
-def commonest_label(source: StagedSource) -> int:
-    """The id masked most often in the first training batches: the answer of somebody who looks at nothing."""
-    first = _first(source)
-    counts = np.zeros(first.instances.tokenizer.vocab_size, np.int64)
-    for step in range(first.steps_per_epoch):
-        batch = first.batch(step)
-        counts += np.bincount(batch["masked_labels"][batch["masked_weights"] > 0], minlength=len(counts))
-        if counts.sum() >= _COUNTED_LABELS:
-            break
-    return int(counts.argmax())
-
-
-def _first(source: StagedSource) -> PretrainingSource:
-    first = source.stages[0][1]
-    assert isinstance(first, PretrainingSource)
-    return first
 
 
 def check_lengths(recipe: Any, config: BertConfig) -> None:
@@ -109,13 +83,13 @@ def check_lengths(recipe: Any, config: BertConfig) -> None:
         setup.check_length(length, config, "config.stages" if recipe.stages else "config.data.sequence_length")
 
 
-def abstract_task_of(recipe: Any, job: Job) -> AbstractTask:
+def abstract_pretraining_task(recipe: Any, job: Job) -> AbstractTask:
     """Return the abstract task of a job with its data."""
     assert isinstance(job.train_source, StagedSource)
-    return AbstractTask(job.task, job.init_params, abstract(recipe, job.train_source, job.num_steps))
+    return AbstractTask(job.task, job.init_params, abstract_stages(recipe, job.train_source, job.num_steps))
 
 
-def abstract(recipe: Any, source: StagedSource | None, steps: int, pairs: bool = False) -> tuple[Stage, ...]:
+def abstract_stages(recipe: Any, source: StagedSource | None, steps: int, pairs: bool = False) -> tuple[Stage, ...]:
     """The stages of a run of so many steps: of the data in `source`, or of unpacked rows where there are none.
 
     Args:

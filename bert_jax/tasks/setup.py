@@ -11,11 +11,12 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
 from bert_jax.conversion.names import FAMILIES
 from bert_jax.data.finetuning import splits as splitting
-from bert_jax.data.finetuning.features import EvalSource, Packable, Paddable, TrainSource, buckets_of, few_buckets
+from bert_jax.data.finetuning.batching import EvalSource, TrainSource, buckets_of, few_buckets
+from bert_jax.data.finetuning.features import Packable, Paddable
 from bert_jax.data.finetuning.packing import PackedSource
 from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.errors import InputError
-from bert_jax.inference.model import check_vocabulary
+from bert_jax.inference.loading import check_vocabulary
 from bert_jax.modeling import Compute, Params
 from bert_jax.recipes import model_config
 from bert_jax.storage import PathLike

@@ -3,6 +3,8 @@
 import random
 from pathlib import Path
 
+import numpy as np
+
 VOCABULARY = (
     "the cat dog bird fish house tree river stone red green blue old young big small runs sat cats sleeping greener"
 )
@@ -20,3 +22,10 @@ def write_corpus(path: Path, documents: int = 40, sentences: int = 12, seed: int
         lines.append("")
     path.write_text("\n".join(lines))
     return path
+
+
+def assert_equal(ours, theirs):
+    """Whether two batches are the same, array by array."""
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)

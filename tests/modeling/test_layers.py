@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.config import ACTIVATIONS as NAMES
 from bert_jax.config import BertConfig
+from bert_jax.config_values import ACTIVATION_NAMES
 from bert_jax.modeling.layers import ACTIVATIONS, gelu
 
 POINTS = np.concatenate((np.linspace(-12, 12, 4801), [-100.0, -0.0, 1e-30, 100.0]))
@@ -37,7 +37,7 @@ def test_gelu_and_its_slope_are_those_of_the_definition(dtype, relative):
 def test_activations_are_those_of_transformers():
     torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
     theirs = pytest.importorskip("transformers.activations").ACT2FN
-    assert ACTIVATIONS.keys() == set(NAMES)
+    assert ACTIVATIONS.keys() == set(ACTIVATION_NAMES)
     aliases = (
         "gelu_new",
         "gelu_pytorch_tanh",
@@ -48,7 +48,7 @@ def test_activations_are_those_of_transformers():
         "swish",
     )
     x = np.linspace(-12, 12, 481, dtype=np.float32)
-    for name in {*aliases, *NAMES} - {"gelu_tanh"}:  # which is our name alone
+    for name in {*aliases, *ACTIVATION_NAMES} - {"gelu_tanh"}:  # which is our name alone
         config = BertConfig.from_hf({"model_type": "bert", "hidden_act": name})
         expected = theirs[name](torch.tensor(x)).numpy()
         np.testing.assert_allclose(ACTIVATIONS[config.hidden_act](jnp.asarray(x)), expected, atol=2e-6, err_msg=name)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from bert_jax import recipes
-from bert_jax.data.finetuning.features import encode, labels_of, read_labelled
+from bert_jax.data.finetuning.features import encode
+from bert_jax.data.finetuning.labelled_rows import labels_of, read_labelled
 from bert_jax.errors import InputError
 from bert_jax.tasks import classification
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
+from bert_jax.modeling.heads import CLASSIFIERS
 
 Tensors = dict[str, LazyTensor]
 
@@ -101,7 +102,7 @@ def embeddings(prefix: str, layer_norm: str = "LayerNorm") -> tuple[Entry, ...]:
 
 def classifiers(**heads: tuple[Entry, ...]) -> dict[str, tuple[Entry, ...]]:
     """Those heads of sequences, tokens, spans and choices that are one dense layer; `heads` are the others."""
-    plain = {head: dense("classifier", "classifier") for head in _CLASSIFIERS}
+    plain = {head: dense("classifier", "classifier") for head in CLASSIFIERS}
     return plain | {"question_answering": dense("qa_outputs", "qa_outputs")} | heads
 
 
@@ -159,4 +160,3 @@ def _embedding_layers(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Entry]:
 
 # Before the names of the tensors of such a module, which its own file has without.
 EMBEDDING_LAYER = "embedding_layers.{number}."
-_CLASSIFIERS = ("sequence_classification", "token_classification", "multiple_choice")

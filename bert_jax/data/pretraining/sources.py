@@ -7,7 +7,7 @@ only its own rows, and the number of hosts may change between runs.
 
 import queue
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
 import numpy as np
@@ -122,43 +122,6 @@ class PretrainingEvalSource:
         for name in ("example_weights", "masked_weights"):
             batch[name] *= real.reshape(-1, *[1] * (batch[name].ndim - 1))
         return batch
-
-
-class StagedSource:
-    """Several sources one after the other: a curriculum, such as length 128 and then 512.
-
-    A source begins at its own step 0, so stages that read the same examples should have different seeds.
-
-    Args:
-        stages: (number of steps, source); the last may be endless (None).
-
-    Raises:
-        InputError: no stage, or one of no steps.
-    """
-
-    def __init__(self, stages: Sequence[tuple[int | None, Source]]):
-        counts = [count for count, _ in stages]
-        if not stages or any(count is None for count in counts[:-1]) or any(c is not None and c < 1 for c in counts):
-            raise InputError(f"stages: expected steps of at least 1 for each, found {counts}")
-        self.stages = tuple(stages)
-        self._starts = np.cumsum([0, *(count or 0 for count in counts[:-1])])
-
-    @property
-    def num_steps(self) -> int | None:
-        """All steps together; None when the last stage is endless."""
-        last = self.stages[-1][0]
-        return None if last is None else int(self._starts[-1]) + last
-
-    def stage(self, step: int) -> int:
-        """Returns the number of the stage that `step` belongs to."""
-        if step < 0 or (self.num_steps is not None and step >= self.num_steps):
-            raise IndexError(f"step {step} of {self.num_steps}")
-        return int(np.searchsorted(self._starts, step, side="right")) - 1
-
-    def batch(self, step: int, rows: Rows = ALL_ROWS) -> Batch:
-        """Returns the batch of the stage that `step` belongs to; its shape changes from stage to stage."""
-        stage = self.stage(step)
-        return self.stages[stage][1].batch(step - int(self._starts[stage]), rows)
 
 
 def prefetch(

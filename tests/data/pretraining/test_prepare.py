@@ -14,7 +14,8 @@ from prepared_corpora import write_corpus
 from bert_jax import storage
 from bert_jax.data.corpora.readers import Document
 from bert_jax.data.corpora.sources import Corpus
-from bert_jax.data.pretraining import prepare as prepare_module
+from bert_jax.data.pretraining import chunk_shards
+from bert_jax.data.pretraining.chunks import RECORDS_DIR
 from bert_jax.data.pretraining.instances import decode_records
 from bert_jax.data.pretraining.manifest import Manifest
 from bert_jax.data.pretraining.prepare import prepare
@@ -158,8 +159,8 @@ def test_it_goes_on_where_it_was_killed(tmp_path, corpus, tiny_tokenizer, worker
     expected = prepare(corpus, tiny_tokenizer, tmp_path / "whole", num_workers=1, shard_bytes=3000)
     chunks = sum(len(instances.shards) for instances in expected.sets)
     interrupted(corpus, tiny_tokenizer, tmp_path / "out")
-    done, tokenized = [], prepare_module._tokenized
-    monkeypatch.setattr(prepare_module, "_tokenized", lambda *given: done.append(1) or tokenized(*given))
+    done, tokenized = [], chunk_shards._tokenized
+    monkeypatch.setattr(chunk_shards, "_tokenized", lambda *given: done.append(1) or tokenized(*given))
     assert prepare(corpus, tiny_tokenizer, tmp_path / "out", num_workers=workers, shard_bytes=3000) == expected
     assert workers > 1 or len(done) == chunks - 2 > 2
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
@@ -178,7 +179,7 @@ def test_what_was_made_in_another_way_is_made_anew(tmp_path, corpus, tiny_tokeni
 def test_a_damaged_result_of_a_chunk_is_made_again(tmp_path, corpus, tiny_tokenizer, content):
     expected = prepare(corpus, tiny_tokenizer, tmp_path / "whole", num_workers=1, shard_bytes=3000)
     interrupted(corpus, tiny_tokenizer, tmp_path / "out")
-    results = sorted((tmp_path / ".out.partial" / prepare_module._RECORDS_DIR).iterdir())
+    results = sorted((tmp_path / ".out.partial" / RECORDS_DIR).iterdir())
     assert results
     results[0].write_bytes(content)
     assert prepare(corpus, tiny_tokenizer, tmp_path / "out", num_workers=1, shard_bytes=3000) == expected

@@ -7,7 +7,7 @@ import pytest
 from object_stores import Killed, store  # noqa: F401 (a fixture)
 from prepared_corpora import write_corpus
 
-from bert_jax.data.pretraining import prepare as prepare_module
+from bert_jax.data.pretraining import chunk_shards
 from bert_jax.data.pretraining.manifest import Manifest
 from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.errors import InputError
@@ -49,8 +49,8 @@ def test_a_store_gets_the_files_of_a_local_directory(tmp_path, corpus, tiny_toke
 def test_killed_anywhere_it_resumes(corpus, tiny_tokenizer, store, monkeypatch):  # noqa: F811
     prepare(corpus, tiny_tokenizer, URL, **OPTIONS)
     expected, changes = store.below(NAME), store.changes
-    made, tokenized = [], prepare_module._tokenized
-    monkeypatch.setattr(prepare_module, "_tokenized", lambda *given: made.append(1) or tokenized(*given))
+    made, tokenized = [], chunk_shards._tokenized
+    monkeypatch.setattr(chunk_shards, "_tokenized", lambda *given: made.append(1) or tokenized(*given))
     chunks = sum(name.endswith(".npy") for name in expected)
     readable = []
     for dies_at in range(1, changes + 1):

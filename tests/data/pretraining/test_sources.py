@@ -5,13 +5,13 @@ import time
 
 import numpy as np
 import pytest
-from prepared_corpora import write_corpus
+from prepared_corpora import assert_equal, write_corpus
 
 from bert_jax.config import BertConfig
 from bert_jax.data.pretraining.manifest import Manifest
 from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.data.pretraining.prepared import PreparedInstances
-from bert_jax.data.pretraining.sources import PretrainingEvalSource, PretrainingSource, StagedSource, prefetch
+from bert_jax.data.pretraining.sources import PretrainingEvalSource, PretrainingSource, prefetch
 from bert_jax.errors import InputError
 from bert_jax.tokenization import word_piece
 
@@ -25,17 +25,6 @@ SHAPES = {
     "next_sentence_labels": ("", np.int32),
     "example_weights": ("", np.float32),
 }
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory, tiny_tokenizer):
-    folder = tmp_path_factory.mktemp("prepared")
-    corpus = write_corpus(folder / "corpus.txt", documents=40)
-    prepare(
-        str(corpus), tiny_tokenizer, folder / "out", max_seq_length=(48, 64), dupe_factor=1, num_workers=1,
-        validation_fraction=0.2, shard_bytes=4000,
-    )  # fmt: skip
-    return folder / "out"
 
 
 def records(prepared, split, length):
@@ -55,12 +44,6 @@ def unmasked(batch):
     row, slot = np.nonzero(batch["masked_weights"])
     ids[row, batch["masked_positions"][row, slot]] = batch["masked_labels"][row, slot]
     return ids
-
-
-def assert_equal(ours, theirs):
-    assert ours.keys() == theirs.keys()
-    for name in ours:
-        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
 
 
 def test_shapes_and_types(prepared):
@@ -204,21 +187,6 @@ def test_evaluation_covers_every_example_with_fixed_masks(prepared):
     assert few.num_batches == 1 and few.batch(0)["example_weights"].sum() == 5
     with pytest.raises(IndexError):
         source.batch(source.num_batches)
-
-
-def test_stages_follow_one_another(prepared):
-    short, long = PretrainingSource(prepared, "train", 48, 8), PretrainingSource(prepared, "train", 64, 4, seed=1)
-    source = StagedSource([(3, short), (2, long)])
-    assert source.num_steps == 5 and [source.stage(step) for step in range(5)] == [0, 0, 0, 1, 1]
-    assert_equal(source.batch(2), short.batch(2))
-    assert_equal(source.batch(3), long.batch(0))
-    assert_equal(source.batch(4, slice(0, 2)), long.batch(1, slice(0, 2)))
-    with pytest.raises(IndexError):
-        source.batch(5)
-    assert StagedSource([(3, short), (None, long)]).stage(10**6) == 1
-    for stages in ([], [(0, short)], [(None, short), (3, long)]):
-        with pytest.raises(InputError, match="stages"):
-            StagedSource(stages)
 
 
 class Counting:

@@ -1,0 +1,96 @@
+"""Write the files of sentence-transformers beside those of a BERT."""
+
+import json
+from typing import Any
+
+from bert_jax import storage
+from bert_jax.config import BertConfig, EmbeddingLayer
+from bert_jax.config_values import POOLINGS
+from bert_jax.conversion.sentence_transformers import (
+    MODULE_PREFIX,
+    POOLING_KEYS,
+    TORCH_ACTIVATIONS,
+    TRANSFORMER_CONFIGS,
+)
+from bert_jax.conversion.text_settings import TextSettings
+
+
+def torch_activation(name: str) -> str:
+    """The path of the class of torch.nn for one of our names."""
+    classes = {ours: theirs for theirs, ours in TORCH_ACTIVATIONS.items()}
+    return f"torch.nn.modules.{'linear' if name == 'identity' else 'activation'}.{classes[name]}"
+
+
+def write_layout(directory: storage.Path, config: BertConfig, settings: TextSettings) -> dict[int, storage.Path]:
+    """Write the files that make a folder with a BERT a sentence-transformers model.
+
+    Returns:
+        Number of an embedding layer -> the folder that its parameters belong into.
+    """
+    layers = [(layer.kind.title().replace("_N", "N"), layer) for layer in config.embedding_layers]
+    behind = [("Pooling", None), *layers, *([("Normalize", None)] if config.normalize_embeddings else [])]
+    listed = [("", "Transformer")] + [(f"{i}_{kind}", kind) for i, (kind, _) in enumerate(behind, 1)]
+    _write_modules(directory, listed, settings)
+    folders = {}
+    for number, (kind, layer) in enumerate(behind):
+        folder = directory / f"{number + 1}_{kind}"
+        folder.mkdir(exist_ok=True)
+        content = _pooling_json(config, settings) if kind == "Pooling" else _layer_json(layer) if layer else None
+        if content is not None:
+            _write_json(folder / "config.json", content)
+        if kind in ("Dense", "LayerNorm"):
+            folders[number - 1] = folder
+    return folders
+
+
+def write_cross_encoder(directory: storage.Path, settings: TextSettings) -> None:
+    """Write the files of a cross-encoder beside its config.json, where it had them."""
+    if settings.cross_encoder:
+        _write_modules(directory, [("", "Transformer")], settings, cross=True)
+
+
+def _write_modules(
+    directory: storage.Path, listed: list[tuple[str, str]], settings: TextSettings, cross: bool = False
+) -> None:
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": MODULE_PREFIX + kind} for i, (path, kind) in enumerate(listed)
+    ]
+    _write_json(directory / "modules.json", modules)
+    own: dict[str, Any] = {} if settings.max_length is None else {"max_seq_length": settings.max_length}
+    own |= {"do_lower_case": settings.lowercase}
+    about: dict[str, Any] = {"model_type": "SentenceTransformer", "prompts": dict(settings.prompts)}
+    about["default_prompt_name"] = settings.default_prompt or None
+    if cross:
+        own["transformer_task"], about["model_type"] = "sequence-classification", "CrossEncoder"
+        if settings.activation:
+            about["activation_fn"] = torch_activation(settings.activation)
+    else:
+        about["similarity_fn_name"] = settings.similarity
+        if settings.truncate_dim is not None:
+            about["truncate_dim"] = settings.truncate_dim
+    _write_json(directory / TRANSFORMER_CONFIGS[0], own)
+    _write_json(directory / "config_sentence_transformers.json", about)
+
+
+def _pooling_json(config: BertConfig, settings: TextSettings) -> dict[str, Any]:
+    content: dict[str, Any] = {"word_embedding_dimension": config.hidden_size}
+    in_order = [mode for mode in POOLINGS if mode in config.poolings] == list(config.poolings)
+    if in_order:  # which every version understands
+        content |= {key: mode in config.poolings for key, mode in POOLING_KEYS.items()}
+    else:
+        content["pooling_mode"] = list(config.poolings)
+    return content if settings.include_prompt else content | {"include_prompt": False}
+
+
+def _layer_json(layer: EmbeddingLayer) -> dict[str, Any] | None:
+    if layer.kind == "dense":
+        content: dict[str, Any] = {"in_features": layer.inputs, "out_features": layer.features, "bias": layer.bias}
+        content["activation_function"] = torch_activation(layer.activation)
+        return content | ({"use_residual": True} if layer.residual else {})
+    if layer.kind == "layer_norm":
+        return {"dimension": layer.features}
+    return {"dropout": layer.rate} if layer.kind == "dropout" else None
+
+
+def _write_json(path: storage.Path, value: Any) -> None:
+    storage.write_atomically(path, json.dumps(value, indent=2) + "\n")

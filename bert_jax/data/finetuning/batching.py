@@ -1,0 +1,152 @@
+"""Batches of a few static lengths, made of tokenised examples in memory.
+
+Every distinct batch shape costs a compilation and every padded token costs arithmetic, so batches are made of rows of
+about one length and padded to one of at most a handful of lengths that the data itself chooses.
+"""
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_jax.data.batches import Batch
+from bert_jax.data.finetuning.features import Paddable
+
+
+def choose_buckets(
+    lengths: np.ndarray, limit: int, *, most: int = 6, multiple: int = 8, least_gain: float = 0.02
+) -> tuple[int, ...]:
+    """Choose the padded lengths that waste least when each sequence is padded to the next of them.
+
+    Exact, by dynamic programming over the histogram of `lengths` [n]. One more length is added only while it saves
+    `least_gain` of the tokens, since it also costs a compilation.
+
+    Args:
+        lengths: tokens of each sequence.
+        limit: the longest that a sequence may be, in tokens.
+        most: the greatest number of lengths.
+        multiple: each is a multiple of it, the limit aside.
+        least_gain: share of the padded tokens that one more length must save.
+    """
+    counts = np.bincount(-(-np.asarray(lengths) // multiple))
+    total, top = np.cumsum(counts), len(counts) - 1
+    # cost[k][j]: fewest padded tokens, in multiples, of all sequences up to j when k lengths end with j.
+    cost = [np.where(np.arange(top + 1) == 0, 0.0, np.inf)]
+    came_from = []
+    for k in range(1, most + 1):
+        step = cost[-1][:, None] + (total[None, :] - total[:, None]) * np.arange(top + 1)
+        step[np.tril_indices(top + 1)] = np.inf
+        came_from.append(step.argmin(0))
+        cost.append(step.min(0))
+        if k > 1 and cost[k][top] > (1 - least_gain) * cost[k - 1][top]:
+            came_from.pop()
+            break
+    buckets, j = [], top
+    for previous in reversed(came_from):
+        buckets.append(min(int(j) * multiple, limit))
+        j = previous[j]
+    return tuple(reversed(buckets))
+
+
+def few_buckets(lengths: np.ndarray, limit: int) -> tuple[int, ...]:
+    """Choose padded lengths for rows that are seen once or seldom, as compiling a shape costs as much as hundreds."""
+    return choose_buckets(lengths, limit, most=3, least_gain=0.1)
+
+
+def buckets_of(given: tuple[int, ...], lengths: np.ndarray, limit: int) -> tuple[int, ...]:
+    """Return the padded lengths of a recipe and one more for longer texts, or choose them where it names none."""
+    if not given:
+        return choose_buckets(lengths, limit)
+    longest = int(lengths.max())
+    return (*sorted(set(given)), *((longest,) if longest > max(given) else ()))
+
+
+class TrainSource:
+    """Shuffled batches of rows of similar length, without end; `batch` is a pure function of (seed, step).
+
+    Each epoch is a seeded permutation. It is dealt to the buckets; each bucket is cut into batches, and what is left of
+    one joins the next longer one. So every epoch has the same number of batches of each shape and holds each example
+    exactly once. The one batch that is not full (in the longest bucket) is filled with rows of weight 0. Then the order
+    of the batches is shuffled.
+    """
+
+    def __init__(self, features: Paddable, batch_size: int, buckets: Sequence[int], pad_id: int, seed: int):
+        self.features, self.batch_size, self.buckets = features, batch_size, tuple(buckets)
+        self._pad_id, self._seed = pad_id, seed
+        self._bucket_of = np.searchsorted(self.buckets, features.lengths)
+        # Random access with the epochs in hand that a prefetching reader alternates between.
+        self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
+
+    @property
+    def num_examples(self) -> int:
+        """Examples in an epoch."""
+        return len(self.features)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in an epoch, the one that is not full included."""
+        return -(-len(self.features) // self.batch_size)
+
+    def batch(self, step: int, rows: slice | np.ndarray = slice(None)) -> Batch:
+        """The rows `rows` of the global batch of `step`; its padded length is that of the global batch."""
+        index, lengths = self._plan(step // self.steps_per_epoch)
+        at = step % self.steps_per_epoch
+        return self.features.pad(index[at][rows], lengths[at], self._pad_id)
+
+    def shapes(self) -> dict[int, int]:
+        """Padded length -> batches of that length in an epoch."""
+        values, counts = np.unique(self._plan(0)[1], return_counts=True)
+        return dict(zip(values.tolist(), counts.tolist(), strict=True))
+
+    def _make_plan(self, epoch: int) -> tuple[np.ndarray, list[int]]:
+        """Example index of each row `[steps, B]` (-1 fills up) and the padded length of each batch."""
+        random = np.random.default_rng([self._seed, epoch])
+        order = random.permutation(len(self.features))
+        buckets = self._bucket_of[order]
+        batches, lengths, left = [], [], np.empty(0, order.dtype)
+        for number, length in enumerate(self.buckets):
+            pool = np.concatenate([left, order[buckets == number]])
+            full = len(pool) // self.batch_size
+            batches.append(pool[: full * self.batch_size].reshape(full, self.batch_size))
+            lengths += [length] * full
+            left = pool[full * self.batch_size :]
+        if len(left):
+            batches.append(np.pad(left, (0, self.batch_size - len(left)), constant_values=-1)[None])
+            lengths.append(self.buckets[-1])
+        shuffled = random.permutation(len(lengths))
+        return np.concatenate(batches)[shuffled], [lengths[i] for i in shuffled]
+
+
+class EvalSource:
+    """All examples exactly once, sorted by length; the last batch is filled with rows of weight 0.
+
+    Attributes:
+        num_batches: their number.
+        order: int64 `[n]`, the example at each place; `original[order] = np.concatenate(outputs)[:n]` restores.
+    """
+
+    def __init__(self, features: Paddable, batch_size: int, buckets: Sequence[int], pad_id: int):
+        self._features, self._batch_size, self._pad_id = features, batch_size, pad_id
+        self.order = np.argsort(features.lengths, kind="stable")
+        self.num_batches = -(-len(features) // batch_size)
+        longest = int(features.lengths.max())
+        self._buckets = (*buckets, *((longest,) if longest > buckets[-1] else ()))
+
+    @property
+    def num_examples(self) -> int:
+        """Examples in all batches together."""
+        return len(self._features)
+
+    def batch(self, i: int, rows: slice | np.ndarray = slice(None)) -> Batch:
+        """The rows `rows` of batch `i`."""
+        index = self.order[i * self._batch_size : (i + 1) * self._batch_size]
+        length = self._buckets[int(np.searchsorted(self._buckets, self._features.lengths[index[-1]]))]
+        index = np.pad(index, (0, self._batch_size - len(index)), constant_values=-1)
+        return self._features.pad(index[rows], length, self._pad_id)
+
+    def restore(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
+        """Per-batch outputs `[B, ...]` as one array `[n, ...]` in the order of the file."""
+        together = np.concatenate(outputs)[: len(self.order)]
+        original = np.empty_like(together)
+        original[self.order] = together
+        return original

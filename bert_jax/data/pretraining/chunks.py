@@ -1,0 +1,134 @@
+"""Cut a corpus into chunks, and record which of them are done."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+
+from bert_jax import storage
+from bert_jax.data.corpora.readers import Document
+from bert_jax.data.pretraining.corpus_checks import TextCounts
+from bert_jax.data.pretraining.instances import OBJECTIVES
+from bert_jax.data.pretraining.manifest import InstanceSet
+from bert_jax.errors import InputError, did_you_mean, logger
+from bert_jax.tokenization import Tokenizer
+
+RECORDS_DIR = "done_chunks"  # within the directory, until all is written
+_RECORD_VERSION = 2  # of what they hold
+_logger = logger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class PrepareSettings:
+    """How a corpus becomes instances; the fields are arguments of `prepare`."""
+
+    objective: str
+    packed: bool
+    max_seq_lengths: tuple[int, ...]
+    dupe_factor: int
+    short_seq_prob: float
+    validation_fraction: float
+    seed: int
+    shard_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise InputError(f"objective {self.objective!r} is not known{did_you_mean(self.objective, OBJECTIVES)}")
+        for name, holds, expected in (
+            ("dupe_factor", self.dupe_factor >= 1, "at least 1"),
+            ("short_seq_prob", 0 <= self.short_seq_prob <= 1, "0 to 1"),
+            ("validation_fraction", 0 <= self.validation_fraction < 1, "0 to less than 1"),
+            ("shard_bytes", self.shard_bytes >= 1, "at least 1"),
+        ):  # fmt: skip
+            if not holds:
+                raise InputError(f"{name}: expected {expected}, found {getattr(self, name)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """Documents of one split that one process prepares at a time; `index` counts from 0 in each split."""
+
+    split: str
+    index: int
+    documents: list[Document]
+
+    def fingerprint(self, settings: PrepareSettings, tokenizer: Tokenizer) -> str:
+        """Digest of everything that the shards of this chunk depend on."""
+        made_by = (_RECORD_VERSION, dataclasses.astuple(settings), tokenizer.fingerprint, self.split, self.index)
+        digest = hashlib.sha256(repr(made_by).encode())
+        for document in self.documents:
+            digest.update(repr((document.texts, document.are_sentences)).encode())
+        return digest.hexdigest()
+
+    def record(self, directory: storage.Path) -> storage.Path:
+        """The file that records that this chunk is done."""
+        return directory / RECORDS_DIR / f"{self.split}-{self.index:05d}.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class ChunkResult:
+    """What a chunk became: its shards, and counts of its text."""
+
+    split: str
+    documents: int
+    sentences: int
+    characters: int
+    end: int  # of its last document
+    sets: list[InstanceSet]  # one shard each
+    counts: TextCounts
+
+    @classmethod
+    def read(cls, path: storage.Path, fingerprint: str) -> "ChunkResult | None":
+        """Read the result of a chunk from an earlier run; None where it is missing, damaged or of other settings."""
+        try:
+            content = json.loads(path.read_bytes())
+            if content.pop("fingerprint") != fingerprint:
+                return None
+            sets, counts = map(InstanceSet.parse, content["sets"]), TextCounts(**content["counts"])
+            return cls(**{**content, "sets": list(sets), "counts": counts})
+        except FileNotFoundError:
+            return None
+        except (ValueError, LookupError, TypeError, AttributeError, InputError) as error:
+            _logger.warning("%s is damaged (%s); its chunk is prepared again", path, error)
+            return None
+
+    def write(self, path: storage.Path, fingerprint: str) -> None:
+        """Write the result for `read` in a resumed run."""
+        storage.write_atomically(path, json.dumps({"fingerprint": fingerprint, **dataclasses.asdict(self)}))
+
+
+def cut_chunks(corpus: Iterable[Document], settings: PrepareSettings) -> Iterator[Chunk]:
+    """Yield chunks of at least `shard_bytes`; a split's remainder joins its last chunk unless it is half of one."""
+    full: dict[str, list[Document]] = {}  # a chunk is held back until it is known whether a remainder follows
+    filling: dict[str, list[Document]] = {"train": [], "validation": []}
+    sizes = dict.fromkeys(filling, 0)
+    numbers = dict.fromkeys(filling, 0)
+
+    def finished(split: str) -> Chunk:
+        numbers[split] += 1
+        return Chunk(split, numbers[split] - 1, full.pop(split))
+
+    for number, document in enumerate(corpus):
+        split = "validation" if is_held_out(number, settings.validation_fraction) else "train"
+        filling[split].append(document)
+        sizes[split] += sum(map(len, document.texts))
+        if sizes[split] >= settings.shard_bytes:
+            if split in full:
+                yield finished(split)
+            full[split], filling[split], sizes[split] = filling[split], [], 0
+    for split, rest in filling.items():
+        if split in full and sizes[split] < settings.shard_bytes // 2:
+            full[split] += rest
+        elif rest:
+            if split in full:
+                yield finished(split)
+            full[split] = rest
+        if split in full:
+            yield finished(split)
+
+
+def is_held_out(number: int, fraction: float) -> bool:
+    """Whether document `number` (from 0) is the second, or opens another 1/fraction after it."""
+    if number <= 1:
+        return number == 1 and fraction > 0
+    return int((number - 1) * fraction) > int((number - 2) * fraction)

@@ -1,0 +1,90 @@
+"""Stages of a pretraining run, one after the other: a curriculum, such as length 128 and then 512."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bert_jax.data.batches import Batch
+from bert_jax.data.pretraining.manifest import Manifest
+from bert_jax.data.pretraining.sources import ALL_ROWS, PretrainingSource, Rows, Source
+from bert_jax.errors import InputError
+from bert_jax.tokenization import Tokenizer
+
+_COUNTED_LABELS = 20_000  # masked tokens among which the most frequent is found
+
+
+class StagedSource:
+    """Several sources one after the other, as one source.
+
+    A source begins at its own step 0, so stages that read the same examples should have different seeds.
+
+    Args:
+        stages: (number of steps, source); the last may be endless (None).
+
+    Raises:
+        InputError: no stage, or one of no steps.
+    """
+
+    def __init__(self, stages: Sequence[tuple[int | None, Source]]):
+        counts = [count for count, _ in stages]
+        if not stages or any(count is None for count in counts[:-1]) or any(c is not None and c < 1 for c in counts):
+            raise InputError(f"stages: expected steps of at least 1 for each, found {counts}")
+        self.stages = tuple(stages)
+        self._starts = np.cumsum([0, *(count or 0 for count in counts[:-1])])
+
+    @property
+    def num_steps(self) -> int | None:
+        """All steps together; None when the last stage is endless."""
+        last = self.stages[-1][0]
+        return None if last is None else int(self._starts[-1]) + last
+
+    def stage(self, step: int) -> int:
+        """Returns the number of the stage that `step` belongs to."""
+        if step < 0 or (self.num_steps is not None and step >= self.num_steps):
+            raise IndexError(f"step {step} of {self.num_steps}")
+        return int(np.searchsorted(self._starts, step, side="right")) - 1
+
+    def batch(self, step: int, rows: Rows = ALL_ROWS) -> Batch:
+        """Returns the batch of the stage that `step` belongs to; its shape changes from stage to stage."""
+        stage = self.stage(step)
+        return self.stages[stage][1].batch(step - int(self._starts[stage]), rows)
+
+    def first(self) -> PretrainingSource:
+        """Return the source of the first stage."""
+        first = self.stages[0][1]
+        assert isinstance(first, PretrainingSource)
+        return first
+
+
+def check_agreement(manifests: Mapping[str, Manifest], tokenizer: Tokenizer, vocabulary: str = "") -> str:
+    """Return the objective of the prepared directories of a run's stages.
+
+    Args:
+        manifests: directory -> its manifest, in the order of the stages.
+        tokenizer: of the run.
+        vocabulary: what messages call the tokenizer; "": it is that of the first directory.
+
+    Raises:
+        InputError: they have several objectives, or examples in another vocabulary.
+    """
+    first = next(iter(manifests))
+    objective = manifests[first].objective
+    for directory, manifest in manifests.items():
+        if manifest.objective != objective:
+            raise InputError(f"{directory}: expected objective {objective}, as in {first}, found {manifest.objective}")
+        if manifest.tokenizer_fingerprint != tokenizer.fingerprint:
+            expected = vocabulary or first
+            raise InputError(f"{directory}: expected examples in the vocabulary of {expected}, found another")
+    return objective
+
+
+def most_frequent_label(source: StagedSource) -> int:
+    """Return the id that is masked most often in the first training batches: the baseline of masked-LM accuracy."""
+    first = source.first()
+    counts = np.zeros(first.instances.tokenizer.vocab_size, np.int64)
+    for step in range(first.steps_per_epoch):
+        batch = first.batch(step)
+        counts += np.bincount(batch["masked_labels"][batch["masked_weights"] > 0], minlength=len(counts))
+        if counts.sum() >= _COUNTED_LABELS:
+            break
+    return int(counts.argmax())
