@@ -1,4 +1,4 @@
-"""`PretrainedModel`: a model directory as a callable over arrays or texts."""
+"""`PretrainedModel`: a model directory as a callable of arrays or texts."""
 
 import dataclasses
 import functools
@@ -19,10 +19,10 @@ from bert_jax.inference.scoring import similarities, unit
 from bert_jax.modeling import Bert, BertOutput, Compute, Params, resolved_dtype
 from bert_jax.tokenization import Tokenizer, has_tokenizer, load_tokenizer
 
-# Embeddings are padded to round numbers of rows, but never by as many as this: then the vocabulary is another model's.
+# Embeddings may have more rows than the vocabulary has tokens; with this many more, the vocabulary is another model's.
 _PADDING_ROWS = 1024
-_SHORTEST = 16  # least number of tokens that sequences are padded to
-# Which axes of an output were padded: B rows, S tokens, P masked positions; a dot stands for an axis that was not.
+_SHORTEST = 16  # the smallest padded length
+# The padded axes of each output: B rows, S tokens, P masked positions; a dot is an axis without padding.
 _PADDED_AXES = {
     "last_hidden_state": "BS.",
     "hidden_states": "BS.",
@@ -50,18 +50,18 @@ _LOGITS_AXES = {
 class PretrainedModel:
     """A model with its parameters and its tokenizer; called with arrays or texts, it returns arrays.
 
-    It is a pytree whose leaves are the parameters, so that `jax.tree.map`, `jax.device_put`, `jax.jit` and `jax.grad`
-    take it. Within a transformed function it computes on tracers, without padding or checks of values.
+    The model is a pytree whose leaves are the parameters, so `jax.tree.map`, `jax.device_put`, `jax.jit` and `jax.grad`
+    accept it. Inside a transformed function it computes on tracers, without padding or checks of values.
 
     Attributes:
         config: the architecture.
         head: one of `modeling.HEADS`.
-        params: the canonical tree, of jax arrays.
+        params: the canonical parameter tree of jax arrays.
         tokenizer: None when the model's directory has none.
-        compute: how the forward pass runs.
-        max_length: the longest input in tokens that the model is meant for.
-        settings: what the files of sentence-transformers say of texts, vectors and scores.
-        missing: Hugging Face names of the parameters that its files lacked and that were freshly initialised.
+        compute: dtype, attention backend and platform of the forward pass.
+        max_length: most tokens in an input.
+        settings: prompts, similarity and other settings from sentence-transformers' files.
+        missing: Hugging Face names of parameters that the files lack and that were freshly initialised.
     """
 
     config: BertConfig
@@ -75,7 +75,7 @@ class PretrainedModel:
 
     @property
     def bert(self) -> Bert:
-        """The same as a function of parameters, to be used under `jax.jit` or `jax.grad`."""
+        """Return the model as a function of parameters, for use under `jax.jit` or `jax.grad`."""
         return Bert(self.config, self.head, self.compute)
 
     def __call__(
@@ -89,18 +89,18 @@ class PretrainedModel:
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> BertOutput:
-        """The forward pass without dropout, as `Bert.apply`, in and out as numpy arrays of any shape.
+        """Run the forward pass without dropout on numpy arrays of any shape or on texts.
 
-        Rows and tokens are padded to few sizes before the compiled function sees them, and cut back after it.
+        Rows and tokens are padded to a few static sizes for the compiled function; outputs are cut back.
 
         Args:
-            input_ids: `[B, S]`; `[B, K, S]` for multiple choice, as are the next three. Or a text or a list of texts,
-                which the model's tokenizer pads to the longest; one that is too long is an error.
+            input_ids: `[B, S]`, or `[B, K, S]` for multiple choice, as are the next three. Or one text or a list of
+                texts, which the model's tokenizer pads to the longest; a text that is too long is an error.
             attention_mask: 1 for tokens, 0 for padding; None means no padding.
             token_type_ids: segment ids; None means 0.
-            position_ids: rows of the position table, as transformers counts them: None means from 0, and in a RoBERTa,
-                XLM-R or MPNet from `config.position_offset` (2) with padding at the row before.
-            masked_positions: `[B, P]`, where the masked-LM logits are wanted; None means everywhere.
+            position_ids: rows of the position table, as in transformers. None means 0, 1, ...; for RoBERTa, XLM-R and
+                MPNet it means `config.position_offset` (2), 3, ..., with padding at row 1.
+            masked_positions: `[B, P]`, positions at which to compute masked-LM logits; None means all positions.
             output_hidden_states: whether to return all hidden states.
             output_attentions: whether to return all attention maps.
 
@@ -135,22 +135,22 @@ class PretrainedModel:
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
     ) -> np.ndarray:
-        """Embed texts, as `SentenceTransformer.encode` does.
+        """Embed texts as vectors, like `SentenceTransformer.encode`.
 
         Args:
-            texts: one text or a list of N; what is longer than `max_length` tokens is cut.
-            prompt_name: which of the model's prompts is put before each text; None = its default, "" = none.
-            prompt: the prompt itself, in place of a name.
-            batch_size: texts in one forward pass, at most; None = as many as suit the machine.
-            show_progress_bar: whether to show a bar on stderr.
-            normalize_embeddings: whether to scale the vectors to length 1, after they are truncated.
-            truncate_dim: numbers of a vector to keep, from the first; None = as the model's files say.
+            texts: one text or a list of N texts; texts over `max_length` tokens are cut.
+            prompt_name: name of the model's prompt to put before each text; None = the default prompt, "" = none.
+            prompt: text to put before each text, instead of a named prompt.
+            batch_size: most texts in a forward pass; None = chosen for the device.
+            show_progress_bar: whether to show a progress bar on stderr.
+            normalize_embeddings: whether to scale the (truncated) vectors to length 1.
+            truncate_dim: number of leading dimensions to keep; None = from the model's files.
 
         Returns:
-            float32 `[D]` for a text, `[N, D]` for a list.
+            float32 `[D]` for one text, `[N, D]` for a list.
 
         Raises:
-            InputError: not texts; no such prompt; the model has no tokenizer.
+            InputError: an item is no text, the prompt does not exist, or the model has no tokenizer.
         """
         from bert_jax.inference.pipelines import pipeline  # which imports this module
 
@@ -161,8 +161,10 @@ class PretrainedModel:
         return unit(found) if normalize_embeddings else found
 
     def similarity(self, first: Any, second: Any) -> np.ndarray:
-        """Return `[N, M]`, how alike the vectors `[N, D]` and `[M, D]` are, by the similarity that the model's files
-        name: cosine (the default), dot, euclidean or manhattan, the last two negative."""
+        """Return the similarities `[N, M]` of vectors `[N, D]` and `[M, D]`.
+
+        The model's files name the similarity: cosine (the default), dot, or negative euclidean or manhattan distance.
+        """
         return similarities(self.settings.similarity, np.atleast_2d(first), np.atleast_2d(second))
 
     def _tokenized(self, texts: str | list[str]) -> dict[str, np.ndarray]:
@@ -173,7 +175,7 @@ class PretrainedModel:
         return self.tokenizer(texts, max_length=self.max_length, truncation=False)
 
     def run(self, *args: Any, **options: Any) -> BertOutput:
-        """As `begin`, but waits for the output and returns it."""
+        """Run the forward pass and return the output; arguments as for `begin`."""
         return self.begin(*args, **options)()
 
     def begin(
@@ -185,15 +187,14 @@ class PretrainedModel:
         rows: int | None = None,
         length: int | None = None,
     ) -> Callable[[], BertOutput]:
-        """As calling the model, but computes and copies to the host only some fields of the output, and not at once.
+        """Dispatch the forward pass, and return a function that waits for the output and returns it.
+
+        Several passes may be dispatched before the first output is fetched, so that the device need not wait.
 
         Args:
             inputs: the arguments of `__call__` that are arrays, by name.
-            fields: names of `BertOutput` fields; none means all. The others are None.
-            rows, length: what the compiled function sees is padded to; None means the next of few sizes.
-
-        Returns:
-            What waits for the output and gives it. More may be begun before that, so that the device need not wait.
+            fields: `BertOutput` fields to compute and copy to the host, () = all; the others are None.
+            rows, length: sizes to which the inputs are padded; None means the next of a few static sizes.
         """
         arrays = self._checked(inputs)
         padded, sizes = _padded(arrays, self.config, rows, length)
@@ -206,7 +207,7 @@ class PretrainedModel:
         return functools.partial(_fetched, values, axes, sizes, choices)
 
     def save_pretrained(self, directory: storage.PathLike, overwrite: bool = False) -> None:
-        """Writes a directory that Hugging Face transformers reads as it is (`huggingface.save_pretrained`)."""
+        """Write a model directory that Hugging Face transformers can load (`huggingface.save_pretrained`)."""
         huggingface.save_pretrained(
             directory,
             self.config,
@@ -218,10 +219,10 @@ class PretrainedModel:
         )
 
     def _checked(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The inputs that were given as int32 arrays, after checking their shapes and ranges."""
+        """Check shapes and ranges of the given inputs, and return them as int32 arrays."""
         config = self.config
         arrays = {name: _integers(name, value) for name, value in inputs.items() if value is not None}
-        if config.type_vocab_size < 2:  # such models have nothing to tell segments apart by
+        if config.type_vocab_size < 2:  # such models do not distinguish segments
             arrays.pop("token_type_ids", None)
         ids = arrays["input_ids"]
         expected = "[B, K, S]" if self.head == "multiple_choice" else "[B, S]"
@@ -261,18 +262,18 @@ def from_pretrained(
     num_labels: int | None = None,
     id2label: Mapping[Any, str] | Sequence[str] | None = None,
 ) -> PretrainedModel:
-    """Opens a model directory in the Hugging Face layout.
+    """Load a model directory in the Hugging Face layout as a callable model.
 
     Args:
         path: as for `huggingface.load_pretrained`.
-        head: one of `modeling.HEADS`; None means the one that the model was saved with. Asked for another, the
-            parameters that only it has are freshly initialised, with a warning.
-        dtype: of matrix products: `float32`, `bfloat16`, or `auto` (bfloat16 on accelerators, float32 on CPU).
-        num_labels: classes of a freshly initialised head.
-        id2label: the names of the classes, by number or in order; of a trained head, new names for its classes.
+        head: one of `modeling.HEADS`; None means the saved head. For another head, the parameters that the files lack
+            are freshly initialised, with a warning.
+        dtype: dtype of matrix products: `float32`, `bfloat16`, or `auto` (bfloat16 on accelerators, float32 on CPU).
+        num_labels: number of classes of a freshly initialised head.
+        id2label: names of the classes, by number or in order; for a trained head, new names of its classes.
 
     Raises:
-        InputError: something is missing, damaged or does not fit; the head has no classes, or another number of them.
+        InputError: a file is missing or damaged, or the number of classes does not fit the head.
     """
     model = open_model(path, head, dtype, classes(num_labels, id2label))
     if model.missing:
@@ -282,10 +283,10 @@ def from_pretrained(
 
 
 def classes(num_labels: int | None, id2label: Mapping[Any, str] | Sequence[str] | None) -> int | tuple[str, ...] | None:
-    """Return the names of the classes, or their number where they have no names; None where neither is given.
+    """Return the names of the classes, or their number if they have no names; None if neither is given.
 
     Raises:
-        InputError: the numbers are not 0, 1, ..., a name is no string, or there are not `num_labels` names.
+        InputError: the keys are not 0, 1, ..., a name is no string, or the number of names is not `num_labels`.
     """
     if id2label is None:
         return num_labels
@@ -304,7 +305,7 @@ def classes(num_labels: int | None, id2label: Mapping[Any, str] | Sequence[str] 
 def open_model(
     path: storage.PathLike, head: str | None, dtype: str, classes: int | tuple[str, ...] | None = None
 ) -> PretrainedModel:
-    """As `from_pretrained`, without the warning."""
+    """Load a model as `from_pretrained` does, without its warning."""
     compute = Compute(dtype=resolved_dtype(dtype))
     loaded = huggingface.load_pretrained(path, head, classes=classes)
     tokenizer = open_tokenizer(loaded) if has_tokenizer(loaded.directory) else None
@@ -321,10 +322,10 @@ def open_model(
 
 
 def open_tokenizer(loaded: huggingface.Loaded) -> Tokenizer:
-    """The tokenizer of a model, whose texts are lower-cased where its settings say so.
+    """Load the tokenizer of a model, and apply the model's setting of lower-casing.
 
     Raises:
-        InputError: there is none, or it cannot be the model's.
+        InputError: there is no tokenizer, or its vocabulary does not fit the model.
     """
     tokenizer = loaded.settings.tokenizer(load_tokenizer(loaded.directory))
     check_vocabulary(tokenizer, loaded.config, loaded.directory)
@@ -332,7 +333,7 @@ def open_tokenizer(loaded: huggingface.Loaded) -> Tokenizer:
 
 
 def check_vocabulary(tokenizer: Tokenizer, config: BertConfig, where: object) -> None:
-    """Raises InputError when a tokenizer's vocabulary cannot be that of the model's embedding."""
+    """Raise InputError when the size of a tokenizer's vocabulary does not fit the model's word embedding."""
     rows, size = config.vocab_size, tokenizer.vocab_size
     least = max(1, rows - _PADDING_ROWS + 1)
     if not least <= size <= rows:
@@ -355,7 +356,7 @@ def _integers(name: str, value: Any) -> np.ndarray:
 
 
 def _bucket(size: int, smallest: int = 1) -> int:
-    """The least of 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, ... that is not below `size`: few shapes, little more work."""
+    """Round `size` up to one of 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, ..., so that few shapes are compiled."""
     power = max(smallest, 1 << (size - 1).bit_length())
     return power // 4 * 3 if power > 16 and size <= power // 4 * 3 else power
 
@@ -363,7 +364,7 @@ def _bucket(size: int, smallest: int = 1) -> int:
 def _padded(
     arrays: dict[str, np.ndarray], config: BertConfig, rows: int | None, length: int | None
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """The inputs in one of few shapes, with a mask over what is not padding; and the sizes that they had."""
+    """Pad inputs to static sizes and add the attention mask; return them and their sizes before padding."""
     ids = arrays["input_ids"]
     sizes = {"B": ids.shape[0], "S": ids.shape[-1]}
     rows = rows or _bucket(sizes["B"])
@@ -381,18 +382,18 @@ def _padded(
 
 
 def _fetched(values: Mapping[str, Any], axes: Mapping[str, str], sizes: Mapping[str, int], choices: int) -> BertOutput:
-    """Fields of the output on the host, without the padding."""
+    """Copy fields of the output to the host and cut off the padding."""
     cut = dict(values)
     for name, value in values.items():
         if value is not None:
-            # What comes from the encoder has a row for each choice, and the logits a row for each question.
+            # In multiple choice, outputs of the encoder have a row per choice, logits a row per question.
             rows = sizes["B"] * (1 if name == "logits" else choices)
             cut[name] = jax.tree.map(functools.partial(_cut, axes=axes[name], sizes={**sizes, "B": rows}), value)
     return BertOutput(**cut)
 
 
 def _cut(value: jax.Array, axes: str, sizes: dict[str, int]) -> np.ndarray:
-    """An output on the host, without the padding."""
+    """Copy an output to the host and cut off the padding."""
     return np.asarray(value)[tuple(slice(sizes.get(axis)) for axis in axes)]
 
 
@@ -405,7 +406,7 @@ def _forward(
     output_hidden_states: bool,
     output_attentions: bool,
 ) -> BertOutput:
-    """The compiled forward pass; outputs that are not among `fields` (none means all) are not even computed."""
+    """Run the compiled forward pass; only outputs among `fields` (() = all) are computed."""
     output = bert.apply(
         params,
         **inputs,
