@@ -1,4 +1,4 @@
-"""Entry point of `bert-jax` and `python -m bert_jax`; Ctrl-C during its imports ends in one line."""
+"""Entry point of `bert-jax` and `python -m bert_jax`; Ctrl-C during imports prints one line, no traceback."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ _STOPPED = (130, 143)  # by SIGINT or SIGTERM
 
 
 def main() -> int:
-    """Runs the command line of `bert_jax.cli` and returns its exit status."""
+    """Run the command line of `bert_jax.cli` and return its exit status."""
     try:
         from bert_jax.cli import main as run
 
@@ -17,7 +17,7 @@ def main() -> int:
         status = _STOPPED[0]
     jax = sys.modules.get("jax")
     if status in _STOPPED and not (jax is not None and jax.distributed.is_initialized()):
-        # All is written. Threads in compiled code, which Python would tear down under them, would crash.
+        # Everything is written. A normal exit would crash threads that still run compiled code.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

@@ -20,26 +20,26 @@ from bert_jax.errors import InputError, did_you_mean, one_line, printable
 
 GROUPS = (demo, text, config, train, plan, score, ask, search, models)
 _OUTPUTS = ("out", "report", "destination")  # options of all verbs that name a file or directory to write
-_NO_PATHS = ("text", "texts", "overrides", "command_line")  # and that are never a path
+_NO_PATHS = ("text", "texts", "overrides", "command_line")  # parsed arguments that are never a path
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse whose errors are one line."""
+    """An argument parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message} (see {self.prog} --help)")
 
 
 def build_parser() -> tuple["_Parser", dict[str, "_Parser"]]:
-    """The parser of the whole command line, and that of each verb by its name."""
-    # No abbreviations: a misspelt flag is answered, not guessed at.
+    """Return the parser of the whole command line, and a dict from each verb to its parser."""
+    # No abbreviations: a misspelt flag is an error that suggests the right one.
     parser = _Parser(
         prog="bert-jax",
-        description="BERT in JAX: pretrain, fine-tune, ask, and trade weights with PyTorch.",
-        epilog="`bert-jax VERB --help` tells each verb's flags, with an example.",
+        description="BERT in JAX: pretrain, fine-tune, run inference, and exchange weights with PyTorch.",
+        epilog="`bert-jax VERB --help` shows the flags of a verb, with examples.",
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28),
         allow_abbrev=False,
     )
@@ -49,14 +49,16 @@ def build_parser() -> tuple["_Parser", dict[str, "_Parser"]]:
     for group in GROUPS:
         group.add_verbs(verbs)
     for verb in verbs.choices.values():
-        # Here too, so that it may stand after the verb; no default, which would undo one before it.
+        # Declared again so that --debug works after the verb too; a default would undo one before the verb.
         verb.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     return parser, verbs.choices
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns its exit status: 0 or what the verb returns, 2 for bad input, 130 when
-    interrupted."""
+    """Run one command line and return its exit status.
+
+    The status is what the verb returns (0 for success), 2 for bad input, 130 after Ctrl-C, 141 for a closed pipe.
+    """
     argv = list(sys.argv[1:] if argv is None else argv)
     _configure_libraries()
     _print_only_printable_text()
@@ -66,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = args.run(args)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has gone (`bert-jax ... | head`); what is left in the buffer has nowhere to go either.
+        # The reader has closed the pipe (`bert-jax ... | head`): discard the rest of the buffer.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except KeyboardInterrupt:
@@ -81,21 +83,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_only_printable_text() -> None:
-    """Makes what others print fit for a terminal: logs of libraries, warnings, and the traceback of a bug."""
-    logging.basicConfig(handlers=[_LogLines()])  # does nothing in a program that has set its logging up
+    """Escape control characters in logs of libraries, warnings and tracebacks, so that terminals can show them."""
+    logging.basicConfig(handlers=[_LogLines()])  # does nothing where the program has already configured logging
     warnings.formatwarning = lambda message, *_, **__: f"bert-jax: {printable(one_line(str(message)))}\n"
     sys.excepthook = lambda *error: complain("".join(traceback.format_exception(*error)).rstrip())
 
 
 class _LogLines(logging.Handler):
-    """Writes records to what stderr is at the time."""
+    """A logging handler that writes to the current `sys.stderr`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         complain(self.format(record))
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
-    """Raises InputError, before a verb reads anything, where a file that it writes is one that it reads."""
+    """Raise InputError when an output path of the verb is also one of its input paths."""
     outputs = {name: value for name in _OUTPUTS if (value := getattr(args, name, None))}
     if not outputs:
         return
@@ -105,19 +107,19 @@ def _check_outputs(args: argparse.Namespace) -> None:
     for name, value in vars(args).items():
         for word in value if isinstance(value, list) else [value]:
             if name not in _OUTPUTS and name not in _NO_PATHS and isinstance(word, str):
-                # A corpus may have its kind before the path, and a field behind it.
+                # A corpus may be KIND:PATH or PATH:FIELD.
                 inputs += [word, word.partition(":")[2], word.rpartition(":")[0]]
     for out in outputs.values():
         storage.check_output(out, *filter(None, inputs))
 
 
 def _configure_libraries() -> None:
-    """Gives the TPU's compiler the stack it needs, and keeps the clients of object stores from printing and from
-    asking more than is needed."""
+    """Set the stack size that the TPU compiler needs, and quieten the clients of object stores."""
     compilers.give_compiler_room()
-    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # a gRPC service, for each bucket's kind
-    os.environ.setdefault("EPATH_USE_TF", "false")  # TensorFlow's client, where TensorFlow happens to be installed
-    logging.getLogger("gcsfs").propagate = False  # tracebacks of what is answered here in one line
+    # gcsfs would call a gRPC service to find out the type of each bucket.
+    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+    os.environ.setdefault("EPATH_USE_TF", "false")  # etils would use TensorFlow's client where TensorFlow is installed
+    logging.getLogger("gcsfs").propagate = False  # gcsfs logs tracebacks of errors that we report in one line
     logging.getLogger("gcsfs").addHandler(logging.NullHandler())
 
 
@@ -127,10 +129,10 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     if verb and verb not in verbs:
         raise InputError(f"no verb {verb!r}{did_you_mean(verb, verbs)}")
     args, unknown = parser.parse_known_args(argv)
-    if hasattr(args, "texts"):  # argparse gives up on TEXT... where a flag stands between MODEL and the texts
+    if hasattr(args, "texts"):  # argparse leaves TEXT... unparsed where a flag comes between MODEL and the texts
         args.texts += [word for word in unknown if not word.startswith("-")]
         unknown = [word for word in unknown if word.startswith("-")]
-    # The verbs that take a recipe get `--config.a.b=value` from what is left over.
+    # The verbs that take a recipe read `--config.a.b=value` from the unparsed arguments.
     if unknown and not hasattr(args, "overrides"):
         flags = verbs[verb]._option_string_actions if verb else ()
         name = unknown[0].split("=")[0]

@@ -10,61 +10,65 @@ from bert_jax.cli.output import complain, print_json, print_table, say
 from bert_jax.cli.verbs import add_dtype, add_prompts, add_truncate_dim, add_verb
 from bert_jax.errors import InputError
 
-CHUNK = 4096  # texts that are answered before the next are taken
-MOST_CONTEXT_BYTES = 16 << 20  # of the text that questions are answered from
-MOST_COMPARED = 10  # texts whose vectors are shown beside each other
+CHUNK = 4096  # texts that one call of a pipeline takes
+MOST_CONTEXT_BYTES = 16 << 20  # limit of --context
+MOST_COMPARED = 10  # limit of texts for the table of similarities
 
 
 def add_verbs(verbs: Any) -> None:
-    """Declares the verbs of this group."""
+    """Declare the verbs of this module."""
     fill = add_verb(
         verbs,
         "fill-mask",
         run_fill_mask,
-        "let a model fill in the blanks of a text",
-        "Each text holds one or more [MASK].",
+        "predict the masked tokens of a text",
+        "Each text contains the model's mask token ([MASK] for BERT) once or more.",
         'bert-jax fill-mask runs/base/model "Paris is the [MASK] of France."',
     )
-    fill.add_argument("--top-k", type=int, default=5, metavar="K", help="answers for a blank (default: %(default)s)")
+    fill.add_argument("--top-k", type=int, default=5, metavar="K", help="predictions per [MASK] (default: %(default)s)")
     classify = add_verb(
         verbs,
         "classify",
         run_classify,
-        "let a fine-tuned model classify texts",
-        "For many rows in a table with columns, see `bert-jax predict`.",
+        "classify texts with a fine-tuned model",
+        "For tables with columns, see `bert-jax predict`.",
         """bert-jax classify runs/sst2/model "a gripping, funny film" "two hours lost"
            cat reviews.txt | bert-jax classify runs/sst2/model --json
            bert-jax classify runs/mnli/model "the match ended in a draw" --labels sport,politics""",
     )
     classify.add_argument(
-        "--labels", metavar="NAME,NAME", help="any classes, of a model that was trained on entailment"
+        "--labels",
+        metavar="NAME,NAME",
+        help="zero-shot: classes to choose from; needs an entailment (NLI) model",
     )
     classify.add_argument("--template", default="This example is {}.", metavar="TEXT",
-                          help="what a text of such a class entails (default: %(default)s)")  # fmt: skip
+                          help="zero-shot: hypothesis for each class (default: %(default)s)")  # fmt: skip
     classify.add_argument("--long", choices=("cut", "windows"), dest="long_texts",
-        help="cut texts that are too long, or average the answers of windows (default: an error)")  # fmt: skip
+        help="what to do with texts over the model's limit: cut them, or average the logits of overlapping windows "
+        "(default: an error)")  # fmt: skip
     classify.add_argument("--doc-stride", type=int, default=0, metavar="N",
-        help="tokens from one of these windows to the next (default: half of a row)")  # fmt: skip
+        help="--long windows: tokens from the start of one window to the next (default: half a window)")  # fmt: skip
     classify.add_argument("--max-seq-length", type=int, default=0, metavar="N",
-        help="tokens of such a window (default: the model's limit)")  # fmt: skip
+        help="--long windows: tokens in a window (default: the model's limit)")  # fmt: skip
     tag = add_verb(
         verbs,
         "tag",
         run_tag,
-        "let a fine-tuned model find the entities in texts",
-        "Or the parts of speech, whatever it was trained to tag. For sentences in files of words, see "
-        "`bert-jax predict`.",
+        "find the entities in texts with a fine-tuned model",
+        "Finds whatever the model was trained to tag: entities, parts of speech. For files of tokenized sentences "
+        "(CoNLL), see `bert-jax predict`.",
         """bert-jax tag runs/conll2003/model "Angela Merkel met Barack Obama in Berlin."
            bert-jax tag runs/conll2003/model --file articles.txt --json""",
     )
     tag.add_argument("--strategy", default="first", metavar="NAME",
-                     help="how tokens become entities: none, simple, first (the default), average or max")  # fmt: skip
+                     help="how to merge tokens into entities, as the aggregation_strategy of transformers: none, "
+                     "simple, first (the default), average or max")  # fmt: skip
     answer = add_verb(
         verbs,
         "answer",
         run_answer,
-        "let a model answer questions with passages of a text",
-        "Of any length. For questions in SQuAD's JSON, see `bert-jax predict`.",
+        "answer questions with spans of a text",
+        "The context may have any length. For questions in SQuAD's JSON, see `bert-jax predict`.",
         """bert-jax answer runs/squad/model "Who wrote it?" "When?" --context article.txt
            bert-jax answer runs/squad2/model "Where was she born?" --text "Ada was born in 1815." --impossible""",
     )
@@ -73,39 +77,40 @@ def add_verbs(verbs: Any) -> None:
         verbs,
         "embed",
         run_embed,
-        "turn texts into vectors",
-        "One vector a text, and how alike they are.",
+        "embed texts as vectors",
+        "Prints one vector per text, and the similarities of up to ten texts.",
         """bert-jax embed all-MiniLM-L6-v2/ "a cat on a mat" "a kitten on a rug" "tax law"
            bert-jax embed all-MiniLM-L6-v2/ --file sentences.txt --out vectors.npy""",
     )
     add_prompts(embed)
     add_truncate_dim(embed)
-    embed.add_argument("--out", metavar="FILE.npy", help="write a float32 array [texts, dimensions] instead")
+    embed.add_argument("--out", metavar="FILE.npy", help="write a float32 array [texts, dimensions] and print nothing")
     for parser, what in ((fill, "text"), (classify, "text"), (tag, "text"), (answer, "question"), (embed, "text")):
         parser.add_argument("model", metavar="MODEL", help="a model directory")
         stream.add_flags(parser, what)
-        parser.add_argument("--json", action="store_true", help=f"one JSON object a {what} instead of tables")
+        parser.add_argument("--json", action="store_true", help=f"print one JSON object per {what} instead of tables")
         parser.add_argument(
-            "--batch-size", type=int, metavar="N", help="texts at a time (default: what suits the machine)"
+            "--batch-size", type=int, metavar="N", help="texts in a forward pass (default: chosen for the device)"
         )
         add_dtype(parser)
 
 
 def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--context", metavar="FILE", help="the text to look in")
-    parser.add_argument("--text", metavar="TEXT", help="the same, as it is")
+    parser.add_argument("--context", metavar="FILE", help="a UTF-8 file with the text that contains the answers")
+    parser.add_argument("--text", metavar="TEXT", help="the text that contains the answers, instead of --context")
+    parser.add_argument("--top-k", type=int, default=1, metavar="K", help="answers per question (default: %(default)s)")
     parser.add_argument(
-        "--top-k", type=int, default=1, metavar="K", help="answers to a question (default: %(default)s)"
+        "--impossible", action="store_true", help="allow the empty answer, for models trained on SQuAD 2.0"
     )
-    parser.add_argument("--impossible", action="store_true", help="say so where a question has no answer")
     parser.add_argument("--max-answer-length", type=int, default=15, metavar="N",
-                        help="tokens of the longest answer (default: %(default)s)")  # fmt: skip
+                        help="most tokens in an answer (default: %(default)s)")  # fmt: skip
     parser.add_argument("--doc-stride", type=int, default=128, metavar="N",
-                        help="tokens between the windows that a long text is read in (default: 128)")  # fmt: skip
+                        help="tokens from the start of one window of a long text to the next "
+                        "(default: 128)")  # fmt: skip
 
 
 def run_fill_mask(args: argparse.Namespace) -> None:
-    """Prints the likeliest tokens for each [MASK]."""
+    """Print the most likely tokens for each [MASK]."""
     for text, blanks in _answers(args, "fill-mask", lambda pipe, texts: pipe(texts, top_k=args.top_k)):
         blanks = blanks if isinstance(blanks[0], list) else [blanks]
         if args.json:
@@ -118,7 +123,7 @@ def run_fill_mask(args: argparse.Namespace) -> None:
 
 
 def run_classify(args: argparse.Namespace) -> None:
-    """Prints the classes of each text, the likeliest first."""
+    """Print the classes of each text, the most likely first."""
 
     def zero_shot(pipe: Any, texts: list[str]) -> list[list[dict[str, Any]]]:
         answers = pipe(texts, args.labels, args.template)
@@ -132,7 +137,7 @@ def run_classify(args: argparse.Namespace) -> None:
         return pipe(texts, top_k=None, doc_stride=args.doc_stride, max_length=args.max_seq_length, **how)
 
     if args.labels and args.long_texts:
-        raise InputError("--long: expected none with --labels, which classify pairs of texts")
+        raise InputError("--long: expected no --long with --labels, which classifies pairs of texts")
     task, ask = ("zero-shot-classification", zero_shot) if args.labels else ("text-classification", trained)
     for text, scores in _answers(args, task, ask):
         if args.json:
@@ -145,7 +150,7 @@ def run_classify(args: argparse.Namespace) -> None:
 
 
 def run_tag(args: argparse.Namespace) -> None:
-    """Prints the entities of each text, and where they stand in it."""
+    """Print the entities of each text and their character ranges."""
 
     def ask(pipe: Any, texts: list[str]) -> Any:
         return pipe(texts, aggregation_strategy=args.strategy)
@@ -163,11 +168,11 @@ def run_tag(args: argparse.Namespace) -> None:
 
 
 def run_answer(args: argparse.Namespace) -> None:
-    """Prints the passages that answer each question, the likeliest first."""
+    """Print the spans that answer each question, the most likely first."""
     from bert_jax import storage
 
     if (args.context is None) == (args.text is None):
-        raise InputError("expected the text to look in, as --context FILE or as --text TEXT")
+        raise InputError("expected the text that contains the answers, as --context FILE or as --text TEXT")
     context = storage.read_text(args.context, MOST_CONTEXT_BYTES) if args.text is None else args.text
     options = {"handle_impossible_answer": args.impossible, "max_answer_len": args.max_answer_length}
 
@@ -184,7 +189,7 @@ def run_answer(args: argparse.Namespace) -> None:
 
 
 def run_embed(args: argparse.Namespace) -> None:
-    """Prints or writes the vector of each text."""
+    """Print or write the vector of each text."""
     options = {name: getattr(args, name) for name in ("prompt_name", "prompt", "truncate_dim")}
     settings = None
 
@@ -209,7 +214,7 @@ def run_embed(args: argparse.Namespace) -> None:
 
 
 def _write_vectors(path: str, vectors: Iterator[Any]) -> tuple[int, int]:
-    """Writes an array of vectors as .npy, holding one chunk of them; returns its shape."""
+    """Write vectors as one .npy array, holding only one chunk in memory; return the array's shape."""
     import tempfile
 
     import numpy as np
@@ -217,7 +222,7 @@ def _write_vectors(path: str, vectors: Iterator[Any]) -> tuple[int, int]:
     from bert_jax import storage
 
     count = size = 0
-    with tempfile.TemporaryFile() as rows:  # the header, which tells how many there are, stands before them
+    with tempfile.TemporaryFile() as rows:  # the header of the .npy file needs the number of rows first
         for vector in vectors:
             rows.write(np.asarray(vector, "<f4").tobytes())
             count, size = count + 1, len(vector)
@@ -231,7 +236,7 @@ def _write_vectors(path: str, vectors: Iterator[Any]) -> tuple[int, int]:
 
 
 def _print_vectors(texts: list[str], vectors: Any, similarity: str) -> None:
-    """The first numbers of each vector, and how alike the first few texts are."""
+    """Print the first four numbers of each vector and, for up to MOST_COMPARED texts, their similarities."""
     from bert_jax.inference.scoring import similarities
 
     shown = [(str(i), text, " ".join(f"{x: .4f}" for x in vector[:4]) + " ...")
@@ -245,12 +250,12 @@ def _print_vectors(texts: list[str], vectors: Any, similarity: str) -> None:
 
 
 def _answers(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]], Any]) -> Iterator[tuple[str, Any]]:
-    """Yields each text of the command line with the pipeline's answer."""
+    """Yield each input text with the pipeline's answer."""
     if args.batch_size is not None and args.batch_size < 1:
         raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
     texts = stream.Texts(args)
     left = iter(texts)
-    chunk = list(itertools.islice(left, CHUNK))  # before the model is opened: what is wrong with them shows sooner
+    chunk = list(itertools.islice(left, CHUNK))  # read before the model is opened, so that errors in texts come first
     from bert_jax.inference import pipeline
 
     pipe = pipeline(task, args.model, args.dtype, args.batch_size)

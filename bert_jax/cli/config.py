@@ -1,4 +1,4 @@
-"""The verb `config`: list the recipes, or the keys of a recipe with values and meanings."""
+"""The verb `config`: list the recipes, or the keys of one recipe with values and meanings."""
 
 import argparse
 import json
@@ -9,24 +9,24 @@ from bert_jax.cli.verbs import add_verb
 
 
 def add_verbs(verbs: Any) -> None:
-    """Declares the verb."""
+    """Declare the verb."""
     config = add_verb(
         verbs,
         "config",
         run_config,
-        "list the recipes, or the keys of one",
-        "Without RECIPE, lists the recipes that come with bert_jax. With one, prints each of its keys: the value, the "
-        "default of the task where that differs, the meaning, and the values that are allowed.",
+        "list the recipes, or the keys of one recipe",
+        "Without RECIPE, lists the recipes that come with bert_jax. With RECIPE, prints each of its keys: the value, "
+        "the task's default where it differs, the meaning, and the allowed values.",
         """bert-jax config
            bert-jax config classification
            bert-jax config bert_base optimizer
            bert-jax config runs/sst2 optimizer.learning_rate --json""",
     )
     config.add_argument(
-        "recipe", nargs="?", default="", metavar="RECIPE[:ARG]", help="a recipe's name or file, or a work directory"
+        "recipe", nargs="?", default="", metavar="RECIPE[:ARG]", help="name or file of a recipe, or a work directory"
     )
     config.add_argument("key", nargs="?", default="", metavar="KEY", help="one key, or a group of keys such as data")
-    config.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    config.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     config.add_argument(
         "--config.KEY", dest="_", metavar="VALUE", help="change a value of the recipe before it is shown"
     )
@@ -34,7 +34,7 @@ def add_verbs(verbs: Any) -> None:
 
 
 def run_config(args: argparse.Namespace) -> None:
-    """Prints the recipes, or the keys of one."""
+    """Print the recipes, or the keys of one recipe."""
     from bert_jax.cli.train import overrides_of
     from bert_jax.recipes import load_recipe
     from bert_jax.recipes.describe import as_json, describe, shown

@@ -11,49 +11,54 @@ from bert_jax.cli.verbs import add_verb
 
 
 def add_verbs(verbs: Any) -> None:
-    """Declares the verbs of this group."""
+    """Declare the verbs of this module."""
     inspect = add_verb(
         verbs,
         "inspect",
         run_inspect,
-        "show a model's parameters by part",
-        "Reads a model directory, or takes a named size (tiny, mini, small, medium, base, large).",
+        "count a model's parameters and show its configuration",
+        "MODEL is a model directory, or a named size of BERT (tiny, mini, small, medium, base, large).",
         """bert-jax inspect runs/sst2/model
            bert-jax inspect base --json""",
     )
     inspect.add_argument("model", metavar="MODEL", help="a model directory, or the name of a size")
-    inspect.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    inspect.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
 
     convert = add_verb(
         verbs,
         "convert",
         run_convert,
-        "write a model in the Hugging Face layout",
-        "Reads a model directory of any family that is known (BERT, DistilBERT, RoBERTa, XLM-R, ELECTRA, MPNet, "
-        "NomicBERT, ModernBERT) in any format: model.safetensors, pytorch_model.bin, flax_model.msgpack, their shards, "
-        "and TensorFlow checkpoints (bert_model.ckpt.index with bert_config.json). Writes config.json, the weights and "
-        "the tokenizer's files, and says of each tensor what became of it. Neither PyTorch nor TensorFlow is needed, "
-        "and no code in a pickle is run. A LoRA adapter of peft's (adapter_config.json) is merged into its base model.",
+        "convert a model to the Hugging Face layout",
+        "Reads a model directory of a supported family (BERT, DistilBERT, RoBERTa, XLM-R, ELECTRA, MPNet, NomicBERT, "
+        "ModernBERT) in any of these formats: model.safetensors, pytorch_model.bin, flax_model.msgpack, shards of "
+        "these, and TensorFlow checkpoints (bert_model.ckpt.index with bert_config.json). Writes config.json, the "
+        "weights and the tokenizer's files. Prints which tensors were read, left out or freshly initialised. Needs "
+        "neither PyTorch nor TensorFlow, and runs no code in pickles. Merges a LoRA adapter written by peft "
+        "(adapter_config.json) into its base model.",
         """bert-jax convert old-bert/ new-bert/
            bert-jax convert uncased_L-12_H-768_A-12/ bert-base/ --dtype bfloat16
            bert-jax convert pretrained/ start/ --head sequence_classification""",
     )
     convert.add_argument("source", metavar="SRC", help="a model directory")
     convert.add_argument("destination", metavar="DST", help="a new directory")
-    convert.add_argument("--head", metavar="HEAD", help="the head to write (default: the one that is there)")
-    convert.add_argument("--dtype", default="float32", metavar="DTYPE", help="float32 (default), bfloat16 or float16")
+    convert.add_argument("--head", metavar="HEAD", help="head to write (default: the model's head)")
     convert.add_argument(
-        "--family", default="", metavar="FAMILY", help="bert, roberta, ... (default: as config.json says)"
+        "--dtype", default="float32", metavar="DTYPE", help="dtype to write: float32 (default), bfloat16 or float16"
     )
     convert.add_argument(
-        "--base", metavar="DIR", help="the base model of a LoRA adapter (default: where its adapter_config.json says)"
+        "--family", default="", metavar="FAMILY", help="family: bert, roberta, ... (default: from config.json)"
     )
-    convert.add_argument("--format", default="safetensors", metavar="FORMAT", help="safetensors (default) or flax")
-    convert.add_argument("--tensors", action="store_true", help="list every tensor that was read")
+    convert.add_argument(
+        "--base", metavar="DIR", help="base model of a LoRA adapter (default: the path in adapter_config.json)"
+    )
+    convert.add_argument(
+        "--format", default="safetensors", metavar="FORMAT", help="format to write: safetensors (default) or flax"
+    )
+    convert.add_argument("--tensors", action="store_true", help="list every tensor with its dtype and shape")
 
 
 def run_inspect(args: argparse.Namespace) -> None:
-    """Prints the parameters of each part of a model, and its configuration."""
+    """Print the parameters of each part of a model, and its configuration."""
     from bert_jax import storage
     from bert_jax.config import SIZES, BertConfig
     from bert_jax.conversion.huggingface import load_pretrained
@@ -75,13 +80,13 @@ def run_inspect(args: argparse.Namespace) -> None:
 
 
 def _place(part: str) -> tuple[int, str]:
-    """Where a part stands in the table: as data flows, the heads last."""
+    """Return the sort key of a part: embeddings, encoder, pooler, then the heads by name."""
     trunk = ("embeddings", "encoder", "pooler")
     return (trunk.index(part) if part in trunk else len(trunk), part)
 
 
 def _count(tree: Any) -> int:
-    """Parameters in a nested dict of shapes."""
+    """Count the parameters in a nested dict of shapes."""
     if isinstance(tree, dict):
         return sum(_count(child) for child in tree.values())
     return int(tree.size)
@@ -134,7 +139,7 @@ def run_convert(args: argparse.Namespace) -> None:
 
 
 def _print_tensors(loaded: Any, each: bool) -> None:
-    """What became of the tensors of a model's files."""
+    """Print how many tensors were read, left out or freshly initialised, and their names."""
     from rich.table import Table
 
     table = Table("tensors", "dtype", title=f"from {loaded.format}", title_justify="left")

@@ -1,4 +1,4 @@
-"""Printing to stdout and stderr: JSON lines unchanged, text and tables made printable."""
+"""Print to stdout and stderr: JSON lines unchanged, text and tables with control characters escaped."""
 
 import json
 import sys
@@ -10,21 +10,21 @@ from bert_jax.errors import MAX_MESSAGE, printable, printable_lines
 if TYPE_CHECKING:
     from rich.console import Console
 
-_NAMES_A_LINE = 300  # characters of a line that lists names
+_NAMES_A_LINE = 300  # characters in a line of names
 
 
 def say(text: str) -> None:
-    """Print text of one line or more, each printable, on stdout."""
+    """Print one or more lines on stdout, with control characters escaped."""
     print(printable_lines(text))
 
 
 def complain(text: str) -> None:
-    """Print text as `say`, on stderr and at once."""
+    """Print one or more lines on stderr, with control characters escaped, and flush."""
     print(printable_lines(text), file=sys.stderr, flush=True)
 
 
 def say_names(what: str, names: Iterable[str]) -> None:
-    """Print a list of any number of names, on as many lines as it takes; each begins with `what`."""
+    """Print names separated by commas, wrapped into lines that each begin with `what`."""
     line = ""
     for name in names:
         if line and len(line) + len(name) > _NAMES_A_LINE:
@@ -36,12 +36,12 @@ def say_names(what: str, names: Iterable[str]) -> None:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Print an object in a line."""
+    """Print an object as one line of JSON."""
     print(json.dumps(value, ensure_ascii=False))
 
 
 def print_table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """Print rows under a title and the names of their columns."""
+    """Print a table with a title and named columns."""
     from rich.table import Table
 
     table = Table(*columns, title=title, title_justify="left")
@@ -51,7 +51,7 @@ def print_table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, 
 
 
 def console() -> "Console":
-    """Return what prints tables on stdout. Each string in them is printable, and never parsed as rich's markup."""
+    """Return a rich console on stdout that escapes control characters and does not parse strings as markup."""
     from rich.console import Console
     from rich.text import Text
 

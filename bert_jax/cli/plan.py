@@ -1,4 +1,4 @@
-"""The verb `plan`: memory, time and collectives of a recipe on a TPU slice, compiled without the slice."""
+"""The verb `plan`: predict memory, time and collectives of a recipe on a TPU slice, without the slice."""
 
 import argparse
 import collections
@@ -19,37 +19,39 @@ EXIT_DOES_NOT_FIT = 1
 
 
 def add_verbs(verbs: Any) -> None:
-    """Declares the verb."""
+    """Declare the verb."""
     plan = add_verb(
         verbs,
         "plan",
         run_plan,
-        "compile a recipe for a TPU slice without having one",
-        "Compiles the very steps that would run, with the TPU compiler (`pip install 'bert-jax[tpu]'`), and prints "
-        "memory, collectives, and bounds of the time of a step, MFU and chip-hours. Exit status 1 when it does not "
-        "fit.",
+        "compile a recipe for a TPU slice, without the slice",
+        "Compiles the training step of each stage with the TPU compiler (`pip install 'bert-jax[tpu]'`). Prints the "
+        "memory, the collectives, a lower bound of the step time, and an upper bound of the MFU. Exits with status 1 "
+        "when the step does not fit in memory.",
         """bert-jax plan --config bert_base --topology v5e:4x4
            bert-jax plan --config bert_large --topology v5p:4x4x4 --json
            bert-jax plan --config bert_large --topology v5litepod-4 --search""",
     )
-    plan.add_argument("--config", required=True, metavar="RECIPE[:ARG]", help="a recipe of any task: its name or file")
-    plan.add_argument("--topology", required=True, metavar="SLICE", help="such as v5e:4x4 or v5litepod-16; v2 to tpu7x")
+    plan.add_argument("--config", required=True, metavar="RECIPE[:ARG]", help="name or file of a recipe of any task")
+    plan.add_argument(
+        "--topology", required=True, metavar="SLICE", help="TPU slice, such as v5e:4x4 or v5litepod-16; v2 to tpu7x"
+    )
     plan.add_argument("--slices", type=int, default=1, metavar="N", help="number of slices (default: 1)")
     plan.add_argument(
         "--search",
         action="store_true",
-        help="instead: the largest batch that fits, for each mesh and rematerialisation",
+        help="find the largest batch that fits, for each mesh and rematerialisation (remat)",
     )
-    plan.add_argument("--json", action="store_true", help="one JSON object instead of tables")
-    plan.add_argument("--config.KEY", dest="_", metavar="VALUE", help="change a value of the recipe")
+    plan.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    plan.add_argument("--config.KEY", dest="_", metavar="VALUE", help="change a value of the recipe: --config.seed=1")
     plan.set_defaults(overrides=[])
 
 
 def run_plan(args: argparse.Namespace) -> int:
-    """Prints the plan; returns 1 when it does not fit."""
+    """Print the plan; return 1 when it does not fit."""
     import jax
 
-    jax.config.update("jax_platforms", "cpu")  # compiling needs no device, and a run here may hold them
+    jax.config.update("jax_platforms", "cpu")  # compiling needs no device, and a training run may hold them
 
     from bert_jax.planning.plan import plan
     from bert_jax.planning.search import search
@@ -72,7 +74,7 @@ def run_plan(args: argparse.Namespace) -> int:
 
 
 def as_json(made: "Plan") -> dict[str, Any]:
-    """The plan as plain values; bytes are of one device, FLOPs of all."""
+    """Return the plan as values that JSON can hold; bytes are per device, FLOPs are over all devices."""
     from bert_jax.planning.advice import advise
 
     return {
@@ -102,8 +104,11 @@ def _stage_json(stage: "StagePlan") -> dict[str, Any]:
 
 
 def _by_kind(stage: "StagePlan") -> dict[tuple[str, tuple[str, ...], bool, bool], dict[str, float]]:
-    """(kind, axes, hidden, between slices) -> how many the program has, how often they run, and the bytes that a device
-    sends, the most first."""
+    """Sum the collectives of a stage by (kind, axes, hidden, between slices), the most bytes first.
+
+    Returns:
+        For each key `count` (collectives in the program), `runs` (in a step) and `wire_bytes` (sent by a device).
+    """
     found: dict[Any, collections.Counter] = collections.defaultdict(collections.Counter)
     for collective in stage.collectives:
         if collective.devices > 1:
@@ -177,7 +182,7 @@ def _print_tables(config: str, made: "Plan") -> None:
 
 
 def _show_found(found: "list[FoundPlan]", place: "Slice", as_one_object: bool) -> int:
-    """Prints the largest batches, the fastest first; returns 1 when nothing fits."""
+    """Print the largest batches, the fastest first; return 1 when nothing fits."""
     fitting = sorted((f for f in found if f.fits), key=lambda f: -f.fits.tokens_per_second if f.fits else 0)
     if as_one_object:
         trials = [
@@ -212,7 +217,7 @@ def _show_found(found: "list[FoundPlan]", place: "Slice", as_one_object: bool) -
     for f in found:
         if not f.fits and f.beyond:
             mesh = " x ".join(f"{axis} {size}" for axis, size in f.beyond.mesh.items())
-            say(f"mesh {mesh}, remat {f.beyond.remat}: not even one sequence a device fits")
+            say(f"mesh {mesh}, remat {f.beyond.remat}: not even one sequence per device fits")
     if not fitting:
         return EXIT_DOES_NOT_FIT
     best = fitting[0].fits
@@ -222,7 +227,7 @@ def _show_found(found: "list[FoundPlan]", place: "Slice", as_one_object: bool) -
 
 
 def _settings(trial: "Trial") -> dict[str, Any]:
-    """The keys of a recipe that choose its mesh and rematerialisation."""
+    """Return the recipe keys that select the mesh and rematerialisation of a trial."""
     return {**{f"mesh.{axis}": size for axis, size in trial.mesh.items()}, "remat": trial.remat}
 
 

@@ -12,29 +12,33 @@ if TYPE_CHECKING:
     from bert_jax.data.finetuning.tables import Columns
 
 
-# Options of models that answer questions (the first also of classifiers by windows): type, value, and meaning.
+# Options of question answering (`doc_stride` also for classifiers with windows): type, metavar and help.
 QUESTION_FLAGS: dict[str, tuple[type, str, str]] = {
     "doc_stride": (
         int,
         "N",
-        "tokens between the windows that a long context is read in (default: 128), or a long text "
-        "with --long windows (default: half a row)",
+        "tokens from the start of one window of a long context to the next (default: 128); with --long windows, of a "
+        "long text (default: half a window)",
     ),
-    "max_answer_length": (int, "N", "tokens of the longest answer (default: 30)"),
-    "null_threshold": (float, "X", "no answer where it scores so much above the best passage (default: 0)"),
+    "max_answer_length": (int, "N", "most tokens in an answer (default: 30)"),
+    "null_threshold": (
+        float,
+        "X",
+        "predict no answer where its score exceeds the best span's by more than X (default: 0)",
+    ),
 }
 
 
 def add_verbs(verbs: Any) -> None:
-    """Declares the verbs of this group."""
+    """Declare the verbs of this module."""
     evaluate = add_verb(
         verbs,
         "evaluate",
         run_evaluate,
-        "score a fine-tuned model on labelled rows",
-        "Prints accuracy, F1 and Matthews correlation; Pearson and Spearman for a regression or for cosines of "
-        "sentence embeddings; for a tagger the F1, precision and recall of the entities; for questions, SQuAD's exact "
-        "match and F1.",
+        "evaluate a fine-tuned model on labelled data",
+        "Prints accuracy, F1 and Matthews correlation for classifiers; Pearson and Spearman correlation for "
+        "regressions and sentence embeddings; F1, precision and recall of entities for taggers; exact match and F1 of "
+        "SQuAD for question answering.",
         """bert-jax evaluate --model runs/sst2/model --data dev.tsv
            bert-jax evaluate --model runs/sst2/model --data dev.tsv --report sst2.html
            bert-jax evaluate --model runs/conll2003/model --data test.txt
@@ -44,9 +48,9 @@ def add_verbs(verbs: Any) -> None:
         verbs,
         "predict",
         run_predict,
-        "write a fine-tuned model's answer for every row",
-        "Reads a file of any size in constant memory, and writes as many rows in the same order. Columns that are not "
-        "named are those of training, which the model remembers.",
+        "write a fine-tuned model's prediction for every row",
+        "Reads a file of any size in constant memory, and writes one row for each row, in the same order. Column names "
+        "default to those of training, which the model directory records.",
         """bert-jax predict --model runs/sst2/model --data reviews.csv --text-column review --out answers.jsonl
            bert-jax predict --model runs/stsb/model --data pairs.tsv --text-column a --pair-column b --out out.tsv
            bert-jax predict --model runs/squad/model --data dev-v2.0.json --out predictions.json""",
@@ -54,88 +58,100 @@ def add_verbs(verbs: Any) -> None:
     for parser in (evaluate, predict):
         _add_shared(parser)
     evaluate.add_argument(
-        "--label-column", default="", metavar="NAME", help="(default: as in training; else label, tags, score)"
+        "--label-column",
+        default="",
+        metavar="NAME",
+        help="column of the label (default: as in training; else label, tags or score)",
     )
     evaluate.add_argument(
-        "--label-separator", default="", metavar="C", help="between a row's labels (default: a comma)"
+        "--label-separator", default="", metavar="C", help="separator of several labels in a cell (default: a comma)"
     )
     evaluate.add_argument(
         "--tag-names",
         metavar="NAME,NAME",
         type=lambda names: tuple(names.split(",")),
-        help="of the classes that tags in the data are numbers of, in their order (default: the model's)",
+        help="names of the tags 0, 1, ... where the data has numbers for tags (default: the model's names)",
     )
-    evaluate.add_argument("--metrics", default="", metavar="NAME[,NAME]", help="which (default: all that fit)")
-    evaluate.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    evaluate.add_argument("--report", metavar="FILE.html", help="write a page: what went wrong, and how, in pictures")
+    evaluate.add_argument(
+        "--metrics", default="", metavar="NAME[,NAME]", help="metrics to compute (default: all that apply)"
+    )
+    evaluate.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    evaluate.add_argument(
+        "--report", metavar="FILE.html", help="also write a report: errors by class, calibration, the worst mistakes"
+    )
     predict.add_argument(
-        "--submission", action="store_true", default=None, help="what GLUE takes: index and prediction, as .tsv"
+        "--submission", action="store_true", default=None, help="write a GLUE submission: index and prediction, as .tsv"
     )
     predict.add_argument(
         "--out",
         required=True,
         metavar="FILE",
-        help="the file to write: .jsonl, .tsv, .csv or .parquet; .conll of a tagger; .json for questions",
+        help="file to write: .jsonl, .tsv, .csv or .parquet; .conll for taggers; .json for question answering",
     )
     kept = predict.add_mutually_exclusive_group()
     kept.add_argument("--keep", default="", metavar="NAME[,NAME]",
-        help="columns to write beside the answers (default: id, idx, index, guid, uid and uuid)")  # fmt: skip
-    kept.add_argument("--keep-all", action="store_true", help="write all columns of the data beside the answers")
+        help="input columns to copy to the output (default: id, idx, index, guid, uid and uuid)")  # fmt: skip
+    kept.add_argument("--keep-all", action="store_true", help="copy all input columns to the output")
 
 
 def _add_shared(parser: argparse.ArgumentParser) -> None:
-    """Declares the options of both verbs."""
+    """Declare the options that `evaluate` and `predict` share."""
     add = parser.add_argument
-    add("--model", required=True, metavar="DIR", help="a model directory with the head of a task")
+    add("--model", required=True, metavar="DIR", help="directory of a fine-tuned model")
     add(
         "--data",
         required=True,
         metavar="FILE",
-        help="see docs/tasks.md: .tsv, .csv, .jsonl, .parquet, CoNLL for a tagger, SQuAD's .json for questions (texts "
-        "maybe compressed), or tfds:NAME[:SPLIT]",
+        help="data: .tsv, .csv, .jsonl, .parquet, CoNLL for taggers, SQuAD's .json for question answering (any of the "
+        "text formats also compressed), or tfds:NAME[:SPLIT]; see docs/tasks.md",
     )
     add(
         "--text-column",
         default="",
         metavar="NAME",
-        help="(default: as in training; else sentence; sentence1 for embeddings, context for choices)",
+        help="column of the text (default: as in training; else sentence, sentence1 for embeddings, context for "
+        "multiple choice)",
     )
     add(
         "--pair-column",
         default="",
         metavar="NAME",
-        help="the second text, or what stands before every choice (default: as in training; else none; sentence2 for "
-        "embeddings)",
+        help="column of the second text; in multiple choice, of the text before every choice (default: as in training; "
+        "else none, sentence2 for embeddings)",
     )
     add("--choice-columns", default="", metavar="NAME[,NAME]",
-        help="the choices, or one column with a list of them (default: choices)")  # fmt: skip
+        help="columns of the choices, or one column of lists (default: choices)")  # fmt: skip
     add(
-        "--delimiter", default="", metavar="C", help="between the columns of a CSV, or tab (default: found in the file)"
+        "--delimiter",
+        default="",
+        metavar="C",
+        help="character between the columns of a CSV, or 'tab' (default: detected from the file)",
     )
     add("--encoding", default="", metavar="NAME",
-        help="of tables, such as cp1252 (default: UTF-8, or what a byte order mark says)")  # fmt: skip
-    add("--no-header", action="store_true", help="the first line is a row; columns are numbers from 0")
-    add("--batch-size", type=int, default=32, metavar="N", help="(default: %(default)s)")
-    add("--max-seq-length", type=int, default=0, metavar="N", help="cut longer texts (default: the model's limit)")
+        help="encoding of tables, such as cp1252 (default: UTF-8, or that of the byte order mark)")  # fmt: skip
+    add("--no-header", action="store_true", help="the table has no header; columns are numbers from 0")
+    add("--batch-size", type=int, default=32, metavar="N", help="rows in a forward pass (default: %(default)s)")
+    add("--max-seq-length", type=int, default=0, metavar="N",
+        help="most tokens in a sequence; longer texts are cut or windowed (default: the model's limit)")  # fmt: skip
     add_dtype(parser)
     vectors = parser.add_argument_group("sentence embeddings and cross-encoders")
     add_prompts(vectors)
     add_truncate_dim(vectors)
     rules = parser.add_mutually_exclusive_group()
     rules.add_argument("--strict", action="store_const", dest="invalid_rows", const="strict", default="strict",
-        help="rows that do not fit are an error, which names the first and counts all (the default)")  # fmt: skip
+        help="stop with an error if there are invalid rows: name the first, count all (the default)")  # fmt: skip
     rules.add_argument("--skip", action="store_const", dest="invalid_rows", const="skip",
-        help="such rows are named, counted and skipped; of `predict`, their answers are empty")  # fmt: skip
-    questions = parser.add_argument_group("questions")
+        help="skip invalid rows: name and count them; `predict` writes empty predictions for them")  # fmt: skip
+    questions = parser.add_argument_group("question answering")
     for name, (kind, metavar, what) in QUESTION_FLAGS.items():
         questions.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=metavar, help=what)
     parser.add_argument("--long", choices=("cut", "windows"), dest="long_texts",
-        help="of a classifier: whether texts over --max-seq-length are cut (the default) or read in windows, whose "
-        "answers are averaged")  # fmt: skip
+        help="classifiers: cut texts over --max-seq-length (the default), or average the logits of overlapping "
+        "windows")  # fmt: skip
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
-    """Prints the metrics of a model on labelled rows."""
+    """Print the metrics of a model on labelled data."""
     from bert_jax import evaluation
 
     scores = evaluation.evaluate(
@@ -157,11 +173,11 @@ def run_evaluate(args: argparse.Namespace) -> None:
         table.add_row(name, f"{value:,}" if isinstance(value, int) else f"{value:.4f}")
     console().print(table)
     if args.report:
-        say(f"{args.report}: what went wrong, and how")
+        say(f"{args.report}: report written")
 
 
 def run_predict(args: argparse.Namespace) -> None:
-    """Writes a model's answers for every row."""
+    """Write a model's prediction for every row."""
     from bert_jax import evaluation
 
     count = evaluation.predict(args.model, args.data, args.out, _columns(args), **_running(args))

@@ -11,22 +11,23 @@ from bert_jax.errors import InputError
 
 
 def add_verbs(verbs: Any) -> None:
-    """Declares the verbs of this group."""
+    """Declare the verbs of this module."""
     similarity = add_verb(
         verbs,
         "similarity",
         run_similarity,
-        "say how alike two texts are",
-        "The cosine of their vectors, from -1 to 1, or what else the model's files name.",
+        "compute the similarity of two texts",
+        "Prints the cosine of their embeddings, from -1 to 1, or the similarity that the model's files name (dot "
+        "product or a negative distance).",
         'bert-jax similarity all-MiniLM-L6-v2/ "a cat on a mat" "a kitten on a rug"',
     )
     search = add_verb(
         verbs,
         "search",
         run_search,
-        "find the texts of a file that are nearest to a query",
-        "By the cosines of their vectors, or what else the model's files name; every text is compared, and the file "
-        "may be larger than memory.",
+        "find the texts of a file that are most similar to a query",
+        "Compares the embedding of the query with that of every text in the file, by cosine or by the similarity that "
+        "the model's files name. The file may be larger than memory.",
         """bert-jax search all-MiniLM-L6-v2/ "how do cats sleep?" "tax law" --corpus documents.txt --top-k 3
            bert-jax search all-MiniLM-L6-v2/ "how do cats sleep?" --corpus pages.jsonl.gz --text-column body --json""",
     )
@@ -34,33 +35,35 @@ def add_verbs(verbs: Any) -> None:
         verbs,
         "rerank",
         run_rerank,
-        "order the texts of a file by how well they answer a query",
-        "A cross-encoder reads each text together with the query: slower than `bert-jax search`, and better.",
+        "rank the texts of a file by relevance to a query",
+        "A cross-encoder reads each text together with the query, which is slower than `bert-jax search` and more "
+        "accurate.",
         'bert-jax rerank runs/relevance/model "how do cats sleep?" --corpus found.txt',
     )
     for parser in (similarity, search, rerank):
         parser.add_argument("model", metavar="MODEL", help="a model directory")
-        parser.add_argument("--json", action="store_true", help="JSON lines instead of tables")
+        parser.add_argument("--json", action="store_true", help="print JSON lines instead of tables")
         add_prompts(parser, "texts" if parser is similarity else "queries")
         add_dtype(parser)
         if parser is not rerank:
             add_truncate_dim(parser)
     for name, what in (("--corpus-prompt-name", "NAME"), ("--corpus-prompt", "TEXT")):
-        search.add_argument(name, metavar=what, help=f"as {name.replace('-corpus', '')}, for the texts of the corpus")
+        search.add_argument(name, metavar=what, help=f"like {name.replace('-corpus', '')}, for the texts of the corpus")
     similarity.add_argument("first", metavar="A", help="a text")
-    similarity.add_argument("second", metavar="B", help="another")
-    search.add_argument("texts", metavar="QUERY", nargs="+", help="a text")
-    rerank.add_argument("query", metavar="QUERY", help="a text")
+    similarity.add_argument("second", metavar="B", help="another text")
+    search.add_argument("texts", metavar="QUERY", nargs="+", help="text to search for")
+    rerank.add_argument("query", metavar="QUERY", help="text to search for")
     for parser in (search, rerank):
         add = parser.add_argument
-        add("--corpus", required=True, metavar="FILE", help="one text a line, maybe compressed; or a table")
-        add("--text-column", default="", metavar="NAME", help="FILE is .tsv, .csv, .jsonl or tfds:NAME; its texts")
-        add("--top-k", type=int, default=10, metavar="K", help="texts for a query (default: %(default)s)")
-        add("--batch-size", type=int, metavar="N", help="texts at a time (default: what suits the machine)")
+        add("--corpus", required=True, metavar="FILE", help="file with one text per line, also compressed; or a table")
+        add("--text-column", default="", metavar="NAME",
+            help="column of the texts, where FILE is a table: .tsv, .csv, .jsonl or tfds:NAME")  # fmt: skip
+        add("--top-k", type=int, default=10, metavar="K", help="texts per query (default: %(default)s)")
+        add("--batch-size", type=int, metavar="N", help="texts in a forward pass (default: chosen for the device)")
 
 
 def run_similarity(args: argparse.Namespace) -> None:
-    """Prints how alike two texts are."""
+    """Print the similarity of two texts."""
     from bert_jax.inference import pipeline
     from bert_jax.inference.scoring import short
 
@@ -70,7 +73,7 @@ def run_similarity(args: argparse.Namespace) -> None:
 
 
 def run_search(args: argparse.Namespace) -> None:
-    """Prints the nearest texts for each query."""
+    """Print the most similar texts for each query."""
     options = _options(args, "truncate_dim", "corpus_prompt_name", "corpus_prompt")
     found = _pipeline(args, "search")(args.texts, corpus=_corpus(args), top_k=args.top_k, **options)
     for query, answers in zip(args.texts, found, strict=True):
@@ -78,7 +81,7 @@ def run_search(args: argparse.Namespace) -> None:
 
 
 def run_rerank(args: argparse.Namespace) -> None:
-    """Prints the best texts for a query."""
+    """Print the most relevant texts for a query."""
     answers = _pipeline(args, "rerank")(args.query, _corpus(args), top_k=args.top_k, **_options(args))
     _show(args, args.query, answers)
 

@@ -1,4 +1,4 @@
-"""Stream texts line by line from files or stdin in constant memory, with a progress bar."""
+"""Stream texts line by line from files or stdin in constant memory, and show progress."""
 
 import argparse
 import contextlib
@@ -13,31 +13,33 @@ JSON_LINES = (".jsonl", ".ndjson")
 
 
 def add_flags(parser: argparse.ArgumentParser, what: str) -> None:
-    """Declares where the texts of a verb come from."""
+    """Declare the options that name the source of a verb's texts."""
     add = parser.add_argument
-    add("texts", metavar=what.upper(), nargs="*", help=f"a {what}; none means one a line from --file or stdin")
-    add("--file", metavar="FILE", help=f"of {what}s, maybe compressed: one a line; of .jsonl, objects; - is stdin")
-    add("--jsonl", action="store_true", help="lines are JSON objects, whatever the file's name; of stdin too")
-    add("--field", default="text", metavar="NAME", help=f"of an object: its {what} (default: %(default)s)")
+    add("texts", metavar=what.upper(), nargs="*", help=f"a {what}; without any, they are read from --file or stdin")
+    add("--file", metavar="FILE",
+        help=f"file with one {what} per line, or one object per line for .jsonl; also compressed; "
+        "- is stdin")  # fmt: skip
+    add("--jsonl", action="store_true", help="read lines as JSON objects, also from stdin and from other file names")
     add(
-        "--skip",
-        action="store_true",
-        help="skip lines that cannot be read, naming each; the default is to stop at the first",
+        "--field", default="text", metavar="NAME", help=f"field of a JSON object with the {what} (default: %(default)s)"
     )
+    add("--skip", action="store_true", help="skip invalid lines and report each (default: stop at the first)")
 
 
 class Texts:
-    """The texts of a command line, of its file, or of stdin; a blank line is an empty text, but not of JSON lines.
+    """The input texts of a verb: from the command line, a file or stdin.
+
+    A blank line is an empty text; among JSON lines, blank lines are ignored.
 
     Attributes:
-        skipped: lines that could not be read.
+        skipped: number of invalid lines that were skipped.
     """
 
     def __init__(self, args: argparse.Namespace):
         if args.texts and args.file:
-            raise InputError("give texts or --file, not both")
+            raise InputError("expected texts or --file, found both")
         if not args.texts and not args.file and sys.stdin.isatty():
-            raise InputError("no texts: give some, or --file FILE, or pipe lines in")
+            raise InputError("expected texts, --file FILE or lines on stdin, found none")
         self._given, self._file = args.texts, None if args.file == "-" else args.file
         self._where = self._file or "stdin"
         self._field, self._skip = args.field, args.skip
@@ -69,7 +71,7 @@ class Texts:
             raise InputError(f"{self._where}: expected texts, found none")
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        """Each line without its end, and its number from 1."""
+        """Yield the number of each line, counted from 1, and the line without its line break."""
         from bert_jax.data.lines import stream_lines
         from bert_jax.data.signatures import HEAD_BYTES, check_is_text
 
@@ -94,7 +96,7 @@ class Texts:
             raise InputError(f"{path}: {error}") from None
 
     def _text(self, where: str, line: bytes) -> str | None:
-        """The text of a line; None where a line of JSON is blank."""
+        """Return the text of a line, or None for a blank line of a JSON lines file."""
         from bert_jax.data.invalid_rows import check_utf8
         from bert_jax.data.lines import parse_object
 
@@ -123,8 +125,10 @@ def _plain_name(name: str) -> str:
 
 @contextlib.contextmanager
 def counting(shown: bool) -> Iterator[Any]:
-    """Yields what is called with the number of further texts that are done, to show it on stderr where that is a
-    terminal and the answers are not."""
+    """Yield a function that adds a number of texts to a counter on stderr.
+
+    The counter is shown only if `shown`, stderr is a terminal and stdout is not.
+    """
     if not shown or not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda count: None
         return

@@ -1,4 +1,4 @@
-"""The verbs `train-tokenizer` and `prepare`: learn a vocabulary, and turn a corpus into pretraining data."""
+"""The verbs `train-tokenizer` and `prepare`: train a vocabulary, and turn a corpus into pretraining data."""
 
 import argparse
 from typing import Any
@@ -8,30 +8,32 @@ from bert_jax.cli.verbs import add_verb
 from bert_jax.errors import InputError
 
 CORPUS_HELP = (
-    "text files, folders or globs (a blank line or a file's end ends a document); files:PATH (each file is a "
-    "document); sentences:FILE (a sentence a line, a blank line between documents); wikitext:FILE (a document begins "
-    "with ' = Title = '); FILE.jsonl[:FIELD]; FILE.parquet[:COLUMN]; "
-    "tfds:NAME[:SPLIT[:FIELD]]; python-docs, the documentation inside this Python"
+    "text files, directories or globs (documents end at a blank line or at the end of a file); files:PATH (each file "
+    "is a document); sentences:FILE (one sentence per line, a blank line between documents); wikitext:FILE (a document "
+    "begins with ' = Title = '); FILE.jsonl[:FIELD]; FILE.parquet[:COLUMN]; tfds:NAME[:SPLIT[:FIELD]]; python-docs "
+    "(the documentation inside this Python installation)"
 )
 
 
 def add_verbs(verbs: Any) -> None:
-    """Declares the verbs of this group."""
+    """Declare the verbs of this module."""
     train = add_verb(
         verbs,
         "train-tokenizer",
         run_train_tokenizer,
         "train a vocabulary on a corpus",
-        "Writes a directory that `bert-jax prepare` and Hugging Face's tokenizers read.",
+        "Writes a tokenizer directory that `bert-jax prepare` and Hugging Face transformers can read.",
         """bert-jax train-tokenizer books/ --vocab-size 30522 --out tokenizer/
            bert-jax train-tokenizer python-docs --vocab-size 4000 --kind sentencepiece --out tokenizer/""",
     )
     train.add_argument("corpus", metavar="CORPUS", nargs="+", help=CORPUS_HELP)
-    train.add_argument("--out", required=True, metavar="DIR", help="a new directory for the tokenizer")
-    train.add_argument("--vocab-size", type=int, default=30522, metavar="N", help="pieces (default: %(default)s)")
+    train.add_argument("--out", required=True, metavar="DIR", help="new directory for the tokenizer")
+    train.add_argument("--vocab-size", type=int, default=30522, metavar="N",
+                       help="number of tokens in the vocabulary (default: %(default)s)")  # fmt: skip
     train.add_argument("--kind", choices=tuple(_TRAINERS), default="wordpiece",
-                       help="BERT's (the default), sentencepiece, or bpe over bytes, RoBERTa's")  # fmt: skip
-    train.add_argument("--cased", action="store_true", help="keep capitals and accents apart, as bpe always does")
+                       help="wordpiece as in BERT (default), sentencepiece, or byte-level bpe as in "
+"RoBERTa")  # fmt: skip
+    train.add_argument("--cased", action="store_true", help="keep upper case and accents; bpe always keeps them")
 
     _add_prepare(verbs)
 
@@ -41,41 +43,46 @@ def _add_prepare(verbs: Any) -> None:
         verbs,
         "prepare",
         run_prepare,
-        "turn a corpus into examples for pretraining",
-        "Writes shards of examples, not yet masked, with a copy of the tokenizer. Memory does not grow with the "
-        "corpus, and the result does not depend on the number of workers. The same command resumes a killed one.",
+        "turn a corpus into pretraining data",
+        "Writes shards of unmasked examples and a copy of the tokenizer. Memory does not grow with the corpus, and the "
+        "result does not depend on the number of workers. Run the same command again to resume a killed one.",
         """bert-jax prepare books/ --tokenizer tokenizer/ --out prepared/
            bert-jax prepare articles.jsonl:text --tokenizer vocab.txt --out prepared/ --max-seq-length 128,512""",
     )
     add = parser.add_argument
     add("corpus", metavar="CORPUS", nargs="+", help=CORPUS_HELP)
     add("--tokenizer", required=True, metavar="PATH",
-        help="vocab.txt, vocab.json, tokenizer.json, *.model or their folder")  # fmt: skip
-    add("--out", required=True, metavar="DIR", help="a new directory for the shards")
+        help="vocab.txt, vocab.json, tokenizer.json, *.model, or a directory with one of these")  # fmt: skip
+    add("--out", required=True, metavar="DIR", help="new directory for the shards")
     add("--objective", default="nsp", metavar="nsp|sop|mlm",
-        help="besides masked words: the next sentence as in BERT (nsp, the default), the order of sentences as in "
-        "ALBERT (sop), or nothing, with whole sentences filling each example as in RoBERTa (mlm)")  # fmt: skip
-    add("--pack", action="store_true", help="let short examples share rows, kept apart by the model")
-    add("--max-seq-length", type=_lengths, default=(128,), metavar="N[,N]", help="tokens of an example (default: 128)")
-    add("--dupe-factor", type=int, default=5, metavar="N", help="times that text is cut, differently (default: 5)")
-    add("--short-seq-prob", type=float, default=0.1, metavar="P", help="share of shorter examples (default: 0.1)")
-    add("--validation-fraction", type=float, default=0.01, metavar="F", help="documents held out (default: 0.01)")
-    add("--seed", type=int, default=0, metavar="N", help="draws everything (default: 0)")
-    add("--num-workers", type=int, metavar="N", help="processes (default: one a core)")
+        help="objective besides masked-LM: nsp = next-sentence prediction as in BERT (default), sop = sentence order "
+        "as in ALBERT, mlm = none, with full sentences in each example as in RoBERTa")  # fmt: skip
+    add("--pack", action="store_true",
+        help="pack several short examples into a row; they do not attend to each other")  # fmt: skip
+    add("--max-seq-length", type=_lengths, default=(128,), metavar="N[,N]",
+        help="most tokens in an example; several lengths are each prepared (default: 128)")  # fmt: skip
+    add("--dupe-factor", type=int, default=5, metavar="N",
+        help="number of times that the corpus is cut into examples, each time differently (default: 5)")  # fmt: skip
+    add("--short-seq-prob", type=float, default=0.1, metavar="P",
+        help="fraction of examples with a random shorter length (default: 0.1)")  # fmt: skip
+    add("--validation-fraction", type=float, default=0.01, metavar="F",
+        help="fraction of documents held out for evaluation (default: 0.01)")  # fmt: skip
+    add("--seed", type=int, default=0, metavar="N", help="seed of all random choices (default: 0)")
+    add("--num-workers", type=int, metavar="N", help="number of processes (default: one per core)")
 
 
 def _lengths(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
 
-_lengths.__name__ = "length"  # argparse names it in its complaint
+_lengths.__name__ = "length"  # argparse shows this name in its error
 
 # The function of bert_jax.tokenization behind each --kind.
 _TRAINERS = {"wordpiece": "train_wordpiece", "sentencepiece": "train_sentencepiece", "bpe": "train_bpe"}
 
 
 def run_train_tokenizer(args: argparse.Namespace) -> None:
-    """Trains a vocabulary and writes its directory."""
+    """Train a vocabulary and write its directory."""
     from bert_jax import storage, tokenization
     from bert_jax.data.corpora.sources import open_corpus
 
@@ -84,13 +91,13 @@ def run_train_tokenizer(args: argparse.Namespace) -> None:
         case = {} if args.kind == "bpe" else {"lowercase": not args.cased}
         tokenizer = getattr(tokenization, _TRAINERS[args.kind])(corpus.texts(), args.vocab_size, **case)
         tokenizer.save(directory)
-    say(f"{args.out}: {tokenizer.vocab_size:,} pieces")
+    say(f"{args.out}: vocabulary of {tokenizer.vocab_size:,} tokens")
     if tokenizer.vocab_size < args.vocab_size:
-        say(f"the texts give no more of the {args.vocab_size:,} pieces of --vocab-size")
+        say(f"the corpus is too small for the {args.vocab_size:,} tokens of --vocab-size")
 
 
 def run_prepare(args: argparse.Namespace) -> None:
-    """Writes the prepared directory of a corpus."""
+    """Write the prepared directory of a corpus."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 

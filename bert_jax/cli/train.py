@@ -1,4 +1,4 @@
-"""The verbs `pretrain` and `finetune`: run a recipe in a work directory."""
+"""The verbs `pretrain` and `finetune`: train a recipe in a work directory."""
 
 import argparse
 import math
@@ -15,15 +15,15 @@ from bert_jax.training.stopping import Stop
 
 
 def add_verbs(verbs: Any) -> None:
-    """Declares the verbs of this group."""
+    """Declare the verbs of this module."""
     pretrain = add_verb(
         verbs,
         "pretrain",
         run_pretrain,
-        "pretrain a model as a recipe says",
-        "The corpus is prepared first, by `bert-jax prepare`. The working directory receives the resolved "
-        "configuration, checkpoints, metrics, curves and, at the end, model/ in the Hugging Face layout. The same "
-        "command line on the same directory resumes a killed run exactly.",
+        "pretrain a model by a recipe",
+        "Run `bert-jax prepare` on the corpus first. Writes the resolved configuration, checkpoints, metrics, training "
+        "curves and finally model/ in the Hugging Face layout to the work directory. The same command line with the "
+        "same work directory resumes a killed run exactly.",
         """bert-jax pretrain --config bert_base --workdir runs/base --config.data.prepared=prepared/
            bert-jax pretrain --config bert_base --workdir gs://bucket/base --distributed""",
     )
@@ -31,8 +31,9 @@ def add_verbs(verbs: Any) -> None:
         verbs,
         "finetune",
         run_finetune,
-        "fine-tune a model as a recipe says",
-        "Starts from the model that the recipe's init_from names. The working directory is as for `bert-jax pretrain`.",
+        "fine-tune a model by a recipe",
+        "Starts from the model that the recipe key init_from names. Writes the same files to the work directory as "
+        "`bert-jax pretrain`, and resumes a killed run in the same way.",
         """bert-jax finetune --config classification --workdir runs/sst2 --config.init_from=bert-base/ \\
                --config.data.train=train.tsv --config.data.dev=dev.tsv
            bert-jax finetune --config classification:cola,CoLA --workdir runs/cola \\
@@ -43,18 +44,18 @@ def add_verbs(verbs: Any) -> None:
         action="append",
         default=[],
         metavar="KEY=V,V",
-        help="a run for each value, seeds averaged; repeatable",
+        help="train once for each value of a key, and average over seeds; may be repeated",
     )
     for parser in (pretrain, finetune):
         parser.add_argument(
             "--config",
             required=True,
             metavar="RECIPE[:ARG]",
-            help="the name of a recipe (`bert-jax config` lists them) or a file of your own, and what it takes",
+            help="name of a recipe (`bert-jax config` lists them) or a recipe file, and the argument of its get_config",
         )
-        parser.add_argument("--workdir", required=True, metavar="DIR", help="where the run lives; local or gs://")
-        parser.add_argument("--quiet", action="store_true", help="no progress bar")
-        # Declared for the help alone; the parser leaves these over, since their names are the recipe's.
+        parser.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the run; local or gs://")
+        parser.add_argument("--quiet", action="store_true", help="show no progress bar")
+        # Declared for the help only: the parser leaves these options unparsed, as their names are recipe keys.
         parser.add_argument(
             "--config.KEY",
             dest="_",
@@ -63,24 +64,26 @@ def add_verbs(verbs: Any) -> None:
         )
         parser.set_defaults(overrides=[])
         hosts = parser.add_argument_group("several hosts (the same command on each)")
-        hosts.add_argument("--distributed", action="store_true", help="find the others (Cloud TPU, Slurm, Open MPI)")
-        hosts.add_argument("--coordinator", metavar="HOST:PORT", help="elsewhere: where process 0 listens")
-        hosts.add_argument("--num-processes", type=int, metavar="N", help="... how many processes there are")
-        hosts.add_argument("--process-id", type=int, metavar="I", help="... which of them this is, from 0")
+        hosts.add_argument(
+            "--distributed", action="store_true", help="detect the other hosts (Cloud TPU, Slurm, Open MPI)"
+        )
+        hosts.add_argument("--coordinator", metavar="HOST:PORT", help="without --distributed: address of process 0")
+        hosts.add_argument("--num-processes", type=int, metavar="N", help="with --coordinator: number of processes")
+        hosts.add_argument("--process-id", type=int, metavar="I", help="with --coordinator: number of this one, from 0")
 
 
 def run_pretrain(args: argparse.Namespace) -> int:
-    """Trains the recipe, which must be one of pretraining (`recipes.PRETRAINING`)."""
+    """Train a pretraining recipe (`recipes.PRETRAINING`) and return the exit status."""
     return _stoppable(args, lambda stop: _train(args, stop, pretraining=True))
 
 
 def run_finetune(args: argparse.Namespace) -> int:
-    """Trains the recipe, which must be of another task than pretraining, maybe with several values of some keys."""
+    """Fine-tune a recipe, or run a sweep over values of its keys, and return the exit status."""
     return _stoppable(args, lambda stop: _sweep(args) if args.sweep else _train(args, stop, pretraining=False))
 
 
 def _stoppable(args: argparse.Namespace, run: Callable[[Stop], None]) -> int:
-    """Runs what Ctrl-C and SIGTERM stop with a line that says what is saved and how to resume; returns the status."""
+    """Call `run` and return the exit status; Ctrl-C and SIGTERM print what is saved and how to resume."""
     with stopping.listening(shlex.join(["bert-jax", *args.command_line])) as stop:
         try:
             run(stop)
@@ -89,7 +92,7 @@ def _stoppable(args: argparse.Namespace, run: Callable[[Stop], None]) -> int:
             complain(f"bert-jax: {stop.result()}")
             code = stopping.EXIT_INTERRUPTED if isinstance(stopped, KeyboardInterrupt) else stopping.EXIT_TERMINATED
             if stop.abrupt and (args.distributed or args.coordinator):
-                os._exit(code)  # at its end, JAX would wait for the other hosts, and these may wait for this one
+                os._exit(code)  # a normal exit makes JAX wait for the other hosts, which may wait for this one
             return code
 
 
@@ -115,7 +118,7 @@ def _sweep(args: argparse.Namespace) -> None:
     from bert_jax.training.sweep import RESULTS, parse_grid, sweep
 
     if args.distributed or args.coordinator:
-        raise InputError("--sweep: expected one host, found several; run each value by itself there")
+        raise InputError("--sweep: expected one host, found several; run a command for each value instead")
     _recipe(args, pretraining=False)
     grid = parse_grid(args.sweep)
     rows = sweep(args.config, overrides_of(args.overrides), grid, args.workdir, progress=not args.quiet)
@@ -130,20 +133,20 @@ def _sweep(args: argparse.Namespace) -> None:
 
 
 def _recipe(args: argparse.Namespace, pretraining: bool) -> Any:
-    """The recipe of a command line, whose task is one of the verb's."""
+    """Load the recipe of a command line, and check that its task belongs to the verb."""
     from bert_jax.recipes import PRETRAINING, load_recipe
     from bert_jax.training.host_memory import keep_freed_memory
 
-    keep_freed_memory()  # here, as what follows starts the JAX backend
+    keep_freed_memory()  # must come before load_recipe, which starts the JAX backend
     recipe = load_recipe(args.config, overrides_of(args.overrides))
     if (recipe.task in PRETRAINING) != pretraining:
         verb = "finetune" if pretraining else "pretrain"
-        raise InputError(f"{args.config}: its task is {recipe.task!r}, which is run by `bert-jax {verb}`")
+        raise InputError(f"{args.config}: the task of this recipe is {recipe.task!r}; run it with `bert-jax {verb}`")
     return recipe
 
 
 def overrides_of(words: list[str]) -> list[str]:
-    """What the parser left over, as one `--config.a.b=value` each; the value may have stood apart."""
+    """Return unparsed words as `--config.a.b=value` each; the value may be a word of its own."""
     joined: list[str] = []
     for word in words:
         if word.startswith("--config."):
@@ -158,7 +161,7 @@ def overrides_of(words: list[str]) -> list[str]:
 
 
 def _meant_key(word: str) -> str:
-    """The key of a recipe that a flag such as `--lr=1e-4` probably means, as the end of a message."""
+    """Return a hint for a flag such as `--lr=1e-4`: the recipe key that is probably meant, or ""."""
     from bert_jax.recipes.definitions import KEYS
     from bert_jax.synonyms import names_here
 
@@ -172,7 +175,7 @@ def _meant_key(word: str) -> str:
 
 
 def _join_hosts(args: argparse.Namespace) -> None:
-    """Connects this process with the others of a run over several hosts; must come before jax touches a device."""
+    """Connect this process to the other hosts of the run; must come before JAX touches a device."""
     by_hand = (args.coordinator, args.num_processes, args.process_id)
     if any(value is not None for value in by_hand):
         if any(value is None for value in by_hand):

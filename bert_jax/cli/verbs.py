@@ -8,19 +8,19 @@ from typing import Any
 def add_verb(
     verbs: Any, name: str, run: Callable[[argparse.Namespace], int | None], summary: str, details: str, examples: str
 ) -> argparse.ArgumentParser:
-    """Adds one verb to argparse's subparsers and returns its parser, to be given its flags.
+    """Add a verb to argparse's subparsers and return its parser.
 
     Args:
-        verbs: what `ArgumentParser.add_subparsers` returned.
+        verbs: the result of `ArgumentParser.add_subparsers`.
         name: the verb.
-        run: called with the parsed arguments; returns the exit status, None for 0.
+        run: function of the parsed arguments that returns the exit status; None means 0.
         summary: one line, shown in the list of verbs.
         details: a paragraph shown above the flags in the verb's own help.
-        examples: command lines shown under the flags; one that goes on in the next line ends with a backslash.
+        examples: command lines shown under the flags; a continued line ends with a backslash.
     """
     lines = [line.strip() for line in examples.strip().splitlines()]
-    goes_on = [False, *(line.endswith("\\") for line in lines)]
-    indented = "".join(f"{'      ' if inner else '  '}{line}\n" for inner, line in zip(goes_on, lines, strict=False))
+    continued = [False, *(line.endswith("\\") for line in lines)]
+    indented = "".join(f"{'      ' if inner else '  '}{line}\n" for inner, line in zip(continued, lines, strict=False))
     parser = verbs.add_parser(
         name,
         help=summary,
@@ -34,7 +34,7 @@ def add_verb(
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Fills the description, and leaves the lines of the examples as they are."""
+    """A help formatter that wraps the description and keeps the lines of the examples."""
 
     def __init__(self, prog: str):
         super().__init__(prog, max_help_position=28)
@@ -46,19 +46,19 @@ class _Formatter(argparse.HelpFormatter):
 
 
 def add_dtype(parser: argparse.ArgumentParser) -> None:
-    """Declares `--dtype`, with one default for all verbs."""
+    """Declare `--dtype`."""
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
-        help="of matrix products (default: bfloat16 on accelerators)")  # fmt: skip
+        help="dtype of matrix products (default: auto = bfloat16 on accelerators, float32 on CPU)")  # fmt: skip
 
 
 def add_prompts(parser: Any, of: str = "texts") -> None:
-    """Declares the options that put a prompt before texts."""
+    """Declare `--prompt-name` and `--prompt`."""
     parser.add_argument("--prompt-name", metavar="NAME",
-        help=f"which of the model's prompts to put before {of} (default: its own default; '' = none)")  # fmt: skip
-    parser.add_argument("--prompt", metavar="TEXT", help="the prompt itself, in place of a name")
+        help=f"name of the model's prompt to put before {of} (default: the model's default; '' = none)")  # fmt: skip
+    parser.add_argument("--prompt", metavar="TEXT", help=f"text to put before {of}, instead of a named prompt")
 
 
 def add_truncate_dim(parser: Any) -> None:
-    """Declares `--truncate-dim`."""
+    """Declare `--truncate-dim`."""
     parser.add_argument("--truncate-dim", type=int, metavar="N",
-        help="numbers of a vector to keep (default: as the model's files say)")  # fmt: skip
+        help="keep the first N dimensions of each vector (default: from the model's files)")  # fmt: skip

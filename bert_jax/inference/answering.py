@@ -1,4 +1,4 @@
-"""The question-answering pipeline: answer spans of a context."""
+"""The question-answering pipeline: find answer spans in a context."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,11 +10,11 @@ from bert_jax.errors import InputError
 from bert_jax.inference.base import Pipeline, as_list, positive
 from bert_jax.inference.spans import SpanSearch, find_spans
 
-_QUESTIONS = 256  # whose windows are sorted by length together: enough to fill batches evenly, few enough to hold
+_QUESTIONS = 256  # questions whose windows are sorted by length together
 
 
 class QuestionAnswering(Pipeline):
-    """Which passage of a text answers a question."""
+    """The span of a context that answers a question."""
 
     head = "question_answering"
 
@@ -30,27 +30,26 @@ class QuestionAnswering(Pipeline):
         max_question_len: int = 64,
         max_seq_len: int = 384,
     ) -> Any:
-        """The likeliest passages.
+        """Return the most likely answer spans.
 
         Args:
-            question: a question or a list of them; or a dict `{"question": ..., "context": ...}` or a list of these.
-            context: the text for all questions, or a list of one for each; None where `question` holds dicts.
-            top_k: how many passages, the likeliest first.
-            handle_impossible_answer: whether "" may be the answer, for models that were taught that there may be none.
-            max_answer_len: tokens of the longest passage.
-            doc_stride: tokens from the beginning of one window of a long context to that of the next.
-            max_question_len: tokens of a question; the rest is cut off.
-            max_seq_len: tokens of a window with its question; less where the model's limit is less.
+            question: one question or a list; or a dict `{"question": ..., "context": ...}` or a list of dicts.
+            context: one context for all questions, or a list of one context per question; None if `question` has dicts.
+            top_k: number of answers per question, the most likely first.
+            handle_impossible_answer: whether "" may be the answer, for models trained on SQuAD 2.0.
+            max_answer_len: most tokens in an answer.
+            doc_stride: tokens from the start of one window of a long context to the start of the next.
+            max_question_len: most tokens in a question; longer questions are cut.
+            max_seq_len: most tokens in a window with its question, up to the model's limit.
 
         Returns:
-            For a question a dict of `answer`, `score`, `start` and `end`, with `context[start:end] == answer`, or with
-            another `top_k` than 1 a list of these; for a list of questions, a list. A score is the probability that the
-            answer begins where it does times that it ends there, within its window; that of no answer (`""`, from 0 to
-            0) the least of its windows. A context without any passage, say an empty one, has no answer whatever was
-            asked for.
+            For one question a dict of `answer`, `score`, `start` and `end`, where `context[start:end] == answer`, or a
+            list of dicts if `top_k` is not 1; for a list of questions, a list. `score` is the product of the
+            probabilities of start and end in the window. The score of no answer (`""`, from 0 to 0) is its lowest
+            score over the windows. A context without any span, such as an empty one, always has the answer "".
 
         Raises:
-            InputError: not questions and contexts, or an option out of its range.
+            InputError: an item is no question or context, or an option is out of its range.
         """
         pairs, single = _pairs(question, context)
         search = SpanSearch(positive("max_answer_len", max_answer_len), 0, positive("top_k", top_k))
@@ -72,7 +71,7 @@ class QuestionAnswering(Pipeline):
         return answers[0] if single else answers
 
     def _log_probabilities(self, windows: QuestionWindows) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-        """Window -> by place of its row, the logarithms of the probabilities that an answer begins and ends there."""
+        """Run the model; return for each window the log probabilities `[S]` of starts and of ends."""
         inputs = windows.pad(np.arange(len(windows)), int(windows.lengths.max()), self.tokenizer.pad_id)
         inputs = {name: inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
         found = {}
@@ -86,7 +85,7 @@ class QuestionAnswering(Pipeline):
 
 
 def _log_softmax(logits: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Over some places of a row, in float64; the others are impossible."""
+    """Return the log softmax `[S]` over the positions `places` in float64; -inf elsewhere."""
     logs = np.full(len(logits), -np.inf)
     chosen = logits[places].astype(np.float64)
     chosen -= chosen.max()
@@ -105,7 +104,11 @@ def _answers(context: str, spans: Sequence[Any], null: float, may_be_none: bool,
 
 
 def _pairs(question: Any, context: Any) -> tuple[list[tuple[str, str]], bool]:
-    """Questions with their contexts, and whether there is one only. Raises InputError when they are neither."""
+    """Return (question, context) pairs, and whether the input was a single question.
+
+    Raises:
+        InputError: an item is no question or context, or their numbers differ.
+    """
     single = isinstance(question, (str, Mapping))
     questions = [question] if single else as_list(question if question is not None else [])
     if context is None:

@@ -1,4 +1,4 @@
-"""The base of all pipelines: batches of similar length, answers in the order of the texts."""
+"""The base class of all pipelines: batches texts of similar length, and returns answers in the order of the texts."""
 
 import abc
 import functools
@@ -14,30 +14,32 @@ from bert_jax.inference.model import PretrainedModel
 from bert_jax.modeling import BertOutput
 from bert_jax.tokenization import Tokenizer
 
-# Texts that are tokenized and sorted by length together: enough to fill batches evenly, few enough to hold.
+# Number of texts that are tokenized and sorted by length together: enough to fill batches, few enough for memory.
 _WINDOW = 4096
-# Tokens of a forward pass: on a CPU, more would leave its caches.
+# Tokens in a forward pass; on a CPU, more would not fit into its caches.
 _TOKENS = {"cpu": 1024}
 _TOKENS_ELSEWHERE = 16_384
-# Batches that are begun after one before its outputs are waited for.
+# Number of batches that are dispatched ahead before the outputs of a batch are fetched.
 _AHEAD = 2
-# Tokens of padding that one more length must have spared before it is compiled. In that time two cores compute some
-# 4,500 of MiniLM, and half is asked for, as more such texts tend to follow; an accelerator computes a million or more.
+# Tokens of padding that a new padded length must save before it is compiled. Compiling takes two CPU cores as long as
+# 4,500 tokens of MiniLM; half of that is enough, as more texts of this length tend to follow. On an accelerator,
+# compiling takes as long as a million tokens or more.
 _COMPILING = {"cpu": 2048}
 _COMPILING_ELSEWHERE = 1_000_000
 
 
 class Pipeline(abc.ABC):
-    """A model that takes text. Texts go through it in batches of similar length; answers come in the texts' order.
+    """A model with its tokenizer as a function of texts.
+
+    Texts are batched by length; answers are in the order of the texts. Keyword arguments of the constructor are
+    defaults for the options of a call.
 
     Attributes:
-        model: what answers.
-        batch_size: texts in one forward pass, at most; None: as many as suit the machine. A call may have its own.
-
-    Other keyword arguments are options of a call, used where a call has none of its own.
+        model: the model that computes the answers.
+        batch_size: most texts in a forward pass, which a call can override; None = chosen for the device.
     """
 
-    head: ClassVar[str]  # the head whose outputs it reads
+    head: ClassVar[str]  # the head whose outputs the pipeline reads
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -57,17 +59,17 @@ class Pipeline(abc.ABC):
         self.model = model
         self.batch_size = batch_size
         self.tokenizer: Tokenizer = model.tokenizer
-        self._lengths: set[int] = set()  # that batches were padded to
-        self._spare: Counter[int] = Counter()  # tokens of padding that each other length would have spared
+        self._lengths: set[int] = set()  # padded lengths in use
+        self._spare: Counter[int] = Counter()  # tokens of padding that each other padded length would have saved
 
     @abc.abstractmethod
     def __call__(self, *texts: Any, **options: Any) -> Any:
-        """Answers for one text or a list of them."""
+        """Return the answer for one text, or a list of answers for a list of texts."""
 
     def _windows(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, truncation: bool = False, prompt: str = ""
     ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
-        """Yields runs of texts, each behind the prompt, as their places in the list and their padded arrays."""
+        """Tokenize texts behind the prompt, `_WINDOW` at a time; yield their range in the list and padded arrays."""
         for start in range(0, len(texts), _WINDOW):
             window = range(start, min(start + _WINDOW, len(texts)))
             inputs = self.tokenizer(
@@ -87,10 +89,16 @@ class Pipeline(abc.ABC):
     def _batches(
         self, inputs: dict[str, np.ndarray], fields: tuple[str, ...], model: PretrainedModel | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray, BertOutput]]:
-        """Yields the rows of each batch, their lengths in tokens, and the outputs of `model` (or the pipeline's)."""
+        """Run the model batch by batch; yield each batch's row numbers, lengths in tokens, and outputs.
+
+        Args:
+            inputs: padded arrays by name, `[N, S]`.
+            fields: fields of `BertOutput` to fetch.
+            model: None means the pipeline's model.
+        """
         model = model or self.model
         lengths = inputs["attention_mask"].sum(axis=1)
-        order = np.argsort(-lengths, kind="stable")  # the longest first: if memory is short, that shows at once
+        order = np.argsort(-lengths, kind="stable")  # the longest first, so that running out of memory shows at once
         self._choose_lengths(lengths)
         begun: deque[tuple[np.ndarray, np.ndarray, Callable[[], BertOutput]]] = deque()
         start = 0
@@ -103,7 +111,7 @@ class Pipeline(abc.ABC):
                 name: array[rows] if name == "masked_positions" else array[rows, :longest]
                 for name, array in inputs.items()
             }
-            full = most if len(order) > most else None  # what is left at the end takes the shape of the others
+            full = most if len(order) > most else None  # the last batch is padded to the shape of the others
             begun.append((rows, lengths[rows], model.begin(batch, fields, rows=full, length=padded)))
             start += len(rows)
             while len(begun) > (_AHEAD if start < len(order) else 0):
@@ -111,14 +119,14 @@ class Pipeline(abc.ABC):
                 yield rows, sizes, output()
 
     def _rows(self, length: int) -> int:
-        """Texts of a forward pass, padded to `length` tokens."""
+        """Return the number of texts in a forward pass when they are padded to `length` tokens."""
         tokens = _TOKENS.get(self.model.compute.target, _TOKENS_ELSEWHERE)
         return 1 << max(0, (tokens // length).bit_length() - 1)
 
     def _choose_lengths(self, lengths: np.ndarray) -> None:
-        """Adds to the lengths that batches are padded to those that pay for their compilation.
+        """Add padded lengths whose saved padding outweighs the cost of compiling them.
 
-        They pay by the padding that they spare these texts, and spared those before.
+        The savings are summed over these texts and the texts of earlier calls.
         """
         wanted, counts = np.unique([_length(size) for size in lengths.tolist()], return_counts=True)
         wanted = np.minimum(wanted, self.model.config.max_position_embeddings)
@@ -141,7 +149,7 @@ class Pipeline(abc.ABC):
 
 
 def _with_options(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A pipeline's `__call__` that takes `batch_size` too, and the options of its making where a call has none."""
+    """Wrap a pipeline's `__call__`: add the option `batch_size`, and default options to those of the constructor."""
     signature = inspect.signature(call)
 
     @functools.wraps(call)
@@ -160,13 +168,13 @@ def _with_options(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _length(size: int) -> int:
-    """The least of 4, 6, ..., 16, 20, ..., 32, 40, ..., 64, 80, ... that is not below `size`."""
+    """Round `size` up to one of 4, 6, ..., 16, 20, ..., 32, 40, ..., 64, 80, ..."""
     step = max(2, 1 << max(0, (size - 1).bit_length() - 3))
     return max(4, -(-size // step) * step)
 
 
 def as_list(items: Any) -> list[Any]:
-    """Several inputs as a list. Raises InputError when they are a table, which would be its columns' names."""
+    """Return inputs as a list. Raises InputError for a table, which would iterate over its column names."""
     if hasattr(items, "columns"):
         names = ", ".join(map(repr, list(items.columns)[:5]))
         raise InputError(f"expected texts, found a table; give one column of it, among {names}")
@@ -174,7 +182,7 @@ def as_list(items: Any) -> list[Any]:
 
 
 def as_texts(texts: str | Sequence[str]) -> list[str]:
-    """One text or several, as a list. Raises InputError when they are no strings."""
+    """Return one text or several texts as a list. Raises InputError when one is no string."""
     listed = [texts] if isinstance(texts, str) else as_list(texts)
     for i, text in enumerate(listed):
         if not isinstance(text, str):
@@ -183,7 +191,11 @@ def as_texts(texts: str | Sequence[str]) -> list[str]:
 
 
 def as_pairs(items: list[Any]) -> tuple[list[str], list[str] | None]:
-    """Texts and their pairs, or None when there are none. Raises InputError when they are neither."""
+    """Return first texts and second texts (None for single texts).
+
+    Raises:
+        InputError: the items are neither all strings nor all dicts of `text` and `text_pair`.
+    """
     if all(isinstance(item, str) for item in items):
         return items, None
     for i, item in enumerate(items):
@@ -195,7 +207,7 @@ def as_pairs(items: list[Any]) -> tuple[list[str], list[str] | None]:
 
 
 def positive(name: str, value: Any) -> int:
-    """The value of an option. Raises InputError when it is no positive integer."""
+    """Return the value of option `name`. Raises InputError when it is no positive integer."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InputError(f"{name}: expected a positive integer, found {value!r}")
     return value

@@ -27,18 +27,18 @@ def from_pretrained(
     num_labels: int | None = None,
     id2label: Mapping[Any, str] | Sequence[str] | None = None,
 ) -> PretrainedModel:
-    """Opens a model directory in the Hugging Face layout.
+    """Load a model directory in the Hugging Face layout as a callable model.
 
     Args:
         path: as for `huggingface.load_pretrained`.
-        head: one of `modeling.HEADS`; None means the one that the model was saved with. Asked for another, the
-            parameters that only it has are freshly initialised, with a warning.
-        dtype: of matrix products: `float32`, `bfloat16`, or `auto` (bfloat16 on accelerators, float32 on CPU).
-        num_labels: classes of a freshly initialised head.
-        id2label: the names of the classes, by number or in order; of a trained head, new names for its classes.
+        head: one of `modeling.HEADS`; None means the saved head. For another head, the parameters that the files lack
+            are freshly initialised, with a warning.
+        dtype: dtype of matrix products: `float32`, `bfloat16`, or `auto` (bfloat16 on accelerators, float32 on CPU).
+        num_labels: number of classes of a freshly initialised head.
+        id2label: names of the classes, by number or in order; for a trained head, new names of its classes.
 
     Raises:
-        InputError: something is missing, damaged or does not fit; the head has no classes, or another number of them.
+        InputError: a file is missing or damaged, or the number of classes does not fit the head.
     """
     model = load_model(path, head, dtype, classes(num_labels, id2label))
     if model.missing:
@@ -48,10 +48,10 @@ def from_pretrained(
 
 
 def classes(num_labels: int | None, id2label: Mapping[Any, str] | Sequence[str] | None) -> int | tuple[str, ...] | None:
-    """Return the names of the classes, or their number where they have no names; None where neither is given.
+    """Return the names of the classes, or their number if they have no names; None if neither is given.
 
     Raises:
-        InputError: the numbers are not 0, 1, ..., a name is no string, or there are not `num_labels` names.
+        InputError: the keys are not 0, 1, ..., a name is no string, or the number of names is not `num_labels`.
     """
     if id2label is None:
         return num_labels
@@ -70,7 +70,7 @@ def classes(num_labels: int | None, id2label: Mapping[Any, str] | Sequence[str] 
 def load_model(
     path: storage.PathLike, head: str | None, dtype: str, classes: int | tuple[str, ...] | None = None
 ) -> PretrainedModel:
-    """As `from_pretrained`, without the warning."""
+    """Load a model as `from_pretrained` does, without its warning."""
     compute = Compute(dtype=resolved_dtype(dtype))
     loaded = huggingface.load_pretrained(path, head, classes=classes)
     tokenizer = open_tokenizer(loaded) if has_tokenizer(loaded.directory) else None
@@ -87,10 +87,10 @@ def load_model(
 
 
 def open_tokenizer(loaded: huggingface.Loaded) -> Tokenizer:
-    """The tokenizer of a model, whose texts are lower-cased where its settings say so.
+    """Load the tokenizer of a model, and apply the model's setting of lower-casing.
 
     Raises:
-        InputError: there is none, or it cannot be the model's.
+        InputError: there is no tokenizer, or its vocabulary does not fit the model.
     """
     tokenizer = loaded.settings.tokenizer(load_tokenizer(loaded.directory))
     check_vocabulary(tokenizer, loaded.config, loaded.directory)
@@ -98,7 +98,7 @@ def open_tokenizer(loaded: huggingface.Loaded) -> Tokenizer:
 
 
 def check_vocabulary(tokenizer: Tokenizer, config: BertConfig, where: object) -> None:
-    """Raises InputError when a tokenizer's vocabulary cannot be that of the model's embedding."""
+    """Raise InputError when the size of a tokenizer's vocabulary does not fit the model's word embedding."""
     rows, size = config.vocab_size, tokenizer.vocab_size
     least = max(1, rows - _PADDING_ROWS + 1)
     if not least <= size <= rows:

@@ -1,4 +1,4 @@
-"""`PretrainedModel`: a model directory as a callable over arrays or texts."""
+"""`PretrainedModel`: a model directory as a callable of arrays or texts."""
 
 import dataclasses
 import functools
@@ -17,8 +17,8 @@ from bert_jax.inference.scoring import similarities, unit
 from bert_jax.modeling import Bert, BertOutput, Compute, Params
 from bert_jax.tokenization import Tokenizer
 
-_SHORTEST = 16  # least number of tokens that sequences are padded to
-# Which axes of an output were padded: B rows, S tokens, P masked positions; a dot stands for an axis that was not.
+_SHORTEST = 16  # the smallest padded length
+# The padded axes of each output: B rows, S tokens, P masked positions; a dot is an axis without padding.
 _PADDED_AXES = {
     "last_hidden_state": "BS.",
     "hidden_states": "BS.",
@@ -46,18 +46,18 @@ _LOGITS_AXES = {
 class PretrainedModel:
     """A model with its parameters and its tokenizer; called with arrays or texts, it returns arrays.
 
-    It is a pytree whose leaves are the parameters, so that `jax.tree.map`, `jax.device_put`, `jax.jit` and `jax.grad`
-    take it. Within a transformed function it computes on tracers, without padding or checks of values.
+    The model is a pytree whose leaves are the parameters, so `jax.tree.map`, `jax.device_put`, `jax.jit` and `jax.grad`
+    accept it. Inside a transformed function it computes on tracers, without padding or checks of values.
 
     Attributes:
         config: the architecture.
         head: one of `modeling.HEADS`.
-        params: the canonical tree, of jax arrays.
+        params: the canonical parameter tree of jax arrays.
         tokenizer: None when the model's directory has none.
-        compute: how the forward pass runs.
-        max_length: the longest input in tokens that the model is meant for.
-        settings: what the files of sentence-transformers say of texts, vectors and scores.
-        missing: Hugging Face names of the parameters that its files lacked and that were freshly initialised.
+        compute: dtype, attention backend and platform of the forward pass.
+        max_length: most tokens in an input.
+        settings: prompts, similarity and other settings from sentence-transformers' files.
+        missing: Hugging Face names of parameters that the files lack and that were freshly initialised.
     """
 
     config: BertConfig
@@ -71,7 +71,7 @@ class PretrainedModel:
 
     @property
     def bert(self) -> Bert:
-        """The same as a function of parameters, to be used under `jax.jit` or `jax.grad`."""
+        """Return the model as a function of parameters, for use under `jax.jit` or `jax.grad`."""
         return Bert(self.config, self.head, self.compute)
 
     def __call__(
@@ -85,18 +85,18 @@ class PretrainedModel:
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> BertOutput:
-        """The forward pass without dropout, as `Bert.apply`, in and out as numpy arrays of any shape.
+        """Run the forward pass without dropout on numpy arrays of any shape or on texts.
 
-        Rows and tokens are padded to few sizes before the compiled function sees them, and cut back after it.
+        Rows and tokens are padded to a few static sizes for the compiled function; outputs are cut back.
 
         Args:
-            input_ids: `[B, S]`; `[B, K, S]` for multiple choice, as are the next three. Or a text or a list of texts,
-                which the model's tokenizer pads to the longest; one that is too long is an error.
+            input_ids: `[B, S]`, or `[B, K, S]` for multiple choice, as are the next three. Or one text or a list of
+                texts, which the model's tokenizer pads to the longest; a text that is too long is an error.
             attention_mask: 1 for tokens, 0 for padding; None means no padding.
             token_type_ids: segment ids; None means 0.
-            position_ids: rows of the position table, as transformers counts them: None means from 0, and in a RoBERTa,
-                XLM-R or MPNet from `config.position_offset` (2) with padding at the row before.
-            masked_positions: `[B, P]`, where the masked-LM logits are wanted; None means everywhere.
+            position_ids: rows of the position table, as in transformers. None means 0, 1, ...; for RoBERTa, XLM-R and
+                MPNet it means `config.position_offset` (2), 3, ..., with padding at row 1.
+            masked_positions: `[B, P]`, positions at which to compute masked-LM logits; None means all positions.
             output_hidden_states: whether to return all hidden states.
             output_attentions: whether to return all attention maps.
 
@@ -131,22 +131,22 @@ class PretrainedModel:
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
     ) -> np.ndarray:
-        """Embed texts, as `SentenceTransformer.encode` does.
+        """Embed texts as vectors, like `SentenceTransformer.encode`.
 
         Args:
-            texts: one text or a list of N; what is longer than `max_length` tokens is cut.
-            prompt_name: which of the model's prompts is put before each text; None = its default, "" = none.
-            prompt: the prompt itself, in place of a name.
-            batch_size: texts in one forward pass, at most; None = as many as suit the machine.
-            show_progress_bar: whether to show a bar on stderr.
-            normalize_embeddings: whether to scale the vectors to length 1, after they are truncated.
-            truncate_dim: numbers of a vector to keep, from the first; None = as the model's files say.
+            texts: one text or a list of N texts; texts over `max_length` tokens are cut.
+            prompt_name: name of the model's prompt to put before each text; None = the default prompt, "" = none.
+            prompt: text to put before each text, instead of a named prompt.
+            batch_size: most texts in a forward pass; None = chosen for the device.
+            show_progress_bar: whether to show a progress bar on stderr.
+            normalize_embeddings: whether to scale the (truncated) vectors to length 1.
+            truncate_dim: number of leading dimensions to keep; None = from the model's files.
 
         Returns:
-            float32 `[D]` for a text, `[N, D]` for a list.
+            float32 `[D]` for one text, `[N, D]` for a list.
 
         Raises:
-            InputError: not texts; no such prompt; the model has no tokenizer.
+            InputError: an item is no text, the prompt does not exist, or the model has no tokenizer.
         """
         from bert_jax.inference.pipelines import pipeline  # which imports this module
 
@@ -157,8 +157,10 @@ class PretrainedModel:
         return unit(found) if normalize_embeddings else found
 
     def similarity(self, first: Any, second: Any) -> np.ndarray:
-        """Return `[N, M]`, how alike the vectors `[N, D]` and `[M, D]` are, by the similarity that the model's files
-        name: cosine (the default), dot, euclidean or manhattan, the last two negative."""
+        """Return the similarities `[N, M]` of vectors `[N, D]` and `[M, D]`.
+
+        The model's files name the similarity: cosine (the default), dot, or negative euclidean or manhattan distance.
+        """
         return similarities(self.settings.similarity, np.atleast_2d(first), np.atleast_2d(second))
 
     def _tokenized(self, texts: str | list[str]) -> dict[str, np.ndarray]:
@@ -169,7 +171,7 @@ class PretrainedModel:
         return self.tokenizer(texts, max_length=self.max_length, truncation=False)
 
     def run(self, *args: Any, **options: Any) -> BertOutput:
-        """As `begin`, but waits for the output and returns it."""
+        """Run the forward pass and return the output; arguments as for `begin`."""
         return self.begin(*args, **options)()
 
     def begin(
@@ -181,15 +183,14 @@ class PretrainedModel:
         rows: int | None = None,
         length: int | None = None,
     ) -> Callable[[], BertOutput]:
-        """As calling the model, but computes and copies to the host only some fields of the output, and not at once.
+        """Dispatch the forward pass, and return a function that waits for the output and returns it.
+
+        Several passes may be dispatched before the first output is fetched, so that the device need not wait.
 
         Args:
             inputs: the arguments of `__call__` that are arrays, by name.
-            fields: names of `BertOutput` fields; none means all. The others are None.
-            rows, length: what the compiled function sees is padded to; None means the next of few sizes.
-
-        Returns:
-            What waits for the output and gives it. More may be begun before that, so that the device need not wait.
+            fields: `BertOutput` fields to compute and copy to the host, () = all; the others are None.
+            rows, length: sizes to which the inputs are padded; None means the next of a few static sizes.
         """
         arrays = self._checked(inputs)
         padded, sizes = _padded(arrays, self.config, rows, length)
@@ -202,7 +203,7 @@ class PretrainedModel:
         return functools.partial(_fetched, values, axes, sizes, choices)
 
     def save_pretrained(self, directory: storage.PathLike, overwrite: bool = False) -> None:
-        """Writes a directory that Hugging Face transformers reads as it is (`huggingface.save_pretrained`)."""
+        """Write a model directory that Hugging Face transformers can load (`huggingface.save_pretrained`)."""
         huggingface.save_pretrained(
             directory,
             self.config,
@@ -214,10 +215,10 @@ class PretrainedModel:
         )
 
     def _checked(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The inputs that were given as int32 arrays, after checking their shapes and ranges."""
+        """Check shapes and ranges of the given inputs, and return them as int32 arrays."""
         config = self.config
         arrays = {name: _integers(name, value) for name, value in inputs.items() if value is not None}
-        if config.type_vocab_size < 2:  # such models have nothing to tell segments apart by
+        if config.type_vocab_size < 2:  # such models do not distinguish segments
             arrays.pop("token_type_ids", None)
         ids = arrays["input_ids"]
         expected = "[B, K, S]" if self.head == "multiple_choice" else "[B, S]"
@@ -262,7 +263,7 @@ def _integers(name: str, value: Any) -> np.ndarray:
 
 
 def _bucket(size: int, smallest: int = 1) -> int:
-    """The least of 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, ... that is not below `size`: few shapes, little more work."""
+    """Round `size` up to one of 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, ..., so that few shapes are compiled."""
     power = max(smallest, 1 << (size - 1).bit_length())
     return power // 4 * 3 if power > 16 and size <= power // 4 * 3 else power
 
@@ -270,7 +271,7 @@ def _bucket(size: int, smallest: int = 1) -> int:
 def _padded(
     arrays: dict[str, np.ndarray], config: BertConfig, rows: int | None, length: int | None
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """The inputs in one of few shapes, with a mask over what is not padding; and the sizes that they had."""
+    """Pad inputs to static sizes and add the attention mask; return them and their sizes before padding."""
     ids = arrays["input_ids"]
     sizes = {"B": ids.shape[0], "S": ids.shape[-1]}
     rows = rows or _bucket(sizes["B"])
@@ -288,18 +289,18 @@ def _padded(
 
 
 def _fetched(values: Mapping[str, Any], axes: Mapping[str, str], sizes: Mapping[str, int], choices: int) -> BertOutput:
-    """Fields of the output on the host, without the padding."""
+    """Copy fields of the output to the host and cut off the padding."""
     cut = dict(values)
     for name, value in values.items():
         if value is not None:
-            # What comes from the encoder has a row for each choice, and the logits a row for each question.
+            # In multiple choice, outputs of the encoder have a row per choice, logits a row per question.
             rows = sizes["B"] * (1 if name == "logits" else choices)
             cut[name] = jax.tree.map(functools.partial(_cut, axes=axes[name], sizes={**sizes, "B": rows}), value)
     return BertOutput(**cut)
 
 
 def _cut(value: jax.Array, axes: str, sizes: dict[str, int]) -> np.ndarray:
-    """An output on the host, without the padding."""
+    """Copy an output to the host and cut off the padding."""
     return np.asarray(value)[tuple(slice(sizes.get(axis)) for axis in axes)]
 
 
@@ -312,7 +313,7 @@ def _forward(
     output_hidden_states: bool,
     output_attentions: bool,
 ) -> BertOutput:
-    """The compiled forward pass; outputs that are not among `fields` (none means all) are not even computed."""
+    """Run the compiled forward pass; only outputs among `fields` (() = all) are computed."""
     output = bert.apply(
         params,
         **inputs,

@@ -1,4 +1,4 @@
-"""`pipeline`, and the pipelines fill-mask, text-classification and feature-extraction."""
+"""The function `pipeline`, and the pipelines fill-mask, text-classification and feature-extraction."""
 
 import dataclasses
 import itertools
@@ -21,30 +21,31 @@ from bert_jax.inference.tagging import TokenClassification
 from bert_jax.inference.zero_shot import ZeroShotClassification
 from bert_jax.storage import PathLike
 
-_LONG_TEXTS = 256  # long texts whose windows are held together
+_LONG_TEXTS = 256  # texts whose windows are in memory together
 
 
 class FillMask(Pipeline):
-    """What could stand where a text says `[MASK]`."""
+    """Prediction of the tokens behind `[MASK]` in a text."""
 
     head = "masked_lm"
 
     def __call__(
         self, texts: str | Sequence[str], top_k: int = 5, targets: Sequence[str] | None = None
     ) -> list[dict[str, Any]] | list[list[Any]]:
-        """The likeliest tokens for each mask.
+        """Return the most likely tokens for each mask.
 
         Args:
-            texts: one text or a list of them, each with the tokenizer's mask token in it.
-            top_k: how many tokens for each mask.
+            texts: one text or a list of texts, each with one or more mask tokens.
+            top_k: number of tokens per mask.
             targets: tokens to choose from; None means the whole vocabulary.
 
         Returns:
-            For a mask a list, the likeliest first, of `score` (probability), `token` (id), `token_str` and `sequence`
-            (the text so filled); for a text with several masks, a list of these lists; for a list of texts, a list.
+            For one mask a list, the most likely first, of dicts of `score` (probability), `token` (id), `token_str` and
+            `sequence` (the text with the token filled in); for a text with several masks, a list of such lists; for a
+            list of texts, a list.
 
         Raises:
-            InputError: a text without a mask, or too long; a target that is not one token.
+            InputError: a text has no mask or is too long, or a target is not one token.
         """
         listed = as_texts(texts)
         top_k = positive("top_k", top_k)
@@ -67,7 +68,7 @@ class FillMask(Pipeline):
 
     def _answer(self, ids: np.ndarray, places: np.ndarray, logits: np.ndarray, top_k: int, choices: Any) -> list[Any]:
         answers = []
-        for place, row in zip(places, logits, strict=False):  # the logits of the padding places are left over
+        for place, row in zip(places, logits, strict=False):  # the logits of padded positions come last
             probabilities = softmax(row)
             tokens = np.arange(self.tokenizer.vocab_size) if choices is None else choices
             best = tokens[np.argsort(-probabilities[tokens], kind="stable")[:top_k]]
@@ -81,7 +82,7 @@ class FillMask(Pipeline):
             "score": float(probabilities[token]),
             "token": token,
             "token_str": self.tokenizer.decode([token], skip_special_tokens=False),
-            # With other masks still open, the special tokens must stay to be seen.
+            # With several masks, the special tokens stay, so that the other masks remain visible.
             "sequence": self.tokenizer.decode(filled.tolist(), skip_special_tokens=only),
         }
 
@@ -101,7 +102,7 @@ class FillMask(Pipeline):
 
 
 class TextClassification(Pipeline):
-    """Which class a text, or a pair of texts, belongs to; or the value that a regression gives it."""
+    """Classification of texts or pairs of texts, or regression."""
 
     head = "sequence_classification"
 
@@ -114,23 +115,24 @@ class TextClassification(Pipeline):
         doc_stride: int = 0,
         max_length: int = 0,
     ) -> list[Any]:
-        """Labels and scores.
+        """Return labels and scores.
 
         Args:
             texts: a text, a pair as `{"text": ..., "text_pair": ...}`, or a list of either.
-            top_k: how many classes, the likeliest first; None means all.
-            truncation: whether texts that are too long are cut, rather than an error.
-            windows: whether they are read in windows instead, whose logits are averaged, each counted by its tokens.
-            doc_stride: tokens from the beginning of one window to that of the next; 0 = half of a row.
-            max_length: tokens of a window, special ones counted; 0 = the model's limit.
+            top_k: number of classes per text, the most likely first; None means all.
+            truncation: whether to cut texts over the model's limit; otherwise they are an error.
+            windows: whether to split long texts into overlapping windows, and to average their logits, weighted by
+                their numbers of tokens.
+            doc_stride: tokens from the start of one window to the start of the next; 0 = half a window.
+            max_length: tokens in a window, with special tokens; 0 = the model's limit.
 
         Returns:
-            For each text `{"label", "score"}`, or with another `top_k` than 1 a list of these. A score is a softmax
-            over the classes; a sigmoid when they do not exclude each other, or when there is one output; the value
-            itself for a regression; or what the model's files name (`bert_jax.inference.scoring.score_activation`).
+            For each text a dict of `label` and `score`, or a list of dicts if `top_k` is not 1. The score is a softmax
+            over the classes; a sigmoid for multi-label models and for models with one output; the value itself for a
+            regression; or the activation that the model's files name (`bert_jax.inference.scoring.score_activation`).
 
         Raises:
-            InputError: not texts or pairs, or too long.
+            InputError: an item is no text or pair, or is too long.
         """
         count = self.model.config.num_labels if top_k is None else positive("top_k", top_k)
         single = isinstance(texts, (str, dict))
@@ -156,12 +158,12 @@ class TextClassification(Pipeline):
         return answers[0] if single else answers
 
     def _short(self, texts: Sequence[str], pairs: Sequence[str] | None, truncation: bool) -> Iterator[np.ndarray]:
-        """The logits [n, C] of some texts after the other."""
+        """Yield the logits `[n, C]` of texts or pairs, chunk by chunk."""
         for _, inputs in self._windows(texts, pairs, truncation, self.model.settings.prompt()):
             yield self._logits(inputs)
 
     def _long(self, texts: Sequence[str], max_length: int, doc_stride: int) -> Iterator[np.ndarray]:
-        """The same of texts that are read in windows."""
+        """Yield the logits `[n, C]` of texts that are split into windows, chunk by chunk."""
         for start in range(0, len(texts), _LONG_TEXTS):
             prompt = self.model.settings.prompt()
             ids = self.tokenizer.encode_batch([prompt + text for text in texts[start : start + _LONG_TEXTS]])
@@ -181,22 +183,22 @@ class TextClassification(Pipeline):
 
 
 class FeatureExtraction(Pipeline):
-    """The vector of every token in its context."""
+    """The last hidden state of every token."""
 
     head = "encoder"
 
     def __call__(self, texts: str | Sequence[str], truncation: bool = False) -> Any:
-        """Last hidden states.
+        """Return the last hidden states.
 
         Args:
-            texts: one text or a list of them.
-            truncation: whether texts that are too long are cut, rather than an error.
+            texts: one text or a list of texts.
+            truncation: whether to cut texts over the model's limit; otherwise they are an error.
 
         Returns:
-            float32 `[S, D]` for a text, special tokens included and padding not; for a list of texts, a list.
+            float32 `[S, D]` for one text, with special tokens and without padding; for a list of texts, a list.
 
         Raises:
-            InputError: not texts, or too long.
+            InputError: an item is no text, or is too long.
         """
         listed = as_texts(texts)
         answers: list[Any] = [None] * len(listed)
@@ -230,7 +232,7 @@ _ALIASES = {
     "zero-shot": "zero-shot-classification",
     "answer": "question-answering",
 }
-# The parts of another head's parameters that a head can do with.
+# For heads that can be made from another head's parameters: the parts of the tree that they need.
 _KEPT = {
     "encoder": ("embeddings", "encoder", "pooler"),
     "sentence_embedding": ("embeddings", "encoder", "pooler"),
@@ -246,19 +248,16 @@ def pipeline(
     device: str | int | jax.Device | None = None,
     **options: Any,
 ) -> Any:
-    """A model that takes text.
+    """Return a pipeline: a callable from texts to answers.
 
     Args:
-        task: one of `PIPELINES`, or what is short for it: `classify`, `tag` or `ner`, `answer`, `embed`, `zero-shot`.
-        model: a model directory (as for `from_pretrained`), or an opened model.
-        dtype: of matrix products, when the model is opened here (as for `from_pretrained`).
-        batch_size: texts in one forward pass, at most; None: as many as suit the machine.
-        device: where the model runs: one of `jax.devices()`, its number, or `cpu`, `gpu`, `cuda:1`, `tpu:0` and the
-            like; -1 is the CPU. None: where JAX computes by default.
-        options: of the pipeline's calls, such as `aggregation_strategy` or `top_k`; a call may have its own.
-
-    Returns:
-        The pipeline, to be called with texts.
+        task: one of `PIPELINES`, or an alias: `classify`, `tag` or `ner`, `answer`, `embed`, `zero-shot`.
+        model: a model directory (as for `from_pretrained`), or a loaded model.
+        dtype: dtype of matrix products for a model directory (as for `from_pretrained`).
+        batch_size: most texts in a forward pass; None = chosen for the device.
+        device: one of `jax.devices()`, its number, or a name such as `cpu`, `gpu`, `cuda:1` or `tpu:0`; -1 is the CPU.
+            None means JAX's default device.
+        options: defaults for the options of calls, such as `aggregation_strategy` or `top_k`.
 
     Raises:
         InputError: the task is not known, or the model was not trained for it.
@@ -278,7 +277,7 @@ def pipeline(
 
 
 def _device(device: str | int | jax.Device) -> jax.Device:
-    """The device that is meant. Raises InputError where there is none such."""
+    """Return the device that a name or number means. Raises InputError if there is no such device."""
     if isinstance(device, jax.Device):
         return device
     found = re.fullmatch(r"(cpu|gpu|cuda|rocm|tpu)(?::(\d+))?", "cpu" if device == -1 else str(device))
@@ -292,7 +291,7 @@ def _device(device: str | int | jax.Device) -> jax.Device:
 
 
 def _on(model: PretrainedModel, device: jax.Device | None) -> PretrainedModel:
-    """The model with its parameters on a device, where it then computes."""
+    """Move the parameters of a model to a device, on which it then computes."""
     if device is None:
         return model
     compute = dataclasses.replace(model.compute, platform=device.platform)
@@ -300,7 +299,11 @@ def _on(model: PretrainedModel, device: jax.Device | None) -> PretrainedModel:
 
 
 def _with_head(model: PretrainedModel, head: str, task: str) -> PretrainedModel:
-    """The model with another head whose parameters are among its own."""
+    """Return the model with another head whose parameters are a part of its own.
+
+    Raises:
+        InputError: the model lacks the parameters of the head.
+    """
     if model.head == head:
         return model
     if head not in _KEPT or (head == "masked_lm" and model.head != "pretraining"):

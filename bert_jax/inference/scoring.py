@@ -1,7 +1,4 @@
-"""Scores from logits, and similarities of vectors.
-
-Every verb and pipeline that shows such a number takes it from here.
-"""
+"""Scores from logits, and similarities of vectors, for all pipelines, verbs and metrics."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +9,7 @@ from bert_jax.config import BertConfig
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Over the last axis, in float64."""
+    """Return the softmax over the last axis, in float64."""
     exponentials = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
@@ -21,7 +18,7 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return np.exp(-np.logaddexp(0, -x))
 
 
-# As torch.nn computes them, in float64; the names are those of `bert_jax.config_values.LAYER_ACTIVATIONS`, and softmax.
+# Activations of torch.nn in float64, by the names of `bert_jax.config_values.LAYER_ACTIVATIONS`, and softmax.
 _ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "identity": lambda x: x,
     "sigmoid": _sigmoid,
@@ -38,10 +35,14 @@ _ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def score_activation(config: BertConfig, named: str = "") -> str:
-    """What makes scores of a classifier's logits: one of `bert_jax.config_values.LAYER_ACTIVATIONS`, or `softmax`.
+    """Return the name of the activation that turns a sequence classifier's logits into scores.
 
-    The one that its files name (`named`), unless that leaves several classes as logits. Otherwise as transformers does:
-    nothing for a regression, a sigmoid where classes do not exclude one another or there is one output, else a softmax.
+    This is the activation that the model's files name (`named`), unless it is the identity over several classes.
+    Otherwise it follows transformers: identity for a regression, sigmoid for multi-label models and for one output,
+    softmax for classes.
+
+    Returns:
+        One of `bert_jax.config_values.LAYER_ACTIVATIONS`, or `softmax`.
     """
     if named and not (named == "identity" and config.num_labels > 1):
         return named
@@ -53,51 +54,52 @@ def score_activation(config: BertConfig, named: str = "") -> str:
 
 
 def is_number(config: BertConfig) -> bool:
-    """Whether a sequence classifier gives a number rather than classes: it has one output."""
+    """Return whether a sequence classifier predicts a number, not classes: it has one output."""
     return config.num_labels == 1
 
 
 def activate(name: str, logits: np.ndarray) -> np.ndarray:
-    """float64 scores `[..., C]` of logits."""
+    """Apply the activation `name` to logits `[..., C]`, in float64."""
     return _ACTIVATIONS[name](logits.astype(np.float64))
 
 
 def scores_of(config: BertConfig, logits: np.ndarray, named: str = "") -> np.ndarray:
-    """float64 scores `[..., C]` of a sequence classifier's logits `[..., C]`, by `score_activation`."""
+    """Return the float64 scores `[..., C]` of a sequence classifier's logits `[..., C]`; see `score_activation`."""
     return activate(score_activation(config, named), logits)
 
 
 def short(value: float) -> float:
-    """Six digits of a score: as every verb writes it."""
+    """Round a score to six significant digits, as all verbs write it."""
     return float(f"{value:.6g}")
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """Vectors `[..., D]` of length 1; 0 stays 0."""
+    """Scale vectors `[..., D]` to length 1; a zero vector stays zero."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def similarities(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """How alike each of vectors `[N, D]` is to each of `[M, D]`: `[N, M]`; more is more alike.
+    """Return the similarities `[N, M]` of vectors `[N, D]` and `[M, D]`; higher is more similar.
 
     Args:
-        name: of `bert_jax.conversion.text_settings.SIMILARITIES`; a distance is negative.
+        name: one of `bert_jax.conversion.text_settings.SIMILARITIES`; distances are negated.
+        first: the vectors `[N, D]`.
+        second: the vectors `[M, D]`.
     """
     return compare(name, comparable(name, first), comparable(name, second))
 
 
 def comparable(name: str, vectors: np.ndarray) -> np.ndarray:
-    """The part of `similarities` that depends on vectors `[..., D]` of one side alone, for those that are compared
-    again and again: of cosines the vectors of length 1."""
+    """Prepare vectors `[..., D]` for repeated calls of `compare`: for cosines, scale them to length 1."""
     return unit(vectors) if name == "cosine" else vectors
 
 
 def compare(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """As `similarities`, of `comparable` vectors."""
+    """Return the similarities `[N, M]` of `comparable` vectors; see `similarities`."""
     match name:
         case "cosine" | "dot":
             return first @ second.T
-        case "euclidean":  # in float64, as equal vectors are the difference of large numbers
+        case "euclidean":  # in float64, since the distance of similar vectors is a difference of large numbers
             a, b = first.astype(np.float64), second.astype(np.float64)
             squares = np.square(a).sum(-1)[:, None] + np.square(b).sum(-1) - 2 * a @ b.T
             return -np.sqrt(np.maximum(squares, 0)).astype(np.float32)
@@ -107,7 +109,7 @@ def compare(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def pair_similarities(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """As `similarities`, of each of vectors `[N, D]` with its own other `[N, D]`: `[N]` float64."""
+    """Return the similarities `[N]`, float64, of the i-th vectors of `first` and `second`, `[N, D]` each."""
     first, second = first.astype(np.float64), second.astype(np.float64)
     match name:
         case "cosine":

@@ -1,6 +1,6 @@
 """Pipelines over sentence embeddings: embedding, similarity, semantic search and reranking.
 
-Reimers and Gurevych 2019 (arXiv:1908.10084) for the vectors; Nogueira and Cho 2019 (arXiv:1901.04085) for the order.
+Reimers and Gurevych 2019 (arXiv:1908.10084) for embeddings; Nogueira and Cho 2019 (arXiv:1901.04085) for reranking.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ CHUNK = 4096  # texts of a corpus that are embedded and scored together
 
 
 class SentenceEmbedding(Pipeline):
-    """One vector for a whole text, pooled and scaled as the model's files say."""
+    """Sentence embeddings: one vector per text, pooled and scaled as the model's files say."""
 
     head = "sentence_embedding"
 
@@ -35,21 +35,22 @@ class SentenceEmbedding(Pipeline):
         truncate_dim: int | None = None,
         progress: bool = False,
     ) -> np.ndarray:
-        """Embeddings, by default of unit length: the dot product of two is their cosine.
+        """Embed texts as vectors, which most models scale to unit length.
 
         Args:
-            texts: one text or a list of N.
-            truncation: whether texts longer than the model's `max_length` are cut, as sentence-transformers does.
-            prompt_name: which of the model's prompts is put before each text; None = its default, "" = none.
-            prompt: the prompt itself, in place of a name.
-            truncate_dim: numbers of a vector to keep, from the first; None = as the model's files say.
-            progress: whether to show a bar on stderr.
+            texts: one text or a list of N texts.
+            truncation: whether to cut texts over the model's `max_length`, as sentence-transformers does; otherwise
+                they are an error.
+            prompt_name: name of the model's prompt to put before each text; None = the default prompt, "" = none.
+            prompt: text to put before each text, instead of a named prompt.
+            truncate_dim: number of leading dimensions to keep; None = from the model's files.
+            progress: whether to show a progress bar on stderr.
 
         Returns:
-            float32 `[D]` for a text, `[N, D]` for a list.
+            float32 `[D]` for one text, `[N, D]` for a list.
 
         Raises:
-            InputError: not texts, or too long; no such prompt.
+            InputError: an item is no text or is too long, or the prompt does not exist.
         """
         listed, text = as_texts(texts), self.model.settings.prompt(prompt_name, prompt)
         with rich.progress.Progress(console=rich.console.Console(stderr=True), disable=not progress) as bar:
@@ -65,7 +66,7 @@ class SentenceEmbedding(Pipeline):
         truncate_dim: int | None = None,
         advance: Callable[[int], None] = lambda rows: None,
     ) -> np.ndarray:
-        """`[N, D]`, of texts each behind a prompt; `advance` is called with the number of rows of each batch."""
+        """Return embeddings `[N, D]` of texts behind a prompt; `advance` is called with each batch's number of rows."""
         config, settings = self.model.config, self.model.settings
         skip = settings.pooling_skip(self.tokenizer, prompt, self.model.max_length)
         model = dataclasses.replace(self.model, config=config.replace(pooling_skip=skip)) if skip else None
@@ -78,7 +79,7 @@ class SentenceEmbedding(Pipeline):
 
 
 class Similarity(SentenceEmbedding):
-    """How alike texts are: the cosines of their embeddings, or what else the model's files name."""
+    """Similarity of texts: the cosine of their embeddings, or the similarity that the model's files name."""
 
     def __call__(  # type: ignore[override]
         self,
@@ -90,19 +91,19 @@ class Similarity(SentenceEmbedding):
         prompt: str | None = None,
         truncate_dim: int | None = None,
     ) -> Any:
-        """Cosines, from -1 to 1; or dot products or negative distances, where the model's files say so.
+        """Return similarities: cosines from -1 to 1, or dot products or negative distances if the model's files say so.
 
         Args:
-            first: a text, or a list of N.
-            second: a text, or a list of M.
+            first: one text, or a list of N texts.
+            second: one text, or a list of M texts.
             truncation, prompt_name, prompt, truncate_dim: as for `SentenceEmbedding`.
 
         Returns:
             A float for two texts; float32 `[M]` for a text and a list, `[N]` for a list and a text, `[N, M]` for two
-            lists: every text of the one with every text of the other.
+            lists (all pairs).
 
         Raises:
-            InputError: as `SentenceEmbedding`.
+            InputError: as for `SentenceEmbedding`.
         """
         settings = self.model.settings
         text = settings.prompt(prompt_name, prompt)
@@ -114,7 +115,7 @@ class Similarity(SentenceEmbedding):
 
 
 class _Chunk(NamedTuple):
-    """A part of a corpus: the number of its first text, its texts, and their `comparable` vectors [n, D]."""
+    """A part of a corpus: the number of its first text, the texts, and their `comparable` vectors `[n, D]`."""
 
     start: int
     texts: list[str]
@@ -122,13 +123,15 @@ class _Chunk(NamedTuple):
 
 
 class Search(SentenceEmbedding):
-    """The texts of a corpus that are nearest to a query, by cosine or what else the model's files name; exact: every
-    text is compared."""
+    """Exact semantic search: find the texts of a corpus that are most similar to a query.
+
+    The similarity is the cosine, or the one that the model's files name.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._chunks: list[_Chunk] | None = None
-        self._truncate_dim: int | None = None  # of their vectors
+        self._truncate_dim: int | None = None  # of the vectors in `_chunks`
 
     def index(
         self,
@@ -138,18 +141,18 @@ class Search(SentenceEmbedding):
         prompt: str | None = None,
         truncate_dim: int | None = None,
     ) -> int:
-        """Embeds a corpus once, to be searched by any number of calls; it takes the place of the one before.
+        """Embed a corpus and keep it in memory for later calls; it replaces an earlier corpus.
 
         Args:
-            corpus: texts, held here with their vectors.
+            corpus: the texts.
             prompt_name, prompt: as `corpus_prompt_name` and `corpus_prompt` of a call.
-            truncate_dim: as for `SentenceEmbedding`; calls take the same.
+            truncate_dim: as for `SentenceEmbedding`; later calls use the same value.
 
         Returns:
-            How many there are.
+            The number of texts.
 
         Raises:
-            InputError: a text is no string, or there is none.
+            InputError: a text is no string, or there is no text.
         """
         settings = self.model.settings
         self._truncate_dim = settings.dimension(truncate_dim)
@@ -169,23 +172,23 @@ class Search(SentenceEmbedding):
         corpus_prompt: str | None = None,
         truncate_dim: int | None = None,
     ) -> Any:
-        """The nearest texts.
+        """Return the most similar texts for each query.
 
         Args:
-            queries: a text, or a list of them.
-            corpus: texts to search this once, of which only the best are held; None means those of `index`.
-            top_k: how many for a query; all, where the corpus has fewer.
-            prompt_name, prompt: of the queries, as for `SentenceEmbedding`; of a model without a default prompt, that
-                named `query`.
-            corpus_prompt_name, corpus_prompt: the same for the corpus; `document`, `passage` or `corpus`.
+            queries: one text, or a list of texts.
+            corpus: texts to search in this call only, read once in constant memory; None means the corpus of `index`.
+            top_k: number of texts per query.
+            prompt_name, prompt: for the queries, as for `SentenceEmbedding`. A model without a default prompt uses its
+                prompt `query`, if it has one.
+            corpus_prompt_name, corpus_prompt: likewise for the corpus, with prompts `document`, `passage` or `corpus`.
             truncate_dim: as for `SentenceEmbedding`.
 
         Returns:
-            For a query a list, the nearest first and of equals the earlier, of `{"corpus_id", "score", "text"}`: the
-            text's number in the corpus from 0, how near it is, and itself. For a list of queries, a list of these.
+            For one query a list, the most similar first (ties in the order of the corpus), of dicts of `corpus_id` (the
+            text's number in the corpus from 0), `score` (the similarity) and `text`. For a list of queries, a list.
 
         Raises:
-            InputError: not texts, or there is no corpus.
+            InputError: an item is no text, or there is no corpus.
         """
         top_k, settings = positive("top_k", top_k), self.model.settings
         listed = as_texts(queries)
@@ -196,7 +199,7 @@ class Search(SentenceEmbedding):
         best: list[list[dict[str, Any]]] = [[] for _ in listed]
         behind = settings.prompt_for(CORPUS_PROMPTS, corpus_prompt_name, corpus_prompt)
         for chunk in self._chunks or () if corpus is None else self._embedded(corpus, behind, kept):
-            for start in range(0, len(listed), CHUNK):  # so that the scores are a square at the most
+            for start in range(0, len(listed), CHUNK):  # so that scores are at most [CHUNK, CHUNK]
                 rows = range(start, min(start + CHUNK, len(listed)))
                 scores = compare(settings.similarity, vectors[start : rows.stop], chunk.vectors)
                 for row, found in zip(rows, _largest(scores, top_k), strict=True):
@@ -218,7 +221,7 @@ class Search(SentenceEmbedding):
 
 
 class Rerank(Pipeline):
-    """Documents in the order in which a model that reads each together with the query finds that they answer it."""
+    """Reranking: sort documents by the relevance to a query that a cross-encoder predicts."""
 
     head = "sequence_classification"
 
@@ -231,22 +234,22 @@ class Rerank(Pipeline):
         prompt_name: str | None = None,
         prompt: str | None = None,
     ) -> list[dict[str, Any]]:
-        """Scores and sorts; a pair that is too long is cut.
+        """Score each document with the query and sort by score; pairs over the model's limit are cut.
 
         Args:
             query: a text.
-            documents: texts; where `top_k` is given, only the best are held.
-            top_k: how many; None means all.
-            prompt_name: which of the model's prompts is put before the query; None = its default, "" = none.
-            prompt: the prompt itself, in place of a name.
+            documents: texts; if `top_k` is given, only the best are kept in memory.
+            top_k: number of documents to return; None means all.
+            prompt_name: name of the model's prompt to put before the query; None = the default prompt, "" = none.
+            prompt: text to put before the query, instead of a named prompt.
 
         Returns:
-            A list, the best first and of equals the earlier, of `{"corpus_id", "score", "text"}`: the document's number
-            from 0, its score, and itself. A score is the probability of the second of two classes, or a model's only
-            output behind its activation (`bert_jax.inference.scoring.score_activation`).
+            A list, the best first (ties in the order of the documents), of dicts of `corpus_id` (the document's number
+            from 0), `score` and `text`. The score is the probability of the second of two classes, or the activation
+            (`bert_jax.inference.scoring.score_activation`) of a model's only output.
 
         Raises:
-            InputError: not texts, or the model has more than two outputs.
+            InputError: an item is no text, or the model has more than two outputs.
         """
         if (outputs := self.model.config.num_labels) > 2:
             names = ", ".join(self.model.config.label_names[:10])
@@ -273,18 +276,18 @@ class Rerank(Pipeline):
     def predict(
         self, pairs: Iterable[tuple[str, str]], *, prompt_name: str | None = None, prompt: str | None = None
     ) -> np.ndarray:
-        """Scores of any pairs of texts, as `CrossEncoder.predict` of sentence-transformers gives them.
+        """Score pairs of texts, like `CrossEncoder.predict` of sentence-transformers.
 
         Args:
-            pairs: N pairs; one that is too long is cut.
-            prompt_name, prompt: as of a call, put before the first text of each pair.
+            pairs: N pairs; pairs over the model's limit are cut.
+            prompt_name, prompt: as for a call; put before the first text of each pair.
 
         Returns:
-            float64 `[N]`, behind the model's activation; of a model with C outputs `[N, C]`, which are logits unless
-            its files name an activation.
+            float64 `[N]`, with the model's activation applied; for a model with C > 1 outputs `[N, C]`, which are
+            logits unless the model's files name an activation.
 
         Raises:
-            InputError: not pairs of texts.
+            InputError: an item is no pair of texts.
         """
         listed = [tuple(pair) for pair in pairs]
         if any(len(pair) != 2 for pair in listed):
@@ -296,7 +299,7 @@ class Rerank(Pipeline):
         return scores[:, 0] if config.num_labels == 1 else scores
 
     def _logits(self, first: list[str], second: list[str], prompt: str) -> np.ndarray:
-        """float64 [n, C]."""
+        """Return the float64 logits `[n, C]` of pairs, with the prompt before each first text."""
         logits = np.zeros((len(first), self.model.config.num_labels))
         for window, inputs in self._windows(first, second, True, prompt):
             for rows, _, output in self._batches(inputs, ("logits",)):
@@ -305,19 +308,19 @@ class Rerank(Pipeline):
 
 
 def merge(best: list[dict[str, Any]], found: list[dict[str, Any]], top_k: int | None) -> list[dict[str, Any]]:
-    """The best of two sorted lists of answers; of equals those of the first come first, which are the earlier ones."""
+    """Merge two sorted lists of answers and keep the best `top_k`; at equal scores, `best` comes first."""
     return sorted(best + found, key=lambda answer: -answer["score"])[:top_k]
 
 
 def _largest(scores: np.ndarray, top_k: int) -> list[list[tuple[int, float]]]:
-    """For each row [n], the places and values of its largest, the largest first and of equals the earlier."""
+    """Return the columns and values of the `top_k` largest scores of each row, the largest first."""
     places = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]
     values = np.take_along_axis(scores, places, axis=1)
     return [list(zip(*row, strict=True)) for row in zip(places.tolist(), values.tolist(), strict=True)]
 
 
 def _chunks(corpus: Iterable[str]) -> Iterator[list[str]]:
-    """Runs of a corpus. Raises InputError when it has no text, or something else."""
+    """Yield a corpus in lists of up to CHUNK texts. Raises InputError when it is empty or an item is no text."""
     if isinstance(corpus, str):
         raise InputError("corpus: expected a list of texts, found one text")
     texts, start = iter(corpus), 0

@@ -1,7 +1,7 @@
 """Find the best answer spans of a context from the logits of its windows.
 
-Devlin et al. 2018 (arXiv:1810.04805), sections 4.2 and 4.3: a passage scores the logit of its first token as a
-beginning and that of its last as an end, and no answer those of [CLS].
+Devlin et al. 2018 (arXiv:1810.04805), sections 4.2 and 4.3: the score of a span is the start logit of its first token
+plus the end logit of its last token; the score of no answer is the sum of both logits of [CLS].
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from bert_jax.data.finetuning.question_windows import NULL, QuestionWindow, Ques
 
 
 class Span(NamedTuple):
-    """The characters `[start, end)` of a context, and the sum of both logits."""
+    """A span of characters `[start, end)` of a context, with its score: the sum of start and end logit."""
 
     score: float
     start: int
@@ -23,13 +23,13 @@ class Span(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SpanSearch:
-    """Which passages there may be.
+    """Options of the search for answer spans.
 
     Attributes:
-        max_answer_length: tokens of the longest.
-        n_best: how many of the likeliest beginnings and ends of a window are tried with each other; 0 = all, and so
-            where these give no passage.
-        top_k: how many passages are wanted.
+        max_answer_length: most tokens in a span.
+        n_best: number of most likely starts and ends of a window that are combined into spans; 0 = all. Where these
+            yield no span, all are combined.
+        top_k: number of spans to return.
     """
 
     max_answer_length: int = 30
@@ -40,19 +40,20 @@ class SpanSearch:
 def find_spans(
     windows: QuestionWindows, question: int, logits: Callable[[int], tuple[np.ndarray, np.ndarray]], search: SpanSearch
 ) -> tuple[list[Span], float]:
-    """The best passages of a question's context, and the score of there being no answer.
+    """Find the best answer spans of a question's context, and the score of no answer.
 
-    A passage is looked for in the window that shows most around its first token (`best_window`). Between the first and
-    the last characters of a passage is text: none is empty, begins or ends with whitespace, or comes twice.
+    A span counts in the window that shows the most context around its first token (`best_window`). No span is empty,
+    begins or ends with whitespace, or is returned twice.
 
     Args:
-        windows: of all questions.
-        question: which of them.
-        logits: window -> its logits of beginnings and of ends, float `[S]` each, by places of its row.
-        search: which passages there may be.
+        windows: the windows of all questions.
+        question: number of the question.
+        logits: function from the number of a window to its start and end logits, float `[S]` each.
+        search: options of the search.
 
     Returns:
-        Up to `top_k` spans, the best first, and the least sum of both logits of [CLS] over the windows.
+        Up to `top_k` spans, the best first, and the score of no answer: the lowest sum of both logits of [CLS] over the
+        windows.
     """
     numbers = range(*windows.firsts[question : question + 2])
     context = windows.contexts[question]
@@ -76,10 +77,16 @@ def find_spans(
 def _in_window(
     starts: np.ndarray, ends: np.ndarray, begins: np.ndarray, stops: np.ndarray, own: np.ndarray, search: SpanSearch
 ) -> list[Span]:
-    """The best `top_k` spans of a window whose tokens have logits `starts` and `ends` [l] and characters
-    `[begins, stops)`, where a span may begin with its `own` tokens only."""
+    """Return the best spans of a window with l context tokens.
+
+    Args:
+        starts, ends: start and end logits `[l]`.
+        begins, stops: character range `[begin, stop)` of each token, `[l]` each.
+        own: bool `[l]`, the tokens at which a span may begin.
+        search: options of the search.
+    """
     most = search.n_best or len(starts)
-    solid = begins < stops  # tokens of whitespace, or of nothing, are no ends of a passage
+    solid = begins < stops  # a span does not begin or end with a token of whitespace or of no characters
     first, last = np.flatnonzero(own & solid), np.flatnonzero(solid)
     first = first[np.argsort(-starts[first], kind="stable")[:most]][:, None]
     last = last[np.argsort(-ends[last], kind="stable")[:most]][None, :]
@@ -87,6 +94,6 @@ def _in_window(
     found = np.flatnonzero(fits)
     scores = (starts[first] + ends[last]).ravel()[found]
     first, last = (np.broadcast_to(array, fits.shape).ravel()[found] for array in (first, last))
-    # More than are wanted, since neighbouring tokens can have the same characters.
+    # More than `top_k`, since neighbouring tokens can have the same characters.
     best = np.argsort(-scores, kind="stable")[: 1 if search.top_k == 1 else None]
     return [Span(float(scores[i]), int(begins[first[i]]), int(stops[last[i]])) for i in best]

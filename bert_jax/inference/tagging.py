@@ -14,7 +14,7 @@ from bert_jax.inference.base import Pipeline, as_texts
 from bert_jax.inference.scoring import softmax
 
 STRATEGIES = ("none", "simple", "first", "average", "max")
-_TEXTS = 256  # texts whose scores are held together
+_TEXTS = 256  # texts whose scores are in memory together
 # Scripts that are written without spaces: Thai and Lao, Tibetan, Myanmar, Khmer, Tai Le to Tai Tham, Balinese and
 # Javanese, then those of China and Japan with their punctuation and wide forms, without Korea's.
 _UNSPACED = re.compile(
@@ -26,12 +26,12 @@ _UNSPACED = re.compile(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pieces:
-    """What a model says of the pieces of a text.
+    """The tokens of a text with the model's class probabilities.
 
     Attributes:
-        ids: int `[n]`.
-        ranges: int `[n, 2]`, the characters [start, end) that each came from.
-        scores: `[n, C]` probabilities.
+        ids: token ids, int `[n]`.
+        ranges: character range [start, end) of each token, int `[n, 2]`.
+        scores: class probabilities, `[n, C]`.
     """
 
     ids: np.ndarray
@@ -40,33 +40,35 @@ class Pieces:
 
 
 class TokenClassification(Pipeline):
-    """The entities in a text, or whatever its tokens are told apart by."""
+    """Tagging of tokens: entities, parts of speech."""
 
     head = "token_classification"
 
     def __call__(
         self, texts: str | Sequence[str], aggregation_strategy: str = "none", ignore_labels: Sequence[str] = ("O",)
     ) -> list[Any]:
-        """Labels of tokens, or of the entities that they make up.
+        """Return the labels of tokens, or the entities that tokens form.
 
-        A text of any length is answered: a longer one than the model takes goes through it in windows that overlap,
-        each token being answered where most of what stands around it is seen.
+        Texts over the model's limit are split into overlapping windows; each token takes its scores from the window
+        that shows the most context around it.
 
         Args:
-            texts: one text or a list of them.
-            aggregation_strategy: `none`: each token by itself. `simple`: neighbours of one type are an entity, unless a
-                tag says that one begins. `first`, `average` and `max`: the same of whole words, whose tag is that of
-                the first token, of the mean of the tokens' scores, or of the token that is surest.
-            ignore_labels: labels, or with a strategy types, that are left out.
+            texts: one text or a list of texts.
+            aggregation_strategy: `none`: no aggregation, one result per token. `simple`: adjacent tokens of one type
+                form an entity, unless a tag begins a new one. `first`, `average` and `max`: the same for words, whose
+                tag comes from the first token, from the mean of the tokens' scores, or from the token with the highest
+                score.
+            ignore_labels: labels to leave out; with aggregation, entity types to leave out.
 
         Returns:
-            For a text a list of dicts in the order of the text; for a list of texts, a list of these. With `none`:
-            `entity` (the label), `score` (its probability), `index` (of the token in its row, special tokens counted),
-            `word` (the piece), `start` and `end` (the characters that it came from). Otherwise: `entity_group` (the
-            type), `score` (the mean over tokens or words), `start`, `end`, and `word`, which is `text[start:end]`.
+            For one text a list of dicts in the order of the text; for a list of texts, a list of such lists. With
+            `none` a dict has `entity` (the label), `score` (its probability), `index` (position of the token in its
+            row, with special tokens), `word` (the token), `start` and `end` (its characters). Otherwise a dict has
+            `entity_group` (the type), `score` (the mean over tokens or words), `start`, `end`, and `word`, which is
+            `text[start:end]`.
 
         Raises:
-            InputError: not texts, or no such strategy.
+            InputError: an item is no text, or the strategy is not known.
         """
         if aggregation_strategy not in STRATEGIES:
             raise InputError(
@@ -96,14 +98,14 @@ class TokenClassification(Pipeline):
                 "entity": self.model.config.label_names[best],
                 "score": float(scores[best]),
                 "index": before + i,
-                # What is unknown is shown as it stands in the text.
+                # An unknown token is shown as the characters of the text.
                 "word": text[start:end] if self.tokenizer.is_unknown(piece) else self.tokenizer.pieces[piece],
                 "start": int(start),
                 "end": int(end),
             }
 
     def _pieces(self, texts: list[str]) -> list[Pieces]:
-        """The pieces of each text with their scores."""
+        """Run the model on each text; return its tokens with their scores."""
         encoded = self.tokenizer.encode_batch_with_offsets(texts)
         layout, classes = self.tokenizer.layout, self.model.config.num_labels
         room = self.model.max_length - layout.num_special(False)
@@ -132,15 +134,18 @@ class TokenClassification(Pipeline):
 
 
 def words_begin(text: str, pieces: Pieces, tokenizer: Any) -> np.ndarray:
-    """bool `[n]`, whether a word begins with each piece: where the piece says so, behind any space, and, unless pieces
-    are marked as going on with a word, beside a character of a script that is written without spaces."""
+    """Return bool `[n]`: whether each token begins a word.
+
+    A token begins a word if the vocabulary marks it so, if it follows a space, or, for vocabularies that do not mark
+    continuations, if it is next to a character of a script that is written without spaces.
+    """
     marks_words = getattr(tokenizer, "marks_continuations", False)
     goes_on = tokenizer.is_continuation[pieces.ids]
     begins = ~goes_on
     begins[:1] = True
     for i in np.flatnonzero(~begins):
         (start_before, end_before), start = pieces.ranges[i - 1], pieces.ranges[i, 0]
-        # A space that is marked as a beginning is of the word behind it; any other, such as a newline, is by itself.
+        # A space token that begins a word belongs to the next word; other space tokens, such as newlines, are separate.
         apart = goes_on[i - 1] and text[start_before:end_before].isspace()
         begins[i] = apart or any(map(str.isspace, text[end_before : start + 1]))
         if not begins[i] and not marks_words and start >= end_before:
@@ -151,14 +156,14 @@ def words_begin(text: str, pieces: Pieces, tokenizer: Any) -> np.ndarray:
 def entities_of(
     text: str, pieces: Pieces, labels: Sequence[str], begins: np.ndarray | None, strategy: str
 ) -> list[dict[str, Any]]:
-    """The entities of a text, those of `O` among them; see `TokenClassification`.
+    """Group the tokens of a text into entities, including those of type `O`; see `TokenClassification`.
 
     Args:
-        text: what the pieces are of.
-        pieces: with their scores.
+        text: the text.
+        pieces: its tokens with their scores.
         labels: names of the classes.
-        begins: bool `[n]`, where words begin; None: every piece is a word.
-        strategy: one of `STRATEGIES` but `none`.
+        begins: bool `[n]`, the tokens that begin a word; None means that every token is a word.
+        strategy: one of `STRATEGIES` except `none`.
     """
     starts = np.arange(len(pieces.ids)) if begins is None else np.flatnonzero(begins)
     if not len(starts):
@@ -170,7 +175,7 @@ def entities_of(
         np.split(pieces.ranges, starts[1:]), _word_scores(pieces.scores, starts, strategy), strict=True
     ):
         if begins is not None and _cut(text, ranges) is None:
-            continue  # nothing but space is no word
+            continue  # whitespace is no word
         best = int(scores.argmax())
         kind, name = marks[best]
         if not (name == type_before and kind in (INSIDE, END) and before in (BEGIN, INSIDE)):
@@ -188,7 +193,7 @@ def entities_of(
 
 
 def _word_scores(scores: np.ndarray, starts: np.ndarray, strategy: str) -> np.ndarray:
-    """The scores `[words, C]` of words that begin at `starts`, from those of their pieces `[n, C]`."""
+    """Return the scores `[words, C]` of words that begin at tokens `starts`, from the tokens' scores `[n, C]`."""
     if strategy == "average":
         return np.add.reduceat(scores, starts, axis=0) / np.diff(np.append(starts, len(scores)))[:, None]
     if strategy == "max":
@@ -199,7 +204,7 @@ def _word_scores(scores: np.ndarray, starts: np.ndarray, strategy: str) -> np.nd
 
 
 def _marks(labels: Sequence[str]) -> list[tuple[int, str]]:
-    """What each label says, and its type; a label without a letter of its scheme in front is inside its own type."""
+    """Split each label into its mark (begin, inside, ...) and type; a label without a mark is inside its own type."""
     scheme = read_scheme(labels)
     letters = SCHEMES[scheme.name if scheme else "IOB"]
     marks = []
@@ -210,8 +215,8 @@ def _marks(labels: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def _cut(text: str, ranges: np.ndarray) -> tuple[int, int] | None:
-    """The characters [start, end) that `ranges` [n, 2] span, spaces around them left out; None when none are left."""
-    ranges = ranges[ranges[:, 0] < ranges[:, 1]]  # some pieces are of no character
+    """Return the characters [start, end) that `ranges` [n, 2] span, without outer spaces; None if none are left."""
+    ranges = ranges[ranges[:, 0] < ranges[:, 1]]  # some tokens have no characters
     if not len(ranges):
         return None
     start, end = int(ranges[:, 0].min()), int(ranges[:, 1].max())

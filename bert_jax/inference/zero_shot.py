@@ -1,7 +1,7 @@
-"""The zero-shot-classification pipeline, by a model of natural language inference.
+"""The zero-shot-classification pipeline, with a model of natural language inference.
 
-Yin et al. 2019 (arXiv:1909.00161): a model of natural language inference is asked for each class whether the text
-entails, say, "This example is politics.".
+Yin et al. 2019 (arXiv:1909.00161): for each class, the model predicts whether the text entails a sentence such as
+"This example is politics.".
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from bert_jax.inference.scoring import softmax
 
 
 class ZeroShotClassification(Pipeline):
-    """Which of any classes a text belongs to, by a classifier that tells entailment."""
+    """Classification of texts into classes that are chosen at call time, with an entailment model."""
 
     head = "sequence_classification"
 
@@ -39,26 +39,26 @@ class ZeroShotClassification(Pipeline):
         hypothesis_template: str = "This example is {}.",
         multi_label: bool = False,
     ) -> dict[str, Any] | list[dict[str, Any]]:
-        """How likely each class is.
+        """Return the probability of each class.
 
         Args:
-            texts: one text or a list of them; those that are too long are cut.
-            candidate_labels: the classes, as words, or as one text with commas between.
-            hypothesis_template: the sentence of a class, with `{}` for its name.
-            multi_label: whether each class is judged alone, entailment against contradiction; otherwise their
-                probabilities add up to 1.
+            texts: one text or a list of texts; texts over the model's limit are cut.
+            candidate_labels: the classes, as a list or as one string with commas between them.
+            hypothesis_template: the hypothesis of a class, with `{}` for its name.
+            multi_label: whether classes are independent: entailment against contradiction for each class. Otherwise
+                the probabilities of all classes sum to 1.
 
         Returns:
-            For each text `sequence`, `labels` (the likeliest first) and `scores`; for one text that alone.
+            For one text a dict of `sequence`, `labels` (the most likely first) and `scores`; for a list, a list.
 
         Raises:
-            InputError: no texts or classes, a class twice, or a template without a place for the name.
+            InputError: there are no texts or classes, a class occurs twice, or the template has no `{}`.
         """
         listed = as_texts(texts)
         labels = candidate_labels.split(",") if isinstance(candidate_labels, str) else as_texts(candidate_labels)
         labels = [label.strip() for label in labels if label.strip()]
         if not labels or len(set(labels)) < len(labels):
-            raise InputError(f"candidate_labels: expected some, each once, found {candidate_labels!r}")
+            raise InputError(f"candidate_labels: expected at least one class, each once, found {candidate_labels!r}")
         if hypothesis_template.replace("{}", "") == hypothesis_template:
             raise InputError(f"hypothesis_template: expected {{}} for the class in it, found {hypothesis_template!r}")
         sentences = [hypothesis_template.replace("{}", label) for label in labels]
@@ -79,7 +79,7 @@ class ZeroShotClassification(Pipeline):
         return answers[0] if isinstance(texts, str) else answers
 
     def _scores(self, logits: np.ndarray, multi_label: bool) -> np.ndarray:
-        """`[texts, classes, C] -> [texts, classes]`."""
+        """Return the probabilities `[texts, classes]` from NLI logits `[texts, classes, C]`."""
         if multi_label or logits.shape[1] == 1:
             return softmax(logits[..., [self._contradiction, self._entailment]])[..., 1]
         return softmax(logits[..., self._entailment])

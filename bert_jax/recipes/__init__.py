@@ -1,7 +1,7 @@
-"""Recipes: every key of a run with default and meaning, recipe files, and checks.
+"""Recipes: every setting of a run as a typed key with default, meaning and checks.
 
-A recipe file is Python with `get_config(arg)` that starts from a function of `keys.py`, say `pretraining()`, and sets
-what differs; `--config.a.b=value` on the command line changes a key after that. Keys are typed, none can be invented.
+A recipe file is a Python file whose `get_config(arg)` starts from a function of `keys.py`, such as `pretraining()`, and
+changes some keys. On the command line `--config.a.b=value` changes a key after that. Unknown keys are an error.
 """
 
 from bert_jax.recipes.checks import resolve

@@ -12,18 +12,18 @@ from bert_jax.recipes.keys import PRETRAINING
 from bert_jax.recipes.reading import flatten
 
 _LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
-_EVALUATED = 32  # examples a batch of evaluation at the least, where a step's rows hold several each
+_EVALUATED = 32  # fewest examples in a batch of evaluation, where the rows of a training step are packed
 
 
 def resolve(recipe: ConfigDict, platform: str = "") -> ConfigDict:
-    """Returns a locked copy whose values have been checked and whose `auto` settings are decided.
+    """Check a recipe, and return a locked copy in which `auto` is replaced by the value for the platform.
 
     Args:
-        recipe: of this module.
-        platform: `cpu`, `gpu` or `tpu` that it is for; empty means where JAX runs.
+        recipe: a recipe of `bert_jax.recipes`.
+        platform: `cpu`, `gpu` or `tpu`; empty means the platform that JAX uses.
 
     Raises:
-        InputError: a value is out of its range or not one of its choices, naming the key.
+        InputError: a value is out of its range or not one of its choices; the message names the key.
     """
     c = recipe.copy_and_resolve_references()
     _choices(c)
@@ -70,7 +70,7 @@ def _ranges(c: ConfigDict) -> None:
     if c.get("label_smoothing") and c.data.task_type != "classification":
         raise InputError(f"config.label_smoothing: expected 0 for {c.data.task_type}, found {c.label_smoothing}")
     if c.data.get("task_type") == "multi_label" and not c.data.label_separator:
-        raise InputError("config.data.label_separator: expected what stands between labels, found nothing")
+        raise InputError("config.data.label_separator: expected the separator of labels, found none")
     if c.data.get("dev_share") and c.data.dev:
         raise InputError("config.data: expected dev or dev_share, found both")
     if c.data.get("packing") and c.data.length_buckets:
@@ -94,7 +94,7 @@ def _ranges(c: ConfigDict) -> None:
 
 
 def _check_float32(name: str, size: float) -> None:
-    """Numbers that are 0 or infinite where the model computes with them would be others than the recipe says."""
+    """Raise InputError for a number that float32 would round to 0 or infinity."""
     if size and not _LEAST <= size <= _MOST:
         raise InputError(f"config.{name}: expected 0 or a number of {_LEAST:.3g} to {_MOST:.3g}, which float32 holds, "
                          f"found {size:g}")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Every key of a recipe: default, meaning, choices and range, one table a task.
+"""The keys of recipes: default, meaning, choices and range of each key, one table per task.
 
 `bert-jax config`, docs/recipes.md and the checks of `resolve` all read these tables.
 """
@@ -25,12 +25,12 @@ class Key:
     """One key of a recipe.
 
     Attributes:
-        default: the value where no recipe sets the key, which also gives its type; a type means "not set".
-        meaning: one line.
-        choices: the values that are allowed; () = no such list.
-        least: the smallest value that is allowed, None = no limit.
-        above: what a value must be greater than, None = no limit.
-        below: what a value must be less than, None = no limit.
+        default: the value where no recipe sets the key; its type is the key's type. A type means "not set".
+        meaning: a description of one line.
+        choices: the allowed values; () = any value of the type.
+        least: the smallest allowed value (inclusive), None = no limit.
+        above: the exclusive lower limit, None = no limit.
+        below: the exclusive upper limit, None = no limit.
     """
 
     default: Any
@@ -42,29 +42,29 @@ class Key:
 
     @property
     def type(self) -> type:
-        """The type of the key's values."""
+        """Return the type of the key's values."""
         return self.default if isinstance(self.default, type) else type(self.default)
 
     @property
     def value(self) -> Any:
-        """The default as a value: None where the key is not set."""
+        """Return the default value; None where the key is not set."""
         return None if isinstance(self.default, type) else self.default
 
     def limits(self) -> str:
-        """The range in words, such as `at least 0 and below 1`; "" = no limits."""
+        """Return the range in words, such as `at least 0 and below 1`; "" = no limits."""
         if self.above == -math.inf:
             return "a finite number"
         limits = (("at least", self.least), ("more than", self.above), ("below", self.below))
         return " and ".join(f"{word} {limit}" for word, limit in limits if limit is not None)
 
     def allowed(self) -> str:
-        """Which values there may be, such as `float, at least 0` or `one of token, word, span`."""
+        """Return the allowed values in words, such as `float, at least 0` or `one of token, word, span`."""
         if self.choices:
             return "one of " + ", ".join(choice or '""' for choice in self.choices)
         return ", ".join(filter(None, (self.type.__name__, self.limits())))
 
     def in_range(self, value: float) -> bool:
-        """Whether a number keeps the limits; NaN never does, and infinity only where a key has no limits."""
+        """Return whether a number is in the range; NaN never is, and infinity only where the key has no limits."""
         if not self.limits():
             return True
         return (
@@ -75,187 +75,211 @@ class Key:
 
 
 _MODEL = {
-    "model.size": Key(
-        "base", "named size: tiny, mini, small, medium, base, large, or one of model.family's own; other keys change it"
-    ),
-    "model.vocab_size": Key(0, "rows of the word embedding; 0 = the tokenizer's number of tokens", least=0),
-    "model.family": Key(str, "family of the encoder; not set = that of init_from, else bert", CHOICES["family"]),
+    "model.size": Key("base", "named size: tiny, mini, small, medium, base, large, or a size of model.family; other "
+                      "keys override it"),
+    "model.vocab_size": Key(0, "number of rows in the word embedding; 0 = the tokenizer's number of tokens", least=0),
+    "model.family": Key(str, "family of the encoder; not set = the family of init_from, or bert", CHOICES["family"]),
     "model.hidden_size": Key(int, "width of the residual stream", least=1),
     "model.num_hidden_layers": Key(int, "number of encoder layers", least=1),
     "model.num_attention_heads": Key(int, "number of attention heads; must divide hidden_size", least=1),
     "model.intermediate_size": Key(int, "width of the feed-forward layer", least=1),
     "model.hidden_act": Key(str, "activation of the feed-forward layer", CHOICES["hidden_act"]),
-    "model.hidden_dropout_prob": Key(
-        float, "dropout rate after embeddings, attention output and feed-forward output", least=0, below=1
-    ),
+    "model.hidden_dropout_prob": Key(float, "dropout rate after embeddings, attention output and feed-forward output",
+                                     least=0, below=1),
     "model.attention_probs_dropout_prob": Key(float, "dropout rate of attention probabilities", least=0, below=1),
-    "model.classifier_dropout": Key(
-        float, "dropout rate before a classifier; not set = hidden_dropout_prob", least=0, below=1
-    ),
-    "model.max_position_embeddings": Key(int, "longest sequence that the model takes, in tokens", least=1),
+    "model.classifier_dropout": Key(float, "dropout rate before a classifier; not set = hidden_dropout_prob", least=0,
+                                    below=1),
+    "model.max_position_embeddings": Key(int, "most tokens in a sequence", least=1),
     "model.type_vocab_size": Key(int, "number of segment ids; 0 = no segment embedding", least=0),
     "model.initializer_range": Key(float, "standard deviation parameter of the truncated normal initializer", least=0),
     "model.layer_norm_eps": Key(float, "added to the variance in LayerNorm", above=0),
     "model.position_embedding_type": Key(str, "positions: learned, fixed sinusoids, or rotary",
                                          CHOICES["position_embedding_type"]),
     "model.embedding_size": Key(int, "width of the embeddings; not set = hidden_size", least=1),
-    "model.local_window": Key(int, "tokens to either side that a local layer attends to; not set = all layers global",
-                              least=1),
-    "model.global_every": Key(int, "every how many layers one is global, from the first", least=1),
-    "model.rope_theta": Key(float, "base of rotary positions", above=0),
-    "model.local_rope_theta": Key(float, "base of rotary positions in local layers; not set = rope_theta", above=0),
+    "model.local_window": Key(int, "local layers attend to this number of tokens on either side; not set = all layers "
+                              "are global", least=1),
+    "model.global_every": Key(int, "one layer in this number is global, starting with the first", least=1),
+    "model.rope_theta": Key(float, "base of the rotary position embedding", above=0),
+    "model.local_rope_theta": Key(float, "base of the rotary position embedding in local layers; not set = rope_theta",
+                                  above=0),
     "model.norm_bias": Key(bool, "whether LayerNorm has biases"),
     "model.attention_bias": Key(bool, "whether the attention projections have biases"),
     "model.mlp_bias": Key(bool, "whether the feed-forward layer has biases"),
     "model.head_bias": Key(bool, "whether the dense layer of the masked-LM head has a bias"),
     "model.decoder_bias": Key(bool, "whether the masked-LM head has a bias for each token"),
     "model.tie_word_embeddings": Key(bool, "whether the output matrix of the masked-LM head is the word embedding"),
-    "model.classifier_pooling": Key(str, "what a ModernBERT classifier reads: the first token or the mean of all",
-                                    CHOICES["classifier_pooling"]),
+    "model.classifier_pooling": Key(str, "input of a ModernBERT classifier: the first token (cls) or the mean over "
+                                    "tokens", CHOICES["classifier_pooling"]),
     "model.qa_dropout": Key(float, "dropout rate before the span head of question answering", least=0, below=1),
-    "model.pooling": Key(str, f"pooling of token vectors into a sentence embedding: {', '.join(POOLINGS)}; "
-                         "+ joins several"),
+    "model.pooling": Key(str, f"pooling of token vectors into a sentence embedding: {', '.join(POOLINGS)}; + joins "
+                         f"several"),
     "model.normalize_embeddings": Key(bool, "whether a sentence embedding is scaled to unit length"),
 }  # fmt: skip
 MODEL_FIELDS = tuple(name.removeprefix("model.") for name in _MODEL if isinstance(_MODEL[name].default, type))
 
 _OPTIMIZER = {
     "optimizer.name": Key("adamw", "the optimizer", OPTIMIZERS),
-    "optimizer.learning_rate": Key(1e-4, "highest learning rate, at the end of warm-up", least=0),
-    "optimizer.warmup_steps": Key(0, "steps in which the rate rises from 0 to the highest", least=0),
-    "optimizer.warmup_ratio": Key(0.0, "the same as a fraction of all steps, when warmup_steps is 0", least=0, below=1),
+    "optimizer.learning_rate": Key(1e-4, "peak learning rate, reached at the end of warm-up", least=0),
+    "optimizer.warmup_steps": Key(0, "steps in which the learning rate rises linearly from 0 to its peak", least=0),
+    "optimizer.warmup_ratio": Key(0.0, "warm-up as a fraction of all steps; used when warmup_steps is 0", least=0,
+                                  below=1),
     "optimizer.schedule": Key("bert_linear", "learning-rate schedule after warm-up", SCHEDULES),
     "optimizer.weight_decay": Key(0.01, "decoupled weight decay; biases and LayerNorm have none", least=0),
-    "optimizer.beta1": Key(0.9, "decay of the average of gradients (momentum)", least=0, below=1),
-    "optimizer.beta2": Key(0.999, "decay of the average of squared gradients", least=0, below=1),
-    "optimizer.eps": Key(1e-6, "added to the root of the average of squared gradients", above=0),
-    "optimizer.clip_norm": Key(1.0, "gradients are scaled down to this global norm; 0 = never", least=0),
-    "optimizer.bias_correction": Key(False, "whether Adam corrects its averages for their start; BERT's does not"),
-    "optimizer.layer_decay": Key(1.0, "rate of a layer as a multiple of the rate of the layer above it", above=0),
-    "optimizer.frozen_layers": Key(0, "lowest layers, and the embeddings, that are not trained; 0 = none", least=0),
-    "optimizer.frozen_embeddings": Key(False, "whether the embeddings are not trained"),
-    "optimizer.average_decay": Key(
-        0.0, "decay of a moving average of the parameters, which is evaluated and kept; 0 = no average",
-        least=0, below=1),
+    "optimizer.beta1": Key(0.9, "decay of Adam's moving average of gradients", least=0, below=1),
+    "optimizer.beta2": Key(0.999, "decay of Adam's moving average of squared gradients", least=0, below=1),
+    "optimizer.eps": Key(1e-6, "added to the square root of the average of squared gradients", above=0),
+    "optimizer.clip_norm": Key(1.0, "global norm to which gradients are clipped; 0 = no clipping", least=0),
+    "optimizer.bias_correction": Key(False, "whether Adam corrects the bias of its averages; the original BERT does "
+                                     "not"),
+    "optimizer.layer_decay": Key(1.0, "learning rate of a layer as a multiple of the learning rate of the layer above "
+                                 "it", above=0),
+    "optimizer.frozen_layers": Key(0, "number of lowest layers that are frozen, with the embeddings; 0 = none",
+                                   least=0),
+    "optimizer.frozen_embeddings": Key(False, "whether the embeddings are frozen"),
+    "optimizer.average_decay": Key(0.0, "decay of a moving average of the parameters, which is evaluated and saved in "
+                                   "their place; 0 = no average", least=0, below=1),
 }  # fmt: skip
 
 SHARED = {
-    "task": Key("", "the task; set by the recipe"),
-    "seed": Key(0, "seed of parameters, dropout, and the order and masks of the data", least=0, below=2**31),
+    "task": Key("", "task; set by the recipe"),
+    "seed": Key(0, "seed of the initial parameters, dropout, and the order and masks of the data", least=0,
+                below=2**31),
     "init_from": Key("", "model directory to start from, local or gs://; empty = random parameters"),
-    "tokenizer": Key("", "tokenizer file or directory; empty = that of the prepared data or of init_from"),
+    "tokenizer": Key("", "tokenizer file or directory; empty = the tokenizer of the prepared data or of init_from"),
     "dtype": Key("auto", "type of matrix products; auto = bfloat16 on accelerators, float32 on CPU", DTYPES),
-    "layers": Key(
-        "auto", "scan compiles one layer for all, unroll each of them; auto = unroll on CPU, scan elsewhere",
-        ("auto", "scan", "unroll")),
-    "remat": Key(
-        "auto", "what the backward pass recomputes: nothing, all but matrix products, or all; auto = none on CPU, else "
-        "dots", ("auto", "none", "dots", "full")),
+    "layers": Key("auto", "scan = compile one layer and loop over it, unroll = compile each layer; auto = unroll on "
+                  "CPU, else scan", ("auto", "scan", "unroll")),
+    "remat": Key("auto", "rematerialisation in the backward pass: none, dots = all but matrix products, full = "
+                 "everything; auto = none on CPU, else dots", ("auto", "none", "dots", "full")),
     "attention": Key("auto", "attention backend: fused and splash are for TPU, cudnn for GPU (docs/attention.md)",
                      ("auto", "xla", "fused", "splash", "cudnn")),
     **_MODEL,
-    "mesh.data": Key(-1, "devices with a whole copy of the parameters (or of an fsdp group); -1 = all that remain"),
-    "mesh.fsdp": Key(1, "devices that share one copy of parameters and optimizer state; -1 = all that remain"),
-    "mesh.tensor": Key(1, "devices that share the work inside a layer; must divide the number of heads"),
+    "mesh.data": Key(-1, "number of copies of the parameters, each on its own fsdp * tensor devices; -1 = all "
+                     "remaining devices"),
+    "mesh.fsdp": Key(1, "devices over which a copy of parameters and optimizer state is sharded; -1 = all remaining "
+                     "devices"),
+    "mesh.tensor": Key(1, "devices over which heads and feed-forward units are split; must divide the number of heads"),
     "global_batch_size": Key(256, "examples in a step, over all devices and micro-batches", least=1),
-    "accumulation_steps": Key(1, "micro-batches in a step: 1/n of the activations' memory, the same gradient", least=1),
-    "num_steps": Key(0, "number of optimizer steps; 0 = from num_epochs", least=0, below=2**31),
-    "num_epochs": Key(0.0, "passes over the training data, when num_steps is 0", least=0),
+    "accumulation_steps": Key(1, "micro-batches per step; n micro-batches need 1/n of the activation memory, with the "
+                              "same gradient", least=1),
+    "num_steps": Key(0, "number of optimizer steps; 0 = computed from num_epochs", least=0, below=2**31),
+    "num_epochs": Key(0.0, "passes over the training data; used when num_steps is 0", least=0),
     **_OPTIMIZER,
-    "fresh_layers": Key(0, "highest layers of init_from, and the pooler, that start from random parameters", least=0),
-    "lora.rank": Key(0, "rank of low-rank adaptation: only the added matrices are trained; 0 = no adaptation", least=0),
-    "lora.alpha": Key(16.0, "scale of low-rank adaptation: alpha / rank", above=0),
-    "lora.targets": Key(("query", "value"), "matrices that low-rank adaptation adds to: of query, key, value, output, "
-                        "up, gate, down"),
-    "log_every": Key(0, "steps between lines of metrics.jsonl; 0 = 100, or a 20th of a shorter run", least=0),
-    "eval_every": Key(0, "steps between evaluations, besides the one at the end; 0 = only at the end", least=0),
-    "eval_batch_size": Key(0, "examples in a batch of evaluation; 0 = global_batch_size, or more where rows are packed",
+    "fresh_layers": Key(0, "number of highest layers of init_from that are reinitialised, with the pooler; 0 = none",
+                        least=0),
+    "lora.rank": Key(0, "rank of LoRA, which trains only the added matrices; 0 = no LoRA", least=0),
+    "lora.alpha": Key(16.0, "LoRA's update is scaled by alpha / rank", above=0),
+    "lora.targets": Key(("query", "value"), "matrices that LoRA adapts: any of query, key, value, output, up, gate, "
+                        "down"),
+    "log_every": Key(0, "steps between lines of metrics.jsonl; 0 = 100, or a 20th of the steps in a short run",
+                     least=0),
+    "eval_every": Key(0, "steps between evaluations; 0 = only at the end", least=0),
+    "eval_batch_size": Key(0, "examples in a batch of evaluation; 0 = global_batch_size, or more with packing",
                            least=0),
-    "checkpoint_every": Key(1000, "steps between checkpoints, besides that at the end; 0 = only at the end", least=0),
-    "max_skipped_steps": Key(10, "steps in a row that may be skipped for a non-finite loss or gradient", least=0),
-    "keep_checkpoints": Key(2, "number of newest checkpoints that are kept, besides the best", least=1),
-    "warn_after_seconds": Key(600, "seconds without a finished step after which every host warns; 0 = never", least=0),
-    "wandb": Key("", "project at Weights & Biases that gets the metrics too; empty = none"),
-    "profile": Key((), "(first step, number of steps) to trace into profile/; () = none"),
-    "best_metric": Key("", "evaluation metric by which the finished model is chosen (lower is better for loss, "
-                       "perplexity and mse); empty = the last state"),
-    "stop_after": Key(0, "evaluations in a row worse than the best after which the run ends; 0 = never", least=0),
+    "checkpoint_every": Key(1000, "steps between checkpoints; 0 = only at the end", least=0),
+    "max_skipped_steps": Key(10, "consecutive steps that may be skipped because their loss or gradient is not finite",
+                             least=0),
+    "keep_checkpoints": Key(2, "number of newest checkpoints to keep, besides the best", least=1),
+    "warn_after_seconds": Key(600, "every host warns after this number of seconds without a finished step; 0 = never",
+                              least=0),
+    "wandb": Key("", "Weights & Biases project to which metrics are logged too; empty = none"),
+    "profile": Key((), "(first step, number of steps) to profile, written to profile/; () = none"),
+    "best_metric": Key("", "evaluation metric that selects the checkpoint to save as the model (lower is better for "
+                       "loss, perplexity and mse); empty = the last step"),
+    "stop_after": Key(0, "early stopping: the run ends after this number of consecutive evaluations without a new "
+                      "best; 0 = never", least=0),
 }  # fmt: skip
 
 PRETRAINING_KEYS = {
-    "stages": Key((), "((num_steps, sequence_length, global_batch_size), ...), one after the other with one schedule; "
-                  "() = one stage"),
-    "data.prepared": Key("", "directory that `bert-jax prepare` wrote; {sequence_length} in it is the stage's"),
-    "data.sequence_length": Key(128, "tokens in a sequence; fewer than prepared cuts pairs, more is an error", least=8),
-    "data.mask_prob": Key(0.15, "fraction of tokens to predict", above=0, below=1),
-    "data.max_predictions": Key(0, "most tokens to predict in a sequence; 0 = mask_prob * sequence_length", least=0),
-    "data.mask_unit": Key("token", "what is masked at once: a token, a whole word or a span of words", MASK_UNITS),
-    "data.hidden_share": Key(0.8, "fraction of the tokens to predict that becomes [MASK]", least=0),
-    "data.random_share": Key(0.1, "fraction of the tokens to predict that becomes a random token", least=0),
-    "data.static_masks": Key(0, "number of masks of an example, reused in turn by the epochs; 0 = new ones each epoch",
-                             least=0),
-    "data.eval_batches": Key(0, "held-out batches in an evaluation; 0 = all", least=0),
-    "data.eval_sequence_length": Key(0, "tokens of held-out examples; 0 = those of the stage with the most steps",
-                                     least=0),
+    "stages": Key((), "((num_steps, sequence_length, global_batch_size), ...): stages that run in turn under one "
+                  "learning-rate schedule; () = one stage"),
+    "data.prepared": Key("", "directory that `bert-jax prepare` wrote; {sequence_length} in it stands for the stage's "
+                         "sequence length"),
+    "data.sequence_length": Key(128, "tokens in a sequence; below the prepared length, pairs are cut; above it, an "
+                                "error", least=8),
+    "data.mask_prob": Key(0.15, "fraction of tokens that are masked, that is, to be predicted", above=0, below=1),
+    "data.max_predictions": Key(0, "most masked tokens in a sequence; 0 = mask_prob * sequence_length", least=0),
+    "data.mask_unit": Key("token", "unit of masking: a token, a whole word or a span of words", MASK_UNITS),
+    "data.hidden_share": Key(0.8, "fraction of the masked tokens that [MASK] replaces", least=0),
+    "data.random_share": Key(0.1, "fraction of the masked tokens that a random token replaces; the rest keeps its "
+                             "token", least=0),
+    "data.static_masks": Key(0, "number of fixed masks of an example, reused in turn by the epochs; 0 = a new mask "
+                             "each epoch", least=0),
+    "data.eval_batches": Key(0, "number of held-out batches in an evaluation; 0 = all", least=0),
+    "data.eval_sequence_length": Key(0, "sequence length of held-out examples; 0 = that of the stage with the most "
+                                     "steps", least=0),
 }  # fmt: skip
 ELECTRA_KEYS = PRETRAINING_KEYS | {
     "model.generator_size": Key(0.25, "width of the generator as a fraction of the discriminator's", above=0),
-    "discriminator_weight": Key(50.0, "weight of the discriminator's loss beside the generator's, which is 1", least=0),
+    "discriminator_weight": Key(50.0, "weight of the discriminator's loss; the generator's loss has weight 1", least=0),
 }
 
 _FINE_TUNING = {
     "data.train": Key("", "training data: .tsv, .csv, .jsonl or tfds:NAME:SPLIT"),
-    "data.dev": Key("", "evaluation data, like data.train; empty = none"),
-    "data.dev_share": Key(0.0, "fraction of the rows held out for evaluation, without data.dev", least=0, below=1),
-    "data.split_seed": Key(0, "seed by which data.dev_share chooses rows", least=0, below=2**31),
-    "data.invalid_rows": Key("strict", "invalid rows: an error that names the first, or skipped and counted", RULES),
-    "data.length_buckets": Key((), "lengths to which batches are padded; () = chosen from the data"),
-    "data.max_seq_length": Key(128, "most tokens of an example; longer texts are cut", least=3),
+    "data.dev": Key("", "evaluation data, in the formats of data.train; empty = none"),
+    "data.dev_share": Key(0.0, "fraction of the rows that is held out for evaluation; used without data.dev", least=0,
+                          below=1),
+    "data.split_seed": Key(0, "seed of the choice of rows for data.dev_share", least=0, below=2**31),
+    "data.invalid_rows": Key("strict", "invalid rows: strict = stop with an error that names the first, skip = skip and "
+                         "count them", RULES),
+    "data.length_buckets": Key((), "padded lengths of batches; () = chosen from the data"),
+    "data.max_seq_length": Key(128, "most tokens in an example; longer texts are cut", least=3),
 }  # fmt: skip
-# Where text, pair and label stand in a table, beside the names of its columns.
+# How a table is read, beside the names of its columns.
 _TABLE = {
-    "data.delimiter": Key("", "character between the columns of a CSV, or tab; empty = found in its first lines"),
-    "data.encoding": Key("", "encoding of TSV, CSV and JSON lines, such as cp1252; empty = UTF-8, or as a byte order "
-                         "mark says"),
+    "data.delimiter": Key("", "character between the columns of a CSV, or tab; empty = detected from its first lines"),
+    "data.encoding": Key("", "encoding of TSV, CSV and JSON lines, such as cp1252; empty = UTF-8, or that of the byte "
+                         "order mark"),
 }  # fmt: skip
 _HAS_HEADER = Key(True, 'whether the first line names the columns; without it columns are numbers from 0: "3"')
-_PACKING = Key(0, "tokens of rows that hold several examples, global_batch_size rows to a step; 0 = one example a row",
+_PACKING = Key(0, "tokens in a row of packed examples; a step has global_batch_size rows; 0 = one example per row",
                least=0)  # fmt: skip
 _DOC_STRIDE = "tokens from the start of one window to the start of the next"
 
 CLASSIFICATION_KEYS = _FINE_TUNING | _TABLE | {
-    "label_smoothing": Key(0.0, "fraction of a label that is spread evenly over all classes", least=0, below=1),
-    "r_drop": Key(0.0, "weight of the divergence between two passes with different dropout; 0 = one pass", least=0),
-    "data.task_type": Key("classification", "one label a text, several or none, or a number",
-                          ("classification", "multi_label", "regression")),
+    "label_smoothing": Key(0.0, "fraction of the label's probability that is spread evenly over all classes", least=0,
+                           below=1),
+    "r_drop": Key(0.0, "R-Drop: weight of the divergence between two passes with different dropout; 0 = one pass",
+                  least=0),
+    "data.task_type": Key("classification", "type of labels: classification = one class per text, multi_label = any "
+                          "number of classes, regression = a number", ("classification", "multi_label", "regression")),
     "data.label_separator": Key(",", "separator of several labels in a cell (multi_label); JSON lines may have lists"),
-    "data.label_names": Key((), "classes in their order, so that labels may be their numbers; () = the labels found"),
-    "data.label_twins": Key("keep", "labels that differ in case, spaces, quotes or the spelling of a number: kept as "
-                            "classes with a warning, or merged", TWIN_RULES),
-    "data.missing_labels": Key("keep", "rows whose label is empty, '-', 'nan' or the like: invalid or a class with a "
-                               "warning, or left out (drop)", MISSING_RULES),
-    "data.class_weights": Key("", "balanced = rare classes weigh as much as frequent ones; empty = each row the same",
-                              ("", "balanced")),
+    "data.label_names": Key((), "names of the classes in order, so that labels may be numbers; () = the labels in the "
+                            "data"),
+    "data.label_twins": Key("keep", "labels that differ only in case, spaces, quotes or the spelling of a number: keep "
+                            "= separate classes, with a warning; merge = one class", TWIN_RULES),
+    "data.missing_labels": Key("keep", "labels that are empty, '-', 'nan' or the like: keep = empty ones are invalid, "
+                               "others a class, with a warning; drop = skip these rows", MISSING_RULES),
+    "data.class_weights": Key("", "weights of classes in the loss: balanced = inverse to their frequency; empty = "
+                              "equal", ("", "balanced")),
     "data.text_column": Key("sentence", "column of the text"),
     "data.pair_column": Key("", "column of the second text of a pair; empty = single texts"),
     "data.label_column": Key("label", "column of the label"),
     "data.has_header": _HAS_HEADER,
-    "data.metrics": Key((), "of accuracy, f1, matthews, macro_f1, micro_f1, weighted_f1, pearson, spearman, mse"),
-    "data.long_texts": Key("cut", "single texts over max_seq_length: cut, or trained on and averaged in windows",
-                           LONG_TEXTS),
-    "data.doc_stride": Key(0, f"{_DOC_STRIDE}; 0 = half of a row", least=0),
+    "data.metrics": Key((), "metrics of evaluation: any of accuracy, f1, matthews, macro_f1, micro_f1, weighted_f1, "
+                        "pearson, spearman, mse; () = chosen by the task type"),
+    "data.long_texts": Key("cut", "single texts over max_seq_length: cut, or split into windows whose logits are "
+                           "averaged", LONG_TEXTS),
+    "data.doc_stride": Key(0, f"{_DOC_STRIDE}; 0 = half a window", least=0),
     "data.packing": _PACKING,
-    "data.token_dropout": Key(0.0, "fraction of tokens that a training step replaces by [MASK]", least=0, below=1),
+    "data.token_dropout": Key(0.0, "fraction of input tokens that a training step replaces with [MASK]", least=0,
+                              below=1),
 }  # fmt: skip
 TOKEN_CLASSIFICATION_KEYS = _FINE_TUNING | {
     "data.train": Key("", "training data: CoNLL (.conll, .txt, .tsv, .iob, .bio), .jsonl or tfds:NAME:SPLIT"),
-    "data.text_column": Key("", "column of the words: in CoNLL a number, empty = the first; else empty = tokens"),
-    "data.label_column": Key(
-        "", "column of the tags: in CoNLL a number, empty = the last; else empty = tags or ner_tags"
+    "data.text_column": Key(
+        "", "column of the words; in CoNLL a number, empty = the first; elsewhere a name, empty = tokens"
     ),
-    "data.tag_names": Key((), "names of the classes that tags are numbers of, in their order; () = tags are names"),
-    "data.metrics": Key((), "of f1, precision, recall, accuracy, types (each entity type); () = all but types"),
-    "data.max_seq_length": Key(128, "most tokens of a sentence; longer ones become overlapping windows", least=3),
+    "data.label_column": Key(
+        "", "column of the tags; in CoNLL a number, empty = the last; elsewhere a name, empty = tags or ner_tags"
+    ),
+    "data.tag_names": Key((), "names of the tags 0, 1, ... where the data has numbers for tags; () = tags are names"),
+    "data.metrics": Key(
+        (),
+        "metrics of evaluation: any of f1, precision, recall, accuracy, types (f1 of each entity type); "
+        "() = all but types",
+    ),
+    "data.max_seq_length": Key(128, "most tokens in a sentence; longer sentences become overlapping windows", least=3),
     "data.packing": _PACKING,
 }
 MULTIPLE_CHOICE_KEYS = (
@@ -263,40 +287,46 @@ MULTIPLE_CHOICE_KEYS = (
     | _TABLE
     | {
         "data.context_column": Key("context", "column of the context"),
-        "data.question_column": Key("", "column of a text that precedes every choice; empty = none"),
-        "data.choice_columns": Key(("choices",), "columns of a choice each, or one column of lists (JSON lines, TFDS)"),
+        "data.question_column": Key("", "column of a text that is put before every choice; empty = none"),
+        "data.choice_columns": Key(
+            ("choices",), "columns with one choice each, or one column of lists (JSON lines, TFDS)"
+        ),
         "data.label_column": Key("label", "column of the right choice: its number from 0, or its letter from A"),
         "data.has_header": _HAS_HEADER,
-        "data.max_seq_length": Key(128, "most tokens of a context with a choice; longer texts are cut", least=3),
+        "data.max_seq_length": Key(128, "most tokens in a context with a choice; longer texts are cut", least=3),
     }
 )
 QUESTION_ANSWERING_KEYS = _FINE_TUNING | {
-    "data.train": Key("", "training data: SQuAD's .json, version 1.1 or 2.0, or tfds:NAME:SPLIT like TFDS's squad"),
-    "data.max_seq_length": Key(384, "most tokens of question and context; longer contexts become windows", least=3),
+    "data.train": Key("", "training data: .json of SQuAD 1.1 or 2.0, or tfds:NAME:SPLIT with the fields of TFDS's "
+                      "squad"),
+    "data.max_seq_length": Key(384, "most tokens in question and context; longer contexts become windows", least=3),
     "data.doc_stride": Key(128, _DOC_STRIDE, least=0),
     "data.packing": _PACKING,
-    "data.max_query_length": Key(64, "most tokens of a question; the rest is cut off", least=1),
-    "data.max_answer_length": Key(30, "most tokens of an answer", least=1),
-    "data.n_best": Key(20, "most likely starts and ends of a window that are combined into answers; 0 = all", least=0),
-    "data.null_threshold": Key(0.0, "no answer where its score exceeds the best answer's by more than this (SQuAD 2.0)",
-                               above=-math.inf),
+    "data.max_query_length": Key(64, "most tokens in a question; longer questions are cut", least=1),
+    "data.max_answer_length": Key(30, "most tokens in an answer", least=1),
+    "data.n_best": Key(20, "number of most likely starts and ends of a window that are combined into answers; 0 = all",
+                       least=0),
+    "data.null_threshold": Key(0.0, "SQuAD 2.0: predict no answer where its score exceeds the best span's by more than "
+                               "this", above=-math.inf),
 }  # fmt: skip
 SENTENCE_EMBEDDING_KEYS = _FINE_TUNING | _TABLE | {
-    "data.loss": Key("in_batch_negatives", "loss: other rows as negatives, labelled cosines, or triplets",
-                     EMBEDDING_LOSSES),
-    "data.scale": Key(20.0, "in_batch_negatives: factor of cosines before the softmax", above=0),
-    "data.label_scale": Key(1.0, "cosine: the label of two texts that mean the same", above=0),
+    "data.loss": Key("in_batch_negatives", "in_batch_negatives = other rows are negatives, cosine = the label is the "
+                     "cosine, triplet = the negative is farther away", EMBEDDING_LOSSES),
+    "data.scale": Key(20.0, "in_batch_negatives: factor by which cosines are multiplied before the softmax", above=0),
+    "data.label_scale": Key(1.0, "cosine: label of two texts with the same meaning; labels are divided by it", above=0),
     "data.distance": Key("euclidean", "triplet: distance between embeddings", ("euclidean", "cosine")),
-    "data.margin": Key(1.0, "triplet: by how much the negative must be farther away than the pair", above=0),
+    "data.margin": Key(1.0, "triplet: margin by which the negative should be farther away than the positive", above=0),
     "data.text_column": Key("sentence1", "column of the first text"),
     "data.pair_column": Key("sentence2", "column of the second text"),
-    "data.negative_column": Key("", "column of a text unlike the first, which triplet needs; empty = none"),
-    "data.label_column": Key("", "column of how similar a pair is, for the cosine loss and evaluation; empty = none"),
+    "data.negative_column": Key("", "column of the negative text, which loss triplet needs; empty = none"),
+    "data.label_column": Key("", "column of the similarity of a pair, for loss cosine and for evaluation; empty = "
+                             "none"),
     "data.has_header": _HAS_HEADER,
-    "data.metrics": Key((), "of spearman, pearson or, without labels, retrieval_accuracy, mrr; () = all that fit"),
+    "data.metrics": Key((), "metrics of evaluation: any of spearman, pearson or, without labels, retrieval_accuracy, "
+                        "mrr; () = all that apply"),
 }  # fmt: skip
 
-# Task -> the keys that its recipes have.
+# Task -> its keys.
 KEYS: Mapping[str, Mapping[str, Key]] = {
     "pretraining": SHARED | PRETRAINING_KEYS,
     "electra": SHARED | ELECTRA_KEYS,
@@ -308,4 +338,4 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
 }
 
 # Former name of a key -> its name, for the `config.json` of older runs and command lines written for them.
-RENAMED_KEYS: Mapping[str, str] = {"data.bad_rows": "data.invalid_rows"}
+RENAMED_KEYS: Mapping[str, str] = {"data.invalid_rows": "data.invalid_rows"}

@@ -14,13 +14,13 @@ from bert_jax.recipes.reading import find_key, flatten
 
 @dataclasses.dataclass(frozen=True)
 class Described:
-    """One key of a recipe.
+    """A key of a recipe with its value.
 
     Attributes:
-        name: dotted, without `config.`.
-        value: in this recipe; None = not set.
-        default: of the task; None = not set.
-        key: what may be set, and what it means.
+        name: the dotted name, without `config.`.
+        value: the value in this recipe; None = not set.
+        default: the default of the task; None = not set.
+        key: the definition of the key.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Described:
 
 
 def describe(recipe: ConfigDict, name: str = "") -> list[Described]:
-    """Returns the keys of `recipe`: all of them, the one called `name`, or those inside of the group `name`.
+    """Return the keys of `recipe`: all keys, the key `name`, or the keys of the group `name`.
 
     Raises:
         InputError: there is no such key.
@@ -42,13 +42,13 @@ def describe(recipe: ConfigDict, name: str = "") -> list[Described]:
         return described
     chosen = [item for item in described if item.name == name or item.name.startswith(f"{name}.")]
     if not chosen:
-        find_key(recipe, name)  # says what is wrong
+        find_key(recipe, name)  # raises with a hint
         raise InputError(f"config.{name}: no such key")
     return chosen
 
 
 def as_json(item: Described) -> dict[str, Any]:
-    """The same as plain values; infinite limits and those that are not there are null."""
+    """Return a key as values that JSON can hold; a limit that is infinite or missing is null."""
     key = item.key
     limits = {name: getattr(key, name) for name in ("least", "above", "below")}
     return {
@@ -63,7 +63,7 @@ def as_json(item: Described) -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    """A value as `--config.KEY=` takes it, not set for None."""
+    """Return a value as `--config.KEY=` accepts it, or "not set" for None."""
     if value is None:
         return "not set"
     return str(value).lower() if isinstance(value, bool) else str(value) or '""'
@@ -71,8 +71,8 @@ def shown(value: Any) -> str:
 
 _INTRODUCTION = """# Recipes: every key
 
-A recipe holds every setting of a run. `bert-jax config` lists those that come with bert_jax, `bert-jax config RECIPE
-[KEY]` prints the keys of one with their values, and `--config.KEY=VALUE` changes a value of a run:
+A recipe holds every setting of a run. `bert-jax config` lists the recipes that come with bert_jax, `bert-jax config
+RECIPE [KEY]` prints the keys of a recipe with their values, and `--config.KEY=VALUE` changes a value for a run:
 
 ```bash
 bert-jax config
@@ -80,7 +80,8 @@ bert-jax config classification optimizer
 bert-jax finetune --config classification --workdir runs/reviews --config.data.train=train.csv --config.num_epochs=2
 ```
 
-A recipe of your own is a Python file with `get_config`, opened by its path, `--config my/recipe.py:ARGUMENT`:
+Your own recipe is a Python file with a function `get_config`. Pass its path, and optionally an argument, as
+`--config my/recipe.py:ARGUMENT`:
 
 ```python
 from bert_jax import recipes
@@ -93,15 +94,15 @@ def get_config(directory="data"):
     return c
 ```
 
-A work directory or the `config.json` in it is a recipe too. *Not set* in a table means: as the model of `init_from` has
-it, or the size `model.size`.
+A work directory, or the `config.json` in it, is a recipe too. *Not set* in a table means that the value comes from the
+model of `init_from` or, without one, from the size `model.size`.
 
-This page is written by `make docs` from `bert_jax/recipes/definitions.py`.
+`make docs` generates this page from `bert_jax/recipes/definitions.py`.
 """
 
 
 def as_page() -> str:
-    """Returns docs/recipes.md: every key of every task."""
+    """Return the text of docs/recipes.md: every key of every task."""
     tasks = {task: flatten(make()) for task, make in RECIPES.items()}
     first = KEYS["pretraining"]
     alike = [name for name, key in first.items() if all(keys.get(name) == key for keys in KEYS.values())]
@@ -114,7 +115,7 @@ def as_page() -> str:
             *_table(KEYS[task], [name for name in KEYS[task] if name not in alike], defaults),
         ]
         others = [f"`{name}={shown(defaults[name])}`" for name in alike if defaults[name] != first[name].value]
-        lines += ["", f"Defaults that differ from those of every task: {', '.join(others)}."]
+        lines += ["", f"Defaults that differ from the table of every task: {', '.join(others)}."]
     return "\n".join(lines) + "\n"
 
 
@@ -123,7 +124,7 @@ def _cell(value: Any) -> str:
 
 
 def _table(keys: Mapping[str, Key], names: Sequence[str], defaults: Mapping[str, Any]) -> list[str]:
-    """The lines of a Markdown table of some keys."""
+    """Return the lines of a Markdown table of the keys `names`."""
     rows = [f"| `{name}` | {_cell(defaults[name])} | {keys[name].allowed()} | {keys[name].meaning} |" for name in names]
     return ["| key | default | values | meaning |", "|---|---|---|---|", *rows]
 

@@ -1,4 +1,4 @@
-"""Build the recipe of each task from `definitions.py`; batch sizes and model changes of a recipe."""
+"""Build the recipe of each task from `definitions.py`, and read its stages, batch sizes and architecture."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from bert_jax.recipes.definitions import KEYS, MODEL_FIELDS
 
 
 def _recipe(task: str, defaults: Mapping[str, Any]) -> ConfigDict:
-    """The locked recipe of a task: every key of its table, with `defaults` in place of the table's."""
+    """Return the locked recipe of a task: every key of its table, where `defaults` override the table's defaults."""
     c = ConfigDict()
     for name, key in KEYS[task].items():
         *parents, last = name.split(".")
@@ -26,45 +26,45 @@ def _recipe(task: str, defaults: Mapping[str, Any]) -> ConfigDict:
 
 
 def pretraining() -> ConfigDict:
-    """Returns the recipe of masked-LM and next-sentence pretraining, with the paper's values as defaults."""
+    """Return the recipe of masked-LM and next-sentence pretraining, with the paper's values as defaults."""
     return _recipe("pretraining", {"num_steps": 1_000_000, "optimizer.warmup_steps": 10_000})
 
 
 def electra() -> ConfigDict:
-    """Returns the recipe of replaced-token detection, with the paper's small models as defaults."""
+    """Return the recipe of replaced-token detection, with the paper's small models as defaults."""
     sizes = {"model.family": "electra", "model.size": "small"}
     steps = {"num_steps": 1_000_000, "optimizer.warmup_steps": 10_000}
     return _recipe("electra", {**sizes, **steps, "data.hidden_share": 1.0, "data.random_share": 0.0})
 
 
 def _fine_tuning(task: str, batch_size: int, epochs: float, learning_rate: float) -> ConfigDict:
-    """The recipe of a task that starts from a pretrained model."""
+    """Return the recipe of a fine-tuning task."""
     batches = {"global_batch_size": batch_size, "num_epochs": epochs}
     return _recipe(task, {**batches, "optimizer.learning_rate": learning_rate, "optimizer.warmup_ratio": 0.1})
 
 
 def classification() -> ConfigDict:
-    """Returns the recipe of fine-tuning on one sentence or a pair, for classes or (task_type) a number."""
+    """Return the recipe of sequence classification or regression (`data.task_type`) on single texts or pairs."""
     return _fine_tuning("classification", batch_size=32, epochs=3.0, learning_rate=3e-5)
 
 
 def token_classification() -> ConfigDict:
-    """Returns the recipe of fine-tuning on sentences with a tag for each word: entities, parts of speech."""
+    """Return the recipe of token classification: sentences with a tag for each word, such as entities."""
     return _fine_tuning("token_classification", batch_size=32, epochs=3.0, learning_rate=5e-5)
 
 
 def multiple_choice() -> ConfigDict:
-    """Returns the recipe of fine-tuning on questions with a number of choices, one of which is right."""
+    """Return the recipe of multiple choice: questions with several choices, one of them right."""
     return _fine_tuning("multiple_choice", batch_size=16, epochs=3.0, learning_rate=2e-5)
 
 
 def question_answering() -> ConfigDict:
-    """Returns the recipe of answering questions with passages of a text, with the paper's values for SQuAD 1.1."""
+    """Return the recipe of extractive question answering, with the paper's values for SQuAD 1.1 as defaults."""
     return _fine_tuning("question_answering", batch_size=32, epochs=3.0, learning_rate=5e-5)
 
 
 def sentence_embedding() -> ConfigDict:
-    """Returns the recipe of sentence embeddings from pairs or triplets of texts."""
+    """Return the recipe of sentence embeddings from pairs or triplets of texts."""
     return _fine_tuning("sentence_embedding", batch_size=32, epochs=1.0, learning_rate=2e-5)
 
 
@@ -79,23 +79,29 @@ RECIPES = PRETRAINING | {
 
 
 def stages(recipe: ConfigDict) -> tuple[tuple[int, int, int], ...]:
-    """The stages of a pretraining recipe: `(num_steps, sequence_length, global_batch_size)` each."""
+    """Return the stages of a pretraining recipe: `(num_steps, sequence_length, global_batch_size)` each."""
     if recipe.stages:
         return tuple(tuple(stage) for stage in recipe.stages)
     return ((recipe.num_steps, recipe.data.sequence_length, recipe.global_batch_size),)
 
 
 def batch_size_at(recipe: ConfigDict, step: int) -> int:
-    """The number of examples in the batch of `step`, counted from 0."""
+    """Return the number of examples in the batch of `step`, counted from 0."""
     ends = itertools.accumulate(stage[0] for stage in recipe.get("stages", ()))
     sizes = (stage[2] for stage in recipe.get("stages", ()))
     return next((size for end, size in zip(ends, sizes, strict=True) if step < end), recipe.global_batch_size)
 
 
 def model_config(recipe: ConfigDict, base: BertConfig | None = None, **changes: Any) -> BertConfig:
-    """The architecture that `recipe.model` describes: `base` (say, of init_from) or the named size, then its fields.
+    """Return the architecture that `recipe.model` describes.
 
-    `changes` (say, vocab_size from the tokenizer) come last. Raises InputError when it is not one.
+    Args:
+        recipe: fields of its `model` group that are set override the base.
+        base: the architecture to start from, such as that of init_from; None means the named size `model.size`.
+        changes: fields that override the recipe, such as the tokenizer's vocab_size.
+
+    Raises:
+        InputError: the fields do not fit together.
     """
     given = {name: recipe.model[name] for name in MODEL_FIELDS if recipe.model[name] is not None}
     if recipe.model.vocab_size:

@@ -1,4 +1,4 @@
-"""Read recipe files, the `config.json` of a run, and overrides such as `--config.a.b=value`."""
+"""Load recipes from recipe files or the `config.json` of a run, and apply overrides such as `--config.a.b=value`."""
 
 import ast
 import json
@@ -21,11 +21,11 @@ _log = logger(__name__)
 
 
 def load_recipe(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
-    """Returns the recipe that `spec` names, changed by `overrides`, locked and not yet resolved.
+    """Load the recipe that `spec` names and apply `overrides`; the recipe is locked and not yet resolved.
 
     Args:
-        spec: the name of a recipe that comes with bert_jax, a `FILE.py`, the `config.json` that a run left, or its work
-            directory. `:ARGUMENT` after a name or a `FILE.py` is passed to its `get_config`.
+        spec: the name of a recipe that comes with bert_jax, a `FILE.py`, a work directory, or the `config.json` in it.
+            `:ARGUMENT` after a name or a `FILE.py` is passed to its `get_config`.
         overrides: strings such as `--config.optimizer.learning_rate=1e-4` (the dashes are optional).
 
     Raises:
@@ -44,12 +44,12 @@ def load_recipe(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
 
 
 def to_json(recipe: ConfigDict) -> str:
-    """The recipe as the text of `config.json`: nested, sorted, tuples as lists."""
+    """Return the recipe as the text of `config.json`: nested, sorted, tuples as lists."""
     return json.dumps(recipe.to_dict(), indent=2, sort_keys=True) + "\n"
 
 
 def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """`{"a": {"b": 1}}` -> `{"a.b": 1}`, for a ConfigDict or a dict."""
+    """Flatten a nested ConfigDict or dict to dotted names: `{"a": {"b": 1}}` -> `{"a.b": 1}`."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         name = f"{prefix}{key}"
@@ -91,7 +91,7 @@ def _from_python(path: str, arg: str) -> ConfigDict:
 
 
 def _reason(error: Exception) -> str:
-    """What is wrong in a recipe file; of what ml_collections says, which quotes the whole recipe, only the point."""
+    """Return the reason of an error in a recipe file; shortens ml_collections' messages, which quote the recipe."""
     text = str(error).strip()
     if key := re.search(r'Key "([^"]+)" does not exist', text):
         guess = re.search(r'Did you mean "([^"]+)"', text)
@@ -117,7 +117,7 @@ def _from_json(path: str) -> ConfigDict:
 def _override(recipe: ConfigDict, override: str) -> None:
     name, equals, text = override.removeprefix("--").removeprefix("config.").partition("=")
     if name == "help":
-        raise InputError("--config.help: expected a key; `bert-jax config RECIPE` prints them all")
+        raise InputError("--config.help: expected a key; `bert-jax config RECIPE` prints all keys")
     if not equals:
         raise InputError(f"{override}: expected --config.KEY=VALUE")
     name = _current_name(name)
@@ -130,7 +130,7 @@ def _override(recipe: ConfigDict, override: str) -> None:
 
 
 def find_key(recipe: ConfigDict, name: str) -> tuple[ConfigDict, str]:
-    """Returns the ConfigDict that holds a dotted key, and the key's last part.
+    """Return the ConfigDict that holds a dotted key, and the key's last part.
 
     Raises:
         InputError: there is no such key, or it is a group of keys.
@@ -151,13 +151,13 @@ def find_key(recipe: ConfigDict, name: str) -> tuple[ConfigDict, str]:
 
 
 def _key_hint(recipe: ConfigDict, node: ConfigDict, part: str, last: str) -> str:
-    """What a key that is not in `node` was probably meant to be, there or elsewhere in the recipe.
+    """Return a hint for an unknown key: similar keys in `node`, or keys elsewhere in the recipe.
 
     Args:
-        recipe: the whole of it.
-        node: the part of the recipe that lacks the key.
-        part: the key that it lacks.
-        last: the last part of the dotted name, which is `part` where that is the last.
+        recipe: the whole recipe.
+        node: the group in which the key was looked up.
+        part: the part of the dotted name that `node` lacks.
+        last: the last part of the dotted name.
     """
     inside = list(node.keys())
     if not names_here(part, inside):
@@ -187,7 +187,7 @@ def _set(recipe: ConfigDict, name: str, value: Any, found: str) -> None:
 
 
 def _parse(recipe: ConfigDict, name: str, text: str) -> Any:
-    """`text` as a value of the key's type. What cannot be read comes back as text, which _set refuses."""
+    """Parse `text` as a value of the key's type; return `text` itself where that fails, which `_set` rejects."""
     node, last = find_key(recipe, name)
     expected = node.get_type(last)
     if expected is str:

@@ -1,4 +1,4 @@
-"""The recipes that ship with bert_jax, by name: the files of configs/, and the defaults of each task."""
+"""Find recipes by name: the recipe files in configs/, and the defaults of each task."""
 
 import ast
 
@@ -7,22 +7,22 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.recipes.keys import RECIPES
 
 _PACKAGE = storage.Path(__file__).parent.parent
-# A wheel has the files of configs/ inside the package; in a checkout they are beside it.
+# In a wheel configs/ is inside the package, in a checkout beside it.
 _FOLDER = next(folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir())
 
 
 def recipe_files() -> dict[str, str]:
-    """Returns the path of each recipe file that comes with bert_jax, by name."""
+    """Return the path of each recipe file that comes with bert_jax, by name."""
     return {path.stem: str(path) for path in sorted(_FOLDER.glob("*.py"), key=str)}
 
 
 def recipe_names() -> list[str]:
-    """Returns all names that `--config` takes: the recipe files, and the tasks, whose recipes are their defaults."""
+    """Return all names that `--config` accepts: the recipe files, and the tasks for their defaults."""
     return sorted({*recipe_files(), *RECIPES})
 
 
 def summary(name: str) -> str:
-    """Returns what a recipe is in one line."""
+    """Return a description of a recipe in one line."""
     if name in (files := recipe_files()):
         docstring = ast.get_docstring(ast.parse(storage.read_text(files[name]))) or ""
     else:
@@ -31,16 +31,17 @@ def summary(name: str) -> str:
 
 
 def find_recipe(spec: str) -> tuple[str, str]:
-    """Returns what `spec` names and the argument after its colon.
+    """Find the recipe that `spec` names, and split off the argument after its colon.
 
     Args:
-        spec: `NAME`, `FILE.py`, `FILE.json` or a work directory, local or in an object store, and maybe `:ARGUMENT`.
+        spec: `NAME`, `FILE.py`, `FILE.json` or a work directory, local or in an object store, optionally followed by
+            `:ARGUMENT`.
 
     Returns:
-        The path of a file, or the name of a task; and the argument.
+        The path of a file or the name of a task, and the argument ("" without one).
 
     Raises:
-        InputError: there is no such recipe, with those that there are.
+        InputError: there is no such recipe; the message lists the known recipes.
     """
     scheme = spec.find("://") + 3 if storage.is_remote(spec) else 0
     name, _, argument = spec[scheme:].partition(":")
@@ -61,7 +62,7 @@ def find_recipe(spec: str) -> tuple[str, str]:
 
 
 def _no_recipe(name: str, path: storage.Path) -> str:
-    """What is wrong with a name that is no recipe."""
+    """Return the error message for a name that is no recipe."""
     if path.is_file():
         return f"{name}: expected a recipe file ending in .py or .json"
     stem = name.rstrip("/").rpartition("/")[2].removesuffix(".py")

@@ -174,8 +174,8 @@ def test_a_recipe_that_does_not_fit_starts_nothing(prepared, place, change, mess
 
 
 def test_each_verb_takes_only_its_own_recipes(place, capsys):
-    assert "run by `bert-jax finetune`" in refused(capsys, "pretrain --config finetune.py --workdir refused")
-    assert "run by `bert-jax pretrain`" in refused(capsys, "finetune --config pretrain.py --workdir refused")
+    assert "run it with `bert-jax finetune`" in refused(capsys, "pretrain --config finetune.py --workdir refused")
+    assert "run it with `bert-jax pretrain`" in refused(capsys, "finetune --config pretrain.py --workdir refused")
 
 
 def test_a_workdir_belongs_to_one_config(pretrained, capsys):

@@ -133,7 +133,7 @@ def test_the_page_of_long_texts_in_windows(classifier, tmp_path, tiny_tokenizer,
 def test_the_verb_writes_it(classifier, tmp_path, capsys):
     model, data = classifier
     assert main(["evaluate", "--model", str(model), "--data", data, "--report", str(tmp_path / "r.html")]) == 0
-    assert capsys.readouterr().out.endswith(f"{tmp_path / 'r.html'}: what went wrong, and how\n")
+    assert capsys.readouterr().out.endswith(f"{tmp_path / 'r.html'}: report written\n")
     check_alone(Page(tmp_path / "r.html"))
     assert main(["evaluate", "--model", str(model), "--data", "nowhere.tsv", "--report", "r.txt"]) == 2
     assert capsys.readouterr().err == "bert-jax: r.txt: expected a file named .html to write the report to\n"

@@ -311,8 +311,8 @@ def test_on_the_command_line(saved, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["a?"], "expected the text to look in, as --context FILE or as --text TEXT"),
-        (["a?", "--text", "cat", "--context", "text.txt"], "expected the text to look in"),
+        (["a?"], "expected the text that contains the answers, as --context FILE or as --text TEXT"),
+        (["a?", "--text", "cat", "--context", "text.txt"], "expected the text that contains the answers"),
         (["a?", "--context", "nowhere.txt"], "nowhere.txt: no such file"),
         (["a?", "--text", "cat", "--top-k", "0"], "top_k: expected a positive integer, found 0"),
         (["a?", "--text", "cat", "--batch-size", "0"], "--batch-size: expected a positive integer"),

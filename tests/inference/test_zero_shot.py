@@ -51,8 +51,8 @@ def test_one_text_and_classes_with_commas(model):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"candidate_labels": []}, "candidate_labels: expected some, each once"),
-        ({"candidate_labels": "cat,dog, cat"}, "candidate_labels: expected some, each once"),
+        ({"candidate_labels": []}, "candidate_labels: expected at least one class, each once"),
+        ({"candidate_labels": "cat,dog, cat"}, "candidate_labels: expected at least one class, each once"),
         ({"candidate_labels": "cat", "hypothesis_template": "this is it"}, "hypothesis_template: expected {} for"),
         ({"candidate_labels": ["cat", 3]}, "text 1: expected a string, found int"),
     ],

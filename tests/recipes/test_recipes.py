@@ -55,7 +55,7 @@ def test_a_recipe_file_its_argument_and_overrides(recipe_file):
         ("--config.optimizer=1", "config.optimizer: expected one of its keys: "),
         ("--config.seed.x=1", "config.seed.x: config.seed has no keys inside"),
         ("--config.seed", "--config.seed: expected --config.KEY=VALUE"),
-        ("--config.help", "expected a key; `bert-jax config RECIPE` prints them all"),
+        ("--config.help", "expected a key; `bert-jax config RECIPE` prints all keys"),
         (
             "--config.optimizer.eps=--help",
             "config.optimizer.eps: expected a value (float, more than 0), found '--help'; its meaning: added",

@@ -161,7 +161,7 @@ def test_r_drop_of_several_labels_is_the_mean_divergence_of_each(place):
     [
         ({"data.class_weights": "balanced"}, "config.data.class_weights: 'balanced' is not known"),
         ({"label_smoothing": 0.1}, "config.label_smoothing: expected 0 for multi_label, found 0.1"),
-        ({"data.label_separator": ""}, "config.data.label_separator: expected what stands between labels"),
+        ({"data.label_separator": ""}, "config.data.label_separator: expected the separator of labels"),
         ({"data.metrics": ("f1",)}, "data.metrics: 'f1' is not a metric of"),
         ({"data.task_type": "multi-label"}, "'multi-label' is not known; did you mean 'multi_label'"),
     ],
