@@ -29,7 +29,7 @@ from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, LatestN,
 from bert_jax import storage
 from bert_jax.errors import InputError, logger
 from bert_jax.storage import PathLike
-from bert_jax.training.step import State
+from bert_jax.training.state import State
 
 _STATE = ocp.checkpoint_manager.DEFAULT_ITEM_NAME
 _MERIT = "merit"
@@ -437,10 +437,3 @@ class _WithoutOrbax:
         from_orbax = code is not None and "orbax" in code.co_filename
         if not from_orbax and str(unraisable.exc_value) != "Event loop is closed":
             self.hook(unraisable)
-
-
-def to_numpy(tree: Any) -> Any:
-    """The arrays of `tree` whole on this host, wherever their shards are."""
-    if jax.process_count() > 1:
-        return multihost_utils.process_allgather(tree, tiled=True)
-    return jax.tree.map(np.asarray, tree)

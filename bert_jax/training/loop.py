@@ -25,16 +25,17 @@ from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.storage import PathLike, directory_atomically
 from bert_jax.tasks.base import Job, Metrics
 from bert_jax.training import notices, stopping
-from bert_jax.training.checkpoints import Checkpoints, merit, to_numpy
+from bert_jax.training.checkpoints import Checkpoints, merit
 from bert_jax.training.curves import write_report
-from bert_jax.training.feed import DeviceSource, device_batch
+from bert_jax.training.eval_loop import Evaluator
+from bert_jax.training.feed import DeviceSource
 from bert_jax.training.host_memory import keep_freed_memory
 from bert_jax.training.metrics import MetricsLog, MetricsWindow, means_of, read_metrics
-from bert_jax.training.program import check_fits, initial_state, make_program, schedule_and_optimizer
+from bert_jax.training.program import check_fits, make_program, schedule_and_optimizer
 from bert_jax.training.progress import Bar, clock
 from bert_jax.training.results import Results, results_of
-from bert_jax.training.skipped import SkippedSteps, check_finite
-from bert_jax.training.step import State, finished_params, jit_eval_step, make_eval_step
+from bert_jax.training.state import State, finished_params, initial_state, to_numpy
+from bert_jax.training.step import SkippedSteps, check_finite
 from bert_jax.training.stopping import Interrupted, Preempted, Stop
 from bert_jax.training.throughput import Chrono, Lap
 from bert_jax.training.watchdog import Watchdog
@@ -175,7 +176,7 @@ class _Run:
         program = make_program(recipe, job.task, job.init_params, job.num_steps, mesh)
         self.schedule = jax.jit(program.schedule)  # one small program, not one for each of its operations
         self.like, self.train_step = program.like, program.train_step
-        self.eval_step = jit_eval_step(make_eval_step(job.task), mesh, program.shardings)
+        self.evaluator = Evaluator(job.task, job.eval_source, mesh, program.shardings) if job.eval_source else None
         self.batch_sharding = NamedSharding(mesh, sharding.batch_spec())
         self.log_every = recipe.log_every or max(1, min(_LOG_EVERY, job.num_steps // _LINES))
         self.best_metric = recipe.best_metric.removeprefix("eval/")
@@ -354,7 +355,7 @@ class _Run:
     def _evaluates(self, done: int) -> bool:
         every = self.recipe.eval_every
         due = done == self.job.num_steps or (every > 0 and done % every == 0)
-        return due and self.job.eval_source is not None
+        return due and self.evaluator is not None
 
     def _stalled(self, done: int) -> bool:
         """Whether `stop_after` evaluations up to step `done` were worse than the best."""
@@ -390,19 +391,9 @@ class _Run:
 
     def _evaluate(self, done: int, params: Any) -> dict[str, float]:
         """Scores the whole evaluation set."""
-        source = self.job.eval_source
-        assert source is not None
-        predictions, batches = [], []
+        assert self.evaluator is not None
         with self.chrono.pause("evaluation"):
-            for i in range(source.num_batches):
-                host = source.batch(i)
-                size = len(next(iter(host.values())))
-                batch = device_batch(functools.partial(_take, host), size, self.batch_sharding)
-                predictions.append(self.eval_step(params, batch))
-                batches.append(host)
-                if i:
-                    predictions[i - 1] = jax.tree.map(np.asarray, predictions[i - 1])  # while this one runs
-            scores = self.job.task.score(jax.tree.map(np.asarray, predictions), batches)
+            scores = self.evaluator.scores(params)
         if self.best_metric and self.best_metric not in scores:
             raise InputError(
                 f"config.best_metric: {self.best_metric!r} is not measured{did_you_mean(self.best_metric, scores)}"
@@ -437,7 +428,3 @@ def _claimed(place: Workdir, recipe: ConfigDict, job: Job) -> Iterator[tuple[sto
         if refused is not None:
             raise refused
         yield claim, before
-
-
-def _take(host: dict[str, np.ndarray], rows: slice) -> dict[str, np.ndarray]:
-    return {name: array[rows] for name, array in host.items()}

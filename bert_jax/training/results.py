@@ -6,7 +6,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.training.checkpoints import merit
 from bert_jax.training.metrics import read_metrics
-from bert_jax.training.step import State
+from bert_jax.training.state import State
 from bert_jax.training.workdir import Workdir
 
 
