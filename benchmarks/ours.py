@@ -10,9 +10,10 @@ from benchmarks.turns import serve
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Compute
 from bert_jax.tasks.pretraining import PretrainingTask
-from bert_jax.training import step as steps
 from bert_jax.training.host_memory import keep_freed_memory
 from bert_jax.training.optimizers import make_optimizer
+from bert_jax.training.state import State
+from bert_jax.training.step import make_train_step
 
 
 def main(dtype: str) -> None:
@@ -21,9 +22,9 @@ def main(dtype: str) -> None:
     config = BertConfig.named("base")
     task = PretrainingTask(Bert(config, "pretraining", Compute(dtype, "unroll")), commonest_id=0)
     optimizer = make_optimizer(lambda step: 1e-4)
-    step = jax.jit(steps.make_train_step(task, optimizer, seed=0), donate_argnums=0)
+    step = jax.jit(make_train_step(task, optimizer, seed=0), donate_argnums=0)
     params = task.model.init(jax.random.key(0))
-    state = steps.State(params, optimizer.init(params), jax.numpy.zeros([], "int32"))
+    state = State(params, optimizer.init(params), jax.numpy.zeros([], "int32"))
     rng = np.random.default_rng(0)
     batch = {
         "input_ids": rng.integers(1000, config.vocab_size, (BATCH, LENGTH), np.int32),

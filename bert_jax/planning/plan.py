@@ -24,8 +24,8 @@ from bert_jax.planning.compiling import compile_step
 from bert_jax.planning.hlo import Collective
 from bert_jax.planning.slices import Slice
 from bert_jax.tasks.base import AbstractTask, Stage
+from bert_jax.training.flops import peak_flops, step_flops
 from bert_jax.training.program import Program, check_mesh, make_program
-from bert_jax.training.throughput import peak_flops, step_flops
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,10 +7,7 @@ state is all that has to be saved.
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import logging
-import math
 import os
 import re
 import sys
@@ -29,12 +26,12 @@ from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, LatestN,
 from bert_jax import storage
 from bert_jax.errors import InputError, logger
 from bert_jax.storage import PathLike
-from bert_jax.training.step import State
+from bert_jax.training import best_checkpoint
+from bert_jax.training.best_checkpoint import Merits
+from bert_jax.training.state import State
 
 _STATE = ocp.checkpoint_manager.DEFAULT_ITEM_NAME
-_MERIT = "merit"
 _NOTES = "_CHECKPOINT_METADATA"
-_FORMER_MERIT = ocp.checkpoint_manager.METRIC_ITEM_NAME  # of earlier versions, which Orbax reads as it opens
 _COMMITTED = "commit_success.txt"  # Orbax's mark of a checkpoint in an object store
 _MOST_FAILURES = 4  # in a row, for passing reasons
 _LONGEST_WAIT = 120  # seconds that a host waits for the other hosts' parts of a save, which never come when they failed
@@ -54,16 +51,14 @@ class Checkpoints:
 
     def __init__(self, directory: PathLike, keep: int, best: str = ""):
         self.directory = storage.Path(directory).absolute()
-        self._best = best
+        self._merits = Merits(self.directory, best) if best else None
+        self._merit: dict[str, Any] | None = None  # the content of that file of the save under way
         self._keep = keep
-        self._merit: dict[str, Any] | None = None  # of the save under way
-        self._merits: dict[int, float] = {}  # by step, of those that are there
         self._failures = 0  # in a row
         _quieten_orbax()
         self._manager = self._open()
-        if best:
-            found = {step: self._read_merit(step) for step in self.steps()}
-            self._merits = {step: value for step, value in found.items() if value is not None}
+        if self._merits is not None:
+            self._merits.read(self.steps())
 
     def save(self, state: State, metrics: dict[str, float] | None = None) -> None:
         """Saves in the background; returns when `state` may be changed. Waits for the save before it.
@@ -74,10 +69,8 @@ class Checkpoints:
             InputError: this save, or the one before, could not be written; earlier checkpoints are intact.
         """
         self._merit = None
-        if self._best and metrics is not None:
-            step, value = int(state.step), merit(self._best, metrics[self._best])
-            self._merit = _sealed({"metric": self._best, "merit": value if math.isfinite(value) else None}, step)
-            self._merits[step] = value
+        if self._merits is not None and metrics is not None:
+            self._merit = self._merits.add(int(state.step), metrics)
         self._settle()
         self._start(state)
 
@@ -86,7 +79,7 @@ class Checkpoints:
             saved = {"state": state, "checksum": _checksum(state)}
             items: dict[str, Any] = {_STATE: ocp.args.PyTreeSave(saved)}
             if self._merit is not None:
-                items[_MERIT] = ocp.args.JsonSave(self._merit)
+                items[best_checkpoint.FILE] = ocp.args.JsonSave(self._merit)
             self._manager.save(int(state.step), args=ocp.args.Composite(**items))
 
     def wait(self, state: State | None = None) -> None:
@@ -145,31 +138,7 @@ class Checkpoints:
 
     def best(self) -> tuple[float, int] | None:
         """The merit and the step of the best checkpoint by the metric, the later of equals; None when none has it."""
-        steps = set(self.steps())
-        return max(((value, step) for step, value in self._merits.items() if step in steps), default=None)
-
-    def _read_merit(self, step: int) -> float | None:
-        """The merit by the metric that was saved with a checkpoint, or None; one that is damaged is said aloud."""
-        folder = self.directory / str(step)
-        path = folder / _MERIT / _MERIT
-        if not path.exists():
-            path = folder / _FORMER_MERIT / _FORMER_MERIT
-        if not path.exists():
-            return None
-        try:
-            content = storage.read_json(path)
-            sealed = path.name == _FORMER_MERIT or content == _sealed(content, step)
-            value = content["merit"]
-            if not sealed or not (value is None or isinstance(value, (int, float))):
-                raise InputError(f"{path}: its checksum differs")
-        except (InputError, KeyError, OSError) as error:
-            log.warning(
-                "the metric of checkpoint %d is damaged, which is not chosen by it (%s)", step, _first_line(error)
-            )
-            return None
-        if content.get("metric", self._best) != self._best:
-            return None  # of another metric
-        return -math.inf if value is None or math.isnan(value) else float(value)
+        return self._merits.best(self.steps()) if self._merits is not None else None
 
     def restore_latest(self, like: State) -> State | None:
         """The newest state that can be read, or None when there is no checkpoint at all.
@@ -238,8 +207,8 @@ class Checkpoints:
 
     def _open(self) -> ocp.CheckpointManager:
         policies: list[PreservationPolicy] = [LatestN(self._keep)]
-        if self._best:
-            policies.append(_Best(lambda: self._merits))
+        if self._merits is not None:
+            policies.append(self._merits.policy())
         options = ocp.CheckpointManagerOptions(
             preservation_policy=AnyPreservationPolicy(policies),
             cleanup_tmp_directories=True,
@@ -248,7 +217,8 @@ class Checkpoints:
         )
         self.directory.mkdir(parents=True, exist_ok=True)
         self._set_aside_unreadable_notes()
-        handlers = {_STATE: self._handler(), _MERIT: ocp.JsonCheckpointHandler(filename=_MERIT)}
+        merits = ocp.JsonCheckpointHandler(filename=best_checkpoint.FILE)
+        handlers = {_STATE: self._handler(), best_checkpoint.FILE: merits}
         return ocp.CheckpointManager(self.directory, options=options, item_handlers=handlers)
 
     def _handler(self) -> ocp.PyTreeCheckpointHandler:
@@ -266,7 +236,7 @@ class Checkpoints:
         that are no JSON, and its notes of times, which it does without."""
         if jax.process_index() == 0:
             for folder in self._step_folders():
-                path = folder / _FORMER_MERIT / _FORMER_MERIT
+                path = folder / best_checkpoint.FORMER_FILE / best_checkpoint.FORMER_FILE
                 if not path.is_file():
                     continue
                 try:
@@ -363,34 +333,6 @@ def _first_line(error: BaseException) -> str:
     return line[:300]
 
 
-def merit(metric: str, value: float | None) -> float:
-    """Higher is better: -value when the metric's name ends in loss, perplexity or mse, else the value; -inf for NaN."""
-    if value is None or math.isnan(value):
-        return -math.inf
-    return -float(value) if metric.endswith(("loss", "perplexity", "mse")) else float(value)
-
-
-def _sealed(content: dict[str, Any], step: int) -> dict[str, Any]:
-    """The metric of a checkpoint with a checksum, which a changed digit or another step's number does not have."""
-    content = {name: content.get(name) for name in ("metric", "merit")}
-    text = json.dumps([content["metric"], content["merit"], step])
-    return content | {"checksum": hashlib.sha256(text.encode()).hexdigest()[:16]}
-
-
-@dataclasses.dataclass(frozen=True)
-class _Best(PreservationPolicy):
-    """Keeps the best checkpoint, the later of equals. Orbax's own policy has the metrics read when it opens, and a
-    damaged file of them would then be an error."""
-
-    merits: Callable[[], dict[int, float]]
-
-    def should_preserve(self, checkpoints: Any, *, context: Any) -> list[bool]:
-        merits = self.merits()
-        steps = [checkpoint.step for checkpoint in checkpoints]
-        _, best = max(((merits[step], step) for step in steps if step in merits), default=(0.0, None))
-        return [step == best for step in steps]
-
-
 @jax.jit
 def _checksum(state: State) -> jax.Array:
     """A uint32 that any flipped bit changes: the sum of all 32-bit words, each array's times an odd number.
@@ -437,10 +379,3 @@ class _WithoutOrbax:
         from_orbax = code is not None and "orbax" in code.co_filename
         if not from_orbax and str(unraisable.exc_value) != "Event loop is closed":
             self.hook(unraisable)
-
-
-def to_numpy(tree: Any) -> Any:
-    """The arrays of `tree` whole on this host, wherever their shards are."""
-    if jax.process_count() > 1:
-        return multihost_utils.process_allgather(tree, tiled=True)
-    return jax.tree.map(np.asarray, tree)

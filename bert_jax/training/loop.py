@@ -8,7 +8,7 @@ newest checkpoint as if it had never stopped.
 
 import contextlib
 import functools
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import jax
@@ -25,19 +25,18 @@ from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.storage import PathLike, directory_atomically
 from bert_jax.tasks.base import Job, Metrics
 from bert_jax.training import notices, stopping
-from bert_jax.training.checkpoints import Checkpoints, merit, to_numpy
+from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.curves import write_report
-from bert_jax.training.feed import DeviceSource, device_batch
+from bert_jax.training.eval_loop import Evaluator
+from bert_jax.training.feed import DeviceSource
 from bert_jax.training.host_memory import keep_freed_memory
-from bert_jax.training.metrics import MetricsLog, MetricsWindow, means_of, read_metrics
-from bert_jax.training.program import check_fits, initial_state, make_program, schedule_and_optimizer
+from bert_jax.training.metrics import MetricsLog, MetricsWindow, Results, means_of, merit, read_metrics, results_of
+from bert_jax.training.monitoring import Chrono, Lap, Watchdog, profiling
+from bert_jax.training.program import check_fits, make_program, schedule_and_optimizer
 from bert_jax.training.progress import Bar, clock
-from bert_jax.training.results import Results, results_of
-from bert_jax.training.skipped import SkippedSteps, check_finite
-from bert_jax.training.step import State, finished_params, jit_eval_step, make_eval_step
+from bert_jax.training.state import State, finished_params, initial_state, to_numpy
+from bert_jax.training.step import SkippedSteps, check_finite
 from bert_jax.training.stopping import Interrupted, Preempted, Stop
-from bert_jax.training.throughput import Chrono, Lap
-from bert_jax.training.watchdog import Watchdog
 from bert_jax.training.workdir import Workdir
 
 __all__ = ["Interrupted", "Preempted", "Results", "steps", "train"]
@@ -73,14 +72,12 @@ def train(
         Interrupted: Ctrl-C came, and the state is saved.
         Preempted: SIGTERM came, and the state is saved.
     """
-    with contextlib.closing(_listening(recipe, workdir, progress)) as run:
-        while True:
-            try:
-                state, metrics = next(run)
-            except StopIteration as end:
-                return end.value
+    results = Results()
+    with contextlib.closing(_stoppable_steps(recipe, workdir, progress, results)) as run:
+        for state, metrics in run:
             for hook in hooks:
                 hook(state, means_of(metrics))
+    return results
 
 
 def steps(
@@ -105,22 +102,20 @@ def steps(
     Raises:
         InputError, NotFiniteError, Interrupted, Preempted: as `train`.
     """
-    with contextlib.closing(_listening(recipe, workdir, progress)) as run:
-        while True:
-            try:
-                state, metrics = next(run)
-            except StopIteration as end:
-                return end.value
+    results = Results()
+    with contextlib.closing(_stoppable_steps(recipe, workdir, progress, results)) as run:
+        for state, metrics in run:
             yield state, means_of(metrics)
+    return results
 
 
-def _listening(
-    recipe: ConfigDict, workdir: PathLike, progress: bool
-) -> Generator[tuple[State, Metrics], None, Results]:
-    """`_steps` that answer signals."""
+def _stoppable_steps(
+    recipe: ConfigDict, workdir: PathLike, progress: bool, results: Results
+) -> Generator[tuple[State, Metrics], None, None]:
+    """`_steps` that Ctrl-C and SIGTERM stop."""
     with stopping.listening() as stop:
         try:
-            return (yield from _steps(recipe, workdir, progress, stop))
+            yield from _steps(recipe, workdir, progress, results, stop)
         except Exception as error:
             # An exception that a signal raises inside other people's code may come out of it as another.
             if stop.number is None or isinstance(error, (InputError, OSError)):
@@ -129,8 +124,9 @@ def _listening(
 
 
 def _steps(
-    recipe: ConfigDict, workdir: PathLike, progress: bool, stop: Stop
-) -> Generator[tuple[State, Metrics], None, Results]:
+    recipe: ConfigDict, workdir: PathLike, progress: bool, results: Results, stop: Stop
+) -> Generator[tuple[State, Metrics], None, None]:
+    """Runs the recipe to its finished model, yields after every step, and fills in `results` at the end."""
     give_compiler_room()  # of use where this call is the first to use a TPU
     keep_freed_memory()
     recipe = recipes.resolve(recipe)
@@ -140,21 +136,22 @@ def _steps(
     if place.is_finished and not place.has_other_length(recipe):
         if leads and progress:
             Bar(0, 0, True, Chrono()).say(f"{place.path} is finished; {place.model} is left as it is")
-        return results_of(place, recipe) if leads else Results()
+        if leads:
+            results.update(results_of(place, recipe))
+        return
     mesh = sharding.make_mesh(**recipe.mesh)
     job = tasks.build(recipe, str(place.path))
     check_fits(recipe, job, mesh)
     with (
-        _claimed(place, recipe, job) as (claim, steps_before),
+        place.begun(recipe, job) as (claim, steps_before),
         jax.set_mesh(mesh),
         _Run(recipe, place, claim, job, mesh, progress and leads, stop) as run,
     ):
         run.tell_of_another_length(steps_before)
         state = yield from run.to_the_end(run.state)
-        state = run.finish(state)
-    results = results_of(place, recipe) if leads else Results()
-    results.state = state
-    return results
+        results.state = run.finish(state)
+    if leads:
+        results.update(results_of(place, recipe))
 
 
 class _Run:
@@ -175,7 +172,7 @@ class _Run:
         program = make_program(recipe, job.task, job.init_params, job.num_steps, mesh)
         self.schedule = jax.jit(program.schedule)  # one small program, not one for each of its operations
         self.like, self.train_step = program.like, program.train_step
-        self.eval_step = jit_eval_step(make_eval_step(job.task), mesh, program.shardings)
+        self.evaluator = Evaluator(job.task, job.eval_source, mesh, program.shardings) if job.eval_source else None
         self.batch_sharding = NamedSharding(mesh, sharding.batch_spec())
         self.log_every = recipe.log_every or max(1, min(_LOG_EVERY, job.num_steps // _LINES))
         self.best_metric = recipe.best_metric.removeprefix("eval/")
@@ -245,7 +242,7 @@ class _Run:
         with (
             contextlib.closing(batches),
             watchdog.watching(),
-            self._profile() as profile,
+            profiling(self.recipe.profile or (0, 0), self.place.profile, self.bar.say) as profile,
             contextlib.ExitStack() as stack,
         ):
             for done in range(self.start + 1, last + 1):
@@ -313,30 +310,6 @@ class _Run:
         )
         return int(counts[-1]) if counts else 0
 
-    @contextlib.contextmanager
-    def _profile(self) -> Iterator[Callable[[int], None]]:
-        """Yields what is called before each step, to trace those that the recipe names."""
-        first, count = self.recipe.profile or (0, 0)
-        tracing, stack = False, contextlib.ExitStack()
-
-        def before(step: int) -> None:
-            nonlocal tracing
-            if tracing and step >= first + count:
-                jax.profiler.stop_trace()
-                tracing = False
-                stack.close()
-                self.bar.say(f"trace of steps {first} to {step - 1} in {self.place.profile}")
-            elif step == first and count:
-                jax.profiler.start_trace(stack.enter_context(storage.local_directory(self.place.profile)))
-                tracing = True
-
-        try:
-            yield before
-        finally:
-            if tracing:
-                jax.profiler.stop_trace()
-            stack.close()
-
     def _compiling(self, batch: dict[str, Any]) -> contextlib.AbstractContextManager:
         """Counts the call as compilation when it is the first with a batch of this shape."""
         shapes = tuple(sorted((name, array.shape) for name, array in batch.items()))
@@ -354,7 +327,7 @@ class _Run:
     def _evaluates(self, done: int) -> bool:
         every = self.recipe.eval_every
         due = done == self.job.num_steps or (every > 0 and done % every == 0)
-        return due and self.job.eval_source is not None
+        return due and self.evaluator is not None
 
     def _stalled(self, done: int) -> bool:
         """Whether `stop_after` evaluations up to step `done` were worse than the best."""
@@ -390,19 +363,9 @@ class _Run:
 
     def _evaluate(self, done: int, params: Any) -> dict[str, float]:
         """Scores the whole evaluation set."""
-        source = self.job.eval_source
-        assert source is not None
-        predictions, batches = [], []
+        assert self.evaluator is not None
         with self.chrono.pause("evaluation"):
-            for i in range(source.num_batches):
-                host = source.batch(i)
-                size = len(next(iter(host.values())))
-                batch = device_batch(functools.partial(_take, host), size, self.batch_sharding)
-                predictions.append(self.eval_step(params, batch))
-                batches.append(host)
-                if i:
-                    predictions[i - 1] = jax.tree.map(np.asarray, predictions[i - 1])  # while this one runs
-            scores = self.job.task.score(jax.tree.map(np.asarray, predictions), batches)
+            scores = self.evaluator.scores(params)
         if self.best_metric and self.best_metric not in scores:
             raise InputError(
                 f"config.best_metric: {self.best_metric!r} is not measured{did_you_mean(self.best_metric, scores)}"
@@ -414,30 +377,3 @@ class _Run:
             self.log.write(done, {f"eval/{name}": value for name, value in scores.items()})
         self.bar.say(f"step {done}: " + "  ".join(f"{name} {value:.4f}" for name, value in scores.items()))
         return scores
-
-
-@contextlib.contextmanager
-def _claimed(place: Workdir, recipe: ConfigDict, job: Job) -> Iterator[tuple[storage.Claim, int | None]]:
-    """Keeps other runs out of the work directory while the block runs, and begins in it (`Workdir.begin`); the first
-    process does so for all.
-
-    Raises:
-        InputError: another run is under way in it, or one that began with other data; on every process.
-    """
-    claim, before, refused = storage.Claim(), None, None
-    with contextlib.ExitStack() as stack:
-        if jax.process_index() == 0:
-            try:
-                claim = stack.enter_context(place.claimed())
-                before = place.begin(recipe, job.data(), job.num_steps)
-            except (InputError, OSError) as error:
-                refused = error
-        if jax.process_count() > 1 and multihost_utils.process_allgather(np.array(refused is not None)).any():
-            refused = refused or InputError(f"{place.path}: the first process could not have it")
-        if refused is not None:
-            raise refused
-        yield claim, before
-
-
-def _take(host: dict[str, np.ndarray], rows: slice) -> dict[str, np.ndarray]:
-    return {name: array[rows] for name, array in host.items()}

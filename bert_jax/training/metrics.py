@@ -1,4 +1,4 @@
-"""Metrics of a run: averaged over windows of steps, and written as JSON lines, TensorBoard events or to W&B."""
+"""Metrics of a run: averaged over windows of steps, written as JSON lines, TensorBoard events or to W&B, and read."""
 
 import collections
 import contextlib
@@ -14,12 +14,21 @@ from typing import Any
 
 import jax
 import numpy as np
+from ml_collections import ConfigDict
 
 from bert_jax import storage
 from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
 from bert_jax.tasks.base import Metrics
+from bert_jax.training.state import State
 from bert_jax.training.workdir import Workdir
+
+
+def merit(metric: str, value: float | None) -> float:
+    """Higher is better: -value when the metric's name ends in loss, perplexity or mse, else the value; -inf for NaN."""
+    if value is None or math.isnan(value):
+        return -math.inf
+    return -float(value) if metric.endswith(("loss", "perplexity", "mse")) else float(value)
 
 
 class MetricsWindow:
@@ -136,6 +145,31 @@ def read_metrics(path: PathLike) -> list[dict[str, Any]]:
             break
         lines.append(found)
     return lines
+
+
+class Results(dict[str, float]):
+    """The last training metrics (`train/...`) and the evaluation metrics (`eval/...`) of the finished model, by name,
+    and its `step`; empty on processes other than the first.
+
+    Attributes:
+        state: parameters, optimizer state and step of the finished model; None where it was finished before this call.
+    """
+
+    state: State | None = None
+
+
+def results_of(place: Workdir, recipe: ConfigDict) -> Results:
+    """The last training line and the evaluation line of the finished model, as one dict."""
+    lines = read_metrics(place.metrics)
+    trained = [line for line in lines if any(name.startswith("train/") for name in line)]
+    scored = [line for line in lines if any(name.startswith("eval/") for name in line)]
+    if recipe.best_metric and scored:
+        metric = recipe.best_metric.removeprefix("eval/")
+        scored.sort(key=lambda line: (merit(metric, line.get(f"eval/{metric}")), line["step"]))
+    chosen: dict[str, float] = {}
+    for found in (trained, scored):
+        chosen |= found[-1] if found else {}
+    return Results({name: math.nan if value is None else value for name, value in chosen.items()})
 
 
 def _line(values: dict[str, Any]) -> str:

@@ -10,9 +10,9 @@ import optax.contrib
 
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.training.schedules import Schedule
-from bert_jax.training.trainable import freeze
 
 OPTIMIZERS = ("adamw", "lamb", "adafactor", "muon")
+_TRAINABLE, _FROZEN = "learns", "stays"  # keys of the optimizer state, and so of checkpoints
 
 
 def make_optimizer(
@@ -50,7 +50,7 @@ def make_optimizer(
         clip_norm: gradients are first scaled down to this global norm; 0 = never.
         layer_decay: each layer learns at this multiple of the rate of the layer above it (`scale_by_depth`).
         average_decay: of an average of the parameters that goes along (`average_parameters`); 0 = none.
-        frozen_layers, frozen_embeddings, frozen_base: what stays as it is (`frozen.freeze`).
+        frozen_layers, frozen_embeddings, frozen_base: the parameters that are frozen (`freeze`).
 
     Raises:
         InputError: an unknown name.
@@ -79,6 +79,48 @@ def make_optimizer(
         held = freeze(optax.chain(*learning), layers=frozen_layers, embeddings=frozen_embeddings, base=frozen_base)
         learning = (held,)
     return optax.chain(*learning, average_parameters(average_decay) if average_decay else optax.identity())
+
+
+def freeze(
+    transform: optax.GradientTransformation, *, layers: int, embeddings: bool, base: bool
+) -> optax.GradientTransformation:
+    """Freeze some parameters: they stay as they are, to the bit, and no moments are kept of arrays frozen as a whole.
+
+    Frozen parameters have no part in the norm of the gradient, and do not decay.
+
+    Args:
+        transform: the optimizer of the trainable parameters.
+        layers: number of the encoder's lowest layers that are frozen, and the embeddings with them.
+        embeddings: whether the embeddings are frozen in any case.
+        base: whether the parameters are those of `bert_jax.tasks.lora`, of which embeddings and encoder are frozen.
+    """
+
+    def labels(params: Any) -> Any:
+        def label(path: Any, _: Any) -> str:
+            names = {str(getattr(entry, "key", entry)) for entry in path}
+            frozen = {"embeddings"} if layers or embeddings else set()
+            if base and "base" in names:
+                frozen = {"embeddings", "encoder"}
+            return _FROZEN if names & frozen else _TRAINABLE
+
+        return jax.tree_util.tree_map_with_path(label, params)
+
+    if layers:
+        still = hold_layers(layers)
+        transform = optax.chain(still, transform, still)  # gradients, and what weight decay adds
+    return optax.partition({_TRAINABLE: transform, _FROZEN: optax.set_to_zero()}, labels)
+
+
+def hold_layers(count: int) -> optax.GradientTransformation:
+    """Set the updates of the encoder's lowest layers to 0."""
+
+    def hold(path: Any, update: jax.Array) -> jax.Array:
+        if "encoder/layers/" not in jax.tree_util.keystr(path, simple=True, separator="/"):
+            return update
+        # So written, the compiler sees that the gradients of these layers are not needed.
+        return jnp.concatenate([jnp.zeros_like(update[:count]), update[count:]])
+
+    return optax.stateless(lambda updates, params: jax.tree_util.tree_map_with_path(hold, updates))
 
 
 def for_each_layer(transform: optax.GradientTransformation) -> optax.GradientTransformation:

@@ -1,12 +1,9 @@
-"""Build the training step and the initial state of a run, after checking that everything fits."""
+"""Build the training step of a run, after checking that everything fits."""
 
 import dataclasses
 import importlib.util
-from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
@@ -15,9 +12,10 @@ from bert_jax import sharding
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Electra
 from bert_jax.tasks.base import Job, Task
-from bert_jax.training import step as steps
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Schedule, make_schedule
+from bert_jax.training.state import InitParams, State, abstract_state
+from bert_jax.training.step import TrainStep, jit_train_step, make_train_step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,21 +32,21 @@ class Program:
 
     schedule: Schedule
     optimizer: optax.GradientTransformation
-    like: steps.State
-    shardings: steps.State
-    train_step: steps.TrainStep
+    like: State
+    shardings: State
+    train_step: TrainStep
 
 
-def make_program(recipe: ConfigDict, task: Task, init_params: steps.InitParams, num_steps: int, mesh: Mesh) -> Program:
+def make_program(recipe: ConfigDict, task: Task, init_params: InitParams, num_steps: int, mesh: Mesh) -> Program:
     """The training step of a resolved recipe on `mesh`; nothing is compiled or put on a device yet."""
     schedule, optimizer = schedule_and_optimizer(recipe, num_steps)
-    abstract = steps.abstract_state(init_params, optimizer)
+    abstract = abstract_state(init_params, optimizer)
     shardings = sharding.param_shardings(mesh, abstract)
     like = jax.tree.map(
         lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), abstract, shardings
     )
-    step = steps.make_train_step(task, optimizer, recipe.seed, recipe.accumulation_steps)
-    return Program(schedule, optimizer, like, shardings, steps.jit_train_step(step, mesh, shardings))
+    step = make_train_step(task, optimizer, recipe.seed, recipe.accumulation_steps)
+    return Program(schedule, optimizer, like, shardings, jit_train_step(step, mesh, shardings))
 
 
 def check_mesh(recipe: ConfigDict, model: Bert | Electra, mesh: Mesh, evaluates: bool) -> None:
@@ -92,44 +90,3 @@ def schedule_and_optimizer(recipe: ConfigDict, num_steps: int) -> tuple[Schedule
     names += ("layer_decay", "average_decay", "frozen_layers", "frozen_embeddings")
     chosen = {name: c[name] for name in names}
     return schedule, make_optimizer(schedule, **chosen, frozen_base=recipe.lora.rank > 0)
-
-
-def initial_state(
-    job: Job, optimizer: optax.GradientTransformation, seed: int, like: steps.State, fresh_layers: int = 0
-) -> steps.State:
-    """The state of step 0, made in the shards of `like`; what `job` has pretrained is not initialised first.
-
-    The highest `fresh_layers` layers are initialised all the same, and if there are any, the pooler too (Zhang et al.
-    2021, arXiv:2006.05987, section 5).
-
-    Raises:
-        InputError: a pretrained array has another shape than the model's.
-    """
-    given = {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(job.pretrained)}
-
-    def place(path: Any, like: jax.ShapeDtypeStruct) -> jax.Array | None:
-        name = _name(path)
-        if name not in given or (fresh_layers and "pooler/" in name):
-            return None
-        if given[name].shape != like.shape:
-            raise InputError(f"pretrained {name}: expected shape {like.shape}, found {given[name].shape}")
-        host = np.asarray(given[name], like.dtype)
-        if fresh_layers and "encoder/layers/" in name:
-            host = host[:-fresh_layers]
-        return jax.make_array_from_callback(host.shape, like.sharding, lambda index: host[index])
-
-    def init_params(key: jax.Array, pretrained: Any) -> Any:
-        def choose(fresh: jax.Array, placed: jax.Array | None) -> jax.Array:
-            if placed is None:
-                return fresh
-            return placed if placed.shape == fresh.shape else jnp.concatenate([placed, fresh[len(placed) :]])
-
-        return jax.tree.map(choose, job.init_params(key), pretrained)
-
-    shardings = jax.tree.map(lambda leaf: leaf.sharding, like)
-    pretrained = jax.tree_util.tree_map_with_path(place, like.params)
-    return steps.init_state(init_params, optimizer, seed, shardings, pretrained)
-
-
-def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")

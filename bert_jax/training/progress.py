@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bert_jax.errors import printable
-from bert_jax.training.throughput import Chrono
+from bert_jax.training.monitoring import Chrono
 
 _SHOWN = ("loss", "mlm_accuracy", "accuracy", "learning_rate", "sequences_per_second", "tokens_per_second", "mfu")
 

@@ -1,37 +1,22 @@
-"""The training step, a pure function (state, batch) -> (state, metrics), and the training state."""
+"""The training step, a pure function (state, batch) -> (state, metrics), and what is done about steps that it skips."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bert_jax import compilers, sharding
+from bert_jax import compilers, sharding, storage
 from bert_jax.data.batches import Batch
-from bert_jax.tasks.base import Metrics, Task
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class State:
-    """All that a run is, between two steps: with the seed and the data it decides everything that follows.
-
-    Attributes:
-        params: the canonical tree, float32.
-        opt_state: of the optax optimizer.
-        step: int32 scalar, the number of steps done.
-    """
-
-    params: Any
-    opt_state: Any
-    step: jax.Array
-
+from bert_jax.errors import InputError
+from bert_jax.tasks.base import Batches, Metrics, Task
+from bert_jax.training.state import State
+from bert_jax.training.workdir import Workdir
 
 TrainStep = Callable[[State, Batch], tuple[State, Metrics]]
-InitParams = Callable[[jax.Array], Any]
 
 
 def make_train_step(
@@ -65,16 +50,6 @@ def make_train_step(
     return train_step
 
 
-def finished_params(state: State) -> Any:
-    """The parameters to evaluate and to keep: the average where the optimizer has one, else the last."""
-    return optax.tree.get(state.opt_state, "average", state.params)
-
-
-def make_eval_step(task: Task) -> Callable[[Any, Batch], dict[str, jax.Array]]:
-    """Returns (params, batch) -> predictions, not yet jitted."""
-    return lambda params, batch: task.predict(params, batch)
-
-
 def jit_train_step(step: TrainStep, mesh: Mesh, shardings: State) -> TrainStep:
     """Jits a training step: the state is donated and stays where it is, the batch is split, metrics are whole."""
     return jax.jit(
@@ -84,41 +59,6 @@ def jit_train_step(step: TrainStep, mesh: Mesh, shardings: State) -> TrainStep:
         out_shardings=(shardings, NamedSharding(mesh, PartitionSpec())),
         compiler_options=compilers.OPTIONS.get(mesh.devices.flat[0].platform),
     )
-
-
-def jit_eval_step(
-    step: Callable[[Any, Batch], dict[str, jax.Array]], mesh: Mesh, shardings: State
-) -> Callable[[Any, Batch], dict[str, jax.Array]]:
-    """Jits an evaluation step on `mesh`; every host gets all predictions."""
-    return jax.jit(
-        step,
-        in_shardings=(shardings.params, NamedSharding(mesh, sharding.batch_spec())),
-        out_shardings=NamedSharding(mesh, PartitionSpec()),
-    )
-
-
-def abstract_state(init_params: InitParams, optimizer: optax.GradientTransformation) -> State:
-    """The shapes and dtypes of the state."""
-    return jax.eval_shape(lambda: _fresh(init_params, optimizer, 0))
-
-
-def init_state(
-    init_params: Callable[..., Any], optimizer: optax.GradientTransformation, seed: int, shardings: State, *given: Any
-) -> State:
-    """Makes the state of step 0 directly in shards: no device and no host ever holds all of it.
-
-    Arrays that are `given` go to `init_params` after the key.
-    """
-
-    def make(*given: Any) -> State:
-        return _fresh(lambda key: init_params(key, *given), optimizer, seed)
-
-    return jax.jit(make, out_shardings=shardings)(*given)
-
-
-def _fresh(init_params: InitParams, optimizer: optax.GradientTransformation, seed: int) -> State:
-    params = init_params(jax.random.key(seed))
-    return State(params, optimizer.init(params), jnp.zeros([], jnp.int32))
 
 
 def _gradients(
@@ -141,3 +81,61 @@ def _gradients(
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     (grads, metrics), _ = jax.lax.scan(lambda sums, xs: (jax.tree.map(jnp.add, sums, part(*xs)), None), zeros, parts)
     return grads, metrics | {"loss": (metrics["loss"][0], jnp.float32(1))}
+
+
+class NotFiniteError(InputError):
+    """The loss or its gradient was not finite in too many steps: the training has diverged."""
+
+
+class SkippedSteps:
+    """Counts the steps skipped in a row. A few happen in low precision; many mean that the parameters are no good.
+
+    Args:
+        workdir: where the batch of the last one is written.
+        source: of the batches.
+        most: how many there may be in a row.
+        say: shows a line to the user.
+    """
+
+    def __init__(self, workdir: Workdir, source: Batches, most: int, say: Callable[[str], None]):
+        self._workdir, self._source, self._most, self._say = workdir, source, most, say
+        self._in_a_row = 0
+
+    def see(self, step: int, metrics: dict[str, float]) -> None:
+        """Takes the metrics of one step after the other.
+
+        Raises:
+            NotFiniteError: too many were skipped in a row; the batch of this one has been written.
+        """
+        self._in_a_row = self._in_a_row + 1 if metrics["skipped"] else 0
+        if self._in_a_row > self._most:
+            batch = self._workdir.batch(step)
+            if jax.process_index() == 0:
+                arrays: dict[str, Any] = self._source.batch(step - 1)
+                with storage.open_binary_atomically(batch) as file:
+                    np.savez_compressed(file, **arrays)
+            raise NotFiniteError(
+                f"step {step}: loss or gradient is not finite, as in the {self._most} steps before; "
+                f"its batch is in {batch}; a lower config.optimizer.learning_rate or a longer warm-up may help"
+            )
+        if self._in_a_row:
+            self._say(f"step {step}: loss or gradient is not finite; step skipped")
+
+
+def check_finite(params: Any, step: int, checkpoints: storage.Path) -> None:
+    """Raises NotFiniteError when a finished model has parameters that are not finite, naming the first of them.
+
+    Args:
+        params: numpy arrays.
+        step: that they are of.
+        checkpoints: where the states are that are kept.
+    """
+    for path, array in jax.tree_util.tree_leaves_with_path(params):
+        bad = array.size - int(np.isfinite(array).sum())
+        if bad:
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            raise NotFiniteError(
+                f"no model is written: after step {step}, {bad:,} of the {array.size:,} numbers of {name} are not "
+                f"finite; the checkpoints are kept in {checkpoints}; a lower config.optimizer.learning_rate or "
+                "weight_decay may help"
+            )

@@ -10,8 +10,8 @@ import numpy as np
 
 from bert_jax import recipes, storage
 from bert_jax.errors import InputError
-from bert_jax.training.checkpoints import merit
 from bert_jax.training.loop import train
+from bert_jax.training.metrics import merit
 
 RESULTS = "sweep.json"
 

@@ -5,10 +5,14 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
 from bert_jax import recipes, storage
 from bert_jax.errors import InputError, logger
+from bert_jax.tasks.base import Job
 from bert_jax.training import resuming
 from bert_jax.training.resuming import DataRecord
 
@@ -121,6 +125,27 @@ class Workdir:
         self.path.mkdir(parents=True, exist_ok=True)
         with storage.claimed(self.path, f"{self.path}: another run is under way there; use another --workdir") as claim:
             yield claim
+
+    @contextlib.contextmanager
+    def begun(self, recipe: ConfigDict, job: Job) -> Iterator[tuple[storage.Claim, int | None]]:
+        """Claims the directory while the block runs, and begins in it (`begin`); the first process does so for all.
+
+        Raises:
+            InputError: another run is under way in it, or one that began with other data; on every process.
+        """
+        claim, before, refused = storage.Claim(), None, None
+        with contextlib.ExitStack() as stack:
+            if jax.process_index() == 0:
+                try:
+                    claim = stack.enter_context(self.claimed())
+                    before = self.begin(recipe, job.data(), job.num_steps)
+                except (InputError, OSError) as error:
+                    refused = error
+            if jax.process_count() > 1 and multihost_utils.process_allgather(np.array(refused is not None)).any():
+                refused = refused or InputError(f"{self.path}: the first process could not have it")
+            if refused is not None:
+                raise refused
+            yield claim, before
 
     def begin(self, recipe: ConfigDict, data: dict[str, Any], num_steps: int) -> int | None:
         """Writes `config.json` and `data.json`, having compared them with those of the run that is there.

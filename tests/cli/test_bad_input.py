@@ -23,7 +23,7 @@ from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.modeling import Bert
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.step import State
+from bert_jax.training.state import State
 
 RECIPE = """
 from bert_jax import recipes

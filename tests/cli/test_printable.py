@@ -21,8 +21,8 @@ from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.tokenization import word_piece
+from bert_jax.training.monitoring import Chrono
 from bert_jax.training.progress import Bar
-from bert_jax.training.throughput import Chrono
 
 PACKAGE = Path(errors.__file__).parent
 ESCAPES = "\x1b[31mred\x1b]0;title\x07 \u202egnp.exe \x9b1m"

@@ -13,7 +13,8 @@ from bert_jax.conversion.state_dict import to_huggingface
 from bert_jax.tasks.pretraining import PretrainingTask
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import make_schedule
-from bert_jax.training.step import State, make_train_step
+from bert_jax.training.state import State
+from bert_jax.training.step import make_train_step
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle; installed on Python 3.11 only")

@@ -193,7 +193,7 @@ def state(step: int) -> Any:
     """A small state of a run."""
     import jax.numpy as jnp
 
-    from bert_jax.training.step import State
+    from bert_jax.training.state import State
 
     params = {"a": jnp.arange(6, dtype=jnp.float32).reshape(2, 3) * step, "b": jnp.ones(2) * step}
     return State(params, (params,), jnp.int32(step))

@@ -16,7 +16,7 @@ from bert_jax.planning.advice import advise
 from bert_jax.planning.compiling import asked_for
 from bert_jax.planning.plan import Plan, StagePlan, plan, stage_text
 from bert_jax.planning.slices import CHIPS, find_slice
-from bert_jax.training.throughput import peak_flops
+from bert_jax.training.flops import peak_flops
 
 needs_compiler = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="needs the TPU compiler: pip install 'bert-jax[tpu]'"

@@ -16,6 +16,7 @@ from bert_jax.training import step as steps
 from bert_jax.training.feed import device_batch
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import make_schedule
+from bert_jax.training.state import abstract_state, init_state
 
 MESHES = {
     "one": {"devices": 1},
@@ -59,8 +60,8 @@ def deviation(found, expected):
 
 def begin(task, optimizer, mesh):
     """The state of step 0, and its shardings."""
-    shardings = sharding.param_shardings(mesh, steps.abstract_state(task.model.init, optimizer))
-    return steps.init_state(task.model.init, optimizer, 0, shardings), shardings
+    shardings = sharding.param_shardings(mesh, abstract_state(task.model.init, optimizer))
+    return init_state(task.model.init, optimizer, 0, shardings), shardings
 
 
 def updated(name, devices=8, **sizes):

@@ -19,7 +19,7 @@ from bert_jax import sharding
 from bert_jax.errors import InputError
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.optimizers import OPTIMIZERS, make_optimizer
-from bert_jax.training.step import State
+from bert_jax.training.state import State
 
 
 def state_at(step: int, width: int = 20_000) -> State:

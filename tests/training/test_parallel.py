@@ -15,6 +15,7 @@ from bert_jax.conversion.names import FAMILIES
 from bert_jax.modeling import Bert
 from bert_jax.training import step as steps
 from bert_jax.training.optimizers import OPTIMIZERS, make_optimizer
+from bert_jax.training.state import _fresh
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def test_gradients_are_those_of_the_whole_batch_however_it_is_split(printed, dev
 def test_dropout_differs_from_step_to_step_and_not_from_run_to_run():
     task = pretraining_task()
     step = jax.jit(steps.make_train_step(task, make_optimizer(lambda step: 0.0), seed=0))
-    init = jax.jit(lambda: steps._fresh(task.model.init, make_optimizer(lambda step: 0.0), 0))
+    init = jax.jit(lambda: _fresh(task.model.init, make_optimizer(lambda step: 0.0), 0))
     state, batch = init(), random_batch()
     losses = []
     for _ in range(3):

@@ -1,15 +1,9 @@
-"""To whom a working directory belongs, and the lines of metrics in it."""
+"""The run that a work directory belongs to."""
 
-import contextlib
 import importlib.util
-import json
-import math
-import resource
-import sys
 import types
 
 import jax
-import jax.numpy as jnp
 import pytest
 from synthetic import pretraining_task
 
@@ -17,8 +11,6 @@ from bert_jax import recipes, storage
 from bert_jax.errors import InputError
 from bert_jax.recipes.definitions import KEYS
 from bert_jax.sharding import make_mesh
-from bert_jax.training.curves import write_report
-from bert_jax.training.metrics import MetricsLog, MetricsWindow, read_metrics
 from bert_jax.training.program import check_fits
 from bert_jax.training.resuming import MAY_CHANGE
 from bert_jax.training.workdir import Workdir
@@ -77,100 +69,8 @@ def test_a_config_that_is_not_one(workdir):
         workdir.check(resolved())
 
 
-def test_lines_beyond_the_step_gone_on_from_are_dropped(workdir):
-    workdir.metrics.write_text('{"step": 5}\n{"step": 10}\n{"step": 15}\n{"ste')  # the last one cut by a kill
-    log = MetricsLog(workdir, 10)
-    log.write(12, {"train/loss": 1.5, "train/nothing": math.nan})
-    log.close()
-    lines = [json.loads(line) for line in workdir.metrics.read_text().splitlines()]
-    assert lines == [{"step": 5}, {"step": 10}, {"step": 12, "train/loss": 1.5, "train/nothing": None}]
-
-
-def test_tensorboard_is_told_the_same(workdir):
-    event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2", reason="an extra: bert-jax[tensorboard]")
-    log = MetricsLog(workdir, 10)
-    log.write(12, {"train/loss": 1.5, "train/accuracy": 0.25})
-    log.close()
-    (path,) = workdir.events.iterdir()
-    data, events = path.read_bytes(), []
-    while data:  # length uint64, its CRC, the event, its CRC
-        size = int.from_bytes(data[:8], "little")
-        events.append(event_pb2.Event.FromString(data[12 : 12 + size]))
-        data = data[16 + size :]
-    version, start, *scalars = events
-    assert version.file_version == "brain.Event:2"
-    assert (start.step, start.session_log.status) == (11, event_pb2.SessionLog.START)
-    told = [(event.step, value.tag, value.simple_value) for event in scalars for value in event.summary.value]
-    assert told == [(12, "train/loss", 1.5), (12, "train/accuracy", 0.25)]
-
-
-class Recorder:
-    """Stands in for the package wandb and for a run of it: remembers the calls."""
-
-    def __init__(self):
-        self.calls = []
-
-    def init(self, **given):
-        self.calls.append(("init", given))
-        return self
-
-    def log(self, values, step):
-        self.calls.append(("log", values, step))
-
-    def finish(self):
-        self.calls.append("finish")
-
-
-def test_weights_and_biases_is_told_the_same_in_one_run(workdir, monkeypatch):
-    wandb = Recorder()
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
-    for step in (10, 20):
-        log = MetricsLog(workdir, step, "berts", {"seed": 3})
-        log.write(step + 2, {"train/loss": 1.5})
-        log.close()
-    first, *rest, again, _, _ = wandb.calls
-    assert rest == [("log", {"train/loss": 1.5}, 12), "finish"]
-    assert again == first and first[1]["project"] == "berts" and first[1]["config"] == {"seed": 3}
-    assert first[1]["resume"] == "allow" and first[1]["id"] == workdir.wandb_id.read_text()
-
-
 def test_weights_and_biases_must_be_there(workdir, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     job = types.SimpleNamespace(eval_source=None, task=pretraining_task())
     with pytest.raises(InputError, match=r"config\.wandb: 'berts' needs the package wandb: pip install"):
         check_fits(resolved(wandb="berts"), job, make_mesh(devices=jax.devices()[:1]))
-
-
-def test_a_full_disk_is_said_with_the_name_of_the_file(workdir):
-    log = MetricsLog(workdir, 0)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-    try:
-        with pytest.raises(OSError, match=r"File too large: .*metrics\.jsonl"):
-            log.write(1, {f"train/{i}": 0.5 for i in range(1000)})
-        with contextlib.suppress(OSError):
-            log.close()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_window_averages_sums_over_counts_and_fetches_late():
-    seen = []
-    window = MetricsWindow(lambda step, means: seen.append((step, means["loss"])), depth=1)
-    for step, (total, count) in enumerate(((1.0, 1.0), (6.0, 2.0), (0.0, 3.0)), start=1):
-        window.add(step, {"loss": (jnp.float32(total), jnp.float32(count))})
-    assert window.last == {"loss": 3.0}  # of the second; the third is still under way
-    assert window.close() == {"loss": 7 / 6}
-    assert window.close() == {}
-    assert seen == [(1, 1.0), (2, 3.0), (3, 0.0)]
-
-
-def test_the_report_shows_the_curves_there_are(workdir):
-    log = MetricsLog(workdir, 0)
-    for step in (10, 20):
-        log.write(step, {"train/loss": 1 / step, "train/mlm_accuracy": 0.1, "train/learning_rate": 1e-4})
-    log.write(20, {"eval/mlm_loss": 2.0})
-    log.close()
-    write_report(workdir, "a run")
-    assert workdir.report.read_bytes().startswith(b"\x89PNG")
-    assert len(read_metrics(workdir.metrics)) == 3

@@ -12,6 +12,7 @@ from bert_jax.inference import pipeline
 from bert_jax.tasks import lora
 from bert_jax.training import program
 from bert_jax.training.loop import train
+from bert_jax.training.state import initial_state
 
 LAYERS, RATE = 3, 1e-3
 
@@ -55,7 +56,7 @@ def stepped(place, steps=1, **changes):
     job = tasks.build(c, "unused")
     program.check_fits(c, job, mesh)
     made = program.make_program(c, job.task, job.init_params, job.num_steps, mesh)
-    state = program.initial_state(job, made.optimizer, c.seed, made.like, c.fresh_layers)
+    state = initial_state(job, made.optimizer, c.seed, made.like, c.fresh_layers)
     before, moments = flat(state.params), flat(state.opt_state)
     for step in range(steps):
         state, _ = made.train_step(state, job.train_source.batch(step))

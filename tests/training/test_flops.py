@@ -1,20 +1,15 @@
-"""Model FLOPs counted by hand, peaks by chip, and what the bar says."""
+"""Model FLOPs counted by hand, and peaks by chip."""
 
-import io
-import time
 import types
 
 import jax
 import numpy as np
 import pytest
-from rich.console import Console
 
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Compute, Electra
 from bert_jax.modeling.electra import generator_config
-from bert_jax.sharding import make_mesh
-from bert_jax.training.progress import Bar, clock, describe
-from bert_jax.training.throughput import Chrono, Lap, peak_flops, step_flops, train_flops
+from bert_jax.training.flops import peak_flops, step_flops, train_flops
 
 
 def test_bert_base_pretraining_flops_by_hand():
@@ -76,64 +71,3 @@ def test_peaks(kind, tflops):
 def test_this_machine_has_no_known_peak():
     if jax.default_backend() == "cpu":
         assert peak_flops(jax.devices()[0]) is None
-
-
-def test_pauses_are_not_training():
-    chrono = Chrono()
-    with chrono.pause("evaluation"):
-        time.sleep(0.05)
-        assert chrono.at == "evaluation"
-    assert chrono.totals()["evaluation"] >= 0.05 > chrono.totals()["training"]
-    assert chrono.at == "training"
-
-
-def test_a_lap_counts_what_its_steps_did():
-    chrono, mesh = Chrono(), make_mesh(devices=jax.devices()[:1])
-    lap = Lap(chrono, tokens_seen=1000)
-    for _ in range(3):
-        lap.add(Bert(BertConfig.named("tiny"), "masked_lm"), {"input_ids": np.zeros((4, 16), np.int32)})
-    with chrono.pause("input"):
-        time.sleep(0.02)
-    rates = lap.close(mesh)
-    assert rates["tokens_seen"] == 1000 + 3 * 4 * 16
-    assert rates["tokens_per_second"] == pytest.approx(3 * 4 * 16 / rates["training_seconds"])
-    assert rates["tokens_per_second"] == pytest.approx(16 * rates["sequences_per_second"])
-    assert rates["input_seconds"] >= 0.02 and rates["training_seconds"] < 0.02
-    empty = lap.close(mesh)
-    assert (empty["tokens_seen"], empty["input_seconds"], empty["tokens_per_second"]) == (1192, 0, 0)
-
-
-def test_what_the_bar_says():
-    values = {
-        "loss": 3.21,
-        "mlm_accuracy": 0.31,
-        "learning_rate": 1e-4,
-        "sequences_per_second": 51.2,
-        "mfu": 0.4,
-        "x": 1,
-    }
-    assert describe(values) == "loss 3.210  mlm accuracy 0.310  lr 1.00e-04  51 sequences/s  MFU 40.0%"
-    assert (clock(75.2), clock(3675)) == ("1:15", "1:01:15")
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_live_bar_in_a_terminal_and_lines_elsewhere(terminal):
-    console = Console(file=io.StringIO(), force_terminal=terminal, width=80, soft_wrap=True)
-    bar = Bar(200, 0, True, Chrono(), console)
-    values = {"loss": 3.21, "mlm_accuracy": 0.31, "learning_rate": 1e-4, "sequences_per_second": 51.2}
-    bar.update(100, values)
-    bar.line(100, values)
-    if terminal:
-        bar._live.refresh()
-    bar.close()
-    shown = console.file.getvalue()
-    assert "step 100/200" in shown and "loss 3.210  mlm accuracy 0.310  lr 1.00e-04  51 sequences/s" in shown
-    assert ("\x1b" in shown) == terminal
-
-
-def test_a_bar_that_is_not_to_be_shown_says_nothing(capsys):
-    bar = Bar(2, 0, False, Chrono())
-    bar.line(1, {"loss": 1.0})
-    bar.say("hello")
-    bar.close()
-    assert capsys.readouterr() == ("", "")

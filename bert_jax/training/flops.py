@@ -1,15 +1,11 @@
-"""Throughput: time by activity, tokens a second, and model FLOPs utilisation."""
+"""Model FLOPs of a training step, and the peak FLOP/s of devices."""
 
-import contextlib
 import math
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
-from jax.sharding import Mesh
 
-from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Electra
 from bert_jax.modeling.heads import summary_of
@@ -111,90 +107,3 @@ def train_flops(
     }
     total += 2 * places * hidden * outputs.get(head, 0)
     return 3.0 * sequences * total
-
-
-class Chrono:
-    """Splits a run's seconds into training and what interrupts it: compiling, input, evaluation, checkpoints.
-
-    Attributes:
-        paused: name -> seconds of each interruption.
-        at: the interruption that it is in, or "training".
-    """
-
-    def __init__(self) -> None:
-        self.paused: dict[str, float] = {}
-        self.at = "training"
-        self._start = time.perf_counter()
-
-    @contextlib.contextmanager
-    def pause(self, name: str) -> Iterator[None]:
-        """Counts the block's seconds as `name` and not as training."""
-        start = time.perf_counter()
-        self.at = name
-        try:
-            yield
-        finally:
-            self.at = "training"
-            self.paused[name] = self.paused.get(name, 0.0) + time.perf_counter() - start
-
-    @property
-    def training(self) -> float:
-        """Seconds since the start that no pause has claimed."""
-        return time.perf_counter() - self._start - sum(self.paused.values())
-
-    def totals(self) -> dict[str, float]:
-        """Seconds by name, training among them."""
-        return {"training": self.training} | self.paused
-
-
-class Lap:
-    """What the steps since the last line of metrics have done, for the rates on that line.
-
-    Args:
-        chrono: of the run.
-        tokens_seen: by the steps before.
-    """
-
-    def __init__(self, chrono: Chrono, tokens_seen: int = 0):
-        self._chrono = chrono
-        self._tokens_seen = tokens_seen
-        self._restart()
-
-    def add(self, model: Bert | Electra, batch: Mapping[str, Any]) -> None:
-        """Counts the (global) batch of a step."""
-        *rows, length = batch["input_ids"].shape
-        self._steps += 1
-        self._sequences += rows[0]
-        self._tokens += math.prod(rows) * length
-        self._flops += step_flops(model, batch)
-
-    def close(self, mesh: Mesh) -> dict[str, float]:
-        """The rates since the last call, over seconds of training alone; the seconds of it and of what interrupted it;
-        and `tokens_seen` in the whole run. Padding counts as tokens.
-
-        `mfu` is there when the chip's peak is known; `storage_requests_per_step` and `storage_retries`, of this
-        process, when it works with an object store.
-        """
-        now = self._chrono.totals()
-        spent = {name: total - self._before.get(name, 0.0) for name, total in now.items()}
-        seconds = max(spent["training"], 1e-9)
-        self._tokens_seen += self._tokens
-        rates = {
-            "sequences_per_second": self._sequences / seconds,
-            "tokens_per_second": self._tokens / seconds,
-            "tokens_seen": float(self._tokens_seen),
-            **{f"{name}_seconds": value for name, value in spent.items()},
-        }
-        peak = peak_flops(mesh.devices.flat[0])
-        if peak is not None:
-            rates["mfu"] = self._flops / seconds / (peak * mesh.size)
-        counted = storage.counted()
-        if counted.requests:
-            rates["storage_requests_per_step"] = (counted.requests - self._counted.requests) / max(1, self._steps)
-            rates["storage_retries"] = float(counted.retries - self._counted.retries)
-        self._restart()
-        return rates
-
-    def _restart(self) -> None:
-        self._before, self._counted, self._steps = self._chrono.totals(), storage.counted(), 0
-        self._sequences, self._tokens, self._flops = 0, 0, 0.0

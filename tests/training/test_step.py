@@ -7,8 +7,8 @@ from synthetic import pretraining_task, random_batch
 
 from bert_jax import storage
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.skipped import NotFiniteError, SkippedSteps, check_finite
-from bert_jax.training.step import init_state, make_train_step
+from bert_jax.training.state import init_state
+from bert_jax.training.step import NotFiniteError, SkippedSteps, check_finite, make_train_step
 from bert_jax.training.workdir import Workdir
 
 SKIPPED, LEARNED = {"skipped": 1.0}, {"skipped": 0.0}

@@ -1,0 +1,95 @@
+"""The metric saved with each checkpoint, by which the best one is kept."""
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import orbax.checkpoint as ocp
+from orbax.checkpoint.checkpoint_managers import PreservationPolicy
+
+from bert_jax import storage
+from bert_jax.errors import InputError, logger
+from bert_jax.training.metrics import merit
+
+FILE = "merit"  # in a checkpoint, a directory and the file in it
+FORMER_FILE = ocp.checkpoint_manager.METRIC_ITEM_NAME  # of earlier versions, which Orbax reads as it opens
+
+log = logger(__name__)
+
+
+class Merits:
+    """The value of one metric at each checkpoint, as `merit` has it: higher is better.
+
+    Args:
+        directory: of the checkpoints.
+        metric: a name that `add` finds among the metrics.
+    """
+
+    def __init__(self, directory: storage.Path, metric: str):
+        self._directory, self._metric = directory, metric
+        self._values: dict[int, float] = {}  # by step
+
+    def read(self, steps: Iterable[int]) -> None:
+        """Read the values that were saved with the checkpoints of `steps`."""
+        found = {step: self._read(step) for step in steps}
+        self._values = {step: value for step, value in found.items() if value is not None}
+
+    def add(self, step: int, metrics: dict[str, float]) -> dict[str, Any]:
+        """Add the value of a checkpoint that is about to be saved; returns the content of its file."""
+        value = merit(self._metric, metrics[self._metric])
+        self._values[step] = value
+        return _sealed({"metric": self._metric, "merit": value if math.isfinite(value) else None}, step)
+
+    def best(self, steps: Iterable[int]) -> tuple[float, int] | None:
+        """The value and the step of the best of `steps`, the later of equals; None when no value is known."""
+        return max(((self._values[step], step) for step in steps if step in self._values), default=None)
+
+    def policy(self) -> PreservationPolicy:
+        """Orbax's policy that keeps the best checkpoint."""
+        return _KeepBest(self.best)
+
+    def _read(self, step: int) -> float | None:
+        """The value saved with a checkpoint, or None; warns of a damaged one."""
+        folder = self._directory / str(step)
+        path = folder / FILE / FILE
+        if not path.exists():
+            path = folder / FORMER_FILE / FORMER_FILE
+        if not path.exists():
+            return None
+        try:
+            content = storage.read_json(path)
+            sealed = path.name == FORMER_FILE or content == _sealed(content, step)
+            value = content["merit"]
+            if not sealed or not (value is None or isinstance(value, (int, float))):
+                raise InputError(f"{path}: its checksum differs")
+        except (InputError, KeyError, OSError) as error:
+            log.warning("the metric of checkpoint %d is damaged, which is not chosen by it (%s)", step, error)
+            return None
+        if content.get("metric", self._metric) != self._metric:
+            return None  # of another metric
+        return -math.inf if value is None or math.isnan(value) else float(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class _KeepBest(PreservationPolicy):
+    """Keeps the best checkpoint.
+
+    Orbax's own policy has the metrics read when it opens, and a damaged file of them would then be an error.
+    """
+
+    best: Callable[[Iterable[int]], tuple[float, int] | None]
+
+    def should_preserve(self, checkpoints: Any, *, context: Any) -> list[bool]:
+        steps = [checkpoint.step for checkpoint in checkpoints]
+        found = self.best(steps)
+        return [found is not None and step == found[1] for step in steps]
+
+
+def _sealed(content: dict[str, Any], step: int) -> dict[str, Any]:
+    """The content of a file with a checksum, which a changed digit or another step's number does not have."""
+    content = {name: content.get(name) for name in ("metric", "merit")}
+    text = json.dumps([content["metric"], content["merit"], step])
+    return content | {"checksum": hashlib.sha256(text.encode()).hexdigest()[:16]}

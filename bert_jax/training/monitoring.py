@@ -1,0 +1,195 @@
+"""Where the time of a run goes: seconds by activity, throughput, a warning when it hangs, and traces of its steps."""
+
+import contextlib
+import faulthandler
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from bert_jax import storage
+from bert_jax.errors import logger
+from bert_jax.modeling import Bert, Electra
+from bert_jax.training.flops import peak_flops, step_flops
+
+log = logger(__name__)
+
+
+class Chrono:
+    """Splits a run's seconds into training and what interrupts it: compiling, input, evaluation, checkpoints.
+
+    Attributes:
+        paused: name -> seconds of each interruption.
+        at: the interruption that it is in, or "training".
+    """
+
+    def __init__(self) -> None:
+        self.paused: dict[str, float] = {}
+        self.at = "training"
+        self._start = time.perf_counter()
+
+    @contextlib.contextmanager
+    def pause(self, name: str) -> Iterator[None]:
+        """Counts the block's seconds as `name` and not as training."""
+        start = time.perf_counter()
+        self.at = name
+        try:
+            yield
+        finally:
+            self.at = "training"
+            self.paused[name] = self.paused.get(name, 0.0) + time.perf_counter() - start
+
+    @property
+    def training(self) -> float:
+        """Seconds since the start that no pause has claimed."""
+        return time.perf_counter() - self._start - sum(self.paused.values())
+
+    def totals(self) -> dict[str, float]:
+        """Seconds by name, training among them."""
+        return {"training": self.training} | self.paused
+
+
+class Lap:
+    """What the steps since the last line of metrics have done, for the rates on that line.
+
+    Args:
+        chrono: of the run.
+        tokens_seen: by the steps before.
+    """
+
+    def __init__(self, chrono: Chrono, tokens_seen: int = 0):
+        self._chrono = chrono
+        self._tokens_seen = tokens_seen
+        self._restart()
+
+    def add(self, model: Bert | Electra, batch: Mapping[str, Any]) -> None:
+        """Counts the (global) batch of a step."""
+        *rows, length = batch["input_ids"].shape
+        self._steps += 1
+        self._sequences += rows[0]
+        self._tokens += math.prod(rows) * length
+        self._flops += step_flops(model, batch)
+
+    def close(self, mesh: Mesh) -> dict[str, float]:
+        """The rates since the last call, over seconds of training alone; the seconds of it and of what interrupted it;
+        and `tokens_seen` in the whole run. Padding counts as tokens.
+
+        `mfu` is there when the chip's peak is known; `storage_requests_per_step` and `storage_retries`, of this
+        process, when it works with an object store.
+        """
+        now = self._chrono.totals()
+        spent = {name: total - self._before.get(name, 0.0) for name, total in now.items()}
+        seconds = max(spent["training"], 1e-9)
+        self._tokens_seen += self._tokens
+        rates = {
+            "sequences_per_second": self._sequences / seconds,
+            "tokens_per_second": self._tokens / seconds,
+            "tokens_seen": float(self._tokens_seen),
+            **{f"{name}_seconds": value for name, value in spent.items()},
+        }
+        peak = peak_flops(mesh.devices.flat[0])
+        if peak is not None:
+            rates["mfu"] = self._flops / seconds / (peak * mesh.size)
+        counted = storage.counted()
+        if counted.requests:
+            rates["storage_requests_per_step"] = (counted.requests - self._counted.requests) / max(1, self._steps)
+            rates["storage_retries"] = float(counted.retries - self._counted.retries)
+        self._restart()
+        return rates
+
+    def _restart(self) -> None:
+        self._before, self._counted, self._steps = self._chrono.totals(), storage.counted(), 0
+        self._sequences, self._tokens, self._flops = 0, 0, 0.0
+
+
+class Watchdog:
+    """Warn whenever no step has ended for a number of seconds, naming this host and its activity.
+
+    In a hang every host warns: those that wait for the others are `training`, and the one to look at is at something
+    else, or does not warn at all.
+
+    Args:
+        seconds: how long a step may take; 0 = never warns.
+        chrono: knows what the run is at.
+    """
+
+    def __init__(self, seconds: float, chrono: Chrono):
+        self._seconds = seconds
+        self._chrono = chrono
+        self._step = 0
+        self._ended = threading.Event()  # a step, or the run
+        self._closed = False
+
+    def beat(self, step: int) -> None:
+        """A step has ended."""
+        self._step = step
+        self._ended.set()
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watches as long as the block runs."""
+        if not self._seconds:
+            yield
+            return
+        thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._closed = True
+            self._ended.set()
+            thread.join()
+
+    def _watch(self) -> None:
+        waited = 0.0
+        while not self._closed:
+            if self._ended.wait(self._seconds):
+                self._ended.clear()
+                waited = 0.0
+                continue
+            waited += self._seconds
+            host = f"host {jax.process_index()} of {jax.process_count()}"
+            log.warning(
+                "%s: no step has ended for %g s since step %d; it is at %s", host, waited, self._step, self._chrono.at
+            )
+            if waited == self._seconds and sys.stderr is not None:
+                with contextlib.suppress(ValueError, OSError):  # a stderr that is no file
+                    faulthandler.dump_traceback(sys.stderr, all_threads=True)
+
+
+@contextlib.contextmanager
+def profiling(
+    steps: tuple[int, int], directory: storage.Path, say: Callable[[str], None]
+) -> Iterator[Callable[[int], None]]:
+    """Yields what is to be called before each step, to trace some of them.
+
+    Args:
+        steps: the first step of the trace, from 1, and the number of them; 0 = none.
+        directory: gets the trace.
+        say: shows a line to the user.
+    """
+    first, count = steps
+    tracing, stack = False, contextlib.ExitStack()
+
+    def before(step: int) -> None:
+        nonlocal tracing
+        if tracing and step >= first + count:
+            jax.profiler.stop_trace()
+            tracing = False
+            stack.close()
+            say(f"trace of steps {first} to {step - 1} in {directory}")
+        elif step == first and count:
+            jax.profiler.start_trace(stack.enter_context(storage.local_directory(directory)))
+            tracing = True
+
+    try:
+        yield before
+    finally:
+        if tracing:
+            jax.profiler.stop_trace()
+        stack.close()
