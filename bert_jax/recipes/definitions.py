@@ -220,8 +220,8 @@ _FINE_TUNING = {
     "data.dev_share": Key(0.0, "fraction of the rows that is held out for evaluation; used without data.dev", least=0,
                           below=1),
     "data.split_seed": Key(0, "seed of the choice of rows for data.dev_share", least=0, below=2**31),
-    "data.invalid_rows": Key("strict", "invalid rows: strict = stop with an error that names the first, skip = skip and "
-                         "count them", RULES),
+    "data.invalid_rows": Key("strict", "invalid rows: strict = stop with an error that names the first, skip = "
+                             "skip and count them", RULES),
     "data.length_buckets": Key((), "padded lengths of batches; () = chosen from the data"),
     "data.max_seq_length": Key(128, "most tokens in an example; longer texts are cut", least=3),
 }  # fmt: skip
