@@ -20,11 +20,11 @@ _UNPRINTABLE = re.compile(
 class InputError(ValueError):
     """What the user gave does not fit: the message says in one line what was expected, found, and where.
 
-    The message is made `printable`, since it quotes what the user gave.
+    The message quotes what the user gave, so it is made `printable`, and newlines are written as escapes.
     """
 
     def __init__(self, message: object = ""):
-        super().__init__(printable(str(message)))
+        super().__init__(printable(str(message).replace("\n", "\\n")))
 
 
 class _PrintableLogger(logging.LoggerAdapter):

@@ -10,6 +10,7 @@ from bert_jax.errors import MAX_MESSAGE, printable, printable_lines
 if TYPE_CHECKING:
     from rich.console import Console
 
+_FILE_WIDTH = 80  # columns of a table that is not printed on a terminal, as rich assumes
 _NAMES_A_LINE = 300  # characters in a line of names
 
 
@@ -41,13 +42,50 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def print_table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """Print a table with a title and named columns."""
+    """Print rows under a title and the names of their columns."""
     from rich.table import Table
 
-    table = Table(*columns, title=title, title_justify="left")
+    say(title)
+    if not sys.stdout.isatty() and (drawn := _drawn(columns, rows)):
+        print(drawn)
+        return
+    table = Table(*columns)
     for row in rows:
         table.add_row(*row)
     console().print(table)
+
+
+def _drawn(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """Draw a table as rich does where nothing has style: a hundred times as fast, for files of many texts.
+
+    Returns:
+        The lines, or "" for a table that is wider than _FILE_WIDTH, or has a cell with tabs or several lines.
+    """
+    from rich.cells import cell_len
+
+    cells = [tuple(map(printable, row)) for row in (columns, *rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    if sum(widths) + 3 * len(widths) + 1 > _FILE_WIDTH or any(
+        "\n" in cell or "\t" in cell for row in cells for cell in row
+    ):
+        return ""
+
+    def line(left: str, between: str, right: str, parts: Iterable[str]) -> str:
+        return left + between.join(parts) + right
+
+    def content(row: tuple[str, ...]) -> Iterable[str]:
+        return (f" {cell}{' ' * (size - cell_len(cell))} " for cell, size in zip(row, widths, strict=True))
+
+    head, *body = cells
+    return "\n".join(
+        [
+            line("┏", "┳", "┓", ("━" * (size + 2) for size in widths)),
+            line("┃", "┃", "┃", content(head)),
+            line("┡", "╇", "┩", ("━" * (size + 2) for size in widths)),
+            *(line("│", "│", "│", content(row)) for row in body),
+            line("└", "┴", "┘", ("─" * (size + 2) for size in widths)),
+        ]
+    )
 
 
 def console() -> "Console":

@@ -5,6 +5,7 @@ Every verb is run with hostile texts, files, names of files and models; JSON say
 
 import ast
 import json
+import random
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from bert_jax import errors
 from bert_jax.cli import build_parser, main
-from bert_jax.cli.output import print_table, say_names
+from bert_jax.cli.output import console, print_table, say_names
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.errors import InputError
@@ -173,6 +174,32 @@ def test_messages_and_tables(capsys):
     assert_printable(out)
     assert "[red]text" in out and "[MASK]" in out and out.count("layer.") == 50
     assert len(out) < 60_000  # a cell is cut
+
+
+def test_an_error_is_one_line():
+    assert str(InputError("a\nb.txt: expected a")) == "a\\nb.txt: expected a"
+
+
+@pytest.mark.parametrize("columns", [1, 2, 4])
+def test_a_table_in_a_file_is_drawn_as_rich_draws_it(columns, capsys):
+    from rich.table import Table
+
+    rng = random.Random(columns)
+    for _ in range(50):
+        header, *rows = [
+            tuple(
+                "".join(rng.choices(["a", "b ", "北", "é", "-", "[x]", " "], k=rng.randint(0, 9)))
+                for _ in range(columns)
+            )
+            for _ in range(rng.randint(1, 6))
+        ]
+        table = Table(*header)
+        for row in rows:
+            table.add_row(*row)
+        console().print(table)
+        expected = capsys.readouterr().out
+        print_table("a title", header, rows)
+        assert capsys.readouterr().out == f"a title\n{expected}"
 
 
 def test_the_progress_of_a_run(capsys):

@@ -2,7 +2,8 @@
 
 import dataclasses
 import json
-from typing import Any, Self
+import typing
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -16,6 +17,20 @@ SPLITS = ("train", "validation")
 _FORMAT = "bert_jax pretraining examples"
 _VERSION = 3
 _ARRAY_RECORD_VERSION = 2  # of directories whose shards are ArrayRecord files
+_Found = TypeVar("_Found")
+
+
+def _checked(found: _Found) -> _Found:
+    """Return a dataclass whose fields have the types that it declares. Raises ValueError for the first that has not."""
+    for name, kind in typing.get_type_hints(type(found)).items():
+        value = getattr(found, name)
+        counts = value.values() if kind == dict[str, int] and isinstance(value, dict) else [value]
+        expected = typing.get_origin(kind) or kind
+        if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
+            raise ValueError(f"{name}: expected {expected.__name__}, found {value!r}")
+        if kind in (int, dict[str, int]) and not all(isinstance(count, int) and count >= 0 for count in counts):
+            raise ValueError(f"{name}: expected numbers of at least 0, found {value!r}")
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +78,11 @@ class InstanceSet:
 
     @classmethod
     def parse(cls, content: dict[str, Any]) -> Self:
-        """From what `dataclasses.asdict` made of one."""
-        return cls(**{**content, "shards": tuple(Shard(**shard) for shard in content["shards"])})
+        """Return the set that `dataclasses.asdict` made `content` of. Raises ValueError where a field does not fit."""
+        shards = tuple(_checked(Shard(**shard)) for shard in content["shards"])
+        if not sum(shard.rows for shard in shards):
+            raise ValueError("a set without rows")
+        return _checked(cls(**content | {"shards": shards}))
 
     @property
     def rows(self) -> int:
@@ -140,7 +158,7 @@ class Manifest:
                     "serves: copy the directory to a local disk, or run `bert-jax prepare` again"
                 )
             sets = tuple(InstanceSet.parse(s) for s in content.pop("sets"))
-            manifest = cls(**content, sets=sets)
+            manifest = _checked(cls(**content, sets=sets))
             for shard in (shard for s in manifest.sets for shard in s.shards):
                 expected = shard.header_bytes + shard.rows * shard.width * np.dtype(manifest.token_dtype).itemsize
                 if version == _VERSION and shard.num_bytes != expected:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -253,6 +254,10 @@ def test_manifests_that_do_not_fit(tmp_path, corpus, tiny_tokenizer):
         ("[]", "expected a manifest"),
         (manifest.replace('"version": 3', '"version": 7'), "found .* 7"),
         (json.dumps({**json.loads(manifest), "extra": 1}), "expected a manifest"),
+        (manifest.replace('"max_seq_length": 128', '"max_seq_length": {}'), "max_seq_length: expected int, found {}"),
+        (manifest.replace('"name": "train-128-00000.npy"', '"name": 7'), "name: expected str, found 7"),
+        (re.sub(r'"documents": {[^}]*}', '"documents": {"train": -1}', manifest), "documents: expected numbers of at"),
+        (re.sub(r'"shards": .*]', '"shards": []}]', manifest, flags=re.DOTALL), "a set without rows"),
         (manifest.replace('"width": ', '"width": 1'), f"00000.npy has {len(data)} bytes, its rows"),
     ):
         (out / "manifest.json").write_text(text)
