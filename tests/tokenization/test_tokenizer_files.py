@@ -157,7 +157,7 @@ def test_a_token_without_a_row_is_not_added_and_said_once(tmp_path, caplog):
     for _ in range(2):
         assert load_tokenizer(tmp_path).vocab_size == SIZE
     assert [record.getMessage() for record in caplog.records] == [
-        f"tokens for which the model has no row (vocab_size {SIZE}) are not added: [ent]"
+        f"added tokens are skipped, as the word embedding has no row for them (vocab_size {SIZE}): [ent]"
     ]
 
 
@@ -286,7 +286,7 @@ def test_byte_pairs_of_a_kind_that_no_file_names_are_refused(tmp_path):
     names = ["<pad>", "<unk>", "<s>", "</s>", "<mask>", "a</w>"]
     (tmp_path / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
     (tmp_path / "merges.txt").write_text("#version: 0.2\n")
-    with pytest.raises(InputError, match="pieces of byte-level BPE, found some that end in </w>"):
+    with pytest.raises(InputError, match="tokens of byte-level BPE, found tokens of another BPE, which end in </w>"):
         load_tokenizer(tmp_path)
 
 
