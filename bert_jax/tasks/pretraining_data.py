@@ -1,4 +1,4 @@
-"""Open the prepared data of a recipe as the stages of a run, for pretraining tasks."""
+"""Open the prepared data of a pretraining recipe, by stages."""
 
 import dataclasses
 import math
@@ -18,18 +18,18 @@ from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Stage
 from bert_jax.tokenization import Tokenizer
 
-_COUNTED_LABELS = 20_000  # masked tokens among which the commonest is found
+_COUNTED_LABELS = 20_000  # number of masked tokens that are counted to find the most frequent one
 
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingData:
-    """The directories that a recipe names, which agree with each other.
+    """The prepared directories of a recipe, with the same objective and tokenizer.
 
     Attributes:
-        recipe: resolved.
-        directories: of each stage.
+        recipe: the resolved recipe.
+        directories: the directory of each stage.
         objective: nsp, sop or mlm (`bert_jax.data.pretraining.instances`).
-        tokenizer: of the recipe, else of the data.
+        tokenizer: the tokenizer of the recipe, else of the data.
     """
 
     recipe: Any
@@ -39,7 +39,7 @@ class PretrainingData:
 
     @classmethod
     def of(cls, recipe: Any) -> "PretrainingData":
-        """What a resolved recipe names. Raises InputError when there is nothing, or nothing that fits together."""
+        """Open the data of a resolved recipe. Raises InputError when they are missing or inconsistent."""
         directories = tuple(_prepared(recipe, length) for _, length, _ in recipes.stages(recipe))
         manifests = [Manifest.read(directory) for directory in directories]
         objective = manifests[0].objective
@@ -54,18 +54,18 @@ class PretrainingData:
         return cls(recipe, directories, objective, tokenizer)
 
     def train_source(self, config: BertConfig) -> StagedSource:
-        """The batches of all stages. Raises InputError when they do not fit the model."""
+        """Return the training batches of all stages. Raises InputError when they are too long for the model."""
         recipe, sources = self.recipe, []
         check_lengths(recipe, config)
         for i, (count, length, batch_size) in enumerate(recipes.stages(recipe)):
-            # Stages draw orders and masks of their own: each begins its examples anew.
+            # Each stage starts with its first example, so it needs its own seed of order and masks.
             options = _masking(recipe, recipe.seed + i, config)
             source = PretrainingSource(self.directories[i], "train", length, batch_size, **options)
             sources.append((count if recipe.stages else None, source))
         return StagedSource(sources)
 
     def eval_source(self, config: BertConfig) -> PretrainingEvalSource | None:
-        """The held-out examples at one length for the whole run, so that its curve compares like with like."""
+        """Return the held-out batches, with one sequence length for the whole run so that losses are comparable."""
         recipe = self.recipe
         length = recipe.data.eval_sequence_length or max(recipes.stages(recipe))[1]
         setup.check_length(length, config, "config.data.eval_sequence_length")
@@ -80,13 +80,13 @@ class PretrainingData:
 
 
 def num_steps(recipe: Any, source: StagedSource) -> int:
-    """Optimizer steps of a run: as the recipe says, or as many as its passes over the data take."""
+    """Return the optimizer steps of a run, from num_steps or from num_epochs."""
     per_epoch = _first(source).num_examples / recipe.global_batch_size
     return recipe.num_steps or setup.steps_of_epochs(recipe.num_epochs, per_epoch)
 
 
 def commonest_label(source: StagedSource) -> int:
-    """The id masked most often in the first training batches: the answer of somebody who looks at nothing."""
+    """Return the id of the most frequent masked token in the first training batches, for a trivial baseline."""
     first = _first(source)
     counts = np.zeros(first.instances.tokenizer.vocab_size, np.int64)
     for step in range(first.steps_per_epoch):
@@ -104,7 +104,7 @@ def _first(source: StagedSource) -> PretrainingSource:
 
 
 def check_lengths(recipe: Any, config: BertConfig) -> None:
-    """Raises InputError when the sequences of a stage are longer than the model's positions."""
+    """Raise InputError when the sequences of a stage are longer than the model's positions."""
     for _, length, _ in recipes.stages(recipe):
         setup.check_length(length, config, "config.stages" if recipe.stages else "config.data.sequence_length")
 
@@ -116,10 +116,13 @@ def abstract_task_of(recipe: Any, job: Job) -> AbstractTask:
 
 
 def abstract(recipe: Any, source: StagedSource | None, steps: int, pairs: bool = False) -> tuple[Stage, ...]:
-    """The stages of a run of so many steps: of the data in `source`, or of unpacked rows where there are none.
+    """Return the stages of a run with the shapes of their batches.
 
     Args:
-        pairs: whether those have labels.
+        recipe: the resolved recipe.
+        source: training batches whose shapes are used; None means unpacked rows.
+        steps: number of steps of a run without stages.
+        pairs: whether unpacked rows have labels of pairs.
     """
     stages = recipes.stages(recipe)
     rows: list[Mapping[str, Any]]
@@ -135,7 +138,7 @@ def abstract(recipe: Any, source: StagedSource | None, steps: int, pairs: bool =
 
 
 def _row(length: int, predictions: int, pairs: bool) -> dict[str, jax.ShapeDtypeStruct]:
-    """One unpacked row, as `PreparedInstances.batch` makes it."""
+    """Return the shapes of an unpacked row, as of `PreparedInstances.batch`."""
 
     def array(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((1, *shape), dtype)
@@ -150,7 +153,7 @@ def _row(length: int, predictions: int, pairs: bool) -> dict[str, jax.ShapeDtype
 
 
 def _prepared(recipe: Any, length: int) -> str:
-    """The directory with the examples of a stage."""
+    """Return the prepared directory of a stage with sequences of `length` tokens."""
     if not recipe.data.prepared:
         raise InputError("config.data.prepared: expected a directory made by `bert-jax prepare`, found nothing")
     return recipe.data.prepared.replace("{sequence_length}", str(length))
