@@ -77,7 +77,7 @@ def test_classes_are_those_of_the_classifier(tmp_path):
     edit(tmp_path / "model", id2label=None, label2id=None)
     assert load_pretrained(tmp_path / "model").config.num_labels == 3
     edit(tmp_path / "model", id2label={"0": "a", "1": "b"})
-    with pytest.raises(InputError, match=r"expected 3 classes .* 'classifier.weight' of shape \[3, 8\] .* found 2"):
+    with pytest.raises(InputError, match=r"expected 3 classes .* 'classifier.weight' of shape \[3, 8\], found 2"):
         load_pretrained(tmp_path / "model")
     # Another head has a classifier of its own.
     assert load_pretrained(tmp_path / "model", "token_classification").config.num_labels == 2

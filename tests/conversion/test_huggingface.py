@@ -262,7 +262,7 @@ def poked(value):
         ),
         (dict, {"num_hidden_layers": 3}, "num_hidden_layers: expected 2, .* found 3"),
         (dict, {"model_type": "gpt2"}, "expected model_type to be one of bert, .*found 'gpt2'"),
-        (dict, {"is_decoder": True}, "is_decoder: expected False, found True: a decoder attends to the left alone"),
+        (dict, {"is_decoder": True}, "is_decoder: expected False, found True: decoders are not supported"),
         (with_value(WORDS, lambda t: t.astype(np.int32)), {}, "expected floating point, found int32"),
         (with_value(WORDS, poked(np.nan)), {}, "expected finite parameters, found nan"),
         (with_value(WORDS, poked(np.inf)), {}, "expected finite parameters, found inf"),

@@ -237,7 +237,7 @@ def test_a_slice_that_does_not_exist_is_answered_in_one_line(recipe_file, topolo
 def test_a_mesh_that_does_not_divide_the_slice_is_answered(recipe_file, capfd):
     status, _, err = run(capfd, "--config", recipe_file, "--topology", "v5e:2x2", "--config.mesh.tensor=3")
     assert status == 2
-    assert "multiply to the 4 devices" in err
+    assert "product of 4, the number of devices" in err
 
 
 def test_without_the_compiler_the_command_that_installs_it_is_told(monkeypatch):

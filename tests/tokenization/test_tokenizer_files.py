@@ -332,7 +332,7 @@ def test_texts_are_cut_on_the_side_that_the_files_say(tmp_path, side):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"padding_side": "left"}, "padding_side: expected 'right', found 'left': .*same answers with \"right\""),
+        ({"padding_side": "left"}, "padding_side: expected 'right', found 'left': .*same outputs with \"right\""),
         ({"truncation_side": "middle"}, "truncation_side: expected left or right, found 'middle'"),
         ({"do_lower_case": "false"}, "do_lower_case: expected true or false, found 'false'"),
         ({"strip_accents": 1}, "strip_accents: expected true, false or null, found 1"),
@@ -371,7 +371,7 @@ def test_a_key_that_nobody_knows_is_named_once(tmp_path, caplog):
     for _ in range(2):
         load_tokenizer(tmp_path)
     assert [record.getMessage().split(": ", 1)[1] for record in caplog.records] == [
-        "keys that are not known here, and not applied: shout=True"
+        "unknown keys are ignored: shout=True"
     ]
 
 
