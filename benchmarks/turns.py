@@ -45,7 +45,7 @@ class Rival:
 
 
 def serve(work: Callable[[int], int]) -> None:
-    """Run the competitor's side: warm up, then run `work(number)` for each number on stdin, which returns items done."""
+    """Run a competitor: warm up, then call `work(number)` for each number on stdin, which returns items done."""
     work(2)
     print("rate 0", flush=True)
     for line in sys.stdin:

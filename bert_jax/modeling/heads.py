@@ -223,5 +223,5 @@ def segment_members(segment_ids: jax.Array, count: int) -> jax.Array:
 
 
 def unit(x: jax.Array) -> jax.Array:
-    """Scale `x [..., D]` to unit length; a zero vector, as of a padded row, stays zero, with gradient 0."""
+    """Scale `x [..., D]` to unit length; a zero vector (of a padded row) stays zero, with gradient 0."""
     return x / jnp.sqrt(jnp.maximum(jnp.square(x).sum(axis=-1, keepdims=True), 1e-24))

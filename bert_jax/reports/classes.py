@@ -136,7 +136,7 @@ def confusion(names: Sequence[str], labels: np.ndarray, answers: np.ndarray, uni
         f"{count:,} classes are too many for a matrix of numbers. The {len(rows)} largest confusions make up "
         f"{sum(n for *_, n in pairs):,} of {wrong:,} confused {unit}:"
     )
-    parts = [note(words), table("confusions", ["class", "taken for", unit, "share of the class"], rows)]
+    parts = [note(words), table("confusions", ["class", "predicted as", unit, "share of the class"], rows)]
     if count <= _HEAT:
         matrix = measures.confusion(labels, answers, count)
         parts.append(picture(figures.heat(matrix / np.maximum(matrix.sum(1, keepdims=True), 1)), "confusion matrix"))

@@ -1,4 +1,4 @@
-"""LoRA: frozen matrices, to each of which a trainable product of two low-rank matrices is added.
+"""LoRA: add a trainable product of two low-rank matrices to each frozen matrix.
 
 Hu et al. 2021 (arXiv:2106.09685), section 4.1. Heads are trained in full. The saved model has the products merged into
 its matrices.

@@ -138,7 +138,7 @@ def abstract(recipe: Any, source: StagedSource | None, steps: int, pairs: bool =
 
 
 def _row(length: int, predictions: int, pairs: bool) -> dict[str, jax.ShapeDtypeStruct]:
-    """Return the shapes of an unpacked row, as of `PreparedInstances.batch`."""
+    """Return the shapes of an unpacked row of `PreparedInstances.batch`."""
 
     def array(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((1, *shape), dtype)

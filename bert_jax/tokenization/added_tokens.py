@@ -32,7 +32,7 @@ def add_tokens(
         backend: a tokenizer of the `tokenizers` library, changed in place.
         special: names of the special tokens by role.
         files: the contents of the tokenizer's files.
-        special_token: function of (role, name) that makes a special token of which the files say only the name.
+        special_token: function of (role, name) that makes a special token if the files have only its name.
 
     Returns:
         The special tokens by role that the vocabulary now has.

@@ -204,7 +204,7 @@ def _decoder(value: Any, where: storage.Path) -> dict[int, tokenizers.AddedToken
 
 
 def _encoder(path: storage.Path, special: set[str]) -> dict[int, tokenizers.AddedToken]:
-    """Read `added_tokens.json`: tokens by id, of which those in `special` are special."""
+    """Read `added_tokens.json`: tokens by id; those named in `special` are special."""
     found = {}
     for content, i in _read(path).items():
         _check_token(content, path)

@@ -87,7 +87,7 @@ def test_seventy_seven_classes_are_readable(tmp_path):
     read = written(tmp_path, parts)
     assert "confusion" not in read.tables and len(read.tables["classes"]) == 1 + 77 + 1
     header, *rows = read.tables["confusions"]
-    assert header == ["class", "taken for", "rows", "share of the class"] and len(rows) == 30
+    assert header == ["class", "predicted as", "rows", "share of the class"] and len(rows) == 30
     label, answer = (names.index(name) for name in rows[0][:2])
     assert int(rows[0][2]) == ((labels == label) & (logits.argmax(-1) == answer)).sum()
     assert sum(tag == "img" for tag, _ in read.tags) == 2 + 3  # the matrix, calibration, three rows' attention
