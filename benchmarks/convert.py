@@ -1,4 +1,4 @@
-"""What converting a checkpoint takes, beside transformers reading and writing the same file."""
+"""Time and memory of converting a checkpoint, compared with loading and saving it in transformers."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ torch.save(model.state_dict(), sys.argv[1] + "/pytorch_model.bin")
 
 
 def main(size: str, turns: int) -> None:
-    """Prints seconds and most memory of `bert-jax convert` and of transformers, in turns, on a pickled checkpoint."""
+    """Print time and peak memory of `bert-jax convert` and of transformers, in alternation, on a pickled checkpoint."""
     config = BertConfig.named(size)
     names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     with tempfile.TemporaryDirectory() as directory:
@@ -49,7 +49,7 @@ def main(size: str, turns: int) -> None:
 
 
 def measured(command: list[str]) -> tuple[float, float]:
-    """Seconds and the most resident memory, in MB, of a process."""
+    """Return the seconds and the peak resident memory in MB of a process."""
     measuring = (
         "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=2); "
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"

@@ -1,8 +1,7 @@
-"""`python -m benchmarks input`: how fast batches for pretraining come from a local disk and from an object store.
+"""`python -m benchmarks input`: the speed of batches for pretraining from a local disk and from an object store.
 
-The store is the emulator of the tests, on this machine. Tokens and seconds are of one process that makes whole batches,
-masks included, as one host does that trains alone: a host among many makes and reads its share. The bytes in memory are
-those of blocks fetched ahead.
+The store is the emulator of the tests, on this machine. One process makes whole batches with masks, as in a run on one
+host. The bytes in memory are those of prefetched blocks.
 """
 
 import argparse
@@ -30,7 +29,7 @@ _VOCABULARY = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i 
 
 
 def write_examples(directory: storage.Path, num_rows: int, num_shards: int = 8) -> None:
-    """Writes a prepared directory of random pairs that fill their rows."""
+    """Write a prepared directory of random pairs of full length."""
     tokenizer, dtype, rng = word_piece(_VOCABULARY), token_dtype(len(_VOCABULARY)), np.random.default_rng(0)
     tokenizer.save(directory / TOKENIZER_DIR)
     shards = []
@@ -47,7 +46,7 @@ def write_examples(directory: storage.Path, num_rows: int, num_shards: int = 8) 
 
 
 def read(directory: str, steps: int) -> dict[str, float]:
-    """Makes the batches of some steps, and returns what that took."""
+    """Make the batches of some steps, and return times, requests and memory."""
     start = time.perf_counter()
     source = PretrainingSource(directory, "train", LENGTH, BATCH)
     opened, requests_to_open = time.perf_counter(), storage.counted().requests
@@ -74,7 +73,7 @@ def read(directory: str, steps: int) -> dict[str, float]:
 
 
 def report(name: str, directory: str, steps: int, environment: dict[str, str]) -> None:
-    """Prints what `read` returns in a process of its own."""
+    """Run `read` in a separate process and print its result."""
     command = [sys.executable, "-m", "benchmarks.input", "--read", directory, "--steps", str(steps)]
     output = subprocess.run(command, env=os.environ | environment, check=True, stdout=subprocess.PIPE).stdout
     found = json.loads(output.splitlines()[-1])
@@ -88,11 +87,13 @@ def report(name: str, directory: str, steps: int, environment: dict[str, str]) -
 
 
 def main(words: list[str] | None = None) -> None:
-    """Prints tokens/s, requests and memory of each place."""
+    """Print tokens/s, requests and memory of each place."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.input", description=__doc__.split("\n")[0])
-    parser.add_argument("--rows", type=int, default=768_000, help="of the set (default: %(default)s: 192 MiB)")
-    parser.add_argument("--steps", type=int, default=2500, help="measured (default: %(default)s)")
-    parser.add_argument("--read", help="only makes the batches of this directory, and prints JSON")
+    parser.add_argument(
+        "--rows", type=int, default=768_000, help="rows of the data (default: %(default)s, which are 192 MiB)"
+    )
+    parser.add_argument("--steps", type=int, default=2500, help="measured steps (default: %(default)s)")
+    parser.add_argument("--read", help="only make batches from this directory, and print JSON")
     args = parser.parse_args(words)
     if args.read:
         print(json.dumps(read(args.read, args.steps)))

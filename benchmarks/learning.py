@@ -1,4 +1,4 @@
-"""Learning as such: held-out loss by step, beside a `transformers` loop and of any runs side by side."""
+"""Held-out loss by step: bert_jax compared with a loop of transformers, or several runs."""
 
 import json
 import re
@@ -21,7 +21,7 @@ Curve = dict[int, float]  # step -> masked-LM loss on the held-out examples
 
 
 def main(corpus: Sequence[str], vocabulary: Path, steps: int, seeds: int, picture: Path) -> None:
-    """Prints both losses after the last step and draws the curves: one a seed, both with the same hyper-parameters."""
+    """Print both losses after the last step and draw the curves: one a seed, both with the same hyper-parameters."""
     with tempfile.TemporaryDirectory() as directory:
         prepared = f"{directory}/prepared"
         prepare(corpus, load_tokenizer(vocabulary), prepared, max_seq_length=LENGTH, validation_fraction=0.05)
@@ -59,7 +59,7 @@ def _theirs(prepared: str, steps: int, every: int, seed: int) -> Curve:
 
 
 def runs(workdirs: Sequence[Path], picture: Path) -> None:
-    """Draws the held-out loss of the runs in these working directories."""
+    """Draw the held-out loss of the runs in these work directories."""
     _draw({workdir.name: [_curve(workdir)] for workdir in workdirs}, picture, "steps")
 
 

@@ -1,4 +1,4 @@
-"""This package as a rival in the pretraining step: `python -m benchmarks.ours DTYPE`."""
+"""bert_jax as a competitor in the pretraining step: `python -m benchmarks.ours DTYPE`."""
 
 import sys
 
@@ -17,7 +17,7 @@ from bert_jax.training.step import make_train_step
 
 
 def main(dtype: str) -> None:
-    """Training steps of BERT-base: masked LM and next sentence, dropout, clipping, AdamW."""
+    """Run training steps of BERT-base: masked LM and next sentence, dropout, clipping, AdamW."""
     keep_freed_memory()  # as the training loop does
     config = BertConfig.named("base")
     task = PretrainingTask(Bert(config, "pretraining", Compute(dtype, "unroll")), commonest_id=0)

@@ -1,4 +1,4 @@
-"""Texts a second of pipelines, beside transformers and sentence-transformers.
+"""Texts per second of pipelines, compared with transformers and sentence-transformers.
 
 python -m benchmarks.pipelines ours|theirs classify|embed MODEL DTYPE TEXTS OUT
 """
@@ -21,12 +21,12 @@ DTYPES = ("float32", "bfloat16")
 
 
 def main(data: Path, model: Path, turns: int) -> None:
-    """Prints texts/s of both, how far their answers are apart, and the memory that ours takes.
+    """Print texts/s of both sides, the difference of their answers, and the memory of bert_jax.
 
     Args:
-        data: the directory of SST-2, whose training sentences are the texts, again from the first where they end.
+        data: the directory of SST-2, whose training sentences are the texts, repeated if necessary.
         model: all-MiniLM-L6-v2.
-        turns: in each of which `TURN` texts are answered by each.
+        turns: number of turns of `TURN` texts for each side.
     """
     with tempfile.TemporaryDirectory() as directory:
         texts, classifier = f"{directory}/texts.txt", f"{directory}/classifier"
@@ -69,14 +69,14 @@ def _contest(what: str, model: str, texts: str, turns: int, directory: str) -> N
 
 
 def _write(source: Path, path: str, count: int) -> None:
-    """The first `count` sentences, from the first again where they end."""
+    """Write the first `count` sentences, repeated if necessary."""
     sentences = [line.split("\t")[0] for line in source.read_text(encoding="utf-8").splitlines()[1:]]
     with open(path, "w", encoding="utf-8") as file:
         file.writelines(f"{text}\n" for text in itertools.islice(itertools.cycle(sentences), count))
 
 
 def _classifier(model: Path, path: str) -> None:
-    """The encoder of `model` under a random head of two classes."""
+    """Write the encoder of `model` with a random head of two classes."""
     import torch
     import transformers
 
@@ -136,7 +136,7 @@ def theirs(what: str, model: str, dtype: str):
 
 
 def rival(who: str, what: str, model: str, dtype: str, path: str, out: str) -> None:
-    """One side: answers the texts of a file in their order, and writes the answers to the first of them."""
+    """Run one side: answer the texts of a file in order, and write the answers to the first texts."""
     run = {"ours": ours, "theirs": theirs}[who](what, model, dtype)
     texts = Path(path).read_text(encoding="utf-8").splitlines()
     np.save(out, run(texts[:TURN]))

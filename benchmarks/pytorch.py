@@ -1,4 +1,4 @@
-"""PyTorch and transformers as the rival.
+"""PyTorch and transformers as the competitor.
 
 python -m benchmarks.pytorch pretraining DTYPE
 python -m benchmarks.pytorch learning PREPARED STEPS STEPS_BETWEEN_EVALUATIONS SEED
@@ -19,12 +19,12 @@ torch.manual_seed(0)
 
 
 def precision(dtype: str) -> contextlib.AbstractContextManager:
-    """float32, or bfloat16 by autocast."""
+    """Return a context of float32, or of bfloat16 by autocast."""
     return torch.autocast("cpu", dtype=torch.bfloat16) if dtype == "bfloat16" else contextlib.nullcontext()
 
 
 def pretraining(dtype: str) -> None:
-    """Training steps of BERT-base: masked LM and next sentence, dropout, clipping, AdamW."""
+    """Run training steps of BERT-base: masked LM and next sentence, dropout, clipping, AdamW."""
     config = transformers.BertConfig()
     model = transformers.BertForPreTraining(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
@@ -54,7 +54,7 @@ def pretraining(dtype: str) -> None:
 
 
 def learning(prepared: str, steps: str, every: str, seed: str) -> None:
-    """Pretrains a small BERT on prepared pairs, masked by transformers' own collator, and says its held-out loss."""
+    """Pretrain a small BERT on prepared pairs, masked by transformers' collator, and print its held-out loss."""
     torch.manual_seed(int(seed))
     train = PretrainingSource(prepared, "train", LENGTH, learning_setup.BATCH, seed=int(seed))
     held_out = PretrainingEvalSource(
@@ -83,7 +83,7 @@ def learning(prepared: str, steps: str, every: str, seed: str) -> None:
 
 
 def pairs(batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """The tokens of a batch as they were before they were masked, and all that the model is given besides them."""
+    """Return the unmasked tokens of a batch, and the other inputs of the model."""
     batch = {name: torch.from_numpy(array).long() for name, array in batch.items()}
     ids = batch["input_ids"].clone()
     row, slot = batch["masked_weights"].nonzero(as_tuple=True)
@@ -93,7 +93,7 @@ def pairs(batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
 
 
 def held_out_loss(model, source) -> float:
-    """The masked-LM loss on the very batches, masks included, that this package is evaluated on."""
+    """Return the masked-LM loss on the same batches and masks on which bert_jax is evaluated."""
     model.eval()
     total = count = 0.0
     with torch.no_grad():

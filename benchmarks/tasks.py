@@ -1,4 +1,4 @@
-"""Fine-tuning on the tasks of the field, beside a loop of transformers with the same hyper-parameters."""
+"""Fine-tuning on standard tasks, compared with a loop of transformers with the same hyper-parameters."""
 
 import dataclasses
 import json
@@ -15,19 +15,18 @@ from benchmarks.turns import alternate
 
 @dataclasses.dataclass(frozen=True)
 class Contest:
-    """What both are given.
+    """A task with the data and hyper-parameters of both sides.
 
     Attributes:
-        kind: of `benchmarks.tasks_pytorch`.
-        recipe: of `configs/`.
-        files: to learn from and to be scored on, in the directory of all data sets.
-        metric: by which, in the names of `bert-jax evaluate`.
-        epochs, batch_size, learning_rate, length: of both.
-        columns: of the texts and the label, by name or number.
-        rows: of our packed steps, how many and of how many tokens, which hold `batch_size` examples on average; () =
-            not packed.
-        keys: of ours besides.
-        start: checkpoint of TensorFlow 1 in that directory, which both start from in place of the model for English.
+        kind: a class of `benchmarks.tasks_pytorch`.
+        recipe: a recipe of `configs/`.
+        files: training and evaluation files in the data directory.
+        metric: the metric, as in `bert-jax evaluate`.
+        epochs, batch_size, learning_rate, length: hyper-parameters of both sides.
+        columns: columns of the texts and the label, by name or number.
+        rows: (number, tokens) of packed rows per step, which hold `batch_size` examples on average; () = not packed.
+        keys: further recipe keys of bert_jax.
+        start: TensorFlow 1 checkpoint in the data directory from which both sides start, instead of the English model.
     """
 
     kind: str
@@ -65,12 +64,12 @@ CONTESTS = {
 
 
 class Run(NamedTuple):
-    """Of both, in turns.
+    """The result of a run of both sides in alternation.
 
     Attributes:
-        key: of what: the contest as it was run, seed, dtypes.
-        scores, rates: of bert_jax and of transformers.
-        examples: to learn from.
+        key: the contest as it was run, seed and dtypes.
+        scores, rates: scores and examples/s of bert_jax and of transformers.
+        examples: number of training examples.
     """
 
     key: dict[str, Any]
@@ -88,16 +87,16 @@ def main(
     dtypes: Sequence[str],
     record: Path | None = None,
 ) -> None:
-    """Prints scores and examples/s of both: means and standard deviations of scores over `seeds` runs, and medians.
+    """Print scores (mean and standard deviation over seeds) and median examples/s of both sides.
 
     Args:
-        data: the directory of all data sets.
-        model: where the tasks in English start from.
-        names: of `CONTESTS`.
-        seeds: runs of each.
-        share: of the epochs of each.
-        dtypes: of our matrix products, and of theirs.
-        record: a file of JSON lines, to which each run is added; what is there already is not run again.
+        data: the data directory.
+        model: the initial model of English tasks.
+        names: names of `CONTESTS`.
+        seeds: number of runs of each.
+        share: fraction of the epochs of each.
+        dtypes: dtypes of bert_jax and of transformers.
+        record: JSON lines file to which each run is appended; recorded runs are skipped.
     """
     lines = record.read_text(encoding="utf-8").splitlines() if record and record.exists() else []
     known = [Run(**json.loads(line)) for line in lines]
@@ -125,7 +124,7 @@ def main(
 
 
 def quicker_dtype() -> str:
-    """The dtype in which this processor multiplies more quickly: not all that know bfloat16 gain by it."""
+    """Return the dtype in which matrix products are faster on this processor."""
     import jax
     import jax.numpy as jnp
 
@@ -144,7 +143,7 @@ def quicker_dtype() -> str:
 def _run(
     contest: Contest, data: Path, model: Path, seed: int, dtypes: Sequence[str]
 ) -> tuple[list[float], list[float], int]:
-    """The scores of both, their rates, and how many examples there are to learn from."""
+    """Run both sides; return their scores, their rates, and the number of training examples."""
     with tempfile.TemporaryDirectory() as directory:
         start = _converted(data / contest.start, directory) if contest.start else model
         workdir = Path(directory, "run")
@@ -192,13 +191,13 @@ def _theirs(contest: Contest, data: Path, start: Path, seed: int, dtype: str) ->
 
 
 def _score(workdir: Path, metric: str) -> float:
-    """That of the last evaluation of a run."""
+    """Return the score of the last evaluation of a run."""
     lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     return [line[f"eval/{metric}"] for line in lines if f"eval/{metric}" in line][-1]
 
 
 def _converted(checkpoint: Path, directory: str) -> Path:
-    """A TensorFlow checkpoint in the layout that transformers reads."""
+    """Convert a TensorFlow checkpoint to the Hugging Face layout."""
     from bert_jax.conversion.huggingface import convert
     from bert_jax.tokenization import load_tokenizer
 

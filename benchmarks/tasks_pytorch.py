@@ -1,7 +1,7 @@
-"""Fine-tuning as a script for transformers does it: python -m benchmarks.tasks_pytorch CONTEST, of `benchmarks.tasks`.
+"""Fine-tuning with transformers, as the competitor of `benchmarks.tasks`: python -m benchmarks.tasks_pytorch CONTEST.
 
 Batches in random order, each padded to its longest row; AdamW with a linear schedule, clipping, and the model's
-dropout. The last line that it prints is the score and the number of training examples.
+dropout. The last printed line has the score and the number of training examples.
 """
 
 import abc
@@ -22,11 +22,11 @@ OTHERS = -100  # the label of tokens that are none
 
 
 class Contestant(abc.ABC):
-    """A model, a tokenizer, and how examples become batches and answers a score.
+    """A task of transformers: model, tokenizer, batching and scoring.
 
     Attributes:
-        given: a `benchmarks.tasks.Contest` and what it is run with.
-        tokenizer, model: of transformers.
+        given: a `benchmarks.tasks.Contest` with the arguments of the run.
+        tokenizer, model: tokenizer and model of transformers.
     """
 
     kind: Any  # the class of the model
@@ -37,7 +37,7 @@ class Contestant(abc.ABC):
         self.model = self.kind.from_pretrained(given["model"], **config)
 
     def train(self, rows: list[Any]) -> None:
-        """Learns from `rows` for the epochs of the contest."""
+        """Train on `rows` for the epochs of the contest."""
         given, model = self.given, self.model.train()
         size = given["batch_size"]
         order = [i for _ in range(int(np.ceil(given["epochs"]))) for i in torch.randperm(len(rows)).tolist()]
@@ -86,7 +86,7 @@ class Contestant(abc.ABC):
 
 
 class Classification(Contestant):
-    """Classes of texts, or numbers."""
+    """Sequence classification or regression."""
 
     kind = transformers.AutoModelForSequenceClassification
 
@@ -116,7 +116,7 @@ class Classification(Contestant):
 
 
 class Tokens(Contestant):
-    """The tag of each word, at its first token."""
+    """Token classification, at the first token of each word."""
 
     kind = transformers.AutoModelForTokenClassification
 
@@ -154,7 +154,7 @@ class Tokens(Contestant):
 
 
 class Choices(Contestant):
-    """Which of several endings is right."""
+    """Multiple choice."""
 
     kind = transformers.AutoModelForMultipleChoice
 
@@ -177,7 +177,7 @@ class Choices(Contestant):
 
 
 class Questions(Contestant):
-    """SQuAD 2.0: contexts in windows, and the best span of all windows or none."""
+    """Question answering on SQuAD 2.0: contexts in windows, and the best span over all windows, or no answer."""
 
     kind = transformers.AutoModelForQuestionAnswering
 
@@ -229,7 +229,7 @@ class Questions(Contestant):
 
 
 def span(answers: list[dict[str, Any]], offsets: list[Any]) -> tuple[int, int]:
-    """The tokens of the first answer in a window; (0, 0) where it does not hold all of it."""
+    """Return the first and last token of the first answer in a window; (0, 0) if the answer is not inside."""
     if answers:
         begin, end = answers[0]["answer_start"], answers[0]["answer_start"] + len(answers[0]["text"])
         inside = [i for i, where in enumerate(offsets) if where and where[0] < end and where[1] > begin]
@@ -239,7 +239,7 @@ def span(answers: list[dict[str, Any]], offsets: list[Any]) -> tuple[int, int]:
 
 
 def best_span(row: dict[str, Any], starts: np.ndarray, ends: np.ndarray) -> tuple[float, str]:
-    """The likeliest passage of a window, and its score."""
+    """Return the most likely span of a window, and its score."""
     offsets = row["offsets"]
     best = (-np.inf, "")
     for start in np.argsort(-starts[: len(offsets)])[:N_BEST]:
@@ -251,7 +251,7 @@ def best_span(row: dict[str, Any], starts: np.ndarray, ends: np.ndarray) -> tupl
 
 
 def table(path: str, columns: list[str]) -> list[list[str]]:
-    """The columns of each row of a table; by numbers where it has no header."""
+    """Read the rows of a table as dicts by column, with numbers as names without a header."""
     with open(path, encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     if columns[0].isdigit():
@@ -263,7 +263,7 @@ def table(path: str, columns: list[str]) -> list[list[str]]:
 
 
 def sentences(path: str) -> list[tuple[list[str], list[str]]]:
-    """Words and tags of each sentence of a CoNLL file."""
+    """Read the words and tags of each sentence of a CoNLL file."""
     with open(path, encoding="utf-8") as file:
         blocks = file.read().split("\n\n")
     lines = [[line.split() for line in block.splitlines() if line and "-DOCSTART-" not in line] for block in blocks]
@@ -271,7 +271,7 @@ def sentences(path: str) -> list[tuple[list[str], list[str]]]:
 
 
 def questions(path: str) -> list[dict[str, Any]]:
-    """The questions of SQuAD's JSON, each with its context."""
+    """Read the questions of SQuAD's JSON, each with its context."""
     with open(path, encoding="utf-8") as file:
         articles = json.load(file)["data"]
     return [

@@ -1,4 +1,4 @@
-"""Text into examples, and examples into batches: tokens a second of one core, by CPU time."""
+"""Speed of `prepare` and of making batches: tokens per second of one core, by CPU time."""
 
 import functools
 import os
@@ -25,7 +25,7 @@ _BATCHES = 40
 
 
 def main(corpus: Sequence[str], vocabulary: Path, turns: int) -> None:
-    """Prints what preparing a corpus costs beside tokenizing it, and how fast batches come out of it."""
+    """Print the speed of `prepare` relative to tokenization, and the speed of batches."""
     plain = tokenizers.BertWordPieceTokenizer(str(vocabulary), lowercase=True)
     lines = list(open_corpus(corpus).texts())
     tokens = sum(len(line.ids) for line in plain.encode_batch(lines, add_special_tokens=False))
@@ -72,14 +72,14 @@ def _read(source: PretrainingSource) -> None:
 
 
 def seconds(work: Callable[[], None]) -> float:
-    """CPU seconds of this process that `work` takes."""
+    """Return the CPU seconds of this process for `work`."""
     start = time.process_time()
     work()
     return time.process_time() - start
 
 
 def memory(corpus: Sequence[str], vocabulary: Path, repetitions: Sequence[int]) -> None:
-    """Prints the most memory that preparing a corpus takes, all processes together, when it is repeated so often."""
+    """Print the peak memory of `prepare` over all processes, for a corpus repeated several times."""
     for times in repetitions:
         with tempfile.TemporaryDirectory() as directory:
             command = [sys.executable, "-m", "bert_jax", "prepare", *list(corpus) * times, "--dupe-factor=1"]
@@ -95,7 +95,7 @@ def memory(corpus: Sequence[str], vocabulary: Path, repetitions: Sequence[int]) 
 
 
 def _resident(pid: int) -> int:
-    """Bytes of a process and those that it started, those that they share counted once (Linux)."""
+    """Return the memory of a process and its children in bytes, with shared memory counted once (Linux)."""
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

@@ -1,6 +1,6 @@
-"""What rematerialisation, scanning, splitting, ways to attend and sources of dropout bits do to BERT-large on a slice.
+"""Effect of remat, scanning, sharding, attention backend and dropout bits on BERT-large on a TPU slice.
 
-Compiled by the TPU compiler, not run: `bert-jax plan` with one thing changed at a time.
+The steps are compiled by the TPU compiler, not run: `bert-jax plan` with one change at a time.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ GENERATORS = {"bits of all dropout but attention's by threefry": "threefry2x32",
 
 
 def bits_of(implementation: str) -> Callable[..., jax.Array]:
-    """Random bits by one of JAX's generators, one for every element."""
+    """Return random bits of one of JAX's generators for every element."""
 
     def bits(key: jax.Array, shape: tuple[int, ...], at: None = None) -> jax.Array:
         words = jax.random.key_data(key)
@@ -46,7 +46,7 @@ def bits_of(implementation: str) -> Callable[..., jax.Array]:
 
 
 def measured(topology: str) -> Iterator[tuple[str, StagePlan]]:
-    """Yields each variant and its plan."""
+    """Yield each variant and its plan."""
     for name, changes in VARIANTS.items():
         bits = bits_of(GENERATORS[name]) if name in GENERATORS else dropout.random_bits
         with mock.patch.object(dropout, "random_bits", bits):
@@ -55,7 +55,7 @@ def measured(topology: str) -> Iterator[tuple[str, StagePlan]]:
 
 
 def main(topology: str) -> None:
-    """Prints a table in Markdown."""
+    """Print a table in Markdown."""
     jax.config.update("jax_platforms", "cpu")
     print(f"BERT-large, 256 x 512, on {topology}\n")
     print("| | peak GiB | HBM GB a step | roofline ms | MFU | compiled in s |\n|---|---|---|---|---|---|")

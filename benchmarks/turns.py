@@ -1,4 +1,4 @@
-"""Times rivals in turns, so that a machine that slows down slows all of them."""
+"""Measure competitors in alternation, so that a slower machine affects all of them."""
 
 import os
 import signal
@@ -12,10 +12,10 @@ from pathlib import Path
 
 
 class Rival:
-    """A process that says when it is warm, and then works when told to; see `serve`.
+    """A competitor's process, which reports when it is warm and then works on request; see `serve`.
 
     Attributes:
-        rates: items a second, one for each turn.
+        rates: items per second of each turn.
     """
 
     def __init__(self, *command: str):
@@ -26,14 +26,14 @@ class Rival:
         self._read()
 
     def turn(self, units: int) -> None:
-        """Lets it do `units` of work while the others wait."""
+        """Let the process do `units` of work while the others wait."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{units}\n")
         self._process.stdin.flush()
         self.rates.append(self._read())
 
     def end(self) -> None:
-        """Ends the process."""
+        """End the process."""
         self._process.communicate()
 
     def _read(self) -> float:
@@ -45,7 +45,7 @@ class Rival:
 
 
 def serve(work: Callable[[int], int]) -> None:
-    """A rival's side: warms up, then for each number that it reads does `work(number)`, which returns items done."""
+    """Run a competitor: warm up, then call `work(number)` for each number on stdin, which returns items done."""
     work(2)
     print("rate 0", flush=True)
     for line in sys.stdin:
@@ -55,15 +55,15 @@ def serve(work: Callable[[int], int]) -> None:
 
 
 def ratio(a: Sequence[float], b: Sequence[float]) -> float:
-    """The median over turns of how many times as fast `a` was as `b`."""
+    """Return the median over turns of the rate of `a` over the rate of `b`."""
     return statistics.median(x / y for x, y in zip(a, b, strict=True))
 
 
 def alternate(commands: dict[str, list[str]], seconds: float = 10.0) -> dict[str, tuple[float, str]]:
-    """Runs whole commands to their end, one at a time for `seconds` each, in turns.
+    """Run whole commands to their end in alternation, `seconds` each at a time.
 
     Returns:
-        For each name, the seconds for which it ran and its standard output.
+        For each name, the seconds that it ran and its standard output.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("benchmarks: told to stop"))  # and so end those that wait
     spent = dict.fromkeys(commands, 0.0)
@@ -89,7 +89,7 @@ def alternate(commands: dict[str, list[str]], seconds: float = 10.0) -> dict[str
 
 
 def _run_for(seconds: float, process: subprocess.Popen) -> bool:
-    """Lets a stopped process go on for a while; True when it ended."""
+    """Continue a stopped process for some seconds; return whether it ended."""
     os.killpg(process.pid, signal.SIGCONT)
     try:
         process.wait(seconds)

@@ -1,4 +1,4 @@
-"""What local attention spares: ModernBERT's attention within 64 tokens beside that to all, alone and in the model."""
+"""Savings of local attention: ModernBERT's local attention compared with global attention, alone and in the model."""
 
 import multiprocessing
 import re
@@ -22,7 +22,7 @@ _WINDOW = 64
 
 
 def main(lengths: list[int], turns: int) -> None:
-    """Prints seconds of forward and of forward and backward, and by how much a process of their own grows for them."""
+    """Print the time and the memory of a forward pass, and of a forward and backward pass."""
     for run, what in (
         (_attention, f"attention of one layer: within {_WINDOW} tokens, to all"),
         (_model, f"{_LAYERS} layers: two of three within {_WINDOW} tokens, all to all"),
@@ -37,15 +37,15 @@ def main(lengths: list[int], turns: int) -> None:
 
 
 def _apart(*case) -> tuple[float, float]:
-    """`_measured` in a process of its own."""
+    """Run `_measured` in a separate process."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_measured, *case).result()
 
 
 def _measured(run, length: int, window: int | None, gradient: bool, turns: int) -> tuple[float, float]:
-    """Median seconds, and the MB of resident memory that running takes.
+    """Return the median seconds, and the growth of resident memory in MB.
 
-    What the compiler says of a program does not count what its library calls allocate, such as the scores of attention.
+    The compiler's memory analysis does not count allocations of library calls, such as the scores of attention.
     """
     function, *inputs = run(length, window)
     if gradient:

@@ -1,4 +1,4 @@
-"""BERT in JAX: pretraining, fine-tuning, inference, and weights that trade with PyTorch."""
+"""BERT in JAX: pretraining, fine-tuning, inference, and weights that are exchanged with PyTorch."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Public name -> the module that defines it; imported on first use, so that `import bert_jax` stays quick.
+# Public name -> the module that defines it, imported on first use, so that `import bert_jax` is fast.
 _PUBLIC = {
     "BertConfig": "bert_jax.config",
     "Bert": "bert_jax.modeling",

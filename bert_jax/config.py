@@ -24,7 +24,7 @@ SIZES: dict[str, tuple[int, int, int]] = {
     "large": (24, 1024, 16),
 }
 
-# Names that Hugging Face files use for one of `ACTIVATION_NAMES`.
+# Other names of ACTIVATION_NAMES in Hugging Face files.
 _ACTIVATION_ALIASES = {
     "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_python_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh", "gelu_python": "gelu", "swish": "silu",
@@ -33,16 +33,16 @@ _ACTIVATION_ALIASES = {
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddingLayer:
-    """A layer between the pooling of a sentence embedding and the vector that comes out.
+    """A layer after the pooling of a sentence embedding model.
 
     Attributes:
         kind: `dense`, `layer_norm`, `normalize` or `dropout`.
-        inputs: width of what goes in.
-        features: width of what comes out.
-        bias: of `dense`: whether it has one.
-        activation: of `dense`: one of `LAYER_ACTIVATIONS`.
-        residual: of `dense`: whether the input is added to the output, through a kernel where widths differ.
-        rate: of `dropout`.
+        inputs: width of the input.
+        features: width of the output.
+        bias: whether a `dense` layer has a bias.
+        activation: activation of a `dense` layer, one of `LAYER_ACTIVATIONS`.
+        residual: whether a `dense` layer adds its input to its output, through a kernel if the widths differ.
+        rate: rate of `dropout`.
     """
 
     kind: str
@@ -56,61 +56,61 @@ class EmbeddingLayer:
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """One architecture; equal configs have equal parameter trees. The defaults are BERT-base's.
+    """The architecture of a model; equal configs have equal parameter trees. The defaults are those of BERT-base.
 
     Attributes:
-        family: one of `bert_jax.families.FAMILIES`: whose names and `config.json` its files have.
+        family: one of `bert_jax.families.FAMILIES`, which determines the layout of the model's files.
         vocab_size: rows of the word embedding.
         hidden_size: width of the residual stream.
-        num_hidden_layers: encoder layers.
-        num_attention_heads: heads; must divide `hidden_size`.
+        num_hidden_layers: number of encoder layers.
+        num_attention_heads: number of attention heads; must divide `hidden_size`.
         intermediate_size: width of the feed-forward layer.
-        embedding_size: width of the embeddings, which a dense layer brings to `hidden_size`; None: they have it.
-        hidden_act: one of `ACTIVATION_NAMES`, such as `gelu` (erf, the 2018 release) or `gelu_tanh` (the small models).
+        embedding_size: width of the embeddings, which a dense layer projects to `hidden_size`; None = hidden_size.
+        hidden_act: one of ACTIVATION_NAMES, such as `gelu` (erf, the 2018 release) or `gelu_tanh` (the small models).
         gated: whether the feed-forward layer is act(gate) * up (Shazeer 2020, arXiv:2002.05202), or act(up).
         hidden_dropout_prob: dropout rate after embeddings, attention output and feed-forward output.
         attention_probs_dropout_prob: dropout rate on attention probabilities.
         classifier_dropout: dropout rate before a classifier; None means `hidden_dropout_prob`.
         qa_dropout: dropout rate before the span head.
-        max_position_embeddings: longest sequence the model takes, in tokens.
+        max_position_embeddings: most tokens in a sequence.
         position_embedding_type: `absolute` (learned), `sinusoidal` (fixed), or `rotary` (Su et al. 2021,
-            arXiv:2104.09864), which turns queries and keys instead.
-        position_offset: rows of the position table before the first position's, one of which is padding's.
-        rope_theta: the base of rotary positions.
-        local_rope_theta: the same in layers with a window; None: `rope_theta`.
-        relative_attention_buckets: distances between tokens that have a bias of their own in attention, all layers
-            sharing it (Raffel et al. 2019, arXiv:1910.10683, section 2.1); 0: none.
-        local_window: how far a token sees to either side in local layers; None: every layer is global.
+            arXiv:2104.09864), which rotates queries and keys instead of adding embeddings.
+        position_offset: rows of the position table before the first position, one of which is for padding.
+        rope_theta: base of rotary positions.
+        local_rope_theta: base of rotary positions in local layers; None = `rope_theta`.
+        relative_attention_buckets: buckets of distances between tokens, each with a bias of attention scores that all
+            layers share (Raffel et al. 2019, arXiv:1910.10683, section 2.1); 0 = no relative positions.
+        local_window: greatest distance to which a token attends in local layers; None = all layers are global.
         global_every: one layer in this number, from the first, is global.
-        type_vocab_size: number of segment ids; 0: no segment embedding.
+        type_vocab_size: number of segment ids; 0 = no segment embedding.
         norm: `layer_norm` or `rms_norm`.
-        norm_placement: `post` (after the residual sum) or `pre` (before each block, but for the first, which the
-            embeddings' comes before, and after the last layer).
+        norm_placement: `post` (after each residual sum) or `pre` (before each block and after the last layer; the first
+            block has none, as the embeddings have one).
         norm_bias, attention_bias, mlp_bias: whether these have biases.
         initializer_range: the parameter (not the standard deviation) of the truncated normal initialiser.
         layer_norm_eps: added to the variance in LayerNorm.
         pad_token_id: id of the padding token.
-        pooler: whether there is a tanh pooler over the first token, for the heads that can do without.
-        classifier_summary: what a sequence classifier sees: the pooler's result (`pooler`), that of a dense layer of
-            its own with an activation (`tanh`, `relu`, `gelu`), or of the masked-LM head's transformation
-            (`transform`), which then stands before the heads of tokens and spans too.
-        choice_summary: the same for multiple choice.
-        classifier_pooling: of which tokens: the first (`cls`) or the `mean` of all, for `transform`.
-        drop_before_summary: whether a sequence classifier's own dense layer comes after a dropout too.
-        head_act: the activation in the masked-LM head; None: `hidden_act`.
-        head_bias: whether its dense layer has a bias.
-        decoder_bias: whether each word has one there.
-        tie_word_embeddings: whether its output matrix is the word embedding.
-        num_labels: classes of a classifier head (1 for regression).
-        id2label: their names, or None.
-        problem_type: what a sequence classifier is trained for, or None when not said.
-        pooling: how a sentence embedding is made from token vectors: one of `POOLINGS`, or several with `+` between
-            them, whose vectors are concatenated.
-        pooling_skip: leading tokens of a row that are not pooled: those of a prompt.
-        embedding_layers: what a sentence embedding goes through after that.
+        pooler: whether there is a tanh pooler over the first token, for heads that do not need it.
+        classifier_summary: the layer before a sequence classifier: the pooler (`pooler`), a dense layer of its own with
+            an activation (`tanh`, `relu`, `gelu`), or the transform of the masked-LM head (`transform`), which then
+            also comes before the heads for tokens and spans.
+        choice_summary: the layer before a multiple-choice classifier, likewise.
+        classifier_pooling: input of a `transform` summary: the first token (`cls`) or the `mean` of all tokens.
+        drop_before_summary: whether there is also dropout before a sequence classifier's own dense layer.
+        head_act: activation of the masked-LM head; None = `hidden_act`.
+        head_bias: whether the dense layer of the masked-LM head has a bias.
+        decoder_bias: whether the masked-LM head has a bias for each token.
+        tie_word_embeddings: whether the output matrix of the masked-LM head is the word embedding.
+        num_labels: number of classes of a classifier (1 for regression).
+        id2label: names of the classes, or None.
+        problem_type: type of a sequence classifier, one of PROBLEM_TYPES, or None.
+        pooling: pooling of token vectors into a sentence embedding: one of `POOLINGS`, or several joined by `+`, whose
+            vectors are concatenated.
+        pooling_skip: number of leading tokens that are not pooled, such as those of a prompt.
+        embedding_layers: layers after the pooling.
         normalize_embeddings: whether a sentence embedding is scaled to unit length.
-        carried: keys and values of the `config.json` that was read which no other field says; `to_hf` writes them
-            again. They shape nothing, and configs are compared without them.
+        carried: other keys and values of the `config.json` that was read, which `to_hf` writes again. They do not
+            affect the model and are ignored in comparisons.
     """
 
     family: str = "bert"
@@ -181,36 +181,36 @@ class BertConfig:
 
     @property
     def head_size(self) -> int:
-        """Width of one attention head."""
+        """Return the width of an attention head."""
         return self.hidden_size // self.num_attention_heads
 
     @property
     def embedding_width(self) -> int:
-        """Width of the embeddings."""
+        """Return the width of the embeddings."""
         return self.embedding_size or self.hidden_size
 
     @property
     def poolings(self) -> tuple[str, ...]:
-        """How a sentence embedding is made from token vectors, one by one."""
+        """Return the poolings whose vectors are concatenated into a sentence embedding."""
         return tuple(self.pooling.split("+"))
 
     @property
     def sentence_embedding_size(self) -> int:
-        """Width of a sentence embedding."""
+        """Return the width of a sentence embedding."""
         pooled = self.hidden_size * len(self.poolings)
         return self.embedding_layers[-1].features if self.embedding_layers else pooled
 
     @property
     def windows(self) -> tuple[int | None, ...]:
-        """How far a token sees in each layer; None: anywhere."""
+        """Return the attention window of each layer; None for global layers."""
         return tuple(self.local_window if i % self.global_every else None for i in range(self.num_hidden_layers))
 
     @classmethod
     def named(cls, size: str, family: str = "bert", **changes: Any) -> Self:
-        """The config of a named size (`SIZES`, or the family's own) of a family, with some fields changed.
+        """Return the config of a named size (`SIZES`, or the family's own), with some fields changed.
 
         Raises:
-            InputError: no such size, or no such family.
+            InputError: the size or the family is not known.
         """
         check_value("family", family, str)
         base = cls._of_family({}, family)
@@ -220,24 +220,23 @@ class BertConfig:
         names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
         shape: dict[str, Any] = dict(zip(names, sizes[size], strict=True))
         if size not in FAMILIES[family].sizes:
-            shape["embedding_size"] = None  # narrower embeddings are of a family's own sizes
-        # Where padding has another id than the family's usual one, positions may begin in another row.
+            shape["embedding_size"] = None  # only a family's own sizes have narrower embeddings
+        # The position offset may depend on the id of padding.
         offset = FAMILIES[family].position_offset({"pad_token_id": changes.get("pad_token_id", base.pad_token_id)})
         return base.replace(**shape | {"position_offset": offset} | changes)
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some fields changed."""
+        """Return a copy with some fields changed."""
         return dataclasses.replace(self, **changes)
 
     @classmethod
     def from_hf(cls, hf: dict[str, Any], where: str = "config.json") -> Self:
-        """The config that a Hugging Face `config.json` (as a dict) describes.
+        """Return the config that a Hugging Face `config.json` (as a dict) describes.
 
-        Keys are compared with `bert_jax.model_files.config`: one that is refused is an error, and one that is not known
-        is named in a warning.
+        Keys are checked against `bert_jax.model_files.config`: refused keys are an error, unknown keys a warning.
 
         Raises:
-            InputError: its family is not known, or a value has another type or range than its key, or no meaning here.
+            InputError: the family is not known, or a value has the wrong type or range or is not supported.
         """
         family = family_of(hf, where)
         check_keys(hf, config_keys(family), where)
@@ -273,10 +272,13 @@ class BertConfig:
         return cls(family=family, **ours | more)
 
     def to_hf(self, architecture: str = "") -> dict[str, Any]:
-        """The dict that Hugging Face writes as `config.json`; `architecture` is its class, "" the bare encoder's.
+        """Return the config as a Hugging Face `config.json` dict.
+
+        Args:
+            architecture: the Hugging Face class; "" = that of the bare encoder.
 
         Raises:
-            InputError: the family has no way to say what this config is.
+            InputError: the family's `config.json` cannot describe this config.
         """
         kind = FAMILIES[self.family]
         hf: dict[str, Any] = {"architectures": [architecture or f"{kind.classes}Model"], "model_type": self.family}
@@ -289,7 +291,7 @@ class BertConfig:
             if hf.get(key) == "gelu_tanh":
                 hf[key] = "gelu_new"
             if key in carried and _activation(carried[key]) == _activation(hf.get(key)):
-                hf[key] = carried[key]  # by the name that it had
+                hf[key] = carried[key]  # keep the name from the original file
         if "embedding_size" in kind.keys:
             hf["embedding_size"] = self.embedding_width
         hf["id2label"] = {str(i): name for i, name in enumerate(self.label_names)}
@@ -299,7 +301,7 @@ class BertConfig:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """Names of the classes: those given, or LABEL_0 and so on."""
+        """Return the names of the classes, by default LABEL_0, LABEL_1, ..."""
         return self.id2label or tuple(f"LABEL_{i}" for i in range(self.num_labels))
 
     def _check_said(self, back: "BertConfig") -> None:
@@ -307,13 +309,13 @@ class BertConfig:
             ours, theirs = getattr(self, field.name), getattr(back, field.name)
             if ours != theirs and field.name not in _NOT_IN_HF:
                 raise InputError(
-                    f"model config: {field.name}: expected {theirs!r}, as every {self.family} in the Hugging Face "
-                    f"layout has it, found {ours!r}"
+                    f"model config: {field.name}: expected {theirs!r}, as in every {self.family} in the Hugging Face "
+                    f"layout, found {ours!r}"
                 )
 
     @classmethod
     def from_pretrained(cls, path: storage.PathLike, **changes: Any) -> Self:
-        """Reads the `config.json` of a model directory, with some fields changed.
+        """Read the `config.json` of a model directory, with some fields changed.
 
         Args:
             path: a directory (local or `gs://`), or a name on the hub (`bert_jax.storage.hub.locate`).
@@ -328,23 +330,23 @@ class BertConfig:
 
     @classmethod
     def from_json_file(cls, path: storage.PathLike) -> Self:
-        """Reads a Hugging Face `config.json`. Raises InputError when it is missing, not JSON or not a BERT."""
+        """Read a Hugging Face `config.json`. Raises InputError when it is missing, not JSON or not a BERT."""
         return cls.from_hf(storage.read_json(path), where=str(path))
 
     def to_json_file(self, path: storage.PathLike, architecture: str = "") -> None:
-        """Writes a Hugging Face `config.json`, whole or not at all."""
+        """Write a Hugging Face `config.json` atomically."""
         storage.write_atomically(path, json.dumps(self.to_hf(architecture), indent=2, sort_keys=True) + "\n")
 
 
-# What a Hugging Face config.json does not say: other files do, or nothing needs to.
+# Fields that a Hugging Face config.json does not have.
 _NOT_IN_HF = (
     "pooler", "pooling", "pooling_skip", "embedding_layers", "normalize_embeddings", "id2label", "carried",
 )  # fmt: skip
-_MAY_BE_NULL = (*MAY_BE_NONE, "pad_token_id")  # in a config.json, where it means that nothing is said
+_MAY_BE_NULL = (*MAY_BE_NONE, "pad_token_id")  # fields that may be null in config.json, which means "not set"
 
 
 def _check_embedding(config: BertConfig) -> None:
-    """Raises InputError when the fields of a sentence embedding do not fit together."""
+    """Raise InputError when the fields of a sentence embedding do not fit together."""
     modes = config.pooling.split("+") if isinstance(config.pooling, str) else [config.pooling]
     for mode in modes:
         if mode not in POOLINGS:
@@ -355,8 +357,8 @@ def _check_embedding(config: BertConfig) -> None:
     for i, layer in enumerate(config.embedding_layers):
         if layer.inputs != width:
             raise InputError(
-                f"model config: embedding_layers[{i}] ({layer.kind}): expected {width} inputs, as what comes "
-                f"before it gives, found {layer.inputs}"
+                f"model config: embedding_layers[{i}] ({layer.kind}): expected {width} inputs, the output size of the "
+                f"layer before, found {layer.inputs}"
             )
         width = layer.features
 

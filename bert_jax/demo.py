@@ -1,6 +1,6 @@
-"""The demo: pretrain, fine-tune and query a small BERT on the documentation inside Python, in minutes on a laptop.
+"""The demo: pretrain, fine-tune and run a small BERT on the documentation inside Python, in minutes on a laptop.
 
-Everything stays in one directory; a step whose result is there already is not repeated.
+All files are in one directory; steps whose results exist are not repeated.
 """
 
 import contextlib
@@ -31,9 +31,9 @@ from bert_jax.training.host_memory import keep_freed_memory
 from bert_jax.training.loop import train
 
 VOCAB_SIZE = 4000
-SEQUENCE_LENGTH = 32  # the fewer positions there are, the sooner what each of them means is learned
-HELD_OUT = 0.03  # of the documents: for the vocabulary no matter, never seen in pretraining or fine-tuning
-TASK_SHARE = {"train": 0.5, "held-out": 1.0}  # of the sentences that the fine-tuning task takes
+SEQUENCE_LENGTH = 32  # with fewer positions, position embeddings are learned sooner
+HELD_OUT = 0.03  # fraction of documents that are held out of pretraining and fine-tuning
+TASK_SHARE = {"train": 0.5, "held-out": 1.0}  # fraction of the sentences that the fine-tuning task uses
 
 BLANKS = (
     "returns a [MASK] of strings.",
@@ -46,14 +46,14 @@ BLANKS = (
 
 
 def pretraining(workdir: PathLike) -> ConfigDict:
-    """The recipe of the demo's pretraining: a tiny BERT that learns as much as it can in three minutes."""
+    """Return the recipe of the demo's pretraining: a tiny BERT, trained for about three minutes."""
     c = recipes.pretraining()
     c.data.prepared = str(storage.Path(workdir) / "prepared")
     c.data.sequence_length = SEQUENCE_LENGTH
     c.model.update(size="tiny", num_attention_heads=4, max_position_embeddings=SEQUENCE_LENGTH)
-    # What lets so short a run learn to look at neighbouring words: larger initial weights than BERT's 0.02, which suits
-    # a hidden size of 768, many small steps at a high rate, and no dropout, since the text is seen a few times only.
-    # Muon gets there in half the steps of AdamW alone.
+    # A run this short learns to use neighbouring words only with larger initial weights than BERT's 0.02 (which suits a
+    # hidden size of 768), many small steps at a high learning rate, and no dropout, since it sees the text only a few
+    # times. Muon needs half the steps of AdamW.
     c.model.update(initializer_range=0.08, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     c.dtype = "bfloat16"
     c.num_steps = 1300
@@ -66,7 +66,7 @@ def pretraining(workdir: PathLike) -> ConfigDict:
 
 
 def fine_tuning(workdir: PathLike) -> ConfigDict:
-    """The recipe of the demo's fine-tuning: has a sentence kept its order, or have two neighbours been swapped?"""
+    """Return the recipe of the demo's fine-tuning: detect whether two neighbouring words of a sentence were swapped."""
     c = recipes.classification()
     c.init_from = str(storage.Path(workdir) / "pretraining" / "model")
     c.data.train, c.data.dev = (str(storage.Path(workdir) / f"order-{split}.tsv") for split in ("train", "held-out"))
@@ -82,7 +82,7 @@ def fine_tuning(workdir: PathLike) -> ConfigDict:
 
 
 class Demo:
-    """One run of the demo in one directory; each method is a chapter of its story."""
+    """A run of the demo in a work directory; each method is a step."""
 
     def __init__(self, workdir: PathLike):
         self.workdir = storage.Path(workdir)
@@ -90,7 +90,7 @@ class Demo:
         self.seconds: dict[str, float] = {}
 
     def run(self) -> None:
-        """Tells the whole story."""
+        """Run all steps."""
         keep_freed_memory()  # before any library starts its threads
         self.workdir.mkdir(parents=True, exist_ok=True)
         documents = self.read()
@@ -100,21 +100,21 @@ class Demo:
         self.ask()
         spent = "  ".join(f"{name} {seconds:.0f} s" for name, seconds in self.seconds.items())
         self.console.print(f"\n[bold]{sum(self.seconds.values()) / 60:.1f} minutes:[/] {spent}")
-        self._say(f"Ask it more:  bert-jax fill-mask {self.workdir}/pretraining/model 'returns the [MASK].'")
+        self._say(f"Try it:  bert-jax fill-mask {self.workdir}/pretraining/model 'returns the [MASK].'")
 
     def read(self) -> list[Document]:
-        """Shows what there is to learn from, and returns it."""
+        """Read the corpus, show a sample, and return its documents."""
         with self._chapter("text", "The text: documentation inside this Python"):
             documents = list(open_corpus("python-docs"))
             words = sum(len(text.split()) for document in documents for text in document.texts)
-            self.console.print(f"{len(documents):,} modules and topics, {words:,} words. Three of them begin:")
+            self.console.print(f"{len(documents):,} modules and topics, {words:,} words. The beginnings of three:")
             for document in documents[len(documents) // 6 :: len(documents) // 3]:
                 self.console.print(f"  [cyan]{document.name.partition(':')[2]}[/]  {document.texts[0][:100]}")
         return documents
 
     def prepare(self, documents: list[Document]) -> None:
-        """Trains a vocabulary and cuts the text into sentence pairs."""
-        with self._chapter("preparing", "The vocabulary, and sentence pairs to learn from"):
+        """Train a vocabulary and cut the text into sentence pairs."""
+        with self._chapter("preparing", "The vocabulary and the pretraining data"):
             place = self.workdir / "prepared"
             if not place.exists():
                 texts = (text for document in documents for text in document.texts)
@@ -132,23 +132,23 @@ class Demo:
             self.console.print(f"{tokenizer.vocab_size:,} word pieces: {' '.join(tokenizer.tokenize(sample))}")
 
     def pretrain(self) -> None:
-        """Trains the encoder to fill in blanks and to tell which sentences follow each other."""
-        with self._chapter("pretraining", "Pretraining: fill in 15% of the words; does B follow A?"):
+        """Pretrain on masked words and next-sentence prediction."""
+        with self._chapter("pretraining", "Pretraining: predict 15% of the words; does B follow A?"):
             scores = train(pretraining(self.workdir), self.workdir / "pretraining")
             right, commonest = scores["eval/mlm_accuracy"], scores["eval/mlm_commonest_accuracy"]
             self._table(
-                "Documents that it has never seen",
+                "Accuracy on held-out documents",
                 {
-                    "blanks filled in right": f"{right:.1%}",
-                    "always the commonest token": f"{commonest:.1%}",
+                    "masked tokens": f"{right:.1%}",
+                    "always the most frequent token": f"{commonest:.1%}",
                     "ratio": f"{right / commonest:.1f}",
-                    "next sentence told right": f"{scores['eval/nsp_accuracy']:.1%}",
+                    "next sentence": f"{scores['eval/nsp_accuracy']:.1%}",
                 },
             )
             self._say(f"Curves: {self.workdir / 'pretraining' / 'report.png'}")
 
     def fine_tune(self, documents: list[Document]) -> None:
-        """Fine-tunes on a task made from the same text, beside what is reached without a BERT."""
+        """Fine-tune on a task made from the same text, and compare with baselines without a BERT."""
         with self._chapter("fine-tuning", "Fine-tuning: have two neighbouring words been swapped?"):
             rows = {split: list(order_task(documents, split)) for split in ("train", "held-out")}
             for split, examples in rows.items():
@@ -161,19 +161,19 @@ class Demo:
             labels = [label for _, label in rows["held-out"]]
             majority = max(labels.count(label) for label in set(labels)) / len(labels)
             self._table(
-                f"Accuracy on {len(labels):,} sentences of documents that it has never seen",
+                f"Accuracy on {len(labels):,} sentences of held-out documents",
                 {
                     "this BERT": f"{scores['eval/accuracy']:.1%}",
                     "bag of words and word pairs": f"{baseline:.1%}",
-                    "always the commoner label": f"{majority:.1%}",
+                    "always the most frequent label": f"{majority:.1%}",
                 },
             )
 
     def ask(self) -> None:
-        """Lets the pretrained model fill in blanks."""
-        with self._chapter("asking", "Fill in the blank"):
+        """Predict masked words with the pretrained model."""
+        with self._chapter("inference", "Inference: predict the masked word"):
             table = Table(box=None)
-            for column in ("text", "answers"):
+            for column in ("text", "predictions"):
                 table.add_column(column, justify="left")
             fill = pipeline("fill-mask", self.workdir / "pretraining" / "model")
             for text, answers in zip(BLANKS, fill(list(BLANKS)), strict=True):
@@ -189,7 +189,7 @@ class Demo:
         self.seconds[name] = time.perf_counter() - start
 
     def _say(self, text: str) -> None:
-        """Prints text with the user's work directory in it."""
+        """Print text with the user's work directory in it."""
         self.console.print(Text(printable(text)))
 
     def _table(self, title: str, rows: dict[str, str]) -> None:
@@ -200,8 +200,15 @@ class Demo:
 
 
 def order_task(documents: Iterable[Document], split: str) -> Iterator[tuple[str, str]]:
-    """Sentences of 6 to 18 words from the documents of a split ("train" or "held-out"), half of them with two
-    different neighbours swapped, and what they are: "kept" or "swapped"."""
+    """Yield (sentence, label) of the fine-tuning task: half of the sentences have two neighbouring words swapped.
+
+    Args:
+        documents: the corpus.
+        split: "train" or "held-out".
+
+    Yields:
+        Sentences of 6 to 18 words with the label "kept" or "swapped".
+    """
     rng = random.Random(split)
     for number, document in enumerate(documents):
         if is_held_out(number, HELD_OUT) != (split == "held-out"):
@@ -219,7 +226,7 @@ def order_task(documents: Iterable[Document], split: str) -> Iterator[tuple[str,
 
 
 def bag_of_words_accuracy(train_rows: Sequence[tuple[str, str]], test_rows: Sequence[tuple[str, str]]) -> float:
-    """Accuracy of logistic regression on counts of words and of pairs of neighbouring words."""
+    """Return the accuracy of a logistic regression on the words and word pairs of a sentence."""
     model = make_pipeline(
         CountVectorizer(ngram_range=(1, 2), binary=True, token_pattern=r"\S+"), LogisticRegression(max_iter=200)
     )
@@ -228,5 +235,5 @@ def bag_of_words_accuracy(train_rows: Sequence[tuple[str, str]], test_rows: Sequ
 
 
 def main(workdir: PathLike) -> None:
-    """Runs the demo in `workdir`, a new directory or that of an earlier run."""
+    """Run the demo in `workdir`, a new directory or that of an earlier run."""
     Demo(workdir).run()

@@ -8,17 +8,17 @@ from typing import Any
 
 from bert_jax.synonyms import names_here
 
-MAX_MESSAGE = 500  # characters of an error or of a line of a log
-_MAX_CHOICES = 200  # characters of a list of choices
-# Control characters other than tab and newline, the separators and controls that change the order or the line that
-# text is shown in, byte order marks, and lone surrogates.
+MAX_MESSAGE = 500  # most characters of an error or of a line of a log
+_MAX_CHOICES = 200  # most characters of a list of choices
+# Control characters except tab and newline, line separators, bidirectional controls, byte order marks, and lone
+# surrogates.
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
 
 
 class InputError(ValueError):
-    """What the user gave does not fit: the message says in one line what was expected, found, and where.
+    """Invalid input of the user; the message says in one line what was expected, what was found, and where.
 
     The message quotes what the user gave, so it is made `printable`, and newlines are written as escapes.
     """
@@ -28,7 +28,7 @@ class InputError(ValueError):
 
 
 class _PrintableLogger(logging.LoggerAdapter):
-    """A logger whose records hold one line of `printable` text, whichever handler takes them."""
+    """A logger whose records are one line of `printable` text."""
 
     def log(self, level: int, msg: object, *args: Any, **kwargs: Any) -> None:
         if self.isEnabledFor(level):
@@ -37,12 +37,12 @@ class _PrintableLogger(logging.LoggerAdapter):
 
 
 def logger(name: str) -> logging.LoggerAdapter:
-    """Return the logger of a module. What it logs may quote what the user gave."""
+    """Return the logger of a module, whose messages are made `printable` since they may quote input."""
     return _PrintableLogger(logging.getLogger(name))
 
 
 def one_line(text: str) -> str:
-    """Return `text` with each run of spaces and newlines as one space."""
+    """Return `text` with each run of whitespace replaced with one space."""
     return " ".join(text.split())
 
 
@@ -52,10 +52,10 @@ def printable_lines(text: str) -> str:
 
 
 def printable(text: str, limit: int = MAX_MESSAGE) -> str:
-    """Return `text` fit for a terminal or a log.
+    """Return `text` with control characters escaped, for terminals and logs.
 
-    Control characters (tab and newline aside), bidirectional controls and lone surrogates are written as escapes, such
-    as `\\x1b`; of a text longer than `limit` characters the middle is replaced by its length.
+    Control characters (except tab and newline), bidirectional controls and lone surrogates become escapes such as
+    `\\x1b`. The middle of a text over `limit` characters is replaced by the text's length.
     """
     if len(text) > limit:
         cut = f" ... ({len(text):,} characters) ... "
@@ -71,10 +71,10 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
-    """Return `"; did you mean 'x'?"` for the choice that `name` probably means, or the choices where nothing is near.
+    """Return `"; did you mean 'x'?"` for the choice that `name` probably means, or the choices if none is similar.
 
-    What other libraries call `name` comes before similar spelling. Names that differ in digits alone, such as v4 and
-    v7, are different things and not near.
+    Names of other libraries for a choice take precedence over similar spelling. Names that differ only in digits, such
+    as v4 and v7, are not similar.
     """
     choices = sorted(choices)
     near = names_here(name, choices) if len(name) <= _MAX_CHOICES else []
@@ -93,7 +93,7 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str:
 
 
 def _differ_in_digits(name: str, choice: str) -> bool:
-    """Whether two names have the same letters and other digits, be it in any order."""
+    """Return whether two names have the same letters and different digits, in any order."""
     letters = [re.sub(r"\d", "", text.lower()) for text in (name, choice)]
     digits = [sorted(re.findall(r"\d", text)) for text in (name, choice)]
     return letters[0] == letters[1] and digits[0] != digits[1]

@@ -1,7 +1,7 @@
 """The families of encoders: the `BertConfig` switches of each, and the keys of its Hugging Face `config.json`.
 
-A family is a choice of `BertConfig`'s switches. The encoder never asks for the family: it looks at the switches. The
-names that a family gives its tensors are in `bert_jax.conversion.names`.
+A family is a choice of `BertConfig`'s switches. The encoder depends on the switches only, never on the family. The
+tensor names of families are in `bert_jax.conversion.names`.
 """
 
 import dataclasses
@@ -21,27 +21,26 @@ _SHARED = (
 
 
 def _keys(*more: str, without: tuple[str, ...] = (), **other_names: str) -> dict[str, str]:
-    """Field -> key: the shared ones and `more` under their own names, some under others."""
+    """Return field -> key of `config.json`: shared fields and `more`; `other_names` has keys that differ."""
     return {field: other_names.get(field, field) for field in (*_SHARED, *more) if field not in without}
 
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """One family.
+    """A family of encoders.
 
     Attributes:
-        fixed: fields of `BertConfig` that all its models share.
-        sizes: named size -> layers, hidden size, heads, feed-forward size, where they are not BERT's.
-        keys: field -> key of its `config.json`, for what is there one to one.
-        older_keys: the same in older files.
-        defaults: what its `config.json` means where it lacks a key, where that is not what `BertConfig` says.
-        classes: what the names of its Hugging Face classes begin with.
-        required: fields that its `config.json` has to say, since neither the weights nor a convention of all its
-            models does.
-        reads: its `config.json`, defaults filled in -> further fields.
-        writes: a config's fields -> further keys.
-        position_offset: its `config.json` -> how many of the rows that it counts as max_position_embeddings stand for
-            no position.
+        fixed: fields of `BertConfig` with the same value in all models of the family.
+        sizes: named size -> (layers, hidden size, heads, feed-forward size), for sizes that differ from BERT's.
+        keys: field -> key of `config.json`, for fields that correspond to one key.
+        older_keys: field -> key in older files.
+        defaults: values of missing keys of `config.json` that differ from `BertConfig`'s defaults.
+        classes: prefix of the names of Hugging Face classes.
+        required: fields that `config.json` must have, since neither the weights nor a default of the family imply them.
+        reads: function from a `config.json` with defaults to further fields.
+        writes: function from the fields of a config to further keys.
+        position_offset: function from a `config.json` to the number of rows in max_position_embeddings that are not
+            positions.
     """
 
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -57,7 +56,7 @@ class Family:
 
 
 def number(hf: Json, key: str) -> Any:
-    """The number under a key of a `config.json`. Raises InputError when it is none."""
+    """Return the number under a key of a `config.json`. Raises InputError when it is no number."""
     value: Any = hf.get(key)
     if type(value) not in (int, float) or not abs(value) < _LARGEST:  # nor NaN
         raise InputError(f"{key} must be a number, found {_shown(value)}")
@@ -65,7 +64,7 @@ def number(hf: Json, key: str) -> Any:
 
 
 def whole_number(hf: Json, key: str, least: int = 0) -> int:
-    """The integer under a key. Raises InputError when it is none, or below `least`."""
+    """Return the integer under a key. Raises InputError when it is no integer, or below `least`."""
     value = hf.get(key)
     if type(value) is not int or not least <= value < _LARGEST:
         what = "positive" if least else "non-negative"
@@ -78,24 +77,26 @@ def _shown(value: Any) -> str:
 
 
 _LARGEST = 2**31
-_MOST_SHOWN = 80  # characters of a value in a message
+_MOST_SHOWN = 80  # most characters of a value in a message
 
 
 def architectures_of(hf: Json, where: object) -> tuple[str, ...]:
-    """The names of Hugging Face classes that a `config.json` gives. Raises InputError when it is no list of names."""
+    """Return the Hugging Face classes in a `config.json`. Raises InputError when they are no list of names."""
     classes = hf.get("architectures")
     if classes is None:
         return ()
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise InputError(f"{where}: architectures: expected a list of class names, found {_shown(classes)}")
-    return tuple(re.sub("^(TF|Flax)(?=[A-Z])", "", name) for name in classes)  # one model under each framework
+    return tuple(
+        re.sub("^(TF|Flax)(?=[A-Z])", "", name) for name in classes
+    )  # BertModel, TFBertModel and FlaxBertModel are the same
 
 
 def family_of(hf: Json, where: object = "config.json") -> str:
-    """The family of a `config.json`, by its model_type, or by its architectures where it has none.
+    """Return the family of a `config.json`, by model_type, or else by architectures.
 
     Raises:
-        InputError: it is not known, nothing says it, or the two say different things.
+        InputError: the family is not known or not given, or model_type and architectures contradict each other.
     """
     stated, classes = hf.get("model_type"), architectures_of(hf, where)
     if stated is not None and (not isinstance(stated, str) or stated not in FAMILIES):
@@ -116,7 +117,7 @@ def family_of(hf: Json, where: object = "config.json") -> str:
 
 
 def _is_class_of(name: str, family: str) -> bool:
-    """Whether a class, such as BertForMaskedLM, is of a family."""
+    """Return whether a class, such as BertForMaskedLM, belongs to a family."""
     return re.fullmatch(f"{FAMILIES[family].classes}(Model|For[A-Z].*|LMHeadModel)", name) is not None
 
 
@@ -130,7 +131,7 @@ _ROBERTA = Family(
     position_offset=lambda hf: whole_number(hf, "pad_token_id") + 1,
 )
 
-# --- NomicBERT: the files of its authors name things as GPT-2 does; transformers 5 has names of its own.
+# --- NomicBERT: the original files use GPT-2's keys; transformers 5 has its own keys.
 
 _NOMIC_OLD = {
     "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
@@ -159,7 +160,7 @@ def _read_nomic(hf: Json) -> Json:
 
 
 def _theta(hf: Json, path: tuple[str, ...], default: Any) -> Any:
-    """The base of rotary positions at a path of keys. Raises InputError for a kind that stretches them."""
+    """Return the base of rotary positions at a path of keys. Raises InputError for scaled rotary positions."""
     parameters: Any = hf
     for key in path:
         parameters = parameters.get(key) or {}
@@ -221,7 +222,7 @@ def _kinds(layers: int, every: int) -> list[str]:
 
 
 def _read_distilbert(hf: Json) -> Json:
-    """Nothing; but transformers takes the keys of a BERT for those that a DistilBERT has, so these must agree."""
+    """Check that BERT's keys agree with DistilBERT's, which transformers reads as aliases; return no fields."""
     names = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
     for other, own in names.items():
         if other in hf and hf[other] != hf.get(own):

@@ -1,8 +1,8 @@
 """Sharding: one mesh `(data, fsdp, tensor)` and one table, parameter path -> logical axes -> mesh axes.
 
-`data` splits the batch and copies the parameters; `fsdp` splits the batch and the parameters; `tensor` splits the work
-inside a layer (heads, feed-forward, vocabulary) and, between the layers, the tokens of each sequence (Korthikanti et
-al. 2022, arXiv:2205.05198, section 4.2.2). Nothing outside this file names a mesh axis.
+Axis `data` splits the batch and copies the parameters. Axis `fsdp` splits the batch and the parameters. Axis `tensor`
+splits the work inside a layer (heads, feed-forward, vocabulary) and, between layers, the tokens of each sequence
+(Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2). Only this file names mesh axes.
 """
 
 import math
@@ -18,8 +18,8 @@ from bert_jax.errors import InputError
 
 MESH_AXES = ("data", "fsdp", "tensor")
 
-# Logical axis -> the mesh axes that split it. Axes of a spec are filled from the left and a mesh axis is used once, so
-# an activation ("batch", "length", "embed") is whole in its last axis although "embed" of a parameter is split by fsdp.
+# Logical axis -> the mesh axes that split it. A mesh axis is used once per spec, from the left: the last axis of an
+# activation ("batch", "length", "embed") is not split, although "embed" of a parameter is split by fsdp.
 RULES: dict[str, tuple[str, ...]] = {
     "batch": ("data", "fsdp"),
     "length": ("tensor",),
@@ -29,8 +29,8 @@ RULES: dict[str, tuple[str, ...]] = {
     "vocab": ("tensor",),
 }
 
-# A parameter's path ends in this pattern -> logical axes of its *last* dimensions; what stands before them (the stacked
-# layers) is never split. First match wins. Vectors of the hidden size stay whole: they are tiny.
+# Pattern of the end of a parameter's path -> logical axes of its *last* dimensions. Leading dimensions (the stacked
+# layers) are never split. The first match is used. Vectors of the hidden size are not split, as they are tiny.
 AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"v_(row|col)/.*", ()),  # Adafactor's vectors of a matrix: tiny
     (r"(word_embeddings|decoder)/embedding", ("vocab", "embed")),
@@ -52,18 +52,18 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"ns_coeffs", (None,)),  # of Muon's state
 )
 
-# Any vocabulary size is legal (30,522 does not divide by 4), so this axis stays whole where it does not divide. Every
-# other axis that does not divide is an error: splitting it unevenly would waste devices without a word.
+# Any vocabulary size is allowed (30,522 is not divisible by 4), so this axis is not split if it is not divisible. For
+# any other axis that is an error, since uneven splits silently waste devices.
 _MAY_STAY_WHOLE = frozenset({"vocab"})
 
 
 def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """Returns the mesh `(data, fsdp, tensor)` over `devices` (default: all). One size may be -1: what is left.
+    """Return the mesh `(data, fsdp, tensor)` over `devices` (default: all); one size may be -1 (the rest).
 
-    Where the devices are of several TPU slices, only `data` reaches over them, as the network between is slow.
+    Over several TPU slices only `data` spans the slices, since the network between them is slow.
 
     Raises:
-        InputError: the sizes do not multiply to the number of devices, or `data` not to that of the slices.
+        InputError: the product of the sizes is not the number of devices, or `data` is no multiple of the slices.
     """
     devices = list(jax.devices() if devices is None else devices)
     sizes = {"data": data, "fsdp": fsdp, "tensor": tensor}
@@ -73,24 +73,24 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[
     fixed = math.prod(size for size in sizes.values() if size != -1)
     shape = tuple(len(devices) // fixed if size == -1 else size for size in sizes.values())
     if math.prod(shape) != len(devices):
-        raise InputError(f"mesh: expected sizes that multiply to the {len(devices)} devices here, found {found}")
+        raise InputError(f"mesh: expected sizes with a product of {len(devices)}, the number of devices, found {found}")
     axis_types = (AxisType.Auto,) * len(MESH_AXES)
     slices = len({getattr(device, "slice_index", None) for device in devices})
     if slices == 1:
         return jax.make_mesh(shape, MESH_AXES, axis_types=axis_types, devices=devices)
     if shape[0] % slices:
-        raise InputError(f"mesh: expected data of a multiple of the {slices} slices, found {shape[0]}")
+        raise InputError(f"mesh: expected data to be a multiple of the {slices} slices, found {shape[0]}")
     inner, outer = (shape[0] // slices, *shape[1:]), (slices, 1, 1)
     return Mesh(mesh_utils.create_hybrid_device_mesh(inner, outer, devices), MESH_AXES, axis_types=axis_types)
 
 
 def batch_spec() -> PartitionSpec:
-    """The spec of every array of a batch: its first axis split over data and fsdp."""
+    """Return the spec of every array of a batch: the first axis is split over data and fsdp."""
     return _spec(("batch",))
 
 
 def param_specs(tree: Any) -> Any:
-    """The PartitionSpec of every leaf of `tree` (parameters, or optimizer state holding copies of their tree).
+    """Return the PartitionSpec of every leaf of `tree` (parameters, or optimizer state with copies of their tree).
 
     Raises:
         ValueError: a path has no row in AXES.
@@ -99,10 +99,10 @@ def param_specs(tree: Any) -> Any:
 
 
 def param_shardings(mesh: Mesh, tree: Any) -> Any:
-    """The NamedSharding of every leaf of `tree` on `mesh`. A vocabulary that does not divide stays whole.
+    """Return the NamedSharding of every leaf of `tree` on `mesh`; an indivisible vocabulary is not split.
 
     Raises:
-        InputError: another axis does not divide, naming the parameter, its shape and the mesh axis.
+        InputError: another axis is not divisible; the message names the parameter, its shape and the mesh axis.
     """
 
     def place(path: Any, leaf: Any) -> NamedSharding:
@@ -123,9 +123,9 @@ def param_shardings(mesh: Mesh, tree: Any) -> Any:
 
 
 def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
-    """Pins how an activation is split, one logical axis (or None: whole) a dimension. The identity without a mesh.
+    """Constrain the sharding of an activation by one logical axis (or None: not split) per dimension.
 
-    A dimension that does not divide is left to the compiler.
+    Without a mesh this is the identity. An indivisible dimension is left to the compiler.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.size == 1:
@@ -140,25 +140,31 @@ def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
 
 
 def split_rows(x: jax.Array, parts: int) -> jax.Array:
-    """`[B, ...] -> [parts, B / parts, ...]`, row i going to part i % parts: so no row leaves its device."""
+    """Split rows, `[B, ...] -> [parts, B / parts, ...]`; row i goes to part i % parts, so no row leaves its device."""
     x = x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
     return constrain(x, None, "batch", *[None] * (x.ndim - 2))
 
 
 def join_rows(x: jax.Array) -> jax.Array:
-    """`[parts, B / parts, ...] -> [B, ...]`: what `split_rows` has split."""
+    """Join rows, `[parts, B / parts, ...] -> [B, ...]`; the inverse of `split_rows`."""
     x = x.swapaxes(0, 1)
     return constrain(x.reshape(-1, *x.shape[2:]), "batch", *[None] * (x.ndim - 2))
 
 
 def device_share(size: int, logical_axis: str) -> int:
-    """How much of `size` along a logical axis a device has, of the mesh that is set; without one, all."""
+    """Return a device's share of `size` along a logical axis of the current mesh; all of it without a mesh."""
     mesh = jax.sharding.get_abstract_mesh()
     return size if mesh.empty else size // _parts(mesh, logical_axis)
 
 
 def mapped(function: Any, in_axes: Sequence[tuple[str | None, ...]], out_axes: tuple[str | None, ...]) -> Any:
-    """`function` run by each device on its part, for what the compiler cannot split; logical axes of each array."""
+    """Wrap a function that the compiler cannot split, so that each device runs it on its part of the arrays.
+
+    Args:
+        function: the function.
+        in_axes: logical axes of each argument.
+        out_axes: logical axes of the result.
+    """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.size == 1:
         return function
@@ -167,12 +173,12 @@ def mapped(function: Any, in_axes: Sequence[tuple[str | None, ...]], out_axes: t
 
 
 def batch_parts(mesh: Mesh) -> int:
-    """Into how many parts `mesh` splits a batch; a batch size must be a multiple of it."""
+    """Return the number of parts into which `mesh` splits a batch; it must divide the batch size."""
     return _parts(mesh, "batch")
 
 
 def tensor_parts(mesh: Mesh) -> int:
-    """Into how many parts `mesh` splits the heads; the number of heads must be a multiple of it."""
+    """Return the number of parts into which `mesh` splits the heads; it must divide the number of heads."""
     return _parts(mesh, "heads")
 
 
@@ -196,7 +202,7 @@ def _logical_axes(path: Any, ndim: int) -> tuple[str | None, ...]:
     name = _name(path)
     for pattern, axes in AXES:
         if re.search(rf"(^|/){pattern}$", name):
-            # What has fewer dimensions is not the parameter but a placeholder in Adafactor's state, of shape (1,).
+            # A leaf with fewer dimensions is a placeholder of shape (1,) in Adafactor's state.
             return (None,) * (ndim - len(axes)) + (axes if ndim >= len(axes) else (None,) * ndim)
     raise ValueError(f"no row of bert_jax.sharding.AXES fits parameter {name!r}")
 

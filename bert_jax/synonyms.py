@@ -175,7 +175,7 @@ _HERE = _by_other_name()
 
 
 def names_here(name: str, choices: list[str]) -> list[str]:
-    """Returns those of `choices` that are called `name` elsewhere, or are spelt so but for case and hyphens."""
+    """Return the choices that other libraries call `name`, or that differ from it only in case and hyphens."""
     wanted = _plain(name)
     here = _HERE.get(wanted, set())
     same = [choice for choice in choices if _plain(choice) == wanted]

@@ -42,7 +42,7 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def print_table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """Print rows under a title and the names of their columns."""
+    """Print a table with a title and named columns."""
     from rich.table import Table
 
     say(title)

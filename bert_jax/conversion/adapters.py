@@ -1,4 +1,4 @@
-"""Merge LoRA adapters of peft (a folder with `adapter_config.json`) into their base model.
+"""Merge LoRA adapters of peft (a directory with `adapter_config.json`) into their base model.
 
 Hu et al. 2021 (arXiv:2106.09685), section 4.1: a dense layer with weight `W [out, in]` becomes `W + scale * B @ A`.
 """
@@ -24,16 +24,16 @@ from bert_jax.storage import hub
 _CONFIG = "adapter_config.json"
 _FILES = {"adapter_model.safetensors": safetensors_files.open_tensors, "adapter_model.bin": torch_files.open_tensors}
 _PREFIX = "base_model.model."
-# peft's task types that name a head here.
+# peft's task type -> suffix of the Hugging Face class.
 _HEADS = {
     "SEQ_CLS": "ForSequenceClassification",
     "TOKEN_CLS": "ForTokenClassification",
     "QUESTION_ANS": "ForQuestionAnswering",
     "FEATURE_EXTRACTION": "Model",
 }
-# The two matrices of an update, and whether the layer is an embedding.
+# Names of the two matrices of an update, and whether the layer is an embedding.
 _UPDATES = (("lora_A.weight", "lora_B.weight", False), ("lora_embedding_A", "lora_embedding_B", True))
-# Module names, with what little of regular expressions cannot take long.
+# Names of modules, with the few characters of regular expressions that cannot make matching slow.
 _PATTERN = re.compile(r"[\w.\\^$|]{1,200}")
 
 
@@ -41,9 +41,9 @@ class Adapter(NamedTuple):
     """An open adapter.
 
     Attributes:
-        where: its weights.
-        tensors: those that take the place of the model's (heads, biases), by name.
-        updates: those that are added to the model's.
+        where: the file of its weights.
+        tensors: tensors that replace those of the model (heads, biases), by name.
+        updates: tensors that are added to those of the model, by name.
     """
 
     where: storage.Path
@@ -52,15 +52,15 @@ class Adapter(NamedTuple):
 
 
 def is_adapter(directory: storage.Path) -> bool:
-    """Whether a directory holds an adapter and no model."""
+    """Return whether a directory has an adapter and no model weights."""
     return (directory / _CONFIG).exists() and not is_weights(directory)
 
 
 def read_config(directory: storage.Path) -> dict[str, Any]:
-    """The content of `adapter_config.json`.
+    """Read and check `adapter_config.json`.
 
     Raises:
-        InputError: it is another kind of adapter, or a value is of the wrong type.
+        InputError: the adapter is not LoRA, or a value has the wrong type.
     """
     where = directory / _CONFIG
     content = storage.read_json(where)
@@ -86,10 +86,10 @@ def _number(value: Any, key: str, where: storage.Path) -> None:
 
 
 def base_directory(directory: storage.Path, content: dict[str, Any], base: storage.PathLike | None) -> storage.Path:
-    """Where the model is that an adapter was trained on: `base`, or where the adapter says.
+    """Return the directory of an adapter's base model: `base`, or the path or hub name in the adapter's config.
 
     Raises:
-        InputError: it is not there.
+        InputError: there is no such directory.
     """
     if base is not None:
         return hub.locate(base)
@@ -103,17 +103,17 @@ def base_directory(directory: storage.Path, content: dict[str, Any], base: stora
         return hub.locate(name)
     except InputError as error:
         raise InputError(
-            f"{directory}: an adapter for {name!r}, which is not here; say where it is: "
-            f"`bert-jax convert ADAPTER NEW --base DIR` merges the two. {error}"
+            f"{directory}: expected the base model {name!r} of the adapter, found none; "
+            f"`bert-jax convert ADAPTER NEW --base DIR` merges the adapter into a base model elsewhere. {error}"
         ) from None
 
 
 def architecture(content: dict[str, Any], family_classes: str) -> str | None:
-    """The class of the model that the adapter makes, or None when it does not say.
+    """Return the Hugging Face class of the merged model, or None if the adapter's config does not name it.
 
     Args:
-        content: of `adapter_config.json`.
-        family_classes: what the names of the family's classes begin with.
+        content: the content of `adapter_config.json`.
+        family_classes: prefix of the family's class names, such as `Bert`.
     """
     task, mapping = content.get("task_type"), content.get("auto_mapping")
     if isinstance(task, str) and task in _HEADS:
@@ -125,10 +125,10 @@ def architecture(content: dict[str, Any], family_classes: str) -> str | None:
 
 @contextlib.contextmanager
 def open_adapter(directory: storage.Path, content: dict[str, Any]) -> Iterator[Adapter]:
-    """Yields an adapter, whose tensors can be read inside the block.
+    """Yield an open adapter, whose tensors can be read inside the block.
 
     Raises:
-        InputError: the weights are missing, damaged, or not what the config describes.
+        InputError: the weights are missing or damaged, or do not fit the config.
     """
     name = next((name for name in _FILES if (directory / name).exists()), None)
     if name is None:
@@ -153,7 +153,7 @@ def open_adapter(directory: storage.Path, content: dict[str, Any]) -> Iterator[A
 
 
 def _layer_name(name: str) -> str:
-    """A tensor's name in the model; peft wraps what it trains."""
+    """Return the name in the model of an adapter's tensor, without the names of peft's wrappers."""
     name = name.removeprefix(_PREFIX)
     for wrapper in (".modules_to_save.default", ".modules_to_save", ".base_layer"):
         name = name.replace(wrapper, "")
@@ -167,7 +167,7 @@ def _scale(content: dict[str, Any], layer: str) -> float:
 
 
 def _of_layer(patterns: dict[str, float] | None, layer: str, usual: float) -> float:
-    """The value of the first pattern that a layer's name ends with, as peft finds it."""
+    """Return the value of the first pattern that the end of a layer's name matches, as in peft; else `usual`."""
     for pattern, value in (patterns or {}).items():
         try:
             if re.match(rf"(.*\.)?({pattern})$", layer):
@@ -190,19 +190,19 @@ def _update(a: LazyTensor, b: LazyTensor, scale: float, is_embedding: bool) -> L
 
 
 def merged(tensors: Tensors, replaced: Tensors, updates: Tensors, where: storage.Path) -> Tensors:
-    """A model's tensors with an adapter's, all under the names of the family.
+    """Merge an adapter's tensors into a model's tensors, all under the family's names.
 
     Raises:
-        InputError: an update belongs to a tensor that the model has not, or has in another shape.
+        InputError: the model lacks the tensor of an update, or the shapes differ.
     """
     result = tensors | replaced
     for name, update in updates.items():
         if name not in tensors:
-            raise InputError(f"{where}: an update for {name!r}, which the base model has not")
+            raise InputError(f"{where}: expected updates of tensors of the base model, found one for {name!r}")
         if tensors[name].shape != update.shape:
             raise InputError(
-                f"{where}: expected an update of shape {list(tensors[name].shape)} for {name!r}, as the base model has "
-                f"it, found {list(update.shape)}"
+                f"{where}: expected an update of shape {list(tensors[name].shape)} for {name!r}, as in the base model, "
+                f"found {list(update.shape)}"
             )
         result[name] = _sum(result[name], update)
     return result

@@ -13,10 +13,9 @@ from bert_jax.families import FAMILIES, architectures_of, family_of
 
 Json = dict[str, Any]
 
-# What trainers put before the names of a model's tensors: DataParallel, torch.compile, Lightning and DeepSpeed,
-# sentence-transformers.
+# Prefixes that wrappers add to tensor names: DataParallel, torch.compile, Lightning, DeepSpeed, sentence-transformers.
 _WRAPPERS = ("module.", "_orig_mod.", "model.", "_forward_module.", "0.", "auto_model.")
-# A field of BertConfig, the parameter whose tensor shows it, and the tensor's axis.
+# A field of BertConfig, the parameter whose shape implies it, and the axis of the foreign tensor.
 _SHOWN_BY = (
     ("vocab_size", "embeddings/word_embeddings/embedding", 0),
     ("embedding_size", "embeddings/word_embeddings/embedding", 1),
@@ -26,7 +25,7 @@ _SHOWN_BY = (
     ("intermediate_size", "encoder/layers/mlp/down/kernel", 1),
     ("num_attention_heads", "encoder/relative_attention_bias/embedding", 1),
 )
-# What only one family's names have; the first that is found decides.
+# Patterns of tensor names that only one family has; the first match decides.
 _SIGNS = (
     (r"(^|\.)layers\.\d+\.(attn_norm|mlp_norm)\.", "modernbert"),
     (r"(^|\.)encoder\.layers\.\d+\.|(^|\.)layers\.\d+\.(self_attn|post_attention_layernorm)\.", "nomic_bert"),
@@ -36,14 +35,14 @@ _SIGNS = (
     (r"^roberta\.|^lm_head\.", "roberta"),
     (r"^bert\.|^cls\.", "bert"),
 )
-# The tokenizer's files where names do not decide between families of one layer.
+# Tokenizer files that distinguish families whose layers have the same tensor names.
 _VOCABULARIES = (
     ("sentencepiece.bpe.model", "xlm-roberta"), ("merges.txt", "roberta"), ("vocab.txt", "bert"),
 )  # fmt: skip
 
 
 class Size(NamedTuple):
-    """A field's value, and the tensor that shows it."""
+    """The value of a config field, with the name and shape of the tensor that implies it."""
 
     value: int
     name: str
@@ -51,10 +50,10 @@ class Size(NamedTuple):
 
 
 def without_wrappers(tensors: Tensors, where: object) -> Tensors:
-    """The tensors under the names that the model itself gives them, whatever held it when it was saved.
+    """Remove the prefixes that wrappers such as DataParallel add to tensor names.
 
     Raises:
-        InputError: two tensors have the same name then.
+        InputError: two tensors have the same name after that.
     """
     roots = {root for names in NAMES.values() for root in (names.prefix.split(".")[0], *_roots(names))} - {"model"}
     for _ in range(len(_WRAPPERS)):
@@ -65,26 +64,26 @@ def without_wrappers(tensors: Tensors, where: object) -> Tensors:
             wrapper = next((wrapper for wrapper in _WRAPPERS if name.startswith(wrapper)), "")
             new = name.removeprefix(wrapper)
             if new in found:
-                raise InputError(f"{where}: tensor {new!r} is there under two names")
+                raise InputError(f"{where}: expected tensor {new!r} once, found it under two names")
             found[new] = tensor
         tensors = found
     return tensors
 
 
 def _roots(names: Names) -> set[str]:
-    """What the names of a bare encoder begin with."""
+    """Return the first parts of the tensor names of a bare encoder."""
     return {entry.theirs.removeprefix(names.prefix).split(".")[0] for entry in names.encoder}
 
 
 def settle_family(hf: Json, tensors: Iterable[str], files: set[str], where: storage.Path) -> str:
-    """The family of a model: as config.json says, or by the names of its tensors and of its vocabulary's file.
+    """Return the family of a model: from config.json, else from its tensor names and tokenizer files.
 
     Raises:
-        InputError: config.json contradicts itself, or nothing decides.
+        InputError: config.json contradicts itself, or the family cannot be determined.
     """
     narrow = hf.get("embedding_size", hf.get("hidden_size")) != hf.get("hidden_size")
     if hf.get("model_type") is None and narrow:
-        return "electra"  # narrow embeddings came with ALBERT; ELECTRA has them, and layers as BERT's
+        return "electra"  # a BERT with narrow embeddings has ELECTRA's architecture
     if hf.get("model_type") is not None or _names_a_family(hf, where):
         return family_of(hf, where)
     names = list(tensors)
@@ -106,21 +105,21 @@ def _names_a_family(hf: Json, where: object) -> bool:
     try:
         return bool(architectures_of(hf, where)) and bool(family_of(hf, where))
     except InputError:
-        architectures_of(hf, where)  # which no tensors make up for
+        architectures_of(hf, where)  # raises if `architectures` itself is invalid
         return False
 
 
 def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Json:
-    """A config.json with the sizes that it does not say, which the tensors show.
+    """Complete a config.json with sizes from the shapes of the tensors, and check the sizes that it has.
 
     Args:
-        hf: its content.
+        hf: the content of config.json.
         family: one of `bert_jax.families.FAMILIES`.
-        tensors: under the family's names.
-        where: its path, for messages.
+        tensors: tensors by the family's names.
+        where: path of config.json, for messages.
 
     Raises:
-        InputError: it says another size than a tensor has, or not what no tensor shows.
+        InputError: a size differs from that of a tensor, or a required key is missing that no tensor implies.
     """
     kind = FAMILIES[family]
     keys = dict(kind.keys)
@@ -135,16 +134,16 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
             hf[key] = size.value
         elif type(said) is int and said != size.value:
             raise InputError(
-                f"{where}: {key}: expected {size.value}, as tensor {size.name!r} of shape {list(size.shape)} has it, "
+                f"{where}: {key}: expected {size.value}, as in tensor {size.name!r} of shape {list(size.shape)}, "
                 f"found {said}"
             )
     for field in kind.required:
         if hf.get(keys[field]) is None:
-            raise InputError(f"{where}: expected {keys[field]}, which the weights do not show, found none")
+            raise InputError(f"{where}: expected {keys[field]}, which the weights do not imply, found none")
     table = "embeddings/position_embeddings/embedding"
     if hf.get("position_embedding_type") == "rotary" and (name := _tensor_name(NAMES[family], table)) in tensors:
         raise InputError(
-            f"{where}: position_embedding_type: expected absolute, as tensor {name!r} is there, found rotary"
+            f"{where}: position_embedding_type: expected absolute, as the weights have tensor {name!r}, found rotary"
         )
     padding, rows = hf.get(keys["pad_token_id"]), hf.get(keys["vocab_size"])
     if type(padding) is int and type(rows) is int and padding >= rows:
@@ -166,12 +165,12 @@ def _sizes(names: Names, tensors: Tensors) -> Iterator[tuple[str, Size]]:
 
 
 def _tensor_name(names: Names, path: str) -> str:
-    """The name of the tensor that a parameter is in, of the first layer where each has one; "" where there is none."""
+    """Return the name of the tensor of a parameter (in layer 0, for parameters of layers), or ""."""
     return next((entry.theirs.format(layer=0) for entry in names.encoder if entry.ours == path), "")
 
 
 def classes_shown(names: Names, head: str, tensors: Tensors) -> Size | None:
-    """The number of classes that the tensors of a classifier have; None where they are not there."""
+    """Return the number of classes in the tensors of a classifier; None if the files have no such tensor."""
     for entry in names.heads.get(head, ()):
         if entry.ours == "classifier/kernel" and head != "multiple_choice" and entry.theirs in tensors:
             shape = tensors[entry.theirs].shape
@@ -180,12 +179,12 @@ def classes_shown(names: Names, head: str, tensors: Tensors) -> Size | None:
 
 
 def class_prefix(family: str) -> str:
-    """What the names of a family's Hugging Face classes begin with."""
+    """Return the prefix of the names of a family's Hugging Face classes, such as `Bert`."""
     return FAMILIES[family].classes
 
 
 def with_classes(hf: Json, count: int) -> Json:
-    """A config.json for a classifier of `count` classes: their names are kept where there are as many."""
+    """Return a config.json for a classifier of `count` classes; class names are kept if their number is `count`."""
     labels = hf.get("id2label")
     if isinstance(labels, dict) and len(labels) == count:
         return hf

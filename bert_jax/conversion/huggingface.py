@@ -22,7 +22,7 @@ from bert_jax.model_files.generation import GENERATION
 from bert_jax.modeling import Bert, Params
 
 _GENERATION = "generation_config.json"
-# What is written: a format's file, and by whom.
+# Format -> its file name and the function that writes it.
 WRITERS = {
     "safetensors": ("model.safetensors", safetensors_files.write),
     "flax": ("flax_model.msgpack", flax_msgpack.write),
@@ -37,18 +37,18 @@ class _SavesItself(Protocol):
 
 
 class Loaded(NamedTuple):
-    """A model directory's contents.
+    """The contents of a model directory.
 
     Attributes:
         config: the architecture.
         head: one of `modeling.HEADS`.
-        params: the canonical tree, of float32 numpy arrays.
-        missing: Hugging Face names of the tensors that the files lack and that were freshly initialised.
-        unused: names of the tensors in the files that this head has no place for.
-        directory: where the model and its tokenizer are.
-        settings: what the files of sentence-transformers say of texts, vectors and scores.
-        format: of the weights, a key of `bert_jax.conversion.weights.FORMATS`.
-        read: name -> dtype and shape of the tensors that were used, as the files have them.
+        params: the canonical parameter tree of float32 numpy arrays.
+        missing: Hugging Face names of tensors that the files lack and that were freshly initialised.
+        unused: names of tensors in the files that this head does not use.
+        directory: the directory of the model and its tokenizer.
+        settings: prompts, similarity and other settings from sentence-transformers' files.
+        format: the format of the weights: safetensors, torch, tf1 or flax.
+        read: name -> (dtype, shape) of each tensor that was read, as in the files.
     """
 
     config: BertConfig
@@ -70,19 +70,18 @@ def load_pretrained(
     base: storage.PathLike | None = None,
     classes: int | tuple[str, ...] | None = None,
 ) -> Loaded:
-    """Reads a model directory, tensor by tensor; PyTorch is not needed and no code in the files runs.
+    """Read a model directory, tensor by tensor, without PyTorch and without running code in the files.
 
     Args:
-        path: a directory (local or `gs://`) with `config.json` (or TensorFlow's `bert_config.json`) and weights in a
-            format of `bert_jax.conversion.weights.FORMATS`, a LoRA adapter of peft's, which is merged into its base
-            model, or a name on the hub (`hub.locate`).
-        head: one of `modeling.HEADS`; None means the one that the directory was saved with. Asked for another, the
-            parameters that only it has are freshly initialised and listed in `missing`.
-        seed: of that initialisation.
-        family: one of `bert_jax.families.FAMILIES`, where config.json does not say which or says another; "" = as it
-            says.
-        base: of an adapter, the directory of its base model; None: where the adapter says.
-        classes: number or names of a classifier's classes; of a trained one, other names for its classes.
+        path: a directory (local or `gs://`) with `config.json` (or TensorFlow's `bert_config.json`) and weights in
+            safetensors, PyTorch, Flax or TensorFlow format; a LoRA adapter written by peft, which is merged into its
+            base model; or a name on the hub (`hub.locate`).
+        head: one of `modeling.HEADS`; None means the saved head. For another head, the parameters that the files lack
+            are freshly initialised and listed in `missing`.
+        seed: seed of that initialisation.
+        family: one of `bert_jax.families.FAMILIES`, which overrides config.json; "" = from config.json.
+        base: directory of the base model of an adapter; None = the path in the adapter's config.
+        classes: number or names of a classifier's classes; for a trained classifier, new names of its classes.
 
     Raises:
         InputError: something is missing, damaged, or does not fit; the message names the file and the tensor.
@@ -94,7 +93,7 @@ def load_pretrained(
 
 
 def saved_head(path: storage.PathLike) -> str:
-    """The head that a model directory was saved with. Raises InputError as `load_pretrained`."""
+    """Return the head with which a model directory was saved. Raises InputError as `load_pretrained` does."""
     with open_model(path, None, "") as opened:
         return opened.model.head
 
@@ -110,17 +109,20 @@ def convert(
     weights: str = "safetensors",
     base: storage.PathLike | None = None,
 ) -> Loaded:
-    """What `load_pretrained` reads as `save_pretrained` writes it, tensor by tensor: in memory is one at a time.
+    """Convert a model directory to the Hugging Face layout, holding one tensor at a time in memory.
 
     Args:
-        tokenizer_of: opens the tokenizer in a directory, if there is one.
-        base: as for `load_pretrained`.
+        source: as `path` of `load_pretrained`.
+        destination: as `directory` of `save_pretrained`.
+        tokenizer_of: function from a directory to its tokenizer, or to None if there is none.
+        head, family, base: as for `load_pretrained`.
+        dtype, weights: as for `save_pretrained`.
 
     Returns:
-        What was read, without its parameters.
+        The contents that were read, without the parameters.
 
     Raises:
-        InputError: as the two.
+        InputError: as for `load_pretrained` and `save_pretrained`.
     """
     write = _writer(dtype, weights)
     with open_model(source, head, family, base) as opened:
@@ -136,7 +138,7 @@ def convert(
 
 
 def _generation_settings(directory: storage.Path) -> dict[str, Any] | None:
-    """What a directory's generation_config.json says, which nothing here depends on."""
+    """Read and check a directory's generation_config.json, which is only copied; None if there is none."""
     where = directory / _GENERATION
     if not where.exists():
         return None
@@ -157,23 +159,23 @@ def save_pretrained(
     dtype: str = "float32",
     weights: str = "safetensors",
 ) -> None:
-    """Writes a model directory that Hugging Face transformers reads as it is; the whole directory or nothing.
+    """Write a model directory that Hugging Face transformers can load, completely or not at all.
 
-    A sentence embedding is written as a sentence-transformers model.
+    A sentence embedding model is written as a sentence-transformers model.
 
     Args:
         directory: a new or empty directory.
         config: the architecture.
         head: one of `modeling.HEADS`.
-        params: the canonical tree, of jax or numpy arrays.
-        tokenizer: saved into the directory too.
-        settings: what is written of texts, vectors and scores for sentence-transformers; None = nothing.
-        overwrite: whether a model directory that is already there is replaced, with all that is in it.
-        dtype: of the tensors in the file: float32, bfloat16 or float16.
-        weights: the format of that file: safetensors, or flax, which Hugging Face's Flax models (transformers 4) read.
+        params: the canonical parameter tree of jax or numpy arrays.
+        tokenizer: a tokenizer to save with the model.
+        settings: settings to write into sentence-transformers' files; None = defaults.
+        overwrite: whether to replace an existing model directory with all its files.
+        dtype: dtype of the tensors in the file: float32, bfloat16 or float16.
+        weights: format of the file: safetensors, or flax for Flax models of Hugging Face (transformers 4).
 
     Raises:
-        InputError: the parameters do not fit config and head, or the directory holds something already.
+        InputError: the parameters do not fit config and head, or the directory is not empty.
     """
     write = _writer(dtype, weights)
     tensors = state_dict.stored_params(config, head, params, np.dtype(DTYPES[dtype]))
@@ -188,7 +190,7 @@ def save_pretrained(
 
 
 def _writer(dtype: str, weights: str) -> Callable[[storage.Path, Tensors], None]:
-    """What writes tensors of a dtype into a directory, in a format. Raises InputError when either is not known."""
+    """Return the function that writes tensors into a directory. Raises InputError for an unknown dtype or format."""
     for what, value, known in (("dtype", dtype, DTYPES), ("weights", weights, WRITERS)):
         if value not in known:
             raise InputError(f"{what} {value!r} is not known{did_you_mean(value, known)}")
@@ -208,7 +210,7 @@ def _write_directory(
 ) -> None:
     architecture = FAMILIES[model.config.family].architectures[model.head]
     described = model.config.to_hf(architecture) | {"dtype": dtype}
-    for key in sentence_transformers.ACTIVATION_KEYS:  # as the settings have it, and not as it was read
+    for key in sentence_transformers.ACTIVATION_KEYS:  # the activation of the settings replaces that of the source
         described.pop(key, None)
     with storage.directory_atomically(directory) as beside:
         if tokenizer is not None:
@@ -227,7 +229,7 @@ def _write_directory(
 
 
 def _write_embedding(directory: storage.Path, config: BertConfig, tensors: Tensors, settings: TextSettings) -> None:
-    """Writes the files of sentence-transformers, and takes from `tensors` those that belong into folders of theirs."""
+    """Write sentence-transformers' files, and move tensors of its modules from `tensors` to the modules' folders."""
     for number, folder in sentence_transformers_writing.write_layout(directory, config, settings).items():
         prefix = EMBEDDING_LAYER.format(number=number)
         own = {name: tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""Open a model directory: settle its family, sizes and head from config.json and the weights."""
+"""Open a model directory: determine its family, sizes and head from config.json and the weights."""
 
 import contextlib
 import dataclasses
@@ -25,10 +25,10 @@ _CLASSIFIER = "classifier."  # of tensors of `CLASSIFIERS`
 
 
 class Opened(NamedTuple):
-    """A model directory whose tensors can be read."""
+    """An open model directory, whose tensors can be read."""
 
     model: Bert
-    saved_head: str | None  # None: none of ours
+    saved_head: str | None  # None: a head that is not known here
     weights: Weights
     settings: TextSettings
     directory: storage.Path
@@ -40,7 +40,7 @@ class Opened(NamedTuple):
         return state_dict.match(self.model, tensors, fresh_head, self.weights.where)
 
     def report(self, matched: state_dict.Matched) -> dict[str, Any]:
-        """The fields of `bert_jax.conversion.huggingface.Loaded` but params."""
+        """Return the fields of `bert_jax.conversion.huggingface.Loaded` except params."""
         tensors = self.weights.tensors
         return {
             "config": self.model.config,
@@ -62,13 +62,13 @@ def open_model(
     base: storage.PathLike | None = None,
     classes: int | tuple[str, ...] | None = None,
 ) -> Iterator[Opened]:
-    """Settles what a directory holds, and opens it.
+    """Yield an open model directory, whose tensors can be read inside the block.
 
     Args:
         path, head, family, base, classes: as for `bert_jax.conversion.huggingface.load_pretrained`.
 
     Raises:
-        InputError: as there.
+        InputError: as for `load_pretrained`.
     """
     if head is not None and head not in HEADS:
         raise InputError(f"head {head!r} is not known{did_you_mean(head, HEADS)}")
@@ -98,7 +98,7 @@ def open_model(
 
 
 def _with_classes(config: BertConfig, classes: int | tuple[str, ...], head: str, trained: bool) -> BertConfig:
-    """The config with another number of classes, or other names of them."""
+    """Return the config with another number of classes, or with other class names."""
     count = classes if isinstance(classes, int) else len(classes)
     if head not in ("sequence_classification", "token_classification"):
         raise InputError(f"num_labels: expected head='sequence_classification' or 'token_classification', found {head}")
@@ -120,7 +120,7 @@ def _text_settings(
     tensors: Tensors,
     stack: contextlib.ExitStack,
 ) -> tuple[BertConfig, TextSettings]:
-    """What files of sentence-transformers say of a model with a head; the tensors of their folders join `tensors`."""
+    """Apply sentence-transformers' files to the config; add the tensors of its modules to `tensors`."""
     settings = layout.settings if layout else TextSettings()
     if layout is not None and head != layout.head:
         settings = settings.of_another_head()
@@ -139,16 +139,16 @@ def _text_settings(
 
 
 class _Described(NamedTuple):
-    """A config.json whose family and sizes are settled, and the weights that it is of."""
+    """A completed config.json with its weights."""
 
-    hf: dict[str, Any]
-    where: storage.Path
+    hf: dict[str, Any]  # config.json with model_type and all sizes
+    where: storage.Path  # path of config.json
     weights: Weights
-    directory: storage.Path  # of the tokenizer
+    directory: storage.Path  # directory of the tokenizer
 
 
 def _open_plain(directory: storage.Path, family: str, stack: contextlib.ExitStack) -> _Described:
-    """Opens a directory with config.json and weights."""
+    """Open a directory with config.json and weights."""
     where = directory / "config.json"
     if not where.exists() and (directory / "bert_config.json").exists():
         where = directory / "bert_config.json"
@@ -159,7 +159,7 @@ def _open_plain(directory: storage.Path, family: str, stack: contextlib.ExitStac
             f"{directory}: expected a model directory (config.json, model.safetensors, ...), found {shown}"
         )
     if "adapter_config.json" in files:
-        _log.warning("%s: an adapter is beside the weights; it is not merged into them", directory)
+        _log.warning("%s: found an adapter beside the weights; it is not merged into them", directory)
     hf = storage.read_json(where, unique_keys=True)
     found = stack.enter_context(open_weights(directory))
     tensors = evidence.without_wrappers(found.tensors, found.where)
@@ -169,14 +169,14 @@ def _open_plain(directory: storage.Path, family: str, stack: contextlib.ExitStac
     tensors = _canonical_names(tensors, FAMILIES[family], found.where)
     hf = evidence.complete(hf | {"model_type": family}, family, tensors, where)
     if hf.get("auto_map") and family != "nomic_bert":
-        _log.warning("%s: auto_map names Python files, which are not run; the model is read as a %s", where, family)
+        _log.warning("%s: auto_map names Python files; they are not run, and the model is read as %s", where, family)
     return _Described(hf, where, dataclasses.replace(found, tensors=tensors), directory)
 
 
 def _open_adapter(
     directory: storage.Path, family: str, base: storage.PathLike | None, stack: contextlib.ExitStack
 ) -> _Described:
-    """Opens a LoRA adapter and its base model, and merges the two."""
+    """Open a LoRA adapter and its base model, and merge the two."""
     content = adapters.read_config(directory)
     base_directory = adapters.base_directory(directory, content, base)
     if adapters.is_adapter(base_directory):
@@ -201,7 +201,7 @@ def _open_adapter(
 def _config(
     hf: dict[str, Any], head: str, saved_head: str | None, names: Names, tensors: Tensors, where: storage.Path
 ) -> BertConfig:
-    """The config of a model that is opened with a head, whose classes are compared with those of its tensors."""
+    """Return the config of a model with a head, after checking its number of classes against the tensors."""
     is_taken = head == saved_head or saved_head not in CLASSIFIERS
     shown = evidence.classes_shown(names, head, tensors) if is_taken else None
     if shown and not any(hf.get(key) for key in ("id2label", "label2id", "num_labels")):
@@ -209,8 +209,8 @@ def _config(
     config = BertConfig.from_hf(hf, where=str(where))
     if shown and config.num_labels != shown.value:
         raise InputError(
-            f"{where}: expected {shown.value} classes (id2label or num_labels), as tensor {shown.name!r} of shape "
-            f"{list(shown.shape)} has them, found {config.num_labels}"
+            f"{where}: expected {shown.value} classes (id2label or num_labels), as in tensor {shown.name!r} of shape "
+            f"{list(shown.shape)}, found {config.num_labels}"
         )
     return config
 
@@ -218,7 +218,11 @@ def _config(
 def _saved_head(
     hf: dict[str, Any], tensors: Tensors, names: Names, where: storage.Path, asked: str | None
 ) -> str | None:
-    """The head that a directory was saved with; None when it is not one of ours and another is asked for."""
+    """Return the saved head; None when it is not known and the caller asks for a head.
+
+    Raises:
+        InputError: the saved head is not known, and the caller asks for none.
+    """
     classes = architectures_of(hf, where)
     for name in classes:
         if head := names.head_of(name):
@@ -226,8 +230,7 @@ def _saved_head(
     if classes and asked is None:
         known = [*names.architectures.values(), *names.other_architectures]
         raise InputError(
-            f"{where}: architecture {classes[0]!r} is not known{did_you_mean(classes[0], known)}"
-            "; or name the head that you want"
+            f"{where}: architecture {classes[0]!r} is not known{did_you_mean(classes[0], known)}; or choose a head"
         )
     if classes:
         return None
@@ -237,24 +240,24 @@ def _saved_head(
             return head
     has_classifier = any(name.startswith(_CLASSIFIER) for name in tensors)
     if has_classifier and asked is None:
-        raise InputError(f"{where}: expected the architecture of its classifier, found none")
+        raise InputError(f"{where}: expected architectures, which name the kind of classifier, found none")
     return asked if has_classifier else "encoder"
 
 
 def _canonical_names(tensors: Tensors, names: Names, where: storage.Path) -> Tensors:
-    """Undoes what old and encoder-only files do to names, and drops what holds no parameter."""
+    """Rename tensors of old and encoder-only files to the family's names, and drop buffers."""
     roots = {entry.theirs.removeprefix(names.prefix).split(".")[0] for entry in names.encoder}
     renamed: Tensors = {}
     for name, tensor in names.older(tensors).items():
-        if name.endswith(("position_ids", "inv_freq")):  # buffers, which hold nothing that was learned
+        if name.endswith(("position_ids", "inv_freq")):  # buffers, not parameters
             continue
         new = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
         if new.split(".")[0] in roots:
             new = names.prefix + new
         if new in renamed:
-            raise InputError(f"{where}: tensor {new!r} is there under two names")
+            raise InputError(f"{where}: expected tensor {new!r} once, found it under two names")
         renamed[new] = tensor
-    for name, original in names.tied:  # some files have the second name alone
+    for name, original in names.tied:  # some files have only the second name
         if name in renamed and original not in renamed:
             renamed[original] = renamed[name]
     return renamed

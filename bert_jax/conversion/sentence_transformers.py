@@ -12,7 +12,7 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.model_files import FileKey, check_keys
 from bert_jax.model_files import sentence_transformers as tables
 
-# How its older files say which pooling, one key each, in the order in which the vectors of several stand.
+# Keys of older files -> pooling, in the order in which the vectors of several poolings are concatenated.
 POOLING_KEYS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -21,7 +21,7 @@ POOLING_KEYS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-# Classes of torch.nn by the names that we have for them; where those of one name are defined.
+# Class of torch.nn -> our name of the activation.
 TORCH_ACTIVATIONS = {
     "Identity": "identity", "Tanh": "tanh", "Sigmoid": "sigmoid", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu",
     "ELU": "elu", "LeakyReLU": "leaky_relu", "Softplus": "softplus", "Mish": "mish", "Softmax": "softmax",
@@ -32,14 +32,14 @@ _ARGUMENTS: dict[str, tuple[FileKey, ...]] = dict.fromkeys(
     ("model_args", "model_kwargs", "config_args", "config_kwargs"), tables.MODEL_ARGS
 )
 _ARGUMENTS |= dict.fromkeys(("tokenizer_args", "processor_kwargs"), tables.TOKENIZER_ARGS)
-# Of config.json, where cross-encoders name their activation.
+# Keys of config.json in which cross-encoders name their activation.
 ACTIVATION_KEYS = ("sentence_transformers", "sbert_ce_default_activation_function")
 MODULE_PREFIX = "sentence_transformers.models."
 _KINDS = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout")
 
 
 class EmbeddingModule(NamedTuple):
-    """One of the modules that an input goes through: its class, and its folder."""
+    """A module of modules.json: its class and its directory."""
 
     type: str
     folder: storage.Path
@@ -50,14 +50,14 @@ class EmbeddingModule(NamedTuple):
 
 
 class ModuleLayout(NamedTuple):
-    """A folder of sentence-transformers.
+    """The layout of a sentence-transformers directory.
 
     Attributes:
-        root: the folder.
-        head: what it was saved for: `sentence_embedding`, or `sequence_classification` (a cross-encoder).
-        model_type: as config_sentence_transformers.json says it.
-        modules: in their order.
-        settings: all but `include_prompt`, which its Pooling says.
+        root: the directory.
+        head: the saved head: `sentence_embedding`, or `sequence_classification` for a cross-encoder.
+        model_type: model_type of config_sentence_transformers.json.
+        modules: the modules in order.
+        settings: all settings except `include_prompt`, which the Pooling module has.
     """
 
     root: storage.Path
@@ -68,15 +68,15 @@ class ModuleLayout(NamedTuple):
 
     @property
     def transformer(self) -> storage.Path:
-        """Where the BERT itself is: older folders keep it in `0_Transformer` or the like."""
+        """Return the directory of the BERT itself, which in older layouts is `0_Transformer` or the like."""
         return next((module.folder for module in self.modules if module.kind == "Transformer"), self.root)
 
 
 def read_layout(root: storage.Path) -> ModuleLayout | None:
-    """The layout of a folder of sentence-transformers; None where it is another's.
+    """Read the layout of a sentence-transformers directory; None for any other directory.
 
     Raises:
-        InputError: a file is damaged, or says something that cannot be honoured.
+        InputError: a file is damaged, or asks for something that is not supported.
     """
     listed = (root / "modules.json").exists()
     if not listed and not (root / "1_Pooling").exists():
@@ -106,12 +106,12 @@ def read_layout(root: storage.Path) -> ModuleLayout | None:
 
 
 class EmbeddingSettings(NamedTuple):
-    """How a folder makes sentence embeddings of token vectors.
+    """How a directory computes sentence embeddings from token vectors.
 
     Attributes:
-        config: with the fields of sentence embeddings.
-        settings: all of them.
-        folders: number of an embedding layer -> the folder of its parameters.
+        config: the config with the fields of sentence embeddings set.
+        settings: all settings of the directory.
+        folders: number of an embedding layer -> the directory of its parameters.
     """
 
     config: BertConfig
@@ -120,10 +120,10 @@ class EmbeddingSettings(NamedTuple):
 
 
 def read_embedding(layout: ModuleLayout, config: BertConfig) -> EmbeddingSettings:
-    """What the modules behind the Transformer do.
+    """Read the modules after the Transformer: pooling, dense layers and normalisation.
 
     Raises:
-        InputError: they ask for something that has no meaning here.
+        InputError: a module asks for something that is not supported.
     """
     where = layout.root / "modules.json"
     if layout.model_type != "SentenceTransformer":
@@ -153,18 +153,18 @@ def read_embedding(layout: ModuleLayout, config: BertConfig) -> EmbeddingSetting
 
 
 def check_cross_encoder(layout: ModuleLayout) -> None:
-    """Raises InputError when a cross-encoder has more modules than its Transformer."""
+    """Raise InputError when a cross-encoder has modules besides its Transformer."""
     where = layout.root / "modules.json"
     kinds = [_kind(module, where) for module in layout.modules]
     if kinds != ["Transformer"]:
-        raise InputError(f"{where}: expected a Transformer alone, of a cross-encoder, found {', '.join(kinds)}")
+        raise InputError(f"{where}: expected only a Transformer in a cross-encoder, found {', '.join(kinds)}")
 
 
 def cross_encoder_activation(hf: Mapping[str, Any], where: storage.Path) -> str:
-    """The activation that the config.json of a cross-encoder names, or "".
+    """Return the activation that the config.json of a cross-encoder names, or "".
 
     Raises:
-        InputError: it is none that is known here.
+        InputError: the activation is not known.
     """
     said, older = (hf.get(key) for key in ACTIVATION_KEYS)
     if isinstance(said, dict):
@@ -177,7 +177,16 @@ def cross_encoder_activation(hf: Mapping[str, Any], where: storage.Path) -> str:
 
 
 def read_activation(path: Any, where: object, *more: str) -> str:
-    """Our name of an activation that a file names as a class of torch.nn; of `LAYER_ACTIVATIONS` and `more`."""
+    """Return our name of an activation that a file names as a class of torch.nn.
+
+    Args:
+        path: the name in the file, such as `torch.nn.modules.activation.Tanh`.
+        where: the file, for messages.
+        more: activations that are allowed besides `LAYER_ACTIVATIONS`.
+
+    Raises:
+        InputError: the activation is not known or not allowed.
+    """
     name = path.rsplit(".", 1)[-1] if isinstance(path, str) and path.startswith("torch.") else ""
     found = TORCH_ACTIVATIONS.get(name, "")
     if not found or (found == "softmax" and "softmax" not in more):
@@ -197,26 +206,26 @@ def _modules(root: storage.Path) -> tuple[EmbeddingModule, ...]:
     for number, module in enumerate(listed):
         check_keys(module, tables.MODULES, f"{path}: module {number}")
         if ".." in module["path"].split("/") or module["path"].startswith("/"):
-            raise InputError(f"{path}: module path {module['path']!r} leads out of the folder")
+            raise InputError(f"{path}: module path {module['path']!r} leads out of the directory")
     return tuple(EmbeddingModule(m["type"], root / m["path"] if m["path"] else root) for m in listed)
 
 
 def _kind(module: EmbeddingModule, where: storage.Path) -> str:
-    """The class of a module. Raises InputError when it is none that is known here."""
+    """Return the class of a module. Raises InputError when it is not known."""
     if module.kind not in _KINDS or not module.type.startswith("sentence_transformers."):
         raise InputError(f"{where}: expected {', '.join(_KINDS)} of sentence_transformers, found {module.type!r}")
     return module.kind
 
 
 def _object(path: storage.Path, table: tuple[FileKey, ...]) -> tuple[dict[str, Any], storage.Path]:
-    """Read a JSON object and check its keys; empty where there is no such file."""
+    """Read a JSON object and check its keys; return it with its path. A missing file is an empty object."""
     content = storage.read_json(path) if path.exists() else {}
     check_keys(content, table, path)
     return content, path
 
 
 def _of_transformer(folder: storage.Path, cross: bool) -> dict[str, Any]:
-    """`max_length` and `lowercase`, of the first file of TRANSFORMER_CONFIGS that says something."""
+    """Read `max_length` and `lowercase` from the first non-empty file of TRANSFORMER_CONFIGS."""
     for name in TRANSFORMER_CONFIGS:
         content, where = _object(folder / name, tables.SENTENCE_BERT_CONFIG)
         if content:
@@ -258,10 +267,10 @@ def _similarity(content: dict[str, Any], where: storage.Path) -> str:
 
 
 def _pooling(folder: storage.Path, config: BertConfig) -> tuple[list[str], bool]:
-    """The poolings of a folder, and whether the tokens of a prompt are among what is pooled."""
+    """Read the config of a Pooling module: its poolings, and whether the tokens of a prompt are pooled."""
     content, where = _object(folder / "config.json", tables.POOLING)
     if not content:
-        raise InputError(f"{where}: expected how token vectors are pooled, found nothing")
+        raise InputError(f"{where}: expected pooling_mode, found none")
     mode = content.get("pooling_mode")
     if mode is None:
         mode = [ours for key, ours in POOLING_KEYS.items() if _boolean(content, key, False, where)] or "mean"
@@ -275,7 +284,7 @@ def _pooling(folder: storage.Path, config: BertConfig) -> tuple[list[str], bool]
 
 
 def _layer(module: EmbeddingModule, width: int) -> EmbeddingLayer:
-    """A module behind the Pooling, into which `width` numbers go."""
+    """Read the config of a module after the Pooling, whose input has `width` dimensions."""
     table = {"Dense": tables.DENSE, "LayerNorm": tables.LAYER_NORM, "Dropout": tables.DROPOUT}
     content, where = _object(module.folder / "config.json", table.get(module.kind, tables.NORMALIZE))
     if module.kind == "Normalize":
@@ -287,7 +296,7 @@ def _layer(module: EmbeddingModule, width: int) -> EmbeddingLayer:
         return EmbeddingLayer("dropout", width, width, rate=float(rate))
     inputs = _integer(content, "dimension" if module.kind == "LayerNorm" else "in_features", where)
     if inputs != width:
-        raise InputError(f"{where}: expected {width} numbers to go in, as the module before gives, found {inputs}")
+        raise InputError(f"{where}: expected {width} inputs, the output size of the module before, found {inputs}")
     if module.kind == "LayerNorm":
         return EmbeddingLayer("layer_norm", width, width)
     features = _integer(content, "out_features", where)

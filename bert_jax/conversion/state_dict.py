@@ -1,4 +1,4 @@
-"""Convert between the canonical parameter tree and a state dict of a family's names, one tensor at a time."""
+"""Convert between the canonical parameter tree and a Hugging Face state dict, one tensor at a time."""
 
 import functools
 import re
@@ -17,12 +17,12 @@ from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Params
 from bert_jax.modeling.embeddings import sinusoids
 
-# No parameter of a trained BERT is near this; a flipped exponent bit is far beyond it.
+# Parameters of a trained BERT are far smaller than this; a flipped exponent bit makes them far larger.
 _LARGEST_PLAUSIBLE = 1e6
 
 
 def to_huggingface(config: BertConfig, head: str, params: Params) -> dict[str, np.ndarray]:
-    """The state dict (names to float32 arrays, tied tensors once) of the Hugging Face class for `head`.
+    """Convert parameters to the state dict of the Hugging Face class for `head`: float32, tied tensors once.
 
     Raises:
         InputError: the parameters do not fit config and head.
@@ -32,10 +32,10 @@ def to_huggingface(config: BertConfig, head: str, params: Params) -> dict[str, n
 
 
 def stored_params(config: BertConfig, head: str, params: Params, dtype: np.dtype) -> Tensors:
-    """The same in another dtype, each made when it is read.
+    """Convert parameters to a state dict of lazy tensors of `dtype`, each made when it is read.
 
     Raises:
-        InputError: as `to_huggingface`.
+        InputError: the parameters do not fit config and head.
     """
     model = Bert(config, head)
     names, shapes = names_of(model), _shapes(model)
@@ -52,7 +52,10 @@ def stored_params(config: BertConfig, head: str, params: Params, dtype: np.dtype
 
 
 def stored_tensors(model: Bert, matched: "Matched", seed: int, dtype: np.dtype, where: storage.Path) -> Tensors:
-    """What `stored_params` gives of the parameters that `read_params` would read, straight from the files."""
+    """Convert the tensors of a model's files to a state dict of lazy tensors of `dtype`, without a parameter tree.
+
+    The result equals `stored_params` of what `read_params` returns.
+    """
     tensors = {}
     for name, parts in matched.parts.items():
         tensors[name] = _checked(matched.tensors[name], parts[0], dtype, where)
@@ -80,10 +83,10 @@ def _from_leaves(leaves: dict[str, Any], parts: list[Slot], dtype: np.dtype) -> 
 
 
 def _as_written(tensors: Tensors, model: Bert, dtype: np.dtype) -> Tensors:
-    """With what stands in the files of the family besides, and under the names that they have there."""
+    """Add the tensors that the family's files hold besides parameters, and drop the prefix of a bare encoder."""
     config, names = model.config, names_of(model)
     if config.position_embedding_type == "sinusoidal":
-        # Hugging Face's models have learned positions: given the table as such, they compute the same.
+        # Hugging Face's models look positions up in a table; with sinusoids in the table they compute the same.
         table = sinusoids(config.max_position_embeddings, config.embedding_width).astype(dtype)
         tensors[_positions(names)] = LazyTensor(table.shape, dtype, lambda: table)
     if names.architectures[model.head] == names.architectures["encoder"]:
@@ -92,11 +95,11 @@ def _as_written(tensors: Tensors, model: Bert, dtype: np.dtype) -> Tensors:
 
 
 def names_of(model: Bert) -> Names:
-    """The names of a model's family. Raises InputError when the family has no such head."""
+    """Return the table of names of a model's family. Raises InputError when the family lacks the model's head."""
     names = FAMILIES[model.config.family]
     if model.head not in names.architectures:
         heads = ", ".join(names.architectures)
-        raise InputError(f"a {model.config.family} has no head {model.head!r} (but {heads})")
+        raise InputError(f"family {model.config.family} has no head {model.head!r}; it has {heads}")
     return names
 
 
@@ -105,19 +108,19 @@ def _positions(names: Names) -> str:
 
 
 def _view(leaf: np.ndarray, slot: Slot) -> np.ndarray:
-    """The part of our leaf that holds their tensor (or its part), with their axes; writing to it writes to the leaf."""
+    """Return a view of a leaf as a foreign tensor (or its part), with the foreign axes; writes go to the leaf."""
     part = leaf if slot.layer is None else leaf[slot.layer]
     return part.T if slot.transpose else part
 
 
 class Matched(NamedTuple):
-    """Which tensors of a model's files are which of its parameters.
+    """The mapping from the tensors of a model's files to its parameters.
 
     Attributes:
-        tensors: of the files.
+        tensors: the tensors of the files.
         parts: name of a tensor -> the parameters that it holds.
-        missing: names of the tensors that the files lack and that are to be initialised -> path of the parameter.
-        used: names of the tensors that the model has a place for.
+        missing: name of a tensor that the files lack -> path of the parameter, which must be initialised.
+        used: names of the tensors that the model uses.
     """
 
     tensors: Tensors
@@ -127,13 +130,16 @@ class Matched(NamedTuple):
 
 
 def match(model: Bert, tensors: Tensors, fresh_head: bool, where: storage.Path) -> Matched:
-    """Finds the parameters of a model among tensors, of which those with two names are compared.
+    """Map the tensors of a model's files to its parameters, and check tied tensors.
 
     Args:
-        fresh_head: whether what only the head has may be missing.
+        model: the model.
+        tensors: the tensors of its files.
+        fresh_head: whether parameters outside embeddings and encoder may be missing.
+        where: the file to name in messages.
 
     Raises:
-        InputError: a tensor is missing, too many, or not equal to the one that it is tied to.
+        InputError: a tensor is missing, belongs to a layer that the model lacks, or differs from its tied tensor.
     """
     names, shapes = names_of(model), _shapes(model)
     missing: dict[str, str] = {}
@@ -145,7 +151,7 @@ def match(model: Bert, tensors: Tensors, fresh_head: bool, where: storage.Path) 
             missing[slot.name] = slot.path
         else:
             some = next(iter(tensors), "nothing")
-            raise InputError(f"{where}: expected a tensor {slot.name!r}, found none (but, for one, {some!r})")
+            raise InputError(f"{where}: expected a tensor {slot.name!r}, found none (found, for example, {some!r})")
     parts = _by_name(found)
     used = set(parts)
     if model.config.position_embedding_type == "sinusoidal" and _positions(names) in tensors:
@@ -158,12 +164,12 @@ def match(model: Bert, tensors: Tensors, fresh_head: bool, where: storage.Path) 
 
 
 def read_params(model: Bert, matched: Matched, seed: int, where: storage.Path) -> Params:
-    """The model's parameters, float32; those that are missing are initialised by `seed`.
+    """Read the model's parameters as float32, and initialise missing ones with `seed`.
 
     Raises:
-        InputError: a tensor has another shape than the model, is not of floating point, or is damaged.
+        InputError: a tensor has another shape than the parameter, is not floating point, or is damaged.
     """
-    # As initialised where no file has it; zeros take memory only when they are written to.
+    # Parameters that no file has keep these values; zeros take memory only when they are written to.
     leaves = {
         path: (np.ones if path.endswith("/scale") else np.zeros)(shape, np.float32)
         for path, shape in _shapes(model).items()
@@ -186,10 +192,10 @@ def _fresh(model: Bert, matched: Matched, seed: int) -> dict[str, np.ndarray]:
 
 
 def _checked(tensor: LazyTensor, slot: Slot, dtype: np.dtype | None, where: storage.Path) -> LazyTensor:
-    """The tensor after checking its shape and dtype; when it is read, its values, and they are brought to `dtype`."""
+    """Check a tensor's shape and dtype; return it with its values checked and cast to `dtype` when it is read."""
     if tensor.shape != slot.shape:
         raise InputError(
-            f"{where}: tensor {slot.name!r} is of another size than config.json says: "
+            f"{where}: tensor {slot.name!r} does not have the shape that config.json implies: "
             f"expected {list(slot.shape)}, found {list(tensor.shape)}"
         )
     if tensor.dtype.name not in ("float32", "float16", "bfloat16", "float64"):
@@ -208,7 +214,7 @@ def _checked(tensor: LazyTensor, slot: Slot, dtype: np.dtype | None, where: stor
 
 
 def _check_tied(names: Names, tensors: Tensors, used: set[str], where: storage.Path) -> set[str]:
-    """Checks that the second names of tensors hold what the first do; returns those that are there."""
+    """Check that tied tensors equal their originals; return the tied names that the files have."""
     present = set()
     for name, original in names.tied:
         if name not in tensors or name in used or original not in used:
@@ -242,12 +248,12 @@ def _check_layers(names: Names, tensors: Tensors, config: BertConfig, where: sto
 
 @functools.lru_cache(maxsize=32)
 def _shapes(model: Bert) -> dict[str, tuple[int, ...]]:
-    """Canonical path -> shape."""
+    """Return the shape of each parameter by canonical path."""
     return {path: leaf.shape for path, leaf in _flatten(model.abstract_params()).items()}
 
 
 def _flatten(tree: Params, prefix: str = "") -> dict[str, Any]:
-    """Nested dicts to one dict of `a/b/c` paths."""
+    """Flatten nested dicts to one dict of `a/b/c` paths."""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
         path = f"{prefix}{name}"
@@ -256,7 +262,7 @@ def _flatten(tree: Params, prefix: str = "") -> dict[str, Any]:
 
 
 def _nest(flat: dict[str, Any]) -> Params:
-    """The inverse of `_flatten`."""
+    """Nest a dict of `a/b/c` paths; the inverse of `_flatten`."""
     tree: Params = {}
     for path, leaf in flat.items():
         *parents, name = path.split("/")

@@ -8,26 +8,26 @@ from bert_jax.errors import InputError, did_you_mean
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 _T = TypeVar("_T", bound=Any)
-# Names of prompts for the queries of a search and for what is searched, the likeliest first.
+# Names of prompts for the queries of a search and for its corpus, in order of preference.
 QUERY_PROMPTS = ("query",)
 CORPUS_PROMPTS = ("document", "passage", "corpus")
 
 
 @dataclasses.dataclass(frozen=True)
 class TextSettings:
-    """What the files of sentence-transformers say, or nothing.
+    """Settings from sentence-transformers' files, or their defaults.
 
     Attributes:
-        prompts: (name, text) each.
-        default_prompt: the name of the prompt that is used where none is named; "" = none.
+        prompts: (name, text) pairs.
+        default_prompt: name of the prompt that is used if a call names none; "" = none.
         include_prompt: whether the tokens of a prompt are pooled too.
-        lowercase: whether texts are lower-cased before the tokenizer.
-        max_length: tokens of the longest input; None = the files do not say.
+        lowercase: whether texts are lower-cased before tokenization.
+        max_length: most tokens in an input; None = not set.
         similarity: one of `SIMILARITIES`.
-        truncate_dim: numbers of a vector that are kept, from the first; None = all.
-        cross_encoder: whether the files are those of a cross-encoder, which are then written too.
-        activation: what makes scores of a cross-encoder's logits: one of `bert_jax.config_values.LAYER_ACTIVATIONS` or
-            `softmax`; "" = the files do not say.
+        truncate_dim: number of leading dimensions of a vector to keep; None = all.
+        cross_encoder: whether the model came with the files of a cross-encoder, which are then saved too.
+        activation: activation of a cross-encoder's logits: one of `bert_jax.config_values.LAYER_ACTIVATIONS` or
+            `softmax`; "" = not set.
     """
 
     prompts: tuple[tuple[str, str], ...] = ()
@@ -41,11 +41,11 @@ class TextSettings:
     activation: str = ""
 
     def prompt(self, name: str | None = None, text: str | None = None) -> str:
-        """The text to put before an input.
+        """Return the text to put before an input.
 
         Args:
-            name: of the prompt; None = the default one, "" = none.
-            text: the prompt itself, in place of a name.
+            name: name of a prompt; None = the default prompt, "" = none.
+            text: the prompt itself, instead of a name.
 
         Raises:
             InputError: both are given, or there is no such prompt.
@@ -62,14 +62,17 @@ class TextSettings:
         return known[name] if name else ""
 
     def prompt_for(self, names: Sequence[str], name: str | None = None, text: str | None = None) -> str:
-        """As `prompt`; a model without a default prompt has the first of `names` in its place, if it has one."""
+        """Return the text to put before an input, with the first existing prompt of `names` as the default.
+
+        A default prompt of the model takes precedence over `names`; see `prompt`.
+        """
         if name is None and text is None and not self.default_prompt:
             known = dict(self.prompts)
             return next((known[each] for each in names if known.get(each)), "")
         return self.prompt(name, text)
 
     def dimension(self, truncate_dim: int | None = None) -> int | None:
-        """Numbers of a vector to keep: `truncate_dim`, or else the model's own. Raises InputError below 1."""
+        """Return the number of dimensions to keep: `truncate_dim`, else the model's. Raises InputError below 1."""
         if truncate_dim is None:
             return self.truncate_dim
         if not isinstance(truncate_dim, int) or isinstance(truncate_dim, bool) or truncate_dim < 1:
@@ -77,24 +80,24 @@ class TextSettings:
         return truncate_dim
 
     def longest(self, positions: int, tokenizer: Any) -> int:
-        """The longest input, in tokens, of a model with `positions`: as these settings say, else its tokenizer."""
+        """Return the most tokens in an input: from these settings, else from the tokenizer, at most `positions`."""
         said = self.max_length or getattr(tokenizer, "max_length", None)
         return min(said or positions, positions)
 
     def pooling_skip(self, tokenizer: Any, prompt: str, max_length: int) -> int:
-        """The number of leading tokens of a row that are not pooled: those of a prompt, where it is not to be."""
+        """Return the number of leading tokens to leave out of pooling: those of the prompt, unless it is included."""
         if self.include_prompt or not prompt:
             return 0
         layout = tokenizer.layout
         return min(len(layout.start) + len(tokenizer.encode(prompt)), max_length - len(layout.end))
 
     def of_another_head(self) -> "TextSettings":
-        """What holds for a model that is opened with another head than its files are for."""
+        """Return the settings that also apply to another head than the saved one."""
         return TextSettings(lowercase=self.lowercase, max_length=self.max_length)
 
     def tokenizer(self, tokenizer: _T) -> _T:
-        """The tokenizer, for lower-cased texts where the settings say so."""
+        """Return the tokenizer, with lower-casing if these settings ask for it."""
         return tokenizer.lowercased() if self.lowercase and tokenizer is not None else tokenizer
 
 
-NO_SETTINGS = TextSettings()  # of a model without files of sentence-transformers
+NO_SETTINGS = TextSettings()  # for models without sentence-transformers' files

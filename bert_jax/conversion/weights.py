@@ -1,7 +1,7 @@
 """Open the weights of a model directory in any supported format as lazy tensors.
 
-What comes out has PyTorch's names and orientation (a kernel is `[out, in]`), so that one table of names serves every
-format. A tensor is read when it is asked for.
+The tensors have PyTorch's names and orientation (a kernel is `[out, in]`), so that one table of names serves every
+format.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ _Tensors = dict[str, LazyTensor]
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """Open weights.
+    """The open weights of a model directory.
 
     Attributes:
         where: the file to name in messages.
         format: "safetensors", "torch", "tf1" or "flax".
-        tensors: by PyTorch's names.
-        ignored: names, as in the file, of what it holds that is no parameter, such as an optimizer's.
+        tensors: lazy tensors by PyTorch's names.
+        ignored: names in the file of variables that are no parameters, such as optimizer state.
     """
 
     where: storage.Path
@@ -38,13 +38,13 @@ class Weights:
 
 @dataclasses.dataclass(frozen=True)
 class _Format:
-    """A kind of file.
+    """A weight format.
 
     Attributes:
-        name: of the file in a directory; with `.index.json` behind it, of the list of its shards.
-        open: opens one by its path.
-        begins: whether a file that begins so can be of this kind.
-        renamed: the tensors of all shards under PyTorch's names.
+        name: name of the file in a directory; the index of shards is `NAME.index.json`.
+        open: function from a path to a context manager of its tensors.
+        begins: function from the first bytes of a file to whether it can have this format.
+        renamed: function that gives the tensors of all shards PyTorch's names.
     """
 
     name: str
@@ -53,7 +53,7 @@ class _Format:
     renamed: Callable[[_Tensors], _Tensors] = dict
 
 
-# In order of preference, behind the first two of which TensorFlow's is, whose files have any name.
+# In order of preference; TensorFlow's format, whose files may have any name, comes before flax (`_found`).
 _FORMATS = {
     "safetensors": _Format("model.safetensors", safetensors_files.open_tensors, safetensors_files.begins),
     "torch": _Format("pytorch_model.bin", torch_files.open_tensors, torch_files.begins),
@@ -64,7 +64,7 @@ _LFS_POINTER = b"version https://git-lfs"
 
 
 def is_weights(directory: storage.PathLike) -> bool:
-    """Whether a directory holds weights of a format that `open_weights` reads, whole or not."""
+    """Return whether a directory has weights in a format that `open_weights` reads, complete or not."""
     directory = storage.Path(directory)
     return directory.is_dir() and (
         any(_named(directory, form) for form in _FORMATS.values()) or bool(tf1.indices(directory))
@@ -73,13 +73,13 @@ def is_weights(directory: storage.PathLike) -> bool:
 
 @contextlib.contextmanager
 def open_weights(directory: storage.PathLike) -> Iterator[Weights]:
-    """Yields the weights of a directory (local or `gs://`), whose tensors can be read inside the block.
+    """Yield the weights of a directory (local or `gs://`), whose tensors can be read inside the block.
 
-    Where there are several formats, the first is taken of safetensors, PyTorch's, TensorFlow's and Flax's. What a file
-    contains decides how it is read, where that is not what its name says.
+    Of several formats, the first is read in the order safetensors, PyTorch, TensorFlow, Flax. If the name of a file
+    does not match its content, the content decides the format.
 
     Raises:
-        InputError: there are none, or they are damaged; when a tensor is read, it is damaged.
+        InputError: there are no weights, or they are damaged; reading a damaged tensor raises it too.
     """
     directory = storage.Path(directory)
     format_name, where = _found(directory)
@@ -99,7 +99,7 @@ def open_weights(directory: storage.PathLike) -> Iterator[Weights]:
 
 
 def _found(directory: storage.Path) -> tuple[str, storage.Path]:
-    """The format, going by names, and the file to open."""
+    """Find the weights by file name; return the format and the file to open."""
     if not directory.is_dir():
         raise InputError(f"{directory}: expected a directory with weights, found none")
     for format_name, form in _FORMATS.items():
@@ -120,25 +120,25 @@ def _found(directory: storage.Path) -> tuple[str, storage.Path]:
 
 
 def _named(directory: storage.Path, form: _Format) -> storage.Path | None:
-    """The file that has a format's name, or the index of its shards."""
+    """Return the file of a format in a directory, or the index of its shards; None if there is neither."""
     names = (form.name, f"{form.name}.index.json")
     return next((directory / name for name in names if (directory / name).exists()), None)
 
 
 def _by_content(path: storage.Path, named: str) -> str:
-    """The format of a file whose name says `named`; that one where its beginning fits none."""
+    """Return the format of a file by its first bytes; `named`, the format of its name, if they match no format."""
     if not path.is_file():
         raise InputError(f"{path}: expected a file, found a directory or a device")
     with path.open("rb") as file:
         start = file.read(_LONGEST_BEGINNING)
     if start.startswith(_LFS_POINTER):
-        raise InputError(f"{path}: expected weights, found a pointer of Git LFS to them; `git lfs pull` gets them")
+        raise InputError(f"{path}: expected weights, found a Git LFS pointer; `git lfs pull` downloads the file")
     candidates = (named, *_FORMATS)
     return next((name for name in candidates if _FORMATS[name].begins(start)), named)
 
 
 def _open_shards(index: storage.Path, format_name: str, stack: contextlib.ExitStack) -> _Tensors:
-    """The tensors that an index lists, each from the shard that it names."""
+    """Open the shards that an index lists; return each tensor from the shard that the index names."""
     with storage.open_offsets(index) as file, lazy_tensors.about(index):
         text = file.read(0, min(file.size, lazy_tensors.LONGEST_DESCRIPTION + 1))
         weight_map = lazy_tensors.parse_json(text, "a weight_map").get("weight_map")
@@ -153,7 +153,7 @@ def _open_shards(index: storage.Path, format_name: str, stack: contextlib.ExitSt
             raise InputError(f"{index}: expected the shard {shard[:80]!r} beside it, found no such file")
         opener = _FORMATS[_by_content(index.parent / shard, format_name)].open
         shards[shard] = stack.enter_context(opener(index.parent / shard))
-    if format_name == "flax":  # whose index names stacked layers once, and shards hold what they hold
+    if format_name == "flax":  # its index lists a stack of layers as one name, so take all arrays of the shards
         tensors: _Tensors = {}
         for shard, held in shards.items():
             if twice := sorted(tensors.keys() & held.keys()):

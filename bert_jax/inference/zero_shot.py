@@ -25,9 +25,7 @@ class ZeroShotClassification(Pipeline):
         names = [name.lower() for name in model.config.id2label or ()]
         found = [i for i, name in enumerate(names) if name.startswith("entail")]
         if len(found) != 1 or len(names) < 2:
-            raise InputError(
-                f"expected a model of natural language inference, one class of which is entailment, found {names}"
-            )
+            raise InputError(f"expected a model of natural language inference, with a class entailment, found {names}")
         self._entailment = found[0]
         contradicting = [i for i, name in enumerate(names) if name.startswith("contradict")]
         self._contradiction = contradicting[0] if contradicting else -1 if found[0] == 0 else 0

@@ -1,6 +1,6 @@
-"""Metrics of tagged words: by word, and by entity as the tag scheme marks them.
+"""Metrics of tagged words, by word and by entity.
 
-An entity is right when its words and its type are (Tjong Kim Sang and De Meulder 2003, cs/0306050, section 4).
+An entity is right if its words and its type are right (Tjong Kim Sang and De Meulder 2003, cs/0306050, section 4).
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ METRICS = (*ENTITY_METRICS, "accuracy", "types")  # types: the first three for e
 
 
 def choose(names: Sequence[str], tags: Sequence[str]) -> tuple[str, ...]:
-    """The metrics to report for words with `tags`: `names` after a check, or when empty all that fit but `types`.
+    """Return the metrics to report for words with `tags`: `names`, or all that apply except `types`.
 
     Raises:
-        InputError: a name is unknown, or is of entities where the tags are none of `tags.SCHEMES`.
+        InputError: a name is unknown, or a metric of entities and the tags follow none of `tags.SCHEMES`.
     """
     fitting = ("accuracy",) if read_scheme(tags) is None else METRICS
     for name in names:
@@ -29,17 +29,17 @@ def choose(names: Sequence[str], tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def entities(scheme: TagScheme, tags: np.ndarray, strict: bool = False) -> np.ndarray:
-    """The entities that a sequence of tags marks.
+    """Return the entities that a sequence of tags marks.
 
     Args:
-        scheme: what each class says.
+        scheme: the tag scheme.
         tags: int `[n]` classes; -1 (between sentences) is outside.
-        strict: whether only those count whose tags are all as the scheme has them: IOB as IOB2. Otherwise tags are
-            read as conlleval reads them: an entity also begins where one goes on that never began, or with another
-            type (so IOB1 is read too), and ends where the next begins.
+        strict: whether to count only entities with valid tags of the scheme (IOB means IOB2). Otherwise tags are read
+            as by conlleval: an inside tag after no entity, or after another type, also begins an entity (as in IOB1),
+            and an entity ends where the next begins.
 
     Returns:
-        int32 `[m, 3]`: the first word, the one behind the last, and the type.
+        int32 `[m, 3]`: first word, word after the last, type.
     """
     kinds = np.where(tags < 0, OUTSIDE, scheme.kinds[tags])
     types = np.where(tags < 0, -1, scheme.types[tags])
@@ -60,7 +60,7 @@ def entities(scheme: TagScheme, tags: np.ndarray, strict: bool = False) -> np.nd
 def both(
     scheme: TagScheme, tags: np.ndarray, predicted: np.ndarray, strict: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The true entities and the predicted, as `entities` has them; where `tags` are -1, neither is."""
+    """Return the gold and the predicted entities (see `entities`); words with a tag of -1 are outside in both."""
     true, found = (entities(scheme, np.where(tags >= 0, side, -1), strict) for side in (tags, predicted))
     return true, found
 
@@ -68,14 +68,14 @@ def both(
 def scores(
     metrics: Sequence[str], names: Sequence[str], tags: np.ndarray, predicted: np.ndarray, strict: bool = False
 ) -> dict[str, float]:
-    """Metrics of predicted tags; of nothing over nothing 0 is made.
+    """Return metrics of predicted tags; a ratio of 0 / 0 is 0.
 
     Args:
-        metrics: of `METRICS`; for `types` there are `f1_TYPE`, `precision_TYPE` and `recall_TYPE`.
-        names: of the classes.
-        tags: int `[n]` true classes, sentence after sentence, with a -1 between two.
-        predicted: int `[n]`, the same of the predicted.
-        strict: as of `entities`.
+        metrics: names of `METRICS`; `types` yields `f1_TYPE`, `precision_TYPE` and `recall_TYPE`.
+        names: names of the classes.
+        tags: gold classes, int `[n]`, with a -1 between sentences.
+        predicted: predicted classes, int `[n]`.
+        strict: as for `entities`.
     """
     words = tags >= 0
     accuracy = float(np.mean(tags[words] == predicted[words])) if words.any() else 0.0
@@ -95,7 +95,7 @@ def scores(
 
 
 def _keys(found: np.ndarray, length: int, num_types: int) -> np.ndarray:
-    """One number for each entity [m, 3], the same for the same."""
+    """Map each entity [m, 3] to a unique number."""
     start, stop, kind = found.astype(np.int64).T
     return (start * (length + 1) + stop) * num_types + kind
 

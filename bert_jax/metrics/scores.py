@@ -10,26 +10,26 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.scoring import comparable, compare
 
 CLASSIFICATION = ("accuracy", "f1", "matthews", "macro_f1", "micro_f1", "weighted_f1")
-_USUAL = ("accuracy", "f1", "matthews")  # of CLASSIFICATION, where none are named
+_USUAL = ("accuracy", "f1", "matthews")  # defaults of CLASSIFICATION
 MULTI_LABEL = ("accuracy", "micro_f1", "macro_f1", "weighted_f1")
 REGRESSION = ("pearson", "spearman", "mse")
-_ROWS = 1024  # queries that are compared with all documents at a time
+_ROWS = 1024  # queries that are compared with all documents at once
 
 
 def accuracy(labels: np.ndarray, predicted: np.ndarray) -> float:
-    """The share of `predicted` [n] that equals `labels` [n]."""
+    """Return the accuracy of `predicted` [n] against `labels` [n]."""
     return float(np.mean(labels == predicted))
 
 
 def f1(labels: np.ndarray, predicted: np.ndarray) -> float:
-    """The harmonic mean of precision and recall of class 1; 0 when class 1 is neither there nor predicted."""
+    """Return the F1 of class 1; 0 if class 1 is neither a label nor a prediction."""
     both = np.sum((labels == 1) & (predicted == 1))
     either = np.sum(labels == 1) + np.sum(predicted == 1)
     return float(2 * both / either) if either else 0.0
 
 
 def matthews(labels: np.ndarray, predicted: np.ndarray) -> float:
-    """Matthews correlation of two labellings with any number of classes; 0 when either is constant.
+    """Return the Matthews correlation of labels and predictions with any number of classes; 0 if either is constant.
 
     Gorodkin 2004, "Comparing two K-category assignments by a K-category correlation coefficient", equation 8.
     """
@@ -41,12 +41,12 @@ def matthews(labels: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def all_right(labels: np.ndarray, predicted: np.ndarray) -> float:
-    """The share of rows of `predicted` [n, C] that equal those of `labels` [n, C] in every class."""
+    """Return the share of rows of `predicted` [n, C] that equal `labels` [n, C] in every class."""
     return float(np.mean((labels == predicted).all(axis=1)))
 
 
 def class_f1(labels: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """F1 of each class that is there or predicted, and how often it is there, of `[n]` classes; of all of `[n, C]`."""
+    """Return F1 and support of each class: of classes in labels or predictions `[n]`, or of all classes of `[n, C]`."""
     if labels.ndim == 2:
         counts = [(side > 0).sum(0) for side in (labels, predicted, (labels > 0) & (predicted > 0))]
     else:
@@ -58,33 +58,33 @@ def class_f1(labels: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def micro_f1(labels: np.ndarray, predicted: np.ndarray) -> float:
-    """F1 of all answers [n, C] together, 1 standing for a class that a row belongs to; of classes [n], the accuracy."""
+    """Return the F1 over all entries of multi-label rows [n, C]; for classes [n], the accuracy."""
     return f1(labels.ravel(), predicted.ravel()) if labels.ndim == 2 else accuracy(labels, predicted)
 
 
 def macro_f1(labels: np.ndarray, predicted: np.ndarray) -> float:
-    """The mean over classes of the F1 of each (`class_f1`)."""
+    """Return the mean F1 over classes (see `class_f1`)."""
     return float(np.mean(class_f1(labels, predicted)[0]))
 
 
 def weighted_f1(labels: np.ndarray, predicted: np.ndarray) -> float:
-    """The same, each class weighing as many rows as it has."""
+    """Return the mean F1 over classes, weighted by support (see `class_f1`)."""
     scores, counts = class_f1(labels, predicted)
     return float(scores @ counts / max(counts.sum(), 1))
 
 
 def pearson(labels: np.ndarray, predicted: np.ndarray) -> float:
-    """Linear correlation of two vectors [n]; 0 when either is constant."""
+    """Return the Pearson (linear) correlation of two vectors [n]; 0 if either is constant."""
     return _correlation(stats.pearsonr, labels, predicted)
 
 
 def spearman(labels: np.ndarray, predicted: np.ndarray) -> float:
-    """Rank correlation of two vectors [n], ties ranked by their mean; 0 when either is constant."""
+    """Return the Spearman (rank) correlation of two vectors [n], with mean ranks for ties; 0 if either is constant."""
     return _correlation(stats.spearmanr, labels, predicted)
 
 
 def mse(labels: np.ndarray, predicted: np.ndarray) -> float:
-    """The mean squared difference of two vectors [n]."""
+    """Return the mean squared difference of two vectors [n]."""
     return float(np.mean(np.square(np.asarray(labels, np.float64) - predicted)))
 
 
@@ -98,17 +98,17 @@ METRICS = {
 def choose(
     names: Sequence[str], regression: bool, num_labels: int, several: bool = False, best: str = ""
 ) -> tuple[str, ...]:
-    """The metrics to report.
+    """Return the metrics to report.
 
     Args:
-        names: those that were asked for; empty = the usual ones of the task.
+        names: the requested metrics; empty = the defaults of the task.
         regression: whether labels are numbers.
-        num_labels: number of classes; `f1` is of class 1 of two.
-        several: whether a text may belong to several classes.
-        best: one more, by which the best model is chosen.
+        num_labels: number of classes; `f1` applies only to two classes.
+        several: whether rows may have several labels.
+        best: the metric that selects the best checkpoint, which is added.
 
     Raises:
-        InputError: a name is unknown or does not fit the task.
+        InputError: a name is unknown or does not apply to the task.
     """
     fitting, usual = CLASSIFICATION, _USUAL
     if regression:
@@ -128,28 +128,29 @@ def choose(
 
 
 def scores(names: Sequence[str], labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-    """Each metric of `names` for `labels` and `predicted`: [n] classes, or real numbers for regression, or [n, C] of 0
-    and 1."""
+    """Return the metrics `names` of `predicted` against `labels`: classes or numbers [n], or 0 and 1 [n, C]."""
     several = {"accuracy": all_right} if labels.ndim == 2 else {}
     return {name: (METRICS | several)[name](labels, predicted) for name in names}
 
 
 def ratios(predictions: Sequence[Mapping[str, np.ndarray]], metrics: Mapping[str, tuple[str, str]]) -> dict[str, float]:
-    """Metrics that are one sum over another: each is named, with the names of both in `predictions`.
+    """Return metrics that are ratios of sums over all predictions; 0 / 0 is 0.
 
-    Of nothing over nothing 0 is made.
+    Args:
+        predictions: arrays by name, batch by batch.
+        metrics: metric -> names of its numerator and denominator in `predictions`.
     """
     sums = {name: sum(float(p[name].sum(dtype=np.float64)) for p in predictions) for name in predictions[0]}
     return {name: sums[part] / max(sums[count], 1.0) for name, (part, count) in metrics.items()}
 
 
 def retrieval_ranks(queries: np.ndarray, documents: np.ndarray, similarity: str = "cosine") -> np.ndarray:
-    """At which place, from 1, each query finds its own document among all; ties share the mean of theirs.
+    """Return the rank, from 1, of each query's own document among all documents; ties get their mean rank.
 
     Args:
         queries: `[n, D]`.
-        documents: `[n, K, D]`: of each row, the first is the query's own; the others are to be told from it too.
-        similarity: of `bert_jax.inference.scoring.similarities`.
+        documents: `[n, K, D]`; the first document of a row is the query's own, the others are negatives.
+        similarity: as for `bert_jax.inference.scoring.similarities`.
 
     Returns:
         float64 `[n]`.
@@ -161,7 +162,7 @@ def retrieval_ranks(queries: np.ndarray, documents: np.ndarray, similarity: str 
         rows = np.arange(start, min(start + _ROWS, len(queries)))
         alike = compare(similarity, queries[rows], among)
         own = alike[np.arange(len(rows)), rows][:, None]
-        # The tolerance makes equal texts a tie, whatever batches they were in.
+        # With the tolerance equal texts tie even if they were in different batches.
         above, equal = alike > own + 1e-6, np.abs(alike - own) <= 1e-6
         ranks[rows] = 1 + above.sum(1) + (equal.sum(1) - 1) / 2
     return ranks

@@ -1,7 +1,7 @@
 """SQuAD's metrics, versions 1.1 and 2.0: exact match and F1 of answer texts, in per cent.
 
-Rajpurkar et al. 2016 (arXiv:1606.05250), section 6.1; Rajpurkar et al. 2018 (arXiv:1806.03822), section 5. Equal to
-what the evaluation scripts that came with the data print, to the last digit and in their names.
+Rajpurkar et al. 2016 (arXiv:1606.05250), section 6.1; Rajpurkar et al. 2018 (arXiv:1806.03822), section 5. Names and
+values equal those of the official evaluation scripts, to the last digit.
 """
 
 import re
@@ -13,24 +13,24 @@ import numpy as np
 
 from bert_jax.data.finetuning.squad import Question
 
-_PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII's alone: typographic quotes stay
+_PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII only: typographic quotes stay
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 Score = Callable[[str, str], float]
 
 
 def normalized(text: str) -> str:
-    """The text as it is compared: in lower case, without punctuation and articles, with single spaces."""
+    """Normalise a text for comparison: lower case, no punctuation, no articles, single spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(gold: str, predicted: str) -> int:
-    """1 when both texts are the same once normalized, else 0."""
+    """Return 1 if both texts are equal after normalisation, else 0."""
     return int(normalized(gold) == normalized(predicted))
 
 
 def f1(gold: str, predicted: str) -> float:
-    """The harmonic mean of precision and recall of the predicted words; 0 when none is right, and so of no words."""
+    """Return the F1 of the predicted words; 0 if no word is right or there are no words."""
     truth, found = normalized(gold).split(), normalized(predicted).split()
     same = (Counter(truth) & Counter(found)).total()
     if not same:
@@ -40,7 +40,7 @@ def f1(gold: str, predicted: str) -> float:
 
 
 def f1_or_none(gold: str, predicted: str) -> float:
-    """As `f1`, but where either has no words, 1 when the other has none either: version 2.0's."""
+    """Return `f1`, but if either text has no words, 1 if both have none and else 0 (version 2.0)."""
     if not normalized(gold) or not normalized(predicted):
         return exact_match(gold, predicted)
     return f1(gold, predicted)
@@ -52,35 +52,35 @@ def scores(
     null_odds: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:
-    """The figures of the version that `questions` are of: `scores_v1`, or `scores_v2` when some may have no answer."""
+    """Return `scores_v1`, or `scores_v2` if `questions` are of version 2.0 (some may have no answer)."""
     if any(question.is_impossible is not None for question in questions):
         return scores_v2(questions, predictions, null_odds, threshold)
     return scores_v1(questions, predictions)
 
 
 def scores_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
-    """`exact_match` and `f1`: means over questions of the best over the answers that people gave.
+    """Return `exact_match` and `f1` of version 1.1: means over questions of the best score over the gold answers.
 
     Args:
-        questions: with their answers.
-        predictions: question id -> text. A question without one counts as wrong.
+        questions: the questions with gold answers.
+        predictions: question id -> predicted text. A question without a prediction counts as wrong.
     """
     kinds = {"exact_match": exact_match, "f1": f1}
     figures = dict.fromkeys(kinds, 0.0)
     for name, score in kinds.items():
-        for question in questions:  # one by one: since Python 3.12 sum() rounds otherwise
+        for question in questions:  # not sum(), which rounds differently since Python 3.12
             figures[name] += _v1(question, predictions, score)
     return {name: _per_cent(figure, len(questions)) for name, figure in figures.items()}
 
 
 def of_question(question: Question, text: str, second: bool, taken_back: bool = False) -> tuple[float, float]:
-    """Exact match and F1 of one answer, from 0 to 1: what it adds to the figures.
+    """Return exact match and F1 of one prediction, from 0 to 1.
 
     Args:
-        question: with its answers.
-        text: the answer, "" for none.
-        second: whether the figures are those of version 2.0.
-        taken_back: whether the odds of version 2.0 are above the threshold, whatever was predicted.
+        question: the question with gold answers.
+        text: the predicted text, "" for no answer.
+        second: whether to score as version 2.0.
+        taken_back: whether the null odds are above the threshold, so that the prediction counts as no answer.
     """
     if second and taken_back:
         return (float(not question.answers),) * 2
@@ -101,15 +101,16 @@ def scores_v2(
     null_odds: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Version 2.0's figures: `exact`, `f1` and `total`, the same of the questions with an answer (`HasAns_`) and of
-    those without (`NoAns_`) and, where `null_odds` are given, the best that any threshold could give (`best_exact`,
-    `best_f1`) and those thresholds.
+    """Return the metrics of version 2.0.
+
+    These are `exact`, `f1` and `total`, also for questions with an answer (`HasAns_`) and without (`NoAns_`). If
+    `null_odds` are given, also the best values over all thresholds (`best_exact`, `best_f1`) and these thresholds.
 
     Args:
-        questions: with their answers.
-        predictions: question id -> text, "" for no answer. Questions without one are skipped.
-        null_odds: question id -> how much speaks for no answer, on any scale.
-        threshold: odds above it count as no answer, whatever was predicted.
+        questions: the questions with gold answers.
+        predictions: question id -> predicted text, "" for no answer. Questions without a prediction are skipped.
+        null_odds: question id -> odds of no answer, on any scale.
+        threshold: odds above this count as no answer, regardless of the prediction.
     """
     answered = {question.id: bool(question.answers) for question in questions}
     asked = [question for question in questions if question.id in predictions]
@@ -141,7 +142,7 @@ def _v2(question: Question, predictions: Mapping[str, str], score: Score) -> flo
 
 
 def _figures(kept: Mapping[str, Mapping[str, float]], prefix: str, names: Sequence[str]) -> dict[str, float]:
-    # By sum(), to which integers, as all scores of 0 and 1 here are, are something else than floats.
+    # sum() of integers (scores of 0 and 1) is exact; the official script sums in the same way.
     sums = {metric: sum(found[name] for name in names) for metric, found in kept.items()}
     means = {f"{prefix}{metric}": _per_cent(total, len(names)) for metric, total in sums.items()}
     return means | {f"{prefix}total": len(names)}
@@ -153,10 +154,9 @@ def _best_threshold(
     null_odds: Mapping[str, float],
     answered: Mapping[str, bool],
 ) -> tuple[float, float]:
-    """The best mean when the questions of the least odds are answered and the others are not, and the greatest odds
-    among the answered; 0 when it is best to answer none."""
+    """Return the best mean score over all thresholds of the null odds, and that threshold (0 = answer no question)."""
     order = sorted((name for name in null_odds if name in found), key=lambda name: null_odds[name])
-    # To answer a question gains its score, and loses the point for silence where silence was right.
+    # Answering a question gains its score, and loses the point for no answer if no answer is right.
     gains = [found[name] if answered[name] else -float(bool(predictions[name])) for name in order]
     silent = sum(not has for has in answered.values())
     reached = np.cumsum([silent, *gains])

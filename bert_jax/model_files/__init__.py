@@ -1,4 +1,4 @@
-"""The meaning of every key in the files beside a model's weights: one table a file, and the check against it."""
+"""The treatment of every key in the files beside a model's weights: one table per file, and the check against it."""
 
 from bert_jax.model_files.keys import FileKey, check_keys, harmless, honoured, refused
 

@@ -8,22 +8,22 @@ from bert_jax.model_files.keys import FileKey
 
 _HEAD = """# The files of a model directory, key by key
 
-Every key of the JSON files beside a model's weights, as the code has it.
+This page lists every key of the JSON files beside a model's weights, and how it is treated.
 
-- **honoured**: the answers follow it, and `convert` and `save_pretrained` write it again.
-- **harmless**: no answer depends on it.
-- **refused**: an answer depends on it and cannot be given, so that another value than the accepted ones is an error.
+- **honoured**: the key is applied, and `convert` and `save_pretrained` write it again.
+- **harmless**: the key does not affect the model's outputs, and is ignored.
+- **refused**: the key affects the model's outputs and is not supported; any value that is not accepted is an error.
 
-A key that is in no table and has a value is named in a warning, once for each file.
+A key that is in no table and has a value causes a warning, once per file.
 
-This page is generated: `make docs`.
+`make docs` generates this page.
 """
 
 
 def tables() -> dict[str, tuple[FileKey, ...]]:
-    """Title -> table: the public tuples of keys of every module of `bert_jax.model_files`.
+    """Return title -> table for the public tables of all modules of `bert_jax.model_files`.
 
-    The title is what `FILES` of the module says for the name of the tuple, else made of the module's name and its own.
+    The title of a table is in `FILES` of its module; otherwise it is made from the names of the module and the table.
     """
     found: dict[str, tuple[FileKey, ...]] = {}
     for info in pkgutil.iter_modules(bert_jax.model_files.__path__):
@@ -40,11 +40,14 @@ def tables() -> dict[str, tuple[FileKey, ...]]:
 
 
 def as_page() -> str:
-    """Returns docs/model_files.md."""
+    """Return the text of docs/model_files.md."""
     parts = [_HEAD]
     for title, table in tables().items():
         rows = "".join(f"| `{key.name}` | {key.fate} | {_accepted(key)} | {_cell(key.says)} |\n" for key in table)
-        parts.append(f"\n## {title[0].upper()}{title[1:]}\n\n| key | | accepted | |\n|---|---|---|---|\n{rows}")
+        parts.append(
+            f"\n## {title[0].upper()}{title[1:]}\n\n| key | treatment | accepted | meaning or reason "
+            f"|\n|---|---|---|---|\n{rows}"
+        )
     return "".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""Keys of generation_config.json: settings of text generation, which no encoder does."""
+"""Keys of generation_config.json: settings of text generation, which encoders ignore."""
 
 from bert_jax.model_files.config import GENERATION_IN_CONFIG
 from bert_jax.model_files.keys import FileKey, harmless
@@ -6,7 +6,7 @@ from bert_jax.model_files.keys import FileKey, harmless
 GENERATION: tuple[FileKey, ...] = (
     *GENERATION_IN_CONFIG,
     *(
-        harmless(name, "text generation")
+        harmless(name, "setting of text generation")
         for name in (
             "_from_model_config", "transformers_version", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id",
             "decoder_start_token_id", "output_attentions", "output_hidden_states", "output_logits",
@@ -21,7 +21,7 @@ GENERATION: tuple[FileKey, ...] = (
     ),
 )  # fmt: skip
 
-# Where each table is found, for docs/model_files.md.
+# Titles of the tables in docs/model_files.md.
 FILES = {
     "GENERATION": "`generation_config.json`",
 }

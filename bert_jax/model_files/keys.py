@@ -6,22 +6,22 @@ from typing import Any, Literal
 
 from bert_jax.errors import InputError, logger, printable
 
-_EMPTY: tuple[Any, ...] = (None, False, "", [], {}, 0)  # values of an unknown key that say nothing
-_MAX_VALUE = 60  # characters of a value in a message
+_EMPTY: tuple[Any, ...] = (None, False, "", [], {}, 0)  # values of unknown keys that cause no warning
+_MAX_VALUE = 60  # most characters of a value in a message
 _log = logger(__name__)
 _named: set[tuple[str, str]] = set()
 
 
 @dataclasses.dataclass(frozen=True)
 class FileKey:
-    """What is done with one key.
+    """A key of a file, and how it is treated.
 
     Attributes:
-        name: the key, as the file spells it.
-        fate: `honoured`: the model's answers follow it. `harmless`: no answer depends on it. `refused`: an answer
-            depends on it and we cannot give that answer, so a value that is none of `defaults` is an error.
-        says: what the key means, and for one that is not honoured why; a sentence without its full stop.
-        defaults: of a refused key, the values that change nothing.
+        name: the key.
+        fate: `honoured`: the key is applied. `harmless`: the key does not affect the model's outputs. `refused`: the
+            key affects the outputs and is not supported, so that a value outside `defaults` is an error.
+        says: meaning of the key, or reason of its treatment; a phrase without a full stop.
+        defaults: the accepted values of a refused key.
     """
 
     name: str
@@ -31,32 +31,32 @@ class FileKey:
 
 
 def honoured(name: str, says: str) -> FileKey:
-    """A key that the model's answers follow."""
+    """Return a key that is applied."""
     return FileKey(name, "honoured", says)
 
 
 def harmless(name: str, says: str) -> FileKey:
-    """A key that no answer depends on."""
+    """Return a key that does not affect the model's outputs."""
     return FileKey(name, "harmless", says)
 
 
 def refused(name: str, says: str, *defaults: Any) -> FileKey:
-    """A key whose only accepted values are None and `defaults`."""
+    """Return a key whose only accepted values are None and `defaults`."""
     return FileKey(name, "refused", says, (None, *defaults))
 
 
 def check_keys(content: Mapping[str, Any], table: Iterable[FileKey], where: object) -> None:
-    """Compare the keys of a file with its table.
+    """Check the keys of a file against its table.
 
-    A key that is not in the table and whose value is not empty is named in a warning, once for each file.
+    An unknown key with a value that is not empty causes a warning, once per file.
 
     Args:
         content: the file's JSON object.
-        table: its keys.
+        table: the keys of the file.
         where: the file, for messages.
 
     Raises:
-        InputError: a refused key has a value that changes the model's answers.
+        InputError: a refused key has a value that is not accepted.
     """
     known = {key.name: key for key in table}
     unknown = []
@@ -73,4 +73,4 @@ def check_keys(content: Mapping[str, Any], table: Iterable[FileKey], where: obje
     _named.update((str(where), name) for name in fresh)
     if fresh:
         shown = ", ".join(f"{name}={content[name]!r}" for name in fresh)
-        _log.warning("%s: keys that are not known here, and not applied: %s", where, printable(shown))
+        _log.warning("%s: unknown keys are ignored: %s", where, printable(shown))

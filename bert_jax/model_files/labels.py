@@ -1,4 +1,4 @@
-"""The classes of a config.json: id2label, label2id and num_labels, checked against one another."""
+"""The classes of a config.json: id2label, label2id and num_labels, checked against each other."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,17 +6,17 @@ from typing import Any
 from bert_jax.errors import InputError, logger, printable
 
 MOST_CLASSES = 1_000_000
-_MAX_VALUE = 80  # characters of a value in a message
+_MAX_VALUE = 80  # most characters of a value in a message
 _log = logger(__name__)
 
 
 def read_classes(content: Mapping[str, Any], where: object) -> tuple[int | None, tuple[str, ...] | None]:
-    """Return the number of classes and their names, each None where config.json does not say.
+    """Return the number of classes and their names, each None if config.json does not have it.
 
-    Names that say no more than the number (LABEL_0, LABEL_1, ...) are returned as None.
+    For generic names (LABEL_0, LABEL_1, ...) the names are None.
 
     Raises:
-        InputError: id2label is no map of 0, 1, ... to names; or label2id or num_labels contradict it.
+        InputError: id2label is no map from 0, 1, ... to names, or label2id or num_labels contradicts it.
     """
     names = _by_number(content.get("id2label"))
     numbers = _by_name(content.get("label2id"))
@@ -26,7 +26,7 @@ def read_classes(content: Mapping[str, Any], where: object) -> tuple[int | None,
     if names is None and numbers and not _is_generic(numbers):
         names = _by_number({number: name for name, number in numbers.items()}) if _is_whole(numbers) else None
         if names:
-            _log.warning("%s: no id2label; the names of the classes are those of label2id", where)
+            _log.warning("%s: found no id2label; the class names are taken from label2id", where)
     if names is None:
         return count, None
     if count is not None and count != len(names):
@@ -37,7 +37,7 @@ def read_classes(content: Mapping[str, Any], where: object) -> tuple[int | None,
 
 
 def _by_number(labels: Any) -> tuple[str, ...] | None:
-    """The names of id2label in the order of their numbers."""
+    """Return the names in id2label in the order of their numbers."""
     if labels is None or labels == {}:
         return None
     if not isinstance(labels, Mapping):
@@ -61,7 +61,7 @@ def _by_number(labels: Any) -> tuple[str, ...] | None:
 
 
 def _by_name(labels: Any) -> dict[str, int] | None:
-    """label2id; some files of old quote its numbers."""
+    """Return label2id with integer values, which some old files have as strings."""
     if labels is None or labels == {}:
         return None
     if not isinstance(labels, Mapping):
@@ -77,7 +77,7 @@ def _by_name(labels: Any) -> dict[str, int] | None:
 
 
 def _check_agree(names: tuple[str, ...], numbers: dict[str, int] | None, where: object) -> None:
-    """Raises InputError where a name has another number in label2id than in id2label."""
+    """Raise InputError when a name has different numbers in label2id and id2label."""
     strangers, ours = [], {name: i for i, name in enumerate(names)}
     for name, number in (numbers or {}).items():
         if name not in ours:
@@ -85,7 +85,7 @@ def _check_agree(names: tuple[str, ...], numbers: dict[str, int] | None, where: 
         elif number >= len(names) or names[number] != name:
             raise InputError(f"label2id: expected {ours[name]} for {_shown(name)} as id2label, found {number}")
     if strangers and numbers and not _is_generic(numbers):
-        _log.warning("%s: label2id names %s, which id2label does not: id2label is taken", where, _shown(strangers[0]))
+        _log.warning("%s: label2id has class %s, which id2label lacks; id2label is used", where, _shown(strangers[0]))
 
 
 def _is_generic(numbers: Mapping[str, int]) -> bool:

@@ -1,4 +1,4 @@
-"""Keys of the files of sentence-transformers: one table a file."""
+"""Keys of sentence-transformers' files: one table per file."""
 
 from bert_jax.model_files.keys import harmless, honoured, refused
 
@@ -11,103 +11,104 @@ _TASKS = {
 # An entry of the list in modules.json.
 MODULES = (
     honoured("type", "the class of the module: Transformer, Pooling, Dense, LayerNorm, Normalize or Dropout of "
-             "sentence-transformers; any other is refused by its name"),
-    honoured("path", "the folder of the module"),
-    harmless("idx", "the order is that of the list"),
-    harmless("name", "a name for users of PyTorch"),
-    refused("kwargs", "arguments that reach the module with each call", [], {}),
+             "sentence-transformers; others are refused"),
+    honoured("path", "directory of the module"),
+    harmless("idx", "modules are in the order of the list"),
+    harmless("name", "name of the module in PyTorch"),
+    refused("kwargs", "arguments of each call of the module", [], {}),
 )  # fmt: skip
-# Beside the Transformer; also as sentence_roberta_config.json and the like.
+# In the directory of the Transformer; also named sentence_roberta_config.json and the like.
 SENTENCE_BERT_CONFIG = (
-    honoured("max_seq_length", "tokens of the longest input; what is longer is cut"),
-    honoured("do_lower_case", "whether texts are lower-cased before the tokenizer"),
-    refused("transformer_task", "what the Transformer is read for", *_TASKS),
-    refused("modality_config", "how inputs other than texts are read",
+    honoured("max_seq_length", "most tokens in an input; longer inputs are cut"),
+    honoured("do_lower_case", "whether texts are lower-cased before tokenization"),
+    refused("transformer_task", "other tasks are not supported", *_TASKS),
+    refused("modality_config", "inputs other than texts are not supported",
             *({"text": {"method": "forward", "method_output_name": output}} for output, _ in _TASKS.values())),
-    refused("module_output_name", "what the Transformer gives", *(name for _, name in _TASKS.values())),
-    refused("processing_kwargs", "arguments that reach the tokenizer with each call", {}),
-    refused("query_length", "another longest input for queries"),
-    refused("document_length", "another longest input for documents"),
-    refused("query_expansion", "tokens that are added to queries, for models of many vectors"),
-    refused("tokenizer_name_or_path", "a tokenizer in another place"),
-    honoured("model_args", "arguments of the Transformer; see the next table"),
-    honoured("model_kwargs", "the same"),
-    honoured("config_args", "the same"),
-    honoured("config_kwargs", "the same"),
-    honoured("tokenizer_args", "arguments of the tokenizer; see the table after it"),
-    honoured("processor_kwargs", "the same"),
-    harmless("unpad_inputs", "a matter of speed"),
+    refused("module_output_name", "other outputs of the Transformer are not "
+            "supported", *(name for _, name in _TASKS.values())),
+    refused("processing_kwargs", "arguments of each call of the tokenizer", {}),
+    refused("query_length", "a different length limit of queries"),
+    refused("document_length", "a different length limit of documents"),
+    refused("query_expansion", "tokens that multi-vector models add to queries"),
+    refused("tokenizer_name_or_path", "a tokenizer in another directory"),
+    honoured("model_args", "arguments of the Transformer; see the table of `model_args`"),
+    honoured("model_kwargs", "another name of model_args"),
+    honoured("config_args", "arguments of the config; see the table of `model_args`"),
+    honoured("config_kwargs", "another name of config_args"),
+    honoured("tokenizer_args", "arguments of the tokenizer; see the table of `tokenizer_args`"),
+    honoured("processor_kwargs", "another name of tokenizer_args"),
+    harmless("unpad_inputs", "affects only speed"),
 )  # fmt: skip
 MODEL_ARGS = (
-    harmless("add_pooling_layer", "sentence embeddings do not read BERT's pooler"),
-    harmless("attn_implementation", "a matter of speed"),
-    harmless("device_map", "where PyTorch puts the parameters"),
-    harmless("dtype", "of PyTorch's arithmetic; here it is chosen when a model is opened"),
-    harmless("low_cpu_mem_usage", "a matter of memory"),
-    harmless("revision", "a version on the hub"),
-    harmless("torch_dtype", "as dtype"),
-    harmless("trust_remote_code", "no code of a model is run here"),
-    harmless("unpad_inputs", "a matter of speed"),
-    harmless("use_memory_efficient_attention", "a matter of speed"),
+    harmless("add_pooling_layer", "the pooler is not used by sentence embeddings"),
+    harmless("attn_implementation", "affects only speed"),
+    harmless("device_map", "device of the parameters in PyTorch"),
+    harmless("dtype", "dtype of PyTorch's arithmetic; here an argument"),
+    harmless("low_cpu_mem_usage", "affects only memory"),
+    harmless("revision", "version on the hub"),
+    harmless("torch_dtype", "another name of dtype"),
+    harmless("trust_remote_code", "code of a model directory is never run"),
+    harmless("unpad_inputs", "affects only speed"),
+    harmless("use_memory_efficient_attention", "affects only speed"),
 )
 TOKENIZER_ARGS = (
-    honoured("model_max_length", "tokens of the longest input; comes before max_seq_length"),
-    refused("do_lower_case", "another setting of the tokenizer than in its own files"),
-    refused("padding_side", "where rows are padded", "right"),
-    refused("truncation_side", "which end of a long text is cut", "right"),
-    harmless("trust_remote_code", "no code of a model is run here"),
-    harmless("use_fast", "which of two implementations PyTorch users get"),
+    honoured("model_max_length", "most tokens in an input; takes precedence over max_seq_length"),
+    refused("do_lower_case", "a setting that differs from the tokenizer's own files"),
+    refused("padding_side", "padding on the left is not supported", "right"),
+    refused("truncation_side", "truncation on the left is not supported here", "right"),
+    harmless("trust_remote_code", "code of a model directory is never run"),
+    harmless("use_fast", "implementation of the tokenizer in transformers"),
 )
 POOLING = (
     honoured("pooling_mode", "cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken, or several, whose vectors "
-             "are set side by side"),
-    honoured("pooling_mode_cls_token", "older spelling of cls"),
-    honoured("pooling_mode_max_tokens", "older spelling of max"),
-    honoured("pooling_mode_mean_tokens", "older spelling of mean"),
-    honoured("pooling_mode_mean_sqrt_len_tokens", "older spelling of mean_sqrt_len_tokens"),
-    honoured("pooling_mode_weightedmean_tokens", "older spelling of weightedmean"),
-    honoured("pooling_mode_lasttoken", "older spelling of lasttoken"),
-    honoured("include_prompt", "whether the tokens of a prompt are pooled too"),
-    honoured("embedding_dimension", "width of the token vectors; compared with config.json"),
-    honoured("word_embedding_dimension", "older spelling of embedding_dimension"),
+             "are concatenated"),
+    honoured("pooling_mode_cls_token", "older name of cls"),
+    honoured("pooling_mode_max_tokens", "older name of max"),
+    honoured("pooling_mode_mean_tokens", "older name of mean"),
+    honoured("pooling_mode_mean_sqrt_len_tokens", "older name of mean_sqrt_len_tokens"),
+    honoured("pooling_mode_weightedmean_tokens", "older name of weightedmean"),
+    honoured("pooling_mode_lasttoken", "older name of lasttoken"),
+    honoured("include_prompt", "whether the tokens of a prompt are also pooled"),
+    honoured("embedding_dimension", "width of the token vectors; must agree with config.json"),
+    honoured("word_embedding_dimension", "older name of embedding_dimension"),
 )  # fmt: skip
 DENSE = (
-    honoured("in_features", "width of what goes in; compared with the module before"),
-    honoured("out_features", "width of what comes out"),
+    honoured("in_features", "width of the input; must agree with the module before"),
+    honoured("out_features", "width of the output"),
     honoured("bias", "whether there is a bias"),
-    honoured("activation_function", "a class of torch.nn without arguments; tanh where the key is missing"),
+    honoured("activation_function", "class of torch.nn without arguments; default: tanh"),
     honoured("use_residual", "whether the input is added to the output"),
-    refused("module_input_name", "what goes in", _VECTOR),
-    refused("module_output_name", "what comes out", _VECTOR),
+    refused("module_input_name", "other inputs are not supported", _VECTOR),
+    refused("module_output_name", "other outputs are not supported", _VECTOR),
 )
 NORMALIZE = (
-    refused("module_input_name", "what goes in", _VECTOR),
-    refused("module_output_name", "what comes out", _VECTOR),
+    refused("module_input_name", "other inputs are not supported", _VECTOR),
+    refused("module_output_name", "other outputs are not supported", _VECTOR),
 )
-LAYER_NORM = (honoured("dimension", "width; compared with the module before"),)
-DROPOUT = (honoured("dropout", "rate, while training"),)
+LAYER_NORM = (honoured("dimension", "width; must agree with the module before"),)
+DROPOUT = (honoured("dropout", "dropout rate"),)
 CONFIG_SENTENCE_TRANSFORMERS = (
-    honoured("model_type", "sentenceTransformer (the default) or CrossEncoder; any other is refused"),
-    honoured("prompts", "texts by name, to be put before inputs"),
-    honoured("default_prompt_name", "the prompt of inputs for which no other is named"),
-    honoured("similarity_fn_name", "cosine, dot, euclidean or manhattan: how vectors are compared"),
-    honoured("truncate_dim", "numbers of a vector that are kept, from the first"),
-    honoured("activation_fn", "of a cross-encoder: the class of torch.nn that makes scores of logits"),
-    harmless("keep_in_fp32_modules", "logits are float32 here in any case"),
-    harmless("__version__", "of the libraries that wrote it"),
-    harmless("requirements", "versions that PyTorch users need"),
+    honoured("model_type", "SentenceTransformer (default) or CrossEncoder; others are refused"),
+    honoured("prompts", "prompts by name, which are put before inputs"),
+    honoured("default_prompt_name", "name of the default prompt"),
+    honoured("similarity_fn_name", "similarity of vectors: cosine, dot, euclidean or manhattan"),
+    honoured("truncate_dim", "number of leading dimensions of a vector that are kept"),
+    honoured("activation_fn", "activation of a cross-encoder's logits, a class of torch.nn"),
+    harmless("keep_in_fp32_modules", "logits are always float32"),
+    harmless("__version__", "versions of the libraries that wrote the file"),
+    harmless("requirements", "versions that PyTorch needs"),
 )
 # The object `sentence_transformers` in the config.json of a cross-encoder.
 CROSS_ENCODER = (
-    honoured("activation_fn", "the class of torch.nn that makes scores of logits"),
-    harmless("keep_in_fp32_modules", "logits are float32 here in any case"),
-    harmless("version", "of the library that wrote it"),
+    honoured("activation_fn", "activation of the logits, a class of torch.nn"),
+    harmless("keep_in_fp32_modules", "logits are always float32"),
+    harmless("version", "version of the library that wrote the file"),
 )
 
-# Where each table is found, for the page that lists them.
+# Titles of the tables in docs/model_files.md.
 FILES = {
     "MODULES": "an entry of `modules.json`",
-    "SENTENCE_BERT_CONFIG": "`sentence_bert_config.json` in the folder of the Transformer, or "
+    "SENTENCE_BERT_CONFIG": "`sentence_bert_config.json` in the directory of the Transformer, or "
     "`sentence_roberta_config.json` and the like",
     "MODEL_ARGS": "`model_args` in `sentence_bert_config.json`",
     "TOKENIZER_ARGS": "`tokenizer_args` in `sentence_bert_config.json`",

@@ -1,12 +1,12 @@
 """Multi-head self-attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2), and the choice of its backend.
 
-    xla     any platform, any length, dropout, attention maps; the scores [B, N, S, S] go through large memory, but for
-            a window in a long sequence: `bert_jax.modeling.kernels.local`
+    xla     any platform and length, with dropout and attention maps; writes the scores [B, N, S, S] to memory, except
+            for a small window in a long sequence (`bert_jax.modeling.kernels.local`)
     fused   TPU: `bert_jax.modeling.kernels.fused`, with dropout
     splash  TPU: `bert_jax.modeling.kernels.splash`, for long sequences and local windows; no dropout
     cudnn   GPU: `jax.nn.dot_product_attention`; no dropout
 
-All give the same result, rounding apart. docs/attention.md says what each costs and how `auto` chooses.
+All backends give the same result up to rounding. docs/attention.md describes their costs and the choice of `auto`.
 """
 
 import dataclasses
@@ -31,21 +31,21 @@ from bert_jax.sharding import constrain, device_share, mapped
 
 _PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
 _DROPPING = ("xla", "fused")
-_LOCAL = "local"  # what xla is where a window is small for the length
+_LOCAL = "local"  # replaces xla if the window is small relative to the length
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class AttentionPlan:
-    """How the attention of a layer is computed.
+    """The plan for the attention of a layer: backend, mask and positions.
 
     Attributes:
-        backend: one of `bert_jax.modeling.compute.ATTENTIONS` but auto; or local.
-        mask: which keys a query sees.
-        bias: what is added to the scores, of `mask` and of relative positions, made once for all such layers: for
-            xla `[B or 1, N or 1, 1 or S, S]`, for local by blocks; None for the others.
-        rotation: cosines and sines `[B or 1, S, 1, H / 2]` by which queries and keys are turned; None: they are not.
-        query_positions: the P positions that are queries, where not all are; `bias` is then
+        backend: one of `bert_jax.modeling.compute.ATTENTIONS` except auto; or local.
+        mask: the attention mask.
+        bias: bias of the scores from `mask` and relative positions, shared by all such layers: for xla
+            `[B or 1, N or 1, 1 or S, S]`, for local by blocks; None for the other backends.
+        rotation: cosines and sines `[B or 1, S, 1, H / 2]` of rotary positions; None without rotary positions.
+        query_positions: the P query positions; None means all positions. With P positions, `bias` is
             `[B or 1, N or 1, 1 or P, S]`.
     """
 
@@ -56,7 +56,7 @@ class AttentionPlan:
     query_positions: Positions | None = None
 
     def only(self, positions: Positions) -> "AttentionPlan":
-        """Return the plan for queries at `positions` alone. Scores are few then, so that they need no kernel."""
+        """Return the plan for queries at `positions` only; its scores are few, so its backend is xla."""
         bias = self.mask.bias(positions.length, positions)
         return dataclasses.replace(self, backend="xla", bias=bias, query_positions=positions)
 
@@ -67,7 +67,7 @@ def plan_attention(
     """Choose the attention backend for sequences of `length`, with or without dropout and attention maps.
 
     Raises:
-        InputError: `compute.attention` names a backend that cannot do it.
+        InputError: `compute.attention` names a backend that does not support this.
     """
     drops = drops and config.attention_probs_dropout_prob > 0
     backend = compute.attention
@@ -76,14 +76,14 @@ def plan_attention(
     elif backend == "auto":
         backend = _cheapest(config, compute, mask.window, length, drops)
     elif reason := _unfit(backend, config, compute, length, drops):
-        raise InputError(f"attention={backend}: {reason}; auto or xla would do")
+        raise InputError(f"attention={backend}: {reason}; use auto or xla")
     if backend == "xla" and not maps and not config.relative_attention_buckets and local.supports(length, mask.window):
         return AttentionPlan(_LOCAL, mask, local.bias(mask, length))
     return AttentionPlan(backend, mask, mask.bias(length) if backend == "xla" else None)
 
 
 def rotation(length: int, position_ids: jax.Array | None, size: int, theta: float) -> tuple[jax.Array, jax.Array]:
-    """Cosines and sines `[B or 1, S, 1, H / 2]` of rotary positions; `position_ids [B, S]` None means 0, 1, ..."""
+    """Return cosines and sines `[B or 1, S, 1, H / 2]` of rotary positions; `position_ids` None means 0, 1, ..."""
     places = jnp.arange(length)[None] if position_ids is None else position_ids
     speeds = theta ** -(jnp.arange(0, size, 2, dtype=jnp.float32) / size)
     angles = (places[..., None].astype(jnp.float32) * speeds)[:, :, None]
@@ -91,7 +91,7 @@ def rotation(length: int, position_ids: jax.Array | None, size: int, theta: floa
 
 
 def rotate(x: jax.Array, turn: tuple[jax.Array, jax.Array] | None) -> jax.Array:
-    """Turns `x [B, S, N, H]`, in which the two halves of a head hold the coordinates of H / 2 points."""
+    """Apply rotary positions to `x [B, S, N, H]`, whose two halves of a head are coordinates of H / 2 points."""
     if turn is None:
         return x
     (cosines, sines), (a, b) = turn, jnp.split(x.astype(jnp.float32), 2, axis=-1)
@@ -99,10 +99,11 @@ def rotate(x: jax.Array, turn: tuple[jax.Array, jax.Array] | None) -> jax.Array:
 
 
 def relative_buckets(length: int, buckets: int) -> np.ndarray:
-    """The bucket `[S, S]` of the distance from each query to each key.
+    """Return the bucket `[S, S]` of the distance from each query to each key.
 
-    Half of the buckets are for keys after the query; in each half, the first half are for one distance each, and the
-    rest for ranges that grow by one factor up to 128, the last for all beyond (Raffel et al. 2019, arXiv:1910.10683).
+    Half of the buckets are for keys after the query. In each half, the first buckets hold one distance each; the others
+    hold ranges that grow by a constant factor up to 128, and the last holds all larger distances (Raffel et al. 2019,
+    arXiv:1910.10683).
     """
     distance = np.arange(length)[None] - np.arange(length)[:, None]
     half, exact = buckets // 2, buckets // 4
@@ -112,9 +113,9 @@ def relative_buckets(length: int, buckets: int) -> np.ndarray:
 
 
 def _cheapest(config: BertConfig, compute: Compute, window: int | None, length: int, drops: bool) -> str:
-    """By the bytes that go through large memory: docs/attention.md."""
+    """Return the backend that moves the fewest bytes to and from memory (docs/attention.md)."""
     shortest = {"fused": 256, "splash": 512, "cudnn": 512}
-    if local.supports(length, window):  # what knows of windows, and what never does work outside of one
+    if local.supports(length, window):  # only splash and local skip work outside of the window
         shortest = {"splash": 512}
     for backend, least in shortest.items():
         if length >= least and not _unfit(backend, config, compute, length, drops):
@@ -128,27 +129,29 @@ def _unfit(backend: str, config: BertConfig, compute: Compute, length: int, drop
     if platform != compute.target:
         return f"needs a {platform}, found {compute.target}"
     if config.relative_attention_buckets and backend != "xla":
-        return "has no relative positions"
+        return "does not support relative positions"
     if drops and backend not in _DROPPING:
-        return (f"cannot drop attention probabilities, and attention_probs_dropout_prob is "
-                f"{config.attention_probs_dropout_prob}: set it to 0")  # fmt: skip
+        return (f"expected attention_probs_dropout_prob of 0, as this backend has no dropout, found "
+                f"{config.attention_probs_dropout_prob}")  # fmt: skip
     columns = device_share(config.num_attention_heads, "heads") * config.head_size
     if backend == "fused" and not fused.supports(length, columns, config.head_size, compute.dtype):
-        found = f"{length}, and {columns // config.head_size} heads of {config.head_size} a device"
+        found = f"length {length} and {columns // config.head_size} heads of size {config.head_size} on a device"
         longest = fused.LONGEST[compute.dtype]
-        fitting = f"a length of a multiple of {fused.LANES} up to {longest:,} and heads that fill {fused.LANES}"
-        return f"expected {fitting} columns, found {found}"
+        fitting = (
+            f"a length of up to {longest:,} and num_heads * head_size on a device to be multiples of {fused.LANES}"
+        )
+        return f"expected {fitting}, found {found}"
     if backend == "splash" and not splash.supports(length):
-        return f"expected a length of a multiple of 128, found {length}"
+        return f"expected a length that is a multiple of 128, found {length}"
     if backend == "cudnn" and compute.dtype != "bfloat16":
         return f"expected dtype bfloat16, found {compute.dtype}"
     return None
 
 
 class SelfAttention(nnx.Module):
-    """`x [B, S, D] -> [B, S, D]`: attention, output projection, dropout, residual; LayerNorm before or after.
+    """The attention block, `[B, S, D] -> [B, S, D]`: attention, output projection, dropout, residual, LayerNorm.
 
-    Of some positions alone, `[B, P, D]`.
+    With query positions, the output is `[B, P, D]`.
     """
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
@@ -166,9 +169,9 @@ class SelfAttention(nnx.Module):
         dropout_keys: tuple[jax.Array | None, jax.Array | None],
         compute: Compute,
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Returns the block's output and, of xla, the attention probabilities `[B, N, S, S]`."""
+        """Return the block's output and, for xla, the attention probabilities `[B, N, S, S]`."""
         pre = self.config.norm_placement == "pre"
-        # The first layer's input was normalised by the embeddings.
+        # The embeddings have normalised the first layer's input.
         normed = jnp.where(is_first, x, self.layer_norm(x)) if pre else x
         queries = normed if plan.query_positions is None else plan.query_positions.of(normed)
         projected = tuple(
@@ -185,12 +188,16 @@ class SelfAttention(nnx.Module):
 
 def attend(
     plan: AttentionPlan,
-    projected: tuple[jax.Array, ...],  # query, key, value [B, S, D]; query [B, P, D] where only some ask
+    projected: tuple[jax.Array, ...],  # query, key, value [B, S, D]; query [B, P, D] with query positions
     config: BertConfig,
     dropout_key: jax.Array | None,
     compute: Compute,
 ) -> tuple[jax.Array, jax.Array | None]:
-    """Scaled dot-product attention: a result for each query and, of xla, the probabilities `[B, N, S or P, S]`."""
+    """Compute scaled dot-product attention with the plan's backend.
+
+    Returns:
+        The context `[B, S or P, D]` and, for xla, the attention probabilities `[B, N, S or P, S]`.
+    """
     batch, length, size = projected[0].shape
     heads, rate = config.num_attention_heads, config.attention_probs_dropout_prob
     words = None
@@ -214,7 +221,7 @@ def attend(
         probabilities = None
     else:
         context, probabilities = _xla(plan, query, key, value, words, rate, compute)
-    context = constrain(context, "batch", "heads", None, None)  # and its gradient, which so stays by heads
+    context = constrain(context, "batch", "heads", None, None)  # its gradient stays split by heads too
     return context.swapaxes(1, 2).reshape(batch, length, size), probabilities
 
 
@@ -223,7 +230,7 @@ def _xla(
     query: jax.Array,  # [B, N, S, H], as are the next two; or [B, N, P, H]
     key: jax.Array,
     value: jax.Array,
-    words: jax.Array | None,  # [B, N, 2] uint32, by which to drop
+    words: jax.Array | None,  # [B, N, 2] uint32, random words for dropout
     rate: float,
     compute: Compute,
 ) -> tuple[jax.Array, jax.Array]:
@@ -254,7 +261,7 @@ def _splash(mask: AttentionMask, query, key, value, compute: Compute) -> jax.Arr
     batch, _, length, _ = query.shape
     rows, heads = ("batch", None), ("batch", "heads", None, None)
     run = mapped(functools.partial(splash.splash_attention, window=mask.window), (*[heads] * 3, rows), heads)
-    # Padding sees padding, where in the other ways it sees the tokens: what becomes of it does not matter.
+    # Padding attends to padding, and in the other backends to tokens; outputs of padding are not used.
     _, ids = mask.ids(batch, length)
     return run(*(x.astype(compute.dtype) for x in (query, key, value)), ids)
 

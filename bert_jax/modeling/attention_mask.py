@@ -1,4 +1,4 @@
-"""Attention masks, in the form that each attention backend takes."""
+"""Attention masks, and their forms for the attention backends."""
 
 import dataclasses
 
@@ -7,19 +7,19 @@ import jax.numpy as jnp
 
 from bert_jax.modeling.positions import Positions
 
-# Added to the scores of masked keys. Finite: a row whose keys are all masked is a uniform distribution, not NaN.
+# Added to the scores of masked keys. Finite, so that a row in which all keys are masked is uniform, not NaN.
 MASKED = -1e9
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class AttentionMask:
-    """A mask: a query attends to the keys with the same id, no further away than the window.
+    """An attention mask: a query attends to keys with the same id within the window.
 
     Attributes:
-        query_ids: `[B, S]` int32; None: all are 1.
-        key_ids: `[B, S]` int32; None: all are those of the queries.
-        window: the greatest distance between a query and a key that it sees; None: any.
+        query_ids: `[B, S]` int32; None means that all are 1.
+        key_ids: `[B, S]` int32; None means the ids of the queries.
+        window: greatest distance between a query and a key; None means no limit.
     """
 
     query_ids: jax.Array | None = None
@@ -28,15 +28,15 @@ class AttentionMask:
 
     @classmethod
     def of(cls, attention_mask: jax.Array | None, segment_ids: jax.Array | None) -> "AttentionMask":
-        """From `[B, S]`, 1 for tokens and 0 for padding, or the number of each token's segment."""
+        """Make a mask from `attention_mask [B, S]` (1 for tokens, 0 for padding) or `segment_ids [B, S]`."""
         if segment_ids is not None:
             return cls(segment_ids, segment_ids)
         return cls(None, None if attention_mask is None else (attention_mask > 0).astype(jnp.int32))
 
     def bias(self, length: int, at: Positions | None = None) -> jax.Array | None:
-        """`[B or 1, 1, 1 or S, S]` float32, to be added to scores; None where everything is seen.
+        """Return the mask as a float32 bias of scores, `[B or 1, 1, 1 or S, S]`; None if nothing is masked.
 
-        Of queries `at` P positions alone it is `[B or 1, 1, 1 or P, S]`.
+        For queries at P positions, the bias is `[B or 1, 1, 1 or P, S]`.
         """
         seen = None
         if self.key_ids is not None:
@@ -51,7 +51,7 @@ class AttentionMask:
         return None if seen is None else jnp.where(seen, 0.0, MASKED).astype(jnp.float32)
 
     def ids(self, batch: int, length: int) -> tuple[jax.Array, jax.Array]:
-        """Those of queries and of keys, both `[B, S]` int32."""
+        """Return the ids of queries and of keys, both `[B, S]` int32."""
         ones = jnp.ones((batch, length), jnp.int32)
         queries = ones if self.query_ids is None else self.query_ids.astype(jnp.int32)
         keys = queries if self.key_ids is None else self.key_ids.astype(jnp.int32)

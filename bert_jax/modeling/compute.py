@@ -16,12 +16,11 @@ LAYERS = ("scan", "unroll")
 REMATS = ("none", "dots", "full")
 ATTENTIONS = ("auto", "xla", "fused", "splash", "cudnn")
 
-CONTEXT = "context"  # what attention gives: kept with the matrix products, as it is as dear
+CONTEXT = "context"  # name of attention's output, which remat `dots` keeps like matrix products
 
 
 def resolved_dtype(dtype: str) -> str:
-    """`dtype`, where `auto` is what matrix products of a finished model run in here: bfloat16 on accelerators, float32
-    on CPU."""
+    """Return `dtype`, with `auto` replaced: bfloat16 on accelerators, float32 on CPU."""
     if dtype != "auto":
         return dtype
     return "float32" if jax.default_backend() == "cpu" else "bfloat16"
@@ -29,16 +28,15 @@ def resolved_dtype(dtype: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Compute:
-    """How the forward and backward passes run. No choice here changes the parameters or, rounding apart, the result.
+    """Options of forward and backward passes that change neither parameters nor, up to rounding, results.
 
     Attributes:
-        dtype: of the operands of matrix products. Parameters, softmax, LayerNorm, logits and losses stay float32.
-        layers: `scan` compiles one layer and loops over it (quick to compile); `unroll` compiles all of them.
-        remat: what the backward pass recomputes instead of keeping: `none`, all but matrix products (`dots`), or
-            everything inside a layer (`full`).
-        attention: how scores, softmax and weighted sums are computed (`bert_jax.modeling.attention`); `auto`: by what
-            is cheapest on the platform and at the length.
-        platform: `cpu`, `gpu` or `tpu` that it is compiled for; empty means where JAX runs.
+        dtype: dtype of the operands of matrix products. Parameters, softmax, LayerNorm, logits and losses stay float32.
+        layers: `scan` compiles one layer and loops over it (quick to compile); `unroll` compiles all layers.
+        remat: rematerialisation in the backward pass: `none`, `dots` (all but matrix products), or `full` (everything
+            inside a layer).
+        attention: attention backend (`bert_jax.modeling.attention`); `auto` takes the cheapest for platform and length.
+        platform: target platform: `cpu`, `gpu` or `tpu`; empty means the platform that JAX uses.
     """
 
     dtype: str = "float32"
@@ -56,30 +54,33 @@ class Compute:
 
     @property
     def target(self) -> str:
-        """The platform that it is compiled for."""
+        """Return the target platform."""
         return self.platform or jax.default_backend()
 
     @property
     def on_cpu(self) -> bool:
-        """Whether that is a CPU."""
+        """Return whether the target platform is a CPU."""
         return self.target == "cpu"
 
     @property
     def activation_dtype(self) -> jnp.dtype:
-        """Of what flows between matrix products: CPUs have no bfloat16 arithmetic outside of dot products."""
+        """Return the dtype of activations; float32 on CPUs, which have bfloat16 arithmetic only in dot products."""
         return jnp.dtype("float32" if self.on_cpu else self.dtype)
 
 
 def matmul(
     x: jax.Array, kernel: jax.Array, compute: Compute, *, transposed: bool = False, dtype: Any = None
 ) -> jax.Array:
-    """`x [..., D] @ kernel [D, F] -> [..., F]` in the operand precision of `compute`.
+    """Multiply `x [..., D] @ kernel [D, F] -> [..., F]` with operands of `compute.dtype`.
 
     Args:
-        transposed: the kernel is `[F, D]`.
-        dtype: of the result; None means the activation dtype of `compute`.
+        x: the activations.
+        kernel: the kernel.
+        compute: dtype and platform.
+        transposed: whether the kernel is `[F, D]`.
+        dtype: dtype of the result; None means `compute.activation_dtype`.
     """
-    # CPUs multiply only matrices fast; elsewhere the axes stay apart, as they may be split over devices.
+    # CPUs are fast only for matrices; on accelerators the axes are kept, as they may be split over devices.
     rows = x.reshape(-1, x.shape[-1]) if compute.on_cpu else x
     if compute.dtype == "float32":
         y = _dot(rows, kernel, [-1], [1 if transposed else 0], precision=jax.lax.Precision.HIGHEST)
@@ -90,13 +91,13 @@ def matmul(
 
 
 def _dot(a: jax.Array, b: jax.Array, axes_a: Sequence[int], axes_b: Sequence[int], **options: Any) -> jax.Array:
-    """The product of two arrays summed over axes of each."""
+    """Contract two arrays over the given axes of each."""
     contracted = ([axis % a.ndim for axis in axes_a], [axis % b.ndim for axis in axes_b])
     return jax.lax.dot_general(a, b, (contracted, ((), ())), **options)
 
 
 class _Form(NamedTuple):
-    """What a bfloat16 product must know besides its operands."""
+    """Static arguments of a bfloat16 product."""
 
     transposed: bool  # the kernel is [F, D]
     result: jnp.dtype
@@ -104,10 +105,10 @@ class _Form(NamedTuple):
     on_cpu: bool
 
 
-# The gradient is spelt out for two reasons. Its products take bfloat16 operands too, and give the kernel its gradient
-# in float32 rather than rounded. And XLA's CPU compiler multiplies bfloat16 at twice the speed of float32, but only
-# into float32, from row-major operands, and contracting the last axis of the first: automatic differentiation leaves
-# that form, and what leaves it runs as float32 or not at all.
+# The gradient is written by hand for two reasons. Its products take bfloat16 operands, and the kernel's gradient is
+# float32. And XLA's CPU compiler multiplies bfloat16 at twice the speed of float32, but only into float32, with
+# row-major operands, and contracting the last axis of the first operand. The products of automatic differentiation do
+# not have this form, so they run as float32 or fail.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _bfloat16_matmul(form: _Form, x: jax.Array, kernel: jax.Array) -> jax.Array:
     return _bfloat16_matmul_forward(form, x, kernel)[0]
@@ -125,7 +126,7 @@ def _bfloat16_matmul_backward(form: _Form, residuals, cotangent: jax.Array):
     x_gradient = _dot(cotangent, kernel, [-1], [0 if form.transposed else 1], preferred_element_type=form.x)
     a, b = (cotangent, x) if form.transposed else (x, cotangent)
     rows = list(range(a.ndim - 1))
-    if form.on_cpu:  # `a.T` as an array of its own, where the compiler would choose a view
+    if form.on_cpu:  # make `a.T` a copy; the compiler would make it a view
         a = with_layout_constraint(a.T, Layout(major_to_minor=(0, 1)))
     return x_gradient, _dot(a, b, [1] if form.on_cpu else rows, rows, preferred_element_type=jnp.float32)
 
@@ -134,7 +135,7 @@ _bfloat16_matmul.defvjp(_bfloat16_matmul_forward, _bfloat16_matmul_backward)
 
 
 def checkpointed(function, compute: Compute):
-    """`function` with the rematerialisation that `compute` asks for."""
+    """Wrap `function` in `jax.checkpoint` by `compute.remat`."""
     if compute.remat == "none":
         return function
     policies = jax.checkpoint_policies

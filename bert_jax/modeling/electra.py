@@ -14,20 +14,20 @@ from bert_jax.errors import InputError
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.models import Bert, Params
 
-_OWN = "projection"  # what of its embeddings a model does not share: they have the same width, but not the layers
+_OWN = "projection"  # the only part of the embeddings that is not shared, as the models differ in width
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ElectraOutput:
-    """What a forward pass of both gives; float32 but for the last.
+    """The output of a forward pass of generator and discriminator, float32 except `is_replaced`.
 
     Attributes:
         masked_lm_losses: `[B, P]`, the generator's cross entropy of each label.
-        masked_lm_correct: `[B, P]`, 1 where the label has its greatest logit.
-        logits: `[B, S]`, the discriminator's of a token having been replaced.
-        is_replaced: `[B, S]` bool, where the token is another than the original: one that the generator draws right is
-            not.
+        masked_lm_correct: `[B, P]`, 1 where the label has the generator's greatest logit.
+        logits: `[B, S]`, the discriminator's logits that a token was replaced.
+        is_replaced: `[B, S]` bool, whether a token differs from the original; False where the generator sampled the
+            original token.
     """
 
     masked_lm_losses: jax.Array
@@ -38,16 +38,18 @@ class ElectraOutput:
 
 @dataclasses.dataclass(frozen=True)
 class Electra:
-    """A generator and a discriminator that share their embeddings. Holds no parameters: they are
-    `{"discriminator": the canonical tree, "generator": the same without what is shared}`.
+    """A generator and a discriminator that share their embeddings.
+
+    The object holds no parameters. Their tree is `{"discriminator": canonical tree, "generator": canonical tree without
+    the shared embeddings}`.
 
     Attributes:
         config: the discriminator's architecture.
-        generator_config: the generator's (`generator_config`).
-        compute: how both run.
+        generator_config: the generator's architecture.
+        compute: compute options of both.
 
     Raises:
-        InputError: their embeddings are not of one shape.
+        InputError: the embeddings of generator and discriminator differ in shape.
     """
 
     config: BertConfig
@@ -63,32 +65,32 @@ class Electra:
 
     @property
     def discriminator(self) -> Bert:
-        """The discriminator by itself."""
+        """Return the discriminator."""
         return Bert(self.config, self.head, self.compute)
 
     @property
     def generator(self) -> Bert:
-        """The generator by itself; its parameters are `generator_params`."""
+        """Return the generator, whose parameters are `generator_params`."""
         return Bert(self.generator_config, "masked_lm", self.compute)
 
     @property
     def parts(self) -> tuple[Bert, ...]:
-        """The models that a forward pass runs, one after the other."""
+        """Return the models that a forward pass runs, in order."""
         return self.generator, self.discriminator
 
     def init(self, key: jax.Array) -> Params:
-        """Fresh float32 parameters; jit with `out_shardings` to make them in shards."""
+        """Initialise float32 parameters; jit with `out_shardings` to create them sharded."""
         keys = jax.random.split(key)
         return self.joined(self.discriminator.init(keys[0]), self.generator.init(keys[1]))
 
     def joined(self, discriminator: Params, generator: Params) -> Params:
-        """The parameters of both as one tree; the embeddings that they share are the discriminator's."""
+        """Join the parameters of both into one tree, with the discriminator's embeddings."""
         own = {name: part for name, part in generator["embeddings"].items() if name == _OWN}
         others = {name: part for name, part in generator.items() if name != "embeddings"}
         return {"discriminator": discriminator, "generator": others | ({"embeddings": own} if own else {})}
 
     def generator_params(self, params: Params) -> Params:
-        """The generator's parameters as a tree of its own, with the embeddings that it shares."""
+        """Return the generator's parameters as a canonical tree, with the shared embeddings."""
         shared = {name: part for name, part in params["discriminator"]["embeddings"].items() if name != _OWN}
         own = params["generator"].get("embeddings", {})
         return {**params["generator"], "embeddings": {**shared, **own}}
@@ -108,15 +110,17 @@ class Electra:
         sample_key: jax.Array,
         dropout_key: jax.Array | None = None,
     ) -> ElectraOutput:
-        """The forward pass of both; pure, to be jitted by the caller. No gradient goes through what is drawn.
+        """Run generator and discriminator; a pure function, to be jitted by the caller.
+
+        No gradient flows through the sampled tokens.
 
         Args:
-            params: as `init` gives.
-            input_ids: `[B, S]` int32, with masks; the next three, and segment_ids, as for `Bert.apply`.
-            masked_positions: `[B, P]`, where the generator fills in.
-            masked_labels: `[B, P]`, the tokens that were there.
-            masked_weights: `[B, P]`, 0 where the last two mean nothing.
-            sample_key: of the tokens that it draws.
+            params: the tree of `init`.
+            input_ids: `[B, S]` int32 with masked tokens; the next three, and segment_ids, as for `Bert.apply`.
+            masked_positions: `[B, P]`, positions that the generator fills.
+            masked_labels: `[B, P]`, the original tokens at these positions.
+            masked_weights: `[B, P]`, 0 for unused entries of the last two.
+            sample_key: key of the generator's samples.
             dropout_key: None means no dropout.
         """
         keys = (None, None) if dropout_key is None else jax.random.split(dropout_key)
@@ -143,8 +147,11 @@ class Electra:
 
 
 def generator_config(config: BertConfig, size: float) -> BertConfig:
-    """The architecture of a generator that is `size` as wide as the discriminator: in heads (whole ones, of the same
-    size), so in hidden size, and in the feed-forward layer. It has as many layers (section 3.2)."""
+    """Return the architecture of a generator with `size` times the width of the discriminator `config`.
+
+    `size` scales the number of heads (rounded), and with it the hidden size, and the feed-forward layer. Head size and
+    number of layers stay the same (section 3.2).
+    """
     heads = max(1, round(size * config.num_attention_heads))
     return config.replace(
         embedding_size=config.embedding_width,
@@ -155,6 +162,6 @@ def generator_config(config: BertConfig, size: float) -> BertConfig:
 
 
 def _put(positions: jax.Array, x: jax.Array, values: jax.Array) -> jax.Array:
-    """`x [B, S]` with `values [B, P]` at `positions [B, P]`, S being nowhere."""
-    # Row by row, so that a batch that is split over devices stays so.
+    """Return `x [B, S]` with `values [B, P]` at `positions [B, P]`; values at position S are dropped."""
+    # Row by row, so that a batch that is split over devices stays split.
     return jax.vmap(lambda row, at, new: row.at[at].set(new, mode="drop"))(x, positions, values)

@@ -1,4 +1,4 @@
-"""Token ids to vectors: word, position and segment embeddings summed, normalised, dropped out."""
+"""The embedding layer: the sum of word, position and token type embeddings, LayerNorm, dropout."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from bert_jax.sharding import constrain
 
 
 def sinusoids(length: int, features: int) -> np.ndarray:
-    """Fixed position embeddings `[length, features]`: sines in the even columns, cosines in the odd ones.
+    """Return fixed position embeddings `[length, features]`: sines in even columns, cosines in odd columns.
 
     Vaswani et al. 2017 (arXiv:1706.03762), section 3.5.
     """
@@ -22,7 +22,7 @@ def sinusoids(length: int, features: int) -> np.ndarray:
 
 
 class Embeddings(nnx.Module):
-    """`input_ids [B, S] -> [B, S, D]`."""
+    """The embedding layer, `input_ids [B, S] -> [B, S, D]`."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
@@ -45,7 +45,7 @@ class Embeddings(nnx.Module):
         dropout_key: jax.Array | None,
         compute: Compute,
     ) -> jax.Array:
-        # A table gathered over fsdp: lookups in a split hidden axis would have to be replicated to change their split.
+        # Gather the table over fsdp: lookups in a split hidden axis would have to be replicated to be resharded.
         words = constrain(self.word_embeddings.embedding[...], "vocab", None)
         x = constrain(words[input_ids], "batch", "length", "embed")
         if self.config.position_embedding_type != "rotary":
@@ -68,7 +68,7 @@ class Embeddings(nnx.Module):
             return table[position_ids + offset]
         if not offset:
             return table[: input_ids.shape[1]]
-        # As RoBERTa counts: padding has no place, and the row before the first position's.
+        # As in RoBERTa: positions count only tokens, and padding takes the row before the first position.
         is_token = (input_ids != self.config.pad_token_id).astype(jnp.int32)
         return table[jnp.cumsum(is_token, axis=1) * is_token + offset - 1]
 

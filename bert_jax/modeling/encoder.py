@@ -18,7 +18,7 @@ from bert_jax.sharding import constrain
 
 
 class FeedForward(nnx.Module):
-    """`x [B, S, D] -> [B, S, D]`: up to F, activation (or gate), down, dropout, residual; LayerNorm before or after."""
+    """The feed-forward block, `[B, S, D] -> [B, S, D]`: up, activation or gate, down, dropout, residual, LayerNorm."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
@@ -45,7 +45,7 @@ class FeedForward(nnx.Module):
 
 
 class EncoderLayer(nnx.Module):
-    """One transformer layer."""
+    """One transformer layer: attention block and feed-forward block."""
 
     def __init__(self, config: BertConfig, rngs: nnx.Rngs):
         self.attention = SelfAttention(config, rngs=rngs)
@@ -59,7 +59,7 @@ class EncoderLayer(nnx.Module):
         dropout_key: jax.Array | None,
         compute: Compute,
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Returns `[B, S, D]`, or `[B, P, D]` where only some ask, and attention probabilities where they are there."""
+        """Return `[B, S, D]`, or `[B, P, D]` with query positions, and the attention probabilities or None."""
         keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
         x, probabilities = self.attention(x, plan, is_first, (keys[0], keys[1]), compute)
         length = "length" if plan.query_positions is None else None
@@ -69,7 +69,7 @@ class EncoderLayer(nnx.Module):
 
 
 class Encoder(nnx.Module):
-    """`x [B, S, D] -> [B, S, D]` through `num_hidden_layers` layers, whose parameters are stacked `[L, ...]`."""
+    """The encoder, `[B, S, D] -> [B, S, D]`: layers whose parameters are stacked `[L, ...]`."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
@@ -89,17 +89,17 @@ class Encoder(nnx.Module):
     def __call__(
         self,
         x: jax.Array,  # [B, S, D]
-        plans: tuple[AttentionPlan, ...],  # of the first layers; they repeat
+        plans: tuple[AttentionPlan, ...],  # plans of the first layers, repeated for later layers
         dropout_key: jax.Array | None,
         compute: Compute,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
         at: Positions | None = None,
     ) -> tuple[jax.Array, tuple[jax.Array, ...] | None, tuple[jax.Array, ...] | None]:
-        """Returns the last hidden state, all `L + 1` hidden states and all `L` attention maps, or None for these.
+        """Return the last hidden state, all `L + 1` hidden states (or None) and all `L` attention maps (or None).
 
-        Where no other positions than `at` are wanted of it, the last of unrolled layers computes no others: the last
-        hidden state is `[B, P, D]`, and what is in it the same.
+        With `at`, the last layer computes only these P positions if layers are unrolled: the last hidden state is
+        `[B, P, D]`, with the same values as at these positions of the full result.
         """
         count, period = self.config.num_hidden_layers, len(plans)
         layer_graph, layers = nnx.split(self.layers)
@@ -118,7 +118,7 @@ class Encoder(nnx.Module):
 
         steps = [step(plan) for plan in plans]
         start, stacked, outputs = x, (layers, keys, first), []
-        whole = count - count % period if compute.layers == "scan" else 0  # layers in whole turns
+        whole = count - count % period if compute.layers == "scan" else 0  # layers in complete periods
         if whole:
             x, ys = _scan(steps, x, _rows(stacked, 0, whole, count))
             outputs += [jax.tree.map(lambda leaf, i=i: leaf[i], ys) for i in range(whole)]
@@ -149,7 +149,7 @@ class Encoder(nnx.Module):
 
 
 def _scan(steps, x, stacked):
-    """Runs layers stacked on a leading axis, the steps taking turns; also what they give besides, stacked."""
+    """Scan stacked layers with the steps in alternation; return the final state and the stacked outputs."""
     if len(steps) == 1:
         return jax.lax.scan(steps[0], x, stacked)
 
@@ -166,12 +166,12 @@ def _scan(steps, x, stacked):
 
 
 def _rows(stacked, start: int, stop: int, count: int):
-    """Some of the stacked layers."""
+    """Return layers `start` to `stop` of `count` stacked layers."""
     return stacked if stop - start == count else jax.tree.map(lambda leaf: leaf[start:stop], stacked)
 
 
 def _apart(length: int, stacked) -> list:
-    """Stacked layers, dropout keys and marks of the first, one by one."""
+    """Split stacked (layers, dropout keys, is_first) into a list of triples."""
     layers, *others = stacked
     apart = [[None] * length if x is None else [x[i] for i in range(length)] for x in others]
     return list(zip(_unstack(length, layers), *apart, strict=True))
@@ -179,7 +179,7 @@ def _apart(length: int, stacked) -> list:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _unstack(length: int, tree):
-    """A list of `length` trees from one with stacked leaves; its gradient stacks, where indexing's pads and adds."""
+    """Split a tree of stacked leaves into `length` trees; its gradient stacks, while that of indexing pads and adds."""
     return [jax.tree.map(lambda leaf, i=i: leaf[i], tree) for i in range(length)]
 
 

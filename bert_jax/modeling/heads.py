@@ -47,7 +47,7 @@ def summary_of(config: BertConfig, head: str) -> str | None:
 
 
 class Pooler(nnx.Module):
-    """`[..., D] -> [..., D]`: tanh of a dense layer over a [CLS] token."""
+    """The pooler, `[..., D] -> [..., D]`: tanh of a dense layer on the [CLS] token."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.dense = Dense(config, config.hidden_size, config.hidden_size, rngs=rngs)
@@ -57,7 +57,7 @@ class Pooler(nnx.Module):
 
 
 class Transform(nnx.Module):
-    """`[..., D] -> [..., E]`: dense, activation, LayerNorm; what stands before the vocabulary."""
+    """The transform of the masked-LM head, `[..., D] -> [..., E]`: dense, activation, LayerNorm."""
 
     def __init__(self, config: BertConfig, features: int, *, rngs: nnx.Rngs):
         self.activation = config.head_act or config.hidden_act
@@ -69,7 +69,7 @@ class Transform(nnx.Module):
 
 
 class MaskedLMHead(Transform):
-    """The transformation, then the word embeddings transposed, and a bias: what a masked word is."""
+    """The masked-LM head: transform, product with the (tied) word embedding, and a bias."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         super().__init__(config, config.embedding_width, rngs=rngs)
@@ -79,32 +79,32 @@ class MaskedLMHead(Transform):
             self.bias = nnx.Param(jnp.zeros((config.vocab_size,), jnp.float32))
 
     def logits(self, x: jax.Array, word_embeddings: jax.Array, compute: Compute) -> jax.Array:
-        """`[..., D] -> [..., V]` float32."""
+        """Return float32 logits, `[..., D] -> [..., V]`."""
         table, bias = self._output(word_embeddings)
         return matmul(self(x, compute), table, compute, transposed=True, dtype=jnp.float32) + bias
 
     def losses(
         self, x: jax.Array, labels: jax.Array, word_embeddings: jax.Array, compute: Compute
     ) -> tuple[jax.Array, jax.Array]:
-        """`vocabulary_cross_entropy` of `x [B, P, D]`: the logits are never there all at once."""
+        """Return `vocabulary_cross_entropy` of `x [B, P, D]`, without ever holding all logits."""
         table, bias = self._output(word_embeddings)
         return vocabulary_cross_entropy(self(x, compute), labels, table, bias, compute)
 
     def losses_and_samples(
         self, x: jax.Array, labels: jax.Array, word_embeddings: jax.Array, key: jax.Array, compute: Compute
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """`vocabulary_cross_entropy_and_samples` of `x [B, P, D]`."""
+        """Return `vocabulary_cross_entropy_and_samples` of `x [B, P, D]`."""
         table, bias = self._output(word_embeddings)
         return vocabulary_cross_entropy_and_samples(self(x, compute), labels, table, bias, key, compute)
 
     def _output(self, word_embeddings: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The output matrix `[V, E]` and bias `[V]`."""
+        """Return the output matrix `[V, E]` and the bias `[V]`."""
         table = self.decoder.embedding[...] if hasattr(self, "decoder") else word_embeddings
         return table, self.bias[...] if hasattr(self, "bias") else jnp.zeros(table.shape[:1], jnp.float32)
 
 
 class Summary(nnx.Module):
-    """`[B, D] -> [B, D]`: a dense layer of a classifier's own, and an activation."""
+    """A classifier's own dense layer with activation, `[B, D] -> [B, D]`, in place of the pooler."""
 
     def __init__(self, config: BertConfig, activation: str, *, rngs: nnx.Rngs):
         self.activation = activation
@@ -115,7 +115,7 @@ class Summary(nnx.Module):
 
 
 class Discriminator(nnx.Module):
-    """`[..., D] -> [...]` logits of a token having been replaced (Clark et al. 2020, arXiv:2003.10555)."""
+    """ELECTRA's discriminator head, `[..., D] -> [...]`: logits that a token was replaced (arXiv:2003.10555)."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.activation = config.hidden_act
@@ -135,10 +135,10 @@ _LAYER_ACTIVATIONS = ACTIVATIONS | {
 
 
 class _Projection(nnx.Module):
-    """`[..., inputs] -> [..., features]`: one of `config.embedding_layers` that has parameters."""
+    """The parameters of one of `config.embedding_layers`: a LayerNorm, or a dense layer with optional residual."""
 
     def __init__(self, config: BertConfig, layer: EmbeddingLayer, *, rngs: nnx.Rngs):
-        if layer.kind == "layer_norm":  # PyTorch's, whatever the encoder's is
+        if layer.kind == "layer_norm":  # with PyTorch's defaults, unlike the encoder's
             plain = config.replace(norm="layer_norm", norm_bias=True, layer_norm_eps=1e-5)
             self.layer_norm = LayerNorm(plain, layer.features)
             return
@@ -148,7 +148,7 @@ class _Projection(nnx.Module):
 
 
 class EmbeddingLayers(nnx.Module):
-    """`[..., pooled] -> [..., D]` in float32: what a sentence embedding goes through behind its pooling."""
+    """The layers after pooling in a sentence embedding model, `[..., pooled] -> [..., D]`, in float32."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         for number, layer in enumerate(config.embedding_layers):
@@ -156,7 +156,7 @@ class EmbeddingLayers(nnx.Module):
                 setattr(self, f"layer_{number}", _Projection(config, layer, rngs=rngs))
 
     def __call__(self, x: jax.Array, config: BertConfig, compute: Compute, key: jax.Array | None) -> jax.Array:
-        # In float32, as all heads are: these products are small.
+        # In float32, as in all heads, since these products are small.
         exact = Compute(platform=compute.platform)
         for number, layer in enumerate(config.embedding_layers):
             part: Any = getattr(self, f"layer_{number}", None)
@@ -176,14 +176,16 @@ class EmbeddingLayers(nnx.Module):
 
 
 def pool_tokens(x: jax.Array, attention_mask: jax.Array, poolings: Sequence[str], skip: int = 0) -> jax.Array:
-    """A sentence embedding `[B, D * poolings]` in float32 from token vectors `[B, S, D]` and their mask `[B, S]`.
+    """Pool token vectors `[B, S, D]` to sentence embeddings `[B, D * len(poolings)]` in float32.
 
     Reimers and Gurevych 2019 (arXiv:1908.10084), section 3; `weightedmean`: Muennighoff 2022 (arXiv:2202.08904),
     section 3.2.
 
     Args:
-        poolings: of `bert_jax.config_values.POOLINGS`.
-        skip: leading tokens of each row that are left out; `lasttoken` is the last in any case.
+        x: token vectors `[B, S, D]`.
+        attention_mask: `[B, S]`, 1 for tokens, 0 for padding.
+        poolings: names of `bert_jax.config_values.POOLINGS`, whose results are concatenated.
+        skip: number of leading tokens to leave out of each row; no effect on `lasttoken`.
     """
     members = (attention_mask > 0)[:, None]
     if skip:
@@ -193,13 +195,13 @@ def pool_tokens(x: jax.Array, attention_mask: jax.Array, poolings: Sequence[str]
 
 
 def pool_segments(x: jax.Array, segment_ids: jax.Array, cls_positions: jax.Array, poolings: Sequence[str]) -> jax.Array:
-    """As `pool_tokens`, of each example of rows of several: `[B, M, D]`, 0 where a row has fewer than M.
+    """Pool token vectors of packed rows to one embedding per example: `[B, M, D]`, 0 for missing examples.
 
     Args:
-        x: `[B, S, D]`.
-        segment_ids: `[B, S]`, from 1.
-        cls_positions: `[B, M]`, where the examples begin.
-        poolings: as there.
+        x: token vectors `[B, S, D]`.
+        segment_ids: `[B, S]`, the number of each token's example, from 1.
+        cls_positions: `[B, M]`, the first position of each example.
+        poolings: as for `pool_tokens`.
     """
     members = segment_members(segment_ids, cls_positions.shape[1])
     return _pooled(x.astype(jnp.float32), members, poolings, cls_positions, cls_positions)
@@ -208,11 +210,14 @@ def pool_segments(x: jax.Array, segment_ids: jax.Array, cls_positions: jax.Array
 def _pooled(
     x: jax.Array, members: jax.Array, poolings: Sequence[str], first: jax.Array, origin: jax.Array
 ) -> jax.Array:
-    """`[B, S, D]`, and which tokens are of each vector `[B, M, S]`, to `[B, M, D * poolings]`; 0 for no tokens.
+    """Pool token vectors `[B, S, D]` to `[B, M, D * len(poolings)]`; 0 for a vector without tokens.
 
     Args:
-        first: `[B, M]`, the position of the first token of each.
-        origin: `[B, M]`, the position from which the weights of `weightedmean` are counted.
+        x: the token vectors.
+        members: bool `[B, M, S]`, the tokens of each pooled vector.
+        poolings: names of `bert_jax.config.POOLINGS`.
+        first: `[B, M]`, position of the first token of each pooled vector.
+        origin: `[B, M]`, position from which the weights of `weightedmean` count.
     """
     found = members.any(-1, keepdims=True)
     vectors = []
@@ -237,17 +242,17 @@ def _pooled(
 
 
 def _weighted_sum(x: jax.Array, weights: jax.Array) -> jax.Array:
-    """`[B, S, D]`, `[B, M, S]` -> `[B, M, D]`; a token of weight 0 does not matter, whatever it holds."""
+    """Sum `x [B, S, D]` with weights `[B, M, S]` to `[B, M, D]`; for M = 1, NaN at weight 0 is ignored."""
     if weights.shape[1] == 1:
         return jnp.where(weights[:, 0, :, None] > 0, x * weights[:, 0, :, None], 0.0).sum(axis=1)[:, None]
     return jnp.einsum("bms,bsd->bmd", weights, x, precision=jax.lax.Precision.HIGHEST)
 
 
 def segment_members(segment_ids: jax.Array, count: int) -> jax.Array:
-    """bool `[B, count, S]`: which tokens `[B, S]` are of each segment, from 1."""
+    """Return bool `[B, count, S]`: whether each token belongs to segment 1, 2, ..., count."""
     return segment_ids[:, None] == jnp.arange(1, count + 1)[:, None]
 
 
 def unit(x: jax.Array) -> jax.Array:
-    """`x [..., D]` scaled to unit length; 0, which a row that only fills a batch may be, stays 0, with gradient 0."""
+    """Scale `x [..., D]` to unit length; a zero vector (of a padded row) stays zero, with gradient 0."""
     return x / jnp.sqrt(jnp.maximum(jnp.square(x).sum(axis=-1, keepdims=True), 1e-24))

@@ -13,12 +13,12 @@ from bert_jax.modeling.compute import Compute, matmul
 
 
 def initializer(config: BertConfig) -> jax.nn.initializers.Initializer:
-    """Truncated normal as in the original: `initializer_range` is the parameter, the real deviation is 0.88 of it."""
+    """Return the original's truncated normal, whose standard deviation is 0.88 times `initializer_range`."""
     return jax.nn.initializers.truncated_normal(config.initializer_range)
 
 
 class Dense(nnx.Module):
-    """`x [..., in] -> [..., out]`."""
+    """A dense layer, `[..., in] -> [..., out]`."""
 
     def __init__(
         self, config: BertConfig, features_in: int, features_out: int, *, use_bias: bool = True, rngs: nnx.Rngs
@@ -33,9 +33,9 @@ class Dense(nnx.Module):
 
 
 class LayerNorm(nnx.Module):
-    """Normalises the last axis; statistics in float32 and in two passes, whatever the dtype of `x`.
+    """LayerNorm over the last axis, with statistics in float32 and in two passes for any dtype of `x`.
 
-    Without the mean (Zhang and Sennrich 2019, arXiv:1910.07467) where `config.norm` is rms_norm.
+    If `config.norm` is rms_norm, the mean is not subtracted (Zhang and Sennrich 2019, arXiv:1910.07467).
     """
 
     def __init__(self, config: BertConfig, features: int):
@@ -54,7 +54,7 @@ class LayerNorm(nnx.Module):
 
 
 class Embedding(nnx.Module):
-    """A table `[rows, features]` that ids index."""
+    """An embedding table `[rows, features]`, indexed by ids."""
 
     def __init__(self, config: BertConfig, rows: int, features: int, *, rngs: nnx.Rngs):
         self.embedding = nnx.Param(initializer(config)(rngs.params(), (rows, features), jnp.float32))
@@ -65,10 +65,10 @@ class Embedding(nnx.Module):
 
 @jax.custom_jvp
 def gelu(x: jax.Array) -> jax.Array:
-    """`x` times the normal distribution function at `x` (Hendrycks and Gimpel 2016, arXiv:1606.08415).
+    """Compute GELU: `x` times the normal distribution function at `x` (Hendrycks and Gimpel 2016, arXiv:1606.08415).
 
-    By erf, as in the 2018 release, and in float32. `jax.nn.gelu` takes erfc, which costs more than twice as much, and
-    its backward pass keeps more than the slope.
+    Uses erf in float32, as in the 2018 release. `jax.nn.gelu` uses erfc, which costs more than twice as much, and its
+    backward pass keeps more than the slope.
     """
     return (x * _normal(x)).astype(x.dtype)
 
@@ -82,7 +82,7 @@ def _gelu_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[ja
 
 
 def _normal(x: jax.Array) -> jax.Array:
-    """The normal distribution function, in float32."""
+    """Return the normal distribution function, in float32."""
     return 0.5 * (1 + jax.lax.erf(x.astype(jnp.float32) * math.sqrt(0.5)))
 
 
@@ -92,7 +92,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,
     "tanh": jnp.tanh,
-    # What else transformers' ACT2FN has.
+    # The other activations of transformers' ACT2FN.
     "gelu_10": lambda x: jnp.clip(gelu(x), -10, 10),
     "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),
     "leaky_relu": jax.nn.leaky_relu,

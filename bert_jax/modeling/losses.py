@@ -1,4 +1,4 @@
-"""Cross entropy in float32: from logits, or over a vocabulary in parts that never hold all logits; and samples."""
+"""Cross entropy in float32, from logits or over a vocabulary without ever holding all logits; and sampling."""
 
 import functools
 
@@ -9,13 +9,14 @@ from bert_jax.modeling.compute import Compute, matmul
 from bert_jax.modeling.dropout import spread
 from bert_jax.sharding import constrain, device_share, join_rows, split_rows
 
-_TOKENS = 512  # scored at once on a device: enough to keep its matrix units busy
+_TOKENS = 512  # tokens scored at once on a device: enough to keep its matrix units busy
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """-log softmax(logits [..., C])[labels [...]], and 1 where the label's logit is greatest (a tie counts); float32.
+    """Return the cross entropy of `labels [...]` under `logits [..., C]`, and whether they are correct; both float32.
 
-    Greatest by value rather than by argmax, which takes half as long as the whole vocabulary projection on CPUs.
+    A label is correct (1.0) if its logit is the greatest; ties count. Comparing values avoids argmax, which on CPUs
+    takes half as long as the whole vocabulary projection.
     """
     logits = logits.astype(jnp.float32)  # bfloat16 would lose all but three digits of the logarithm
     chosen = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
@@ -29,10 +30,10 @@ def vocabulary_cross_entropy(
     bias: jax.Array,  # [V]
     compute: Compute,
 ) -> tuple[jax.Array, jax.Array]:
-    """`cross_entropy` of the logits `x @ table.T + bias`, both results `[B, P]`.
+    """Return `cross_entropy` of the logits `x @ table.T + bias`: losses and correctness, both `[B, P]`.
 
-    The logits are float32, but only those of some tokens at a time: what is kept of them for the backward pass is
-    their gradient, in the operand precision of `compute`. CPUs take all tokens at once, which is faster there.
+    Float32 logits exist for only some tokens at a time. For the backward pass, only their gradient is kept, in
+    `compute.dtype`. CPUs compute all tokens at once, which is faster there.
     """
     losses, right, _ = _losses(compute, x, labels, None, table, bias)
     return losses, right
@@ -46,9 +47,9 @@ def vocabulary_cross_entropy_and_samples(
     key: jax.Array,
     compute: Compute,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The same two and, from the same logits, samples of their softmax, int32 `[B, P]`: no gradient goes through them.
+    """Return `vocabulary_cross_entropy` and samples of the softmax of the same logits, int32 `[B, P]`.
 
-    How the tokens are parted or split over devices does not change what is drawn.
+    No gradient flows through the samples. They do not depend on how tokens are split over parts or devices.
     """
     return _losses(compute, x, labels, jax.random.bits(key, (*labels.shape, 2), jnp.uint32), table, bias)
 
@@ -78,8 +79,12 @@ _losses.defvjp(_losses_forward, _losses_backward)
 
 
 def _in_parts(compute: Compute, x, labels, words, table, bias, with_gradient: bool):
-    """Losses, whether labels were greatest and, where asked for, samples by random words `[B, P, 2]` and the gradients
-    `[parts, B / parts, P, V]` by logits."""
+    """Compute losses, correctness, samples and gradients part by part.
+
+    Returns:
+        Losses and correctness `[B, P]`, samples by random `words [B, P, 2]` (None without words), and the gradients
+        with respect to logits `[parts, B / parts, P, V]` (None without `with_gradient`).
+    """
     table = constrain(table.astype(compute.dtype), "vocab", None)  # gathered once, outside of the loop
 
     def part(_, rows):
@@ -101,20 +106,20 @@ def _in_parts(compute: Compute, x, labels, words, table, bias, with_gradient: bo
 
 
 def _sample(logits: jax.Array, words: jax.Array) -> jax.Array:
-    """A sample of softmax(logits [..., V]) by random words `[..., 2]`: the greatest logit with Gumbel noise added.
+    """Sample from softmax(logits [..., V]) by random words `[..., 2]`: take the greatest logit plus Gumbel noise.
 
     Gumbel 1954; Maddison et al. 2014 (arXiv:1411.0030), section 2.
     """
-    # Rare, large noise comes of a uniform number near 0, where float32 is dense: so its logarithm is exact there.
+    # Large noise comes from uniform numbers near 0, where float32 is dense, so that its logarithm is accurate.
     uniform = (spread(words, logits.shape[-1]).astype(jnp.float32) + 0.5) * jnp.float32(2**-32)
     noisy = logits - jnp.log(-jnp.log1p(-uniform))
     token = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
-    # Not argmax, which takes several times as long on CPUs.
+    # argmax takes several times as long on CPUs.
     return jnp.where(noisy >= noisy.max(-1, keepdims=True), token, 0).max(-1)
 
 
 def _number_of_parts(rows: int, positions: int) -> int:
-    """At least two, where a device has two rows."""
+    """Return the number of parts of a batch: at least two if a device has two rows, with at most `_TOKENS` tokens."""
     rows = device_share(rows, "batch")
     fitting = (n for n in range(2, rows + 1) if rows % n == 0 and rows // n * positions <= _TOKENS)
     return next(fitting, rows)

@@ -1,4 +1,4 @@
-"""`Bert`: an encoder with a head, as functions of its parameters."""
+"""`Bert`: an encoder with a head, as pure functions of its parameters."""
 
 import dataclasses
 import functools
@@ -66,15 +66,15 @@ class _Module(nnx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Bert:
-    """A BERT with a head. Holds no parameters: they go in and out as the canonical tree of `abstract_params`.
+    """A BERT with a head, without parameters: its methods take and return the canonical tree of `abstract_params`.
 
     Attributes:
         config: the architecture.
         head: one of `HEADS`.
-        compute: how it runs.
+        compute: compute options.
 
     Raises:
-        InputError: the head is not known, or needs the pooler that `config` leaves out.
+        InputError: the head is not known, or needs a pooler and `config` has none.
     """
 
     config: BertConfig
@@ -89,15 +89,15 @@ class Bert:
 
     @property
     def parts(self) -> tuple["Bert", ...]:
-        """The models that a forward pass runs: this one."""
+        """Return the models that a forward pass runs: only this one."""
         return (self,)
 
     def init(self, key: jax.Array) -> Params:
-        """Fresh float32 parameters; jit with `out_shardings` to make them in shards."""
+        """Initialise float32 parameters; jit with `out_shardings` to create them sharded."""
         return nnx.to_pure_dict(nnx.state(self._create(key)))
 
     def abstract_params(self) -> Params:
-        """The tree that `init` gives, of `jax.ShapeDtypeStruct`."""
+        """Return the tree of `init` with `jax.ShapeDtypeStruct` leaves."""
         return jax.eval_shape(self.init, jax.random.key(0))
 
     def apply(
@@ -118,37 +118,37 @@ class Bert:
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> BertOutput:
-        """The forward pass; pure, to be jitted by the caller.
+        """Run the forward pass; a pure function, to be jitted by the caller.
 
         Args:
             params: the canonical tree.
             input_ids: `[B, S]` int32; `[B, K, S]` for multiple choice, as are the next three.
             attention_mask: 1 for tokens, 0 for padding; None means no padding.
             token_type_ids: segment ids; None means 0.
-            position_ids: from 0 in every family; None means 0, 1, ..., and in a family with a `position_offset` the
-                number of tokens before that are not padding.
-            masked_positions: `[B, P]`, where the masked-LM logits are wanted; None means everywhere.
-            masked_labels: `[B, P]`, the tokens there: asks for losses instead of masked-LM logits, which takes a
-                fraction of the memory.
-            segment_ids: `[B, S]`, for rows of several examples: tokens see those with the same number alone. Stands in
-                place of `attention_mask`, with a number of its own for padding.
-            cls_positions: `[B, M]`, where the examples of such rows begin, each of which then has a sentence's outputs
-                of its own; None means the first token.
+            position_ids: positions, from 0 in every family. None means 0, 1, ...; in a family with a `position_offset`
+                it means the number of earlier tokens that are not padding.
+            masked_positions: `[B, P]`, positions at which to compute masked-LM logits; None means all positions.
+            masked_labels: `[B, P]`, the original tokens at these positions. If given, the output has losses instead of
+                masked-LM logits, which takes a fraction of the memory.
+            segment_ids: `[B, S]`, for packed rows, in place of `attention_mask`: tokens attend only to tokens with the
+                same number. Padding has a number of its own.
+            cls_positions: `[B, M]`, the first position of each example in packed rows. Sequence outputs are then
+                computed for each example. None means the first token.
             dropout_key: None means no dropout.
-            sample_key: with `masked_labels`, asks for samples too.
-            output_last_hidden_state: whether to return it. Without it, and without the next two, the last of unrolled
-                layers computes no more than the head reads; what it gives there is the same.
+            sample_key: if given with `masked_labels`, the output has samples too.
+            output_last_hidden_state: whether to return the last hidden state. Without it and the next two, the last
+                layer computes only the positions that the head reads if layers are unrolled, with the same results.
             output_hidden_states: whether to return all hidden states.
             output_attentions: whether to return all attention maps.
 
         Raises:
-            InputError: the sequence is longer than the model's positions, or `compute.attention` cannot do it.
+            InputError: the sequence is longer than the model's positions, or `compute.attention` does not support it.
         """
         limit = self.config.max_position_embeddings
         if input_ids.shape[-1] > limit:
             raise InputError(
-                f"a sequence of {input_ids.shape[-1]} tokens is longer than the model's {limit} positions "
-                "(max_position_embeddings)"
+                f"expected at most the model's {limit} positions (max_position_embeddings), "
+                f"found a sequence of {input_ids.shape[-1]} tokens"
             )
         choices = input_ids.shape[1] if self.head == "multiple_choice" else None
         inputs = (input_ids, attention_mask, token_type_ids, position_ids)
@@ -168,13 +168,14 @@ class Bert:
         return output if output_last_hidden_state else dataclasses.replace(output, last_hidden_state=None)
 
     def places_computed(self, length: int, sentences: int = 1, predictions: int | None = None) -> int:
-        """Of how many of the `length` tokens of a row the last layer is computed, where no last hidden state is asked
-        for: of unrolled layers those that the head reads, else all.
+        """Return the number of positions per row that the last layer computes if no last hidden state is requested.
+
+        These are the positions that the head reads if layers are unrolled, else all.
 
         Args:
-            length: S.
-            sentences: examples in a row.
-            predictions: P, where masked-LM logits are wanted; None means everywhere.
+            length: S, the number of tokens in a row.
+            sentences: number of examples in a row.
+            predictions: P, the number of masked positions; None means all positions.
         """
         config = self.config
         match self.head:
@@ -192,8 +193,7 @@ class Bert:
         return min(count, length)
 
     def _computed(self, rows: "_Rows", batch: int, length: int) -> tuple[Positions | None, "_Rows"]:
-        """The positions of which the last layer is computed, and the rows with their places among these; None and the
-        same rows where it is of all."""
+        """Return the positions that the last layer computes (None = all), and the rows with indices into these."""
         first, masked = rows.cls_positions, rows.masked_positions
         sentences, predictions = (None if at is None else at.shape[1] for at in (first, masked))
         if self.places_computed(length, sentences or 1, predictions) == length:
@@ -290,8 +290,7 @@ class Bert:
         return self.config.hidden_dropout_prob if rate is None else rate
 
     def _summary(self, module, output: BertOutput, rows: "_Rows", dropout_key) -> jax.Array:
-        """`[B, D]`, or `[B, M, D]` at given positions: what a classifier of sequences sees; after a dropout where the
-        config says so."""
+        """Return the input of a sequence classifier: `[B, D]`, or `[B, M, D]` with cls_positions."""
         if not hasattr(module, "summary"):
             assert output.pooler_output is not None
             return output.pooler_output
@@ -307,7 +306,7 @@ class Bert:
         return module.summary(first, self.compute)
 
     def _of_tokens(self, module, x: jax.Array) -> jax.Array:
-        """`[B, S, D]`: what a head of tokens or spans sees."""
+        """Return the input `[B, S, D]` of a head for tokens or spans."""
         return module.summary(x, self.compute) if hasattr(module, "summary") else x
 
     def _create(self, key: jax.Array) -> _Module:
@@ -315,13 +314,13 @@ class Bert:
 
     def _merge(self, params: Params) -> _Module:
         graph, empty = _skeleton(self.config, self.head)
-        state = jax.tree.map(lambda leaf: leaf, empty)  # a copy, to put parameters in
+        state = jax.tree.map(lambda leaf: leaf, empty)  # a copy, which takes the parameters
         nnx.replace_by_pure_dict(state, params)
         return nnx.merge(graph, state)
 
 
 class _Rows(NamedTuple):
-    """Where the tokens of each example are, and which are read; as the arguments of `Bert.apply`."""
+    """The arguments of `Bert.apply` that tell which tokens belong to which example, and which are read."""
 
     attention_mask: jax.Array | None
     segment_ids: jax.Array | None
@@ -346,5 +345,5 @@ def _pool(x: jax.Array, rows: _Rows, poolings: tuple[str, ...], skip: int = 0) -
 
 @functools.lru_cache(maxsize=64)
 def _skeleton(config: BertConfig, head: str):
-    """The NNX graph of a model and an abstract state; traced once for each, not with every function of the model."""
+    """Return the NNX graph and the abstract state of a model; cached, so that each model is traced once."""
     return nnx.split(nnx.eval_shape(lambda: _Module(config, head, rngs=nnx.Rngs(params=jax.random.key(0)))))

@@ -9,19 +9,18 @@ import jax
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class BertOutput:
-    """What a forward pass gives; fields that the head has not are None. Logits are float32.
+    """The output of a forward pass; fields that the head does not have are None. Logits are float32.
 
     Attributes:
-        last_hidden_state: `[B, S, D]`; None where it was not asked for.
+        last_hidden_state: `[B, S, D]`; None if it was not requested.
         pooler_output: `[B, D]`, or `[B, M, D]` at given positions.
         logits: `[B, C]`, or `[B, M, C]` at given positions (sequence classification), `[B, S, C]` (token
             classification), `[B, K]` (multiple choice), `[B, S, V]`, or `[B, P, V]` at given positions (masked LM),
             `[B, S]` (replaced-token detection), as seq_relationship_logits (next sentence).
         prediction_logits: `[B, S, V]`, or `[B, P, V]` at given positions (pretraining).
-        masked_lm_losses: `[B, P]`, the cross entropy of each label that was given; the logits are then not here
-            (masked LM, pretraining).
+        masked_lm_losses: `[B, P]`, the cross entropy of each given label, in place of logits (masked LM, pretraining).
         masked_lm_correct: `[B, P]`, 1 where the label has the greatest logit (masked LM, pretraining).
-        masked_lm_samples: `[B, P]` int32, a token drawn by the logits, for a key that was given (masked LM).
+        masked_lm_samples: `[B, P]` int32, tokens sampled from the logits with `sample_key` (masked LM).
         seq_relationship_logits: `[B, 2]`, or `[B, M, 2]` at given positions; class 0 is "B follows A" (pretraining).
         start_logits: `[B, S]` (question answering).
         end_logits: `[B, S]` (question answering).
@@ -45,8 +44,11 @@ class BertOutput:
     attentions: tuple[jax.Array, ...] | None = None
 
     def to_tuple(self) -> tuple[Any, ...]:
-        """Return the fields that are not None in the order of transformers' outputs: those of the head (of a bare
-        encoder `last_hidden_state` and `pooler_output`), then `hidden_states` and `attentions`."""
+        """Return the fields that are not None in the order of transformers' outputs.
+
+        These are the fields of the head (for a bare encoder `last_hidden_state` and `pooler_output`), then
+        `hidden_states` and `attentions`.
+        """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         encoder = (values.pop("last_hidden_state"), values.pop("pooler_output"))
         extras = (values.pop("hidden_states"), values.pop("attentions"))
@@ -54,5 +56,5 @@ class BertOutput:
         return tuple(value for value in (*(head or encoder), *extras) if value is not None)
 
     def __getitem__(self, key: int | slice | str) -> Any:
-        """Return a field by its place in `to_tuple()`, or by its name."""
+        """Return a field by its index in `to_tuple()`, or by its name."""
         return getattr(self, key) if isinstance(key, str) else self.to_tuple()[key]

@@ -1,12 +1,12 @@
-"""Accelerator types of Google Cloud: `v5litepod-16` is the slice `v5e:4x4`."""
+"""Translate Google Cloud's accelerator types to topologies: `v5litepod-16` is the slice `v5e:4x4`."""
 
 import itertools
 import re
 
 from bert_jax.errors import InputError, did_you_mean
 
-# Name before the number -> (generation, what the number counts to a chip, dimensions of a slice, chips of the largest).
-# Up to v5p and again for tpu7x the number counts TensorCores, two to a chip; docs.cloud.google.com/tpu/docs/{v2,...}.
+# Name before the number -> (generation, units per chip, dimensions of a slice, chips of the largest slice). The number
+# counts TensorCores (two per chip) or chips; docs.cloud.google.com/tpu/docs/{v2,...}.
 _ACCELERATORS = {
     "v2": ("v2", 2, 2, 256),
     "v3": ("v3", 2, 2, 1024),
@@ -17,7 +17,7 @@ _ACCELERATORS = {
     "v6e": ("v6e", 1, 2, 256),
     "tpu7x": ("tpu7x", 2, 3, 9216),
 }
-# GKE's names of the generations, which come with a topology: `tpu-v5-lite-podslice:4x4`.
+# GKE's names of the generations, used with a topology: `tpu-v5-lite-podslice:4x4`.
 _GKE = {
     "tpu-v4-podslice": "v4",
     "tpu-v5-lite-podslice": "v5e",
@@ -30,12 +30,12 @@ _CUBE = 64  # chips: larger slices of three dimensions are made of cubes of 4 x 
 
 
 def topology_of(name: str) -> str:
-    """Returns the topology of a slice, such as `v5e:4x4`, from that or from one of Google's names for it.
+    """Return the topology of a slice, such as `v5e:4x4`, from a topology or one of Google's accelerator types.
 
     The shape is the one that gcloud chooses for the number of chips.
 
     Raises:
-        InputError: Google rents no slice of that size, or has no such accelerator.
+        InputError: there is no such accelerator, or no slice of this size.
     """
     generation, colon, shape = name.partition(":")
     if colon:
@@ -55,15 +55,15 @@ def topology_of(name: str) -> str:
         sizes = [n for n in range(1, largest + 1) if (per_chip == 1 or n >= 4) and _shape(n, dimensions)]
         near = sorted(sorted(sizes, key=lambda size: (abs(size * per_chip - number), size))[:2])
         known = " or ".join(f"{match[1]}-{size * per_chip}" for size in near)
-        counts = "TensorCores, two to a chip" if per_chip == 2 else "chips"
+        counts = "TensorCores, two per chip" if per_chip == 2 else "chips"
         raise InputError(
-            f"--topology {name!r}: no slice of this size; the number counts {counts}; the nearest: {known}"
+            f"--topology {name!r}: no slice of this size; the number counts {counts}; the nearest sizes: {known}"
         )
     return f"{generation}:{'x'.join(map(str, found))}"
 
 
 def _shape(chips: int, dimensions: int) -> tuple[int, ...] | None:
-    """The shape of a slice, or None where there is none of so many chips."""
+    """Return the shape of a slice, or None if there is no slice with this number of chips."""
     if dimensions == 2:
         power = chips.bit_length() - 1
         if chips != 2**power or chips == 2:

@@ -4,12 +4,12 @@ import math
 
 from bert_jax.planning.plan import Plan, StagePlan
 
-_ROOMY = 0.45  # of the memory: twice the batch may fit
-_WAITING = 0.2  # of a step: worth a change
+_ROOMY = 0.45  # fraction of memory in use below which twice the batch may fit
+_WAITING = 0.2  # fraction of a step spent on exposed communication above which advice is given
 
 
 def advise(made: Plan) -> list[str]:
-    """Sentences, the most pressing first; none where there is nothing to gain that a plan could know of."""
+    """Return advice as sentences, the most important first; empty if the plan shows nothing to gain."""
     said: list[str] = []
     for stage in made.stages:
         for sentence in _of_stage(made, stage):
@@ -25,21 +25,21 @@ def _of_stage(made: Plan, stage: StagePlan) -> list[str]:
         ways = []
         inside = len(made.place.devices) // made.place.num_slices // made.mesh["tensor"]
         if stage.state_bytes > 0.2 * memory and made.mesh["fsdp"] < inside:
-            ways.append(f"split the parameters: --config.mesh.fsdp={inside}")
+            ways.append(f"shard the parameters: --config.mesh.fsdp={inside}")
         if made.remat != "full":
-            ways.append(f"recompute instead of keeping: --config.remat={'dots' if made.remat == 'none' else 'full'}")
+            ways.append(f"recompute activations: --config.remat={'dots' if made.remat == 'none' else 'full'}")
         if stage.batch_size // made.accumulation_steps > parts:
-            ways.append(f"take micro-batches: --config.accumulation_steps={2 * made.accumulation_steps}")
+            ways.append(f"use micro-batches: --config.accumulation_steps={2 * made.accumulation_steps}")
         return [f"{what} does not fit; {'; or '.join(ways)}" if ways else _hopeless(made, stage, what)]
     assert stage.seconds is not None
     sentences = []
     if made.remat == "none" and stage.seconds.bound_by == "memory":
-        sentences.append(f"{what} waits for memory: --config.remat=dots computes more and moves less")
+        sentences.append(f"{what} is bound by memory bandwidth: --config.remat=dots computes more and moves less")
     if stage.seconds.exposed > _WAITING * stage.seconds.step:
         smaller = "a smaller mesh.tensor, or " if made.mesh["tensor"] > 1 else ""
         sentences.append(
-            f"{what}: chips wait for one another {stage.seconds.exposed / stage.seconds.step:.0%} of the time; "
-            f"{smaller}more sequences a device would hide it"
+            f"{what}: chips wait for communication {stage.seconds.exposed / stage.seconds.step:.0%} of the time; "
+            f"{smaller}more sequences per device would hide it"
         )
     if stage.peak_bytes < _ROOMY * memory:
         if made.accumulation_steps > 1:
@@ -53,7 +53,7 @@ def _of_stage(made: Plan, stage: StagePlan) -> list[str]:
 
 
 def _hopeless(made: Plan, stage: StagePlan, what: str) -> str:
-    """Of what is split, recomputed and cut into micro-batches as far as it goes, and still too large."""
+    """Return advice for a stage that does not fit even with full sharding, remat and micro-batches."""
     chip = made.place.chip
     state, peak = (f"{size / 2**30:,.1f} of {chip.hbm_gib:g} GiB" for size in (stage.state_bytes, stage.peak_bytes))
     beyond = f"{what} fits no slice like {made.place.name}"
@@ -61,5 +61,5 @@ def _hopeless(made: Plan, stage: StagePlan, what: str) -> str:
         times = math.ceil(stage.state_bytes / (0.5 * chip.hbm_gib * 2**30))
         return (f"{beyond}: parameters and optimizer state alone take {state} on each device; it needs {times} times "
                 f"the devices, with mesh.fsdp to match")  # fmt: skip
-    return (f"{beyond}: a single sequence takes {peak} on each device; it needs shorter sequences, or more devices for "
-            f"each: --config.mesh.tensor={2 * made.mesh['tensor']}")  # fmt: skip
+    return (f"{beyond}: a single sequence takes {peak} on each device; use shorter sequences, or more devices "
+            f"per sequence: --config.mesh.tensor={2 * made.mesh['tensor']}")  # fmt: skip

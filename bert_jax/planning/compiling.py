@@ -19,14 +19,14 @@ from bert_jax.planning.slices import Slice
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """What the compiler made of a step; bytes are of one device.
+    """The properties of a compiled step; bytes are per device.
 
     Attributes:
-        fits: whether it compiled within the device's memory.
-        peak_bytes: the most memory that is in use; where it does not fit, what was asked for.
-        hbm_bytes: read and written in a step.
-        collectives: of a step.
-        seconds: that compiling took.
+        fits: whether the step fits in the device's memory.
+        peak_bytes: peak memory; for a step that does not fit, the memory that it needs.
+        hbm_bytes: bytes read from and written to memory in a step.
+        collectives: the collectives of a step.
+        seconds: compile time.
     """
 
     fits: bool
@@ -37,11 +37,11 @@ class Compiled:
 
 
 def compile_step(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> Compiled:
-    """Compiles a step for `place`, unless the same compiler has done so before on this machine.
+    """Compile a lowered step for a slice, or read the result of an earlier compilation from the cache.
 
     Args:
         lowered: a `jax.stages.Lowered`.
-        mesh_shape: axis -> devices.
+        mesh_shape: mesh axis -> number of devices.
         place: the slice.
     """
     path = _cache() / f"{_fingerprint(lowered, mesh_shape, place)}.json"
@@ -54,7 +54,7 @@ def compile_step(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> Comp
 
 
 def _read(path: storage.Path) -> Compiled | None:
-    """An earlier result; None where there is none, or it is damaged."""
+    """Read a cached result; None if it is missing or damaged."""
     if not path.exists():
         return None
     try:
@@ -72,7 +72,7 @@ def _cache() -> storage.Path:
 
 
 def _fingerprint(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> str:
-    """Of all that the result follows from: the step, where it goes, the compiler, and how its output is read."""
+    """Return a hash of everything that determines the result: step, mesh, slice, compiler, and this code."""
     versions = [importlib.metadata.version(package) for package in ("jax", "libtpu")]
     told = str(compilers.OPTIONS["tpu"])
     parts = [lowered.as_text(), told, str(mesh_shape), place.name, str(place.num_slices), *versions]
@@ -99,7 +99,7 @@ def _compile(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> Compiled
 
 
 def asked_for(error: str) -> int:
-    """Bytes, out of `HLO temporaries (80.92G) exceeds available HBM` or `Used 20.09G of 15.75G hbm`."""
+    """Parse the bytes in an error such as `HLO temporaries (80.92G) exceeds available HBM` or `Used 20.09G of ...`."""
     found = re.search(r"\(([\d.]+)([KMGT])\) exceeds|Used ([\d.]+)([KMGT]) of", error)
     if not found:
         return 0

@@ -1,6 +1,6 @@
 """Parse a compiled HLO program: its collectives, their number of runs, and the bytes moved to and from memory.
 
-The text that XLA prints of an optimised, partitioned module is what one device runs, in the order in which it runs.
+The text of an optimised, partitioned module is the program of one device, in order of execution.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ import numpy as np
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 _BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4,
           "s64": 8, "u64": 8, "f64": 8, "c64": 8}  # fmt: skip
-# Instructions that compute nothing and move nothing: names for what is there already.
+# Instructions that neither compute nor move data.
 _FREE = {"parameter", "get-tuple-element", "tuple", "bitcast", "constant", "after-all", "partition-id", "while",
          "conditional", "call", "opt-barrier"}  # fmt: skip
 
@@ -28,7 +28,7 @@ _CALLED = re.compile(r"\b(?:calls|body|branch_computations|called_computations)=
 
 @dataclasses.dataclass(frozen=True)
 class Array:
-    """An array of a device: its type, its shape, and whether it lives in the device's large memory (HBM)."""
+    """An array of a device: its dtype, its shape, and whether it is in HBM."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -51,7 +51,7 @@ class Instruction:
 
     @functools.cached_property
     def operands(self) -> tuple[str, ...]:
-        """Names of what it takes."""
+        """Return the names of the operands."""
         depth = 0
         for end, letter in enumerate(self.rest):
             depth += {"(": 1, ")": -1}.get(letter, 0)
@@ -61,7 +61,7 @@ class Instruction:
 
     @property
     def results(self) -> tuple[Array, ...]:
-        """The arrays that it makes: what only starts also names its operand, and what keeps count of it."""
+        """Return the arrays that the instruction produces; a `-start` also lists its operand and its context."""
         if self.opcode == "copy-start":
             return self.arrays[:1]
         if self.opcode == "all-reduce-start" or not self.opcode.endswith("-start"):
@@ -70,27 +70,27 @@ class Instruction:
 
     @functools.cached_property
     def called(self) -> tuple[str, ...]:
-        """The computations that it runs; those that only reduce two numbers are not among them."""
+        """Return the names of the computations that the instruction runs, except reducers of two numbers."""
         return tuple(name for group in _CALLED.findall(self.rest) for name in re.findall(r"%([\w.-]+)", group))
 
     def attribute(self, pattern: str) -> str | None:
-        """The first group of a pattern in its attributes."""
+        """Return the first group of a pattern in the attributes, or None."""
         found = re.search(pattern, self.rest)
         return found.group(1) if found else None
 
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """One collective of the program.
+    """A collective of the program.
 
     Attributes:
         kind: one of COLLECTIVES.
-        axes: of the mesh that it runs over.
-        devices: that take part in each group.
-        num_bytes: of the whole array, on each device: what is gathered, reduced or scattered.
-        times: that it runs in a step.
-        hidden: whether it runs beside other work.
-        network: whether it is between slices, through their hosts.
+        axes: mesh axes over which it runs.
+        devices: number of devices in each group.
+        num_bytes: bytes of the whole array that is gathered, reduced or scattered, on each device.
+        times: number of runs in a step.
+        hidden: whether it overlaps with other work.
+        network: whether it is between slices, over the network of their hosts.
     """
 
     kind: str
@@ -103,17 +103,17 @@ class Collective:
 
     @property
     def wire_bytes(self) -> float:
-        """Bytes that one device sends in a step, by the ring algorithms (Chan et al. 2007, doi:10.1002/cpe.1206)."""
+        """Return the bytes that a device sends in a step with ring algorithms (Chan et al. 2007, 10.1002/cpe.1206)."""
         passed = (self.devices - 1) / self.devices
         rounds = {"all-reduce": 2 * passed, "collective-permute": 1.0}.get(self.kind, passed)
         return self.num_bytes * rounds * self.times
 
 
 class HloModule:
-    """A module read from its text.
+    """A parsed HLO module.
 
     Args:
-        text: as `jax.stages.Compiled.as_text` gives it.
+        text: the result of `jax.stages.Compiled.as_text`.
     """
 
     def __init__(self, text: str):
@@ -130,7 +130,7 @@ class HloModule:
                 self.computations[name].append(Instruction(label, _arrays(shape), opcode, rest, bool(root)))
 
     def scheduled(self) -> Iterator[tuple[list[Instruction], int]]:
-        """Yields each computation that runs as a sequence (not inside a fusion), and how often it runs in a step."""
+        """Yield each scheduled computation (not inside a fusion), and its number of runs in a step."""
         yield from self._scheduled(self.entry, 1)
 
     def _scheduled(self, name: str, times: int) -> Iterator[tuple[list[Instruction], int]]:
@@ -142,7 +142,7 @@ class HloModule:
                     yield from self._scheduled(called, times * trips)
 
     def _trips(self, loop: Instruction) -> int:
-        """Of a loop that counts up to a constant, as those of `jax.lax.scan` and of XLA's own making do."""
+        """Return the trip count of a loop up to a constant, such as those of `jax.lax.scan` and of XLA itself."""
         if known := loop.attribute(r"known_trip_count\W+n\W+(\d+)"):
             return int(known)
         condition = loop.attribute(r"condition=%([\w.-]+)") or ""
@@ -157,7 +157,12 @@ class HloModule:
                 yield from self._reached(called)
 
     def collectives(self, mesh_shape: dict[str, int], num_slices: int = 1) -> list[Collective]:
-        """All collectives of a step over a mesh of these axes and sizes, each once; `data` reaches over the slices."""
+        """Return the collectives of a step, each once.
+
+        Args:
+            mesh_shape: mesh axis -> number of devices; axis `data` spans the slices.
+            num_slices: number of slices.
+        """
         found: dict[str, Collective] = {}
         for instructions, times in self.scheduled():
             for place, instruction in enumerate(instructions):
@@ -185,13 +190,13 @@ class HloModule:
         size = sum(array.num_bytes for array in part.results)
         if kind == "reduce-scatter":
             size *= devices
-        # A fusion of a reduction with the slice that a device keeps of it, which is done as one.
+        # A fusion of an all-reduce with the slice that a device keeps runs as a reduce-scatter.
         if part.opcode == "all-reduce" and any("all-reduce-scatter" in name for name in around[place].called):
             kind = "reduce-scatter"
         return Collective(kind, axes, devices, size, times, self._hidden(around, place))
 
     def _hidden(self, instructions: Sequence[Instruction], place: int) -> bool:
-        """Whether work stands between the start and the end of what begins at `place`."""
+        """Return whether work is scheduled between the start and the end of the collective at `place`."""
         start = instructions[place]
         starts = start.opcode.endswith("-start") or "AsyncCollectiveStart" in self._targets(start)
         if not starts:
@@ -202,14 +207,14 @@ class HloModule:
             if takes and instruction.opcode in ("get-tuple-element", "bitcast", "tuple", "copy"):
                 waiting.add(instruction.name)
             elif takes:
-                # A fusion that goes on with the collective while it computes is work itself.
+                # A fusion that continues the collective while it computes is work itself.
                 return instruction.opcode == "fusion" and "AsyncCollectiveDone" not in self._targets(instruction)
             elif instruction.opcode in _WORK:
                 return True
         return False
 
     def _hidden_send(self, instructions: Sequence[Instruction], place: int) -> bool:
-        """Whether work stands between what is sent at `place` and what comes back of it."""
+        """Return whether work is scheduled between the send at `place` and the matching receive."""
         meeting = r'_xla_host_transfer_rendezvous="([^"]+)"'
         met = instructions[place].attribute(meeting)
         after = instructions[place + 1 :]
@@ -222,7 +227,7 @@ class HloModule:
         return {target for part in parts if (target := part.attribute(r'custom_call_target="(\w+)"'))}
 
     def hbm_bytes(self) -> int:
-        """Bytes that a device reads from and writes to its large memory in a step, by the schedule."""
+        """Return the bytes that a device reads from and writes to HBM in a step."""
         return sum(
             times * self._traffic(instruction, instructions)
             for instructions, times in self.scheduled()
@@ -232,7 +237,7 @@ class HloModule:
 
     def _traffic(self, instruction: Instruction, around: Sequence[Instruction]) -> int:
         if instruction.opcode.endswith("-done"):
-            return 0  # all of it was counted at the start
+            return 0  # counted at the `-start`
         if instruction.attribute(r'custom_call_target="(AllocateBuffer)"'):
             return 0
         before = _by_name(around)
@@ -257,7 +262,7 @@ class HloModule:
 
 
 class _Inside:
-    """The instructions of a fusion: what they take of its operands, and change of its results."""
+    """The instructions of a fusion, to count the bytes that they read of operands and write of results."""
 
     def __init__(self, module: HloModule, instructions: Sequence[Instruction]):
         self._module = module
@@ -269,7 +274,7 @@ class _Inside:
 
     @classmethod
     def alone(cls, module: HloModule, instruction: Instruction, operands: Sequence[tuple[Array, ...]]) -> Self:
-        """A fusion of one instruction."""
+        """Make a fusion of one instruction."""
         parameters = [
             Instruction(name, arrays, "parameter", f"{number})", False)
             for number, (name, arrays) in enumerate(zip(instruction.operands, operands, strict=True))
@@ -277,7 +282,7 @@ class _Inside:
         return cls(module, [*parameters, dataclasses.replace(instruction, is_root=True)])
 
     def taken(self, number: int) -> int:
-        """Bytes that are read of an operand: of one of which only slices are taken, as much as those."""
+        """Return the bytes read of an operand; if only slices of it are used, the bytes of the slices."""
         parameters = (i for i in self._instructions if i.opcode == "parameter" and i.rest.startswith(f"{number})"))
         return self._read(next(parameters))
 
@@ -298,7 +303,7 @@ class _Inside:
         return min(total, sum(array.num_bytes for array in instruction.arrays))
 
     def changed(self) -> list[int | None]:
-        """Bytes that are written of each result that is changed in place; None: all of it."""
+        """Return for each result the bytes written in place, or None if all of it is written."""
         return [
             sum(array.num_bytes for array in self._names[result.operands[1]].arrays)
             if result.opcode == "dynamic-update-slice"
@@ -317,7 +322,7 @@ def _by_name(instructions: Sequence[Instruction]) -> dict[str, Instruction]:
 
 
 def _arrays(shape: str) -> tuple[Array, ...]:
-    """`f32[8,2]{1,0:T(8,128)S(1)}` or a tuple of such; `S(n)` names a memory that is not HBM."""
+    """Parse `f32[8,2]{1,0:T(8,128)S(1)}` or a tuple of such arrays; `S(n)` is a memory other than HBM."""
     return tuple(
         Array(dtype, tuple(int(size) for size in sizes.split(",") if size), "S(" not in layout)
         for dtype, sizes, layout in _ARRAY.findall(shape)
@@ -325,7 +330,7 @@ def _arrays(shape: str) -> tuple[Array, ...]:
 
 
 def _axes(part: Instruction, mesh: dict[str, int]) -> tuple[str, ...]:
-    """The mesh axes along which the members of a group differ."""
+    """Return the mesh axes over which a collective runs: those along which members of a group differ."""
     shape = tuple(mesh.values())
     first = _first_group(part, math.prod(shape))
     places = np.array(np.unravel_index(first, shape))
@@ -333,7 +338,7 @@ def _axes(part: Instruction, mesh: dict[str, int]) -> tuple[str, ...]:
 
 
 def _first_group(part: Instruction, devices: int) -> list[int]:
-    """Devices that take part together, in one of the ways in which XLA writes them."""
+    """Return the devices of the first group of a collective, from any of XLA's notations."""
     if pairs := part.attribute(r"source_target_pairs=\{\{([\d,]+)\}"):
         return [int(n) for n in pairs.split(",")]
     if listed := part.attribute(r"replica_groups=\{\{([\d,]+)\}"):

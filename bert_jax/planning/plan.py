@@ -2,12 +2,13 @@
 
 The time of a step is bounded by a roofline (Williams et al. 2009, doi:10.1145/1498765.1498785):
 
-    compute        FLOPs, recomputed ones too / peak
-    memory         bytes to and from HBM by the compiled schedule / its bandwidth
-    interconnect   bytes sent by ring algorithms / both directions of one link; between slices / the network's
-    step           max(compute, memory, hidden interconnect) + interconnect that no other work hides
+    compute        FLOPs, including recomputed ones / peak FLOP/s
+    memory         bytes to and from HBM in the compiled schedule / HBM bandwidth
+    interconnect   bytes sent by ring algorithms / bandwidth of both directions of one link, or of the network
+                   between slices
+    step           max(compute, memory, hidden interconnect) + exposed interconnect
 
-No step is faster than that; real ones take longer, as nothing reaches its peak all the time.
+The roofline is a lower bound of the time of a step; real steps are slower.
 """
 
 import dataclasses
@@ -30,42 +31,42 @@ from bert_jax.training.program import Program, check_mesh, make_program
 
 @dataclasses.dataclass(frozen=True)
 class Seconds:
-    """The bounds of one step."""
+    """The roofline of one step, in seconds."""
 
     compute: float
     memory: float
-    hidden: float  # interconnect, beside other work
-    exposed: float  # interconnect, with nothing beside it
+    hidden: float  # interconnect that overlaps with other work
+    exposed: float  # interconnect that does not
 
     @property
     def step(self) -> float:
-        """All together."""
+        """Return the bound of the whole step."""
         return max(self.compute, self.memory, self.hidden) + self.exposed
 
     @property
     def bound_by(self) -> str:
-        """What takes longest."""
+        """Return the bottleneck: compute, memory or interconnect."""
         parts = {"compute": self.compute, "memory": self.memory, "interconnect": self.hidden + self.exposed}
         return max(parts, key=lambda name: parts[name])
 
 
 @dataclasses.dataclass(frozen=True)
 class StagePlan:
-    """A stage of the recipe on the slice; bytes are of one device.
+    """The plan of a stage of the recipe; bytes are per device.
 
     Attributes:
-        num_steps: of the stage; 0 = not known.
-        length: tokens a sequence.
-        batch_size: examples a step, over all devices.
-        state_bytes: parameters and optimizer state.
-        peak_bytes: the most memory that is in use; where it does not fit, what was asked for.
-        fits: whether it compiled within the device's memory.
-        collectives: of a step.
-        model_flops: of a step on all devices, as MFU counts them.
-        hbm_bytes: read and written in a step.
-        seconds: the roofline, or None where it does not fit.
-        mfu: model FLOPs in `seconds` over the peak.
-        compile_seconds: that XLA took.
+        num_steps: number of steps; 0 = not known.
+        length: tokens per sequence.
+        batch_size: examples per step, over all devices.
+        state_bytes: bytes of parameters and optimizer state.
+        peak_bytes: peak memory; for a stage that does not fit, the memory that it needs.
+        fits: whether the step fits in the device's memory.
+        collectives: the collectives of a step.
+        model_flops: model FLOPs of a step over all devices, as MFU counts them.
+        hbm_bytes: bytes read from and written to HBM in a step.
+        seconds: the roofline; None if the stage does not fit.
+        mfu: MFU at the roofline.
+        compile_seconds: compile time.
     """
 
     num_steps: int
@@ -84,16 +85,16 @@ class StagePlan:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A recipe on a slice.
+    """The plan of a recipe on a slice.
 
     Attributes:
         place: the slice.
-        mesh: axis -> devices.
-        remat: of the recipe.
-        accumulation_steps: micro-batches of a step.
-        parameters: how many.
-        shardings: parameter -> its shape and how it is split.
-        stages: of the recipe, in order.
+        mesh: mesh axis -> number of devices.
+        remat: the recipe's rematerialisation.
+        accumulation_steps: micro-batches per step.
+        parameters: number of parameters.
+        shardings: parameter -> its shape and sharding.
+        stages: the plans of the stages, in order.
     """
 
     place: Slice
@@ -106,30 +107,30 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether every stage does."""
+        """Return whether every stage fits."""
         return all(stage.fits for stage in self.stages)
 
     @property
     def hours(self) -> float:
-        """To the end of the recipe, at the roofline."""
+        """Return the hours of the whole recipe at the roofline."""
         return sum(stage.num_steps * stage.seconds.step for stage in self.stages if stage.seconds) / 3600
 
     @property
     def chip_hours(self) -> float:
-        """Hours times chips."""
+        """Return hours times chips."""
         return self.hours * self.place.chips
 
 
 def plan(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _: None) -> Plan:
-    """Compiles every stage of `recipe` for `place` and reads what comes of it.
+    """Compile every stage of a recipe for a slice, and return the plan.
 
     Args:
-        recipe: of `bert_jax.recipes`, not yet resolved.
-        place: from `find_slice`.
-        say: told what is being done.
+        recipe: a recipe, not yet resolved.
+        place: a slice of `find_slice`.
+        say: function that is called with messages of progress.
 
     Raises:
-        InputError: the recipe does not fit together, or not with the slice: batch, heads or parameters do not divide.
+        InputError: the recipe is invalid, or its batch, heads or parameters cannot be divided over the slice.
     """
     recipe = recipes.resolve(recipe, platform="tpu")
     mesh = place.mesh(recipe)
@@ -158,12 +159,12 @@ def plan(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _
 
 
 def stage_text(stage: Stage) -> str:
-    """`256 x 512`, or `256 x 4 x 512` where an example has several sequences."""
+    """Return the shape of a batch as text: `256 x 512`, or `256 x 4 x 512` if an example has several sequences."""
     return " x ".join(map(str, stage.batch["input_ids"].shape))
 
 
 def for_tpu(abstract_task: AbstractTask) -> AbstractTask:
-    """The same with a model that is computed as on a TPU."""
+    """Return the abstract task with a model that targets TPU."""
     model = abstract_task.task.model
     compute = dataclasses.replace(model.compute, platform="tpu")
     task: Any = abstract_task.task
@@ -207,18 +208,18 @@ def _plan_stage(
 
 
 def _recomputed(remat: str) -> float:
-    """FLOPs that run over those that the model has: with `full`, each layer's forward pass runs twice."""
+    """Return executed FLOPs / model FLOPs: with remat `full`, each layer's forward pass runs twice."""
     return 4 / 3 if remat == "full" else 1.0
 
 
 def _seconds(collective: Collective, place: Slice) -> float:
-    """Of one step."""
+    """Return the time of a collective in one step."""
     if collective.network:
         return collective.wire_bytes / place.chip.network_bandwidth
     return collective.wire_bytes / (2 * place.chip.link_bandwidth)
 
 
 def _bytes_of(tree: Any) -> int:
-    """Bytes on one device of arrays that are split."""
+    """Return the bytes of a tree of sharded arrays on one device."""
     leaves = jax.tree.leaves(tree)
     return sum(leaf.dtype.itemsize * math.prod(leaf.sharding.shard_shape(leaf.shape)) for leaf in leaves)

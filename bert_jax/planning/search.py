@@ -12,19 +12,19 @@ from bert_jax.modeling.compute import REMATS
 from bert_jax.planning.plan import StagePlan, plan
 from bert_jax.planning.slices import Slice
 
-_FIRST = 8  # sequences a device that are compiled first
-_MOST = 4096  # and at the most
+_FIRST = 8  # sequences per device in the first trial
+_MOST = 4096  # most sequences per device
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """One stage, compiled with one choice of mesh, rematerialisation and batch.
+    """A stage compiled with one choice of mesh, rematerialisation and batch size.
 
     Attributes:
-        mesh: axis -> devices.
-        remat: as in a recipe.
-        sequences: a step on each group of devices that shares a part of the batch.
-        stage: what came of it.
+        mesh: mesh axis -> number of devices.
+        remat: rematerialisation, as in a recipe.
+        sequences: sequences per step on each group of `tensor` devices.
+        stage: the plan of the stage.
     """
 
     mesh: dict[str, int]
@@ -34,18 +34,18 @@ class Trial:
 
     @property
     def tokens_per_second(self) -> float:
-        """At the roofline, of all devices."""
+        """Return tokens per second over all devices, at the roofline."""
         step = self.stage.seconds.step if self.stage.seconds else math.inf
         return self.stage.batch_size * self.stage.length / step
 
 
 @dataclasses.dataclass(frozen=True)
 class FoundPlan:
-    """The largest batch (a power of two a device) that fits, and the next one up, which does not.
+    """The largest batch (a power of two per device) that fits, and the smallest that does not.
 
     Attributes:
-        fits: None when not even one sequence does.
-        beyond: None when the largest batch tried fits.
+        fits: the largest batch that fits; None if one sequence does not fit.
+        beyond: the smallest batch that does not fit; None if all tried batches fit.
     """
 
     fits: Trial | None
@@ -53,18 +53,18 @@ class FoundPlan:
 
 
 def search(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _: None) -> Iterator[FoundPlan]:
-    """Yields what is found for each mesh and rematerialisation, for the stage of the recipe with the most steps.
+    """Find the largest batch for each mesh and rematerialisation, for the stage of the recipe with the most steps.
 
     Args:
-        recipe: of pretraining, not yet resolved; its mesh, remat, batch sizes and accumulation are varied.
-        place: from `find_slice`.
-        say: told what is being done.
+        recipe: a pretraining recipe, not yet resolved; its mesh, remat, batch sizes and accumulation are replaced.
+        place: a slice of `find_slice`.
+        say: function that is called with messages of progress.
 
     Raises:
-        InputError: the recipe is of another task, or does not fit together.
+        InputError: the recipe is invalid, or not of pretraining.
     """
     if recipe.task not in recipes.PRETRAINING:
-        raise InputError(f"--search: expected a recipe of pretraining, found one of {recipe.task}")
+        raise InputError(f"--search: expected a pretraining recipe, found one of {recipe.task}")
     heads = recipes.model_config(recipe).num_attention_heads
     for mesh in meshes(len(place.devices), place.num_slices, heads):
         for remat in REMATS:
@@ -72,7 +72,7 @@ def search(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda
 
 
 def meshes(devices: int, slices: int, heads: int) -> list[dict[str, int]]:
-    """The meshes worth a try: parameters copied or split over a slice, with and without two-way tensor parallelism."""
+    """Return the meshes to try: parameters copied or sharded over a slice, tensor parallelism of 1 or 2."""
     found = []
     for tensor in (1, 2):
         if heads % tensor or devices // slices % tensor:
@@ -94,7 +94,7 @@ def _largest(
 
     size = _FIRST
     if fits(size) and fits(2 * size):
-        # Memory grows with the batch by the same amount for each sequence, or nearly so.
+        # Memory grows nearly linearly with the batch.
         small, large = (tried[n].stage.peak_bytes for n in (size, 2 * size))
         room = place.chip.hbm_gib * 2**30 - small
         size = min(_MOST, max(2 * size, 2 ** int(math.log2(size + size * room / max(large - small, 1)))))
@@ -113,6 +113,6 @@ def _try(
     size = sequences * mesh["data"] * mesh["fsdp"]
     changed.unlock()
     changed.update({"mesh": mesh, "remat": remat, "stages": ((num_steps, length, size),), "accumulation_steps": 1})
-    say(f"mesh {' x '.join(map(str, mesh.values()))}, remat {remat}, {sequences} sequences of {length} a device")
+    say(f"mesh {' x '.join(map(str, mesh.values()))}, remat {remat}, {sequences} sequences of {length} per device")
     (stage,) = plan(changed, place).stages
     return Trial(mesh, remat, sequences, stage)

@@ -1,4 +1,4 @@
-"""TPU slices by name: the figures of their chips, and their devices as the TPU compiler describes them."""
+"""TPU slices by name: the specifications of their chips, and their devices from the TPU compiler."""
 
 import dataclasses
 import importlib.metadata
@@ -20,15 +20,15 @@ from bert_jax.planning.accelerators import topology_of
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """A generation of TPU, by JAX device (a chip of v2, v3 and tpu7x shows as two).
+    """The specification of a TPU generation, per JAX device (a chip of v2, v3 and tpu7x is two devices).
 
     Attributes:
-        dimensions: of its slices.
-        hbm_gib: large memory.
-        hbm_bandwidth: bytes/s of it.
-        link_bandwidth: bytes/s of one link to a neighbouring chip, one way.
-        network_bandwidth: bytes/s from one slice to another; 0 where slices do not work together.
-        options: that libtpu needs to show the chip as the machines do.
+        dimensions: number of dimensions of its slices.
+        hbm_gib: HBM in GiB.
+        hbm_bandwidth: HBM bandwidth in bytes/s.
+        link_bandwidth: bandwidth of one link to a neighbouring chip in one direction, in bytes/s.
+        network_bandwidth: bandwidth between slices in bytes/s; 0 if slices cannot be combined.
+        options: options with which libtpu describes the chip as on real machines.
     """
 
     dimensions: int
@@ -41,7 +41,7 @@ class Chip:
 
 # Memory and network from docs.cloud.google.com/tpu/docs/{v2,v3,v4,v5e,v5p,v6e,tpu7x}; bandwidths of memory and links
 # from "How to scale your model" (jax-ml.github.io/scaling-book/tpus), links of v2 and v3 from Jouppi et al. 2020
-# (doi:10.1145/3360307). Those of v2, v3 and tpu7x are half of what these say of a chip.
+# (doi:10.1145/3360307). The values of v2, v3 and tpu7x are half of those of a chip.
 CHIPS = {
     "v2": Chip(2, 8, 3.5e11, 3.1e10, 0),
     "v3": Chip(2, 16, 4.5e11, 4.1e10, 0),
@@ -56,14 +56,14 @@ _HOST = (2, 2, 1)  # chips of a host, in libtpu's default
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """One slice, or several that work together.
+    """A TPU slice, or several slices that train together.
 
     Attributes:
-        name: such as `v5e:4x4`.
-        chip: what it is made of.
-        chips: how many, in all slices.
-        devices: as JAX lists them; they compile but do not run.
-        num_slices: how many slices.
+        name: the topology, such as `v5e:4x4`.
+        chip: the specification of its chips.
+        chips: number of chips, over all slices.
+        devices: JAX devices for which programs can be compiled, but not run.
+        num_slices: number of slices.
     """
 
     name: str
@@ -73,19 +73,19 @@ class Slice:
     num_slices: int
 
     def mesh(self, recipe: ConfigDict) -> Mesh:
-        """The mesh that `recipe` would have there."""
+        """Return the mesh of `recipe` on this slice."""
         return sharding.make_mesh(**recipe.mesh, devices=self.devices)
 
 
 def find_slice(name: str, num_slices: int = 1) -> Slice:
-    """The slice of a name such as `v5e:4x4`, `v5p:2x2x1` or `v5litepod-16`; the compiler is asked, not Google.
+    """Return the slice of a name such as `v5e:4x4`, `v5p:2x2x1` or `v5litepod-16`, from the TPU compiler.
 
     Args:
-        name: generation and shape in chips, or an accelerator type as gcloud has it.
-        num_slices: how many of them.
+        name: generation and shape in chips, or an accelerator type of gcloud.
+        num_slices: number of slices.
 
     Raises:
-        InputError: no such slice, or the TPU compiler is not installed.
+        InputError: there is no such slice, or the TPU compiler is not installed.
     """
     name = topology_of(name)
     generation, _, layout = name.partition(":")
@@ -99,7 +99,7 @@ def find_slice(name: str, num_slices: int = 1) -> Slice:
     if num_slices < 1:
         raise InputError(f"--slices: expected at least 1, found {num_slices}")
     if num_slices > 1 and not chip.network_bandwidth:
-        raise InputError(f"--slices: expected 1, as slices of {generation} do not work together, found {num_slices}")
+        raise InputError(f"--slices: expected 1, as slices of {generation} cannot be combined, found {num_slices}")
     shape = [int(size) for size in layout.split("x")]
     chips = math.prod(shape) * num_slices
     bounds = tuple(min(size, most) for size, most in zip([*shape, 1][:3], _HOST, strict=True))
@@ -115,18 +115,18 @@ def find_slice(name: str, num_slices: int = 1) -> Slice:
     except jax.errors.JaxRuntimeError as error:
         larger = f"{generation}:{'x'.join(str(_next_size(size, chip.dimensions)) for size in shape)}"
         raise InputError(
-            f"--topology {name!r}: {str(error).splitlines()[0]}; the next larger one is {larger}"
+            f"--topology {name!r}: {str(error).splitlines()[0]}; the next larger slice is {larger}"
         ) from error
     return Slice(name, chip, chips, devices, num_slices)
 
 
 def _next_size(size: int, dimensions: int) -> int:
-    """Slices of two dimensions double, those of three are made of cubes of 4."""
+    """Round a side up to a size of a slice: a power of 2 in two dimensions, a multiple of 4 in three."""
     return 2 ** math.ceil(math.log2(size)) if dimensions == 2 else 4 * math.ceil(size / 4)
 
 
 def _use_compiler() -> None:
-    """Makes libtpu compile without looking for the TPU that it expects around it."""
+    """Check the version of libtpu, and set it up to compile without a TPU."""
     wanted = [line for line in importlib.metadata.requires("jax") or () if re.match(r"libtpu\b.*extra == .tpu", line)]
     version = re.search(r"==\s*([\d.]+\d)", wanted[0]) if wanted else None
     found = importlib.metadata.version("libtpu") if importlib.util.find_spec("libtpu") else None
@@ -137,4 +137,4 @@ def _use_compiler() -> None:
     compilers.give_compiler_room()
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
-    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # a run on this machine may hold its own
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # a training run on this machine may have loaded it too

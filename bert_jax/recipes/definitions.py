@@ -22,7 +22,7 @@ SCHEDULES = ("bert_linear", "linear", "constant", "quadratic", "cosine", "rsqrt"
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """One key of a recipe.
+    """The definition of a recipe key.
 
     Attributes:
         default: the value where no recipe sets the key; its type is the key's type. A type means "not set".

@@ -1,4 +1,4 @@
-"""Attention maps of a few rows."""
+"""The section of a report with attention maps of a few rows."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -8,46 +8,46 @@ import numpy as np
 from bert_jax.reports import figures
 from bert_jax.reports.page import Html, Section, cell, joined, note, picture, shade, tagged
 
-ROWS = 3  # that are shown
-_TOKENS = 48  # of a row that are shown
-_ALL_HEADS = 36  # as many maps as this are all shown; of more, means
+ROWS = 3  # rows whose attention is shown
+_TOKENS = 48  # most tokens of a row that are shown
+_ALL_HEADS = 36  # up to this number of maps, every head is shown; above it, means over heads
 
 
 class Attention(NamedTuple):
-    """A row's tokens, and how they attend to one another.
+    """The tokens of a row and their attention maps.
 
     Attributes:
-        tokens: S of them.
-        maps: float `[L, N, S, S]` by layer and head: the share that each token (third axis) takes of each (last axis).
+        tokens: the S tokens.
+        maps: attention probabilities, float `[L, N, S, S]`: layer, head, query, key.
     """
 
     tokens: list[str]
     maps: np.ndarray
 
 
-Attend = Callable[[int], Attention | None]  # by the number of a row; None where it would be too large
+Attend = Callable[[int], Attention | None]  # number of a row -> its attention; None if it would be too large
 
 
 def sections(rows: Iterable[tuple[str, int]], attend: Attend) -> list[Section]:
-    """The maps of some rows.
+    """Return the section with the attention maps of some rows; no section if there are no rows.
 
     Args:
-        rows: of each, what it is called and its number; none gives no section.
-        attend: finds the maps.
+        rows: (title, number) of each row.
+        attend: function from the number of a row to its attention.
     """
     parts = [joined([tagged("h3", title), *_of_row(attend(number))]) for title, number in rows]
     if not parts:
         return []
     words = (
-        "How much the token of a row takes from the token of a column: the darker, the more, by the root of the share. "
-        "Every row of a whole map adds up to 1."
+        "The attention probability of each key (column) for each query (row); darker is higher, by its square root. "
+        "Every row of a complete map sums to 1."
     )
-    return [Section("Attention in the worst of them", joined([note(words), *parts]))]
+    return [Section("Attention in the worst mistakes", joined([note(words), *parts]))]
 
 
 def _of_row(attention: Attention | None) -> list[Html]:
     if attention is None:
-        return [note("Left out: the maps of this number of tokens would be too large.")]
+        return [note("Left out: the maps of this many tokens would be too large.")]
     tokens, maps = attention.tokens[:_TOKENS], attention.maps[..., :_TOKENS, :_TOKENS].astype(np.float64)
     layers, heads = maps.shape[:2]
     parts = []
@@ -62,7 +62,7 @@ def _of_row(attention: Attention | None) -> list[Html]:
         caption = f"The mean over the {heads} heads of each layer, then each head of the last."
     caption += " Tokens run from left to right and from top to bottom."
     parts += [
-        note(f"The last layer, the mean over its {heads} heads:"),
+        note(f"The last layer, mean over its {heads} heads:"),
         _map(tokens, maps[-1].mean(0)),
         picture(figures.small_maps(small), "maps of the attention of layers and heads"),
         note(caption),
@@ -71,7 +71,7 @@ def _of_row(attention: Attention | None) -> list[Html]:
 
 
 def _map(tokens: list[str], shares: np.ndarray) -> Html:
-    """One map as a table, whose letters are those of the reader's machine."""
+    """Return a map as an HTML table, so that the reader's browser renders the tokens."""
     head = tagged("tr", cell("", "th"), *(tagged("th", tagged("span", token)) for token in tokens))
     lines = [
         tagged("tr", tagged("th", token), *(tagged("td", class_=shade(float(share) ** 0.5)) for share in row))

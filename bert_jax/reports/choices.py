@@ -11,7 +11,7 @@ from bert_jax.reports.page import Html, Section, cut, line_cell, tagged, text_ce
 
 
 class Choices(NamedTuple):
-    """A row: its line, its context, what stands before every choice ("" = nothing), and the choices."""
+    """A row of multiple choice: its line number, context, question ("" = none) and choices."""
 
     line: int
     context: str
@@ -20,13 +20,13 @@ class Choices(NamedTuple):
 
 
 def choices(labels: np.ndarray, logits: np.ndarray, rows: Sequence[Choices], attend: attention.Attend) -> list[Section]:
-    """Of a model that chooses.
+    """Return the sections of a report on multiple choice.
 
     Args:
-        labels: int `[n]`, the place of the right choice, from 0.
+        labels: int `[n]`, number of the right choice, from 0.
         logits: `[n, K]`.
-        rows: n of them.
-        attend: finds the attention of a choice: of choice k of row i by the number `i * K + k`.
+        rows: the n rows.
+        attend: function from number `i * K + k` to the attention of choice k of row i.
     """
     shares = measures.log_softmax(logits)
     answers = logits.argmax(-1)
@@ -56,7 +56,7 @@ def choices(labels: np.ndarray, logits: np.ndarray, rows: Sequence[Choices], att
 
 
 def _told(texts: Sequence[str], shares: np.ndarray, gold: int, answer: int) -> Html:
-    """The choices with their probabilities, numbered from 0."""
+    """Return a cell with the choices, numbered from 0, and their probabilities."""
     items = []
     for place, (text, share) in enumerate(zip(texts, shares, strict=True)):
         kind = " (gold)" if place == gold else " (answer)" if place == answer else ""

@@ -23,26 +23,26 @@ from bert_jax.reports.page import (
     text_cell,
 )
 
-# Of a row's number: its line, and its texts by the names of their columns.
+# Number of a row -> its line number, and its texts by column name.
 RowTexts = Callable[[int], tuple[int, Mapping[str, str]]]
-_CLASSES = 300  # of a table of classes, the worst where there are more
-_MATRIX = 20  # classes of a matrix of numbers
-_HEAT = 300  # of a picture of one
-_CONFUSIONS = 30  # pairs that are listed where the matrix would be too large
-_NAME = 60  # characters of a class's name
+_CLASSES = 300  # most classes in the table of classes; with more, those of the lowest F1 are shown
+_MATRIX = 20  # most classes in a confusion matrix of numbers
+_HEAT = 300  # most classes in a confusion matrix as a figure
+_CONFUSIONS = 30  # pairs of classes that are listed if the matrix would be too large
+_NAME = 60  # most characters of a class name that are shown
 
 
 def one_label(
     names: Sequence[str], labels: np.ndarray, logits: np.ndarray, row: RowTexts, attend: attention.Attend
 ) -> list[Section]:
-    """Of a classifier that gives every row one class.
+    """Return the sections of a report on a classifier with one label per row.
 
     Args:
-        names: of the C classes.
+        names: names of the C classes.
         labels: int `[n]`.
         logits: `[n, C]`.
-        row: finds a row of the data.
-        attend: finds the attention of a row.
+        row: function from the number of a row to its line number and texts.
+        attend: function from the number of a row to its attention.
     """
     shares = log_softmax(logits)
     answers = logits.argmax(-1)
@@ -68,7 +68,7 @@ def one_label(
 def several_labels(
     names: Sequence[str], labels: np.ndarray, logits: np.ndarray, row: RowTexts, attend: attention.Attend
 ) -> list[Section]:
-    """Of a classifier that answers yes or no for every class; `labels` [n, C] of 0 and 1, else as `one_label`."""
+    """Return the sections of a report on a multi-label classifier; `labels [n, C]` are 0 or 1, else as `one_label`."""
     scores = logits.astype(np.float64)
     answers, gold = logits > 0, labels > 0
     shares = np.exp(-np.logaddexp(0, -scores))
@@ -108,14 +108,12 @@ def several_labels(
 
 
 def per_class(names: Sequence[str], counts: PerClass, what: str = "class") -> Section:
-    """How well each class is found."""
+    """Return the section with precision, recall and F1 of each class."""
     order = np.arange(len(names))
     parts: list[Html] = []
     if len(names) > _CLASSES:
         order = np.argsort(counts.f1, kind="stable")[:_CLASSES]
-        parts.append(
-            note(f"The {_CLASSES} of {len(names):,} of the lowest F1; the others are left out for their number.")
-        )
+        parts.append(note(f"The {_CLASSES} of {len(names):,} with the lowest F1; the others are left out."))
     columns = [counts.support, counts.answered, counts.precision, counts.recall, counts.f1]
     rows = [[text_name(names[i]), *(column[i] for column in columns)] for i in order]
     means = [float(column.mean()) for column in columns[2:]]
@@ -125,22 +123,20 @@ def per_class(names: Sequence[str], counts: PerClass, what: str = "class") -> Se
 
 
 def confusion(names: Sequence[str], labels: np.ndarray, answers: np.ndarray, unit: str = "rows") -> Section:
-    """What is taken for what: a matrix of numbers; of many classes a picture and the largest confusions."""
+    """Return the section with the confusion matrix; with many classes a figure and the largest confusions."""
     count = len(names)
     if count <= _MATRIX:
-        words = (
-            f"{unit.capitalize()} of each class (down) by the answer they got (across); shaded by share of the class."
-        )
+        words = f"{unit.capitalize()} of each class (down) by predicted class (across); shaded by share of the class."
         return Section("Confusion", joined([note(words), _matrix(names, measures.confusion(labels, answers, count))]))
     pairs = measures.largest_confusions(labels, answers, _CONFUSIONS)
     support = np.bincount(labels, minlength=count)
     rows = [[text_name(names[a]), text_name(names[b]), n, n / max(int(support[a]), 1)] for a, b, n in pairs]
     wrong = int((labels != answers).sum())
     words = (
-        f"{count:,} classes are too many for a matrix of numbers. Of {wrong:,} confused {unit}, the {len(rows)} "
-        f"largest confusions hold {sum(n for *_, n in pairs):,}:"
+        f"{count:,} classes are too many for a matrix of numbers. The {len(rows)} largest confusions make up "
+        f"{sum(n for *_, n in pairs):,} of {wrong:,} confused {unit}:"
     )
-    parts = [note(words), table("confusions", ["class", "taken for", unit, "share of the class"], rows)]
+    parts = [note(words), table("confusions", ["class", "predicted as", unit, "share of the class"], rows)]
     if count <= _HEAT:
         matrix = measures.confusion(labels, answers, count)
         parts.append(picture(figures.heat(matrix / np.maximum(matrix.sum(1, keepdims=True), 1)), "confusion matrix"))
@@ -164,14 +160,21 @@ def _matrix(names: Sequence[str], matrix: np.ndarray) -> Html:
 
 
 def calibration_of_answers(confidence: np.ndarray, right: np.ndarray) -> Section:
-    """How often answers [n] are right, by the probability that they were given with."""
+    """Return the section with the calibration of answers [n]: accuracy by predicted probability."""
     return calibration(
         confidence, right, "probability of the answer", "accuracy", "How often an answer is right, by its probability."
     )
 
 
 def calibration(probabilities: np.ndarray, is_so: np.ndarray, probability: str, share: str, words: str) -> Section:
-    """How far probabilities [n] can be believed; `probability` and `share` are the names of the axes."""
+    """Return the section with the calibration of probabilities [n].
+
+    Args:
+        probabilities: the predicted probabilities.
+        is_so: 1 where the prediction is right.
+        probability, share: names of the axes.
+        words: a sentence about the values.
+    """
     finite = np.isfinite(probabilities)
     found = measures.calibration(probabilities[finite], is_so[finite])
     rows = [
@@ -182,12 +185,13 @@ def calibration(probabilities: np.ndarray, is_so: np.ndarray, probability: str, 
     ]
     error = joined(["Expected calibration error: ", tagged("strong", found.error, id="calibration-error")])
     about = (
-        f"{words} On the dashed line the probabilities would be true; the error is the mean distance from it over "
+        f"{words} On the dashed line the model would be perfectly calibrated; the error is the mean distance from it "
+        f"over "
         f"{len(rows)} bins (Guo et al. 2017, arXiv:1706.04599)."
     )
     parts = [note(about), tagged("p", error), picture(figures.calibration(found, probability, share), "calibration")]
     if not finite.all():
-        parts.append(note(f"Probabilities that are no finite numbers, and left out: {int((~finite).sum()):,}."))
+        parts.append(note(f"Left out: {int((~finite).sum()):,} probabilities that are not finite."))
     header = ["bin", "count", probability, share]
     details = tagged("details", tagged("summary", "The bins in numbers"), table("bins", header, rows))
     return Section("Calibration", joined([*parts, details]))
@@ -196,15 +200,15 @@ def calibration(probabilities: np.ndarray, is_so: np.ndarray, probability: str, 
 def worst_rows(
     by: str, count: int, header: Sequence[str], lines: Sequence[Sequence[Any]], what: str = "rows that went wrong"
 ) -> Section:
-    """The worst of `count` mistakes as a table: `by` says in what."""
+    """Return the section with the worst of `count` mistakes; `by` names the order."""
     if not lines:
-        return Section("Worst mistakes", note("There are none: every answer is right."))
+        return Section("Worst mistakes", note("None: every prediction is right."))
     words = f"{len(lines)} of {count:,} {what}: those of {by}."
     return Section("Worst mistakes", joined([note(words), table("worst", header, lines)]))
 
 
 def text_name(name: str) -> Html:
-    """A class's name."""
+    """Return a class name as HTML."""
     return tagged("bdi", _named(name))
 
 
@@ -213,10 +217,10 @@ def _named(name: str) -> str:
 
 
 def column_names(found: Sequence[tuple[int, Mapping[str, str]]]) -> list[Html]:
-    """The columns of the texts of rows, as names in a header."""
+    """Return the column names of the texts of rows, for the header of a table."""
     return [shown(_named(name)) for name in found[0][1]] if found else []
 
 
 def titles(index: np.ndarray, found: Sequence[tuple[int, Any]]) -> list[tuple[str, int]]:
-    """The first few of the worst rows, as `attention.sections` takes them."""
+    """Return (title, number) of the first few of the worst rows, for `attention.sections`."""
     return [(f"Line {line}", int(i)) for i, (line, _) in zip(index, found, strict=True)][: attention.ROWS]

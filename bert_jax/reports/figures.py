@@ -1,4 +1,4 @@
-"""Figures of reports. They show no text of the data: fonts lack letters, and matplotlib reads $ as a formula."""
+"""Figures of reports. They contain no text of the data: fonts may lack letters, and matplotlib reads $ as a formula."""
 
 import math
 from collections.abc import Mapping
@@ -8,17 +8,17 @@ import numpy as np
 
 from bert_jax.reports.measures import Calibration
 
-_DOTS = 4000  # more points than this are drawn as cells with their numbers
+_DOTS = 4000  # more points than this are drawn as a histogram of hexagons
 _INK, _BLUE, _GREY = "#1d1d1f", "#2667c4", "#9a9aa2"
-_PANELS = 6  # small maps beside one another
+_PANELS = 6  # small maps per row
 
 
 def calibration(found: Calibration, probability: str, share: str) -> Any:
-    """How often a bin's answers are right above its probability, and below it how many there are.
+    """Draw a reliability diagram, with the number of answers per bin below it.
 
     Args:
         found: the bins.
-        probability, share: what the axes are called.
+        probability, share: names of the axes.
     """
     figure = _figure(6.0, 5.0)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
@@ -36,7 +36,7 @@ def calibration(found: Calibration, probability: str, share: str) -> Any:
 
 
 def heat(shares: np.ndarray) -> Any:
-    """A matrix of shares [C, C] of the rows of each class, of so many classes that their names have no room."""
+    """Draw a confusion matrix of shares [C, C] of the rows of each class, without names of classes."""
     figure = _figure(7.0, 6.2)
     axes = figure.subplots()
     image = axes.imshow(np.sqrt(shares), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
@@ -48,7 +48,7 @@ def heat(shares: np.ndarray) -> Any:
 
 
 def scatter(x: np.ndarray, y: np.ndarray, x_name: str, y_name: str, diagonal: bool) -> Any:
-    """`y` [n] against `x` [n], with the line where they are equal if `diagonal`."""
+    """Draw `y` [n] against `x` [n], with the line of equality if `diagonal`."""
     figure = _figure(6.2, 5.2)
     axes = figure.subplots()
     if diagonal:
@@ -66,13 +66,13 @@ def scatter(x: np.ndarray, y: np.ndarray, x_name: str, y_name: str, diagonal: bo
 
 
 def histogram(sets: Mapping[str, np.ndarray], name: str, edges: np.ndarray, at: float | None = None) -> Any:
-    """How many of each set [n] are between two `edges`, beside one another; what is beyond counts to the outermost.
+    """Draw a histogram of one or two sets of values; values beyond the edges are counted in the outermost bars.
 
     Args:
-        sets: their names, which no data have given, and values.
-        name: of the values.
-        edges: of the bars.
-        at: where a line is drawn.
+        sets: name -> values [n]; the names must not come from the data.
+        name: name of the values.
+        edges: edges of the bars.
+        at: value at which a line is drawn.
     """
     figure = _figure(6.2, 3.2)
     axes = figure.subplots()
@@ -89,7 +89,7 @@ def histogram(sets: Mapping[str, np.ndarray], name: str, edges: np.ndarray, at: 
 
 
 def small_maps(maps: Mapping[str, np.ndarray]) -> Any:
-    """Maps [S, S] of shares under their titles, in small; darker is more, by the root of the share."""
+    """Draw small attention maps [S, S] with their titles; darker is higher, by the square root."""
     rows = -(-len(maps) // _PANELS)
     columns = min(len(maps), _PANELS)
     figure = _figure(1.6 * columns, 1.75 * rows)
@@ -104,7 +104,7 @@ def small_maps(maps: Mapping[str, np.ndarray]) -> Any:
 
 
 def _figure(width: float, height: float) -> Any:
-    from matplotlib.figure import Figure  # here: it takes half a second that no one should wait for without a report
+    from matplotlib.figure import Figure  # imported here, as it takes half a second
 
     return Figure(figsize=(width, height), layout="constrained")
 

@@ -4,18 +4,18 @@ import dataclasses
 
 import numpy as np
 
-WORST = 20  # rows that are shown of those that went wrong
+WORST = 20  # wrong rows that are shown
 BINS = 15  # as in the experiments of Guo et al.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PerClass:
-    """Counts of each class; where nothing stands below the line, a ratio is 0.
+    """Counts of each class. A ratio with a denominator of 0 is 0.
 
     Attributes:
-        support: int `[C]`, how often it was to be answered.
-        answered: int `[C]`, how often it was.
-        right: int `[C]`, how often both.
+        support: int `[C]`, number of rows with the class as label.
+        answered: int `[C]`, number of rows with the class as prediction.
+        right: int `[C]`, number of rows with both.
     """
 
     support: np.ndarray
@@ -24,22 +24,22 @@ class PerClass:
 
     @property
     def precision(self) -> np.ndarray:
-        """float64 `[C]`, the share of the answers that are right."""
+        """Return the precision of each class, float64 `[C]`."""
         return self.right / np.maximum(self.answered, 1)
 
     @property
     def recall(self) -> np.ndarray:
-        """float64 `[C]`, the share found of those that were to be."""
+        """Return the recall of each class, float64 `[C]`."""
         return self.right / np.maximum(self.support, 1)
 
     @property
     def f1(self) -> np.ndarray:
-        """float64 `[C]`, the harmonic mean of both."""
+        """Return the F1 of each class, float64 `[C]`."""
         return 2 * self.right / np.maximum(self.answered + self.support, 1)
 
 
 def per_class(labels: np.ndarray, answers: np.ndarray, count: int) -> PerClass:
-    """Of labels and answers that are int `[n]` classes, or `[n, C]` of 0 and 1 where a row may have several."""
+    """Count labels and predictions per class: int `[n]` classes, or `[n, C]` of 0 and 1 for multi-label rows."""
     if labels.ndim == 2:
         yes, found = labels > 0, answers > 0
         return PerClass(yes.sum(0), found.sum(0), (yes & found).sum(0))
@@ -48,12 +48,12 @@ def per_class(labels: np.ndarray, answers: np.ndarray, count: int) -> PerClass:
 
 
 def confusion(labels: np.ndarray, answers: np.ndarray, count: int) -> np.ndarray:
-    """int64 `[C, C]`: how many rows of each class (first axis) were given each answer."""
+    """Return the confusion matrix, int64 `[C, C]`: label (first axis) by prediction."""
     return np.bincount(labels.astype(np.int64) * count + answers, minlength=count**2).reshape(count, count)
 
 
 def largest_confusions(labels: np.ndarray, answers: np.ndarray, most: int) -> list[tuple[int, int, int]]:
-    """(class, answer, rows) of the pairs that are confused most often, the most first."""
+    """Return (label, prediction, number of rows) of the most frequent confusions, the most frequent first."""
     wrong = labels != answers
     pairs, counts = np.unique(np.stack([labels[wrong], answers[wrong]]), axis=1, return_counts=True)
     order = np.argsort(-counts, kind="stable")[:most]
@@ -62,15 +62,14 @@ def largest_confusions(labels: np.ndarray, answers: np.ndarray, most: int) -> li
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Calibration:
-    """Probabilities in bins of one width, and how often what they speak for is so.
+    """The calibration of probabilities, in M bins of equal width.
 
     Attributes:
-        edges: float64 `[M + 1]`; bin m holds what is above edge m and not above edge m + 1.
-        count: int64 `[M]`.
-        probability: float64 `[M]`, the mean; nan in an empty bin.
-        share: float64 `[M]`, of what is so; nan in an empty bin.
-        error: the expected calibration error: the mean over all of how far `share` and `probability` of their bin are
-            apart.
+        edges: float64 `[M + 1]`; bin m has the probabilities above edge m, up to edge m + 1.
+        count: int64 `[M]`, number of probabilities.
+        probability: float64 `[M]`, mean probability; nan in an empty bin.
+        share: float64 `[M]`, share of right predictions; nan in an empty bin.
+        error: expected calibration error: the mean of |share - probability| over all predictions.
     """
 
     edges: np.ndarray
@@ -81,12 +80,12 @@ class Calibration:
 
 
 def calibration(probabilities: np.ndarray, is_so: np.ndarray, bins: int = BINS) -> Calibration:
-    """How far probabilities can be believed: Guo et al. 2017 (arXiv:1706.04599), section 2, equations 2, 3 and 5.
+    """Compute the calibration of probabilities (Guo et al. 2017, arXiv:1706.04599, section 2, equations 2, 3 and 5).
 
     Args:
-        probabilities: `[n]`, of the answers.
-        is_so: `[n]`, 1 where the answer is right.
-        bins: how many.
+        probabilities: `[n]`, predicted probabilities.
+        is_so: `[n]`, 1 where the prediction is right.
+        bins: number of bins.
     """
     edges = np.linspace(0, 1, bins + 1)
     place = np.searchsorted(edges[1:-1], probabilities, side="left")
@@ -99,12 +98,12 @@ def calibration(probabilities: np.ndarray, is_so: np.ndarray, bins: int = BINS) 
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """float64 logarithms of the probabilities, over the last axis."""
+    """Return the log softmax over the last axis, in float64."""
     shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
 def worst(badness: np.ndarray, among: np.ndarray, most: int = WORST) -> np.ndarray:
-    """The rows, of those where `among` [n] is true, of the greatest `badness` [n], the greatest first."""
+    """Return the rows with the greatest `badness` [n] among those where `among` [n] is true, the greatest first."""
     rows = np.flatnonzero(among)
     return rows[np.argsort(-badness[rows], kind="stable")[:most]]

@@ -12,33 +12,33 @@ from bert_jax import __version__, storage
 from bert_jax.errors import InputError, printable
 from bert_jax.reports.style import CSS, SHADES
 
-LONGEST_TEXT = 600  # characters of a text that are shown
+LONGEST_TEXT = 600  # most characters of a text that are shown
 _DPI = 144
 _FORMATS = (".html", ".htm")
-# Characters that HTML cannot hold, or UTF-8: controls but for tab and newlines, and halves of surrogate pairs.
+# Characters that HTML or UTF-8 cannot represent: controls except tab and newlines, and halves of surrogate pairs.
 _UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-# Should an escape ever fail: a browser that is told so runs no script and asks no other machine for anything.
+# A second defence if an escape fails: the browser runs no scripts and loads nothing from the network.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 class Html(str):
-    """Text that is HTML already. All other text is escaped where it enters a page."""
+    """Text that is already HTML. All other text is escaped when it is added to a page."""
 
 
 class Section(NamedTuple):
-    """A part of a page, under a title of its own."""
+    """A section of a page with a title."""
 
     title: str
     body: Html
 
     @property
     def name(self) -> str:
-        """What a link to it says."""
+        """Return the id of the section, for links."""
         return "part-" + re.sub(r"\W+", "-", self.title.lower())
 
 
 class Heading(NamedTuple):
-    """What was evaluated, on what, and the scores."""
+    """The heading of a report: model, data and scores."""
 
     model: str
     data: str
@@ -46,10 +46,10 @@ class Heading(NamedTuple):
 
 
 def check_path(path: storage.PathLike | None) -> None:
-    """Looks, before an evaluation begins, whether its report could be written; None is no report.
+    """Check before an evaluation that its report can be written; None means no report.
 
     Raises:
-        InputError: the file is not named .html or has no place.
+        InputError: the file is not named .html or cannot be written.
     """
     if path is None:
         return
@@ -60,7 +60,7 @@ def check_path(path: storage.PathLike | None) -> None:
 
 
 def shown(value: Any) -> Html:
-    """A value as it stands in a page: HTML as it is, numbers in few digits, None as a dash, other text escaped."""
+    """Format a value as HTML: HTML unchanged, numbers with few digits, None as a dash, other text escaped."""
     if isinstance(value, Html):
         return value
     if value is None:
@@ -74,28 +74,28 @@ def shown(value: Any) -> Html:
 
 
 def tagged(name: str, *content: Any, **attributes: str) -> Html:
-    """An element around `content`, as `shown`; `class_` is the attribute class."""
+    """Return an HTML element around `content`, formatted by `shown`; `class_` is the attribute class."""
     given = "".join(f' {key.rstrip("_")}="{shown(value)}"' for key, value in attributes.items() if value)
     return Html(f"<{name}{given}>{''.join(map(shown, content))}</{name}>")
 
 
 def joined(parts: Iterable[Any], between: str = "") -> Html:
-    """Parts, as `shown`, one after the other; `between` is HTML."""
+    """Join parts, formatted by `shown`, with the HTML `between`."""
     return Html(between.join(map(shown, parts)))
 
 
 def note(text: str) -> Html:
-    """A remark in smaller voice."""
+    """Return a paragraph of explanation."""
     return tagged("p", text, class_="note")
 
 
 def cut(text: str, limit: int = LONGEST_TEXT) -> str:
-    """The text, or its beginning and how long it is."""
+    """Cut a text to `limit` characters, followed by its length."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
 
 
 def cell(content: Any, kind: str = "td", class_: str = "") -> Html:
-    """A cell of a table, or one that is a cell already: numbers stand to the right, texts keep their newlines."""
+    """Return a table cell (unchanged if it is one already); numbers are right-aligned."""
     if isinstance(content, Html) and content.startswith(("<td", "<th")):
         return content
     if content is None or isinstance(content, numbers.Real):
@@ -104,29 +104,29 @@ def cell(content: Any, kind: str = "td", class_: str = "") -> Html:
 
 
 def text_cell(text: str) -> Html:
-    """A cell with a text of the data, in whichever direction it is written."""
+    """Return a table cell with a text of the data, in its own writing direction."""
     return tagged("td", cut(text), class_="t", dir="auto")
 
 
 def line_cell(line: int) -> Html:
-    """A cell with the number of a line, as an editor takes it: without commas."""
+    """Return a table cell with a line number, without commas."""
     return tagged("td", str(line), class_="n")
 
 
 def shade(share: float) -> str:
-    """The class of a cell that is shaded by a share from 0 to 1."""
+    """Return the CSS class that shades a cell by a share from 0 to 1."""
     step = round(min(max(share, 0.0), 1.0) * SHADES) if share == share else 0
     return f"s{step}" if step else ""
 
 
 def table(name: str, header: Sequence[Any], rows: Iterable[Sequence[Any]], total: Sequence[Any] = ()) -> Html:
-    """A table whose element has the id `name`.
+    """Return an HTML table.
 
     Args:
-        name: unlike that of any other on the page.
-        header: of the columns.
-        rows: cells, as `cell` takes them.
-        total: a last row that stands apart.
+        name: id of the table, unique on the page.
+        header: names of the columns.
+        rows: rows of contents for `cell`.
+        total: contents of a highlighted last row.
     """
     body = [[cell(content) for content in row] for row in rows]
     first = body[0] if body else [Html("")] * len(header)
@@ -140,7 +140,7 @@ def table(name: str, header: Sequence[Any], rows: Iterable[Sequence[Any]], total
 
 
 def picture(figure: Any, what: str) -> Html:
-    """A figure of matplotlib, as an image that is in the page itself; `what` tells those who cannot see it."""
+    """Return a matplotlib figure as an embedded image with the alternative text `what`."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=_DPI)
     width, height = (f"{inches * 96:.0f}" for inches in figure.get_size_inches())
@@ -149,7 +149,7 @@ def picture(figure: Any, what: str) -> Html:
 
 
 def write(path: storage.PathLike, heading: Heading, sections: Sequence[Section]) -> None:
-    """Writes a page; it is there whole or not at all."""
+    """Write a page atomically."""
     links = [tagged("a", part.title, href=f"#{part.name}") for part in sections]
     scores = [(name, value) for name, value in heading.scores.items()]
     title = f"{heading.model} on {heading.data}"
@@ -159,7 +159,7 @@ def write(path: storage.PathLike, heading: Heading, sections: Sequence[Section])
         tagged("nav", joined(links, " ")),
         table("scores", ("score", "value"), scores),
         *(tagged("section", tagged("h2", part.title), part.body, id=part.name) for part in sections),
-        tagged("footer", f"Written by bert-jax {__version__}. This page holds texts of the data that it tells of."),
+        tagged("footer", f"Written by bert-jax {__version__}. This page contains texts of the evaluated data."),
     ]
     storage.write_atomically(
         path,

@@ -1,4 +1,4 @@
-"""Reports of question answering: metrics with and without an answer, their spread, the worst mistakes."""
+"""Reports of question answering: metrics by answerability, distribution of F1, the worst mistakes."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,19 +10,19 @@ from bert_jax.reports import attention, figures, measures
 from bert_jax.reports.classes import worst_rows
 from bert_jax.reports.page import Html, Section, cut, joined, line_cell, note, picture, table, tagged, text_cell
 
-_GOLDS = 3  # gold answers of a question that are shown
-_ID = 60  # characters of an id
+_GOLDS = 3  # most gold answers of a question that are shown
+_ID = 60  # most characters of an id that are shown
 
 
 class Answered(NamedTuple):
-    """What a model answers to n questions.
+    """A model's answers to n questions.
 
     Attributes:
-        texts: "" where there is none.
-        odds: `[n]`, how much more speaks for no answer than for the best passage; what is above `threshold` is taken
-            for no answer where there may be none.
-        threshold: of the odds.
-        exact, f1: `[n]`, each question's part of the figures, from 0 to 1.
+        texts: the predicted answers; "" means no answer.
+        odds: `[n]`, the score of no answer minus the score of the best span. Above `threshold`, the model predicts no
+            answer, if the data has unanswerable questions.
+        threshold: threshold of the odds.
+        exact, f1: `[n]`, exact match and F1 of each question, from 0 to 1.
     """
 
     texts: Sequence[str]
@@ -33,25 +33,25 @@ class Answered(NamedTuple):
 
 
 def passages(questions: Sequence[Question], answered: Answered, attend: attention.Attend) -> list[Section]:
-    """Of a model and the questions that it answered; `attend` finds the attention of a question by its place."""
+    """Return the sections of a report on question answering; `attend` maps a question's number to its attention."""
     has_answer = np.array([bool(question.answers) for question in questions])
     may_have_none = any(question.is_impossible is not None for question in questions)
     silent = np.array([not text for text in answered.texts])
     sections = [_figures(has_answer, silent, answered), _spread(has_answer, answered)]
     if may_have_none:
         sections.append(_odds(has_answer, answered))
-    # The worst are the surest: by how far the odds speak for what was said.
+    # Among equal F1, the most confident mistakes come first: those whose odds are farthest from the threshold.
     sure = np.where(silent, 1, -1) * (answered.odds - (answered.threshold if may_have_none else 0.0))
     among = answered.f1 < 1
     order = np.lexsort((-sure, answered.f1))
     index = order[among[order]][: measures.WORST]
     lines = [_line(int(i), questions[i], answered) for i in index]
     header = ["number", "id", "question", "gold answers", "answer", "F1", "odds of no answer"]
-    by = "the least F1, and of these the surest"
+    by = "the lowest F1, then the highest confidence"
     looked_at = [(f"Number {i + 1}", int(i)) for i in index[: attention.ROWS]]
     return [
         *sections,
-        worst_rows(by, int(among.sum()), header, lines, "questions that are not all right"),
+        worst_rows(by, int(among.sum()), header, lines, "questions with an F1 below 1"),
         *attention.sections(looked_at, attend),
     ]
 
@@ -67,12 +67,12 @@ def _figures(has_answer: np.ndarray, silent: np.ndarray, answered: Answered) -> 
             means = [100 * float(values[which].mean()) for values in (answered.exact, answered.f1, ~silent)]
             rows.append([name, int(which.sum()), *means])
     header = ["questions", "count", "exact match", "F1", "answered"]
-    words = "In per cent, as SQuAD's own scripts count; answered are those that were given a passage."
+    words = "In per cent, as in SQuAD's own scripts; answered = the share of questions with a predicted span."
     return Section("Answerable or not", joined([note(words), table("answerable", header, rows)]))
 
 
 def _spread(has_answer: np.ndarray, answered: Answered) -> Section:
-    """How the F1 of questions are spread."""
+    """Return the section with the distribution of F1 over questions."""
     drawn = figures.histogram(_by_kind(has_answer, answered.f1), "F1 of a question", np.linspace(0, 1, 21))
     f1 = answered.f1
     rows = [["0", int((f1 == 0).sum())], ["between", int(((f1 > 0) & (f1 < 1)).sum())], ["1", int((f1 == 1).sum())]]
@@ -86,8 +86,9 @@ def _odds(has_answer: np.ndarray, answered: Answered) -> Section:
     edges = np.linspace(low, max(high, low + 1), 41)
     drawn = figures.histogram(_by_kind(has_answer, answered.odds), "odds of no answer", edges, at=answered.threshold)
     words = (
-        "How much more speaks for no answer than for the best passage, in logits: right of the dashed line nothing is "
-        "answered. What is beyond the ends stands in the outermost bars."
+        "The score of no answer minus the score of the best span, in logits. Right of the dashed line the model "
+        "predicts "
+        "no answer. Values beyond the ends are counted in the outermost bars."
     )
     return Section("Odds of no answer", joined([note(words), picture(drawn, "histogram of the odds of no answer")]))
 

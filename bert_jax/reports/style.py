@@ -1,6 +1,6 @@
 """The style sheet of reports, for light and dark screens and for paper."""
 
-SHADES = 20  # classes s1 to s20 of cells, from hardly to fully shaded
+SHADES = 20  # CSS classes s1 to s20 of cells, from lightly to fully shaded
 
 _SHADES = "\n".join(f".s{i} {{ background: rgb(var(--hue) / {65 * i / SHADES:.0f}%) }}" for i in range(1, SHADES + 1))
 CSS = f"""

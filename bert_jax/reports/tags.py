@@ -10,11 +10,11 @@ from bert_jax.reports import attention, measures
 from bert_jax.reports.classes import calibration_of_answers, confusion, per_class, worst_rows
 from bert_jax.reports.page import Html, Section, cut, joined, line_cell, note, shown, tagged
 
-_WORDS = 150  # of a sentence that are shown
-_WORD = 60  # characters of a word that are shown
-_NONE = "no entity"  # what a word is that no type is of
+_WORDS = 150  # most words of a sentence that are shown
+_WORD = 60  # most characters of a word that are shown
+_NONE = "no entity"  # the type of a word outside of all entities
 
-Spans = np.ndarray  # int [m, 3]: the first word, the one behind the last, and the type
+Spans = np.ndarray  # int [m, 3]: first word, word after the last, type
 
 
 def tagger(
@@ -26,20 +26,19 @@ def tagger(
     sentences: Sequence[Sentence],
     attend: attention.Attend,
 ) -> list[Section]:
-    """Of a model that tags words.
+    """Return the sections of a report on a model that tags words.
 
     Args:
-        names: of the tags.
-        tags, answers: int `[n]` classes, sentence after sentence, with a -1 between two.
-        scores: `[n]`, the probability of each answer.
-        entities: the scheme of the tags, and of the words the entities that there are and those that were found; None
-            where the tags mark none.
-        sentences: all of them.
-        attend: finds the attention of a sentence, by the place of its first word among the n.
+        names: names of the tags.
+        tags, answers: gold and predicted tags of all words, int `[n]`, with a -1 between sentences.
+        scores: `[n]`, the probability of each predicted tag.
+        entities: the scheme of the tags, the gold entities and the predicted entities; None if tags mark no entities.
+        sentences: the sentences.
+        attend: function from the index of a sentence's first word among the n to its attention.
     """
     words = tags >= 0
     wrong = words & (tags != answers)
-    # How sure the model was of what was wrong, over the words of a sentence.
+    # The badness of a sentence is the summed probability of its wrong tags.
     of_sentence = np.cumsum(~words)
     badness = np.bincount(of_sentence, np.where(wrong, np.nan_to_num(scores), 0))
     mistaken = np.bincount(of_sentence, wrong) > 0
@@ -54,7 +53,7 @@ def tagger(
         else:
             told = _with_entities(sentence.words, place, *entities)
         lines.append([line_cell(sentence.line), told, int(wrong[place].sum()), float(badness[i])])
-    by = "the most probability in wrong tags, added up over the words; with a ✗ is what has no like on the other side"
+    by = "the highest summed probability of wrong tags; ✗ marks entities that the other side lacks"
     header = ["line", "sentence", "wrong words", "their probability"]
     looked_at = [(f"Line {sentence.line}", int(starts[i])) for i, sentence in zip(index, found, strict=True)]
     return [
@@ -71,7 +70,7 @@ def _by_tag(names: Sequence[str], tags: np.ndarray, answers: np.ndarray) -> list
 
 
 def _by_type(tags: np.ndarray, answers: np.ndarray, scheme: TagScheme, true: Spans, found: Spans) -> list[Section]:
-    """Of whole entities by their types, and of words by the types that their tags name."""
+    """Return the sections with scores of entities by type, and confusions of words by type."""
     right = found[_among(found, true)]
     sides = (np.bincount(side[:, 2], minlength=len(scheme.type_names)) for side in (true, found, right))
     counts = measures.PerClass(*sides)
@@ -79,18 +78,18 @@ def _by_type(tags: np.ndarray, answers: np.ndarray, scheme: TagScheme, true: Spa
     kinds, found_kinds = (scheme.types[side[words]] + 1 for side in (tags, answers))  # 0 = none
     names = [_NONE, *scheme.type_names]
     per_type = per_class(scheme.type_names, counts, "type")
-    words_of = note("Entities; one is right when its words and its type are.")
+    words_of = note("Entities; an entity is right if both its words and its type are right.")
     return [Section(per_type.title, joined([words_of, per_type.body])), confusion(names, kinds, found_kinds, "words")]
 
 
 def _among(found: Spans, true: Spans) -> np.ndarray:
-    """bool `[m]`: which entities are also among the others."""
+    """Return bool `[m]`: whether each entity of `found` is in `true`."""
     others = set(map(tuple, true.tolist()))
     return np.array([tuple(span) in others for span in found.tolist()], np.bool_)
 
 
 def _with_entities(words: Sequence[str], place: slice, scheme: TagScheme, true: Spans, found: Spans) -> Html:
-    """A sentence twice: with the entities that there are, and with those that were found; `place` are its words."""
+    """Return a cell with a sentence twice, with its gold entities and with its predicted entities marked."""
     within = [side[(side[:, 0] >= place.start) & (side[:, 0] < place.stop)] for side in (true, found)]
     sides = []
     for title, mine, others in (("gold", *within), ("answer", *reversed(within))):
@@ -103,7 +102,7 @@ def _with_entities(words: Sequence[str], place: slice, scheme: TagScheme, true: 
 
 
 def _tagged_words(words: Sequence[str], names: Sequence[str], tags: np.ndarray, answers: np.ndarray) -> Html:
-    """A sentence whose wrongly tagged words are marked, with the tag and the answer."""
+    """Return a cell with a sentence whose wrongly tagged words are marked with gold and predicted tag."""
     marks = [
         (i, i + 1, f"{names[tag]}, not {names[answer]}", False)
         for i, (tag, answer) in enumerate(zip(tags, answers, strict=True))
@@ -113,7 +112,7 @@ def _tagged_words(words: Sequence[str], names: Sequence[str], tags: np.ndarray, 
 
 
 def _marked(words: Sequence[str], marks: Iterable[tuple[int, int, str, bool]]) -> Html:
-    """Words, those from a mark's start to its stop in a frame that names its kind, dashed where it is wrong."""
+    """Return words as HTML, with frames around the (start, stop, label, is right) spans; wrong ones are dashed."""
     parts: list[Html] = []
     words, length = [cut(word, _WORD) for word in words[:_WORDS]], len(words)
     done = 0

@@ -14,11 +14,11 @@ _BARS = 40
 
 
 def regression(targets: np.ndarray, answers: np.ndarray, row: RowTexts, attend: attention.Attend) -> list[Section]:
-    """Of a model whose answer is a number.
+    """Return the sections of a report on a regression.
 
     Args:
-        targets, answers: `[n]`.
-        row: as of `bert_jax.reports.classes.one_label`, as is `attend`.
+        targets, answers: labels and predictions, `[n]`.
+        row, attend: as for `bert_jax.reports.classes.one_label`.
     """
     targets, answers = targets.astype(np.float64), answers.astype(np.float64)
     residuals = answers - targets
@@ -42,9 +42,9 @@ def regression(targets: np.ndarray, answers: np.ndarray, row: RowTexts, attend: 
 
 
 def _residuals(residuals: np.ndarray) -> Html:
-    """How answers less targets [n] are spread."""
+    """Return the histogram and the quantiles of the residuals [n], predictions minus targets."""
     if not len(residuals):
-        return note("There are none that are finite numbers.")
+        return note("There are no finite residuals.")
     reach = float(np.abs(residuals).max()) or 1.0
     edges = np.linspace(-reach, reach, _BARS + 1)
     cuts = np.quantile(residuals, [0.05, 0.25, 0.5, 0.75, 0.95])
@@ -59,16 +59,16 @@ def _residuals(residuals: np.ndarray) -> Html:
 
 
 def pairs(scores: np.ndarray, cosines: np.ndarray, row: RowTexts, attend: attention.Attend) -> list[Section]:
-    """Of a model of sentence embeddings.
+    """Return the sections of a report on sentence embeddings.
 
     Args:
-        scores: `[n]`, how alike people found the two sentences of each row, on any scale.
-        cosines: `[n]`.
-        row: as of `bert_jax.reports.classes.one_label`.
-        attend: finds the attention of a sentence: of those of row i by the numbers `2 * i` and `2 * i + 1`.
+        scores: `[n]`, gold similarity of the two sentences of each row, on any scale.
+        cosines: `[n]`, predicted similarity.
+        row: as for `bert_jax.reports.classes.one_label`.
+        attend: function from `2 * i` and `2 * i + 1` to the attention of the sentences of row i.
     """
     finite = np.isfinite(cosines)
-    # Scores and cosines have scales of their own; what Spearman's correlation compares is their order.
+    # Scores and cosines have different scales, so compare ranks, as Spearman's correlation does.
     places = [np.full(len(scores), np.nan) for _ in range(2)]
     for place, values in zip(places, (scores, cosines), strict=True):
         place[finite] = (stats.rankdata(values[finite]) - 0.5) / max(int(finite.sum()), 1)
@@ -80,13 +80,13 @@ def pairs(scores: np.ndarray, cosines: np.ndarray, row: RowTexts, attend: attent
         for i, (line, texts) in zip(index, found, strict=True)
     ]
     scattered = figures.scatter(scores[finite], cosines[finite], "score", "cosine", diagonal=False)
-    header = ["line", *column_names(found), "score", "cosine", "place by score", "place by cosine"]
+    header = ["line", *column_names(found), "score", "cosine", "rank by score", "rank by cosine"]
     looked_at = [
         (f"{line}, {name}", 2 * number + side)
         for (line, number), (_, texts) in zip(titles(index, found), found, strict=False)
         for side, name in enumerate(texts)
     ]
-    by = "places farthest apart, a place being the share of the pairs that are less alike"
+    by = "the greatest difference in rank, where a rank is the share of pairs with a lower value"
     return [
         Section("Cosines and scores", joined([*_not_finite(finite), picture(scattered, "cosines by scores")])),
         worst_rows(by, len(scores), header, lines, "pairs"),
@@ -96,4 +96,4 @@ def pairs(scores: np.ndarray, cosines: np.ndarray, row: RowTexts, attend: attent
 
 def _not_finite(finite: np.ndarray) -> Sequence[Html]:
     left_out = int((~finite).sum())
-    return [note(f"Answers that are no finite numbers, and left out: {left_out:,}.")] if left_out else []
+    return [note(f"Left out: {left_out:,} predictions that are not finite.")] if left_out else []

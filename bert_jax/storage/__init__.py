@@ -1,6 +1,6 @@
-"""Every path that the package opens: local disks and object stores (gs://, s3://, az://) behind one interface.
+"""Storage: local disks and object stores (gs://, s3://, az://) behind one interface.
 
-Reading and writing is such that nothing half-written is ever found and nothing unreadable is guessed at.
+Writes are atomic: readers never find a partial file. Unreadable files raise InputError.
 """
 
 from bert_jax.storage.appending import GrowingFile

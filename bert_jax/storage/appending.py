@@ -7,21 +7,21 @@ from bert_jax.errors import logger
 from bert_jax.storage.paths import Path, PathLike
 from bert_jax.storage.writing import naming, write_atomically
 
-UPLOAD_SECONDS = 10.0  # between two writings of an object; longer for large ones
-_BYTES_A_SECOND = 1 << 20  # that writing an object again and again takes at most
+UPLOAD_SECONDS = 10.0  # seconds between two uploads of an object; longer for large objects
+_BYTES_A_SECOND = 1 << 20  # limit of the mean bandwidth of uploads
 
 log = logger(__name__)
 
 
 class GrowingFile:
-    """A file that is appended to.
+    """A file that can be appended to.
 
-    On a disk, what was appended can be read when `append` returns. In an object store the whole object is written again
-    in the background, every `UPLOAD_SECONDS` and when `flush` is called.
+    On a disk, appended data is readable when `append` returns. In an object store a background thread uploads the whole
+    object every `UPLOAD_SECONDS` and when `flush` is called.
 
     Args:
-        path: is written at once.
-        initial: what it begins with, in place of what was there.
+        path: path of the file, which is written at once.
+        initial: initial content; it replaces an existing file.
     """
 
     def __init__(self, path: PathLike, initial: bytes = b""):
@@ -33,14 +33,14 @@ class GrowingFile:
             self._file = self._path.open("ab")
             return
         self._data = bytearray(initial)
-        self._stored = -1  # bytes of it
+        self._stored = -1  # bytes that have been uploaded
         self._changed, self._ended = threading.Lock(), threading.Event()
         self._upload()
         self._thread = threading.Thread(target=self._keep_uploading, name="upload", daemon=True)
         self._thread.start()
 
     def append(self, data: bytes) -> None:
-        """Adds to the end."""
+        """Append bytes to the file."""
         if self._file is None:
             self._data += data
             return
@@ -49,12 +49,12 @@ class GrowingFile:
             self._file.flush()
 
     def flush(self) -> None:
-        """Returns when all that was appended can be read by others."""
+        """Make all appended data readable by others."""
         if self._file is None:
             self._upload()
 
     def close(self) -> None:
-        """Flushes, and ends."""
+        """Flush and close the file."""
         if self._file is not None:
             with naming(self._path):
                 self._file.close()
@@ -75,4 +75,4 @@ class GrowingFile:
             try:
                 self._upload()
             except OSError as error:
-                log.warning("%s; it will be written again", error)
+                log.warning("%s; the upload will be repeated", error)

@@ -1,10 +1,10 @@
 """Locks that keep two processes from working in one directory.
 
-A local directory is locked by `flock`, which the system lets go of when the process ends. An object store has no locks:
-a lease is an object that only one writer can create (`Path.create`), which its owner writes again every
-`BEAT_SECONDS`. One that is not written for `STALE_SECONDS` belongs to a process that has died, and is taken over by
-creating the lease of the next number. No clocks are compared: whoever wants a lease watches it for that long itself. A
-lease that was given back stays, marked so, that numbers only grow.
+A local directory is locked by `flock`, which the system releases when the process ends. An object store has no locks,
+so a lease is used: an object that only one writer can create (`Path.create`), and that its owner rewrites every
+`BEAT_SECONDS`. A lease that is not rewritten for `STALE_SECONDS` belongs to a dead process; another process takes over
+by creating the lease of the next number. No clocks are compared: a process that wants a lease watches it for that time.
+A released lease is marked and stays, so that numbers only grow.
 """
 
 import contextlib
@@ -26,24 +26,28 @@ from bert_jax.storage.paths import Path, PathLike
 LEASES = ".lease"  # the directory of leases: `.lease/NUMBER.json`; the highest number counts
 BEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0
-_SETTLE_SECONDS = 1.0  # after which no other writer can still believe that there was no lease
+_SETTLE_SECONDS = 1.0  # after this time, every other writer sees the new lease
 
 log = logger(__name__)
 
 
 class Claim:
-    """A directory that this process alone works in; `check` raises InputError when another has taken it over."""
+    """The exclusive right of this process to work in a directory."""
 
     def check(self) -> None:
-        """Raises InputError when the directory was lost to another process."""
+        """Raise InputError when another process has taken the directory over."""
 
 
 @contextlib.contextmanager
 def claimed(directory: PathLike, busy: str) -> Iterator[Claim]:
-    """Keeps other processes out of a block on the same directory, which is let go of when the process ends.
+    """Hold the exclusive right to a directory during the block; it is released when the process ends.
+
+    Args:
+        directory: the directory.
+        busy: the error message if another process holds the right.
 
     Raises:
-        InputError: saying `busy` and, where it is known, who is in the block.
+        InputError: another process holds the right; the message names the process if it is known.
     """
     directory = Path(directory)
     if directory.is_remote:
@@ -63,16 +67,16 @@ def claimed(directory: PathLike, busy: str) -> Iterator[Claim]:
 
 @dataclasses.dataclass(frozen=True)
 class _Owner:
-    """Who holds a lease.
+    """The owner of a lease.
 
     Attributes:
-        id: of the lease, new for each.
-        host, pid, user: of the process.
-        since: when it began, UTC.
-        machine: names the running kernel and its process ids, for which alone `pid` and `started` mean something.
-        started: when the process began, in the kernel's ticks.
-        beat: times that it was written again.
-        released: whether it was given back.
+        id: id of the lease, unique.
+        host, pid, user: host, process id and user of the process.
+        since: start of the lease, UTC.
+        machine: id of the running kernel and process namespace, in which `pid` and `started` are valid.
+        started: start of the process, in kernel ticks.
+        beat: number of renewals.
+        released: whether the lease was released.
     """
 
     id: str
@@ -108,7 +112,7 @@ class _Owner:
         return json.dumps(dataclasses.asdict(self)).encode()
 
     def has_ended(self) -> bool:
-        """Whether it gave the lease back, or is known to be dead: it ran on this machine, and is no more."""
+        """Return whether the lease was released, or its process ran on this machine and has ended."""
         here = bool(self.machine) and self.machine == _machine()
         return self.released or (here and _started(self.pid) != self.started)
 
@@ -122,7 +126,7 @@ class _Lease(Claim):
         self._me = _Owner.this_process()
         self._ended = threading.Event()
         self._lost: _Owner | None = None
-        self._renewed = 0.0  # when it was surely ours, by time.monotonic
+        self._renewed = 0.0  # time.monotonic() of the last successful renewal
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
     def __enter__(self) -> "_Lease":
@@ -133,7 +137,7 @@ class _Lease(Claim):
         self._renewed = time.monotonic()
         if not self._path(self._number).create(self._me.encode()):
             self._refuse(self._read(self._number))
-        # A store that ignores the condition keeps the last of several writers: each looks once more.
+        # A store that ignores the condition keeps the object of the last writer, so check again who that is.
         time.sleep(_SETTLE_SECONDS)
         number, holder = self._highest()
         if holder is None or holder.id != self._me.id:
@@ -145,10 +149,10 @@ class _Lease(Claim):
 
     def __exit__(self, *_: Any) -> None:
         self._ended.set()
-        self._thread.join(STALE_SECONDS)  # when the store is out for longer, the lease goes stale by itself
+        self._thread.join(STALE_SECONDS)  # after a longer outage of the store, the lease is stale anyway
 
     def check(self) -> None:
-        if time.monotonic() - self._renewed > STALE_SECONDS:  # the beats stood still with us, or could not be written
+        if time.monotonic() - self._renewed > STALE_SECONDS:  # this process was suspended, or could not write
             with contextlib.suppress(OSError):
                 self._look()
         if self._lost is not None:
@@ -166,19 +170,19 @@ class _Lease(Claim):
                 self._write(beat=beat)
                 self._renewed = now
             except OSError as error:
-                log.warning("the lease of %s could not be renewed: %s", self._directory.parent, error)
+                log.warning("could not renew the lease of %s: %s", self._directory.parent, error)
         if self._lost is None:
             with contextlib.suppress(OSError):
                 self._write(beat=-1, released=True)
 
     def _look(self) -> None:
-        """Finds out whether another process has taken the lease over."""
+        """Check whether another process has taken the lease over."""
         number, holder = self._highest()
         if number != self._number or holder is None or holder.id != self._me.id:
             self._lost = holder or self._me
 
     def _wait_until_stale(self, number: int, holder: _Owner) -> None:
-        """Returns when nobody has renewed the lease for STALE_SECONDS."""
+        """Wait until the lease is released or stale. Raises InputError when it is renewed."""
         deadline = time.monotonic() + STALE_SECONDS
         while time.monotonic() < deadline:
             time.sleep(BEAT_SECONDS / 5)
@@ -198,7 +202,7 @@ class _Lease(Claim):
         return self._directory / f"{number}.json"
 
     def _highest(self) -> tuple[int, _Owner | None]:
-        """The number of the lease that counts, 0 for none, and who holds it."""
+        """Return the highest lease number (0 = no lease) and the owner of that lease."""
         names = [path.name.removesuffix(".json") for path in self._directory.files_below()]
         number = max((int(name) for name in names if name.isdigit()), default=0)
         return number, self._read(number) if number else None
@@ -218,7 +222,7 @@ def _user() -> str:
 
 
 def _machine() -> str:
-    """The boot and the process namespace, "" where the system has no /proc."""
+    """Return the ids of the boot and the process namespace; "" on systems without /proc."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
@@ -227,7 +231,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process began, in ticks of the kernel; "" when there is none."""
+    """Return the start of a process in kernel ticks; "" if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[19]

@@ -7,19 +7,19 @@ from bert_jax import storage
 from bert_jax.errors import InputError
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
-# What a model directory can hold that this package reads.
+# Patterns of the files of a model directory that this package reads.
 _WANTED = ["*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin", "*_Pooling/*", "*_Normalize/*"]
 
 
 def locate(path: storage.PathLike) -> storage.Path:
-    """Returns the directory that `path` names.
+    """Return the model directory that `path` names, downloading it from the Hugging Face hub if necessary.
 
-    An existing directory is itself. Only `hf://ORG/NAME`, `ORG/NAME` where no local folder `ORG` exists, or `NAME`
-    where no local folder has a name like it, is looked for on the Hugging Face hub, and only when `huggingface_hub` is
-    installed. Models that it has in its cache are found offline too.
+    An existing directory is returned unchanged. The hub is used for `hf://ORG/NAME`, for `ORG/NAME` if no local
+    directory `ORG` exists, and for `NAME` if no local directory has a similar name; it needs `huggingface_hub`. Models
+    in the hub's cache are also found offline.
 
     Raises:
-        InputError: there is no such directory, or the hub does not give it.
+        InputError: there is no such directory, and the hub does not provide it.
     """
     name = str(path)
     hub_name = name.removeprefix("hf://")
@@ -42,21 +42,21 @@ def _download(hub_name: str, name: str) -> storage.Path:
         import huggingface_hub
     except ImportError:
         raise InputError(
-            f"{name}: no such model directory, and huggingface_hub, which finds hub names, is missing"
+            f"{name}: no such model directory, and huggingface_hub, which downloads models, is not installed"
             f"{_how_to_get(hub_name)}"
         ) from None
     try:
         return storage.Path(huggingface_hub.snapshot_download(hub_name, allow_patterns=_WANTED))
-    except Exception as error:  # it has a family of errors, of several libraries
+    except Exception as error:  # huggingface_hub raises errors of several libraries
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
-            f"{name}: no such model directory, and the Hugging Face hub did not give it ({reason[:150]})"
+            f"{name}: no such model directory, and the Hugging Face hub did not provide it ({reason[:150]})"
             f"{_near(storage.Path(hub_name))}{_how_to_get(hub_name)}"
         ) from None
 
 
 def _near(directory: storage.Path) -> str:
-    """The directories with names like a missing one, as the end of a message."""
+    """Return a hint with a directory whose name is similar to a missing one, or ""."""
     if storage.is_remote(directory):
         return ""
     parent = directory.parent
@@ -69,10 +69,10 @@ def _near(directory: storage.Path) -> str:
 
 
 def _how_to_get(name: str) -> str:
-    """How a model comes from the hub, as the end of a message about a name that could be one there."""
+    """Return a hint on how to download a model, for names that could be on the hub, or ""."""
     if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
         return ""
     return (
-        "; a model of the Hugging Face hub is downloaded by `pip install huggingface_hub` and "
+        "; to download a model of the Hugging Face hub, run `pip install huggingface_hub` and "
         f"`hf download {name} --local-dir {name.split('/')[-1]}`"
     )

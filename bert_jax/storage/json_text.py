@@ -9,21 +9,21 @@ from bert_jax.errors import InputError, printable
 from bert_jax.storage.paths import PathLike
 from bert_jax.storage.reading import read_text
 
-MAX_JSON_BYTES = 256 << 20  # a tokenizer.json of 250,000 pieces has 17 MB
+MAX_JSON_BYTES = 256 << 20  # a tokenizer.json of 250,000 tokens has 17 MB
 
 
 def parse_json(text: str, where: object = "JSON", surrogates: bool = False, unique_keys: bool = False) -> Any:
-    """Return the value that a JSON text says.
+    """Parse a JSON text.
 
     Args:
         text: the JSON.
-        where: what to call it in messages.
-        surrogates: whether half a surrogate pair is let through, for a caller that checks each text that it takes.
-        unique_keys: whether an object that has one key twice is refused; otherwise the last value wins.
+        where: name of the text in messages.
+        surrogates: whether half a surrogate pair is allowed, for callers that check each string themselves.
+        unique_keys: whether a repeated key is an error; otherwise its last value is used.
 
     Raises:
-        InputError: the text is not JSON, is nested too deeply, has an integer of thousands of digits, or half a
-            surrogate pair; `where` names it.
+        InputError: the text is not JSON, is nested too deeply, or has an integer of thousands of digits or half a
+            surrogate pair.
     """
     try:
         value = json.loads(text, object_pairs_hook=functools.partial(_object, where) if unique_keys else None)
@@ -54,7 +54,7 @@ def _object(where: object, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_json(path: PathLike, unique_keys: bool = False) -> dict[str, Any]:
-    """Return the JSON object in a file; `unique_keys` as for `parse_json`.
+    """Read the JSON object in a file; `unique_keys` as for `parse_json`.
 
     Raises:
         InputError: the file is missing, larger than `MAX_JSON_BYTES`, or no JSON object.

@@ -1,8 +1,7 @@
 """The client of object stores: fsspec file systems (gcsfs for gs://) with retries, uniform errors and request counts.
 
-gcsfs itself repeats a request that was answered 408, 429 or 5xx, or whose connection broke, six times within about
-half a minute. `attempt` repeats the whole operation beyond that, for stores that are out for some minutes and for
-credentials that have expired.
+gcsfs itself repeats a request after status 408, 429 or 5xx, or after a broken connection, six times within about half a
+minute. `attempt` repeats the whole operation, for outages of some minutes and for expired credentials.
 """
 
 import dataclasses
@@ -20,9 +19,9 @@ from bert_jax.errors import InputError, logger
 
 SCHEMES = {"gs": "gcs", "s3": "s3", "az": "az"}  # scheme -> the extra of this package that installs its client
 _CLIENTS = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs"}
-_ATTEMPTS = 4  # of an operation, each with the requests that the client itself repeats
+_ATTEMPTS = 4  # attempts of an operation, each with the client's own repetitions
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 30.0  # seconds between attempts; doubled each time, with jitter
-_SILENCE = 60  # seconds without a byte after which a connection is given up
+_SILENCE = 60  # seconds without data after which a connection is closed
 _RETRIED = frozenset({401, 408, 429, *range(500, 505)})  # HTTP status
 _T = TypeVar("_T")
 
@@ -31,11 +30,11 @@ log = logger(__name__)
 
 @dataclasses.dataclass
 class Counts:
-    """What this process has asked of object stores.
+    """The number of requests of this process to object stores.
 
     Attributes:
-        requests: HTTP requests; of other stores than gs://, operations.
-        retries: those of them that failed, and were repeated.
+        requests: number of HTTP requests; for stores other than gs://, of operations.
+        retries: number of requests that failed and were repeated.
     """
 
     requests: int = 0
@@ -46,7 +45,7 @@ _counts = Counts()
 
 
 def counted() -> Counts:
-    """What this process has asked of object stores so far, with the arrays of checkpoints, which TensorStore writes."""
+    """Return the number of requests so far, including those of TensorStore, which writes the arrays of checkpoints."""
     total = dataclasses.replace(_counts)
     if "tensorstore" in sys.modules:
         import tensorstore
@@ -59,13 +58,13 @@ def counted() -> Counts:
 
 
 def filesystem(url: str) -> Any:
-    """The fsspec file system of a URL. Raises InputError when its client is not installed."""
+    """Return the fsspec file system of a URL. Raises InputError when its client is not installed."""
     import fsspec
 
     scheme = url.partition("://")[0]
     try:
         if scheme == "gs":
-            # The plain class: the one that gcsfs exports asks a gRPC service for each bucket's kind.
+            # The class that gcsfs exports would call a gRPC service to find out the type of each bucket.
             from gcsfs.core import GCSFileSystem
 
             return GCSFileSystem(use_listings_cache=False, consistency="md5", **_connection())
@@ -98,17 +97,17 @@ def _connection() -> dict[str, Any]:
 
 
 def attempt(url: str, operation: Callable[[Any], _T]) -> _T:
-    """Returns `operation(filesystem)`, repeated with growing waits while the store or the connection is at fault.
+    """Return `operation(filesystem)`, repeated with growing waits after errors of the store or the connection.
 
-    An operation may be carried out and its answer be lost, so it must do no harm when it is repeated.
+    The response to a successful operation may be lost, so operations must be idempotent.
 
     Raises:
-        FileNotFoundError: there is no such object, or no such bucket, which is `filename` then.
-        OSError: with the URL as `filename` and one line as `strerror`.
+        FileNotFoundError: there is no such object, or no such bucket (then `filename` is the bucket).
+        OSError: any other error, with the URL as `filename` and one line as `strerror`.
     """
     bucket = bucket_of(url)
     if bucket.endswith("://"):
-        raise OSError(errno.EINVAL, "expected a bucket and a path behind ://", url)
+        raise OSError(errno.EINVAL, "expected a bucket and a path after ://", url)
     store = filesystem(url)
     if not url.startswith("gs://"):
         _counts.requests += 1
@@ -121,7 +120,7 @@ def attempt(url: str, operation: Callable[[Any], _T]) -> _T:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", url) from None
         except FileExistsError:
             raise
-        except Exception as error:  # each client has several families of errors
+        except Exception as error:  # clients raise errors of several libraries
             if tries == _ATTEMPTS or not _is_transient(error, store):
                 raise as_os_error(error, url) from error
             wait = min(_FIRST_WAIT * 2 ** (tries - 1), _LONGEST_WAIT) * random.uniform(0.5, 1)
@@ -142,7 +141,7 @@ def _is_transient(error: Exception, store: Any) -> bool:
 
 
 def _refreshed(store: Any) -> bool:
-    """Whether new credentials could be had in place of those that were refused."""
+    """Refresh the credentials of a file system; return whether that succeeded."""
     credentials = getattr(getattr(store, "credentials", None), "credentials", None)
     if credentials is None:  # anonymous
         return False
@@ -150,22 +149,22 @@ def _refreshed(store: Any) -> bool:
         from google.auth.transport.requests import Request
 
         credentials.refresh(Request())
-    except Exception:  # whatever it is, they are as bad as before
+    except Exception:  # after any error, the old credentials remain
         return False
     return True
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status that an error of a client carries."""
+    """Return the HTTP status of a client's error, or None."""
     code = str(getattr(error, "code", None) or getattr(error, "status", None))
     return int(code) if code.isdigit() else None
 
 
 def as_os_error(error: BaseException, url: str) -> OSError:
-    """An OSError of one line for what a client raised."""
+    """Convert a client's error to an OSError with a message of one line."""
     text, status = _reason(error), status_of(error)
     if status == 401:
-        text = f"the credentials were refused ({text}); `gcloud auth application-default login` makes new ones"
+        text = f"the credentials were refused ({text}); `gcloud auth application-default login` creates new ones"
         return PermissionError(errno.EACCES, text, url)
     if status == 403 or text.startswith("Forbidden"):
         # gcsfs: "Forbidden: URL", then what the service says
@@ -177,7 +176,7 @@ def as_os_error(error: BaseException, url: str) -> OSError:
 
 
 def _reason(error: BaseException) -> str:
-    """What an error says, on one line."""
+    """Return the message of an error, on one line."""
     return _one_line(str(error)) or type(error).__name__
 
 
@@ -188,13 +187,13 @@ def _one_line(text: str) -> str:
 
 
 def bucket_of(url: str) -> str:
-    """`gs://bucket/a/b` -> `gs://bucket`."""
+    """Return the bucket of a URL: `gs://bucket/a/b` -> `gs://bucket`."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}"
 
 
 def check_bucket(url: str) -> None:
-    """Raises FileNotFoundError when the bucket of `url` is missing; asked once for each bucket."""
+    """Raise FileNotFoundError when the bucket of `url` is missing; the check is cached per bucket."""
     _check_bucket(bucket_of(url))
 
 
@@ -203,7 +202,7 @@ def _check_bucket(bucket: str) -> None:
     name = bucket.partition("://")[2]
 
     def look(store: Any) -> bool:
-        if bucket.startswith("gs://"):  # objects alone may be readable, not the bucket's own settings
+        if bucket.startswith("gs://"):  # list objects, since the bucket's metadata may not be readable
             store.call("GET", "b/{}/o", name, maxResults=1, json_out=True)
             return True
         return store.exists(name)
@@ -213,6 +212,6 @@ def _check_bucket(bucket: str) -> None:
     except FileNotFoundError:
         found = False
     except PermissionError:
-        return  # may list nothing, yet read what it is given the name of
+        return  # listing is not allowed, but reading named objects may be
     if not found:
         raise FileNotFoundError(errno.ENOENT, "no such bucket", bucket)

@@ -1,4 +1,4 @@
-"""Random access to parts of a local file, or of a local copy."""
+"""Read parts of a file by offset; an object is copied to the local disk first."""
 
 import contextlib
 import math
@@ -15,15 +15,15 @@ _PART = 2**18  # bytes
 
 
 class OpenFile:
-    """A local file whose parts are read by offset; closed by `close`, or when nothing refers to it.
+    """A local file that is read by offset; closed by `close` or by the garbage collector.
 
     Args:
-        path: what to call it in messages.
-        name: of the file, where that is a copy of what `path` names.
+        path: path of the file, for messages.
+        name: name of the local copy, if `path` is an object.
 
     Attributes:
         path: as given.
-        size: bytes.
+        size: size in bytes.
     """
 
     def __init__(self, path: Path, name: str | None = None):
@@ -35,46 +35,50 @@ class OpenFile:
         self._file.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_file"):  # it could be opened
+        if hasattr(self, "_file"):  # False if opening failed
             self.close()
 
     def read_part(self, offset: int, count: int) -> bytes:
-        """`count` bytes from `offset`, or fewer where the file ends before."""
+        """Return `count` bytes from `offset`, or fewer at the end of the file."""
         return os.pread(self._file.fileno(), count, offset)
 
     def read(self, offset: int, count: int) -> bytes:
-        """`count` bytes from `offset`. Raises InputError when the file has fewer."""
+        """Return `count` bytes from `offset`. Raises InputError when the file has fewer."""
         return self.array(offset, (count,), np.dtype(np.uint8)).tobytes()
 
     def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """A fresh array of what lies at `offset`. Raises InputError when the file ends before."""
-        self._check(offset, math.prod(shape) * dtype.itemsize)  # before memory is taken for it
+        """Return a new array with the data at `offset`. Raises InputError when the file ends before."""
+        self._check(offset, math.prod(shape) * dtype.itemsize)  # before memory is allocated
         values = np.empty(shape, dtype)
         self.fill(offset, memoryview(values.reshape(-1).view(np.uint8)))
         return values
 
     def fill(self, offset: int, left: memoryview) -> None:
-        """Copies what lies at `offset` to memory. Raises InputError when the file ends before."""
+        """Read the data at `offset` into a buffer. Raises InputError when the file ends before."""
         self._check(offset, len(left))
-        while left:  # one call reads 2 GB at most
+        while left:  # one call reads at most 2 GB
             done = os.preadv(self._file.fileno(), [left], offset)
             if not done:
-                raise InputError(f"{self.path}: expected {self.size} bytes, found fewer: it was cut while being read")
+                raise InputError(
+                    f"{self.path}: expected {self.size} bytes, found fewer: the file was truncated while being read"
+                )
             left, offset = left[done:], offset + done
 
     def _check(self, offset: int, count: int) -> None:
         if offset < 0 or offset + count > self.size:
-            raise InputError(f"{self.path}: expected {count} bytes at {offset}, found the file's end at {self.size}")
+            raise InputError(
+                f"{self.path}: expected {count} bytes at {offset}, found the end of the file at {self.size}"
+            )
 
     def chunks(self, offset: int, count: int) -> Iterator[memoryview]:
-        """The `count` bytes from `offset`, a part at a time."""
+        """Yield `count` bytes from `offset`, in parts."""
         for start in range(offset, offset + count, _PART):
             yield memoryview(self.array(start, (min(_PART, offset + count - start),), np.dtype(np.uint8)))
 
 
 @contextlib.contextmanager
 def open_offsets(path: PathLike) -> Iterator[OpenFile]:
-    """Opens a file; an object is copied to this machine first.
+    """Open a file for reading by offset; an object is copied to the local disk first.
 
     Raises:
         InputError: there is no such file.

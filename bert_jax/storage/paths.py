@@ -1,6 +1,6 @@
 """`Path`: a file or directory on a disk or in an object store, with the methods of `pathlib.Path` that suit both.
 
-A directory of an object store is a common beginning of names: it is there when an object in it is, needs not be made,
+A directory of an object store is a common prefix of names: it exists if an object in it exists, need not be created,
 and cannot be renamed in one step.
 """
 
@@ -23,20 +23,20 @@ from bert_jax.storage import object_store
 PathLike = str | os.PathLike
 
 _URL = re.compile(r"(\w+)://")
-_READ_AHEAD = 8 << 20  # bytes of a request when an object is read from its beginning to its end
+_READ_AHEAD = 8 << 20  # bytes per request when an object is read sequentially
 
 
 def is_remote(path: PathLike) -> bool:
-    """Whether a path names an object store: `gs://bucket/name` and the like."""
+    """Return whether a path is in an object store, such as `gs://bucket/name`."""
     return _URL.match(os.fspath(path)) is not None
 
 
 class Path(PosixGPath):
     """A local path, or a URL of one of `object_store.SCHEMES`.
 
-    Every read and write of the package goes through it or through the functions of `bert_jax.storage`. On an object
-    store, operations are repeated when the store or the connection fails, and errors are OSErrors with the URL and one
-    line.
+    All reads and writes of the package use this class or the functions of `bert_jax.storage`. In an object store,
+    operations are repeated when the store or the connection fails, and errors are OSErrors with the URL and a message
+    of one line.
     """
 
     if not hasattr(PosixGPath, "with_segments"):  # Python 3.11
@@ -51,20 +51,20 @@ class Path(PosixGPath):
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is in an object store."""
+        """Return whether the path is in an object store."""
         return self._uri_scheme is not None
 
     @property
     def url(self) -> str:
-        """The path as text."""
+        """Return the path as text."""
         return os.fspath(self)
 
     def resolve(self, strict: bool = False) -> Self:
-        """The absolute path; a URL is one already."""
+        """Return the absolute path; a URL is already absolute."""
         return self if self.is_remote else super().resolve(strict)
 
     def exists(self) -> bool:
-        """Whether there is a file or a directory. Raises FileNotFoundError when the bucket is missing."""
+        """Return whether a file or directory exists. Raises FileNotFoundError when the bucket is missing."""
         return self._info() is not None if self.is_remote else super().exists()
 
     def is_dir(self) -> bool:
@@ -74,14 +74,14 @@ class Path(PosixGPath):
         return info is not None and info["type"] == "directory"
 
     def is_file(self) -> bool:
-        """Whether there is a file with contents: a pipe or a device of that name would be waited for without end."""
+        """Return whether a regular file exists; False for pipes and devices, on which reading could block forever."""
         if not self.is_remote:
             return os.path.isfile(self)
         info = self._info()
         return info is not None and info["type"] == "file"
 
     def size(self) -> int:
-        """Bytes of a file."""
+        """Return the size of a file in bytes."""
         if not self.is_remote:
             return os.stat(self).st_size
         return int(self._existing_info()["size"])
@@ -95,14 +95,14 @@ class Path(PosixGPath):
         yield from (self / posixpath.basename(name) for name in names if name.rstrip("/") != own)
 
     def files_below(self) -> list[Self]:
-        """All files in the directory and its directories, sorted."""
+        """Return all files in the directory and its subdirectories, sorted."""
         if not self.is_remote:
             found = (type(self)(folder) / name for folder, _, names in os.walk(self) for name in names)
             return sorted(found, key=str)
         return [type(self)(url) for url in self._urls_below() if not url.endswith("/")]
 
     def sizes_below(self) -> dict[str, int]:
-        """Bytes of all files in the directory and its directories, by their names relative to it."""
+        """Return the size in bytes of all files in the directory and its subdirectories, by relative name."""
         if not self.is_remote:
             return {str(file.relative_to(self)): file.size() for file in self.files_below()}
         found = object_store.attempt(self.url, lambda store: store.find(self.url, detail=True))
@@ -119,14 +119,14 @@ class Path(PosixGPath):
         yield from (type(self)(f"{scheme}://{name}") for name in names)
 
     def mkdir(self, mode: int | None = None, parents: bool = False, exist_ok: bool = False) -> None:
-        """Makes a directory; in an object store, only checks that the bucket is there."""
+        """Create a directory; in an object store, only check that the bucket exists."""
         if not self.is_remote:
             super().mkdir(mode, parents, exist_ok)
         else:
             object_store.check_bucket(self.url)
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Removes a file; an object may be missing, as the answer to an earlier request may have been lost."""
+        """Remove a file; an object may be missing, as the response to an earlier request may have been lost."""
         if not self.is_remote:
             super().unlink(missing_ok)
             return
@@ -143,21 +143,21 @@ class Path(PosixGPath):
         for _ in range(10):
             if not urls:
                 return
-            # `rm` takes names for patterns, which would match objects of other directories.
+            # `rm` reads names as patterns, which could match objects of other directories.
             for url in filter(glob.has_magic, urls):
                 type(self)(url).unlink()
             plain = [url for url in urls if not glob.has_magic(url)]
-            with contextlib.suppress(FileNotFoundError):  # of all of them, the answers to earlier requests were lost
+            with contextlib.suppress(FileNotFoundError):  # earlier requests removed all, but their responses were lost
                 object_store.attempt(self.url, operator.methodcaller("rm", plain))
             urls = self._urls_below()
-        raise OSError(errno.ENOTEMPTY, "objects are added as they are removed", self.url)
+        raise OSError(errno.ENOTEMPTY, "another process adds objects while they are being removed", self.url)
 
     def rmdir(self) -> None:
         if not self.is_remote:
             super().rmdir()
 
     def rename(self, target: PathLike) -> Self:
-        """Moves a file or directory; in an object store object by object, so that a kill may leave both in part."""
+        """Move a file or directory; not atomic in an object store, where objects are moved one by one."""
         target = type(self)(target)
         if not self.is_remote:
             return super().rename(target)
@@ -175,11 +175,13 @@ class Path(PosixGPath):
         return self.rename(target) if self.is_remote else super().replace(target)
 
     def open(self, mode: str = "r", **options: Any) -> IO[Any]:
-        """As `pathlib.Path.open`. An object is read by ranges; to write one, see `storage.open_atomically`."""
+        """Open a file as `pathlib.Path.open` does; objects can only be read (see `storage.open_atomically`)."""
         if not self.is_remote:
             return super().open(mode, **options)
         if mode not in ("r", "rb"):
-            raise ValueError(f"{self}: an object is written whole, by storage.open_atomically; found mode {mode!r}")
+            raise ValueError(
+                f"{self}: expected mode r or rb for an object (storage.open_atomically writes), found {mode!r}"
+            )
         binary = io.BufferedReader(_ObjectReader(self))
         return binary if mode == "rb" else io.TextIOWrapper(binary, encoding="utf-8")
 
@@ -189,7 +191,7 @@ class Path(PosixGPath):
         return object_store.attempt(self.url, lambda store: store.cat_file(self.url))
 
     def read_range(self, start: int, stop: int) -> bytes:
-        """The bytes from `start` to `stop` - 1, fewer where the file ends before."""
+        """Return the bytes from `start` to `stop` - 1, or fewer at the end of the file."""
         if not self.is_remote:
             with open(self, "rb", buffering=0) as file:
                 return os.pread(file.fileno(), stop - start, start)
@@ -200,14 +202,14 @@ class Path(PosixGPath):
             try:
                 return store.cat_file(self.url, start=start, end=stop)
             except Exception as error:
-                if object_store.status_of(error) == 416:  # the range begins behind the end
+                if object_store.status_of(error) == 416:  # the range begins after the end
                     return b""
                 raise
 
         return object_store.attempt(self.url, read)
 
     def write_bytes(self, data: bytes) -> int:
-        """Writes a whole file. In an object store a reader finds the old one or the new one, never a part."""
+        """Write a whole file; atomic in an object store."""
         if not self.is_remote:
             return super().write_bytes(data)
         object_store.attempt(self.url, lambda store: store.pipe_file(self.url, bytes(data)))
@@ -217,19 +219,19 @@ class Path(PosixGPath):
         return self.write_bytes(data.encode(encoding or "utf-8", errors or "strict"))
 
     def upload(self, local: PathLike) -> None:
-        """Writes the object from a local file."""
+        """Upload a local file to this object."""
         object_store.attempt(self.url, lambda store: store.put_file(os.fspath(local), self.url))
 
     def download(self, local: PathLike) -> None:
-        """Writes a local file from the object."""
+        """Download this object to a local file."""
         object_store.attempt(self.url, lambda store: store.get_file(self.url, os.fspath(local)))
 
     def create(self, data: bytes) -> bool:
-        """Writes an object only where there is none of its name; returns whether it did, for one of several writers."""
+        """Write an object only if it does not exist; return whether it was written. Only one of several writers can."""
         try:
             object_store.attempt(self.url, lambda store: store.pipe_file(self.url, data, mode="create"))
         except FileExistsError:
-            # The answer to an earlier request of our own may have been lost.
+            # The response to our own earlier request may have been lost.
             return self.read_bytes() == data
         return True
 
@@ -245,14 +247,14 @@ class Path(PosixGPath):
             return None
 
     def _urls_below(self) -> list[str]:
-        """All objects, sorted, with the empty ones whose names end in / that mark a directory."""
+        """Return the URLs of all objects, sorted, including empty objects ending in / that mark directories."""
         scheme = self.url.partition("://")[0]
         names = object_store.attempt(self.url, lambda store: store.find(self.url))
         return [f"{scheme}://{name}" for name in sorted(names)]
 
 
 def matching_files(pattern: str) -> list[Path]:
-    """The files that a pattern with `*`, `**`, `?` or `[...]` matches, sorted."""
+    """Return the files that match a pattern with `*`, `**`, `?` or `[...]`, sorted."""
     path = Path(pattern)
     if not path.is_remote:
         return sorted((Path(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)), key=str)
@@ -262,7 +264,7 @@ def matching_files(pattern: str) -> list[Path]:
 
 
 def _checked(parts: tuple[PathLike, ...]) -> tuple[PathLike, ...]:
-    """Raises InputError for a URL that no client is known for."""
+    """Raise InputError for a URL with an unknown scheme."""
     url = _URL.match(os.fspath(parts[0])) if parts else None
     if url and url[1] not in object_store.SCHEMES:
         known = ", ".join(f"{name}://" for name in object_store.SCHEMES)
@@ -271,9 +273,9 @@ def _checked(parts: tuple[PathLike, ...]) -> tuple[PathLike, ...]:
 
 
 class _ObjectReader(io.RawIOBase):
-    """An object as a file that is read by ranges of _READ_AHEAD, however small the reads are.
+    """An object as a raw file that is read in ranges of _READ_AHEAD bytes.
 
-    io.BufferedReader does not do it: it passes on what `read()` and TextIOWrapper ask for, 8 KiB at a time.
+    io.BufferedReader is not enough: it passes the reads of `read()` and TextIOWrapper on, 8 KiB at a time.
     """
 
     def __init__(self, path: Path):

@@ -19,18 +19,18 @@ _DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {
     ".bz2": bz2.BZ2File,
     ".xz": lzma.LZMAFile,
 }
-COMPRESSED = tuple(_DECOMPRESSORS)  # suffixes of names
-# Text compresses to a tenth, and a table of one row repeated to a hundredth; more than this is a trap, or damage.
+COMPRESSED = tuple(_DECOMPRESSORS)  # suffixes of compressed files
+# Text compresses to a tenth, and a table of one repeated row to a hundredth; a higher ratio is a bomb, or damage.
 MAX_COMPRESSION = 200
-_UNCHECKED_BYTES = 64 << 20  # that come out before this is looked at
+_UNCHECKED_BYTES = 64 << 20  # decompressed bytes before the ratio is checked
 
 
 class DamagedError(Exception):
-    """A compressed file that does not come out whole; the message says how."""
+    """A compressed file is damaged, truncated or a decompression bomb."""
 
 
 class _Decompressed(io.RawIOBase):
-    """The content of a compressed file, of at most `MAX_COMPRESSION` times the bytes that have been read of it."""
+    """The decompressed content of a file; raises DamagedError above `MAX_COMPRESSION` times the bytes read."""
 
     def __init__(self, content: IO[bytes], raw: IO[bytes], kind: str):
         self._content, self._raw, self._kind = content, raw, kind
@@ -52,13 +52,13 @@ class _Decompressed(io.RawIOBase):
 
 @contextlib.contextmanager
 def open_decompressed(path: PathLike) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """Opens a file to read its bytes, decompressed where its name ends as in COMPRESSED.
+    """Open a file to read its bytes, decompressed if its name has a suffix of COMPRESSED.
 
     Yields:
-        The bytes, and the file under them as it is, whose position tells how far reading has come.
+        The file of decompressed bytes, and the underlying file, whose position shows the progress.
 
     Raises:
-        DamagedError: out of the block, when reading meets damage, or over `MAX_COMPRESSION` times the file's bytes.
+        DamagedError: reading in the block found damage, or more than `MAX_COMPRESSION` times the file's bytes.
     """
     path = Path(path)
     kind = next((suffix for suffix in COMPRESSED if path.name.lower().endswith(suffix)), "")
@@ -74,14 +74,14 @@ def open_decompressed(path: PathLike) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 
 
 def without_compression(name: str) -> str:
-    """Returns a file's name without a suffix of COMPRESSED."""
+    """Return a file's name without a suffix of COMPRESSED."""
     return next((name[: -len(suffix)] for suffix in COMPRESSED if name.lower().endswith(suffix)), name)
 
 
 def existing(path: PathLike) -> Path:
-    """Returns the path of a file. Raises InputError when it is missing, a directory, a pipe or a device."""
+    """Return the path of a file. Raises InputError when it is missing, a directory, a pipe or a device."""
     found = Path(path)
-    if found.is_file():  # of an object, one request
+    if found.is_file():  # one request for an object
         return found
     if not found.exists():
         raise InputError(f"{path}: no such file")
@@ -91,10 +91,10 @@ def existing(path: PathLike) -> Path:
 
 
 def read_text(path: PathLike, max_bytes: int | None = None) -> str:
-    """Returns the text of a UTF-8 file.
+    """Return the text of a UTF-8 file.
 
     Raises:
-        InputError: it is missing, no file, not UTF-8, or has more than `max_bytes`.
+        InputError: the file is missing, not a regular file, not UTF-8, or larger than `max_bytes`.
     """
     path = existing(path)
     if max_bytes is not None and (size := path.size()) > max_bytes:
@@ -103,7 +103,7 @@ def read_text(path: PathLike, max_bytes: int | None = None) -> str:
 
 
 def decode_text(data: bytes, where: object) -> str:
-    """Returns the text in the bytes of a whole file. Raises InputError, which names `where`, when it is not UTF-8."""
+    """Decode the bytes of a file as UTF-8. Raises InputError, naming `where`, when they are not UTF-8."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -115,7 +115,7 @@ def decode_text(data: bytes, where: object) -> str:
 
 @contextlib.contextmanager
 def local_copy(path: PathLike) -> Iterator[str]:
-    """Yields the name of a local file: the file itself, or while the block runs a copy of an object."""
+    """Yield the name of a local file: the file itself, or a temporary copy of an object."""
     path = Path(path)
     if not path.is_remote:
         yield os.fspath(path)

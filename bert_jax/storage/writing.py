@@ -1,8 +1,8 @@
-"""Write a file or directory atomically: whole or not at all.
+"""Write files and directories atomically.
 
-On a disk it is written beside its place and renamed. An object appears when all of it has arrived. A directory of an
-object store cannot be renamed: its objects are written in place, the one that says what they are last, and meanwhile
-`INCOMPLETE` lies among them.
+On a disk, a file or directory is written under a temporary name and renamed. An object appears when its upload is
+complete. A directory of an object store cannot be renamed: its objects are written in place, its config or manifest
+last, and it has an object `INCOMPLETE` while it is being written.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ from bert_jax.storage import object_store
 from bert_jax.storage.claims import LEASES, claimed
 from bert_jax.storage.paths import Path, PathLike, is_remote
 
-INCOMPLETE = ".incomplete"  # the object that a directory holds as long as it is being written
-_YOUNG_SECONDS = 2.0  # after which whoever writes a file holds it for sure
-_LAST = ("config.json", "manifest.json")  # without which no reader takes a directory for what it is
+INCOMPLETE = ".incomplete"  # the object that marks a directory that is being written
+_YOUNG_SECONDS = 2.0  # a file that is older than this is locked if a process is writing it
+_LAST = ("config.json", "manifest.json")  # files that are uploaded last, as readers recognise a directory by them
 
 
 def write_atomically(path: PathLike, data: bytes | str) -> None:
-    """Writes `data` so that a reader finds the old file or the new one."""
+    """Write a file so that readers find either the old or the new content."""
     path, data = Path(path), data.encode() if isinstance(data, str) else data
     if path.is_remote:
         path.write_bytes(data)
@@ -38,8 +38,7 @@ def write_atomically(path: PathLike, data: bytes | str) -> None:
 
 @contextlib.contextmanager
 def naming(path: PathLike, partial: PathLike | None = None) -> Iterator[None]:
-    """Makes an OSError name `path` where it names no file, as of a full disk, or `partial`, which is not to be there
-    when it is read."""
+    """Set the file name of an OSError in the block to `path` if it has none or names the temporary file `partial`."""
     try:
         yield
     except OSError as error:
@@ -50,14 +49,14 @@ def naming(path: PathLike, partial: PathLike | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_atomically(path: PathLike) -> Iterator[TextIO]:
-    """Yields a new UTF-8 file that becomes `path` when the block ends well, and nothing when it does not."""
+    """Yield a new UTF-8 file that becomes `path` if the block succeeds, and is removed if it raises."""
     with _opened_beside(path, "w", encoding="utf-8") as file:
         yield file
 
 
 @contextlib.contextmanager
 def open_binary_atomically(path: PathLike) -> Iterator[BinaryIO]:
-    """As `open_atomically`, for bytes."""
+    """Yield a new binary file that becomes `path` if the block succeeds, and is removed if it raises."""
     with _opened_beside(path, "wb") as file:
         yield file
 
@@ -85,7 +84,7 @@ def _opened_beside(path: PathLike, mode: str, **options: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def directory_atomically(path: PathLike) -> Iterator[Path]:
-    """Yields a new local directory that becomes `path` when the block ends well, and is removed when it does not.
+    """Yield a new local directory that becomes `path` if the block succeeds, and is removed if it raises.
 
     Raises:
         InputError: `path` exists and is not an empty directory.
@@ -105,23 +104,25 @@ def directory_atomically(path: PathLike) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def directory_resumably(path: PathLike) -> Iterator[Path]:
-    """As `directory_atomically`, but what was written stays when the process is killed or interrupted, and is given to
-    the next call with the same path. In an object store the directory is `path` itself.
+    """Yield a directory that becomes `path` if the block succeeds; after a kill the next call continues with it.
+
+    A directory that a killed or interrupted process was writing is kept, and yielded by the next call with the same
+    path. In an object store the directory is `path` itself.
 
     Raises:
-        InputError: as there, or another process writes there.
+        InputError: `path` exists and is not an empty directory, or another process is writing it.
     """
     path = _checked_new(path, keep_incomplete=True)
     busy = f"{path}: another process is writing there"
     if path.is_remote:
         with claimed(path, busy):
-            _checked_new(path, keep_incomplete=True)  # once more: its last owner may have completed it meanwhile
+            _checked_new(path, keep_incomplete=True)  # again, as its last owner may have completed it meanwhile
             (path / INCOMPLETE).write_bytes(b"")
             try:
                 yield path
             except Exception as error:
                 if isinstance(error, OSError) and is_remote(str(error.filename)):
-                    raise  # a store that fails: what it has is kept, as after a kill
+                    raise  # after a failure of the store, keep the files as after a kill
                 for file in path.files_below():
                     if LEASES not in file.parts:
                         file.unlink()
@@ -151,7 +152,7 @@ def _checked_new(path: PathLike, keep_incomplete: bool = False) -> Path:
 
 @contextlib.contextmanager
 def local_directory(path: PathLike) -> Iterator[str]:
-    """Yields the name of a local directory whose files are in `path` when the block ends, however it ends."""
+    """Yield a local directory whose files are in `path` after the block, also if the block raises."""
     path = Path(path)
     if not path.is_remote:
         yield os.fspath(path)
@@ -165,18 +166,18 @@ def local_directory(path: PathLike) -> Iterator[str]:
 
 
 def check_output(out: PathLike, *inputs: Any) -> None:
-    """Check, before anything is read, that a file or directory to write is none of those to read.
+    """Check that an output is not also an input.
 
     Args:
-        out: what is to be written.
-        inputs: names of what is to be read; what is no name of a file (say, a table in memory) is passed by.
+        out: the file or directory to write.
+        inputs: files to read; objects that are no paths, such as tables in memory, are ignored.
 
     Raises:
-        InputError: `out` is one of them, under whatever name.
+        InputError: `out` is the same file as an input, also under another name.
     """
     for name in inputs:
         if isinstance(name, str | os.PathLike) and _is_same(Path(out), Path(name)):
-            raise InputError(f"{out}: expected another file to write to than {name}, which is read")
+            raise InputError(f"{out}: expected an output other than the input {name}, found the same file")
 
 
 def _is_same(out: Path, other: Path) -> bool:
@@ -184,16 +185,16 @@ def _is_same(out: Path, other: Path) -> bool:
         return out.is_remote and other.is_remote and str(out).rstrip("/") == str(other).rstrip("/")
     try:
         return os.path.samefile(out, other)
-    except (OSError, ValueError):  # one of them is not there, so that nothing can be lost
+    except (OSError, ValueError):  # one of them does not exist, so nothing can be overwritten
         return False
 
 
 def check_writable(path: PathLike) -> None:
-    """Looks, before work begins, whether a file could be written.
+    """Check before a long computation that its output file can be written.
 
     Raises:
-        InputError: it is a directory, or its directory is missing or read-only.
-        FileNotFoundError: its bucket is missing.
+        InputError: the path is a directory, or its directory is missing or read-only.
+        FileNotFoundError: the bucket is missing.
     """
     path = Path(path)
     if path.is_remote:
@@ -208,14 +209,14 @@ def check_writable(path: PathLike) -> None:
 
 
 def remove_incomplete(path: PathLike) -> None:
-    """Removes what a killed `directory_atomically` has left in an object store; anything else is left alone."""
+    """Remove a directory in an object store that a killed `directory_atomically` left incomplete; keep any other."""
     path = Path(path)
     if path.is_remote and (path / INCOMPLETE).exists():
         path.rmtree(missing_ok=True)
 
 
 def remove_leftovers(path: PathLike) -> None:
-    """Removes what killed processes have left beside `path` on a disk when they wrote it; not what one still writes."""
+    """Remove temporary files of `path` that killed processes left on a disk; keep those still being written."""
     path = Path(path)
     if path.is_remote or not path.parent.is_dir():
         return
@@ -223,9 +224,9 @@ def remove_leftovers(path: PathLike) -> None:
     for left in path.parent.iterdir():
         if not name.fullmatch(left.name):
             continue
-        with contextlib.suppress(OSError):  # gone meanwhile, or another's
+        with contextlib.suppress(OSError):  # removed meanwhile, or owned by another user
             if time.time() - os.stat(left).st_mtime < _YOUNG_SECONDS:
-                continue  # perhaps not held yet
+                continue  # perhaps not locked yet
             with _held(left) as held:
                 if held and left.is_dir():
                     shutil.rmtree(left, ignore_errors=True)
@@ -235,8 +236,10 @@ def remove_leftovers(path: PathLike) -> None:
 
 @contextlib.contextmanager
 def _held(path: Path) -> Iterator[bool]:
-    """Locks a file or directory while the block runs, as the system notices when the process dies; yields whether it
-    was free. Where there are no locks, it counts as held by another."""
+    """Lock a file or directory during the block, and yield whether that succeeded.
+
+    The system releases the lock when the process dies. On file systems without locks, the result is False.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         try:
@@ -250,7 +253,7 @@ def _held(path: Path) -> Iterator[bool]:
 
 
 def _upload_directory(folder: Path, path: Path) -> None:
-    """Copies the files of a local directory, those of `_LAST` at its end."""
+    """Upload the files of a local directory, those named in `_LAST` last."""
     marker = path / INCOMPLETE
     marker.write_bytes(b"")
     files = sorted(folder.files_below(), key=lambda file: (file.parent == folder and file.name in _LAST, str(file)))
@@ -260,7 +263,7 @@ def _upload_directory(folder: Path, path: Path) -> None:
 
 
 def replace_directory(path: PathLike, new: PathLike) -> None:
-    """Puts the directory `new` in the place of `path`, which is removed; on a disk a reader finds one or the other."""
+    """Replace the directory `path` with the directory `new`; on a disk by renaming both."""
     path, new = Path(path), Path(new)
     if path.is_remote:
         path.rmtree(missing_ok=True)
@@ -274,7 +277,7 @@ def replace_directory(path: PathLike, new: PathLike) -> None:
 
 @contextlib.contextmanager
 def _moved(beside: Path, path: Path, removed_after: type[BaseException]) -> Iterator[None]:
-    """Moves `beside` to `path` when the block ends well; takes it away after such an exception."""
+    """Move `beside` to `path` if the block succeeds; remove it after an exception of type `removed_after`."""
     try:
         with naming(path, beside):
             yield

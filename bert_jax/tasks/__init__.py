@@ -1,4 +1,4 @@
-"""Tasks: one file each, found by the name in a recipe."""
+"""Tasks: one file per task, found by its name in a recipe."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ from bert_jax.tasks import lora
 if TYPE_CHECKING:
     from bert_jax.tasks.base import AbstractTask, Job
 
-# Name in a recipe -> the module whose `build` makes its Job; imported when it is asked for.
+# Task name -> module with its `build` and `abstract_task`, imported on demand.
 TASKS = {
     "pretraining": "bert_jax.tasks.pretraining",
     "electra": "bert_jax.tasks.electra",
@@ -22,10 +22,10 @@ TASKS = {
 
 
 def build(recipe: Any, workdir: str) -> "Job":
-    """Reads the data and models that `recipe` names and returns what the training loop needs to run it.
+    """Read the data and models that a resolved recipe names, and return the training job.
 
     Raises:
-        InputError: the task is not known, or something that the recipe names does not fit.
+        InputError: the task is not known, or the recipe's data, model or settings are invalid.
     """
     adaptation = lora.of_recipe(recipe)
     job = _module(recipe).build(recipe, workdir)
@@ -33,11 +33,13 @@ def build(recipe: Any, workdir: str) -> "Job":
 
 
 def abstract_task(recipe: Any) -> "AbstractTask":
-    """Returns what compiling the steps of `recipe` takes. Data that it names are read for their shapes; where it names
-    none, those of the usual data are assumed: the vocabulary of the paper, unpacked pairs, two classes.
+    """Return the abstract task of a resolved recipe, from which its training steps can be compiled.
+
+    If the recipe names data, their shapes are used; otherwise defaults: the paper's vocabulary, unpacked pairs, two
+    classes.
 
     Raises:
-        InputError: as `build`.
+        InputError: as for `build`.
     """
     adaptation = lora.of_recipe(recipe)
     abstract_task = _module(recipe).abstract_task(recipe)

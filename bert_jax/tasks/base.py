@@ -1,4 +1,4 @@
-"""The protocols of a task, and `Job`, which holds everything needed to train one."""
+"""The protocols of tasks and of sources of batches, and `Job`: everything needed to train a task."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -16,65 +16,65 @@ MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids",
 
 
 class Task(Protocol):
-    """Pure functions of parameters and a batch. An implementation is a frozen value without parameters."""
+    """A task: pure functions of parameters and a batch. Implementations are frozen and hold no parameters."""
 
     @property
     def model(self) -> Any:
-        """The bert_jax.modeling.Bert, or Electra, that it trains."""
+        """Return the model to train: a bert_jax.modeling.Bert or Electra."""
         ...
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
-        """The denominator of each term of the loss over the whole batch, so that its parts can share it."""
+        """Return the denominator of each term of the loss over the whole batch, for all its micro-batches."""
         ...
 
     def loss(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
-        """The sum over terms of (sum over these examples) / weights[term], and metrics whose pairs add up.
+        """Return the loss and the metrics of a batch or micro-batch.
 
-        `batch` may be a part of the batch that `weights` came from: losses of all parts add up to the whole's.
-        `dropout_key` None means no dropout.
+        The loss is the sum over terms of (sum over these examples) / weights[term]. Losses and metrics of the
+        micro-batches sum to those of the whole batch from which `weights` came. `dropout_key` None means no dropout.
         """
         ...
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
-        """Outputs for each example, without dropout: what `score` needs."""
+        """Return the outputs for each example that `score` needs, without dropout."""
         ...
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
-        """Metrics of a whole evaluation set, on the host. Rows whose example_weights are 0 are padding."""
+        """Return the metrics of a whole evaluation set, on the host. Rows with example_weights of 0 are padding."""
         ...
 
 
 class Batches(Protocol):
-    """Batches by number: the same number gives the same batch, whatever was read before."""
+    """A source of batches by step number, independent of what was read before."""
 
     def batch(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
-        """The batch of `step`, or some of its rows (so that each host can build only its own)."""
+        """Return the batch of `step`, or only some of its rows (each host makes its own rows)."""
         ...
 
 
 class EvalBatches(Batches, Protocol):
-    """A finite source."""
+    """A source with a finite number of batches."""
 
     @property
     def num_batches(self) -> int:
-        """How many batches there are, from 0."""
+        """Return the number of batches."""
         ...
 
 
 def model_inputs(batch: Batch) -> Batch:
-    """What `Bert.apply` takes of a batch: of rows of several examples, where each of them is too."""
+    """Return the arrays of a batch that are arguments of `Bert.apply`."""
     return {name: batch[name] for name in MODEL_INPUTS if name in batch}
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """Steps whose batches have one shape.
+    """Training steps whose batches have the same shape.
 
     Attributes:
-        num_steps: how many; 0 = not known without the data.
-        batch: name -> the shape and dtype of the whole batch.
+        num_steps: number of steps; 0 = not known without the data.
+        batch: name -> shape and dtype of the whole batch.
     """
 
     num_steps: int
@@ -82,17 +82,17 @@ class Stage:
 
     @classmethod
     def of_rows(cls, num_steps: int, size: int, row: Mapping[str, Any]) -> Self:
-        """The stage whose batches are `size` rows like `row`, a batch of one."""
+        """Return the stage whose batches have `size` rows like `row`, a batch of one row."""
         return cls(num_steps, {k: jax.ShapeDtypeStruct((size, *v.shape[1:]), v.dtype) for k, v in row.items()})
 
 
 @dataclasses.dataclass(frozen=True)
 class AbstractTask:
-    """A job without its data: what its steps are compiled from.
+    """A training job without data: shapes from which its steps can be compiled.
 
     Attributes:
         task, init_params: as in `Job`.
-        stages: in the order in which they run.
+        stages: the stages in order.
     """
 
     task: Task
@@ -102,20 +102,20 @@ class AbstractTask:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """All that the loop needs to train, whatever the task.
+    """A training job: everything that the training loop needs, for any task.
 
     Attributes:
         task: loss, metrics and predictions.
-        tokenizer: of the data.
-        init_params: key -> parameters; can be jitted, so that they are born sharded.
-        pretrained: numpy arrays that replace some of those, matched by path; None = none.
-        train_source: batch `step` for every step from 0 to num_steps - 1.
+        tokenizer: the tokenizer of the data.
+        init_params: function from a key to parameters; jit it to create them sharded.
+        pretrained: numpy arrays that replace some parameters, matched by path; None = none.
+        train_source: training batches for steps 0 to num_steps - 1.
         eval_source: held-out batches, or None.
         num_steps: optimizer steps of the whole run.
-        save: writes a finished model (directory, numpy parameters) in the Hugging Face layout.
-        data: returns what the run takes from its data (`bert_jax.tasks.fingerprints`), JSON values by name. It reads
-            all rows, so only the process that keeps the work directory calls it.
-        classes: class -> number of rows of the training data that have it; empty where there are no classes.
+        save: function of (directory, numpy parameters) that writes the model in the Hugging Face layout.
+        data: function that returns the fingerprints of the data (`bert_jax.tasks.fingerprints`), JSON values by name.
+            It reads all rows, so only the process that owns the work directory calls it.
+        classes: class -> number of rows in the training data; empty for tasks without classes.
     """
 
     task: Task

@@ -1,4 +1,4 @@
-"""Sequence classification and regression: one label, several labels, or a number for a text or a pair.
+"""Sequence classification (one or several labels) and regression, for texts or pairs.
 
 Devlin et al. 2018 (arXiv:1810.04805), section 4.1.
 """
@@ -36,21 +36,23 @@ _PROBLEM_TYPES = {
 
 @dataclasses.dataclass(frozen=True)
 class ClassificationTask:
-    """Cross entropy over classes; or, by the config's problem_type, that of a yes or no for each class, averaged over
-    them (multi_label_classification), or the squared error of one number (regression).
+    """Sequence classification, multi-label classification or regression, by the config's problem_type.
+
+    The loss is the cross entropy over classes, the mean binary cross entropy over classes (multi-label), or the squared
+    error (regression).
 
     Attributes:
         model: a Bert with head `sequence_classification`.
-        metrics: names of `bert_jax.metrics.scores` to score by.
-        class_weights: of the loss of a row, by its class; () = 1 for all.
-        label_smoothing: share of a label that is spread evenly over all classes (Szegedy et al. 2015, arXiv:1512.00567,
-            section 7).
-        token_dropout: share of the tokens that a step of training hides behind `mask_id`, so that an answer comes to
-            rest on more than one word (Iyyer et al. 2015, ACL P15-1162, section 3.1).
-        r_drop: weight of the divergence between the answers of two passes, each with dropout of its own, whose losses
-            are averaged (Liang et al. 2021, arXiv:2106.14448); 0 = one pass.
-        mask_id: the id of [MASK].
-        special_ids: those that are never hidden.
+        metrics: names of `bert_jax.metrics.scores`.
+        class_weights: weight of a row's loss by its class; () = 1 for all.
+        label_smoothing: fraction of the label's probability that is spread evenly over all classes (Szegedy et al.
+            2015, arXiv:1512.00567, section 7).
+        token_dropout: fraction of input tokens that a training step replaces with `mask_id` (Iyyer et al. 2015, ACL
+            P15-1162, section 3.1).
+        r_drop: weight of the divergence between two passes with different dropout, whose losses are averaged (Liang et
+            al. 2021, arXiv:2106.14448); 0 = one pass.
+        mask_id: id of [MASK].
+        special_ids: ids of tokens that token dropout never replaces.
     """
 
     model: Bert
@@ -64,16 +66,16 @@ class ClassificationTask:
 
     @property
     def regression(self) -> bool:
-        """Whether the label is a number."""
+        """Return whether the label is a number."""
         return self.model.config.problem_type == "regression"
 
     @property
     def several(self) -> bool:
-        """Whether a text may belong to several classes."""
+        """Return whether a text may have several labels."""
         return self.model.config.problem_type == "multi_label_classification"
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
-        """The number of real rows, or the sum of their classes' weights; the windows of a text are one row together."""
+        """Return the sum of the weights of rows (times class weights); the windows of a text weigh 1 in total."""
         total = (batch["example_weights"] * self._class_weight(batch)).sum()
         return {"labels": jnp.where(total > 0, total, 1.0)}
 
@@ -83,10 +85,10 @@ class ClassificationTask:
     def loss(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
-        """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.base.Task`)."""
+        """Return the loss and the metrics of a batch or micro-batch (see `bert_jax.tasks.base.Task`)."""
         passes = 1
         if dropout_key is not None and self.r_drop:
-            passes = 2  # as rows beside one another, which stay on their device
+            passes = 2  # as adjacent rows, so that both passes are on the same device
             batch = {name: jnp.repeat(array, passes, axis=0) for name, array in batch.items()}
         if dropout_key is not None and self.token_dropout:
             batch = batch | {"input_ids": self._hide_tokens(batch["input_ids"], dropout_key)}
@@ -114,8 +116,11 @@ class ClassificationTask:
         return total / weights["labels"], metrics
 
     def _divergence(self, logits: jax.Array) -> jax.Array:
-        """For each answer of rows [2B], how far those of its two passes are apart: the mean of both Kullback-Leibler
-        divergences (over several classes, the mean of theirs), or the square of the difference."""
+        """Return R-Drop's divergence between the two passes of each row, for logits of 2B rows.
+
+        This is the mean of both Kullback-Leibler divergences (for multi-label, averaged over classes), or the squared
+        difference for regression.
+        """
         pairs = logits.reshape(-1, 2, *logits.shape[1:])
         if self.regression:
             apart = jnp.square(pairs[:, 0] - pairs[:, 1])[..., 0]
@@ -129,16 +134,16 @@ class ClassificationTask:
         return jnp.repeat(apart, 2, axis=0)
 
     def _hide_tokens(self, input_ids: jax.Array, dropout_key: jax.Array) -> jax.Array:
-        # Folded with a number that no layer is counted by, so that these draws are apart from those of the model.
+        # Fold in a number that no layer has, so that these draws are independent of the model's dropout.
         hidden = jax.random.bernoulli(jax.random.fold_in(dropout_key, 2**31), self.token_dropout, input_ids.shape)
         return jnp.where(hidden & ~jnp.isin(input_ids, jnp.array(self.special_ids)), self.mask_id, input_ids)
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
-        """`logits` [B, C] float32 without dropout; for regression C is 1."""
+        """Return `logits` [B, C], float32, without dropout; for regression C is 1."""
         return {"logits": self._logits(params, batch, None)}
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
-        """The chosen metrics over all rows that are not padding; of windows, over their texts."""
+        """Return the chosen metrics over all rows that are not padding; logits of windows are averaged per text."""
         real = np.concatenate([batch["example_weights"] for batch in batches]) > 0
         logits = np.concatenate([prediction["logits"] for prediction in predictions])[real]
         labels = np.concatenate([batch["labels"] for batch in batches])[real]
@@ -159,7 +164,7 @@ class ClassificationTask:
 
 
 def columns(recipe: Any) -> Columns:
-    """The columns that a recipe's data section names."""
+    """Return the columns that a recipe's data section names."""
     data = recipe.data
     separator = data.label_separator if data.task_type == "multi_label" else ""
     return Columns(
@@ -173,14 +178,14 @@ def _rules(data: Any) -> LabelRules:
 
 
 def build(recipe: Any, workdir: str) -> Job:
-    """Reads the data and the model that a resolved classification recipe names. See `bert_jax.tasks.build`."""
+    """Read the data and the model that a resolved classification recipe names. See `bert_jax.tasks.build`."""
     data, regression = recipe.data, recipe.data.task_type == "regression"
     loaded = setup.pretrained(recipe, "encoder")
     tokenizer = setup.tokenizer(recipe, loaded=loaded)
     config = setup.config(recipe, tokenizer, loaded)
     setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     if data.long_texts == "windows" and data.pair_column:
-        raise InputError("config.data.long_texts: expected cut for pairs of texts, as windows are of single ones")
+        raise InputError("config.data.long_texts: expected cut for pairs of texts, found windows")
     if not data.train:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     named, rules = columns(recipe), _rules(data)
@@ -218,7 +223,7 @@ def build(recipe: Any, workdir: str) -> Job:
 
 
 def abstract_task(recipe: Any) -> AbstractTask:
-    """The steps of a resolved classification recipe, by length. See `bert_jax.tasks.abstract_task`."""
+    """Return the abstract task of a resolved classification recipe. See `bert_jax.tasks.abstract_task`."""
     if recipe.data.train:
         return setup.abstract_task_of(build(recipe, ""))
     length, regression = recipe.data.max_seq_length, recipe.data.task_type == "regression"
@@ -241,7 +246,7 @@ def abstract_task(recipe: Any) -> AbstractTask:
 
 
 def _class_weights(data: Any, labels: np.ndarray, count: int) -> tuple[float, ...]:
-    """`balanced`: such that every class counts for as much, and a row for 1 on average."""
+    """Return class weights: for `balanced` inverse to the class frequency with a mean of 1 over rows, else ()."""
     if data.class_weights != "balanced":
         return ()
     return tuple(len(labels) / (count * np.bincount(labels, minlength=count)))

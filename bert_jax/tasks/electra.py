@@ -1,7 +1,7 @@
-"""Replaced-token detection: a generator learns masked tokens, a discriminator learns which tokens it replaced.
+"""Replaced-token detection: a generator predicts masked tokens, a discriminator detects the tokens that it replaced.
 
-Clark et al. 2020 (arXiv:2003.10555), section 2. It learns from what `bert-jax prepare` makes for any objective, and
-does not look at the labels of pairs.
+Clark et al. 2020 (arXiv:2003.10555), section 2. The data may be prepared for any objective; labels of pairs are
+ignored.
 """
 
 import dataclasses
@@ -34,10 +34,10 @@ from bert_jax.tasks.pretraining_data import (
 )
 
 HEAD = "replaced_token_detection"
-GENERATOR_DIR = "generator"  # within the directory of the discriminator
-_EVAL_SEED = 0  # of the tokens that are filled in while evaluating: the same whenever that is
+GENERATOR_DIR = "generator"  # directory of the generator inside the directory of the discriminator
+_EVAL_SEED = 0  # seed of the generator's samples in evaluations, the same for all evaluations
 
-# Metric -> its (sum, count) among the sums over rows.
+# Metric -> names of its (sum, count) in `_sums`.
 _METRICS = {
     "mlm_loss": ("mlm_loss", "mlm_count"),
     "mlm_accuracy": ("mlm_correct", "mlm_count"),
@@ -50,11 +50,13 @@ _METRICS = {
 
 @dataclasses.dataclass(frozen=True)
 class ElectraTask:
-    """Mean masked-LM cross entropy over all masked tokens, plus `discriminator_weight` times the mean binary cross
-    entropy, over all tokens, of having been replaced.
+    """ELECTRA's pretraining task.
+
+    The loss is the generator's mean masked-LM cross entropy over masked tokens, plus `discriminator_weight` times the
+    discriminator's mean binary cross entropy over all tokens.
 
     Attributes:
-        model: both models.
+        model: generator and discriminator.
         commonest_id: as in `PretrainingTask`.
         discriminator_weight: lambda of section 2.
     """
@@ -64,16 +66,16 @@ class ElectraTask:
     discriminator_weight: float = 50.0
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
-        """The number of masked tokens and of all tokens."""
+        """Return the number of masked tokens and of all tokens."""
         counts = {"mlm": batch["masked_weights"].sum(), "disc": is_token(batch).sum(dtype=jnp.float32)}
         return {name: jnp.maximum(count, 1.0) for name, count in counts.items()}
 
     def loss(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
-        """Both summed losses of these rows over their `weights`, and metrics (see `bert_jax.tasks.base.Task`).
+        """Return the loss and the metrics of a batch or micro-batch (see `bert_jax.tasks.base.Task`).
 
-        What is filled in is drawn by a key made from `dropout_key`; without one, as in evaluation.
+        The generator samples with a key made from `dropout_key`, or with the fixed key of evaluations without one.
         """
         sums = {name: value.sum() for name, value in self._sums(params, batch, dropout_key).items()}
         disc = self.discriminator_weight * sums["disc_loss"] / weights["disc"]
@@ -82,11 +84,11 @@ class ElectraTask:
         return sums["mlm_loss"] / weights["mlm"] + disc, shown
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
-        """For each row [B], the sums that the metrics are made of, without dropout."""
+        """Return for each row [B] the sums from which the metrics are computed, without dropout."""
         return self._sums(params, batch, None)
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
-        """The metrics of `loss` over all batches, and the share of masked tokens that are the commonest one."""
+        """Return the metrics over all batches, and the share of masked tokens that are the most frequent token."""
         return ratios(predictions, _METRICS | {"mlm_commonest_accuracy": ("mlm_commonest", "mlm_count")})
 
     def _sums(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> dict[str, jax.Array]:
@@ -105,7 +107,7 @@ class ElectraTask:
             dropout_key=None if dropout_key is None else jax.random.fold_in(dropout_key, 0),
         )
         real, replaced, claimed = is_token(batch), out.is_replaced, out.logits > 0
-        # -log sigmoid(x) where it was replaced, -log(1 - sigmoid(x)) where it was not
+        # -log sigmoid(x) for replaced tokens, -log(1 - sigmoid(x)) for others
         losses = jax.nn.softplus(jnp.where(replaced, -out.logits, out.logits))
         of_tokens = {
             "disc_loss": losses,
@@ -120,7 +122,7 @@ class ElectraTask:
 
 
 def build(recipe: Any, workdir: str) -> Job:
-    """Reads the prepared data and the models that a resolved recipe names. See `bert_jax.tasks.build`."""
+    """Read the prepared data and the models that a resolved recipe names. See `bert_jax.tasks.build`."""
     data = PretrainingData.of(recipe)
     loaded = setup.pretrained(recipe, HEAD)
     model = _model(recipe, setup.config(recipe, data.tokenizer, loaded))
@@ -140,7 +142,7 @@ def build(recipe: Any, workdir: str) -> Job:
 
 
 def abstract_task(recipe: Any) -> AbstractTask:
-    """The steps of a resolved recipe. See `bert_jax.tasks.abstract_task`."""
+    """Return the abstract task of a resolved recipe. See `bert_jax.tasks.abstract_task`."""
     if recipe.data.prepared:
         return abstract_pretraining_task(recipe, build(recipe, ""))
     model = _model(recipe, setup.config_without_data(recipe, HEAD))
@@ -155,7 +157,7 @@ def _model(recipe: Any, config: BertConfig) -> Electra:
 
 
 def _pretrained(recipe: Any, model: Electra, discriminator: Loaded) -> Params:
-    """The parameters of both models in a directory that such a run wrote."""
+    """Load the generator beside a saved discriminator, and join the parameters of both."""
     where = storage.Path(discriminator.directory) / GENERATOR_DIR
     if not where.exists():
         raise InputError(f"{discriminator.directory}: expected the generator in {GENERATOR_DIR}/, found none")
@@ -163,8 +165,8 @@ def _pretrained(recipe: Any, model: Electra, discriminator: Loaded) -> Params:
     for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
         expected, found = getattr(model.generator_config, name), getattr(generator.config, name)
         if expected != found:
-            raise InputError(f"{where}: {name}: expected {expected}, as config.model.generator_size "
-                             f"{recipe.model.generator_size} gives, found {found}")  # fmt: skip
+            raise InputError(f"{where}: {name}: expected {expected} for config.model.generator_size "
+                             f"{recipe.model.generator_size}, found {found}")  # fmt: skip
     words = [loaded.params["embeddings"]["word_embeddings"]["embedding"] for loaded in (discriminator, generator)]
     if not np.array_equal(*words):
         raise InputError(f"{where}: expected the discriminator's embeddings, which the generator shares, found others")

@@ -1,6 +1,6 @@
-"""Fingerprints of the data of a run, so that a resumed run can compare them.
+"""Fingerprints of the data of a run, which a resumed run compares.
 
-Content alone counts: files may be moved, renamed, compressed or written in another format.
+Only the content counts: files may be moved, renamed, compressed or written in another format.
 """
 
 import hashlib
@@ -15,21 +15,21 @@ from bert_jax.data.pretraining.manifest import Manifest
 from bert_jax.tasks.base import MODEL_INPUTS
 from bert_jax.tokenization import Tokenizer
 
-_ROWS = 4096  # that are hashed at a time
-_NUMBERS = ("example_weights", "documents", "windows", "first_word")  # of rows, not what is in them
-_OF_CLASSES = ("id2label", "label2id", "architectures", "num_labels")  # of a config.json; compared by name
+_ROWS = 4096  # rows that are padded and hashed together
+_NUMBERS = ("example_weights", "documents", "windows", "first_word")  # arrays that number rows, not their content
+_OF_CLASSES = ("id2label", "label2id", "architectures", "num_labels")  # keys of config.json, compared as `classes`
 
 
 def of_fine_tuning(
     tokenizer: Tokenizer, config: BertConfig, train: Paddable, dev: Paddable | None, lengths: tuple[int, ...]
 ) -> dict[str, Any]:
-    """The content of labelled rows.
+    """Return the fingerprints of a fine-tuning run.
 
     Args:
-        tokenizer: of the rows.
-        config: of the model, with the names of its classes.
+        tokenizer: the tokenizer of the rows.
+        config: the architecture, with the names of its classes.
         train, dev: tokenized rows.
-        lengths: that batches are padded to, or that rows are packed to.
+        lengths: padded lengths of batches, or the length of packed rows.
     """
     classes = {"classes": list(config.id2label)} if config.id2label else {}
     return classes | {
@@ -42,7 +42,7 @@ def of_fine_tuning(
 
 
 def of_prepared(tokenizer: Tokenizer, config: BertConfig, directories: tuple[str, ...]) -> dict[str, Any]:
-    """The content of prepared directories, one for each stage of a pretraining."""
+    """Return the fingerprints of a pretraining run, with one prepared directory per stage."""
     prepared = []
     for manifest in map(Manifest.read, directories):
         sets = [
@@ -55,17 +55,17 @@ def of_prepared(tokenizer: Tokenizer, config: BertConfig, directories: tuple[str
 
 
 def of_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The number of tokens and a hash of them, in order."""
+    """Return the size and a hash of a vocabulary."""
     return {"tokens": tokenizer.vocab_size, "content": tokenizer.fingerprint[:32]}
 
 
 def of_config(config: BertConfig) -> dict[str, Any]:
-    """The architecture, as `config.json` says it."""
+    """Return the architecture, as in `config.json`."""
     return {key: value for key, value in config.to_hf().items() if key not in _OF_CLASSES}
 
 
 def of_rows(rows: Paddable, pad_id: int) -> dict[str, Any]:
-    """Hashes of tokenized rows: of what the model reads and of the labels, in order, and of both in any order."""
+    """Return hashes of tokenized rows: of inputs and of labels in order, and of both in any order."""
     longest = int(rows.lengths.max())
     texts, labels, either = [], [], []
     for start in range(0, len(rows), _ROWS):

@@ -1,7 +1,7 @@
-"""Low-rank adaptation (LoRA): frozen matrices, each with a trainable product of two thin ones added.
+"""LoRA: add a trainable product of two low-rank matrices to each frozen matrix.
 
-Hu et al. 2021 (arXiv:2106.09685), section 4.1. The heads on the encoder learn in full. A finished model is written with
-the products added, so that it is a model like any other.
+Hu et al. 2021 (arXiv:2106.09685), section 4.1. Heads are trained in full. The saved model has the products merged into
+its matrices.
 """
 
 import dataclasses
@@ -26,15 +26,15 @@ TARGETS = {
 
 @dataclasses.dataclass(frozen=True)
 class Lora:
-    """What is added to the matrices of a model.
+    """A LoRA configuration.
 
-    The parameters are `{"base": the model's, "lora": {"encoder": {"layers": {"attention": {"query": {"a", "b"}}}}}}`;
-    `a` is `[L, in, r]`, `b` is `[L, r, out]`, both float32.
+    The parameters are `{"base": tree of the model, "lora": {"encoder": {"layers": {"attention": {"query": {"a", "b"}}}}
+    }}`; `a` is `[L, in, r]`, `b` is `[L, r, out]`, both float32.
 
     Attributes:
         rank: r.
-        alpha: the product is added `alpha / rank` times.
-        targets: of TARGETS.
+        alpha: the product is scaled by `alpha / rank`.
+        targets: names of TARGETS.
     """
 
     rank: int
@@ -42,23 +42,23 @@ class Lora:
     targets: tuple[str, ...]
 
     def on(self, init_params: Callable[[jax.Array], Params]) -> Callable[[jax.Array], Params]:
-        """key -> the parameters of an adapted model whose own `init_params` makes."""
+        """Wrap a model's `init_params`: return a function from a key to the parameters of the adapted model."""
         return lambda key: self.init(init_params(key), jax.random.fold_in(key, 1))
 
     def init(self, base: Params, key: jax.Array) -> Params:
-        """Fresh parameters on those of a model: `b` is 0, so that at first nothing is added."""
+        """Initialise LoRA's parameters for the model `base`; `b` is 0, so that at first nothing is added."""
         lora: Params = {}
         for i, name in enumerate(self.targets):
             part = TARGETS[name]
             if name not in base["encoder"]["layers"][part]:
-                raise InputError(f"config.lora.targets: {name!r} is no matrix of this model's layers")
+                raise InputError(f"config.lora.targets: expected matrices of this model's layers, found {name!r}")
             layers, rows, columns = base["encoder"]["layers"][part][name]["kernel"].shape
             a = jax.random.normal(jax.random.fold_in(key, i), (layers, rows, self.rank)) * rows**-0.5
             lora.setdefault(part, {})[name] = {"a": a, "b": jnp.zeros((layers, self.rank, columns))}
         return {"base": base, "lora": {"encoder": {"layers": lora}}}
 
     def merge(self, params: Params) -> Params:
-        """The parameters of the adapted model; no gradient goes to its embeddings and its layers."""
+        """Return the parameters of the adapted model; no gradient flows to its embeddings and layers."""
         base, lora = params["base"], params["lora"]["encoder"]["layers"]
         merged = base | {name: jax.lax.stop_gradient(base[name]) for name in ("embeddings", "encoder")}
         layers = dict(merged["encoder"]["layers"])
@@ -73,7 +73,7 @@ class Lora:
 
 @dataclasses.dataclass(frozen=True)
 class LoraTask:
-    """A task whose model is adapted: see `bert_jax.tasks.base.Task`."""
+    """A task with a LoRA-adapted model (see `bert_jax.tasks.base.Task`)."""
 
     task: Task
     lora: Lora
@@ -98,7 +98,7 @@ class LoraTask:
 
 
 def of_recipe(recipe: Any) -> Lora | None:
-    """What a resolved recipe asks for. Raises InputError for a target that is not known."""
+    """Return the LoRA configuration of a resolved recipe, or None. Raises InputError for an unknown target."""
     c = recipe.lora
     if not c.rank:
         return None
@@ -106,12 +106,12 @@ def of_recipe(recipe: Any) -> Lora | None:
         if name not in TARGETS:
             raise InputError(f"config.lora.targets: {name!r} is not known{did_you_mean(str(name), TARGETS)}")
     if not c.targets:
-        raise InputError(f"config.lora.targets: expected some of {', '.join(TARGETS)}, found none")
+        raise InputError(f"config.lora.targets: expected at least one of {', '.join(TARGETS)}, found none")
     return Lora(c.rank, c.alpha, tuple(c.targets))
 
 
 def adapt(job: Job, lora: Lora) -> Job:
-    """The job of learning what is added to the model of `job`."""
+    """Return the training job with a LoRA-adapted model."""
 
     def save(directory: PathLike, params: Params) -> None:
         job.save(directory, jax.tree.map(np.asarray, lora.merge(params)))
@@ -126,7 +126,7 @@ def adapt(job: Job, lora: Lora) -> Job:
 
 
 def adapt_abstract(abstract_task: AbstractTask, lora: Lora) -> AbstractTask:
-    """The same for an abstract task."""
+    """Return the abstract task with a LoRA-adapted model."""
     return dataclasses.replace(
         abstract_task, task=LoraTask(abstract_task.task, lora), init_params=lora.on(abstract_task.init_params)
     )

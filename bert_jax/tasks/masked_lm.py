@@ -1,4 +1,4 @@
-"""Sums of the masked-LM metrics of a batch."""
+"""Sums for the masked-LM metrics of a batch."""
 
 from typing import Any
 
@@ -8,10 +8,12 @@ from bert_jax.data.batches import Batch
 
 
 def masked_lm_sums(out: Any, batch: Batch, commonest_id: int) -> dict[str, jax.Array]:
-    """For each row [B]: the losses of its masked tokens, how many are right, are the commonest, and are there.
+    """Return sums over the masked tokens of each row [B]: loss, correct, most frequent token, and count.
 
     Args:
-        out: with `masked_lm_losses` and `masked_lm_correct`, `[B, P]`.
+        out: an output with `masked_lm_losses` and `masked_lm_correct`, `[B, P]`.
+        batch: the batch.
+        commonest_id: id of the most frequent masked token.
     """
     masked = batch["masked_weights"]
     return {

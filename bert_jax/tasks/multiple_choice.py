@@ -28,12 +28,12 @@ from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 
 HEAD = "multiple_choice"
-_CHOICES = 4  # that are assumed without data
+_CHOICES = 4  # number of choices of an abstract task without data
 
 
 @dataclasses.dataclass(frozen=True)
 class MultipleChoiceTask:
-    """Cross entropy over the choices of each row, each of which the model gives one number.
+    """Multiple choice; the loss is the cross entropy over the choices of each row.
 
     Attributes:
         model: a Bert with head `multiple_choice`.
@@ -42,24 +42,24 @@ class MultipleChoiceTask:
     model: Bert
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
-        """The number of real rows."""
+        """Return the number of rows that are not padding."""
         return {"labels": jnp.maximum(batch["example_weights"].sum(), 1.0)}
 
     def loss(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
-        """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.base.Task`)."""
+        """Return the loss and the metrics of a batch or micro-batch (see `bert_jax.tasks.base.Task`)."""
         real = batch["example_weights"]
         losses, right = cross_entropy(self._logits(params, batch, dropout_key), batch["labels"])
         total, count = (losses * real).sum(), real.sum()
         return total / weights["labels"], {"cross_entropy": (total, count), "accuracy": ((right * real).sum(), count)}
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
-        """`logits` [B, C] float32 of the C choices, without dropout."""
+        """Return `logits` [B, C] of the C choices, float32, without dropout."""
         return {"logits": self._logits(params, batch, None)}
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
-        """The accuracy over all rows that are not padding."""
+        """Return the accuracy over all rows that are not padding."""
         logits = np.concatenate([prediction["logits"] for prediction in predictions])
         labels, real = (np.concatenate([batch[name] for batch in batches]) for name in ("labels", "example_weights"))
         return {"accuracy": metrics.accuracy(labels[real > 0], logits.argmax(-1)[real > 0])}
@@ -72,8 +72,7 @@ class MultipleChoiceTask:
 
 
 class ChoiceQuestion(NamedTuple):
-    """One row: its context, what stands before every choice ("" = nothing), the choices, the label as it is, and the
-    columns that are carried through."""
+    """A row: line number, context, question ("" = none), choices, label as text, and kept columns."""
 
     line: int
     context: str
@@ -84,32 +83,36 @@ class ChoiceQuestion(NamedTuple):
 
     @property
     def pairs(self) -> list[tuple[str, str | None]]:
-        """What the model reads, for each choice: as `encode_groups` takes it."""
+        """Return the pair of texts that the model reads for each choice, for `encode_groups`."""
         return [(self.context, f"{self.question} {choice}" if self.question else choice) for choice in self.choices]
 
 
 def columns_of(
     context: str, question: str, choices: tuple[str, ...], label: str, has_header: bool = True, **options: Any
 ) -> Columns:
-    """The columns of a table of questions; one name in `choices` is of a list of texts, several of a text each.
+    """Return the columns of a multiple-choice table.
 
-    `options` are further fields of Columns.
+    Args:
+        context, question, label: names of columns.
+        choices: one column with lists of texts, or several columns with one text each.
+        has_header: as in Columns.
+        options: other fields of Columns.
     """
     named: dict[str, Any] = {"texts": choices[0]} if len(choices) == 1 else {"more": choices}
     return Columns(context, question, label, has_header, **named, **options)
 
 
 def read_questions(spec: str, columns: Columns, bad: InvalidRows | None = None) -> Iterator[ChoiceQuestion]:
-    """Yields the rows of a table as they are asked for.
+    """Yield the rows of a table lazily.
 
     Args:
-        spec: what `read_rows` takes.
-        columns: from `columns_of`.
-        bad: as of `read_rows`.
+        spec: the table, as for `read_rows`.
+        columns: the result of `columns_of`.
+        bad: treatment of invalid rows, as for `read_rows`.
 
     Raises:
-        InputError: as `read_rows`, or rows with fewer than two choices, another number than the first, or an empty
-            text.
+        InputError: as for `read_rows`, or a row has fewer than two choices, another number of choices than the first
+            row, or an empty text.
     """
     own, expected = bad or InvalidRows(table_name(spec)), 0
 
@@ -135,14 +138,14 @@ def read_questions(spec: str, columns: Columns, bad: InvalidRows | None = None) 
 
 
 def read_answered(spec: str, columns: Columns, bad: InvalidRows | None = None) -> list[ChoiceQuestion]:
-    """The rows of a table of questions with their answers.
+    """Read the rows of a table with labels.
 
     Args:
-        spec, columns: as of `read_questions`.
-        bad: what becomes of rows that do not fit; None: they are an error.
+        spec, columns: as for `read_questions`.
+        bad: treatment of invalid rows; None means that they are an error.
 
     Raises:
-        InputError: as `read_questions`, or rows with a label that is no choice.
+        InputError: as for `read_questions`, or the label of a row is no choice.
     """
     bad = bad or InvalidRows(table_name(spec))
 
@@ -154,13 +157,13 @@ def read_answered(spec: str, columns: Columns, bad: InvalidRows | None = None) -
 
 
 def encode_questions(tokenizer: Tokenizer, rows: Sequence[ChoiceQuestion], max_length: int) -> Groups:
-    """Tokenises rows of `read_answered`; a sequence over `max_length` tokens loses the end of its longer text."""
+    """Tokenize rows of `read_answered`; in a sequence over `max_length` tokens the longer text is cut."""
     labels = np.array([_label("", row) for row in rows], np.int32)
     return encode_groups(tokenizer, [row.pairs for row in rows], labels, max_length)
 
 
 def _label(where: str, row: ChoiceQuestion) -> int:
-    """The number of a choice, given as one from 0 or as a letter from A. Raises InvalidRow when it is none."""
+    """Return the label of a row as a number; it may be a number from 0 or a letter from A. Raises InvalidRow."""
     label, count = (row.label or "").strip(), len(row.choices)
     is_letter = len(label) == 1 and "A" <= label <= "Z"
     is_number = label.isascii() and label.isdigit() and len(label) < 10
@@ -173,7 +176,7 @@ def _label(where: str, row: ChoiceQuestion) -> int:
 
 
 def build(recipe: Any, workdir: str) -> Job:
-    """Reads the data and the model that a resolved recipe of multiple choice names. See `bert_jax.tasks.build`."""
+    """Read the data and the model that a resolved recipe of multiple choice names. See `bert_jax.tasks.build`."""
     data = recipe.data
     loaded = setup.pretrained(recipe, "encoder")
     tokenizer = setup.tokenizer(recipe, loaded=loaded)
@@ -200,7 +203,7 @@ def build(recipe: Any, workdir: str) -> Job:
 
 
 def abstract_task(recipe: Any) -> AbstractTask:
-    """The steps of a resolved recipe of multiple choice, by length. See `bert_jax.tasks.abstract_task`."""
+    """Return the abstract task of a resolved recipe of multiple choice. See `bert_jax.tasks.abstract_task`."""
     data = recipe.data
     if data.train:
         return setup.abstract_task_of(build(recipe, ""))

@@ -1,4 +1,4 @@
-"""Masked-LM pretraining, alone or with next-sentence or sentence-order prediction, as the prepared data have it.
+"""Masked-LM pretraining, optionally with next-sentence or sentence-order prediction, by the prepared data's objective.
 
 Devlin et al. 2018 (arXiv:1810.04805), section 3.1 and appendix A.2; for the others see
 `bert_jax.data.pretraining.instances`.
@@ -33,13 +33,15 @@ from bert_jax.tasks.pretraining_data import (
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingTask:
-    """Mean masked-LM cross entropy over all masked tokens plus mean cross entropy of the labels over all pairs.
+    """BERT's pretraining task.
+
+    The loss is the mean masked-LM cross entropy over masked tokens, plus the mean cross entropy of labels over pairs.
 
     Attributes:
         model: a Bert with head `pretraining`, or `masked_lm` for objective mlm.
-        commonest_id: the token that is masked most often in the training data; answering it always is the baseline
-            that `mlm_commonest_accuracy` shows.
-        objective: nsp, sop or mlm (`bert_jax.data.pretraining.instances`); names the metrics of pairs.
+        commonest_id: id of the most frequent masked token in the training data; always predicting it is the baseline
+            `mlm_commonest_accuracy`.
+        objective: nsp, sop or mlm (`bert_jax.data.pretraining.instances`); part of the names of pair metrics.
     """
 
     model: Bert
@@ -47,7 +49,7 @@ class PretrainingTask:
     objective: str = "nsp"
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
-        """The number of masked tokens and, by the name of the objective, of pairs."""
+        """Return the number of masked tokens and, under the objective's name, of pairs."""
         counts = {"mlm": batch["masked_weights"].sum()}
         if self.has_pairs:
             counts[self.objective] = batch["example_weights"].sum()
@@ -56,29 +58,29 @@ class PretrainingTask:
     def loss(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
-        """Both summed losses of these rows over their `weights`, and metrics (see `bert_jax.tasks.base.Task`)."""
+        """Return the loss and the metrics of a batch or micro-batch (see `bert_jax.tasks.base.Task`)."""
         sums = {name: value.sum() for name, value in self._sums(params, batch, dropout_key).items()}
         loss = sum((sums[f"{term}_loss"] / weight for term, weight in weights.items()), start=jnp.float32(0))
         shown = {name: (sums[part], sums[count]) for name, (part, count) in self._metrics().items()}
-        del shown["mlm_commonest_accuracy"]  # tells nothing while training
+        del shown["mlm_commonest_accuracy"]  # the baseline is reported by evaluations only
         shown["packing"] = packing(batch)
         return loss, shown
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
-        """For each row [B], the sums that the metrics are made of, without dropout."""
+        """Return for each row [B] the sums from which the metrics are computed, without dropout."""
         return self._sums(params, batch, None)
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
-        """The metrics of `loss` over all batches, and `mlm_commonest_accuracy`; perplexity is exp(mlm_loss)."""
+        """Return the metrics over all batches, including `mlm_commonest_accuracy`."""
         return ratios(predictions, self._metrics())
 
     @property
     def has_pairs(self) -> bool:
-        """Whether there is something to tell of pairs of segments."""
+        """Return whether pairs of segments have labels."""
         return self.objective != "mlm"
 
     def _metrics(self) -> dict[str, tuple[str, str]]:
-        """Metric -> its (sum, count) among the sums that `_sums` gives; the only ones that `score` needs."""
+        """Return metric -> names of its (sum, count) in `_sums`."""
         metrics = {
             "mlm_loss": ("mlm_loss", "mlm_count"),
             "mlm_accuracy": ("mlm_correct", "mlm_count"),
@@ -111,7 +113,7 @@ class PretrainingTask:
 
 
 def build(recipe: Any, workdir: str) -> Job:
-    """Reads the prepared data and the model that a resolved pretraining recipe names. See `bert_jax.tasks.build`."""
+    """Read the prepared data and the model that a resolved pretraining recipe names. See `bert_jax.tasks.build`."""
     data = PretrainingData.of(recipe)
     loaded = setup.pretrained(recipe, _head(data.objective))
     config = setup.config(recipe, data.tokenizer, loaded)
@@ -132,7 +134,7 @@ def build(recipe: Any, workdir: str) -> Job:
 
 
 def abstract_task(recipe: Any) -> AbstractTask:
-    """The steps of a resolved pretraining recipe. See `bert_jax.tasks.abstract_task`."""
+    """Return the abstract task of a resolved pretraining recipe. See `bert_jax.tasks.abstract_task`."""
     if recipe.data.prepared:
         return abstract_pretraining_task(recipe, build(recipe, ""))
     objective = "nsp" if "pretraining" in setup.heads(recipe) else "mlm"

@@ -1,4 +1,4 @@
-"""Open the prepared data that a pretraining recipe names, and the shapes of its batches."""
+"""Open the prepared data of a pretraining recipe, by stages."""
 
 import dataclasses
 import math
@@ -24,10 +24,10 @@ class PretrainingData:
     """The prepared directories that a recipe names, checked to agree with each other.
 
     Attributes:
-        recipe: resolved.
-        directories: of each stage.
+        recipe: the resolved recipe.
+        directories: the directory of each stage.
         objective: nsp, sop or mlm (`bert_jax.data.pretraining.instances`).
-        tokenizer: of the recipe, else of the data.
+        tokenizer: the tokenizer of the recipe, else of the data.
     """
 
     recipe: Any
@@ -37,7 +37,7 @@ class PretrainingData:
 
     @classmethod
     def of(cls, recipe: Any) -> "PretrainingData":
-        """Open what a resolved recipe names. Raises InputError when it names nothing, or directories that disagree."""
+        """Open the data of a resolved recipe. Raises InputError when they are missing or inconsistent."""
         directories = tuple(_prepared(recipe, length) for _, length, _ in recipes.stages(recipe))
         manifests = {directory: Manifest.read(directory) for directory in directories}
         tokenizer = setup.tokenizer(recipe, data=f"{directories[0]}/{TOKENIZER_DIR}")
@@ -46,18 +46,18 @@ class PretrainingData:
         return cls(recipe, directories, objective, tokenizer)
 
     def train_source(self, config: BertConfig) -> StagedSource:
-        """The batches of all stages. Raises InputError when they do not fit the model."""
+        """Return the training batches of all stages. Raises InputError when they are too long for the model."""
         recipe, sources = self.recipe, []
         check_lengths(recipe, config)
         for i, (count, length, batch_size) in enumerate(recipes.stages(recipe)):
-            # Stages draw orders and masks of their own: each begins its examples anew.
+            # Each stage starts with its first example, so it needs its own seed of order and masks.
             options = _masking(recipe, recipe.seed + i, config)
             source = PretrainingSource(self.directories[i], "train", length, batch_size, **options)
             sources.append((count if recipe.stages else None, source))
         return StagedSource(sources)
 
     def eval_source(self, config: BertConfig) -> PretrainingEvalSource | None:
-        """The held-out examples at one length for the whole run, so that its curve compares like with like."""
+        """Return the held-out batches, with one sequence length for the whole run so that losses are comparable."""
         recipe = self.recipe
         length = recipe.data.eval_sequence_length or max(recipes.stages(recipe))[1]
         setup.check_length(length, config, "config.data.eval_sequence_length")
@@ -72,13 +72,13 @@ class PretrainingData:
 
 
 def num_steps(recipe: Any, source: StagedSource) -> int:
-    """Optimizer steps of a run: as the recipe says, or as many as its passes over the data take."""
+    """Return the optimizer steps of a run, from num_steps or from num_epochs."""
     per_epoch = source.first().num_examples / recipe.global_batch_size
     return recipe.num_steps or setup.steps_of_epochs(recipe.num_epochs, per_epoch)
 
 
 def check_lengths(recipe: Any, config: BertConfig) -> None:
-    """Raises InputError when the sequences of a stage are longer than the model's positions."""
+    """Raise InputError when the sequences of a stage are longer than the model's positions."""
     for _, length, _ in recipes.stages(recipe):
         setup.check_length(length, config, "config.stages" if recipe.stages else "config.data.sequence_length")
 
@@ -93,7 +93,10 @@ def abstract_stages(recipe: Any, source: StagedSource | None, steps: int, pairs:
     """The stages of a run of so many steps: of the data in `source`, or of unpacked rows where there are none.
 
     Args:
-        pairs: whether those have labels.
+        recipe: the resolved recipe.
+        source: training batches whose shapes are used; None means unpacked rows.
+        steps: number of steps of a run without stages.
+        pairs: whether unpacked rows have labels of pairs.
     """
     stages = recipes.stages(recipe)
     rows: list[Mapping[str, Any]]
@@ -109,7 +112,7 @@ def abstract_stages(recipe: Any, source: StagedSource | None, steps: int, pairs:
 
 
 def _row(length: int, predictions: int, pairs: bool) -> dict[str, jax.ShapeDtypeStruct]:
-    """One unpacked row, as `PreparedInstances.batch` makes it."""
+    """Return the shapes of an unpacked row of `PreparedInstances.batch`."""
 
     def array(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((1, *shape), dtype)
@@ -124,7 +127,7 @@ def _row(length: int, predictions: int, pairs: bool) -> dict[str, jax.ShapeDtype
 
 
 def _prepared(recipe: Any, length: int) -> str:
-    """The directory with the examples of a stage."""
+    """Return the prepared directory of a stage with sequences of `length` tokens."""
     if not recipe.data.prepared:
         raise InputError("config.data.prepared: expected a directory made by `bert-jax prepare`, found nothing")
     return recipe.data.prepared.replace("{sequence_length}", str(length))

@@ -27,17 +27,17 @@ from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage, model_inputs
 from bert_jax.tokenization import Tokenizer
 
 HEAD = "question_answering"
-# How much speaks for no answer where a context has no passage to answer with; finite, since it is written to JSON.
+# The null odds of a context without any span; finite, since they are written to JSON.
 NOTHING_TO_ANSWER = 1e9
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Asked:
-    """Questions, and their windows.
+    """Questions with their windows.
 
     Attributes:
-        questions: with their answers, where these are known.
-        windows: of all of them, in their order.
+        questions: the questions, with gold answers if these are known.
+        windows: the windows of all questions, in order.
     """
 
     questions: Sequence[Question]
@@ -45,7 +45,7 @@ class Asked:
 
 
 class FoundSpans(NamedTuple):
-    """What a model finds in a context: the likeliest passage, and how much more speaks for there being no answer."""
+    """A model's prediction for a question: best span, and null odds (score of no answer minus score of the span)."""
 
     text: str
     null_odds: float
@@ -53,13 +53,13 @@ class FoundSpans(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class QuestionAnsweringTask:
-    """The mean of the cross entropies of where an answer begins and where it ends, over the tokens of a window.
+    """Extractive question answering; the loss is the mean of the cross entropies of start and end position.
 
     Attributes:
         model: a Bert with head `question_answering`.
-        search: which passages may be answers.
-        null_threshold: null odds above it mean no answer, where there may be none.
-        dev: whose windows the batches to `score` are of; None without evaluation.
+        search: options of the search for spans.
+        null_threshold: null odds above this mean no answer, for data with unanswerable questions.
+        dev: the questions of the batches that `score` gets; None without evaluation.
     """
 
     model: Bert
@@ -68,16 +68,16 @@ class QuestionAnsweringTask:
     dev: Asked | None = dataclasses.field(default=None, repr=False)
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
-        """The number of real rows."""
+        """Return the number of rows that are not padding."""
         return {"answers": jnp.maximum(batch["example_weights"].sum(), 1.0)}
 
     def loss(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
-        """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.base.Task`).
+        """Return the loss and the metrics of a batch or micro-batch (see `bert_jax.tasks.base.Task`).
 
-        Padding is no place of an answer, so that the loss does not depend on how far a batch is padded; nor are the
-        other examples of a row.
+        The softmax leaves out padding, so that the loss does not depend on the padded length, and in packed rows the
+        other examples.
         """
         real = batch["example_weights"]
         packed = "segment_ids" in batch
@@ -97,13 +97,13 @@ class QuestionAnsweringTask:
         return total / weights["answers"], metrics
 
     def predict(self, params: Any, batch: Batch, dropout_key: jax.Array | None = None) -> dict[str, jax.Array]:
-        """`start_logits` and `end_logits` [B, S] float32."""
+        """Return `start_logits` and `end_logits` [B, S], float32."""
         output = self.model.apply(params, **model_inputs(batch), dropout_key=dropout_key)
         assert output.start_logits is not None and output.end_logits is not None
         return {"start_logits": output.start_logits, "end_logits": output.end_logits}
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
-        """SQuAD's figures over all questions of `dev` (`bert_jax.metrics.squad`)."""
+        """Return SQuAD's metrics over all questions of `dev` (`bert_jax.metrics.squad`)."""
         assert self.dev is not None
         found = self.answers(self.dev, predictions, batches)
         return figures(self.dev.questions, found, self.null_threshold)
@@ -111,7 +111,7 @@ class QuestionAnsweringTask:
     def answers(
         self, asked: Asked, predictions: Iterable[Mapping[str, np.ndarray]], batches: Iterable[Batch]
     ) -> dict[str, FoundSpans]:
-        """Question id -> what is found in its context, by the predictions for all windows of `asked`."""
+        """Return question id -> prediction, from the predictions for all windows of `asked`."""
         logits: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         for prediction, batch in zip(predictions, batches, strict=True):
             rows = zip(prediction["start_logits"], prediction["end_logits"], strict=True)
@@ -125,13 +125,13 @@ class QuestionAnsweringTask:
 
 
 def figures(questions: Sequence[Question], found: Mapping[str, FoundSpans], threshold: float) -> dict[str, float]:
-    """SQuAD's figures of answers that null odds above `threshold` take back where there may be none."""
+    """Return SQuAD's metrics of predictions; null odds above `threshold` mean no answer in SQuAD 2.0."""
     texts = {name: answer.text for name, answer in found.items()}
     return squad_scores.scores(questions, texts, {name: answer.null_odds for name, answer in found.items()}, threshold)
 
 
 def asked(questions: Sequence[Question], tokenizer: Tokenizer, limits: Limits) -> Asked:
-    """Questions to answer: tokenised, but without the places of their answers."""
+    """Tokenize questions for inference, without positions of answers."""
     contexts = tokenised(tokenizer, (question.context for question in questions))
     windows = question_windows(
         tokenizer, [question.question for question in questions], [contexts[q.context] for q in questions], limits
@@ -140,8 +140,7 @@ def asked(questions: Sequence[Question], tokenizer: Tokenizer, limits: Limits) -
 
 
 class Learnable(NamedTuple):
-    """A question to learn from, its tokenised context, and the first and the last token there of its first answer, or
-    None where it has none."""
+    """A training question, its tokenized context, and first and last token of its first answer (None = no answer)."""
 
     question: Question
     context: Context
@@ -149,15 +148,15 @@ class Learnable(NamedTuple):
 
 
 def learnable(spec: str, tokenizer: Tokenizer, bad: InvalidRows | None = None) -> list[Learnable]:
-    """The questions of a data set to learn from.
+    """Read and tokenize the questions of a training set.
 
     Args:
-        spec: what `read_questions` takes.
-        tokenizer: makes the tokens.
-        bad: what becomes of questions that do not fit; None: they are an error.
+        spec: the data set, as for `read_questions`.
+        tokenizer: the tokenizer.
+        bad: treatment of invalid questions; None means that they are an error.
 
     Raises:
-        InputError: as `read_questions`, or no token of a context holds a character of the answer.
+        InputError: as for `read_questions`, or an answer covers no token of its context.
     """
     bad = bad or InvalidRows(spec, noun="question")
     questions = list(bad.kept(read_questions(spec, bad=bad)))
@@ -178,14 +177,14 @@ def learnable(spec: str, tokenizer: Tokenizer, bad: InvalidRows | None = None) -
 
 
 def to_learn(rows: Sequence[Learnable], tokenizer: Tokenizer, limits: Limits) -> Asked:
-    """Questions to learn from, cut into windows with the places of their answers."""
+    """Cut training questions into windows with the positions of their answers."""
     questions, contexts, places = zip(*rows, strict=True)
     windows = question_windows(tokenizer, [question.question for question in questions], contexts, limits, places)
     return Asked(questions, windows)
 
 
 def build(recipe: Any, workdir: str) -> Job:
-    """Reads the data and the model that a resolved question answering recipe names. See `bert_jax.tasks.build`."""
+    """Read the data and the model that a resolved question answering recipe names. See `bert_jax.tasks.build`."""
     data = recipe.data
     loaded = setup.pretrained(recipe, "encoder")
     tokenizer = setup.tokenizer(recipe, loaded=loaded)
@@ -210,7 +209,7 @@ def build(recipe: Any, workdir: str) -> Job:
 
 
 def abstract_task(recipe: Any) -> AbstractTask:
-    """The steps of a resolved question answering recipe, by length. See `bert_jax.tasks.abstract_task`."""
+    """Return the abstract task of a resolved question answering recipe. See `bert_jax.tasks.abstract_task`."""
     if recipe.data.train:
         return setup.abstract_task_of(build(recipe, ""))
     length = recipe.data.max_seq_length

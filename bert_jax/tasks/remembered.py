@@ -1,7 +1,7 @@
 """`bert_jax.json`, which records the columns and classes of a fine-tuned model's training data.
 
-It lies in a file of its own beside the weights, which transformers does not read. `evaluate` and `predict` take from it
-the columns that the user does not name.
+The file is beside the weights; transformers ignores it. `evaluate` and `predict` use it for columns that the user does
+not name.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from bert_jax.model_files.keys import FileKey, check_keys, honoured
 
 FILE = "bert_jax.json"
 KEYS: tuple[FileKey, ...] = (
-    honoured("columns", "columns of the training data, used where the user of `evaluate` or `predict` names none"),
+    honoured("columns", "columns of the training data, the defaults of `evaluate` and `predict`"),
     honoured("classes", "class -> number of rows in the training data"),
     honoured("missing_labels", "whether `evaluate` leaves out rows without a label, as training did"),
 )
@@ -26,12 +26,12 @@ _TEXTS = ("text", "pair", "label", "texts", "separator", "delimiter")  # fields 
 
 @dataclasses.dataclass(frozen=True)
 class Remembered:
-    """What is remembered of a training table.
+    """The recorded properties of a training table.
 
     Attributes:
-        columns: where the texts and labels stood.
+        columns: the columns of texts and labels.
         classes: class -> number of rows.
-        missing_labels: of `bert_jax.data.finetuning.labels.MISSING_RULES`.
+        missing_labels: one of `bert_jax.data.finetuning.labels.MISSING_RULES`.
     """
 
     columns: Columns = dataclasses.field(default_factory=Columns)
@@ -42,7 +42,7 @@ class Remembered:
 def write(directory: storage.PathLike, remembered: Remembered) -> None:
     """Write the file into a model directory."""
     columns = remembered.columns
-    if columns.delimiter in DELIMITERS or columns.delimiter == "tab":  # which are found, also where others are used
+    if columns.delimiter in DELIMITERS or columns.delimiter == "tab":  # these are detected from the file anyway
         columns = dataclasses.replace(columns, delimiter="")
     described: dict[str, Any] = {name: value for name in _TEXTS if (value := getattr(columns, name))}
     described |= {"has_header": columns.has_header} | ({"more": list(columns.more)} if columns.more else {})
@@ -57,10 +57,10 @@ def write(directory: storage.PathLike, remembered: Remembered) -> None:
 
 
 def read(model_dir: storage.PathLike) -> Remembered:
-    """Return what a model directory remembers; nothing where it has no such file.
+    """Read the file of a model directory; defaults if there is no such file.
 
     Raises:
-        InputError: the file is not as `write` leaves it.
+        InputError: the file is invalid.
     """
     path = storage.Path(model_dir) / FILE
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Sentence embeddings: texts of like meaning get vectors of like direction.
+"""Sentence embeddings: texts with similar meanings get similar vectors.
 
 Reimers and Gurevych 2019 (arXiv:1908.10084), section 3; Henderson et al. 2017 (arXiv:1705.00652), section 4.
 """
@@ -31,26 +31,26 @@ from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 
 HEAD = "sentence_embedding"
-SIMILARITY = ("spearman", "pearson")  # what pairs with labels are scored by
-RETRIEVAL = ("retrieval_accuracy", "mrr")  # and pairs without
+SIMILARITY = ("spearman", "pearson")  # metrics of pairs with labels
+RETRIEVAL = ("retrieval_accuracy", "mrr")  # metrics of pairs without labels
 
 
 @dataclasses.dataclass(frozen=True)
 class SentenceEmbeddingTask:
-    """One of three losses over the embeddings of each row's texts: a text, its pair, and maybe a negative.
+    """Sentence embedding; each row has a text, its pair, and optionally a negative.
 
     Attributes:
         model: a Bert with head `sentence_embedding`.
-        loss_name: `in_batch_negatives`: the cross entropy of finding a text's pair among the pairs, and the negatives,
-            of the whole batch, by their cosines times `scale`; `cosine`: the squared error of the cosine against the
-            label; `triplet`: how far, beyond `-margin`, the pair is farther from the text than the negative.
-        labelled: whether evaluation has labels.
-        metrics: of `SIMILARITY` or `RETRIEVAL`, to score by.
-        scale: of cosines, before the softmax.
-        distance: of triplets: `euclidean` or `cosine` (1 - cosine).
-        margin: of triplets, in units of the distance.
-        similarity: how vectors are compared when they are scored (`bert_jax.inference.scoring.similarities`).
-        truncate_dim: numbers of a vector that are then kept, from the first; None = all.
+        loss_name: `in_batch_negatives`: cross entropy of a text's pair among all pairs and negatives of the batch, with
+            cosines times `scale` as logits. `cosine`: squared error between cosine and label. `triplet`:
+            max(distance to pair - distance to negative + margin, 0).
+        labelled: whether the evaluation data has labels.
+        metrics: names of `SIMILARITY` or `RETRIEVAL`.
+        scale: factor of cosines before the softmax.
+        distance: distance of triplets: `euclidean` or `cosine` (1 - cosine).
+        margin: margin of triplets.
+        similarity: similarity for evaluation (`bert_jax.inference.scoring.similarities`).
+        truncate_dim: number of leading dimensions for evaluation; None = all.
     """
 
     model: Bert
@@ -64,16 +64,16 @@ class SentenceEmbeddingTask:
     truncate_dim: int | None = None
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
-        """The number of real rows."""
+        """Return the number of rows that are not padding."""
         return {"rows": jnp.maximum(batch["example_weights"].sum(), 1.0)}
 
     def loss(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
-        """The summed loss of these rows over `weights`, and its metrics (see `bert_jax.tasks.base.Task`).
+        """Return the loss and the metrics of a batch (see `bert_jax.tasks.base.Task`).
 
-        With `in_batch_negatives` the parts of a batch do not add up to the whole, whose every row is a choice for every
-        other: so recipes allow no micro-batches there.
+        With `in_batch_negatives` the losses of micro-batches do not sum to the loss of the batch, since all rows are
+        choices for each other, so recipes do not allow micro-batches there.
         """
         embeddings, real = self._embed(params, batch, dropout_key), batch["example_weights"]
         match self.loss_name:
@@ -91,11 +91,11 @@ class SentenceEmbeddingTask:
         return (losses * real).sum() / weights["rows"], sums
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
-        """`embeddings` [B, T, D] float32 of the T texts of each row, without dropout."""
+        """Return `embeddings` [B, T, D] of the T texts of each row, float32, without dropout."""
         return {"embeddings": self._embed(params, batch, None)}
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
-        """The chosen metrics over all rows that are not padding."""
+        """Return the chosen metrics over all rows that are not padding."""
         real = np.concatenate([batch["example_weights"] for batch in batches]) > 0
         embeddings = np.concatenate([prediction["embeddings"] for prediction in predictions])[real]
         embeddings = embeddings[..., : self.truncate_dim]
@@ -107,12 +107,12 @@ class SentenceEmbeddingTask:
         return {name: found[name] for name in self.metrics}
 
     def alike(self, embeddings: np.ndarray) -> np.ndarray:
-        """float64 `[n]`: how alike the first two vectors of each row `[n, T, D]` are."""
+        """Return the similarity of the first two vectors of each row `[n, T, D]`, float64 `[n]`."""
         kept = embeddings[..., : self.truncate_dim]
         return pair_similarities(self.similarity, kept[:, 0], kept[:, 1])
 
     def _embed(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
-        """[B, T, D]."""
+        """Return the embeddings [B, T, D] of a batch."""
         rows, texts, length = batch["input_ids"].shape
         inputs = (batch[name].reshape(-1, length) for name in INPUTS)
         output = self.model.apply(params, *inputs, dropout_key=dropout_key, output_last_hidden_state=False)
@@ -126,8 +126,10 @@ def _cosines(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def _in_batch_negatives(embeddings: jax.Array, real: jax.Array, scale: float) -> tuple[jax.Array, jax.Array]:
-    """Losses [B], and 1 where the pair is the nearest; choice j of the rows [B, T, D] is the pair of row j, then come
-    the negatives. On a mesh these are the rows of all devices."""
+    """Return losses [B], and 1 where the pair is the nearest choice.
+
+    The choices are the pairs of all rows [B, T, D], then the negatives; on a mesh, of the rows of all devices.
+    """
     vectors = unit(embeddings)
     choices = vectors[:, 1:].swapaxes(0, 1).reshape(-1, vectors.shape[-1])  # [(T - 1) B, D]
     logits = scale * jnp.matmul(vectors[:, 0], choices.T, precision=jax.lax.Precision.HIGHEST)
@@ -136,7 +138,7 @@ def _in_batch_negatives(embeddings: jax.Array, real: jax.Array, scale: float) ->
 
 
 def _triplet(embeddings: jax.Array, distance: str, margin: float) -> tuple[jax.Array, jax.Array]:
-    """Losses [B], and 1 where the pair is nearer than the negative."""
+    """Return triplet losses [B], and 1 where the pair is nearer than the negative."""
 
     def apart(other: jax.Array) -> jax.Array:
         if distance == "cosine":
@@ -148,29 +150,29 @@ def _triplet(embeddings: jax.Array, distance: str, margin: float) -> tuple[jax.A
     return jnp.maximum(near - far + margin, 0), (near < far).astype(jnp.float32)
 
 
-PairRow = tuple[int, dict[str, Any]]  # a line, and its columns
+PairRow = tuple[int, dict[str, Any]]  # line number, and values by column
 
 
 def read_pairs(
     spec: str, columns: Columns, label_limit: float = math.inf, bad: InvalidRows | None = None
 ) -> list[PairRow]:
-    """The rows of a table of pairs or triplets.
+    """Read the rows of a table of pairs or triplets.
 
     Args:
-        spec: what `read_rows` takes.
-        columns: text and pair; `more`, the negative; label, a number.
-        label_limit: labels are from minus this to this.
-        bad: what becomes of rows that do not fit; None: they are an error.
+        spec: the table, as for `read_rows`.
+        columns: columns of text and pair; `more` has the negative; the label is a number.
+        label_limit: the greatest absolute value of a label.
+        bad: treatment of invalid rows; None means that they are an error.
 
     Raises:
-        InputError: as `read_rows`, or rows with an empty text, or with a label that is no number or beyond the limit.
+        InputError: as for `read_rows`, or a text is empty, or a label is no number or beyond the limit.
     """
     bad = bad or InvalidRows(table_name(spec))
     return list(bad.fitting(stream_pairs(spec, columns, bad, label_limit)))
 
 
 def stream_pairs(spec: str, columns: Columns, bad: InvalidRows, label_limit: float = math.inf) -> Iterator[PairRow]:
-    """As `read_pairs`, one at a time; the caller lets them through `bad.fitting`."""
+    """Yield the rows of `read_pairs` lazily; the caller passes them through `bad.fitting`."""
     rows = read_rows(spec, columns, bad)
     return bad.each(rows, lambda row: _checked(place(table_name(spec), row[0]), row, columns, label_limit))
 
@@ -194,8 +196,7 @@ def encode_pairs(
     label_limit: float = math.inf,
     prompt: str = "",
 ) -> Groups:
-    """Tokenises rows of `read_pairs`, each text behind the prompt; labels are divided by the limit where it is
-    finite."""
+    """Tokenize rows of `read_pairs`, each text behind the prompt; labels are divided by a finite `label_limit`."""
     labels, unit_label = np.zeros(len(rows), np.float32), label_limit if math.isfinite(label_limit) else 1.0
     if columns.label:
         labels[:] = [float(values[columns.label]) / unit_label for _, values in rows]
@@ -203,7 +204,7 @@ def encode_pairs(
 
 
 def texts_of(rows: Iterable[dict[str, Any]], columns: Columns, prompt: str = "") -> list[list[tuple[str, None]]]:
-    """The texts of each row behind a prompt, as `encode_groups` takes them."""
+    """Return the texts of each row behind a prompt, for `encode_groups`."""
     return [[(prompt + values[name], None) for name in _text_names(columns)] for values in rows]
 
 
@@ -212,7 +213,7 @@ def _text_names(columns: Columns) -> tuple[str, ...]:
 
 
 def choose_metrics(names: Sequence[str], labelled: bool) -> tuple[str, ...]:
-    """The metrics to report: `names` after a check, or all that fit. Raises InputError when one does not fit."""
+    """Return the metrics to report: `names`, or all that apply. Raises InputError for a metric that does not apply."""
     fitting = SIMILARITY if labelled else RETRIEVAL
     for name in names:
         if name not in fitting:
@@ -223,7 +224,7 @@ def choose_metrics(names: Sequence[str], labelled: bool) -> tuple[str, ...]:
 
 
 def build(recipe: Any, workdir: str) -> Job:
-    """Reads the data and the model that a resolved recipe of sentence embeddings names. See `bert_jax.tasks.build`."""
+    """Read the data and the model that a resolved recipe of sentence embeddings names. See `bert_jax.tasks.build`."""
     data = recipe.data
     _check(data)
     loaded = setup.pretrained(recipe, HEAD)
@@ -236,7 +237,7 @@ def build(recipe: Any, workdir: str) -> Job:
     learned, scored = columns(recipe)
     limit = data.label_scale if data.loss == "cosine" else math.inf
     read = learned
-    if data.dev_share:  # what is held out needs the columns that it is scored by
+    if data.dev_share:  # held-out rows need the columns of evaluation too
         read = dataclasses.replace(learned, label=scored.label, more=learned.more or scored.more)
     rows, held = setup.hold_out(recipe, read_pairs(data.train, read, limit, setup.invalid_rows(recipe, data.train)))
     settings = dataclasses.replace(loaded.settings if loaded else TextSettings(), max_length=data.max_seq_length)
@@ -244,7 +245,7 @@ def build(recipe: Any, workdir: str) -> Job:
     config = config.replace(pooling_skip=settings.pooling_skip(tokenizer, prompt, data.max_seq_length))
     train = encode_pairs(tokenizer, rows, learned, data.max_seq_length, limit, prompt)
     if data.loss == "in_batch_negatives" and len(train) * (train.size - 1) < 2:
-        raise InputError(f"{data.train}: expected at least 2 rows, to be each other's negatives, found 1")
+        raise InputError(f"{data.train}: expected at least 2 rows, which are negatives of each other, found 1")
     task = dataclasses.replace(
         _task(recipe, Bert(config, HEAD, setup.compute(recipe))),
         similarity=settings.similarity,
@@ -258,7 +259,7 @@ def build(recipe: Any, workdir: str) -> Job:
 
 
 def abstract_task(recipe: Any) -> AbstractTask:
-    """The steps of a resolved recipe of sentence embeddings, by length. See `bert_jax.tasks.abstract_task`."""
+    """Return the abstract task of a resolved recipe of sentence embeddings. See `bert_jax.tasks.abstract_task`."""
     data = recipe.data
     if data.train:
         return setup.abstract_task_of(build(recipe, ""))
@@ -273,7 +274,7 @@ def abstract_task(recipe: Any) -> AbstractTask:
 
 
 def columns(recipe: Any) -> tuple[Columns, Columns]:
-    """The columns to learn from, and those to evaluate on: only `cosine` learns from labels."""
+    """Return the columns of training and of evaluation; only loss `cosine` trains on labels."""
     data = recipe.data
     negative = (data.negative_column,) if data.negative_column else ()
     pairs = Columns(
@@ -286,7 +287,7 @@ def columns(recipe: Any) -> tuple[Columns, Columns]:
 
 
 def _remembered(learned: Columns, scored: Columns) -> Remembered:
-    """The pairs, with the label that they are scored by; negatives are of training alone."""
+    """Return the columns to record: pairs and the label of evaluation, without negatives."""
     return Remembered(dataclasses.replace(learned, label=scored.label, more=()))
 
 

@@ -28,7 +28,7 @@ from bert_jax.tokenization import Tokenizer, load_tokenizer
 
 _Row = TypeVar("_Row")
 MAX_STEPS = 2**31 - 1  # the step of a state is an int32
-# Fields of BertConfig that decide the shapes or the meaning of parameters.
+# Fields of BertConfig that determine the shapes or the meaning of parameters.
 _SHAPING = (
     "family",
     "vocab_size",
@@ -50,17 +50,17 @@ _SHAPING = (
 
 
 def compute(recipe: Any) -> Compute:
-    """How the model of a resolved recipe runs."""
+    """Return the compute options of a resolved recipe."""
     return Compute(dtype=recipe.dtype, layers=recipe.layers, remat=recipe.remat, attention=recipe.attention)
 
 
 def pretrained(recipe: Any, head: str) -> Loaded | None:
-    """The model of `init_from` with `head` (what the files lack of it is fresh), or None when there is no init_from."""
+    """Load the model of `init_from` with `head` (initialised where the files lack it); None without init_from."""
     return load_pretrained(recipe.init_from, head) if recipe.init_from else None
 
 
 def heads(recipe: Any) -> tuple[str, ...]:
-    """The heads that the family of a recipe's model has."""
+    """Return the heads that the family of a recipe's model has."""
     family = recipe.model.family
     if family is None and recipe.init_from:
         family = load_pretrained(recipe.init_from, "encoder").config.family
@@ -68,40 +68,40 @@ def heads(recipe: Any) -> tuple[str, ...]:
 
 
 def check_head(config: BertConfig, head: str) -> None:
-    """Raises InputError when the family has no such head, so that the trained model could not be written."""
+    """Raise InputError when the family lacks the head, since the trained model could not be saved."""
     known = FAMILIES[config.family].architectures
     if head not in known:
         hint = "; prepare the data with --objective mlm" if head == "pretraining" else ""
-        raise InputError(f"config.model.family: expected one with head {head!r}, found {config.family!r}{hint}")
+        raise InputError(f"config.model.family: expected a family with head {head!r}, found {config.family!r}{hint}")
 
 
 def tokenizer(recipe: Any, data: str = "", loaded: Loaded | None = None) -> Tokenizer:
-    """The tokenizer of a recipe: its own, else the one in directory `data`, else that of the model it starts from."""
+    """Load the tokenizer of a recipe: its own, else that of directory `data`, else that of the loaded model."""
     place = recipe.tokenizer or data or (loaded.directory if loaded else "")
     if not place:
-        raise InputError("config.tokenizer: expected a tokenizer, since there is no init_from to take it from")
+        raise InputError("config.tokenizer: expected a tokenizer, or a model in config.init_from, found neither")
     found = load_tokenizer(place)
     return loaded.settings.tokenizer(found) if loaded is not None and place == loaded.directory else found
 
 
 def config(recipe: Any, tokenizer: Tokenizer, loaded: Loaded | None) -> BertConfig:
-    """The architecture of a recipe: that of `loaded` or of `model.size`, changed by the other `model` fields.
+    """Return the architecture of a recipe: of `loaded` or `model.size`, changed by the other `model` fields.
 
     Raises:
-        InputError: the fields do not fit together, the vocabulary is not that of the word embedding, or the parameters
-            of `loaded` are of other shapes.
+        InputError: the fields do not fit together, the vocabulary does not fit the word embedding, or the fields change
+            the shapes of the parameters of `loaded`.
     """
     sizes = {} if loaded or recipe.model.vocab_size else {"vocab_size": tokenizer.vocab_size}
     config = model_config(recipe, loaded.config if loaded else None, pad_token_id=tokenizer.pad_id, **sizes)
     check_vocabulary(tokenizer, config, recipe.tokenizer or recipe.init_from or "config.model.vocab_size")
     if loaded:
         _check_shapes(loaded, config)
-    config.to_hf()  # better refused now than when the trained model is written
+    config.to_hf()  # raises now, and not when the trained model is saved
     return config
 
 
 def config_without_data(recipe: Any, head: str) -> BertConfig:
-    """The architecture of a recipe that names no data: its vocabulary is the paper's where the recipe has no other."""
+    """Return the architecture of a recipe without data, by default with the paper's vocabulary size."""
     loaded = pretrained(recipe, head)
     if loaded or recipe.tokenizer:
         return config(recipe, tokenizer(recipe, loaded=loaded), loaded)
@@ -109,15 +109,15 @@ def config_without_data(recipe: Any, head: str) -> BertConfig:
 
 
 def _check_shapes(loaded: Loaded, config: BertConfig) -> None:
-    """A recipe may change what the model of init_from computes (say, dropout) but not what its parameters are."""
+    """Raise InputError when a recipe changes the shapes or the meaning of the parameters of init_from."""
     for name in _SHAPING:
         before, after = getattr(loaded.config, name), getattr(config, name)
         if before != after:
-            raise InputError(f"config.model.{name}: expected {before}, as the model of init_from has it, found {after}")
+            raise InputError(f"config.model.{name}: expected {before}, as in the model of init_from, found {after}")
 
 
 def check_length(length: int, config: BertConfig, key: str) -> None:
-    """Raises InputError when sequences of `length` tokens, set by recipe key `key`, are longer than the positions."""
+    """Raise InputError when sequences of `length` tokens, set by recipe key `key`, are longer than the positions."""
     if length > config.max_position_embeddings:
         raise InputError(
             f"{key}: expected at most the model's {config.max_position_embeddings} positions "
@@ -133,13 +133,13 @@ def invalid_rows(recipe: Any, spec: str, noun: str = "row") -> InvalidRows:
 def hold_out(
     recipe: Any, rows: Sequence[_Row], classes: np.ndarray | None = None, groups: np.ndarray | None = None
 ) -> tuple[list[_Row], list[_Row]]:
-    """The rows to learn from, and those of `data.dev_share`; none where that is 0.
+    """Split rows into training rows and the held-out share `data.dev_share`.
 
     Args:
-        recipe: resolved.
-        rows: all that there are, n of them.
-        classes: int `[n]`, where each class is to keep its share.
-        groups: int `[n]`, where the rows of a group stay together.
+        recipe: the resolved recipe.
+        rows: all n rows.
+        classes: int `[n]`, for a split that is stratified by class.
+        groups: int `[n]`, for a split that keeps the rows of a group together.
 
     Raises:
         InputError: the share leaves no row on one side.
@@ -154,7 +154,7 @@ def hold_out(
         found = f"{len(rows):,} rows"
     else:
         held = splitting.held_out_groups(groups, data.dev_share, data.split_seed)
-        found = f"{len(rows):,} rows in groups that stay together, of which there are {len(np.unique(groups)):,}"
+        found = f"{len(rows):,} rows in {len(np.unique(groups)):,} groups that stay together"
     if held.all() or not held.any():
         raise InputError(
             f"config.data.dev_share: expected a share that leaves rows on both sides, found {data.dev_share} of {found}"
@@ -173,17 +173,17 @@ def fine_tuning(
     remembered: Remembered | None = None,
     **saved: Any,
 ) -> Job:
-    """The job of fine-tuning on rows of several lengths.
+    """Return the training job of fine-tuning on tokenized rows.
 
     Args:
-        recipe: resolved.
-        task: what is learned.
-        tokenizer: of the rows.
+        recipe: the resolved recipe.
+        task: the task.
+        tokenizer: the tokenizer of the rows.
         loaded: the model to start from, or None.
-        train: rows to learn from.
-        dev: rows to evaluate on, or None.
-        remembered: what the finished model remembers of its data, or None.
-        saved: of `save_pretrained`, for the finished model.
+        train: training rows.
+        dev: evaluation rows, or None.
+        remembered: properties of the training table to record with the model, or None.
+        saved: further arguments of `save_pretrained`.
     """
     data, pad_id, model = recipe.data, tokenizer.pad_id, task.model
     source = _train_source(recipe, model.config, train, pad_id)
@@ -213,12 +213,12 @@ def fine_tuning(
 
 
 def steps_of_epochs(epochs: float, steps_per_epoch: float) -> int:
-    """The number of steps that passes over the data take. Raises InputError where these are more than 2^31 - 1."""
+    """Return the number of steps of passes over the data. Raises InputError above 2^31 - 1 steps."""
     steps = epochs * steps_per_epoch
     if not steps < MAX_STEPS:
         most = MAX_STEPS / steps_per_epoch
         raise InputError(
-            f"config.num_epochs: expected fewer than {most:.4g}, which are 2^31 steps of these data, found {epochs:g}"
+            f"config.num_epochs: expected fewer than {most:.4g}, that is, 2^31 steps of this data, found {epochs:g}"
         )
     return math.ceil(steps)
 
@@ -237,7 +237,7 @@ def _train_source(recipe: Any, config: BertConfig, train: Paddable, pad_id: int)
 
 
 def abstract_task_of(job: Job) -> AbstractTask:
-    """The steps of a job whose batches are packed, or of several lengths: a stage for each."""
+    """Return the abstract task of a fine-tuning job, with a stage for each padded length (one for packed rows)."""
     source = job.train_source
     if isinstance(source, PackedSource):
         stage = Stage.of_rows(job.num_steps, source.batch_size, source.batch(0, slice(0, 1)))

@@ -1,6 +1,6 @@
 """Token classification: a tag for each word, such as named entities or parts of speech.
 
-Devlin et al. 2018 (arXiv:1810.04805), section 5.3: the first piece of a word is asked for its tag.
+Devlin et al. 2018 (arXiv:1810.04805), section 5.3: the tag of a word is predicted at its first token.
 """
 
 import dataclasses
@@ -22,17 +22,17 @@ from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage, model_inputs
 
 HEAD = "token_classification"
-_USUAL_TAGS = 9  # of CoNLL-2003, for an abstract task without data
+_USUAL_TAGS = 9  # number of tags of an abstract task without data, as in CoNLL-2003
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenClassificationTask:
-    """Cross entropy over tags, of the first piece of every word.
+    """Token classification; the loss is the cross entropy over tags at the first token of every word.
 
     Attributes:
         model: a Bert with head `token_classification`.
-        names: of the tags, by class.
-        metrics: of `bert_jax.metrics.entities.METRICS` to score by.
+        names: names of the tags, by class.
+        metrics: names of `bert_jax.metrics.entities.METRICS`.
     """
 
     model: Bert
@@ -40,13 +40,13 @@ class TokenClassificationTask:
     metrics: tuple[str, ...]
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
-        """The number of words."""
+        """Return the number of words."""
         return {"labels": jnp.maximum(_asked(batch).sum(), 1.0)}
 
     def loss(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
-        """The summed loss of these words over `weights`, and its metrics (see `bert_jax.tasks.base.Task`)."""
+        """Return the loss and the metrics of a batch or micro-batch (see `bert_jax.tasks.base.Task`)."""
         asked = _asked(batch)
         losses, right = cross_entropy(self._logits(params, batch, dropout_key), jnp.maximum(batch["labels"], 0))
         total, correct, count = (losses * asked).sum(), (right * asked).sum(), asked.sum()
@@ -54,14 +54,14 @@ class TokenClassificationTask:
         return total / weights["labels"], metrics
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
-        """For each token, without dropout: `tags` [B, S] int32, the likeliest class, and its probability `scores`."""
+        """Return the most likely class of each token, `tags` [B, S] int32, and its probability `scores`."""
         logits = self._logits(params, batch, None)
         best = jnp.argmax(logits, axis=-1)
         scores = jnp.exp(logits.max(-1) - jax.nn.logsumexp(logits, axis=-1))
         return {"tags": best.astype(jnp.int32), "scores": scores}
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
-        """The chosen metrics over all words."""
+        """Return the chosen metrics over all words."""
         tags = in_order([batch["labels"] for batch in batches], batches)
         predicted = in_order([prediction["tags"] for prediction in predictions], batches)
         return entities.scores(self.metrics, self.names, tags, predicted)
@@ -77,7 +77,7 @@ def _asked(batch: Batch) -> jax.Array:
 
 
 def build(recipe: Any, workdir: str) -> Job:
-    """Reads the data and the model that a resolved recipe of token classification names. See `bert_jax.tasks.build`."""
+    """Read the data and the model that a resolved recipe of token classification names. See `bert_jax.tasks.build`."""
     data = recipe.data
     loaded = setup.pretrained(recipe, "encoder")
     tokenizer = setup.tokenizer(recipe, loaded=loaded)
@@ -99,7 +99,7 @@ def build(recipe: Any, workdir: str) -> Job:
 
 
 def abstract_task(recipe: Any) -> AbstractTask:
-    """The steps of a resolved recipe of token classification, by length. See `bert_jax.tasks.abstract_task`."""
+    """Return the abstract task of a resolved recipe of token classification. See `bert_jax.tasks.abstract_task`."""
     if recipe.data.train:
         return setup.abstract_task_of(build(recipe, ""))
     length = recipe.data.max_seq_length

@@ -12,7 +12,7 @@ _said: set[str] = set()
 
 
 def plain_special(role: str, token: str) -> tokenizers.AddedToken:
-    """Return the special token of BERT's tokenizers, which takes no space with it."""
+    """Return a special token as in BERT's tokenizers, which does not absorb spaces around it."""
     return tokenizers.AddedToken(token, normalized=False, special=True)
 
 
@@ -22,20 +22,20 @@ def add_tokens(
     files: TokenizerFiles,
     special_token: Callable[[str, str], tokenizers.AddedToken] = plain_special,
 ) -> dict[str, str]:
-    """Add the tokens that the files of a directory name, and make the special tokens special.
+    """Add the tokens that a tokenizer's files name, and declare the special tokens special.
 
-    The library numbers tokens in the order in which they are added, from behind the vocabulary, and transformers
-    leaves it at that: first the tokens with ids, then the special tokens of roles, then the other special tokens. Where
-    the model has no row for a token, it is not added, and a warning says so.
+    As in transformers, added tokens get ids after the vocabulary in the order in which they are added: first tokens
+    with ids in the files, then the special tokens of roles, then other special tokens. A token for which the model has
+    no embedding row is not added, and a warning says so.
 
     Args:
-        backend: a tokenizer, changed in place.
+        backend: a tokenizer of the `tokenizers` library, changed in place.
         special: names of the special tokens by role.
-        files: what the files say.
-        special_token: makes the special token of a role that the files describe by its name only.
+        files: the contents of the tokenizer's files.
+        special_token: function of (role, name) that makes a special token if the files have only its name.
 
     Returns:
-        The special tokens that the vocabulary has now.
+        The special tokens by role that the vocabulary now has.
     """
     known = {repr(token): token.content for token in backend.get_added_tokens_decoder().values()}
     with_ids = [files.added[i] for i in sorted(files.added)]
@@ -68,20 +68,21 @@ def _add(backend: tokenizers.Tokenizer, tokens: list[tokenizers.AddedToken], row
     backend.add_tokens(kept)
     if dropped:
         names = ", ".join(token.content for token in dropped)
-        _warn(f"tokens for which the model has no row (vocab_size {rows}) are not added: {printable(names)}")
+        _warn(f"added tokens are skipped, as the word embedding has no row for them (vocab_size {rows}): "
+              f"{printable(names)}")  # fmt: skip
 
 
 def _warn_of_other_ids(backend: tokenizers.Tokenizer, files: TokenizerFiles) -> None:
     for i, token in sorted(files.added.items()):
         found = backend.token_to_id(token.content)
         if found is not None and found != i:
-            _warn(f"added token {printable(token.content, 60)!r}: the files say id {i}, and transformers' fast "
-                  f"tokenizers, followed here, give it {found}")  # fmt: skip
+            _warn(f"added token {printable(token.content, 60)!r}: the files say id {i}, but it gets id {found}, as in "
+                  "transformers' fast tokenizers")  # fmt: skip
             return
 
 
 def _warn(message: str) -> None:
-    """Warns once."""
+    """Log a warning, once per message."""
     if message not in _said:
         _said.add(message)
         _log.warning("%s", message)

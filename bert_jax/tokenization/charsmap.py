@@ -10,28 +10,28 @@ _MAX_REPLACEMENT = 256  # bytes; the longest of NFKC has 33
 
 
 def check_charsmap(charsmap: bytes, where: str = "precompiled_charsmap") -> None:
-    """Walk the trie of a compiled normalisation: every step stays inside it, and every leaf names a short text.
+    """Check the compiled normalisation rules of a SentencePiece model by walking their trie.
 
-    A charsmap is the size of a double-array trie in bytes, the trie (Darts-clone, 32-bit units), and the replacements,
-    each ended by NUL. A damaged one sends the libraries outside of it, which ends the process.
+    A charsmap consists of the size of a double-array trie in bytes, the trie (Darts-clone, 32-bit units), and the
+    replacements, each terminated by NUL. A damaged charsmap makes the libraries read outside of it and crash.
 
     Args:
-        charsmap: its bytes.
-        where: names it in messages.
+        charsmap: the bytes of the charsmap.
+        where: its name in messages.
 
     Raises:
-        InputError: it is damaged, or replaces a character by more than 256 bytes.
+        InputError: the charsmap is damaged, or has a replacement of more than 256 bytes.
     """
     size = struct.unpack("<I", charsmap[:4])[0] if len(charsmap) >= 4 else -1
     if size < 1024 or size % 4 or size + 4 > len(charsmap):
-        raise InputError(f"{where}: expected a trie and its replacements, found {len(charsmap)} bytes, of which the "
-                         f"trie should have {size}")  # fmt: skip
+        raise InputError(f"{where}: expected a trie and its replacements, found {len(charsmap)} bytes with a trie of "
+                         f"{size} bytes")  # fmt: skip
     texts = charsmap[4 + size :]
     starts = _leaves(np.frombuffer(charsmap, "<u4", size // 4, offset=4), where)
     ends = np.flatnonzero(np.frombuffer(texts, np.uint8) == 0)
     after = np.searchsorted(ends, starts)
     if len(starts) and (starts.max() >= len(texts) or after.max() >= len(ends)):
-        raise InputError(f"{where}: expected replacements that are there, found one outside of {len(texts)} bytes")
+        raise InputError(f"{where}: expected replacements within {len(texts)} bytes, found one outside")
     longest = int((ends[after] - starts).max()) if len(starts) else 0
     if longest > _MAX_REPLACEMENT:
         raise InputError(f"{where}: expected replacements of at most {_MAX_REPLACEMENT} bytes, found {longest}")
@@ -45,7 +45,7 @@ def check_charsmap(charsmap: bytes, where: str = "precompiled_charsmap") -> None
 
 
 def _leaves(units: np.ndarray, where: str) -> np.ndarray:
-    """The values of all leaves that a text can lead to. Raises InputError for a step out of the trie."""
+    """Return the values of all reachable leaves. Raises InputError for a step out of the trie."""
     last = len(units)
     offsets = (units >> 10) << ((units & 512) >> 6)
     seen = np.zeros(last, np.bool_)
@@ -66,5 +66,5 @@ def _leaves(units: np.ndarray, where: str) -> np.ndarray:
             fits = (units[places] & 0x800000FF) == labels
             children.append(places[fits])
         nodes = np.unique(np.concatenate(children))
-        nodes = nodes[~seen[nodes]]  # the compiler merges what ends alike
+        nodes = nodes[~seen[nodes]]  # the trie's compiler shares equal suffixes
     return np.concatenate(found).astype(np.int64)

@@ -7,8 +7,7 @@ from bert_jax.errors import InputError, printable
 
 WORD_PIECE, MPNET, BYTE_LEVEL_BPE, XLM_ROBERTA = "WordPiece", "MPNet's WordPiece", "byte-level BPE", "XLM-R's unigrams"
 
-# Names without "Tokenizer", "Fast", "-" and "_", in lower case: of classes, and of model types for where no class is
-# named. Those of one algorithm differ in their models only.
+# Algorithm -> lower-case names of tokenizer classes and model types, without "Tokenizer", "Fast", "-" and "_".
 _CLASSES = {
     WORD_PIECE: """bert distilbert electra mobilebert convbert squeezebert layoutlm lxmert retribert realm nezha ernie
         bros megatronbert nomicbert visualbert vilt dprcontextencoder dprquestionencoder dprreader dpr chineseclip""",
@@ -17,14 +16,14 @@ _CLASSES = {
     XLM_ROBERTA: "xlmroberta xmod gte jinaembeddingsv3 trocr",
 }
 _ALGORITHMS = {name: algorithm for algorithm, names in _CLASSES.items() for name in names.split()}
-# These say nothing about the algorithm: the files do.
+# Names that do not determine the algorithm; the files do.
 _GENERIC = ("", "pretrained", "tokenizersbackend", "pythonbackend", "modernbert")
-# Run by Python code of transformers, which does not read a tokenizer.json even where there is one.
+# Tokenizers that transformers implements in Python, ignoring any tokenizer.json.
 _PYTHON_ONLY = """bartpho bertgeneration bertjapanese bertweet biogpt byt5 canine cpmant ctrl esm flaubert fsmt gptsw3
     luke m2m100 marian mluke myt5 perceiver phobert plbart prophetnet rocbert siglip speech2text tapas tapex transfoxl
     vits xlm xlmprophetnet"""
 
-# The model of a tokenizer.json that fits a class.
+# Model type of a tokenizer.json -> names of the classes that fit it.
 _MODELS = {
     "WordPiece": f"{_CLASSES[WORD_PIECE]} mpnet funnel layoutlmv2 splinter",
     "BPE": f"{_CLASSES[BYTE_LEVEL_BPE]} herbert gpt2 deberta blenderbot clip codegen gptneox",
@@ -33,19 +32,19 @@ _MODELS = {
 
 
 def short_name(name: str) -> str:
-    """`"XLMRobertaTokenizerFast"` or `"xlm-roberta"` -> `"xlmroberta"`."""
+    """Normalise a class name or model type: `"XLMRobertaTokenizerFast"` and `"xlm-roberta"` -> `"xlmroberta"`."""
     return re.sub(r"tokenizer(fast)?$|[-_]", "", name.lower())
 
 
 def algorithm_of(names: Iterable[str], has_tokenizer_json: bool) -> str | None:
-    """Return the algorithm that the first name with a meaning names; None where no name has one.
+    """Return the algorithm of the first name that is not generic; None if it is unknown or all are generic.
 
     Args:
-        names: a tokenizer_class or a model_type each, the more specific before others.
-        has_tokenizer_json: whether a tokenizer.json describes the algorithm whatever its name.
+        names: tokenizer classes or model types, the most specific first.
+        has_tokenizer_json: whether a tokenizer.json describes the algorithm.
 
     Raises:
-        InputError: the algorithm is not here, and no tokenizer.json describes it.
+        InputError: the algorithm is not supported, and no tokenizer.json describes it.
     """
     for name in names:
         short = short_name(name)
@@ -56,18 +55,18 @@ def algorithm_of(names: Iterable[str], has_tokenizer_json: bool) -> str | None:
         if short in _PYTHON_ONLY.split() or not has_tokenizer_json:
             known = ", ".join(sorted(set(_ALGORITHMS.values())))
             hint = "" if short in _PYTHON_ONLY.split() else ", or a tokenizer.json that describes it"
-            raise InputError(f"tokenizer_class: expected one with an algorithm that is known here ({known}){hint}, "
+            raise InputError(f"tokenizer_class: expected a class with a supported algorithm ({known}){hint}, "
                              f"found {name!r}")  # fmt: skip
         return None
     return None
 
 
 def check_model(name: str, model: str) -> None:
-    """Check the model of a tokenizer.json against the class that is to open it.
+    """Check that the model type of a tokenizer.json fits the tokenizer class `name`.
 
     Raises:
-        InputError: the class has another model, so that one of them is not what the model was trained with.
+        InputError: the class has another type of model.
     """
     fits = [kind for kind, names in _MODELS.items() if short_name(name) in names.split()]
     if fits and model in (*_MODELS, "WordLevel") and model not in fits:
-        raise InputError(f"expected a model of type {fits[0]}, that of {name}, found {printable(repr(model), 60)}")
+        raise InputError(f"expected a model of type {fits[0]} for {name}, found {printable(repr(model), 60)}")

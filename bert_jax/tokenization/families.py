@@ -1,4 +1,4 @@
-"""Open the tokenizers of RoBERTa (byte-level BPE), XLM-R (SentencePiece) and MPNet (WordPiece) from their files."""
+"""Build the tokenizers of RoBERTa (byte-level BPE), XLM-R (SentencePiece) and MPNet (WordPiece)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,11 +13,11 @@ from bert_jax.tokenization.settings import NO_TOKEN_TYPES, TokenizerFiles
 
 ROBERTA_SPECIALS = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
 MPNET_SPECIALS = {**ROBERTA_SPECIALS, "unk": "[UNK]"}
-_MPNET_MAX_CHARS_PER_WORD = 100  # where BERT's own word pieces allow 200
+_MPNET_MAX_CHARS_PER_WORD = 100  # BERT allows 200
 
 
 def special_token(role: str, token: str) -> tokenizers.AddedToken:
-    """Returns the special token of one of the families here: the mask takes the space before it with it."""
+    """Return a special token as in RoBERTa, XLM-R and MPNet, where the mask absorbs the space before it."""
     return tokenizers.AddedToken(token, lstrip=role == "mask", normalized=False)
 
 
@@ -31,22 +31,22 @@ def byte_level_bpe(
     max_length: int | None = None,
     files: TokenizerFiles | None = None,
 ) -> BackendTokenizer:
-    """Returns RoBERTa's tokenizer: byte pair encoding over bytes (Radford et al. 2019, section 2.2), for any text.
+    """Return RoBERTa's tokenizer: byte-level BPE (Radford et al. 2019, section 2.2).
 
-    Rows are `<s> A </s>` and `<s> A </s></s> B </s>`, of one token type. A piece begins a word where it begins with a
-    space, or a text; `<mask>` in a text takes the space before it.
+    Rows are `<s> A </s>` and `<s> A </s></s> B </s>`, with one token type. A token begins a word if it begins with a
+    space or begins the text; `<mask>` in a text absorbs the space before it.
 
     Args:
-        vocabulary: ids of pieces, bytes written as that paper's printable characters.
-        merges: pairs of pieces, those to be merged first before others.
+        vocabulary: ids of tokens, with bytes written as the printable characters of the paper.
+        merges: pairs of tokens to merge, in order of priority.
         special: names of the special tokens by role.
-        add_prefix_space: whether a text's first word is cut as if a space stood before it.
-        trim_offsets: whether the range of a piece leaves out the space that it begins with.
-        max_length: the longest sequence the model takes, where known.
-        files: what the files beside the vocabulary say: added tokens, and settings.
+        add_prefix_space: whether to tokenize the first word of a text as if a space preceded it.
+        trim_offsets: whether character ranges leave out the leading space of a token.
+        max_length: most tokens in an input of the model; None = not known.
+        files: contents of the files beside the vocabulary: added tokens and settings.
 
     Raises:
-        InputError: a special token is missing, or a merge of pieces that the vocabulary has not.
+        InputError: a special token is missing, or a merge has a token that is not in the vocabulary.
     """
     for first, second in merges:
         for piece in (first, second, first + second):
@@ -70,27 +70,27 @@ def xlm_roberta(
     max_length: int | None = None,
     files: TokenizerFiles | None = None,
 ) -> BackendTokenizer:
-    """Returns XLM-R's tokenizer over its SentencePiece model (`sentencepiece.bpe.model`, of unigrams for all its name).
+    """Return XLM-R's tokenizer over its SentencePiece model (`sentencepiece.bpe.model`, which is a unigram model).
 
-    Ids are fairseq's: `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, every other piece's one more than the model's, and
-    `<mask>` behind the last. Rows are RoBERTa's.
+    Ids are those of fairseq: `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, other tokens one more than in the model, and
+    `<mask>` last. Rows are laid out as in RoBERTa.
 
     Args:
-        model: the bytes of the model, whose first pieces have to be `<unk>`, `<s>` and `</s>`.
+        model: the bytes of the model, whose first tokens must be `<unk>`, `<s>` and `</s>`.
         special: names of the special tokens by role.
-        add_prefix_space: whether a word is cut as if a space stood before it.
-        max_length: the longest sequence the model takes, where known.
-        files: what the files beside the model say: added tokens, and settings.
+        add_prefix_space: whether to tokenize each word as if a space preceded it.
+        max_length: most tokens in an input of the model; None = not known.
+        files: contents of the files beside the model: added tokens and settings.
 
     Raises:
-        InputError: not such a model.
+        InputError: the bytes are not XLM-R's SentencePiece model.
     """
     proto = sentencepiece_proto(model)
     first = [piece.piece for piece in proto.pieces[:3]]
     if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM or first != ["<unk>", "<s>", "</s>"]:
         raise InputError(
-            "expected XLM-R's SentencePiece model, of unigrams with <unk>, <s> and </s> before all others, found "
-            f"{' '.join(first) or 'no pieces'} before {max(0, len(proto.pieces) - 3)} others"
+            "expected XLM-R's SentencePiece model, a unigram model that begins with <unk>, <s> and </s>, found "
+            f"{' '.join(first) or 'no tokens'} before {max(0, len(proto.pieces) - 3)} others"
         )
     names = {**ROBERTA_SPECIALS, **special}
     pieces = [(names[role], 0.0) for role in ("cls", "pad", "sep", "unk")]
@@ -128,9 +128,9 @@ def mpnet(
     max_length: int | None = None,
     files: TokenizerFiles | None = None,
 ) -> BackendTokenizer:
-    """Returns MPNet's tokenizer: BERT's word pieces in RoBERTa's rows.
+    """Return MPNet's tokenizer: BERT's WordPiece with RoBERTa's row layout.
 
-    Args: as of `word_piece`, and `special`, names of the special tokens by role.
+    Args: as for `word_piece`; `special` has the names of the special tokens by role.
 
     Raises:
         InputError: a special token is missing.
@@ -163,6 +163,6 @@ def _roberta_processing(
 
 
 def _settings(files: TokenizerFiles, name: str, max_length: int | None, own: dict[str, Any]) -> dict[str, Any]:
-    """What the files say, over what holds for the class `name`; `own` is what was decided."""
+    """Merge settings: the defaults of class `name`, then the files' settings, then `max_length` and `own`."""
     limit = {} if max_length is None else {"model_max_length": max_length}
     return {"tokenizer_class": name, **NO_TOKEN_TYPES, **files.settings, **limit, **own}

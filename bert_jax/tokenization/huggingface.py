@@ -1,4 +1,4 @@
-"""Tokenizers run by the `tokenizers` library: BERT's WordPiece, and any `tokenizer.json`."""
+"""Tokenizers of the `tokenizers` library: BERT's WordPiece, and any `tokenizer.json`."""
 
 import contextlib
 import dataclasses
@@ -20,17 +20,17 @@ from bert_jax.tokenization.layout import RowLayout, layout_of
 from bert_jax.tokenization.settings import NO_TOKEN_TYPES, ROLES, TokenizerFiles, max_length_of
 
 WORD_PIECE_SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-# Settings that name files or code where a tokenizer was saved from; nothing of the name may be where it is saved to.
+# Settings that name files or code in the original directory, which a saved copy may lack.
 _NOT_SAVED = ("vocab_file", "merges_file", "tokenizer_file", "special_tokens_map_file", "added_tokens_file",
               "name_or_path", "auto_map")  # fmt: skip
-# What the original drops (`tokenization.py`, `_clean_text`): NUL, U+FFFD and categories Cc and Cf. The library's own
-# clean_text also drops private-use and unassigned characters, which would turn unknown words into known ones.
+# Characters that the original drops (`tokenization.py`, `_clean_text`): NUL, U+FFFD and categories Cc and Cf. The
+# library's own clean_text also drops private-use and unassigned characters, which would turn unknown words into known.
 _DROPPED = r"[\x00\x{fffd}\p{Cc}\p{Cf}&&[^\t\n\r]]"
 _WORDS_REMEMBERED = 1 << 17
-_MOST_MISSING = 1 << 16  # ids without a piece, and as many as there are pieces
+_MOST_MISSING = 1 << 16  # limit of ids without a token, besides one per token
 _MAX_CHARS_PER_WORD = 200  # longer words are unknown, as in the original; the library's default is 100
-# What Hugging Face's clean-up closes up in a decoded text; the library, piece by piece, sees only a part of it.
-LONG_TEXT = 1 << 18  # characters, over which a text is encoded in parts
+LONG_TEXT = 1 << 18  # characters above which a text is encoded in parts
+# Spaces that transformers' clean-up removes from decoded text; the library's decoder removes only some of them.
 _CLOSED_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 
 
@@ -38,15 +38,15 @@ class BackendTokenizer(Tokenizer):
     """A Tokenizer over a `tokenizers.Tokenizer`.
 
     Args:
-        backend: the library's tokenizer; its own padding and truncation are not used, and its post_processor says how
-            rows are laid out.
-        special: its special tokens by role; unk and mask may be missing.
-        settings: what `tokenizer_config.json` says about it, written back by `save`. Where its model_input_names have
-            no token_type_ids, all tokens are of type 0.
-        sentencepiece_model: the bytes of the model that it was made from, written back by `save`.
+        backend: the library's tokenizer. Its post_processor defines the row layout; its padding and truncation are not
+            used.
+        special: special tokens by role; unk and mask may be missing.
+        settings: the content of `tokenizer_config.json`, which `save` writes back. If its model_input_names lack
+            token_type_ids, all tokens have type 0.
+        sentencepiece_model: bytes of the original SentencePiece model, which `save` writes back.
 
     Raises:
-        InputError: a post_processor that names unknown tokens, or rows that `RowLayout` cannot describe.
+        InputError: the post_processor names unknown tokens, or a layout that `RowLayout` cannot describe.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class BackendTokenizer(Tokenizer):
 
     @functools.cached_property
     def _plain_backend(self) -> tokenizers.Tokenizer:
-        """A copy for which special tokens within a text are characters like any other."""
+        """Return a copy that tokenizes the names of special tokens in a text like any other characters."""
         content = json.loads(self._backend.to_str())
         if content["model"]["type"] == "Unigram":
             _hide_specials(content)
@@ -98,7 +98,7 @@ class BackendTokenizer(Tokenizer):
 
     @functools.cached_property
     def _ids_of_word(self) -> Callable[[str], list[int]] | None:
-        """Remembers the ids of words between spaces, where a word has the same ids in every text; else None."""
+        """Return a cached function from a word to its ids; None if the ids of a word depend on the text around it."""
         if not isinstance(self._backend.model, tokenizers.models.WordPiece):
             return None
         if not _words_stand_alone(json.loads(self._plain_backend.to_str())):
@@ -117,7 +117,7 @@ class BackendTokenizer(Tokenizer):
 
     @staticmethod
     def _encode_long(backend: Any, text: str) -> list[int]:
-        """The ids of a text, a part after the other: the library needs up to 400 bytes for each character at a time."""
+        """Return the ids of a long text, encoded in parts, since the library needs up to 400 bytes per character."""
         ids: list[int] = []
         start = 0
         while start < len(text):
@@ -135,7 +135,7 @@ class BackendTokenizer(Tokenizer):
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         text = self._backend.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)
         is_word_piece = isinstance(self._backend.model, tokenizers.models.WordPiece)
-        is_bpe = isinstance(self._backend.model, tokenizers.models.BPE)  # whose spaces are the text's own
+        is_bpe = isinstance(self._backend.model, tokenizers.models.BPE)  # byte-level BPE preserves spaces
         if self._settings.get("clean_up_tokenization_spaces", is_word_piece) and not is_bpe:
             for apart in _CLOSED_UP:
                 text = text.replace(apart, apart.strip())
@@ -146,7 +146,7 @@ class BackendTokenizer(Tokenizer):
         normalizer = content["normalizer"]
         steps = normalizer["normalizers"] if (normalizer or {}).get("type") == "Sequence" else [normalizer]
         bert = [step for step in steps if step and step["type"] == "BertNormalizer"]
-        for step in bert:  # which transformers makes anew of the settings, and of which it knows no other
+        for step in bert:  # transformers rebuilds a BertNormalizer from the settings
             if step["strip_accents"] is None:
                 step["strip_accents"] = step["lowercase"]
             step["lowercase"] = True
@@ -169,7 +169,7 @@ class BackendTokenizer(Tokenizer):
             storage.write_atomically(directory / name, content)
 
     def _vocabulary_files(self) -> dict[str, str | bytes]:
-        """The files of the family's own, beside tokenizer.json."""
+        """Return name -> content of the family's vocabulary files beside tokenizer.json."""
         if isinstance(self._backend.model, tokenizers.models.WordPiece):
             return {"vocab.txt": "".join(f"{piece}\n" for piece in self._model_pieces)}
         if self._sentencepiece_model is not None:
@@ -185,32 +185,32 @@ class BackendTokenizer(Tokenizer):
 
 
 def saved_settings(settings: dict[str, Any], tokens: dict[str, str]) -> dict[str, Any]:
-    """Returns what `tokenizer_config.json` is to say.
+    """Return the content of `tokenizer_config.json` for a saved tokenizer.
 
     Args:
-        settings: what was read.
+        settings: the settings as read.
         tokens: the special tokens by key, such as "mask_token".
     """
     kept = {name: value for name, value in settings.items() if name not in _NOT_SAVED}
     further = kept.pop("extra_special_tokens", None)
-    if isinstance(further, list):  # under the name that every version of transformers reads
+    if isinstance(further, list):  # every version of transformers reads this name
         kept["additional_special_tokens"] = [_content(token) for token in further]
     elif further:
         kept["extra_special_tokens"] = {name: _content(token) for name, token in further.items()}
     kept |= {name: _content(value) for name, value in kept.items() if name.endswith("_token")}
-    # Of a role that is not here, null says so; transformers would else add its usual token.
+    # A missing role is written as null; otherwise transformers would add its default token.
     kept |= {f"{role}_token": tokens.get(f"{role}_token") for role in ROLES}
     return kept
 
 
 def _content(token: Any) -> Any:
-    """What a text spells an added token as."""
+    """Return the text of an added token."""
     return token.get("content") if isinstance(token, dict) else token
 
 
 @contextlib.contextmanager
 def named_errors(texts: Iterable[str]) -> Iterator[None]:
-    """Raises InputError where the block's call of a library fails on one of `texts`."""
+    """Turn an error of a tokenizer library in the block into an InputError about one of `texts`."""
     try:
         yield
     except BaseException as error:
@@ -218,28 +218,28 @@ def named_errors(texts: Iterable[str]) -> Iterator[None]:
             raise
         check_unicode(texts)
         reason = " ".join(str(error).split())
-        raise InputError(f"expected text that the tokenizer can cut, found: {reason}") from None
+        raise InputError(f"expected text that the tokenizer can encode, found: {reason}") from None
 
 
 def _in_order(ids: dict[str, int]) -> list[str]:
-    """The pieces at their ids, "" where there is none; blank lines at the end of a vocabulary are no pieces."""
+    """Return the tokens in the order of their ids, with "" for unused ids; trailing blank tokens are dropped."""
     last = max((i for piece, i in ids.items() if piece), default=0)
     if last > 2 * len(ids) + _MOST_MISSING:
         raise InputError(f"vocabulary: expected ids without great gaps, found {last} among {len(ids)} pieces")
     pieces = [""] * (last + 1)
     for piece, i in ids.items():
         if piece:
-            pieces[i] = max(pieces[i], piece)  # whatever the order, where two have one id
+            pieces[i] = max(pieces[i], piece)  # deterministic if two tokens share an id
     return pieces
 
 
 def part_of(part: Any) -> dict[str, Any] | None:
-    """The JSON of a part of a `tokenizers.Tokenizer` as it stands in tokenizer.json."""
+    """Return a part of a `tokenizers.Tokenizer` as in tokenizer.json; None for a missing part."""
     return None if part is None else json.loads(part.__getstate__())
 
 
 def _hide_specials(content: dict[str, Any]) -> None:
-    """Renames special tokens in a tokenizer.json so that no text spells them; to unigrams they are pieces like any."""
+    """Rename special tokens in a tokenizer.json so that no text matches them: a unigram model would use them."""
     special = {token["content"] for token in content["added_tokens"] if token["special"]}
     hidden = {piece: f" {piece}" for piece in special}  # spaces never reach the model
     content["model"]["vocab"] = [[hidden.get(piece, piece), score] for piece, score in content["model"]["vocab"]]
@@ -258,18 +258,18 @@ def word_piece(
     token_types: bool = True,
     files: TokenizerFiles | None = None,
 ) -> BackendTokenizer:
-    """Returns BERT's tokenizer (google-research/bert `tokenization.py`) over a vocabulary.
+    """Return BERT's tokenizer (google-research/bert `tokenization.py`) over a vocabulary.
 
     Args:
-        pieces: the vocabulary in the order of its ids, "##" before pieces that go on with a word. Of a piece that
-            occurs twice the last id counts.
+        pieces: the vocabulary in the order of its ids; "##" marks tokens that continue a word. If a token occurs
+            twice, its last id is used.
         special: names of the special tokens by role; `unk` and `mask` may be missing from the vocabulary.
         lowercase: whether text is lower-cased (uncased models).
         strip_accents: whether accents are dropped; None means as `lowercase`.
         chinese_chars: whether each CJK ideograph is a word of its own.
-        max_length: the longest sequence the model takes, where known.
-        token_types: whether the model is told the segments of a pair apart; DistilBERT is not.
-        files: what the files beside the vocabulary say: added tokens, and settings.
+        max_length: most tokens in an input of the model; None = not known.
+        token_types: whether the second segment has token type 1; DistilBERT has no token types.
+        files: contents of the files beside the vocabulary: added tokens and settings.
 
     Raises:
         InputError: a special token is missing.
@@ -291,22 +291,22 @@ def word_piece(
 
 
 def sep_and_cls(special: dict[str, str], backend: tokenizers.Tokenizer) -> tuple[tuple[str, int], tuple[str, int]]:
-    """Returns the special tokens of a row with their ids.
+    """Return (token, id) of the sep and the cls token.
 
     Raises:
-        InputError: the vocabulary lacks a special token that every row needs.
+        InputError: the vocabulary lacks the pad, cls or sep token.
     """
     ids = {role: backend.token_to_id(special[role]) for role in ("pad", "cls", "sep") if role in special}
     missing = [role for role in ("pad", "cls", "sep") if ids.get(role) is None]
     if missing:
         raise InputError(f"expected the special tokens of BERT, found none for {', '.join(missing)} among "
-                         f"{backend.get_vocab_size()} pieces; tokenizer_config.json names others, such as "
+                         f"{backend.get_vocab_size()} tokens; tokenizer_config.json can name others, such as "
                          f'{{"cls_token": "<cls>"}}')  # fmt: skip
     return (special["sep"], ids["sep"] or 0), (special["cls"], ids["cls"] or 0)
 
 
 def word_piece_backend(pieces: Sequence[str], unk_token: str, max_chars_per_word: int) -> tokenizers.Tokenizer:
-    """Returns what cuts words into pieces, with neither normaliser nor rows yet."""
+    """Return a WordPiece tokenizer of the library, without normalizer and post_processor."""
     ids = {piece: i for i, piece in enumerate(pieces)}
     backend = tokenizers.Tokenizer(
         tokenizers.models.WordPiece(ids, unk_token=unk_token, max_input_chars_per_word=max_chars_per_word)
@@ -319,7 +319,7 @@ def word_piece_backend(pieces: Sequence[str], unk_token: str, max_chars_per_word
 def bert_normalizer(
     lowercase: bool, strip_accents: bool | None, chinese_chars: bool
 ) -> tokenizers.normalizers.Normalizer:
-    """Returns the cleaning of the original `BasicTokenizer`, splitting aside."""
+    """Return the normalizer of the original `BasicTokenizer`: cleaning, CJK spacing, accents and case."""
     return tokenizers.normalizers.Sequence(
         [
             tokenizers.normalizers.Replace(tokenizers.Regex(_DROPPED), ""),
@@ -331,7 +331,7 @@ def bert_normalizer(
 
 
 def _words_stand_alone(backend: dict[str, Any]) -> bool:
-    """Whether a tokenizer (as in tokenizer.json) cuts each stretch between spaces by itself, as BERT's does."""
+    """Return whether a tokenizer (as in tokenizer.json) tokenizes each word between spaces independently."""
     normalizer = backend["normalizer"] or {"type": "Sequence", "normalizers": []}
     steps = normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
     return (
@@ -346,10 +346,10 @@ def _words_stand_alone(backend: dict[str, Any]) -> bool:
 
 
 def continuation_pieces(pieces: Sequence[str], prefix: str | None) -> np.ndarray:
-    """Returns bool [V]: pieces that carry the continuation prefix or, without one, no mark of a word's beginning."""
+    """Return bool [V]: tokens with the continuation prefix or, without a prefix, tokens that do not begin a word."""
     if prefix:
         return np.array([piece.startswith(prefix) for piece in pieces], np.bool_)
-    # SentencePiece marks beginnings with U+2581, byte-level BPE with U+0120; the vocabulary shows which it is.
+    # SentencePiece marks beginnings of words with U+2581, byte-level BPE with U+0120; take the more frequent mark.
     marks = {mark: np.array([piece.startswith(mark) for piece in pieces], np.bool_) for mark in ("\u2581", "\u0120")}
     begins = max(marks.values(), key=np.count_nonzero)
     return ~begins

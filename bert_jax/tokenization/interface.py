@@ -13,12 +13,12 @@ from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
 from bert_jax.tokenization.layout import RowLayout
 
-Encoded = tuple[list[int], list[tuple[int, int]]]  # ids and, for each, the characters [start, end) that it came from
+Encoded = tuple[list[int], list[tuple[int, int]]]  # token ids, and the character range [start, end) of each
 
 
 @dataclasses.dataclass(frozen=True)
 class SpecialIds:
-    """Ids of the tokens that BERT gives a meaning of their own; a vocabulary may have no unk and no mask."""
+    """Ids of the special tokens; unk and mask are None if the vocabulary lacks them."""
 
     pad: int
     cls: int
@@ -28,18 +28,18 @@ class SpecialIds:
 
 
 class Tokenizer(abc.ABC):
-    """A vocabulary and the rules that cut text into its pieces; made by `load_tokenizer` or by training.
+    """A tokenizer: a vocabulary and the rules that split text into tokens. Made by `load_tokenizer` or by training.
 
     Attributes:
-        pieces: the vocabulary, a piece's place being its id. An id without a piece holds "".
-        vocab_size: rows that a word embedding needs.
-        pad_id, cls_id, sep_id: ids of the special tokens; `unk_id` and `mask_id` raise InputError where there is none.
-        special_ids: those five, sorted.
-        is_continuation: bool [V], True where a piece continues the word of the piece before it.
-        marks_continuations: whether pieces that continue a word are marked, as by "##", rather than those that begin
-            one, as by a space.
-        max_length: the longest sequence its model takes, in tokens, where the files say so; None otherwise.
-        layout: where special tokens stand in a row.
+        pieces: the tokens in the order of their ids; "" for an unused id.
+        vocab_size: number of ids, and so of rows that a word embedding needs.
+        pad_id, cls_id, sep_id: ids of the special tokens; `unk_id` and `mask_id` raise InputError if there is none.
+        special_ids: the ids of these five tokens, sorted.
+        is_continuation: bool [V], True for tokens that continue the word of the token before.
+        marks_continuations: whether the vocabulary marks tokens that continue a word (as by "##") and not those that
+            begin a word (as by a space).
+        max_length: most tokens in an input of the model; None if the files do not say.
+        layout: positions of special tokens in a row.
         truncation_side: "right" or "left", the side on which texts that are too long are cut.
     """
 
@@ -81,62 +81,61 @@ class Tokenizer(abc.ABC):
         return self._special_ids.mask
 
     def is_unknown(self, token_ids: Any) -> Any:
-        """Returns whether an id, or each of an array of them, is that of the unknown token; none is where there is no
-        such token."""
+        """Return whether an id is the unknown token, for an array elementwise; False without an unknown token."""
         return token_ids == self._special_ids.unk
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the vocabulary in hex: equal for tokenizers whose ids mean the same pieces."""
+        """Return the SHA-256 of the vocabulary in hex: equal for tokenizers with the same tokens and ids."""
         return hashlib.sha256("\n".join(self.pieces).encode()).hexdigest()
 
     @property
     @abc.abstractmethod
     def saved_files(self) -> tuple[str, ...]:
-        """Names of the files that `save` writes, so that copies can be made and compared."""
+        """Return the names of the files that `save` writes."""
 
     @abc.abstractmethod
     def encode_batch(self, texts: Sequence[str], parse_special: bool = True) -> list[list[int]]:
-        """Returns the ids of each text, without the special tokens of its row; uses every core.
+        """Return the token ids of each text, without the special tokens of a row; uses all CPU cores.
 
         Args:
             texts: any strings.
-            parse_special: whether "[MASK]" and the like in a text stand for the special token (as users asking a
-                question mean them) or are characters like any other (as in a corpus that happens to mention them).
+            parse_special: whether "[MASK]" and the like in a text become special tokens (for inference) or are
+                tokenized like any other characters (for a corpus).
         """
 
     @abc.abstractmethod
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[Encoded]:
-        """Returns, for each text, its ids and the half-open character range of the text that each came from."""
+        """Return for each text its token ids and the character range [start, end) of each token."""
 
     @abc.abstractmethod
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
-        """Returns readable text for ids; spacing is the tokenizer's guess where it was lost."""
+        """Return readable text for token ids; spaces that tokenization lost are guessed."""
 
     @abc.abstractmethod
     def lowercased(self) -> "Tokenizer":
-        """Returns this tokenizer for texts that are lower-cased first; accents and special tokens stay as they are."""
+        """Return a copy of this tokenizer that lower-cases texts first, but neither accents nor special tokens."""
 
     @abc.abstractmethod
     def save(self, directory: PathLike) -> None:
-        """Writes the files that Hugging Face's AutoTokenizer and `load_tokenizer` read; makes the directory."""
+        """Write the files that Hugging Face's AutoTokenizer and `load_tokenizer` read; creates the directory."""
 
     def encode(self, text: str, parse_special: bool = True) -> list[int]:
-        """Returns the ids of one text, without the special tokens of its row."""
+        """Return the token ids of one text, without the special tokens of a row."""
         return self.encode_batch([text], parse_special)[0]
 
     def tokenize(self, text: str) -> list[str]:
-        """Returns the pieces of one text; a piece outside the vocabulary is the unknown token."""
+        """Return the tokens of one text as strings."""
         return [self.pieces[i] for i in self.encode(text)]
 
     def id_to_token(self, token_id: int) -> str:
-        """Returns the piece of an id. Raises InputError when the id is outside the vocabulary."""
+        """Return the token of an id. Raises InputError when the id is outside the vocabulary."""
         if not 0 <= token_id < self.vocab_size:
             raise InputError(f"token id {token_id}: expected 0 to {self.vocab_size - 1}")
         return self.pieces[token_id]
 
     def token_to_id(self, token: str) -> int | None:
-        """Returns the id of a piece, or None when the vocabulary has no such piece."""
+        """Return the id of a token, or None when the vocabulary has no such token."""
         return self._ids.get(token) if token else None
 
     def __call__(
@@ -150,30 +149,31 @@ class Tokenizer(abc.ABC):
         return_offsets: bool = False,
         return_tensors: str = "np",
     ) -> dict[str, Any]:
-        """Returns model inputs for a batch, padded on the right: `[CLS] A [SEP]`, `[CLS] A [SEP] B [SEP]`, or as
-        `layout` says.
+        """Return model inputs for a batch, padded on the right, in rows of the tokenizer's `layout`.
+
+        For BERT, rows are `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`.
 
         Args:
             texts: B strings, or one string for B = 1.
             text_pairs: second segments, one for each text.
-            max_length: longest row in tokens, special tokens counted. None means the tokenizer's own `max_length` where
-                `truncation` or a `padding` of "max_length" asks for a limit, and no limit otherwise.
+            max_length: most tokens in a row, with special tokens. None means the tokenizer's own `max_length` if
+                `truncation` is on or `padding` is "max_length", and no limit otherwise.
             padding: True or "longest" pads to the longest row, "max_length" to `max_length`; False or "do_not_pad"
-                demands rows of one length.
-            truncation: whether longer rows are cut on the `truncation_side`: True or "longest_first" cuts the longer
-                segment first, "only_first" and "only_second" that segment alone. False or "do_not_truncate": a row
-                longer than `max_length` is an error. None means True where `max_length` is given, else False.
-            pad_to_multiple_of: rounds the padded length up, within `max_length` where padding is "max_length".
-            return_offsets: adds `offset_mapping`.
-            return_tensors: "np" for NumPy's arrays, "jax" for JAX's.
+                requires rows of the same length.
+            truncation: how rows over `max_length` are cut on the `truncation_side`: True or "longest_first" cuts the
+                longer segment first, "only_first" and "only_second" cut only that segment; False or "do_not_truncate"
+                makes them an error. None means True if `max_length` is given, else False.
+            pad_to_multiple_of: the padded length is rounded up to a multiple of this.
+            return_offsets: whether to return `offset_mapping` too.
+            return_tensors: "np" for NumPy arrays, "jax" for JAX arrays.
 
         Returns:
-            int32 [B, S] arrays `input_ids`, `token_type_ids` (1 over `B [SEP]` where the family tells segments apart,
-            else 0) and `attention_mask` (0 over padding);
-            `offset_mapping` int32 [B, S, 2], character ranges within the text or its pair, (0, 0) for special tokens.
+            int32 [B, S] arrays `input_ids`, `token_type_ids` (1 over `B [SEP]` if the family has token types, else 0)
+            and `attention_mask` (0 over padding); with `return_offsets` also `offset_mapping` int32 [B, S, 2],
+            character ranges within the text or its pair, (0, 0) for special tokens.
 
         Raises:
-            InputError: not strings, lists of different lengths, or rows that do not fit.
+            InputError: an item is no string, the lists have different lengths, or a row is too long.
         """
         truncation, padding = _truncation(truncation, max_length), _padding(padding)
         if return_tensors not in ("np", "jax"):
@@ -183,12 +183,14 @@ class Tokenizer(abc.ABC):
         first = self._segments(texts, return_offsets)
         second = None if text_pairs is None else self._segments(text_pairs, return_offsets)
         if second is not None and len(second) != len(first):
-            raise InputError(f"expected as many text pairs as texts, found {len(second)} and {len(first)}")
+            raise InputError(f"expected as many text_pairs as texts, found {len(second)} and {len(first)}")
         pairs = [(a, None) for a in first] if second is None else list(zip(first, second, strict=True))
         special = self.layout.num_special(second is not None)
         if truncation and max_length is not None:
             if max_length <= special:
-                raise InputError(f"max_length: expected room for a token beside the special ones, found {max_length}")
+                raise InputError(
+                    f"max_length: expected more than {special}, the number of special tokens, found {max_length}"
+                )
             from_left = self.truncation_side == "left"
             pairs = [_truncate(a, b, max_length - special, from_left, truncation) for a, b in pairs]
         lengths = [special + len(a[0]) + (0 if b is None else len(b[0])) for a, b in pairs]
@@ -196,7 +198,7 @@ class Tokenizer(abc.ABC):
         filled = self._fill(pairs, lengths, length, return_offsets)
         if return_tensors == "np":
             return filled
-        import jax.numpy as jnp  # which takes seconds, and tokenizing does not need it
+        import jax.numpy as jnp  # the import takes seconds, and tokenization does not need it
 
         return {name: jnp.asarray(array) for name, array in filled.items()}
 
@@ -237,7 +239,7 @@ class Tokenizer(abc.ABC):
 
 
 def _truncation(truncation: bool | str | None, max_length: int | None) -> str:
-    """Which segments are cut: `longest_first`, `only_first` or `only_second`, or "" for none."""
+    """Return the truncation strategy: `longest_first`, `only_first` or `only_second`, or "" for none."""
     if truncation is None:
         return "longest_first" if max_length is not None else ""
     names = {True: "longest_first", False: "", "do_not_truncate": ""}
@@ -255,7 +257,7 @@ def _padding(padding: bool | str) -> bool | str:
 
 
 def _truncate(a: Encoded, b: Encoded | None, room: int, from_left: bool, which: str) -> tuple[Encoded, Encoded | None]:
-    """Cuts the ends of segments until they fit, the longer first; ties as in the `tokenizers` library."""
+    """Truncate segments to `room` tokens by the strategy `which`; ties as in the `tokenizers` library."""
     if b is not None and which != "longest_first":
         over = max(0, len(a[0]) + len(b[0]) - room)
         if which == "only_first":
@@ -285,11 +287,11 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def check_unicode(texts: Iterable[str], first: int = 0) -> None:
-    """Raises InputError for the first text that is no string, or holds half of a surrogate pair.
+    """Raise InputError for the first text that is no string or has half of a surrogate pair.
 
     Args:
-        texts: anything.
-        first: the number of the first text, for messages.
+        texts: objects of any type.
+        first: number of the first text, for messages.
     """
     for i, text in enumerate(texts, first):
         if not isinstance(text, str):

@@ -9,11 +9,11 @@ from bert_jax.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class RowLayout:
-    """Rows `start A end`, and `start A between B end` of pairs.
+    """The layout of rows: `start A end` for texts, `start A between B end` for pairs.
 
     Attributes:
         start, between, end: ids of special tokens.
-        second_type: token type of B and of the end behind it; all the rest is of type 0.
+        second_type: token type of B and of the end after it; all other tokens have type 0.
     """
 
     start: tuple[int, ...]
@@ -23,28 +23,28 @@ class RowLayout:
 
     @classmethod
     def bert(cls, first: int, sep: int) -> "RowLayout":
-        """`[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`."""
+        """Return BERT's layout: `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`."""
         return cls((first,), (sep,), (sep,))
 
     @classmethod
     def roberta(cls, first: int, sep: int) -> "RowLayout":
-        """`<s> A </s>` and `<s> A </s></s> B </s>`, all of one type."""
+        """Return RoBERTa's layout: `<s> A </s>` and `<s> A </s></s> B </s>`, with one token type."""
         return cls((first,), (sep, sep), (sep,), 0)
 
     def num_special(self, pair: bool) -> int:
-        """How many special tokens a row has, or a row of a pair."""
+        """Return the number of special tokens in a row of one text, or of a pair."""
         return len(self.start) + len(self.between) * pair + len(self.end)
 
 
 def layout_of(post_processor: Mapping[str, Any] | None, ids: Mapping[str, int]) -> RowLayout | None:
-    """Returns the layout that a `post_processor` of `tokenizer.json` describes; None where it adds nothing.
+    """Return the layout that a `post_processor` of `tokenizer.json` describes; None if it adds no tokens.
 
     Args:
-        post_processor: its JSON.
-        ids: of every piece, added tokens with them.
+        post_processor: the JSON of the post_processor.
+        ids: ids of all tokens, including added tokens.
 
     Raises:
-        InputError: it names tokens that the vocabulary has not, or rows that a RowLayout cannot describe.
+        InputError: a special token is not in the vocabulary, or RowLayout cannot describe the layout.
     """
     if post_processor is None:
         return None
@@ -53,7 +53,7 @@ def layout_of(post_processor: Mapping[str, Any] | None, ids: Mapping[str, int]) 
         layouts = [layout_of(part, ids) for part in post_processor["processors"]]
         found = [layout for layout in layouts if layout is not None]
         if len(found) > 1:
-            raise InputError(f"post_processor: expected one that lays rows out, found {len(found)}")
+            raise InputError(f"post_processor: expected one row layout, found {len(found)}")
         return found[0] if found else None
     if kind in ("BertProcessing", "RobertaProcessing"):
         first, sep = (_known(post_processor[role][0], [post_processor[role][1]], ids)[0] for role in ("cls", "sep"))
@@ -82,7 +82,7 @@ def _segments(template: list[dict[str, Any]]) -> list[str]:
 
 
 def _around(template: list[dict[str, Any]], special: Mapping[str, tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The ids before the first segment, between segments, and after the last."""
+    """Return the special ids before the first segment, between segments, and after the last."""
     parts: list[tuple[int, ...]] = [()]
     for item in template:
         if "Sequence" in item:
@@ -104,10 +104,10 @@ def _written(template: list[dict[str, Any]]) -> str:
 
 
 def _known(name: str, token_ids: list[int], ids: Mapping[str, int]) -> list[int]:
-    """The ids of a special token, if the vocabulary agrees."""
+    """Return the ids of a special token. Raises InputError when the vocabulary has other ids for it."""
     last = max(ids.values(), default=-1)
     if not all(0 <= i <= last for i in token_ids) or (len(token_ids) == 1 and ids.get(name) != token_ids[0]):
         there = f"id {ids[name]}" if name in ids else "none"
-        raise InputError(f"post_processor: expected tokens of the vocabulary, found {name!r} as {token_ids}, which has "
-                         f"{there} there")  # fmt: skip
+        raise InputError(f"post_processor: expected tokens of the vocabulary, found {name!r} with ids {token_ids}, "
+                         f"which has {there} in the vocabulary")  # fmt: skip
     return token_ids

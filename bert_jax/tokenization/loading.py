@@ -32,7 +32,7 @@ from bert_jax.tokenization.settings import (
 )
 from bert_jax.tokenization.tokenizer_json import check_tokenizer_json
 
-# Names for each special token in files that do not say which it is, the likeliest first.
+# Default names of each special token, in order of preference.
 _SPECIAL_NAMES = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -47,27 +47,26 @@ _SPECIALS: dict[str, dict[str, str]] = {
     XLM_ROBERTA: ROBERTA_SPECIALS,
 }
 _ALGORITHMS = {"vocab.txt": (WORD_PIECE, MPNET), "vocab.json": (BYTE_LEVEL_BPE,), "*.model": (XLM_ROBERTA,)}
-_MAX_BYTES = 256 << 20  # of a vocabulary in any form
-# The end of a line in a vocab.txt: what the tokenizers library strips, Unicode's White_Space.
+_MAX_BYTES = 256 << 20  # limit of a vocabulary file
+# Characters that are stripped from the end of a line of vocab.txt, as in the tokenizers library: Unicode White_Space.
 _SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 
 
 def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
-    """Returns the tokenizer in a file or directory.
+    """Load the tokenizer in a file or directory.
 
     Args:
-        path: `tokenizer.json`, `vocab.txt` (one piece a line), `vocab.json` with `merges.txt` beside it (RoBERTa's), a
-            SentencePiece `*.model`, or a directory that holds one of them: the one that `tokenizer_config.json` names
-            as its vocab_file, else taken in the order above. In a directory, `tokenizer_config.json` is honoured:
+        path: `tokenizer.json`, `vocab.txt` (one token per line), `vocab.json` with `merges.txt` beside it (RoBERTa), a
+            SentencePiece `*.model`, or a directory with one of these. In a directory, the vocab_file of
+            `tokenizer_config.json` comes first, then the order above. `tokenizer_config.json` is honoured:
             do_lower_case, strip_accents, tokenize_chinese_chars, add_prefix_space, trim_offsets, model_max_length,
-            model_input_names, names of special tokens; and its tokenizer_class, or the model_type of `config.json`,
-            tells XLM-R's model from any other and MPNet's `vocab.txt` from BERT's.
-        lowercase: whether text is lower-cased, whatever the files say; RoBERTa's, XLM-R's and ModernBERT's never is.
-            Where nothing says, a vocabulary is taken for an uncased one unless some piece other than the bracketed
-            ones holds an ASCII capital.
+            model_input_names, and names of special tokens. Its tokenizer_class, or the model_type of `config.json`,
+            distinguishes XLM-R's model from others, and MPNet's `vocab.txt` from BERT's.
+        lowercase: whether to lower-case text, overriding the files; no effect for RoBERTa, XLM-R and ModernBERT. If
+            neither is given, a vocab.txt counts as uncased if no token outside brackets has an ASCII capital.
 
     Raises:
-        InputError: nothing there, or a file that is not what its name says.
+        InputError: there is no tokenizer, or the content of a file does not match its name.
     """
     path = storage.Path(path)
     if not path.exists():
@@ -85,7 +84,7 @@ def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
 
 
 def has_tokenizer(directory: PathLike) -> bool:
-    """Whether `load_tokenizer` has something to read in `directory`."""
+    """Return whether a directory has a vocabulary file that `load_tokenizer` reads."""
     names = [path.name for path in storage.Path(directory).iterdir()]
     return any(name in ("tokenizer.json", "vocab.txt", "vocab.json") or name.endswith(".model") for name in names)
 
@@ -95,9 +94,9 @@ def _from_file(path: storage.Path, files: TokenizerFiles, forced: bool) -> Token
     kind = "vocab.txt" if kind == "*.txt" else kind
     algorithm = files.algorithm
     if kind in _ALGORITHMS and algorithm is not None and algorithm not in _ALGORITHMS[kind]:
-        if kind != "*.model" or files.explicit:  # a model says by itself how it cuts
+        if kind != "*.model" or files.explicit:  # a *.model defines its own algorithm
             name = files.settings.get("tokenizer_class") or files.family
-            raise InputError(f"expected the vocabulary of {name}, which is one of {algorithm}, found a {kind}")
+            raise InputError(f"expected a vocabulary of {algorithm} for {name}, found a {kind}")
         algorithm = None
     if kind == "vocab.json":
         return _from_merges(path, files)
@@ -135,11 +134,13 @@ def _vocabulary_file(directory: storage.Path, settings: dict[str, Any]) -> stora
 
 
 def _from_vocabulary(text: str, files: TokenizerFiles) -> Tokenizer:
-    """The tokenizer of a vocab.txt. As in transformers a line is a piece, blank lines too, and of a piece that is there
-    twice the last line counts."""
+    """Return the tokenizer of a vocab.txt.
+
+    As in transformers, every line is a token, also a blank one, and the last line of a repeated token counts.
+    """
     pieces = [line.rstrip(_SPACES) for line in text.removesuffix("\n").split("\n")]
     if not any(pieces):
-        raise InputError("expected one piece a line, found an empty file")
+        raise InputError("expected one token per line, found an empty file")
     settings = files.settings
     lowercase = settings.get("do_lower_case")
     options: dict[str, Any] = {
@@ -155,7 +156,7 @@ def _from_vocabulary(text: str, files: TokenizerFiles) -> Tokenizer:
 
 
 def _from_merges(path: storage.Path, files: TokenizerFiles) -> Tokenizer:
-    """RoBERTa's tokenizer from `vocab.json`, a map of pieces to ids, and the pairs of pieces in `merges.txt`."""
+    """Return RoBERTa's tokenizer from `vocab.json` (token -> id) and `merges.txt` (pairs of tokens to merge)."""
     vocabulary = storage.read_json(path)
     seen: dict[int, str] = {}
     for piece, i in vocabulary.items():
@@ -164,7 +165,7 @@ def _from_merges(path: storage.Path, files: TokenizerFiles) -> Tokenizer:
             pair = f"{printable(repr(other), 60)} and {printable(repr(piece), 60)}"
             raise InputError(f"expected each id once, found {i} for {pair}")
     if not files.explicit and any(piece.endswith("</w>") for piece in vocabulary):
-        raise InputError("expected pieces of byte-level BPE, found some that end in </w>, as other kinds of BPE have")
+        raise InputError("expected tokens of byte-level BPE, found tokens of another BPE, which end in </w>")
     merges_file = path.parent / (path.name.removesuffix("vocab.json") + "merges.txt")
     return byte_level_bpe(
         vocabulary,
@@ -184,13 +185,13 @@ def _merges(path: storage.Path) -> list[tuple[str, str]]:
             continue
         first, _, second = line.partition(" ")
         if not first or not second or " " in second:
-            raise InputError(f"{path}: line {number}: expected two pieces with a space between them, found {line!r}")
+            raise InputError(f"{path}: line {number}: expected two tokens with a space between them, found {line!r}")
         merges.append((first, second))
     return merges
 
 
 def looks_uncased(pieces: list[str]) -> bool:
-    """Whether no piece, those in brackets aside, holds an ASCII capital."""
+    """Return whether no token outside brackets has an ASCII capital."""
     bare = (piece for piece in pieces if not (piece.startswith("[") and piece.endswith("]")))
     return not any("A" <= c <= "Z" for piece in bare for c in piece)
 
@@ -205,10 +206,10 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
         if side := (content.pop(part, None) or {}).get("direction"):
             settings.setdefault(name, side.lower())
     check_keys({"padding_side": settings.get("padding_side")}, TOKENIZER_CONFIG, "tokenizer.json: padding")
-    is_generic = files.explicit and files.algorithm is None  # a class that takes the file as it is
+    is_generic = files.explicit and files.algorithm is None  # such classes use tokenizer.json unchanged
     if model == "WordPiece" and (forced or not is_generic):
         _override_normalizer(content.get("normalizer"), settings)
-    if files.algorithm == MPNET:  # unlike BERT's
+    if files.algorithm == MPNET:  # unlike BERT's tokenizer, MPNet's does not clean up by default
         settings.setdefault("clean_up_tokenization_spaces", False)
     if files.algorithm == BYTE_LEVEL_BPE:
         _override_byte_level(content, settings)
@@ -235,15 +236,16 @@ def _backend(content: dict[str, Any]) -> tokenizers.Tokenizer:
 
 
 def _parts_of(part: Any, several: str) -> list[dict[str, Any]]:
-    """The parts of a normalizer, pre_tokenizer or post_processor, which may be a sequence of them; none of what the
-    library will refuse."""
+    """Return the parts of a normalizer, pre_tokenizer or post_processor, which may be a sequence of parts.
+
+    The result is empty for values of the wrong type, which the library rejects.
+    """
     parts = part.get(several, [part]) if isinstance(part, dict) else []
     return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
 
 
 def _override_byte_level(content: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Lets `tokenizer_config.json` have the last word on the space before a text and on ranges without it, and takes
-    from the file what it does not say."""
+    """Override add_prefix_space and trim_offsets with the settings; missing settings are set from the content."""
     parts = [*_parts_of(content.get("pre_tokenizer"), "pretokenizers"),
              *_parts_of(content.get("post_processor"), "processors")]  # fmt: skip
     for part in parts:
@@ -253,7 +255,7 @@ def _override_byte_level(content: dict[str, Any], settings: dict[str, Any]) -> N
 
 
 def _override_normalizer(normalizer: Any, settings: dict[str, Any]) -> None:
-    """Lets `tokenizer_config.json` have the last word on what a BertNormalizer does, as Hugging Face does."""
+    """Override the options of a BertNormalizer with the settings of `tokenizer_config.json`, as transformers does."""
     for part in _parts_of(normalizer, "normalizers"):
         if part.get("type") != "BertNormalizer":
             continue
@@ -267,7 +269,7 @@ def _override_normalizer(normalizer: Any, settings: dict[str, Any]) -> None:
 
 
 def _lay_out(backend: tokenizers.Tokenizer, special: dict[str, str]) -> None:
-    """Gives a tokenizer that says nothing about rows those of RoBERTa, if its names are RoBERTa's, or else BERT's."""
+    """Add a row layout to a tokenizer without one: RoBERTa's if its cls token is `<s>`, else BERT's."""
     tokens = sep_and_cls(special, backend)
     rows: tokenizers.processors.PostProcessor = tokenizers.processors.BertProcessing(*tokens)
     if special["cls"] == "<s>":
@@ -277,8 +279,11 @@ def _lay_out(backend: tokenizers.Tokenizer, special: dict[str, str]) -> None:
 
 
 def _specials_of(backend: tokenizers.Tokenizer, files: TokenizerFiles) -> dict[str, str]:
-    """The special tokens by role: as the settings name them, else by their usual names, those that the file declares
-    special before pieces that merely have the name (MPNet's vocabulary holds all of BERT's)."""
+    """Return the special tokens by role: from the settings, else by their default names.
+
+    Tokens that the file declares special are preferred to ordinary tokens with a default name: MPNet's vocabulary
+    also has BERT's special tokens.
+    """
     declared = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
     added = {token.content for token in files.added.values()}
     usual_here = _SPECIALS.get(files.algorithm or "", {})

@@ -8,10 +8,9 @@ from typing import Any
 
 from bert_jax.errors import InputError, printable
 
-_SECONDS, _BYTES = 3, 1 << 30  # of a processor, and memory, that a trial of patterns may take
-_MOST_SECONDS = 7  # that it may last, on a machine that does much else
-# What tokenizers in use have; read and found to take time in proportion to the text. A pattern that is not here is
-# tried.
+_SECONDS, _BYTES = 3, 1 << 30  # limits of a trial of patterns: CPU time and memory
+_MOST_SECONDS = 7  # limit of a trial: elapsed time, which is longer on a busy machine
+# Patterns of common tokenizers, known to take linear time. Any other pattern is tried.
 _KNOWN = frozenset(
     {
         r"\s",
@@ -32,7 +31,7 @@ _KNOWN = frozenset(
         ),
     }
 )
-# Runs in a process of its own: a pattern that blows up cannot be stopped from Python.
+# Runs in a separate process, since Python cannot interrupt a pattern.
 _TRIAL = """
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, ({seconds}, {seconds}))
@@ -50,18 +49,18 @@ for text in texts:
         if backend.decoder is not None:
             backend.decoder.decode([side])
 """
-_LENGTH = 1000  # characters of a text of the trial: time that grows with their cube shows, with their square passes
+_LENGTH = 1000  # characters in a text of the trial: patterns of cubic time fail, of quadratic time pass
 _MOST_TEXTS = 100
 
 
 def check_patterns(parts: dict[str, list[dict[str, Any]]]) -> None:
-    """Try regular expressions that are not known to be safe on texts that are hard for them, within limits.
+    """Run unknown regular expressions on adversarial texts, within limits of time and memory.
 
     Args:
-        parts: those parts of the `normalizer`, `pre_tokenizer` and `decoder` that have a `pattern` with a `Regex`.
+        parts: the parts of `normalizer`, `pre_tokenizer` and `decoder` that have a `pattern` with a `Regex`.
 
     Raises:
-        InputError: a pattern repeats what repeats, or the trial took three seconds or a gigabyte.
+        InputError: a pattern has nested repetitions, or the trial exceeded three seconds or a gigabyte.
     """
     unknown = {
         name: [part for part in several if part["pattern"]["Regex"] not in _KNOWN] for name, several in parts.items()
@@ -71,7 +70,7 @@ def check_patterns(parts: dict[str, list[dict[str, Any]]]) -> None:
         return
     for pattern in patterns:
         if _repeats_repetitions(pattern):
-            raise InputError(f"expected patterns that repeat no repetition, found {printable(repr(pattern), 100)}")
+            raise InputError(f"expected patterns without nested repetitions, found {printable(repr(pattern), 100)}")
     names = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
     content: dict[str, Any] = {
         "version": "1.0",
@@ -93,12 +92,12 @@ def check_patterns(parts: dict[str, list[dict[str, Any]]]) -> None:
         failed = True
     if failed:
         shown = ", ".join(repr(pattern) for pattern in patterns)
-        raise InputError(f"expected patterns that cut {_LENGTH} characters in {_SECONDS} seconds, found "
+        raise InputError(f"expected patterns that process {_LENGTH} characters in {_SECONDS} seconds, found "
                          f"{printable(shown, 200)}, which fail or take longer")  # fmt: skip
 
 
 def _hard_texts(patterns: list[str]) -> list[str]:
-    """Long runs of each character that the patterns name, and of some of each kind: what repetitions backtrack over."""
+    """Return adversarial texts: long runs of characters and pairs from the patterns, over which they backtrack."""
     named = dict.fromkeys(c for pattern in patterns for c in pattern)
     pairs = [first + second for pattern in patterns for first, second in itertools.pairwise(pattern)]
     runs = dict.fromkeys([*"aA0 _.-'\n\u00e9\u4e2d\u3000", "a ", "a1", "a.", "aA", " \n", *named, *pairs])
@@ -106,7 +105,7 @@ def _hard_texts(patterns: list[str]) -> list[str]:
 
 
 def _repeats_repetitions(pattern: str) -> bool:
-    """Whether a group that holds a repetition or a choice is itself repeated, as in `(a+)+` and `(a|aa)*`."""
+    """Return whether a group with a repetition or a choice is itself repeated, as in `(a+)+` and `(a|aa)*`."""
     varies = [False]  # for each open group
     closed = False  # whether a group that varies ends here
     i = 0
@@ -139,7 +138,7 @@ def _braced(pattern: str, i: int) -> int:
 
 
 def _class_end(pattern: str, i: int) -> int:
-    """The place behind a class of characters, which may hold classes."""
+    """Return the position after a character class, which may contain other classes."""
     depth = 0
     while i < len(pattern):
         depth += {"[": 1, "]": -1}.get(pattern[i], 0)

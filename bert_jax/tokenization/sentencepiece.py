@@ -1,4 +1,4 @@
-"""Tokenizers run by the `sentencepiece` library, from its `*.model` files."""
+"""Tokenizers of the `sentencepiece` library, from its `*.model` files."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer
 from bert_jax.tokenization.layout import RowLayout
 from bert_jax.tokenization.settings import TokenizerFiles, max_length_of, named_special
 
-# Pieces that may stand for each special token, the likeliest first.
+# Default names of each special token, in order of preference.
 _CANDIDATES = {
     "pad": ("<pad>", "[PAD]"),
     "cls": ("[CLS]", "<cls>", "<s>"),
@@ -35,12 +35,12 @@ class SentencePieceTokenizer(Tokenizer):
 
     Args:
         model: the bytes of a `*.model` file.
-        settings: what `tokenizer_config.json` says about it; `do_lower_case` lower-cases text before the model's own
+        settings: settings that override those of `files`; `do_lower_case` lower-cases text before the model's own
             normalisation.
-        files: what all files beside the model say: settings too, and added tokens.
+        files: contents of the files beside the model: settings and added tokens.
 
     Raises:
-        InputError: not a SentencePiece model, or one without a piece for [CLS], [SEP], <pad> or unknown.
+        InputError: the bytes are not a SentencePiece model, or it has no token for cls, sep, pad or unk.
     """
 
     def __init__(self, model: bytes, settings: dict[str, Any] | None = None, files: TokenizerFiles | None = None):
@@ -110,7 +110,7 @@ class SentencePieceTokenizer(Tokenizer):
         return SentencePieceTokenizer(self._model, self._settings | {"do_lower_case": True})
 
     def save(self, directory: PathLike) -> None:
-        """Writes the model, and for unigram models the tokenizer.json that Hugging Face wants beside it."""
+        """Write the model, and for unigram models also a tokenizer.json for transformers."""
         directory = storage.Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         roles = {**self._roles, "unk": self.pieces[self.unk_id]}
@@ -133,7 +133,7 @@ class SentencePieceTokenizer(Tokenizer):
             storage.write_atomically(directory / "tokenizer.json", backend.to_str(pretty=True))
 
     def _pattern(self) -> re.Pattern[str]:
-        """What splits a text at its special and added tokens, the longer before others, with the spaces they take."""
+        """Return the pattern of special and added tokens, the longest first, with the spaces that they absorb."""
         plain = {token: tokenizers.AddedToken(token) for token in self._roles.values()}
         written = []
         for content, token in sorted({**plain, **self._added}.items(), key=lambda item: -len(item[0])):
@@ -143,7 +143,7 @@ class SentencePieceTokenizer(Tokenizer):
         return re.compile("(" + "|".join(written) + ")")
 
     def _id_of(self, mark: str) -> int:
-        """The id of a token that a text spells, perhaps between spaces that it takes."""
+        """Return the id of a special or added token from its text, which may include absorbed spaces."""
         return self._ids[mark if mark in self._ids else mark.strip()]
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
@@ -161,7 +161,8 @@ class SentencePieceTokenizer(Tokenizer):
                 ids.append(self._id_of(part))
                 offsets.append((start, start + len(part)))
             else:
-                # Lower-casing letter by letter keeps every character in its place ("\u0130".lower() has two).
+                # Lower-case letter by letter and keep the length, so that ranges stay valid ("\u0130".lower() has two
+                # characters).
                 lowered = "".join(c if len(c.lower()) != 1 else c.lower() for c in part) if self.lowercase else part
                 encoded = self._processor.encode(lowered, out_type="offset_mapping")
                 ids += encoded["ids"]
@@ -171,10 +172,10 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 def sentencepiece_proto(model: bytes) -> Any:
-    """Return the protocol buffer in the bytes of a `*.model` file, after checking what the libraries read unchecked.
+    """Parse the bytes of a `*.model` file, and check its normalisation rules, which the libraries read unchecked.
 
     Raises:
-        InputError: no such message, or one with a damaged normalisation.
+        InputError: the bytes are no SentencePiece model, or its normalisation rules are damaged.
     """
     proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     try:
@@ -190,7 +191,7 @@ def sentencepiece_proto(model: bytes) -> Any:
 def _unigram_backend(
     proto: Any, tokenizer: SentencePieceTokenizer, added: list[tokenizers.AddedToken]
 ) -> tokenizers.Tokenizer | None:
-    """The same unigram model for the `tokenizers` library; None for other kinds, which it has no equal to."""
+    """Return the unigram model as a tokenizer of the `tokenizers` library; None for other types of models."""
     if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
         return None
     cls, sep = tokenizer.pieces[tokenizer.cls_id], tokenizer.pieces[tokenizer.sep_id]
@@ -219,7 +220,7 @@ def _unigram_backend(
 
 
 def _trimmed(text: str, begin: int, end: int, shift: int) -> tuple[int, int]:
-    """A piece's range without the whitespace that SentencePiece counts to the word after it."""
+    """Return a token's character range without the leading whitespace that SentencePiece includes."""
     while begin < end and text[begin].isspace():
         begin += 1
     return begin + shift, end + shift
@@ -233,5 +234,5 @@ def _special_ids(pieces: Sequence[str], unk_id: int, settings: dict[str, Any]) -
         if present:
             found[role] = present[0]
         elif role != "mask":
-            raise InputError(f"expected a piece for the {role} token ({' or '.join(names)}), found none of them")
+            raise InputError(f"expected a {role} token ({' or '.join(names)}) in the model, found none")
     return SpecialIds(**found)

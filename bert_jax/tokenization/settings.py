@@ -14,9 +14,9 @@ from bert_jax.model_files.tokenizer import ADDED_TOKEN, SPECIAL_TOKENS_MAP, TOKE
 from bert_jax.tokenization.classes import algorithm_of, short_name
 
 ROLES = ("pad", "unk", "cls", "sep", "mask")
-WITHOUT_TOKEN_TYPES = ("roberta", "xlmroberta", "mpnet", "distilbert", "modernbert")  # segments are not told apart
+WITHOUT_TOKEN_TYPES = ("roberta", "xlmroberta", "mpnet", "distilbert", "modernbert")  # families without token types
 NO_TOKEN_TYPES = {"model_input_names": ["input_ids", "attention_mask"]}  # settings of models with one segment
-# The class that each family's tokenizer has for Hugging Face, where its files do not say so.
+# Family -> default tokenizer class.
 _CLASSES = {
     "bert": "BertTokenizer",
     "distilbert": "DistilBertTokenizer",
@@ -26,8 +26,8 @@ _CLASSES = {
     "roberta": "RobertaTokenizer",
     "xlmroberta": "XLMRobertaTokenizer",
 }
-_LIMIT = 1_000_000  # what files that know no model_max_length exceed by far
-MAX_ID = 1 << 22  # the largest vocabularies have a quarter of it
+_LIMIT = 1_000_000  # a model_max_length above this means "no limit"
+MAX_ID = 1 << 22  # the largest vocabularies have a quarter of this
 _MAX_TOKEN = 1000  # characters
 _BOOLEANS = (
     "do_lower_case", "tokenize_chinese_chars", "add_prefix_space", "trim_offsets", "clean_up_tokenization_spaces",
@@ -35,21 +35,21 @@ _BOOLEANS = (
 )  # fmt: skip
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 _OTHER_ROLES = ("bos_token", "eos_token")
-_EXTRA = ("extra_special_tokens", "additional_special_tokens")  # names of transformers 5 and of those before
+_EXTRA = ("extra_special_tokens", "additional_special_tokens")  # keys of transformers 5 and of earlier versions
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerFiles:
-    """What the files of a directory say, its vocabulary aside.
+    """The contents of a tokenizer's JSON files, without its vocabulary.
 
     Attributes:
-        settings: the keys of tokenizer_config.json, those of special_tokens_map.json over them.
-        added: tokens beside the model's by the ids that the files give them.
-        further: special tokens that the files name without an id, in the order in which they get one.
-        algorithm: of `bert_jax.tokenization.classes`, where a class or model type names one.
-        explicit: whether a class, rather than a model type, named it.
-        family: model type without "-" and "_", "" where none is known.
-        rows: of the model's word embedding, where config.json says so.
+        settings: the keys of tokenizer_config.json, overridden by special_tokens_map.json.
+        added: tokens outside the vocabulary, by their ids in the files.
+        further: special tokens without an id in the files, in the order in which they get ids.
+        algorithm: an algorithm of `bert_jax.tokenization.classes`; None = not known.
+        explicit: whether a tokenizer class names the algorithm, and not only a model type.
+        family: model type without "-" and "_"; "" = not known.
+        rows: number of rows in the model's word embedding; None = not known.
     """
 
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -62,11 +62,10 @@ class TokenizerFiles:
 
 
 def read_files(directory: storage.Path) -> TokenizerFiles:
-    """Read the JSON files of a directory that say something about its tokenizer.
+    """Read the JSON files of a directory that describe its tokenizer.
 
     Raises:
-        InputError: a file that is not what it should be, a key with a value that it cannot have, or a class of an
-            algorithm that is not here.
+        InputError: a file is damaged, a key has an invalid value, or the tokenizer class is not supported.
     """
     config = _read(directory / "config.json")
     settings = _read(directory / "tokenizer_config.json")
@@ -92,7 +91,7 @@ def read_files(directory: storage.Path) -> TokenizerFiles:
     further = tuple(_further_specials(settings, where))
     known = [short_name(name) for name in named if short_name(name) in _CLASSES]
     explicit = bool(settings.get("tokenizer_class") or config.get("tokenizer_class"))
-    if explicit and named:  # a config.json of something else may hold any value there
+    if explicit and named:  # config.json may have any value here
         settings.setdefault("tokenizer_class", named[0])
     elif known:
         settings["tokenizer_class"] = _CLASSES[known[0]]
@@ -104,10 +103,10 @@ def read_files(directory: storage.Path) -> TokenizerFiles:
 
 
 def max_length_of(settings: Mapping[str, Any]) -> int | None:
-    """Return the longest row in tokens, None where the files say that nobody knows.
+    """Return model_max_length in tokens; None if it is missing or means "no limit".
 
     Raises:
-        InputError: no number above 0.
+        InputError: it is not a positive integer.
     """
     name = "model_max_length" if settings.get("model_max_length") is not None else "max_len"
     limit = settings.get(name)
@@ -120,16 +119,16 @@ def max_length_of(settings: Mapping[str, Any]) -> int | None:
 
 
 def named_special(role: str, settings: Mapping[str, Any]) -> str | None:
-    """Return the name of the special token of a role; None where the settings do not say it."""
+    """Return the special token of a role in the settings; None if they do not name it."""
     named = settings.get(f"{role}_token")
     named = named.get("content") if isinstance(named, dict) else named
     return named if isinstance(named, str) and named else None
 
 
 def named_specials(usual: Mapping[str, str], settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names of the special tokens by role: as the settings name them, else as is usual.
+    """Return the special tokens by role: from the settings, else from `usual`.
 
-    A mask_token that is null means that there is none.
+    If mask_token is null, the tokenizer has no mask token.
     """
     special = {role: named_special(role, settings) or token for role, token in usual.items()}
     if "mask_token" in settings and settings["mask_token"] is None:
@@ -138,15 +137,15 @@ def named_specials(usual: Mapping[str, str], settings: Mapping[str, Any]) -> dic
 
 
 def token_of(value: Any, where: object, special: bool | None = None) -> tokenizers.AddedToken:
-    """Return the added token that a string or an object says.
+    """Return the added token that a string or an object describes.
 
     Args:
         value: a string, or an object with `content`.
-        where: names it in messages.
-        special: whether it is special, whatever the object says; None: as the object says, and a string is.
+        where: name of the value in messages.
+        special: whether the token is special, overriding the object; None = as in the object; strings are special.
 
     Raises:
-        InputError: neither, or a flag that is not a boolean.
+        InputError: the value is neither, or a flag is not a boolean.
     """
     if isinstance(value, str):
         _check_token(value, where)
@@ -166,7 +165,7 @@ def token_of(value: Any, where: object, special: bool | None = None) -> tokenize
 
 
 def check_id(value: Any, where: object) -> int:
-    """Return an id of a token. Raises InputError when it is not an integer from 0 to four million."""
+    """Return a token id. Raises InputError when it is not an integer from 0 to MAX_ID - 1."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MAX_ID:
         raise InputError(f"{where}: expected an id from 0 to {MAX_ID - 1}, found {printable(repr(value), 60)}")
     return value
@@ -178,7 +177,7 @@ def _check_token(content: str, where: object) -> None:
 
 
 def _read(path: storage.Path) -> dict[str, Any]:
-    """The JSON object in a file; nothing where there is no such file."""
+    """Read the JSON object in a file; empty if there is no such file."""
     return storage.read_json(path) if path.exists() else {}
 
 
@@ -191,7 +190,7 @@ def _is_named_token(key: str, value: Any) -> bool:
 
 
 def _decoder(value: Any, where: storage.Path) -> dict[int, tokenizers.AddedToken]:
-    """`added_tokens_decoder`: tokens by id."""
+    """Parse `added_tokens_decoder`: tokens by id."""
     place = f"{where}: added_tokens_decoder"
     if not isinstance(value, dict):
         raise InputError(f"{place}: expected a map of ids to tokens, found {type(value).__name__}")
@@ -205,7 +204,7 @@ def _decoder(value: Any, where: storage.Path) -> dict[int, tokenizers.AddedToken
 
 
 def _encoder(path: storage.Path, special: set[str]) -> dict[int, tokenizers.AddedToken]:
-    """`added_tokens.json`: ids of tokens, special those that are named elsewhere."""
+    """Read `added_tokens.json`: tokens by id; those named in `special` are special."""
     found = {}
     for content, i in _read(path).items():
         _check_token(content, path)
@@ -216,7 +215,7 @@ def _encoder(path: storage.Path, special: set[str]) -> dict[int, tokenizers.Adde
 
 
 def _merge_map(settings: dict[str, Any], over: dict[str, Any]) -> None:
-    """Lets special_tokens_map.json have the last word; its extra tokens come beside those of tokenizer_config.json."""
+    """Override settings with special_tokens_map.json; its extra special tokens are added to those of the settings."""
     for name, value in over.items():
         if name in _EXTRA and isinstance(value, list) and isinstance(settings.get(_EXTRA[0]), list):
             known = settings[_EXTRA[0]]
@@ -228,7 +227,7 @@ def _merge_map(settings: dict[str, Any], over: dict[str, Any]) -> None:
 
 
 def _further_specials(settings: Mapping[str, Any], where: object) -> Iterator[tokenizers.AddedToken]:
-    """Special tokens other than those of `ROLES`: bos and eos, further ones, and those of keys that end in `_token`."""
+    """Yield special tokens outside `ROLES`: bos, eos, extra tokens, and those of other keys that end in `_token`."""
     for name in _OTHER_ROLES:
         if settings.get(name) is not None:
             yield token_of(settings[name], f"{where}: {name}", special=True)
@@ -243,7 +242,7 @@ def _further_specials(settings: Mapping[str, Any], where: object) -> Iterator[to
 
 
 def _names(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Every special token that the settings name."""
+    """Yield the name of every special token in the settings."""
     further = settings.get(_EXTRA[0]) or ()
     values = [settings.get(name) for name in (*_OTHER_ROLES, *(f"{role}_token" for role in ROLES))]
     if isinstance(further, dict | list):
@@ -275,7 +274,7 @@ def _check_types(settings: dict[str, Any], where: object) -> None:
 
 
 def _expect(settings: dict[str, Any], name: str, fits: bool, expected: str, where: object) -> None:
-    """Raises InputError for a value that does not fit; one that is null says nothing, and is dropped."""
+    """Raise InputError for an invalid value of a setting; drop a null value."""
     if settings.get(name) is None:
         settings.pop(name, None)
     elif not fits:

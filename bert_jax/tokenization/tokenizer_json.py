@@ -13,16 +13,16 @@ from bert_jax.tokenization.patterns import check_patterns
 from bert_jax.tokenization.settings import MAX_ID, check_id, token_of
 
 _SEQUENCES = ("normalizers", "pretokenizers", "processors", "decoders")
-_MAX_GROWTH = 1000  # characters that a normalizer may make of one
-_MAX_WORD = 1000  # characters of a word that is cut into pieces, which takes the square of them
-_MAX_PARTS = 1000  # of a normalizer and the like
-_MAX_TEXT = 1000  # characters of any text in one
+_MAX_GROWTH = 1000  # characters into which a normalizer may turn one character
+_MAX_WORD = 1000  # characters in a word; tokenizing a word takes quadratic time
+_MAX_PARTS = 1000  # parts of a normalizer, pre_tokenizer or decoder
+_MAX_TEXT = 1000  # characters in a string of a part
 
 
 def check_tokenizer_json(content: dict[str, Any]) -> None:
-    """Raise InputError for what the library would answer with a crash, a hang or all of memory.
+    """Raise InputError for content that would make the library crash, hang or exhaust memory.
 
-    What it refuses by itself is left to it.
+    Other invalid content is left to the library, which rejects it.
     """
     check_keys(content, TOKENIZER_JSON, "tokenizer.json")
     if not isinstance(content.get("model"), dict):
@@ -67,12 +67,12 @@ def _check_model(model: dict[str, Any]) -> None:
             raise InputError(f"model: {name}: expected at most {limit}, found {_shown(value)}")
     if model.get("dropout"):
         raise InputError(
-            f"model: dropout: expected null, since a text has one row of ids, found {_shown(model['dropout'])}"
+            f"model: dropout: expected null, since tokenization must be deterministic, found {_shown(model['dropout'])}"
         )
 
 
 def _parts(part: Any, name: str) -> Iterator[dict[str, Any]]:
-    """The parts of a normalizer and the like, those of sequences within sequences too."""
+    """Yield the parts of a normalizer, pre_tokenizer or decoder, including those of nested sequences."""
     stack, count = [part], 0
     while stack:
         part = stack.pop()
@@ -106,10 +106,9 @@ def _check_part(part: dict[str, Any], name: str) -> None:
 
 
 def _check_growth(parts: list[dict[str, Any]]) -> None:
-    """Refuse chains of replacements that each multiply the output of the one before.
+    """Raise InputError for chains of replacements that each multiply the output of the one before.
 
-    What a part puts in for a character it finds, a later one may find too; one that looks for a text none of whose
-    characters was put in finds only what was there before.
+    A replacement multiplies with an earlier one if it can match characters that the earlier one inserted.
     """
     growths: list[tuple[float, set[str]]] = []
     for part in parts:
@@ -123,7 +122,7 @@ def _check_growth(parts: list[dict[str, Any]]) -> None:
         growths.append((own * max(before, default=1.0), set(content)))
     most = max((growth for growth, _ in growths), default=1.0)
     if most > _MAX_GROWTH:
-        raise InputError(f"normalizer: expected replacements that make at most {_MAX_GROWTH} characters of one, found "
+        raise InputError(f"normalizer: expected replacements that turn a character into at most {_MAX_GROWTH}, found "
                          f"some that make {most:.0f}")  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Train vocabularies in bounded memory; the same text always gives the same vocabulary."""
+"""Train vocabularies deterministically, in bounded memory."""
 
 import io
 import random
@@ -20,13 +20,13 @@ from bert_jax.tokenization.huggingface import (
 from bert_jax.tokenization.interface import check_unicode
 from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
 
-_MOST_WORDS = 4_000_000  # distinct words counted at a time; when there are more, the rarest are forgotten
-_MOST_OCCURRENCES = 50_000_000  # that the trainer is fed; more are scaled down to it
-_LONGEST_WORD = 100  # characters; longer ones are no words to learn from
-_OCCURRENCES_AT_ONCE = 1000  # of one word in a string fed to the trainer
-_SENTENCEPIECE_THREADS = 4  # part of the result: the sums of its expectation step depend on how they are divided
-_LONGEST_TEXT = 1 << 20  # bytes; the trainer passes over longer ones
-_LONGEST_PART = 4096  # characters of a text that the SentencePiece trainer sees at once
+_MOST_WORDS = 4_000_000  # limit of distinct words in the counter; above it, the rarest half is dropped
+_MOST_OCCURRENCES = 50_000_000  # limit of word occurrences for the trainer; higher counts are scaled down
+_LONGEST_WORD = 100  # characters; longer words are ignored
+_OCCURRENCES_AT_ONCE = 1000  # occurrences of a word in one string for the trainer
+_SENTENCEPIECE_THREADS = 4  # fixed, since sums in the expectation step depend on the number of threads
+_LONGEST_TEXT = 1 << 20  # bytes; the SentencePiece trainer skips longer texts
+_LONGEST_PART = 4096  # characters of a text that the SentencePiece trainer gets at once
 
 
 def train_wordpiece(
@@ -40,34 +40,34 @@ def train_wordpiece(
     limit_alphabet: int = 1000,
     max_length: int | None = None,
 ) -> BackendTokenizer:
-    """Returns a WordPiece tokenizer whose vocabulary is learnt from texts.
+    """Train a WordPiece tokenizer on texts.
 
-    Pieces are merged by frequency (as the `tokenizers` library does it, Schuster and Nakajima 2012 being unpublished in
-    that detail). Ids: [PAD], [UNK], [CLS], [SEP], [MASK], single characters, their "##" forms, then merges by rank.
+    Tokens are merged by frequency, as in the `tokenizers` library (Schuster and Nakajima 2012 do not publish this
+    detail). Ids: [PAD], [UNK], [CLS], [SEP], [MASK], single characters, their "##" forms, then merges by rank.
 
     Args:
-        texts: read once.
-        vocab_size: pieces in all; fewer come out where the text gives no more.
+        texts: texts, read once.
+        vocab_size: most tokens in the vocabulary.
         lowercase: whether text is lower-cased.
         strip_accents: whether accents are dropped; None means as `lowercase`.
         chinese_chars: whether each CJK ideograph is a word of its own.
-        min_frequency: a merge has to occur so often.
-        limit_alphabet: characters to know, the most frequent.
-        max_length: the longest sequence of the model that it is for, where known.
+        min_frequency: least number of occurrences of a merge.
+        limit_alphabet: number of characters in the vocabulary, the most frequent first.
+        max_length: most tokens in an input of the model; None = not known.
 
     Raises:
-        InputError: no words in the texts, or a vocabulary too small for its alphabet.
+        InputError: the texts have no words, or `vocab_size` is too small for the alphabet.
     """
     words = _count_words(_checked(texts), bert_normalizer(lowercase, strip_accents, chinese_chars))
     if not words:
         raise InputError("texts to learn a vocabulary from: expected words, found none")
     alphabet = _alphabet(words, limit_alphabet)
-    # Given as special tokens, characters get their ids in this order; the trainer's own order varies from run to run,
-    # and with it how equally frequent merges are ranked.
+    # Passed as special tokens, characters get ids in this order. The trainer's own order varies from run to run, and
+    # with it the rank of equally frequent merges.
     first = [*WORD_PIECE_SPECIALS.values(), *alphabet, *(f"##{c}" for c in alphabet)]
     if vocab_size < len(first):
         raise InputError(
-            f"vocab_size {vocab_size}: expected at least {len(first)}, special tokens and twice the {len(alphabet)} "
+            f"vocab_size {vocab_size}: expected at least {len(first)}: special tokens and two forms of {len(alphabet)} "
             "characters; a smaller limit_alphabet needs fewer"
         )
     learner = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
@@ -87,15 +87,17 @@ def train_wordpiece(
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
-    """The same texts. Raises InputError for one that is no string of Unicode, by its number."""
+    """Yield the texts. Raises InputError for a text that is no Unicode string, with its number."""
     for number, text in enumerate(texts):
         check_unicode([text], number)
         yield text
 
 
 def _cut(text: str) -> Iterator[str]:
-    """A text in parts of at most `_LONGEST_PART` characters, cut behind a space where there is one: the trainer's time
-    grows with the square of the length of a text that repeats itself."""
+    """Split a text into parts of at most `_LONGEST_PART` characters, after a space if possible.
+
+    The SentencePiece trainer takes quadratic time on long repetitive texts.
+    """
     start = 0
     while len(text) - start > _LONGEST_PART:
         end = text.rfind(" ", start, start + _LONGEST_PART) + 1 or start + _LONGEST_PART
@@ -105,14 +107,14 @@ def _cut(text: str) -> Iterator[str]:
 
 
 def _count_words(texts: Iterable[str], normalizer: tokenizers.normalizers.Normalizer) -> Counter[str]:
-    """How often each word occurs. Texts are cut at spaces first, so that a word is cleaned and split only once."""
+    """Count words. Texts are split at spaces and counted first, so that each distinct word is cleaned only once."""
     spaced = _count(text.split() for text in texts)
     cleaned = ((normalizer.normalize_str(part), count) for part, count in spaced.items())
     return _split(cleaned, tokenizers.pre_tokenizers.BertPreTokenizer())
 
 
 def _count(texts: Iterable[list[str]]) -> Counter[str]:
-    """How often each part of the texts occurs."""
+    """Count the parts of texts; above `_MOST_WORDS` distinct parts, the rarest half is dropped."""
     counts: Counter[str] = Counter()
     for parts in texts:
         counts.update(parts)
@@ -123,7 +125,7 @@ def _count(texts: Iterable[list[str]]) -> Counter[str]:
 
 
 def _split(parts: Iterable[tuple[str, int]], splitter: tokenizers.pre_tokenizers.PreTokenizer) -> Counter[str]:
-    """How often each word occurs in parts of which each occurs so often."""
+    """Split parts into words and count the words, given (part, count) pairs."""
     counts: Counter[str] = Counter()
     for part, count in parts:
         for word, _ in splitter.pre_tokenize_str(part):
@@ -141,7 +143,7 @@ def _alphabet(words: Counter[str], limit: int) -> list[str]:
 
 
 def _repeated(words: Counter[str], alphabet: set[str]) -> Iterator[str]:
-    """Strings in which each word that the alphabet can spell stands as often as it was counted."""
+    """Yield strings that repeat each word of the alphabet by its (scaled) count."""
     scale = max(1.0, words.total() / _MOST_OCCURRENCES)
     for word, count in sorted(words.items()):
         if alphabet.issuperset(word):
@@ -160,22 +162,22 @@ def train_bpe(
     min_frequency: int = 2,
     max_length: int | None = None,
 ) -> BackendTokenizer:
-    """Returns RoBERTa's kind of tokenizer, byte pair encoding over bytes, whose vocabulary is learnt from texts.
+    """Train a byte-level BPE tokenizer, as RoBERTa's, on texts.
 
-    See Sennrich et al. 2016 (arXiv:1508.07909) for the merges and `byte_level_bpe` for the rest. Capitals and accents
-    are kept. Ids: <s>, <pad>, </s>, <unk>, <mask>, the 256 bytes, then merges by rank.
+    See Sennrich et al. 2016 (arXiv:1508.07909) for the merges, and `byte_level_bpe` for the tokenizer. Upper case and
+    accents are kept. Ids: <s>, <pad>, </s>, <unk>, <mask>, the 256 bytes, then merges by rank.
 
     Args:
-        texts: read once.
-        vocab_size: pieces in all; fewer come out where the text gives no more.
-        add_prefix_space: whether a text's first word is cut as if a space stood before it.
-        min_frequency: a merge has to occur so often.
-        max_length: the longest sequence of the model that it is for, where known.
+        texts: texts, read once.
+        vocab_size: most tokens in the vocabulary.
+        add_prefix_space: whether to tokenize the first word of a text as if a space preceded it.
+        min_frequency: least number of occurrences of a merge.
+        max_length: most tokens in an input of the model; None = not known.
 
     Raises:
-        InputError: no words in the texts, or a vocabulary too small for the bytes.
+        InputError: the texts have no words, or `vocab_size` is too small for the bytes.
     """
-    # Cut before its spaces, a text has the words it had, runs of spaces aside.
+    # Splitting before spaces leaves words unchanged, except for runs of spaces.
     spaced = _count(text.replace(" ", "\n ").split("\n") for text in _checked(texts) if text.strip())
     splitter = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     words = _split(((part, count) for part, count in spaced.items() if part.strip()), splitter)
@@ -184,7 +186,7 @@ def train_bpe(
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     first = [*(ROBERTA_SPECIALS[role] for role in ("cls", "pad", "sep", "unk", "mask")), *alphabet]
     if vocab_size < len(first):
-        raise InputError(f"vocab_size {vocab_size}: expected at least {len(first)}, special tokens and bytes")
+        raise InputError(f"vocab_size {vocab_size}: expected at least {len(first)}: special tokens and 256 bytes")
     learner = tokenizers.Tokenizer(tokenizers.models.BPE())
     learner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     trainer = tokenizers.trainers.BpeTrainer(
@@ -207,24 +209,22 @@ def train_sentencepiece(
     seed: int = 0,
     max_length: int | None = None,
 ) -> SentencePieceTokenizer:
-    """Returns a SentencePiece tokenizer whose vocabulary is learnt from texts.
+    """Train a SentencePiece tokenizer (Kudo and Richardson 2018, arXiv:1808.06226) on texts.
 
-    See Kudo and Richardson 2018 (arXiv:1808.06226).
-
-    Ids: <pad>, <unk>, [CLS], [SEP], [MASK], then pieces. Text is normalised by NFKC, and case-folded if `lowercase`.
+    Ids: <pad>, <unk>, [CLS], [SEP], [MASK], then tokens. Text is normalised by NFKC, and case-folded if `lowercase`.
 
     Args:
-        texts: read once.
-        vocab_size: pieces in all; fewer come out where the text gives no more.
+        texts: texts, read once.
+        vocab_size: most tokens in the vocabulary.
         lowercase: whether text is case-folded.
         model_type: "unigram" or "bpe".
-        character_coverage: share of character occurrences that the vocabulary has to spell.
-        max_texts: texts held in memory; of more, so many are drawn with equal chance.
-        seed: draws them.
-        max_length: the longest sequence of the model that it is for, where known.
+        character_coverage: fraction of character occurrences that the vocabulary must cover.
+        max_texts: most texts in memory; from more texts, a uniform sample is drawn.
+        seed: seed of the sample.
+        max_length: most tokens in an input of the model; None = not known.
 
     Raises:
-        InputError: no texts, an unknown model type, or a vocabulary size that cannot be.
+        InputError: there are no texts, the model type is unknown, or `vocab_size` does not suit the texts.
     """
     if model_type not in ("unigram", "bpe"):
         raise InputError(f"model_type: expected unigram or bpe, found {model_type!r}")
@@ -254,13 +254,13 @@ def train_sentencepiece(
         )
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"vocab_size {vocab_size}: expected one that these texts can fill, found: {reason}") from None
+        raise InputError(f"vocab_size {vocab_size}: expected a size that suits these texts, found: {reason}") from None
     settings = {} if max_length is None else {"model_max_length": max_length}
     return SentencePieceTokenizer(model.getvalue(), settings)
 
 
 def _sample(texts: Iterable[str], size: int, seed: int) -> list[str]:
-    """At most `size` texts, each with equal chance (reservoir sampling, Vitter 1985, algorithm R)."""
+    """Draw a uniform sample of at most `size` texts (reservoir sampling, Vitter 1985, algorithm R)."""
     rng = random.Random(seed)
     kept: list[str] = []
     for number, text in enumerate(texts):

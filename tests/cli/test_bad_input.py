@@ -211,12 +211,12 @@ def test_a_pickle_that_tries_to_run_code(place, capfd):
 
 
 def test_a_model_of_another_size(place, capfd):
-    message = "config.model.hidden_size: expected 8, as the model of init_from has it, found 16"
+    message = "config.model.hidden_size: expected 8, as in the model of init_from, found 16"
     assert message in refused(place, capfd, *FINETUNE, "--config.model.hidden_size=16")
     path = place / "model" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"hidden_size": 16}))
     for command in (CLASSIFY, FINETUNE):
-        assert "config.json: hidden_size: expected 8, as tensor " in refused(place, capfd, *command)
+        assert "config.json: hidden_size: expected 8, as in tensor " in refused(place, capfd, *command)
 
 
 def test_a_checkpoint_of_another_size(place, capfd):

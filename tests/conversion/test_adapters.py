@@ -115,7 +115,7 @@ def test_an_adapter_that_is_not_merged(tmp_path, content, message):
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        (pair("encoder.layer.7.attention.self.query"), "an update for .*layer.7.*, which the base model has not"),
+        (pair("encoder.layer.7.attention.self.query"), "expected updates of tensors of the base .*layer.7"),
         ({name: t for name, t in pair(QUERY).items() if "_A" in name}, "expected lora_B.weight beside"),
         ({name: t[:, :7] if "_A" in name else t for name, t in pair(QUERY).items()}, r"expected an update of shape"),
         ({f"base_model.model.{QUERY}.lora_magnitude_vector": np.ones(8, np.float32)}, "expected lora_A and lora_B"),
@@ -131,7 +131,9 @@ def test_tensors_that_do_not_fit_the_base_model(tmp_path, tensors, message):
 def test_a_base_model_that_is_elsewhere(tmp_path, capfd, monkeypatch):
     write_model(tmp_path / "base")
     write_adapter(tmp_path / "adapter", pair(QUERY) | pair(VALUE, seed=2), base_model_name_or_path="bert-base-uncased")
-    with pytest.raises(InputError, match=r"an adapter for 'bert-base-uncased', which is not here; .* --base DIR"):
+    with pytest.raises(
+        InputError, match=r"expected the base model 'bert-base-uncased' of the adapter, found none; .* --base DIR"
+    ):
         load_pretrained(tmp_path / "adapter")
     expected = load_pretrained(tmp_path / "adapter", base=tmp_path / "base").params
     command = ("convert", str(tmp_path / "adapter"), str(tmp_path / "merged"), "--base", str(tmp_path / "base"))
@@ -152,7 +154,7 @@ def test_an_adapter_beside_other_files(tmp_path, caplog):
     whole = load_pretrained(tmp_path / "base").params
     write_adapter(tmp_path / "base", pair(QUERY))
     assert equal(load_pretrained(tmp_path / "base").params, whole)
-    assert "an adapter is beside the weights; it is not merged" in caplog.text
+    assert "found an adapter beside the weights; it is not merged" in caplog.text
 
 
 def test_peft_computes_the_same(tmp_path):

@@ -33,7 +33,7 @@ def test_sizes_that_the_tensors_contradict(tmp_path, field, size):
     write_model(tmp_path / "model")
     edit(tmp_path / "model", **{field: size})
     with pytest.raises(
-        InputError, match=rf"config.json: {field}: expected \d+, as tensor '.*' of shape .* found {size}$"
+        InputError, match=rf"config.json: {field}: expected \d+, as in tensor '.*' of shape .* found {size}$"
     ):
         load_pretrained(tmp_path / "model")
 
@@ -43,7 +43,7 @@ def test_sizes_that_the_tensors_contradict(tmp_path, field, size):
 def test_what_no_tensor_shows_has_to_be_said(tmp_path, family, key):
     write_model(tmp_path / "model", family)
     edit(tmp_path / "model", **{key: None})
-    with pytest.raises(InputError, match=f"config.json: expected {key}, which the weights do not show, found none"):
+    with pytest.raises(InputError, match=f"config.json: expected {key}, which the weights do not imply, found none"):
         load_pretrained(tmp_path / "model")
 
 
@@ -77,7 +77,7 @@ def test_classes_are_those_of_the_classifier(tmp_path):
     edit(tmp_path / "model", id2label=None, label2id=None)
     assert load_pretrained(tmp_path / "model").config.num_labels == 3
     edit(tmp_path / "model", id2label={"0": "a", "1": "b"})
-    with pytest.raises(InputError, match=r"expected 3 classes .* 'classifier.weight' of shape \[3, 8\] .* found 2"):
+    with pytest.raises(InputError, match=r"expected 3 classes .* 'classifier.weight' of shape \[3, 8\], found 2"):
         load_pretrained(tmp_path / "model")
     # Another head has a classifier of its own.
     assert load_pretrained(tmp_path / "model", "token_classification").config.num_labels == 2
@@ -111,7 +111,7 @@ def test_names_that_a_wrapper_makes_the_same(tmp_path):
     wrapped = {f"model.{name}": tensor for name, tensor in tensors.items()}
     wrapped |= {f"module.{name}": tensor for name, tensor in tensors.items()}
     safetensors.numpy.save_file(wrapped, tmp_path / "model" / "model.safetensors")
-    with pytest.raises(InputError, match="is there under two names"):
+    with pytest.raises(InputError, match="found it under two names"):
         load_pretrained(tmp_path / "model")
 
 

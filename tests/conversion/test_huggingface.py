@@ -193,7 +193,7 @@ def test_architecture_from_the_tensors_when_the_config_names_none(tmp_path):
     path = tmp_path / "classifier"
     save_pretrained(path, CONFIG, "token_classification", random_params(CONFIG, "token_classification"))
     rewrite(path, tensors_of(path), architectures=None)
-    with pytest.raises(InputError, match="expected the architecture of its classifier"):
+    with pytest.raises(InputError, match="expected architectures, which name the kind of classifier"):
         load_pretrained(path)
     assert load_pretrained(path, head="token_classification").missing == []
     rewrite(path, tensors_of(path), architectures=["BertForTokenClasification"])
@@ -253,18 +253,22 @@ def poked(value):
     [
         (without("bert.encoder.layer.1.output.dense.bias"), {}, "expected a tensor 'bert.encoder.layer.1.output.dense"),
         (without("cls.predictions.transform.dense.weight"), {}, "expected a tensor 'cls.predictions.transform.dense"),
-        (dict, {"hidden_size": 16}, r"hidden_size: expected 8, as tensor .* of shape \[8, 8\] has it, found 16"),
-        (dict, {"vocab_size": 30}, r"vocab_size: expected 31, as tensor .* of shape \[31, 8\] has it, found 30"),
-        (dict, {"num_hidden_layers": 1}, r"num_hidden_layers: expected 2, as tensor 'bert.encoder.layer.1.* found 1"),
+        (dict, {"hidden_size": 16}, r"hidden_size: expected 8, as in tensor .* of shape \[8, 8\], found 16"),
+        (dict, {"vocab_size": 30}, r"vocab_size: expected 31, as in tensor .* of shape \[31, 8\], found 30"),
+        (
+            dict,
+            {"num_hidden_layers": 1},
+            r"num_hidden_layers: expected 2, as in tensor 'bert.encoder.layer.1.* found 1",
+        ),
         (dict, {"num_hidden_layers": 3}, "num_hidden_layers: expected 2, .* found 3"),
         (dict, {"model_type": "gpt2"}, "expected model_type to be one of bert, .*found 'gpt2'"),
-        (dict, {"is_decoder": True}, "is_decoder: expected False, found True: a decoder attends to the left alone"),
+        (dict, {"is_decoder": True}, "is_decoder: expected False, found True: decoders are not supported"),
         (with_value(WORDS, lambda t: t.astype(np.int32)), {}, "expected floating point, found int32"),
         (with_value(WORDS, poked(np.nan)), {}, "expected finite parameters, found nan"),
         (with_value(WORDS, poked(np.inf)), {}, "expected finite parameters, found inf"),
         (with_value(WORDS, poked(-3e37)), {}, "expected finite parameters, found 3"),
         (with_value(WORDS, lambda t: t.astype(np.float64) * 1e300), {}, "finite parameters, found .*e\\+"),
-        (lambda t: t | {"embeddings.word_embeddings.weight": t[WORDS]}, {}, "there under two names"),
+        (lambda t: t | {"embeddings.word_embeddings.weight": t[WORDS]}, {}, "found it under two names"),
     ],
 )
 def test_what_does_not_fit_is_named_in_one_line(directory, change, config, message):
@@ -320,7 +324,7 @@ def test_hub_names_are_looked_up_only_when_they_are_the_users(tmp_path, director
         with pytest.raises(InputError, match="no such model directory"):
             load_pretrained(name)
     assert len(asked) == 3
-    with pytest.raises(InputError, match=r"the Hugging Face hub did not give it \(offline\)"):
+    with pytest.raises(InputError, match=r"the Hugging Face hub did not provide it \(offline\)"):
         load_pretrained("another/model")
 
 
@@ -424,7 +428,7 @@ def test_dtypes_of_what_is_written(tmp_path):
 def test_a_head_that_a_family_has_not_is_refused(tmp_path):
     config = BertConfig.named("tiny", "nomic_bert", vocab_size=20, pooler=False)
     save_pretrained(tmp_path / "model", config, "encoder", random_params(config, "encoder"))
-    with pytest.raises(InputError, match="a nomic_bert has no head 'question_answering'"):
+    with pytest.raises(InputError, match="family nomic_bert has no head 'question_answering'"):
         load_pretrained(tmp_path / "model", "question_answering")
     with pytest.raises(InputError, match=r"expected a tensor 'bert\.embeddings\.position_embeddings\.weight'"):
         load_pretrained(tmp_path / "model", "encoder", family="bert")

@@ -65,7 +65,7 @@ def test_folders_that_keep_the_transformer_one_floor_down(tmp_path):
         ({"pooling_mode": ["cls", 3]}, "pooling_mode: expected cls, .*, found "),
         ({"pooling_mode_cls_token": "yes"}, "pooling_mode_cls_token must be true or false, found 'yes'"),
         ({"word_embedding_dimension": 9}, "word_embedding_dimension: expected 8 as config.json says, found 9"),
-        ({}, "expected how token vectors are pooled"),
+        ({}, "expected pooling_mode, found none"),
     ],
 )
 def test_poolings_that_we_have_not(tmp_path, pooling, message):
@@ -90,12 +90,12 @@ def test_modules_that_we_have_not(tmp_path):
     (path / "3_Dense").mkdir()
     (path / "3_Dense" / "config.json").write_text(json.dumps({"in_features": 7, "out_features": 3}))
     for listed, message in (
-        ([*modules, dense], "expected 8 numbers to go in, as the module before gives, found 7"),
+        ([*modules, dense], "expected 8 inputs, the output size of the module before, found 7"),
         ([modules[0], dense, modules[1]], "expected a Transformer, a Pooling, and then .*, found Transformer, Dense"),
         ([modules[1]], "expected a Transformer, a Pooling, and then .*, found Pooling"),
         ([modules[0] | {"type": "custom_st.Transformer"}, modules[1]], "found 'custom_st.Transformer'"),
         ([modules[0] | {"kwargs": ["task"]}, modules[1]], r"module 0: kwargs: expected \[\] or \{\}, found \['task'\]"),
-        ([modules[0] | {"path": "../elsewhere"}], "leads out of the folder"),
+        ([modules[0] | {"path": "../elsewhere"}], "leads out of the directory"),
         ([{"path": ""}], "expected a list of modules"),
         (3, "expected a list of modules"),
     ):
@@ -131,6 +131,4 @@ def test_keys_that_are_not_known_are_named_once(tmp_path, caplog):
     (path / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "cls", "gating": "soft"}))
     for _ in range(2):
         assert load_pretrained(path).config.pooling == "cls"
-    assert [r.getMessage().split(": ", 1)[1] for r in caplog.records] == [
-        "keys that are not known here, and not applied: gating='soft'"
-    ]
+    assert [r.getMessage().split(": ", 1)[1] for r in caplog.records] == ["unknown keys are ignored: gating='soft'"]

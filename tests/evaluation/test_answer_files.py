@@ -150,8 +150,8 @@ def test_the_data_is_never_replaced_by_the_answers(place, tmp_path, capsys, name
         path.write_bytes(content)
         for out in spellings(path):
             assert predict(place, out, data=str(path)) == 2
-            assert "expected another file to write to than" in capsys.readouterr().err
-            with pytest.raises(InputError, match="expected another file to write to"):
+            assert "expected an output other than" in capsys.readouterr().err
+            with pytest.raises(InputError, match="expected an output other than"):
                 evaluation.predict("no such model", str(path), out, Columns("review"))
         assert path.read_bytes() == content
 
@@ -169,7 +169,7 @@ def test_no_verb_writes_over_what_it_reads(tmp_path, capsys):
     ]
     for command in commands:
         assert main(command) == 2, command
-        assert "expected another file to write to than" in capsys.readouterr().err
+        assert "expected an output other than" in capsys.readouterr().err
     assert path.read_text() == "text\n"
     storage.check_output(tmp_path / "new", path, "text of no file", None, 3)
 

@@ -64,7 +64,7 @@ def answers_of(model, data, path, columns):
 
 def check_attention(page, title, tokenizer, text, pair="", query=512):
     """That the first map is of these texts: of a question `query` tokens, of all what the model's length leaves."""
-    assert page.titles[-1] == "Attention in the worst of them" and title in page.text
+    assert page.titles[-1] == "Attention in the worst mistakes" and title in page.text
     first, second = tokenizer.encode_batch([text, pair])
     ids = [tokenizer.cls_id, *first[:query], tokenizer.sep_id, *second]
     *shown, last = page.tables[""][0][1:]

@@ -71,7 +71,7 @@ def test_its_model_is_gone_on_with(run, data, tmp_path):
 
 
 def test_another_family_has_no_such_head(data):
-    with pytest.raises(InputError, match="expected one with head 'replaced_token_detection', found 'bert'"):
+    with pytest.raises(InputError, match="expected a family with head 'replaced_token_detection', found 'bert'"):
         build(resolve(made(data, **{"model.family": "bert", "model.embedding_size": None})), "")
 
 

@@ -102,7 +102,9 @@ def test_what_it_wrote_is_read_alike_by_both_libraries(trained, family):
 
 def test_pairs_are_refused_by_a_family_that_has_no_head_for_them(data):
     c = recipe(data, "pretraining", **{"model.family": "roberta", "model.type_vocab_size": 1})
-    with pytest.raises(InputError, match=r"config\.model\.family: expected one with head 'pretraining', found 'rob"):
+    with pytest.raises(
+        InputError, match=r"config\.model\.family: expected a family with head 'pretraining', found 'rob"
+    ):
         build(resolve(c), "")
 
 

@@ -80,7 +80,7 @@ def test_bad_data_leaves_no_working_directory_behind(tmp_path, data):
     [
         ({"best_metric": "acuracy"}, "config.best_metric: 'acuracy' is not measured; did you mean 'accuracy'?"),
         ({"data.dev": ""}, "config.best_metric: 'accuracy' needs data to evaluate on"),
-        ({"mesh.tensor": 3}, "mesh: expected sizes that multiply to the "),
+        ({"mesh.tensor": 3}, "mesh: expected sizes with a product of "),
         (
             {"optimizer.warmup_ratio": 0.0, "optimizer.warmup_steps": 5},
             "warmup_steps: expected at most num_steps 3, found 5",

@@ -55,7 +55,7 @@ def test_any_value_of_any_key_is_read_or_refused_in_one_line(family, caplog):
         ({"architectures": 3}, "architectures: expected a list of class names, found 3"),
         ({"architectures": {"BertModel": 1}}, "architectures: expected a list of class names, found {'BertModel': 1}"),
         ({"model_type": ["bert"]}, r"expected model_type to be one of bert, .*, found \['bert'\]"),
-        ({"is_decoder": True}, "is_decoder: expected False, found True: a decoder attends to the left alone"),
+        ({"is_decoder": True}, "is_decoder: expected False, found True: decoders are not supported"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads: expected {} or .*found {'0'"),
         ({"quantization_config": {"bits": 4}}, "quantization_config: expected none, found {'bits': 4}"),
         ({"problem_type": "binary"}, "problem_type 'binary' is not known"),
@@ -167,7 +167,7 @@ def test_a_key_that_nobody_knows_is_named_once(caplog):
         for _ in range(2):
             BertConfig.from_hf(hf, where="a/config.json")
     assert [record.getMessage() for record in caplog.records] == [
-        "a/config.json: keys that are not known here, and not applied: my_own_key=5"
+        "a/config.json: unknown keys are ignored: my_own_key=5"
     ]
 
 

@@ -196,8 +196,14 @@ def test_what_is_cheapest_and_can_do_it_is_taken(expected, arguments):
 @pytest.mark.parametrize(
     ("backend", "platform", "length", "drops", "said"),
     [
-        ("splash", "tpu", 512, True, "attention_probs_dropout_prob is 0.3: set it to 0"),
-        ("splash", "tpu", 500, False, "expected a length of a multiple of 128, found 500"),
+        (
+            "splash",
+            "tpu",
+            512,
+            True,
+            "attention_probs_dropout_prob of 0, as this backend has no dropout, found 0.3",
+        ),
+        ("splash", "tpu", 500, False, "expected a length that is a multiple of 128, found 500"),
         ("fused", "cpu", 512, False, "needs a tpu, found cpu"),
         ("fused", "tpu", 4096, False, "up to 2,048 .* found 4096"),
         ("cudnn", "gpu", 512, True, "attention_probs_dropout_prob"),

@@ -44,11 +44,14 @@ def test_an_accelerator_type_is_a_topology(name, topology):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("v5litepod-2", "no slice of this size; the number counts chips; the nearest: v5litepod-1 or v5litepod-4"),
-        ("v5litepod-512", "the nearest: v5litepod-128 or v5litepod-256"),
-        ("v4-2", "the number counts TensorCores, two to a chip; the nearest: v4-8 or v4-16"),
-        ("v5p-9", "the nearest: v5p-8 or v5p-16"),
-        ("v5p-0", "the nearest: v5p-8 or v5p-16"),
+        (
+            "v5litepod-2",
+            "no slice of this size; the number counts chips; the nearest sizes: v5litepod-1 or v5litepod-4",
+        ),
+        ("v5litepod-512", "the nearest sizes: v5litepod-128 or v5litepod-256"),
+        ("v4-2", "the number counts TensorCores, two per chip; the nearest sizes: v4-8 or v4-16"),
+        ("v5p-9", "the nearest sizes: v5p-8 or v5p-16"),
+        ("v5p-0", "the nearest sizes: v5p-8 or v5p-16"),
         ("v5lite-16", "no accelerator type 'v5lite'; did you mean 'v5e'?"),
         ("v7-8", "no accelerator type 'v7'; did you mean 'tpu7x'?"),
     ],

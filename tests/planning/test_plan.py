@@ -122,7 +122,7 @@ def test_what_does_not_fit_says_so_and_exits_with_1(recipe_file, capfd):
     status, out, _ = run(capfd, "--config", recipe_file, "--topology", "v5e:1x1", "--config.stages=((90, 128, 16384),)")
     assert status == 1
     assert "DOES NOT FIT" in out
-    assert "--config.remat=full; or take micro-batches: --config.accumulation_steps=2" in " ".join(out.split())
+    assert "--config.remat=full; or use micro-batches: --config.accumulation_steps=2" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(
@@ -215,13 +215,16 @@ def test_slices_of_every_generation(name, chips, devices):
         ("v5x:4x4", "did you mean 'v5"),
         ("v7:2x2x2", "no TPU 'v7'; did you mean 'tpu7x'?"),
         ("v5:4x4", "did you mean 'v5e' or 'v5p'?"),
-        ("v5litepod-12", "no slice of this size; the number counts chips; the nearest: v5litepod-8 or v5litepod-16"),
-        ("v4-4", "the number counts TensorCores, two to a chip; the nearest: v4-8 or v4-16"),
+        (
+            "v5litepod-12",
+            "no slice of this size; the number counts chips; the nearest sizes: v5litepod-8 or v5litepod-16",
+        ),
+        ("v4-4", "the number counts TensorCores, two per chip; the nearest sizes: v4-8 or v4-16"),
         ("v5e:4x4x4", "2 dimensions"),
         ("v5p:4x4", "3 dimensions"),
         ("v5e", "2 dimensions"),
-        ("v5e:3x5", "the next larger one is v5e:4x8"),
-        ("v5p:3x4x4", "the next larger one is v5p:4x4x4"),
+        ("v5e:3x5", "the next larger slice is v5e:4x8"),
+        ("v5p:3x4x4", "the next larger slice is v5p:4x4x4"),
     ],
 )
 def test_a_slice_that_does_not_exist_is_answered_in_one_line(recipe_file, topology, message, capfd):
@@ -234,7 +237,7 @@ def test_a_slice_that_does_not_exist_is_answered_in_one_line(recipe_file, topolo
 def test_a_mesh_that_does_not_divide_the_slice_is_answered(recipe_file, capfd):
     status, _, err = run(capfd, "--config", recipe_file, "--topology", "v5e:2x2", "--config.mesh.tensor=3")
     assert status == 2
-    assert "multiply to the 4 devices" in err
+    assert "product of 4, the number of devices" in err
 
 
 def test_without_the_compiler_the_command_that_installs_it_is_told(monkeypatch):
@@ -251,7 +254,7 @@ def test_a_compiler_of_another_version_is_told(monkeypatch):
 
 
 def test_slices_of_old_chips_do_not_work_together():
-    with pytest.raises(InputError, match="--slices: expected 1, as slices of v3 do not work together, found 2"):
+    with pytest.raises(InputError, match="--slices: expected 1, as slices of v3 cannot be combined, found 2"):
         find_slice("v3-8", 2)
 
 

@@ -42,7 +42,7 @@ def test_maps_that_are_too_large(tmp_path, monkeypatch, tiny_tokenizer):
     features = encode(tiny_tokenizer, [Example(1, "the cat " * 100, None, None)], np.zeros(1), 512)
     monkeypatch.setattr(model_runner, "_LARGEST_MAPS", 2 * 12 * 202**2 - 1)
     read = written(tmp_path, sections([("Line 1", 0)], functools.partial(opened.attention, "encoder", features)))
-    assert "Left out: the maps of this number of tokens" in read.text
+    assert "Left out: the maps of this many tokens" in read.text
 
 
 def of_classes(names, count=60, certain=False):
@@ -78,7 +78,7 @@ def test_hostile_names_and_texts_are_shown_and_not_obeyed(tmp_path):
 
 def test_no_mistakes_need_no_table(tmp_path):
     read = written(tmp_path, of_classes(("a", "b"), certain=True)[2])
-    assert "There are none: every answer is right." in read.text and "worst" not in read.tables
+    assert "None: every prediction is right." in read.text and "worst" not in read.tables
 
 
 def test_seventy_seven_classes_are_readable(tmp_path):
@@ -87,7 +87,7 @@ def test_seventy_seven_classes_are_readable(tmp_path):
     read = written(tmp_path, parts)
     assert "confusion" not in read.tables and len(read.tables["classes"]) == 1 + 77 + 1
     header, *rows = read.tables["confusions"]
-    assert header == ["class", "taken for", "rows", "share of the class"] and len(rows) == 30
+    assert header == ["class", "predicted as", "rows", "share of the class"] and len(rows) == 30
     label, answer = (names.index(name) for name in rows[0][:2])
     assert int(rows[0][2]) == ((labels == label) & (logits.argmax(-1) == answer)).sum()
     assert sum(tag == "img" for tag, _ in read.tags) == 2 + 3  # the matrix, calibration, three rows' attention
@@ -96,7 +96,7 @@ def test_seventy_seven_classes_are_readable(tmp_path):
 
 def test_what_is_left_out_is_said(tmp_path):
     read = written(tmp_path, of_classes([f"c{i}" for i in range(400)])[2])
-    assert "The 300 of 400 of the lowest F1" in read.text and len(read.tables["classes"]) == 1 + 300 + 1
+    assert "The 300 of 400 with the lowest F1" in read.text and len(read.tables["classes"]) == 1 + 300 + 1
     assert "it would have 400 rows and columns" in read.text
 
 
@@ -106,9 +106,9 @@ def test_numbers_that_are_none(tmp_path):
     answers[3] = np.nan
     rows = [(i, {"text": "a"}) for i in range(50)]
     read = written(tmp_path, values.regression(targets, answers, rows.__getitem__, attend))
-    assert "Answers that are no finite numbers, and left out: 1." in read.text
+    assert "Left out: 1 predictions that are not finite." in read.text
     assert "3" not in read.column("worst", "line")
-    assert "and left out: 1." in written(tmp_path, values.pairs(targets, answers, rows.__getitem__, attend)).text
+    assert "Left out: 1 predictions" in written(tmp_path, values.pairs(targets, answers, rows.__getitem__, attend)).text
 
 
 def test_many_points_are_drawn_as_cells():

@@ -75,7 +75,7 @@ def test_uploads_that_fail_are_made_up_for(bucket: Bucket, kind: dict, caplog: p
     bucket.faults(**kind, match="^POST")
     growing.append(b"1")
     deadline = time.monotonic() + 10
-    while "it will be written again" not in caplog.text:
+    while "the upload will be repeated" not in caplog.text:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert bucket.read("file") in (b"0", b"01")

@@ -127,7 +127,7 @@ def test_an_object_is_read_by_few_requests(bucket: Bucket, how: str) -> None:
 
 
 def test_an_object_is_not_written_through_open(bucket: Bucket) -> None:
-    with pytest.raises(ValueError, match="written whole"):
+    with pytest.raises(ValueError, match="expected mode r or rb for an object"):
         Path(f"gs://{bucket.name}/file").open("wb")
 
 

@@ -158,7 +158,7 @@ def test_padding_choices(tiny_tokenizer):
 
 
 def test_wrong_arguments_are_named(tiny_tokenizer):
-    with pytest.raises(InputError, match="as many text pairs as texts, found 1 and 2"):
+    with pytest.raises(InputError, match="as many text_pairs as texts, found 1 and 2"):
         tiny_tokenizer(["a", "b"], ["c"])
     with pytest.raises(InputError, match="text 1: expected a string, found int"):
         tiny_tokenizer(["a", 3])

@@ -157,7 +157,7 @@ def test_a_token_without_a_row_is_not_added_and_said_once(tmp_path, caplog):
     for _ in range(2):
         assert load_tokenizer(tmp_path).vocab_size == SIZE
     assert [record.getMessage() for record in caplog.records] == [
-        f"tokens for which the model has no row (vocab_size {SIZE}) are not added: [ent]"
+        f"added tokens are skipped, as the word embedding has no row for them (vocab_size {SIZE}): [ent]"
     ]
 
 
@@ -286,7 +286,7 @@ def test_byte_pairs_of_a_kind_that_no_file_names_are_refused(tmp_path):
     names = ["<pad>", "<unk>", "<s>", "</s>", "<mask>", "a</w>"]
     (tmp_path / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
     (tmp_path / "merges.txt").write_text("#version: 0.2\n")
-    with pytest.raises(InputError, match="pieces of byte-level BPE, found some that end in </w>"):
+    with pytest.raises(InputError, match="tokens of byte-level BPE, found tokens of another BPE, which end in </w>"):
         load_tokenizer(tmp_path)
 
 
@@ -332,7 +332,7 @@ def test_texts_are_cut_on_the_side_that_the_files_say(tmp_path, side):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"padding_side": "left"}, "padding_side: expected 'right', found 'left': .*same answers with \"right\""),
+        ({"padding_side": "left"}, "padding_side: expected 'right', found 'left': .*same outputs with \"right\""),
         ({"truncation_side": "middle"}, "truncation_side: expected left or right, found 'middle'"),
         ({"do_lower_case": "false"}, "do_lower_case: expected true or false, found 'false'"),
         ({"strip_accents": 1}, "strip_accents: expected true, false or null, found 1"),
@@ -371,7 +371,7 @@ def test_a_key_that_nobody_knows_is_named_once(tmp_path, caplog):
     for _ in range(2):
         load_tokenizer(tmp_path)
     assert [record.getMessage().split(": ", 1)[1] for record in caplog.records] == [
-        "keys that are not known here, and not applied: shout=True"
+        "unknown keys are ignored: shout=True"
     ]
 
 

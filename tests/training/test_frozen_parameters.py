@@ -197,8 +197,8 @@ def test_an_adapted_model_is_trained_scored_and_written_as_any_other(place, tmp_
         ({"optimizer.frozen_layers": 4}, "optimizer.frozen_layers: expected at most the model's 3 layers, found 4"),
         ({"fresh_layers": 9}, "config.fresh_layers: expected at most the model's 3 layers, found 9"),
         ({"lora.rank": 2, "lora.targets": ("query", "vlaue")}, "'vlaue' is not known; did you mean 'value'"),
-        ({"lora.rank": 2, "lora.targets": ("gate",)}, "lora.targets: 'gate' is no matrix of this model's layers"),
-        ({"lora.rank": 2, "lora.targets": ()}, "config.lora.targets: expected some of query, .*, found none"),
+        ({"lora.rank": 2, "lora.targets": ("gate",)}, "expected matrices of this model.s layers, found .gate."),
+        ({"lora.rank": 2, "lora.targets": ()}, "config.lora.targets: expected at least one of query, .*, found none"),
         ({"lora.alpha": 0.0}, "config.lora.alpha: expected more than 0"),
     ],
 )  # fmt: skip

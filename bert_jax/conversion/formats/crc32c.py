@@ -1,8 +1,8 @@
-"""CRC-32C (Castagnoli) checksums of TensorFlow's files, in NumPy.
+"""CRC-32C (Castagnoli) checksums for TensorFlow's files, in NumPy.
 
-A CRC that begins at zero is linear in the data, and zeros before the data change nothing. So a block is cut into lanes
-that advance together, two bytes a step, and their results are joined: the CRC of A then B is that of A, carried over as
-many zeros as B is long, XOR that of B.
+A CRC that starts from zero is linear in the data, and leading zeros do not change it. So a block is cut into lanes that
+advance together, two bytes per step, and then joined: the CRC of A followed by B is the CRC of A, advanced by len(B)
+zero bytes, XOR the CRC of B.
 """
 
 import functools
@@ -16,7 +16,7 @@ _MASK_DELTA = 0xA282EAD8
 
 
 def crc32c(data: np.ndarray | bytes | memoryview) -> int:
-    """CRC-32C of bytes, of which a quarter of a MB at a time is copied."""
+    """Return the CRC-32C of bytes; copies a quarter of a MB at a time."""
     values = np.frombuffer(data, np.uint8)
     if len(values) < 64:
         return _short(values.tobytes())
@@ -29,7 +29,7 @@ def crc32c(data: np.ndarray | bytes | memoryview) -> int:
 
 
 def masked(crc: int) -> int:
-    """The form in which TensorFlow and LevelDB store a CRC (`crc32c::Mask`)."""
+    """Mask a CRC as TensorFlow and LevelDB store it (`crc32c::Mask`)."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
@@ -41,7 +41,7 @@ def _short(data: bytes) -> int:
 
 
 def _block(values: np.ndarray, begins: bool) -> int:
-    """The CRC of up to a block from a state of zero or, where the data begin, from one of all ones."""
+    """Return the CRC of up to one block, starting from zero, or from all ones at the beginning of the data."""
     lanes = 1
     while lanes * _WIDTH < len(values):
         lanes *= 2
@@ -62,7 +62,7 @@ def _block(values: np.ndarray, begins: bool) -> int:
 
 @functools.cache
 def _two_bytes() -> np.ndarray:
-    """What each 16 bits of a state become after two bytes of zero."""
+    """Return a table `[65536]`: 16 bits of a state -> the state after two zero bytes."""
     state = np.arange(2**16, dtype=np.uint32)
     for _ in range(2):
         state = _zeros(1)[0][state & 0xFF] ^ (state >> 8)
@@ -70,7 +70,7 @@ def _two_bytes() -> np.ndarray:
 
 
 def _carried(state: np.ndarray | np.uint32, count: int) -> np.ndarray:
-    """What states become after `count` bytes of zero, a power of two."""
+    """Advance states by `count` zero bytes, a power of two."""
     tables = _zeros(count)
     return (
         tables[0][state & 0xFF]
@@ -82,7 +82,7 @@ def _carried(state: np.ndarray | np.uint32, count: int) -> np.ndarray:
 
 @functools.cache
 def _zeros(count: int) -> np.ndarray:
-    """[4, 256]: what each byte of a state becomes after `count` bytes of zero, a power of two."""
+    """Return a table `[4, 256]`: byte i of a state -> the state after `count` zero bytes, a power of two."""
     if count > 1:
         return _carried(_zeros(count // 2), count // 2)
     state = np.arange(256, dtype=np.uint32)

@@ -1,8 +1,8 @@
-"""Hugging Face's `flax_model.msgpack`: nested dicts of arrays in MessagePack, as `flax.serialization` writes them.
+"""Read and write Hugging Face's `flax_model.msgpack`: nested dicts of arrays in MessagePack (`flax.serialization`).
 
-An array is an extension of type 1 that holds (shape, name of the dtype, bytes), packed in their turn; one of more than
-`MAX_CHUNK` bytes is a dict of such chunks. The structure is walked over by offset and the bytes are skipped, since
-a library for the format would make all of them at once.
+An array is an extension of type 1 that holds the packed (shape, name of the dtype, bytes); an array over `MAX_CHUNK`
+bytes is a dict of such chunks. The reader walks the structure by offset and skips the bytes; a MessagePack library
+would load all of them at once.
 """
 
 import contextlib
@@ -29,10 +29,10 @@ _DTYPES = {
     )
 }
 _CHUNKED = "__msgpack_chunked_array__"
-_ARRAYS = (1, 3)  # types of extensions: an array, and a numpy scalar, which is written as an array without axes
-# Names under which `nn.scan` and Hugging Face put layers that are stacked on a leading axis; some files have none.
+_ARRAYS = (1, 3)  # extension types of arrays and of numpy scalars, which are written as arrays without axes
+# Names that `nn.scan` and Hugging Face give to stacked layers; some files have none.
 _STACK = re.compile(r"(Flax)?ScanLayers|[Ss]can_?[Ll]ayers?|\w*Collection_\d+")
-# Bounds on the structure: what a small file could make is small too.
+# Bounds on the structure, so that a small file cannot take much memory.
 _DEEPEST = 64
 _LONGEST_TEXT = 1024  # bytes
 _WINDOW = 2**12  # bytes
@@ -40,14 +40,14 @@ _WINDOW = 2**12  # bytes
 
 @dataclasses.dataclass(frozen=True)
 class _Array:
-    """An array in the file, in one part or several: offset and size in bytes of each."""
+    """An array in the file, in one or more parts of (offset, size) in bytes."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
     parts: tuple[tuple[int, int], ...]
 
     def stored(self, file: storage.OpenFile, skipped: int = 0, shape: tuple[int, ...] | None = None) -> LazyTensor:
-        """The tensor of this shape whose first value is behind `skipped` others."""
+        """Return a lazy tensor of `shape` that begins after `skipped` values of the array."""
         shape = self.shape if shape is None else shape
 
         def read() -> np.ndarray:
@@ -63,25 +63,25 @@ class _Array:
 
 
 def begins(start: bytes) -> bool:
-    """Whether a file with this beginning can be MessagePack of a dict."""
+    """Return whether a file with these first bytes can be a dict in MessagePack."""
     return start[:1] != b"" and (0x80 <= start[0] <= 0x8F or start[0] in (0xDE, 0xDF))
 
 
 @contextlib.contextmanager
 def open_tensors(path: storage.PathLike) -> Iterator[dict[str, LazyTensor]]:
-    """Yields the arrays of a file by Flax's names, as `a/b/c`; those of `params` alone where it has such a dict.
+    """Yield the arrays of a file by Flax's names, as `a/b/c`; of a dict with `params`, only the arrays in `params`.
 
-    Layers that are stacked on a leading axis come apart: `layer/attention/...` as `layer/0/attention/...` and so on.
+    Stacked layers are split: `layer/attention/...` becomes `layer/0/attention/...`, `layer/1/attention/...`, ...
 
     Raises:
-        InputError: it is missing, truncated, not MessagePack, or holds what no tree of parameters does.
+        InputError: the file is missing, truncated, not MessagePack, or no tree of parameters.
     """
     with storage.open_offsets(path) as file:
         with lazy_tensors.about(file.path):
             reader = _Reader(file)
             tree = reader.value()
             if reader.position != file.size:
-                raise InputError(f"expected the file's end at {reader.position}, found it at {file.size}")
+                raise InputError(f"expected the end of the file at {reader.position}, found it at {file.size}")
             if isinstance(tree, dict) and isinstance(tree.get("params"), dict):
                 tree = tree["params"]
             if not isinstance(tree, dict):
@@ -98,10 +98,10 @@ def open_tensors(path: storage.PathLike) -> Iterator[dict[str, LazyTensor]]:
 
 
 def renamed(arrays: dict[str, LazyTensor]) -> dict[str, LazyTensor]:
-    """Arrays under the names, and with the orientation, that they have in PyTorch.
+    """Give arrays the names and the orientation that they have in PyTorch.
 
     Raises:
-        InputError: two of them have one name in PyTorch.
+        InputError: two arrays have the same name in PyTorch.
     """
     tensors: dict[str, LazyTensor] = {}
     for name, array in arrays.items():
@@ -114,7 +114,7 @@ def renamed(arrays: dict[str, LazyTensor]) -> dict[str, LazyTensor]:
 
 
 def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, _Array]]:
-    """The arrays of nested dicts by path; other values, such as a step, are skipped."""
+    """Yield the arrays of nested dicts by path; other values, such as a step number, are skipped."""
     for name, value in tree.items():
         path = lazy_tensors.checked_name(f"{prefix}{name}")
         if isinstance(value, dict):
@@ -124,7 +124,7 @@ def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, _Arr
 
 
 def _unstacked(file: storage.OpenFile, name: str, array: _Array) -> Iterator[tuple[str, LazyTensor]]:
-    """An array, or each layer of one that stacks them, with the layer's number in its name."""
+    """Yield an array, or for stacked layers each layer with its number in the name."""
     match = re.match(r"((?:.*/)?layers?)/(?!\d+/)(.+)$", name)
     if match is None:
         yield name, array.stored(file)
@@ -141,10 +141,10 @@ def _unstacked(file: storage.OpenFile, name: str, array: _Array) -> Iterator[tup
 
 
 class _Reader:
-    """Walks over a file's MessagePack, of which it knows the types that such a file has.
+    """A parser of the MessagePack types that Flax's files use.
 
     Attributes:
-        position: of the next byte.
+        position: offset of the next byte.
     """
 
     def __init__(self, file: storage.OpenFile):
@@ -154,7 +154,7 @@ class _Reader:
         self._entries = 0
 
     def value(self, depth: int = 0) -> Any:
-        """The next value: a dict, an `_Array`, an integer, a string, or None for what no parameter is."""
+        """Parse the next value: a dict, an `_Array`, an integer or a string; skip other types and return None."""
         kind = self._take(1)[0]
         if kind < 0x80 or kind >= 0xE0:
             return kind if kind < 0x80 else kind - 0x100
@@ -192,7 +192,7 @@ class _Reader:
         return _joined(found) if _CHUNKED in found else found
 
     def _extension(self, size: int) -> _Array:
-        """An array; its bytes are skipped."""
+        """Parse an array and skip its bytes."""
         where, code = self.position, self._take(1)[0]
         if code not in _ARRAYS:
             raise InputError(f"expected an array at {where}, found an extension of type {code}")
@@ -247,7 +247,7 @@ class _Reader:
 
 
 def _joined(chunked: dict[str, Any]) -> _Array:
-    """The array that a dict of chunks describes."""
+    """Return the array that a dict of chunks describes."""
     sizes, chunks = chunked.get("shape"), chunked.get("chunks")
     if not isinstance(sizes, dict) or not isinstance(chunks, dict):
         raise InputError("expected the shape and the chunks of an array, found something else")
@@ -261,12 +261,12 @@ def _joined(chunked: dict[str, Any]) -> _Array:
 
 
 def write(path: storage.PathLike, tensors: Mapping[str, np.ndarray | LazyTensor]) -> None:
-    """Writes tensors that have PyTorch's names and orientation as Hugging Face's Flax models read them.
+    """Write tensors with PyTorch's names and orientation as a file for Hugging Face's Flax models.
 
-    The file is written whole or not at all, and tensors are read one at a time.
+    The file is written completely or not at all. Lazy tensors are read one at a time.
 
     Raises:
-        InputError: two names cannot be in one tree, or a tensor has a dtype that is not written.
+        InputError: two names conflict in the tree, or a tensor has an unsupported dtype.
     """
     tree: dict[str, Any] = {}
     for name, tensor in tensors.items():
@@ -288,7 +288,7 @@ def write(path: storage.PathLike, tensors: Mapping[str, np.ndarray | LazyTensor]
 
 
 def _flax_leaf(scopes: list[str], last: str, rank: int) -> tuple[str, bool]:
-    """What Flax calls a parameter of PyTorch, and whether it keeps it the other way around."""
+    """Return Flax's name of a PyTorch parameter, and whether Flax stores it transposed."""
     if last != "weight" or rank not in (1, 2):
         return last, False
     if rank == 1:
@@ -300,7 +300,7 @@ def _flax_leaf(scopes: list[str], last: str, rank: int) -> tuple[str, bool]:
 
 def _write_tree(file: BinaryIO, tree: dict[str, Any]) -> None:
     file.write(_header(len(tree), 0x80, 16, (None, 0xDE, 0xDF)))
-    for name, value in sorted(tree.items()):  # as Flax writes them
+    for name, value in sorted(tree.items()):  # in the order of Flax
         file.write(_text(name))
         if isinstance(value, dict):
             _write_tree(file, value)
@@ -338,7 +338,7 @@ def _write_array(file: BinaryIO, array: np.ndarray) -> None:
 
 
 def _header(count: int, short: int, below: int, codes: tuple[int | None, int, int]) -> bytes:
-    """The beginning of a value with a length: in its first byte where it is below a limit, otherwise behind a code."""
+    """Return the header of a value with a length: one byte if `count` is less than `below`, else a code and `count`."""
     if count < below:
         return bytes([short | count])
     for code, width in zip(codes, (1, 2, 4), strict=True):

@@ -1,6 +1,6 @@
-"""Lazy tensors, read from their file on access, and reading a file by offset.
+"""Lazy tensors, whose values are read from the file on access; checks that all formats share.
 
-Nothing is mapped into memory: what a process holds of a file is what it has read and not let go of.
+No file is mapped into memory.
 """
 
 import collections
@@ -16,11 +16,11 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.errors import InputError
 
-# Bounds on what a file may claim, so that a small one cannot take much memory or time. The largest BERT has some 400
-# tensors, and three times as many variables with its optimizer's.
+# Bounds on what a file may claim, so that a small file cannot take much memory or time. The largest BERT has about 400
+# tensors, and three times as many variables with optimizer state.
 MOST_TENSORS = 2_000
-LONGEST_DESCRIPTION = 2**19  # bytes of what says where the tensors are
-_MARKS_A_TENSOR = 20  # of JSON; a matrix with its checksum has 14
+LONGEST_DESCRIPTION = 2**19  # bytes of a header or index
+_MARKS_A_TENSOR = 20  # JSON punctuation marks per tensor; a matrix with its checksum has 14
 _LONGEST_NAME = 500  # characters
 _MOST_AXES = 32
 _CHUNK = 2**18  # bytes
@@ -28,13 +28,12 @@ _CHUNK = 2**18  # bytes
 
 @dataclasses.dataclass(frozen=True)
 class LazyTensor:
-    """A tensor in a file that is open.
+    """A tensor in an open file.
 
     Attributes:
-        shape: of the array that `read` returns.
-        dtype: of that array, which is the file's own.
-        read: gets the values, each time anew; nothing of them is in memory before. Raises InputError when they are
-            damaged.
+        shape: shape of the array that `read` returns.
+        dtype: dtype of that array.
+        read: function that reads the values from the file at each call. It raises InputError when they are damaged.
     """
 
     shape: tuple[int, ...]
@@ -42,11 +41,11 @@ class LazyTensor:
     read: Callable[[], np.ndarray]
 
     def transposed(self) -> "LazyTensor":
-        """The tensor with its axes in reverse."""
+        """Return the tensor with its axes reversed."""
         return LazyTensor(self.shape[::-1], self.dtype, lambda: self.read().T)
 
     def part(self, index: int, count: int) -> "LazyTensor":
-        """One of `count` equal parts along the first axis, of which some rows may be left over."""
+        """Return part `index` of `count` equal parts along the first axis; a remainder of rows is dropped."""
         rows = self.shape[0] // count
         select = slice(index * rows, (index + 1) * rows)
         return LazyTensor((rows, *self.shape[1:]), self.dtype, lambda: self.read()[select])
@@ -54,7 +53,7 @@ class LazyTensor:
 
 @contextlib.contextmanager
 def about(path: storage.Path) -> Iterator[None]:
-    """Makes an InputError that comes out of the block name `path`, if it names no file yet."""
+    """Prefix an InputError raised in the block with `path`, unless it names a file already."""
     try:
         yield
     except InputError as error:
@@ -65,14 +64,14 @@ def about(path: storage.Path) -> Iterator[None]:
 
 
 def parse_json(text: bytes, what: str) -> dict[str, Any]:
-    """The JSON object in a text that describes tensors, each name in it once.
+    """Parse the JSON object of a header or index, in which no name may occur twice.
 
     Raises:
-        InputError: it is longer than MOST_TENSORS need, no JSON object, or made to take memory when it is parsed.
+        InputError: the text is no JSON object, or is larger or more deeply nested than MOST_TENSORS tensors need.
     """
     if len(text) > LONGEST_DESCRIPTION:
         raise InputError(f"expected {what} of at most {LONGEST_DESCRIPTION} bytes, found {len(text)}")
-    # Each mark makes an object of Python's, which takes up to a hundred times its bytes.
+    # Each punctuation mark makes a Python object, which takes up to a hundred times its bytes.
     if sum(text.count(mark) for mark in (b"{", b"[", b":", b",")) > _MARKS_A_TENSOR * MOST_TENSORS:
         raise InputError(f"expected {what} with at most {MOST_TENSORS} tensors, found more")
     try:
@@ -98,14 +97,14 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def checked_name(name: str) -> str:
-    """A tensor's name that a file gives. Raises InputError when it is longer than any message should be."""
+    """Return a tensor's name from a file. Raises InputError when it is too long."""
     if len(name) > _LONGEST_NAME:
         raise InputError(f"expected names of at most {_LONGEST_NAME} characters, found {name[:80]!r}...")
     return name
 
 
 def checked_shape(shape: Any, what: str) -> tuple[int, ...]:
-    """A shape that a file claims, as a tuple. Raises InputError, naming `what`, when no array can have it."""
+    """Return a shape from a file as a tuple. Raises InputError, naming `what`, when no array can have it."""
     sizes = tuple(shape) if isinstance(shape, list | tuple) else (None,)
     if not all(type(size) is int and 0 <= size < 2**48 for size in sizes) or len(sizes) > _MOST_AXES:
         raise InputError(f"{what}: expected a shape of non-negative integers, found {repr(shape)[:80]}")
@@ -115,7 +114,7 @@ def checked_shape(shape: Any, what: str) -> tuple[int, ...]:
 
 
 def pieces(array: np.ndarray) -> Iterator[memoryview]:
-    """The bytes of an array in C order: all at once where they lie so, otherwise some rows at a time."""
+    """Yield the bytes of an array in C order: at once if it is contiguous, else some rows at a time."""
     if array.flags.c_contiguous:
         yield memoryview(array.reshape(-1).view(np.uint8))
         return

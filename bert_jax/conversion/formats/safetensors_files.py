@@ -1,11 +1,11 @@
 """Read safetensors files tensor by tensor with full validation; write them with a checksum of each tensor.
 
-The format has no checksum of its own, so a flipped bit in somebody else's file can only be seen when it breaks the
-header or makes a value absurd. Files that we write carry a CRC-32 of every tensor in the header's `__metadata__`, which
-other readers pass over and ours checks.
+The format has no checksums, so in other libraries' files a flipped bit is found only if it breaks the header or makes a
+value implausibly large. Files that we write have a CRC-32 of every tensor in the header's `__metadata__`; other readers
+ignore it.
 
-The library would map a whole file into memory to read it, takes the second of two tensors with one name, and needs all
-tensors at once to write them; the header is therefore read and written here.
+The header is read and written here, and not by the safetensors library: the library maps the whole file into memory,
+silently takes the second of two tensors with one name, and needs all tensors in memory to write them.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from bert_jax.errors import InputError
 
 CHECKSUMS = "bert_jax.crc32"  # the key in `__metadata__`: a JSON object, tensor name -> CRC-32
 
-# In the order of the library, which writes tensors by dtype, the last of these first, and then by name.
+# In the order of the safetensors library, which sorts tensors by dtype, the last of these first, and then by name.
 _DTYPES = {
     "BOOL": np.dtype(np.bool_),
     "U8": np.dtype(np.uint8),
@@ -45,17 +45,17 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
 def begins(start: bytes) -> bool:
-    """Whether a file with this beginning can be a safetensors file."""
+    """Return whether a file with these first bytes can be a safetensors file."""
     return start[8:9] == b"{"
 
 
 @contextlib.contextmanager
 def open_tensors(path: storage.PathLike) -> Iterator[dict[str, LazyTensor]]:
-    """Yields the tensors of a safetensors file by name, in the file's own dtypes.
+    """Yield the tensors of a safetensors file by name, in the file's own dtypes.
 
     Raises:
-        InputError: it is missing, truncated, not safetensors, or its header does not describe its data; or, when a
-            tensor is read, it does not match the checksum that the file records for it.
+        InputError: the file is missing, truncated, not safetensors, or its header does not describe its data. Reading
+            a tensor that does not match its recorded checksum raises it too.
     """
     with storage.open_offsets(path) as file:
         with lazy_tensors.about(file.path):
@@ -70,12 +70,12 @@ def open_tensors(path: storage.PathLike) -> Iterator[dict[str, LazyTensor]]:
 
 
 def write(path: storage.PathLike, tensors: Mapping[str, np.ndarray | LazyTensor]) -> None:
-    """Writes tensors with the metadata that PyTorch readers expect and our checksums; whole or not at all.
+    """Write tensors with checksums and the metadata that PyTorch readers expect, completely or not at all.
 
-    Equal tensors in an equal order make equal files. Lazy tensors are read twice, one at a time.
+    The same tensors always make the same file. Lazy tensors are read twice, one at a time.
 
     Raises:
-        InputError: a tensor has a dtype that the format does not know.
+        InputError: a tensor has a dtype that the format does not support.
     """
     for name, tensor in tensors.items():
         if np.dtype(tensor.dtype) not in _CODES:
@@ -91,7 +91,7 @@ def write(path: storage.PathLike, tensors: Mapping[str, np.ndarray | LazyTensor]
         code = _CODES[np.dtype(tensor.dtype)]
         header[name] = {"dtype": code, "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # the data stay aligned
+    text += b" " * (-len(text) % 8)  # aligns the data
     with storage.open_binary_atomically(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in ordered:
@@ -104,14 +104,12 @@ def _values(tensor: np.ndarray | LazyTensor) -> np.ndarray:
 
 
 def _header(file: storage.OpenFile) -> tuple[int, dict[str, Any]]:
-    """Where the data start, and what the header says of them."""
+    """Read the header; return the offset of the data and the parsed header."""
     if file.size < 8:
         raise InputError(f"expected a whole safetensors file, found {file.size} bytes")
     length = int.from_bytes(file.read(0, 8), "little")
     if length > min(lazy_tensors.LONGEST_DESCRIPTION, file.size - 8):
-        raise InputError(
-            f"expected a whole safetensors file, found {file.size} bytes, of which its header would take {length}"
-        )
+        raise InputError(f"expected a whole safetensors file, found {file.size} bytes with a header of {length} bytes")
     return 8 + length, lazy_tensors.parse_json(file.read(8, length), "a header of tensors")
 
 
@@ -122,7 +120,7 @@ def _metadata(metadata: Any) -> dict[str, str]:
 
 
 def _entries(header: dict[str, Any], size: int) -> dict[str, tuple[tuple[int, ...], np.dtype, int]]:
-    """Tensor name -> shape, dtype, offset in the data, which the tensors must cover without gap or overlap."""
+    """Return name -> (shape, dtype, offset in the data); the tensors must cover the data without gap or overlap."""
     if len(header) > lazy_tensors.MOST_TENSORS:
         raise InputError(f"expected at most {lazy_tensors.MOST_TENSORS} tensors, found {len(header)}")
     entries, spans = {}, []
@@ -150,7 +148,7 @@ def _entries(header: dict[str, Any], size: int) -> dict[str, tuple[tuple[int, ..
     for begin, end, name in sorted(spans):
         if begin != last:
             kind = "overlap" if begin < last else "gap"
-            raise InputError(f"tensor {name!r}: expected its data at {last}, found them at {begin}: {kind}")
+            raise InputError(f"tensor {name!r}: expected its data at {last}, found it at {begin} ({kind})")
         last = end
     if last != size:
         raise InputError(f"expected a whole safetensors file, with {last} bytes of data, found {size}")
@@ -190,7 +188,7 @@ def _reader(
 
 
 def _checksum(name: str, tensor: np.ndarray) -> int:
-    """CRC-32 of what the tensor is and what it holds."""
+    """Return the CRC-32 of a tensor's name, dtype, shape and values."""
     total = zlib.crc32(f"{name} {tensor.dtype.name} {list(tensor.shape)}".encode(errors="surrogatepass"))
     for piece in lazy_tensors.pieces(tensor):
         total = zlib.crc32(piece, total)

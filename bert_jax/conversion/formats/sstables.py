@@ -1,8 +1,8 @@
-"""Read LevelDB tables (SSTables), in which TensorFlow keeps the index of a checkpoint.
+"""Read LevelDB tables (SSTables), the format of the index of a TensorFlow checkpoint.
 
-A table is blocks of sorted entries, then an index of these blocks, then a footer that says where the index is
-(LevelDB's `doc/table_format.md`). A block stores of a key what differs from the key before it, and ends in the list of
-the places where it stores a whole one, which only those who search need.
+A table consists of blocks of sorted entries, an index of these blocks, and a footer with the offset of the index
+(LevelDB's `doc/table_format.md`). A block stores only the part of a key that differs from the key before it. It ends
+with a list of restart points, where keys are stored in full; only searches need this list.
 """
 
 from collections.abc import Iterator
@@ -13,42 +13,42 @@ from bert_jax.errors import InputError
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER = 48  # bytes
-_TRAILER = 5  # bytes behind a block: a compression and a CRC-32C
+_TRAILER = 5  # bytes after a block: the kind of compression and a CRC-32C
 _LONGEST_KEY = 1024
 
 
 def is_table(end: bytes) -> bool:
-    """Whether a file with these last bytes is a table."""
+    """Return whether a file with these last bytes is a table."""
     return end[-8:] == _MAGIC
 
 
 def entries(file: storage.OpenFile) -> Iterator[tuple[bytes, bytes]]:
-    """The keys and values of a table, in its order.
+    """Yield the keys and values of a table in order.
 
     Raises:
-        InputError: it is not a table, it is compressed, or it is damaged, which the checksum of each block tells.
+        InputError: the file is not a table, is compressed, or is damaged (each block has a checksum).
     """
     footer = file.read(file.size - _FOOTER, _FOOTER) if file.size >= _FOOTER else b""
     if not is_table(footer):
         raise InputError("expected the index of a TensorFlow checkpoint, found another file or a part of one")
-    _, position = _handle(footer, 0)  # of the block of metadata, of which there are none
+    _, position = _handle(footer, 0)  # skips the handle of the metadata block
     index, _ = _handle(footer, position)
     end = 0
     last: bytes | None = None
     for _, handle in _block(file, *index):
         (start, size), _ = _handle(handle, 0)
         if start < end:
-            raise InputError("expected blocks that lie apart in the index, found them over each other")
+            raise InputError("expected separate blocks in the index, found overlapping ones")
         end = start + size + _TRAILER
         for key, value in _block(file, start, size):
             if last is not None and key <= last:
-                raise InputError(f"expected names in order in the index, found {key[:80]!r} behind {last[:80]!r}")
+                raise InputError(f"expected sorted names in the index, found {key[:80]!r} after {last[:80]!r}")
             yield key, value
             last = key
 
 
 def varint(data: bytes, position: int) -> tuple[int, int]:
-    """The number (seven bits a byte, the lowest first) at a position, and the position behind it."""
+    """Parse the varint (seven bits per byte, lowest first) at a position; return it and the position after it."""
     number = 0
     for shift in range(0, 70, 7):
         if position >= len(data):
@@ -62,16 +62,16 @@ def varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _handle(data: bytes, position: int) -> tuple[tuple[int, int], int]:
-    """Where a block is: offset and size."""
+    """Parse a block handle; return the block's (offset, size) and the position after the handle."""
     offset, position = varint(data, position)
     size, position = varint(data, position)
     return (offset, size), position
 
 
 def _block(file: storage.OpenFile, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """The entries of a block, after checking it."""
+    """Check a block and yield its entries."""
     if start + size + _TRAILER > file.size:
-        raise InputError(f"expected a block of {size} bytes at {start} in the index, found the end at {file.size}")
+        raise InputError(f"expected a block of {size} bytes at {start} in the index, found a file of {file.size} bytes")
     content = file.read(start, size + _TRAILER)
     if crc32c.masked(crc32c.crc32c(memoryview(content)[: size + 1])) != int.from_bytes(content[size + 1 :], "little"):
         raise InputError(f"a block of the index, at {start}, does not match its checksum; the file is damaged")
@@ -88,9 +88,7 @@ def _block(file: storage.OpenFile, start: int, size: int) -> Iterator[tuple[byte
         added, position = varint(content, position)
         length, position = varint(content, position)
         if shared > len(key) or shared + added > _LONGEST_KEY or position + added + length > end:
-            raise InputError(
-                f"expected entries that fit into the block at {start} in the index, found one that does not"
-            )
+            raise InputError(f"expected entries within the block at {start} in the index, found one that exceeds it")
         key = key[:shared] + content[position : position + added]
         position += added
         yield key, content[position : position + length]

@@ -1,8 +1,8 @@
 """Read TensorFlow checkpoints, such as those of google-research/bert, without TensorFlow.
 
-Such a checkpoint ("tensor bundle", `tensorflow/core/util/tensor_bundle`) is `PREFIX.index`, a table of variable names
-that says where each variable lies, and `PREFIX.data-0000x-of-0000n`, their bytes. The entries of the table are protocol
-buffers, of whose few fields a small reader is below.
+Such a checkpoint ("tensor bundle", `tensorflow/core/util/tensor_bundle`) consists of `PREFIX.index`, a table from
+variable names to offsets, and `PREFIX.data-0000x-of-0000n`, the bytes of the variables. The entries of the table are
+protocol buffers; this module parses the few fields that they have.
 """
 
 import contextlib
@@ -19,26 +19,25 @@ from bert_jax.conversion.formats import crc32c, lazy_tensors, sstables
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.errors import InputError
 
-# `enum DataType` (tensorflow/core/framework/types.proto), of which these can be parameters.
+# The values of `enum DataType` (tensorflow/core/framework/types.proto) that parameters can have.
 _DTYPES = {
     1: np.dtype(np.float32),
     2: np.dtype(np.float64),
     14: np.dtype(ml_dtypes.bfloat16),
     19: np.dtype(np.float16),
 }
-# What a training run keeps beside its parameters: counters by these names, and an optimizer's slots, which are named
-# after a variable and lie under it.
+# Variables of a training run that are no parameters: counters, and the slots of an optimizer, named VARIABLE/SLOT.
 _NO_PARAMETER = re.compile(
     r"(^|/)(global_step|beta[12]_power|loss_scale\w*|num_good_steps|good_steps|temperature|save_counter)(:\d+)?$"
     r"|/(adam|lamb|adamw)_[mvr](_\d+)?$|/(Adam|AdamW|AdamWeightDecayOptimizer|LAMB|LAMBOptimizer|LAMBWeightDecay\w*|"
     r"Momentum|RMSProp|Adagrad|Adafactor\w*|ExponentialMovingAverage)(_\d+)?$",
     re.IGNORECASE,
 )
-_KEYS_OF_SLICES = b"\0"  # begins the keys of parts of a variable
+_KEYS_OF_SLICES = b"\0"  # first byte of the keys of slices of a variable
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _MOST_SHARDS = 256
 _LONGEST_STATE = 2**16  # bytes of the file `checkpoint`
-# Their names to PyTorch's, each rule after the one before it; then `/` becomes `.`.
+# Rules from TensorFlow's names to PyTorch's, applied in order; then `/` becomes `.`.
 _RENAMED = (
     (r"^bert/encoder/embedding_hidden_mapping_in/", "bert/embeddings_project/"),
     (r"^cls/squad/", "qa_outputs/"),
@@ -66,7 +65,7 @@ class _Entry:
 
 
 def indices(directory: storage.Path) -> list[storage.Path]:
-    """The files in a directory that are, or by the data beside them were meant to be, indices of checkpoints."""
+    """Return the index files of checkpoints in a directory, including damaged ones with data files beside them."""
     beside = sorted(directory.iterdir())
     return [
         path
@@ -77,10 +76,10 @@ def indices(directory: storage.Path) -> list[storage.Path]:
 
 
 def find(directory: storage.Path) -> storage.Path | None:
-    """The index of the checkpoint in a directory, or None when there is none.
+    """Return the index of the checkpoint in a directory, or None if there is none.
 
     Raises:
-        InputError: there are several, and the file `checkpoint` does not say which.
+        InputError: there are several checkpoints, and the file `checkpoint` names none of them.
     """
     found = indices(directory)
     latest = _latest(directory / "checkpoint")
@@ -94,7 +93,7 @@ def find(directory: storage.Path) -> storage.Path | None:
 
 
 def find_old(directory: storage.Path) -> storage.Path | None:
-    """A checkpoint of the older format, V1, which is one file and is not read here, or None when there is none."""
+    """Return a checkpoint of the older format V1, which is not supported, or None if there is none."""
     return next((path for path in sorted(directory.iterdir()) if ".ckpt" in path.name and _is_table(path)), None)
 
 
@@ -107,7 +106,7 @@ def _is_table(path: storage.Path) -> bool:
 
 
 def _latest(state: storage.Path) -> str | None:
-    """The prefix that the file `checkpoint` names, which is a path on the machine where it was written."""
+    """Return the name of the checkpoint in the file `checkpoint`, without the directory of the original machine."""
     if not state.is_file() or state.size() > _LONGEST_STATE:
         return None
     match = re.search(rb'^model_checkpoint_path: "([^"\n]*)"', state.read_bytes(), re.MULTILINE)
@@ -116,11 +115,11 @@ def _latest(state: storage.Path) -> str | None:
 
 @contextlib.contextmanager
 def open_variables(index: storage.PathLike) -> Iterator[tuple[dict[str, LazyTensor], tuple[str, ...]]]:
-    """Yields the variables of a checkpoint by TensorFlow's names, and the names of those that are no parameters.
+    """Yield the parameters of a checkpoint by TensorFlow's names, and the names of its other variables.
 
     Raises:
-        InputError: something is missing, damaged, or of a kind that no BERT has; or, when a variable is read, it does
-            not match its checksum.
+        InputError: something is missing, damaged or not supported. Reading a variable that does not match its checksum
+            raises it too.
     """
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(storage.open_offsets(index))
@@ -131,18 +130,18 @@ def open_variables(index: storage.PathLike) -> Iterator[tuple[dict[str, LazyTens
             opened = _open_shards(file.path, shards, {entry.shard for entry in kept.values()}, stack)
             variables = {name: _variable(opened[entry.shard], name, entry) for name, entry in kept.items()}
             if sum(entry.size for entry in kept.values()) > sum(shard.size for shard in opened.values()):
-                raise InputError("expected variables that lie apart, found them over each other")
+                raise InputError("expected separate variables, found overlapping ones")
         yield variables, tuple(sorted(ignored))
 
 
 def renamed(variables: dict[str, LazyTensor]) -> dict[str, LazyTensor]:
-    """Variables under the names, and with the orientation, that they have in PyTorch.
+    """Give variables the names and the orientation that they have in PyTorch.
 
     A checkpoint of ELECTRA's pretraining holds two models: the discriminator's encoder becomes `electra.`, the
-    generator's stays `generator.`, unless it is alone.
+    generator's `generator.`. A generator without a discriminator becomes `electra.`.
 
     Raises:
-        InputError: two of them have one name in PyTorch.
+        InputError: two variables have the same name in PyTorch.
     """
     alone = not any(name.startswith("electra/encoder/") for name in variables)
     tensors: dict[str, LazyTensor] = {}
@@ -158,13 +157,13 @@ def renamed(variables: dict[str, LazyTensor]) -> dict[str, LazyTensor]:
 
 
 def _is_ignored(name: str, entry: _Entry, entries: dict[str, _Entry]) -> bool:
-    """Whether a variable is no parameter: a counter, or what an optimizer keeps."""
+    """Return whether a variable is no parameter, but a counter or optimizer state."""
     under_another = name.rpartition("/")[0] in entries
     return under_another or entry.dtype not in _DTYPES or _NO_PARAMETER.search(name) is not None
 
 
 def _table(file: storage.OpenFile) -> tuple[int, dict[str, _Entry]]:
-    """The number of shards, and the entries by name."""
+    """Read the table; return the number of shards, and the entries by name."""
     shards, found = None, {}
     for key, value in sstables.entries(file):
         if key == b"":
@@ -188,7 +187,7 @@ def _table(file: storage.OpenFile) -> tuple[int, dict[str, _Entry]]:
 
 
 def _shards(header: bytes) -> int:
-    """The number of shards that the table's header (`BundleHeaderProto`) tells."""
+    """Return the number of shards in the table's header (`BundleHeaderProto`)."""
     fields = dict(_fields(header, "the header"))
     if fields.get(2, 0) != 0:
         raise InputError("expected a little-endian checkpoint")
@@ -214,7 +213,7 @@ def _entry(name: str, value: bytes) -> _Entry:
 
 
 def _fields(message: bytes, what: str) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a protocol buffer as it lies in a file: number and value."""
+    """Yield the fields of a serialized protocol buffer: number and value."""
     position = 0
     while position < len(message):
         tag, position = sstables.varint(message, position)
@@ -253,7 +252,7 @@ def _open_shards(
 def _variable(shard: storage.OpenFile, name: str, entry: _Entry) -> LazyTensor:
     dtype = _DTYPES[entry.dtype]
     if entry.sliced:
-        raise InputError(f"variable {name!r}: expected it whole, found it in slices; save it without a partitioner")
+        raise InputError(f"variable {name!r}: expected it whole, found slices; save it without a partitioner")
     if entry.size != math.prod(entry.shape) * dtype.itemsize:
         raise InputError(
             f"variable {name!r}: expected {math.prod(entry.shape) * dtype.itemsize} bytes for {dtype} "
@@ -262,7 +261,7 @@ def _variable(shard: storage.OpenFile, name: str, entry: _Entry) -> LazyTensor:
     if entry.offset + entry.size > shard.size:
         raise InputError(
             f"variable {name!r}: expected it in {shard.path.name} at {entry.offset} to {entry.offset + entry.size}, "
-            f"found the file's end at {shard.size}"
+            f"found the end of the file at {shard.size}"
         )
 
     def read() -> np.ndarray:

@@ -1,9 +1,9 @@
 """Read PyTorch's `pytorch_model.bin` without PyTorch and without running code.
 
-Its pickle (`torch_pickles.py`) is read as a description of tensors, whose bytes are cut out of the storages, when a
-tensor is read, with every offset and stride checked.
+Its pickle is parsed as a description of tensors (`torch_pickles.py`). The bytes of a tensor are read from its storage
+on access, after every offset and stride has been checked.
 
-Both layouts of `torch.save` are read: the zip archive (since PyTorch 1.6) and the older sequence of pickles.
+Both layouts of `torch.save` are supported: the zip archive (since PyTorch 1.6) and the older sequence of pickles.
 """
 
 import contextlib
@@ -22,17 +22,17 @@ from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.conversion.formats.torch_pickles import LegacyUnpickler, Tensor, Unpickler
 from bert_jax.errors import InputError
 
-# What opens the older layout: a magic number and a protocol version (torch/serialization.py).
+# The older layout begins with a magic number and a protocol version (torch/serialization.py).
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_PROTOCOL = 1001
-# Where trainers keep the model's state dict in theirs (Lightning, fairseq, DeepSpeed, and loops written by hand).
+# Keys under which trainers (Lightning, fairseq, DeepSpeed, hand-written loops) save the model's state dict.
 _STATES = ("state_dict", "model_state_dict", "model", "module", "net")
-# How often the bytes of a file may be read for all of its tensors: tied ones, and columns of one storage, share bytes.
+# Limit of total tensor bytes / file size; above 1 because tied tensors and columns of one storage share bytes.
 _MOST_SHARING = 16
 
 
 class _Extent(NamedTuple):
-    """Where the bytes of a storage lie in the file, with their CRC-32 where the file has one."""
+    """The offset and size in bytes of a storage in the file, with its CRC-32 if the file has one."""
 
     start: int
     size: int
@@ -40,17 +40,17 @@ class _Extent(NamedTuple):
 
 
 def begins(start: bytes) -> bool:
-    """Whether a file with this beginning can be a PyTorch file: a zip archive, or a pickle of protocol 2 or later."""
+    """Return whether a file with these first bytes can be a PyTorch file: a zip archive, or a pickle of protocol 2+."""
     return start[:4] == b"PK\x03\x04" or (start[:1] == b"\x80" and 2 <= int.from_bytes(start[1:2]) <= 5)
 
 
 @contextlib.contextmanager
 def open_tensors(path: storage.PathLike) -> Iterator[dict[str, LazyTensor]]:
-    """Yields the tensors of a PyTorch state-dict file by name, in the file's own dtypes.
+    """Yield the tensors of a PyTorch state-dict file by name, in the file's own dtypes.
 
     Raises:
-        InputError: it is missing, damaged, not a state dict, or its pickle names anything that a state dict does not
-            need; nothing has been run then. Or, when a tensor is read, its storage is damaged.
+        InputError: the file is missing, damaged or not a state dict, or its pickle names something that a state dict
+            does not need; no code has run then. Reading a tensor from a damaged storage raises it too.
     """
     with storage.open_offsets(path) as file:
         with lazy_tensors.about(file.path):
@@ -66,13 +66,13 @@ def open_tensors(path: storage.PathLike) -> Iterator[dict[str, LazyTensor]]:
 
 
 def _tensors(file: storage.OpenFile, state: Any, extents: dict[str, _Extent]) -> dict[str, LazyTensor]:
-    """What a state dict describes, after checking that all of it is in the file."""
+    """Return the lazy tensors of a state dict, after checking that their bytes are in the file."""
     state = _model_state(state)
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         raise InputError("expected a state dict (names to tensors), found something else")
     if len(state) > lazy_tensors.MOST_TENSORS:
         raise InputError(f"expected at most {lazy_tensors.MOST_TENSORS} tensors, found {len(state)}")
-    whole: set[str] = set()  # keys of the storages whose CRC-32 was found right
+    whole: set[str] = set()  # keys of the storages whose CRC-32 has been verified
     tensors, claimed = {}, 0
     for name, value in state.items():
         lazy_tensors.checked_name(name)
@@ -85,12 +85,12 @@ def _tensors(file: storage.OpenFile, state: Any, extents: dict[str, _Extent]) ->
         claimed += count
         tensors[name] = LazyTensor(value.shape, value.storage.dtype, _reader(file, value, extent, count, whole))
     if claimed > _MOST_SHARING * file.size:
-        raise InputError(f"expected tensors of {file.size} bytes in all, found that they claim {claimed}")
+        raise InputError(f"expected tensors of {file.size} bytes in total, found claims of {claimed}")
     return tensors
 
 
 def _model_state(state: Any) -> Any:
-    """The state dict of the model in a trainer's, where it is one."""
+    """Return the model's state dict inside a trainer's checkpoint, or `state` itself."""
     for _ in _STATES:
         if not isinstance(state, dict) or any(isinstance(value, Tensor) for value in state.values()):
             break
@@ -102,7 +102,7 @@ def _model_state(state: Any) -> Any:
 
 
 def _reach(tensor: Tensor, extent: _Extent, name: str) -> int:
-    """Bytes from the first of a tensor's elements to the end of its last, which lie inside of its storage."""
+    """Return the bytes from a tensor's first element to the end of its last; checks that its storage holds them."""
     storage, itemsize = tensor.storage, tensor.storage.dtype.itemsize
     if extent.size % itemsize or (storage.offset + storage.numel) * itemsize > extent.size:
         raise InputError(f"{name!r}: expected {storage.numel} {storage.dtype} in storage, found {extent.size} bytes")
@@ -110,7 +110,7 @@ def _reach(tensor: Tensor, extent: _Extent, name: str) -> int:
         raise InputError(f"{name!r}: shape {list(tensor.shape)} and strides {list(tensor.strides)} differ in rank")
     count = math.prod(tensor.shape)
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
-    # The count is bounded too: with a stride of 0 a few bytes could claim to be a tensor of any size.
+    # The count is bounded too: with a stride of 0, a few bytes could claim to be a tensor of any size.
     if count > storage.numel or (count and tensor.offset + last >= storage.numel):
         raise InputError(
             f"{name!r}: shape {list(tensor.shape)} reaches outside of its storage of {storage.numel} elements"
@@ -121,7 +121,7 @@ def _reach(tensor: Tensor, extent: _Extent, name: str) -> int:
 def _reader(
     file: storage.OpenFile, tensor: Tensor, extent: _Extent, count: int, whole: set[str]
 ) -> Callable[[], np.ndarray]:
-    """What reads a tensor: `count` bytes of the file, seen by its strides."""
+    """Return the function that reads a tensor: `count` bytes of the file, viewed with the tensor's strides."""
     storage, dtype = tensor.storage, tensor.storage.dtype
     strides = [stride * dtype.itemsize for stride in tensor.strides]
     start = extent.start + (storage.offset + tensor.offset) * dtype.itemsize
@@ -135,7 +135,7 @@ def _reader(
                 found = zlib.crc32(chunk, found)
             if found != extent.crc:
                 raise InputError(
-                    f"{file.path}: storage {storage.key!r} has another CRC-32 than the file records: damaged"
+                    f"{file.path}: storage {storage.key!r} does not match its recorded CRC-32; the file is damaged"
                 )
             whole.add(storage.key)
         values = file.array(start, (count // dtype.itemsize,), dtype)
@@ -145,7 +145,7 @@ def _reader(
 
 
 class _Directory(io.BufferedIOBase):
-    """What `zipfile` reads an archive's list of members through, which it would take whole whatever its size."""
+    """A file object for `zipfile` that limits the size of the archive's list of members."""
 
     def __init__(self, file: storage.OpenFile):
         self._file = file
@@ -175,7 +175,11 @@ class _Directory(io.BufferedIOBase):
 
 
 def _open_zip(file: storage.OpenFile) -> tuple[Any, dict[str, _Extent]]:
-    """The archive: one pickle `NAME/data.pkl` and the storages `NAME/data/KEY`, uncompressed, each with a CRC-32."""
+    """Read a zip archive of `NAME/data.pkl` and uncompressed storages `NAME/data/KEY`, each with a CRC-32.
+
+    Returns:
+        The unpickled description, and the extent of each storage by key.
+    """
     try:
         with zipfile.ZipFile(_Directory(file)) as archive:
             members = {info.filename: info for info in archive.infolist()}
@@ -191,18 +195,18 @@ def _open_zip(file: storage.OpenFile) -> tuple[Any, dict[str, _Extent]]:
     state = Unpickler(io.BytesIO(_short(file, members[pickles[0]]))).load()
     extents = {name.removeprefix(prefix): _extent(file, members[name]) for name in members if name.startswith(prefix)}
     if sum(extent.size for extent in extents.values()) > file.size:
-        raise InputError("expected storages that lie apart in the archive, found them over each other")
+        raise InputError("expected separate storages in the archive, found overlapping ones")
     return state, extents
 
 
 def _extent(file: storage.OpenFile, member: zipfile.ZipInfo) -> _Extent:
-    """Where a member of the archive lies."""
+    """Return the extent of a member of the archive."""
     name = member.filename
     if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
-        # torch never compresses; a bomb would
+        # torch never compresses members; a zip bomb does
         raise InputError(f"expected {name!r} to be stored uncompressed in the archive")
     if member.flag_bits & 1:
-        raise InputError(f"expected {name!r} in the archive as it is, found it encrypted")
+        raise InputError(f"expected {name!r} in the archive unencrypted, found it encrypted")
     header = file.read(member.header_offset, 30)
     if header[:4] != b"PK\x03\x04":
         raise InputError(f"{name!r} in the archive is damaged: expected a member at {member.header_offset}")
@@ -211,27 +215,27 @@ def _extent(file: storage.OpenFile, member: zipfile.ZipInfo) -> _Extent:
 
 
 def _short(file: storage.OpenFile, member: zipfile.ZipInfo) -> bytes:
-    """The contents of a member of the archive that describes the tensors."""
+    """Read a small member of the archive, such as the pickle that describes the tensors."""
     extent = _extent(file, member)
     if extent.size > lazy_tensors.LONGEST_DESCRIPTION:
         raise InputError(f"expected {member.filename!r} to describe tensors, found {extent.size} bytes")
     content = file.read(extent.start, extent.size)
     if zlib.crc32(content) != extent.crc:
-        raise InputError(f"{member.filename!r} in the archive is damaged: another CRC-32 than recorded")
+        raise InputError(f"{member.filename!r} in the archive does not match its recorded CRC-32; the file is damaged")
     return content
 
 
 def _open_legacy(file: storage.OpenFile) -> tuple[Any, dict[str, _Extent]]:
-    """The older layout: pickles of magic number, version, system, state dict and storage keys, then the storages.
+    """Read the older layout: pickles of magic number, version, system, state dict and storage keys, then the storages.
 
-    Each storage is its number of elements (int64) and its bytes, in the order of the keys.
+    A storage is its number of elements (int64) followed by its bytes; storages are in the order of the keys.
     """
     stream = io.BytesIO(file.read(0, min(file.size, lazy_tensors.LONGEST_DESCRIPTION)))
 
     def load() -> Any:
         return Unpickler(stream).load()
 
-    # Not by `!=` on anything unpickled but integers: these come from the file too.
+    # `!=` is safe: the unpickler makes no object that defines a comparison.
     if load() != _LEGACY_MAGIC or load() != _LEGACY_PROTOCOL:
         raise InputError("expected a PyTorch file, found another pickle")
     system = load()
@@ -245,7 +249,7 @@ def _open_legacy(file: storage.OpenFile) -> tuple[Any, dict[str, _Extent]]:
     position = stream.tell()
     for key in map(str, keys):
         if key not in unpickler.itemsizes:
-            raise InputError(f"storage {key!r} belongs to no tensor")
+            raise InputError(f"expected storages of tensors only, found {key!r}, which no tensor uses")
         size = int.from_bytes(file.read(position, 8), "little") * unpickler.itemsizes[key]
         position += 8
         if position + size > file.size:

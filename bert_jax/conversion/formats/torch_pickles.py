@@ -1,7 +1,7 @@
 """Parse the pickle of a PyTorch file with an allow-list, as a description of tensors.
 
-It may use the few opcodes (`_OPCODES`) and name the few things (`_ALLOWED`) that `torch.save` does for a state dict;
-any other is refused before anything is called.
+Only the opcodes (`_OPCODES`) and the names (`_ALLOWED`) that `torch.save` uses for a state dict are allowed; anything
+else is refused before any function is called.
 """
 
 import collections
@@ -38,20 +38,20 @@ _OPCODES = frozenset({
     "LONG_BINPUT", "BINGET", "LONG_BINGET", "GLOBAL", "STACK_GLOBAL", "BINPERSID", "REDUCE", "BUILD",
 })
 # fmt: on
-# Every opcode can make an object, so that bounds on them bound memory too: for each storage that the pickle has named
-# so far, of which a tensor takes half, and for what names none, such as a list of keys.
+# Every opcode can make an object, so bounds on opcodes bound memory. The bound is a number per storage that the pickle
+# has named so far (a tensor takes half of it), plus a number for everything else, such as a list of keys.
 _OPCODES_A_STORAGE = 80
 _OPCODES_BESIDE = 2 * lazy_tensors.MOST_TENSORS
-# Those that make a container, which takes ten times the memory of another object.
+# Opcodes that make a container, which takes ten times the memory of another object.
 _CONTAINERS = frozenset({"EMPTY_DICT", "EMPTY_LIST", "REDUCE"})
 _CONTAINERS_A_STORAGE = 8  # a parameter takes 4, a module 1
 _CONTAINERS_BESIDE = 64
-_DEEPEST = 20  # tuples in each other
+_DEEPEST = 20  # nested tuples
 
 
-# The three are named tuples because a pickle can set attributes on what it holds: these take none.
+# These three are named tuples because a pickle can set attributes on its objects, and named tuples refuse that.
 class _StorageType(NamedTuple):
-    """Stands for `torch.FloatStorage` and its kin."""
+    """A stand-in for `torch.FloatStorage` and the other storage types."""
 
     name: str
 
@@ -61,7 +61,7 @@ class _StorageType(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """A run of `numel` elements kept in the file under `key`; `offset` elements in when it is a view of it."""
+    """A storage of `numel` elements, which the file keeps under `key`; a view begins at element `offset`."""
 
     key: str
     dtype: np.dtype
@@ -70,7 +70,7 @@ class Storage(NamedTuple):
 
 
 class Tensor(NamedTuple):
-    """A tensor as the pickle describes it: where it lies in its storage."""
+    """A tensor as the pickle describes it: its offset, shape and strides in a storage."""
 
     storage: Storage
     offset: int
@@ -85,7 +85,7 @@ def _integer(value: Any, what: str) -> int:
 
 
 def _rebuild_tensor(storage, offset, shape, strides, requires_grad=False, hooks=None, metadata=None) -> Tensor:
-    """Stands for `torch._utils._rebuild_tensor_v2`."""
+    """Return the description of a tensor; a stand-in for `torch._utils._rebuild_tensor_v2`."""
     if not isinstance(storage, Storage) or not isinstance(shape, tuple) or not isinstance(strides, tuple):
         raise InputError("expected a tensor's storage, shape and strides, found something else")
     shape = lazy_tensors.checked_shape(shape, "a tensor")
@@ -94,14 +94,14 @@ def _rebuild_tensor(storage, offset, shape, strides, requires_grad=False, hooks=
 
 
 def _rebuild_parameter(tensor, requires_grad=True, hooks=None) -> Tensor:
-    """Stands for `torch._utils._rebuild_parameter`."""
+    """Return the description of a parameter; a stand-in for `torch._utils._rebuild_parameter`."""
     if not isinstance(tensor, Tensor):
         raise InputError("expected a parameter to hold a tensor, found something else")
     return tensor
 
 
 class _Closed:
-    """A function that a pickle may call and can do nothing else with: it has no attributes to set."""
+    """A function that a pickle can only call, since it has no attributes to set."""
 
     __slots__ = ("function",)
     function: Callable[..., Any]
@@ -117,7 +117,7 @@ class _Closed:
 
 
 class _StateDict(collections.OrderedDict):
-    """An ordered dict that takes no attributes: `torch.save` attaches `_metadata` to one, which nobody here needs."""
+    """An ordered dict that ignores attributes, such as the `_metadata` that `torch.save` attaches to a state dict."""
 
     def __setstate__(self, state: Any) -> None:
         pass
@@ -132,17 +132,18 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 
 
 class _Nesting:
-    """Follows how deep a pickle nests tuples: Python overruns its stack, and dies, when it hashes a deep one.
+    """Track how deeply a pickle nests tuples, since hashing a very deep tuple overflows Python's stack.
 
-    The stack and the memo hold the depth of each object: none for all but tuples, which cannot be hashed or are ours.
+    The stack and the memo hold the depth of each object; only tuples have a depth above 0, since the other containers
+    cannot be hashed or are defined here.
     """
 
     def __init__(self) -> None:
-        self._stack: list[int | None] = []  # None is a mark
+        self._stack: list[int | None] = []  # None stands for a mark
         self._memo: dict[int, int] = {}
 
     def follow(self, opcode: pickletools.OpcodeInfo, argument: Any) -> None:
-        """Does to the stack and the memo what the opcode does."""
+        """Apply an opcode to the stack and the memo of depths."""
         if opcode.name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
             index = len(self._memo) if argument is None else int(argument)
             self._memo[index] = (self._stack[-1] if self._stack else 0) or 0
@@ -165,14 +166,14 @@ class _Nesting:
 
 
 class Unpickler(pickle.Unpickler):
-    """An unpickler that knows the names in `_ALLOWED` and no others."""
+    """An unpickler that allows only the names in `_ALLOWED`."""
 
     def __init__(self, file: io.BytesIO):
         super().__init__(file, encoding="utf-8")
         self._file = file
 
     def load(self) -> Any:
-        """The next object of the file, whose opcodes are looked at first."""
+        """Check the opcodes of the next object of the file, then load it."""
         start = self._file.tell()
         nesting = _Nesting()
         storages = containers = 0
@@ -197,12 +198,15 @@ class Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            named = repr(f"{module}.{name}"[:100])[1:-1]  # in one line, whatever it is
+            named = repr(f"{module}.{name}"[:100])[1:-1]  # escapes line breaks
             raise InputError(f"refused: the pickle names {named}, which no state dict needs; nothing was run")
         return _ALLOWED[module, name]
 
     def persistent_load(self, pid: Any) -> Storage:
-        """`('storage', type, key, device, numel)`; the older layout appends None or a view `(key, offset, numel)`."""
+        """Return the storage of a persistent id `('storage', type, key, device, numel)`.
+
+        The older layout appends None or a view `(key, offset, numel)`.
+        """
         if not isinstance(pid, tuple) or len(pid) not in (5, 6) or pid[0] != "storage":
             raise InputError(f"expected a reference to a storage, found {str(pid)[:80]!r}")
         _, kind, key, _, numel = pid[:5]
@@ -216,7 +220,7 @@ class Unpickler(pickle.Unpickler):
 
 
 class LegacyUnpickler(Unpickler):
-    """Remembers the element size of each storage, which the older layout does not write beside its bytes."""
+    """An unpickler that records the element size of each storage, which the older layout needs to find its bytes."""
 
     def __init__(self, file: io.BytesIO):
         super().__init__(file)

@@ -1,4 +1,4 @@
-"""The tables of tensor names, one a family: foreign name -> path in the canonical tree."""
+"""The tables of tensor names, one per family: Hugging Face name -> path in the canonical parameter tree."""
 
 from bert_jax.conversion.names import bert, distilbert, electra, modernbert, mpnet, nomic_bert, roberta
 from bert_jax.conversion.names.table import Names, Slot, slots

@@ -1,4 +1,4 @@
-"""BERT's tensor names, and those that other families share."""
+"""BERT's tensor names, and entries that other families share."""
 
 from bert_jax.conversion.names.table import Entry, Names, architectures, classifiers, dense, embedding, embeddings, norm
 
@@ -6,7 +6,7 @@ LAYERS = "encoder/layers"
 
 
 def encoder(prefix: str) -> tuple[Entry, ...]:
-    """The entries of BERT's embeddings, layers and pooler."""
+    """Return the entries of BERT's embeddings, layers and pooler."""
     layer = f"{prefix}encoder.layer.{{layer}}"
     return (
         *embeddings(prefix),
@@ -21,7 +21,7 @@ def encoder(prefix: str) -> tuple[Entry, ...]:
 
 
 def feed_forward(layer: str) -> tuple[Entry, ...]:
-    """The entries of a layer's second half."""
+    """Return the entries of a layer's feed-forward part."""
     return (
         *dense(f"{layer}.intermediate.dense", f"{LAYERS}/mlp/up"),
         *dense(f"{layer}.output.dense", f"{LAYERS}/mlp/down"),
@@ -30,7 +30,7 @@ def feed_forward(layer: str) -> tuple[Entry, ...]:
 
 
 def masked_lm(layer_norm: str = "LayerNorm") -> tuple[Entry, ...]:
-    """The entries of BERT's masked-LM head."""
+    """Return the entries of BERT's masked-LM head."""
     return (
         *dense("cls.predictions.transform.dense", "mlm/dense"),
         *norm(f"cls.predictions.transform.{layer_norm}", "mlm/layer_norm"),
@@ -40,7 +40,7 @@ def masked_lm(layer_norm: str = "LayerNorm") -> tuple[Entry, ...]:
 
 
 def tied(prefix: str) -> tuple[tuple[str, str], ...]:
-    """The second names in BERT's masked-LM head."""
+    """Return the tied tensors of BERT's masked-LM head: (second name, original name)."""
     return (
         ("cls.predictions.decoder.weight", f"{prefix}embeddings.word_embeddings.weight"),
         ("cls.predictions.decoder.bias", "cls.predictions.bias"),
@@ -56,7 +56,7 @@ NAMES = Names(
         next_sentence=dense("cls.seq_relationship", "nsp"),
     ),
     architectures=architectures("Bert", pretraining="ForPreTraining", next_sentence="ForNextSentencePrediction"),
-    # A language model from left to right only where config.json has is_decoder, which is refused.
+    # BertLMHeadModel is a causal language model only if config.json sets is_decoder, which is refused.
     other_architectures={"BertLMHeadModel": "masked_lm"},
     tied=tied("bert."),
 )

@@ -1,4 +1,4 @@
-"""ELECTRA's tensor names (Clark et al. 2020, arXiv:2003.10555), of generator and discriminator."""
+"""ELECTRA's tensor names for generator and discriminator (Clark et al. 2020, arXiv:2003.10555)."""
 
 import functools
 
@@ -15,7 +15,7 @@ from bert_jax.conversion.names.table import (
     renamed,
 )
 
-# A BERT with narrow embeddings, as TensorFlow checkpoints of ALBERT's time have them, is what ELECTRA is.
+# TensorFlow checkpoints of BERTs with narrow embeddings have ELECTRA's architecture under BERT's names.
 _FROM_BERT = (
     (r"^bert\.", "electra."),
     (r"^cls\.predictions\.transform\.", "generator_predictions."),

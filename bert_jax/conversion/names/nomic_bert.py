@@ -1,4 +1,4 @@
-"""NomicBERT's tensor names (Nussbaum et al. 2024, arXiv:2402.01613), in both of its layouts."""
+"""NomicBERT's tensor names (Nussbaum et al. 2024, arXiv:2402.01613), in its current and its older layout."""
 
 from bert_jax.conversion.names import bert
 from bert_jax.conversion.names.bert import LAYERS

@@ -15,7 +15,7 @@ CLASSIFIER = (*dense("classifier.dense", "summary/dense"), *dense("classifier.ou
 
 
 def tied(prefix: str) -> tuple[tuple[str, str], ...]:
-    """The second names in RoBERTa's masked-LM head."""
+    """Return the tied tensors of RoBERTa's masked-LM head: (second name, original name)."""
     return (
         ("lm_head.decoder.weight", f"{prefix}embeddings.word_embeddings.weight"),
         ("lm_head.decoder.bias", "lm_head.bias"),

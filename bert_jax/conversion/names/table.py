@@ -1,4 +1,4 @@
-"""The type of a table of tensor names: one entry a parameter, read in both directions."""
+"""Types of the tables of tensor names: one entry per parameter, used for reading and writing."""
 
 import dataclasses
 import re
@@ -13,14 +13,14 @@ Tensors = dict[str, LazyTensor]
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One parameter under both of its names.
+    """A parameter's name in a Hugging Face state dict and its path in the canonical tree.
 
     Attributes:
-        theirs: name in a Hugging Face state dict; `{layer}` counts encoder layers.
-        ours: path in the canonical tree; where `theirs` counts layers, each is a slice of the leading axis.
-        transpose: whether the last two axes change places (PyTorch keeps a kernel as `[out, in]`).
-        part: (i, n): it is the i-th of n equal parts of their tensor, along its first axis.
-        first_layer: the first that has it; the others keep what they are initialised with, and do not use it.
+        theirs: name in a Hugging Face state dict; `{layer}` stands for the number of the encoder layer.
+        ours: path in the canonical tree; a tensor of layer i is slice i of the leading axis.
+        transpose: whether to swap the last two axes (PyTorch stores a kernel as `[out, in]`).
+        part: (i, n): the parameter is the i-th of n equal parts of the foreign tensor, along its first axis.
+        first_layer: the first layer that has the parameter; lower layers keep their initial values, which are unused.
     """
 
     theirs: str
@@ -32,16 +32,16 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class Names:
-    """How a family names its tensors.
+    """The tensor names of a family.
 
     Attributes:
-        prefix: before all of the encoder's; files of a bare encoder leave it out.
-        encoder: its entries, the pooler's among them. A model has those whose parameter its tree has.
-        heads: the entries of each head that the family has a class for; that class is in `architectures`.
-        architectures: head -> class.
-        other_architectures: further classes -> the head whose tensors they have.
-        tied: second names that a file may give to a tensor: that name, and the one that it must equal.
-        older: what files of another age or origin hold, under the names above.
+        prefix: prefix of the encoder's names; files of a bare encoder leave it out.
+        encoder: entries of the encoder and the pooler; those whose parameter a model lacks are ignored.
+        heads: entries of each head.
+        architectures: head -> Hugging Face class.
+        other_architectures: further Hugging Face classes -> head with the same tensors.
+        tied: (second name, original name) of tensors that files may store twice, with equal values.
+        older: function that renames the tensors of older files to the names above.
     """
 
     prefix: str
@@ -53,46 +53,46 @@ class Names:
     older: Callable[[Tensors], Tensors] = dict
 
     def head_of(self, architecture: str) -> str | None:
-        """The head that a class has; None for a class that is not known."""
+        """Return the head of a Hugging Face class; None for an unknown class."""
         known = {name: head for head, name in self.architectures.items() if head != "sentence_embedding"}
         return (known | dict(self.other_architectures)).get(architecture)
 
 
 class Slot(NamedTuple):
-    """Where one of their tensors, or a part of it, lies in one of our leaves."""
+    """The place of a foreign tensor, or of a part of it, in the canonical tree."""
 
-    name: str  # theirs
-    path: str  # ours
-    layer: int | None  # index on our leading axis
+    name: str  # name of the foreign tensor
+    path: str  # path of the leaf in the canonical tree
+    layer: int | None  # index on the leading axis of the leaf
     transpose: bool
     part: tuple[int, int]
-    shape: tuple[int, ...]  # of their whole tensor
+    shape: tuple[int, ...]  # shape of the whole foreign tensor
 
 
 def dense(theirs: str, ours: str) -> tuple[Entry, ...]:
-    """The entries of a dense layer."""
+    """Return the entries of a dense layer."""
     return Entry(f"{theirs}.weight", f"{ours}/kernel", transpose=True), Entry(f"{theirs}.bias", f"{ours}/bias")
 
 
 def dense_parts(theirs: str, *ours: str) -> tuple[Entry, ...]:
-    """The entries of a dense layer that is several of ours in one."""
+    """Return the entries of a dense layer that concatenates several layers of the canonical tree."""
     entries = (dataclasses.replace(e, part=(i, len(ours))) for i, part in enumerate(ours) for e in dense(theirs, part))
     return tuple(entries)
 
 
 def norm(theirs: str, ours: str, first_layer: int = 0) -> tuple[Entry, ...]:
-    """The entries of a LayerNorm."""
+    """Return the entries of a LayerNorm."""
     pairs = (("weight", "scale"), ("bias", "bias"))
     return tuple(Entry(f"{theirs}.{a}", f"{ours}/{b}", first_layer=first_layer) for a, b in pairs)
 
 
 def embedding(theirs: str, ours: str) -> Entry:
-    """The entry of an embedding."""
+    """Return the entry of an embedding table."""
     return Entry(f"{theirs}.weight", f"{ours}/embedding")
 
 
 def embeddings(prefix: str, layer_norm: str = "LayerNorm") -> tuple[Entry, ...]:
-    """The entries of embeddings as BERT names them."""
+    """Return the entries of word, position and token type embeddings with BERT's names."""
     tables = ("word_embeddings", "position_embeddings", "token_type_embeddings")
     return (
         *(embedding(f"{prefix}embeddings.{table}", f"embeddings/{table}") for table in tables),
@@ -101,13 +101,13 @@ def embeddings(prefix: str, layer_norm: str = "LayerNorm") -> tuple[Entry, ...]:
 
 
 def classifiers(**heads: tuple[Entry, ...]) -> dict[str, tuple[Entry, ...]]:
-    """Those heads of sequences, tokens, spans and choices that are one dense layer; `heads` are the others."""
+    """Return the entries of all heads: one dense layer for each classifier head, except for those in `heads`."""
     plain = {head: dense("classifier", "classifier") for head in CLASSIFIERS}
     return plain | {"question_answering": dense("qa_outputs", "qa_outputs")} | heads
 
 
 def architectures(family: str, without: tuple[str, ...] = (), **others: str) -> dict[str, str]:
-    """Head -> class: what most families have, under the usual names, and `others`."""
+    """Return head -> Hugging Face class for a family: the usual heads and `others`, except `without`."""
     usual = {
         "encoder": "Model",
         "sentence_embedding": "Model",
@@ -121,7 +121,7 @@ def architectures(family: str, without: tuple[str, ...] = (), **others: str) -> 
 
 
 def renamed(tensors: Tensors, rules: tuple[tuple[str, str], ...]) -> Tensors:
-    """Tensors whose names have gone through regular expressions and what stands for them, one after the other."""
+    """Rename tensors by (pattern, replacement) rules, applied in order."""
     found = {}
     for name, tensor in tensors.items():
         for pattern, replacement in rules:
@@ -131,9 +131,11 @@ def renamed(tensors: Tensors, rules: tuple[tuple[str, str], ...]) -> Tensors:
 
 
 def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Slot]:
-    """The tensors, or parts of them, that a tree with leaves of these shapes has under their names.
+    """Yield a slot for each foreign tensor (or part of one) that the leaves of a canonical tree correspond to.
 
     Args:
+        names: the tensor names of the family.
+        head: one of `modeling.HEADS`.
         shapes: canonical path -> shape.
     """
     for entry in (*names.encoder, *names.heads.get(head, ()), *_embedding_layers(shapes)):
@@ -149,7 +151,7 @@ def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]]) -> Ite
 
 
 def _embedding_layers(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Entry]:
-    """The entries of the modules that sentence-transformers keeps in folders of their own, one a module."""
+    """Yield the entries of sentence-transformers' modules, each of which has a directory of its own."""
     numbers = {path.split("/")[1] for path in shapes if path.startswith("embedding_layers/")}
     for layer in sorted(numbers):
         theirs, ours = EMBEDDING_LAYER.format(number=layer.removeprefix("layer_")), f"embedding_layers/{layer}"
@@ -158,5 +160,5 @@ def _embedding_layers(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Entry]:
         yield from norm(f"{theirs}norm", f"{ours}/layer_norm")
 
 
-# Before the names of the tensors of such a module, which its own file has without.
+# Prefix of the tensor names of such a module; its own file leaves it out.
 EMBEDDING_LAYER = "embedding_layers.{number}."

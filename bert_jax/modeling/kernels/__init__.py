@@ -1,1 +1,1 @@
-"""Attention kernels that do not write the scores to HBM."""
+"""Attention kernels."""

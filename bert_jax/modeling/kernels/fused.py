@@ -1,10 +1,10 @@
 """A Pallas TPU kernel for attention that keeps whole rows of scores in VMEM, with dropout of the probabilities.
 
-Flash kernels walk along the keys and so never see a row's softmax as a whole. BERT's rows are short enough to hold (512
-keys for 512 queries are 1 MiB in float32), which makes the kernel exact, simple, and able to drop. It reads projections
-as they are, `[B, S, D]`: no transposition to heads and no head of 64 padded to the chip's 128 lanes.
+Flash kernels iterate over the keys and never have the softmax of a whole row. BERT's rows are short enough for VMEM
+(512 keys for 512 queries are 1 MiB in float32), so this kernel is exact, simple, and supports dropout. It reads
+projections as `[B, S, D]`, without a transposition to heads and without padding heads of 64 to the chip's 128 lanes.
 
-Drops the very elements that plain XLA does: both hash the same words (`bert_jax.modeling.dropout`).
+It drops the same elements as plain XLA, since both hash the same words (`bert_jax.modeling.dropout`).
 """
 
 import dataclasses
@@ -18,21 +18,21 @@ from jax.experimental.pallas import tpu as pltpu
 from bert_jax.modeling.attention_mask import MASKED
 from bert_jax.modeling.dropout import bits_of_scores, drop
 
-LONGEST = {"bfloat16": 2048, "float32": 1024}  # that fits the 16 MiB of a v4
-LANES = 128  # of the chip's registers: heads are taken in groups of so many columns
-_SCORES = 2**18  # elements of a block of scores: 1 MiB in float32, of which the backward pass holds several
+LONGEST = {"bfloat16": 2048, "float32": 1024}  # the longest sequence that fits into the 16 MiB of a v4
+LANES = 128  # lanes of the chip's registers; heads are processed in groups of this number of columns
+_SCORES = 2**18  # elements in a block of scores: 1 MiB in float32; the backward pass holds several blocks
 _VMEM_BYTES = 64 * 2**20
 
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """What the kernel is compiled for.
+    """Static arguments of the kernel.
 
     Attributes:
-        head_size: H; a divisor or a multiple of 128, as is the hidden size's part of a device.
-        dtype: of the operands of products.
-        rate: of dropout.
-        window: how far from a query the keys are that it sees; None: everywhere.
+        head_size: H, a divisor or a multiple of 128.
+        dtype: dtype of the operands of products.
+        rate: dropout rate.
+        window: greatest distance between a query and a key; None means no limit.
     """
 
     head_size: int
@@ -42,7 +42,7 @@ class Form:
 
 
 def supports(length: int, size: int, head_size: int, dtype: str) -> bool:
-    """Whether the kernel takes sequences of `length` with `size` columns a device."""
+    """Return whether the kernel supports sequences of `length` with `size` columns per device."""
     whole_groups = head_size % LANES == 0 or (LANES % head_size == 0 and size % LANES == 0)
     return length % LANES == 0 and length <= LONGEST[dtype] and whole_groups
 
@@ -55,9 +55,9 @@ def fused_attention(
     value: jax.Array,  # [B, S, D]
     query_ids: jax.Array,  # [B, S] int32
     key_ids: jax.Array,  # [B, S] int32
-    words: jax.Array,  # [B, N, 2] uint32, for the bits of dropout
+    words: jax.Array,  # [B, N, 2] uint32, random words for dropout
 ) -> jax.Array:
-    """`[B, S, D]`: scaled dot-product attention of queries to keys with the same id."""
+    """Compute scaled dot-product attention of queries to keys with the same id; returns `[B, S, D]`."""
     (context,) = _call(form, _forward, [query, key, value], query_ids, key_ids, words)
     return context
 
@@ -76,7 +76,7 @@ fused_attention.defvjp(_fused_forward, _fused_backward)
 
 
 def _call(form: Form, kernel, operands, query_ids, key_ids, words) -> list[jax.Array]:
-    """Runs a kernel over (batch, groups of heads, blocks of queries)."""
+    """Run a kernel over (batch, groups of heads, blocks of queries)."""
     batch, length, size = operands[0].shape
     width = max(form.head_size, LANES)
     heads = width // form.head_size
@@ -107,13 +107,13 @@ def _call(form: Form, kernel, operands, query_ids, key_ids, words) -> list[jax.A
 
 
 def _rows(form: Form, length: int) -> int:
-    """Queries in a block; fewer where many heads share it, or operands are float32."""
+    """Return the number of queries in a block: fewer if many heads share a block, or operands are float32."""
     most = _SCORES // max(1, LANES // form.head_size // 2) // (2 if form.dtype == "float32" else 1)
     return max(n for n in range(32, length + 1, 32) if length % n == 0 and (n == 32 or n * length <= most))
 
 
 def _forward(form: Form, query_ids, key_ids, words, query, key, value, context) -> None:
-    """A block `[rows, width]` of the result."""
+    """Compute a block `[rows, width]` of the result."""
     seen = _seen(form, query_ids, key_ids)
     results = []
     for head in range(words.shape[0]):
@@ -126,7 +126,7 @@ def _forward(form: Form, query_ids, key_ids, words, query, key, value, context) 
 def _backward(
     form: Form, query_ids, key_ids, words, query, key, value, cotangent, d_query, d_key, d_value, sum_key, sum_value
 ) -> None:
-    """A block of the gradient by queries; those by keys and values are summed over the blocks, in float32."""
+    """Compute a block of the gradient of queries, and sum the gradients of keys and values over blocks in float32."""
 
     @pl.when(pl.program_id(2) == 0)
     def _():
@@ -155,7 +155,7 @@ def _backward(
 
 
 def _columns(form: Form, head: int, *blocks) -> list[jax.Array]:
-    """Those of a head."""
+    """Return the columns of a head in each block."""
     return [block[:, head * form.head_size : (head + 1) * form.head_size].astype(form.dtype) for block in blocks]
 
 
@@ -164,7 +164,7 @@ def _scaled(form: Form, query: jax.Array) -> jax.Array:
 
 
 def _seen(form: Form, query_ids, key_ids) -> jax.Array:
-    """`[rows, S]`, whether a query sees a key."""
+    """Return bool `[rows, S]`: whether a query attends to a key."""
     seen = query_ids[...] == key_ids[...]
     if form.window is not None:
         row, column = _places(seen.shape, jnp.int32)
@@ -173,14 +173,14 @@ def _seen(form: Form, query_ids, key_ids) -> jax.Array:
 
 
 def _places(shape: tuple[int, ...], dtype) -> tuple[jax.Array, jax.Array]:
-    """The numbers in the sequence of queries `[rows, 1]` and of keys `[1, S]`, for scores of a shape."""
+    """Return the positions of queries `[rows, 1]` and keys `[1, S]` for a block of scores `[rows, S]`."""
     rows, length = shape
     first = (pl.program_id(2) * rows).astype(dtype)
     return first + jax.lax.broadcasted_iota(dtype, (rows, 1), 0), jax.lax.broadcasted_iota(dtype, (1, length), 1)
 
 
 def _probabilities(form: Form, query, key, seen) -> jax.Array:
-    """`[rows, S]` float32."""
+    """Return the attention probabilities `[rows, S]`, float32."""
     scores = jnp.where(seen, _dot(_scaled(form, query), key, 1, 1), MASKED)
     exponentials = jnp.exp(scores - scores.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
@@ -193,7 +193,7 @@ def _drop(form: Form, words, x: jax.Array) -> jax.Array:
 
 
 def _dot(a: jax.Array, b: jax.Array, axis_a: int, axis_b: int) -> jax.Array:
-    """The product of two matrices over an axis of each, in float32."""
+    """Contract two matrices over an axis of each, with a float32 result."""
     exact = jax.lax.Precision.HIGHEST if a.dtype == jnp.float32 else None
     contracted = (((axis_a,), (axis_b,)), ((), ()))
     return jax.lax.dot_general(a, b, contracted, precision=exact, preferred_element_type=jnp.float32)

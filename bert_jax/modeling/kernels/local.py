@@ -1,7 +1,7 @@
 """Sliding-window attention in plain XLA, block by block: work and memory are linear in the length.
 
-A block of 2W queries sees the 4W keys around it, of which each query takes the 2W + 1 nearest (Beltagy et al. 2020,
-arXiv:2004.05150, section 3.1).
+A block of 2W queries is scored against the 4W keys around it; each query attends to the 2W + 1 nearest (Beltagy et al.
+2020, arXiv:2004.05150, section 3.1).
 """
 
 import jax
@@ -14,12 +14,12 @@ from bert_jax.modeling.kernels.plain import plain_attention
 
 
 def supports(length: int, window: int | None) -> bool:
-    """Whether blocks spare at least half of the scores."""
+    """Return whether the blocks save at least half of the scores."""
     return window is not None and length >= 8 * window
 
 
 def bias(mask: AttentionMask, length: int) -> jax.Array:
-    """`[B or 1, 1, C, 2W, 4W]` float32, to be added to the scores of C blocks."""
+    """Return the mask as a float32 bias of the scores of C blocks, `[B or 1, 1, C, 2W, 4W]`."""
     window = _window(mask)
     blocks = -(-length // (2 * window))
     rows, columns = _places(blocks, window)
@@ -30,16 +30,16 @@ def bias(mask: AttentionMask, length: int) -> jax.Array:
 
 
 def local_attention(
-    bias: jax.Array,  # as `bias` gives
+    bias: jax.Array,  # the result of `bias`
     mask: AttentionMask,
     query: jax.Array,  # [B, N, S, H], as are the next two
     key: jax.Array,
     value: jax.Array,
-    words: jax.Array | None,  # [B, N, 2] uint32, by which to drop
+    words: jax.Array | None,  # [B, N, 2] uint32, random words for dropout
     rate: float,
     compute: Compute,
 ) -> jax.Array:
-    """`[B, N, S, H]`: what the scores of all keys would give under `mask.bias`, and under the same dropout."""
+    """Compute attention within the window, `[B, N, S, H]`: the same result as with `mask.bias`, also under dropout."""
     length, size = query.shape[2:]
     window, blocks = _window(mask), bias.shape[2]
     bits = None
@@ -57,21 +57,21 @@ def _window(mask: AttentionMask) -> int:
 
 
 def _places(blocks: int, window: int) -> tuple[jax.Array, jax.Array]:
-    """The place of each query `[C, 2W, 1]` and of each key `[C, 1, 4W]` in the sequence; negative before its start."""
+    """Return the positions of queries `[C, 2W, 1]` and keys `[C, 1, 4W]`; negative before the sequence."""
     first = 2 * window * jnp.arange(blocks, dtype=jnp.int32)[:, None, None]
     rows = first + jnp.arange(2 * window, dtype=jnp.int32)[:, None]
     return rows, first - window + jnp.arange(4 * window, dtype=jnp.int32)
 
 
 def _halves(x: jax.Array, blocks: int, window: int) -> jax.Array:
-    """`[..., S, H] -> [..., C, 2W, H]` of four axes, or `[B, S] -> [B, C, 2W]`."""
+    """Split queries into blocks: `[B, N, S, H] -> [B, N, C, 2W, H]`, or `[B, S] -> [B, C, 2W]`."""
     axis = min(x.ndim - 1, 2)
     x = _padded(x, axis, 0, 2 * window * blocks - x.shape[axis])
     return x.reshape(*x.shape[:axis], blocks, 2 * window, *x.shape[axis + 1 :])
 
 
 def _around(x: jax.Array, blocks: int, window: int) -> jax.Array:
-    """`[..., S, H] -> [..., C, 4W, H]`: each block's keys and W on either side."""
+    """Return each block's keys with W more on either side: `[B, N, S, H] -> [B, N, C, 4W, H]`."""
     axis = min(x.ndim - 1, 2)
     x = _padded(x, axis, window, 2 * window * blocks + window - x.shape[axis])
     x = x.reshape(*x.shape[:axis], 2 * blocks + 2, window, *x.shape[axis + 1 :])

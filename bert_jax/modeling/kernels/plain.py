@@ -1,4 +1,4 @@
-"""Attention in plain XLA, of a whole sequence or of one block."""
+"""Attention in plain XLA, for whole sequences or blocks."""
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +12,14 @@ def plain_attention(
     key: jax.Array,  # [..., K, H], as is the next
     value: jax.Array,
     bias: jax.Array | None,  # broadcasts to [..., Q, K], as does the next
-    bits: jax.Array | None,  # uint32, by which to drop probabilities
+    bits: jax.Array | None,  # uint32, random bits for dropout of probabilities
     rate: float,
     compute: Compute,
 ) -> tuple[jax.Array, jax.Array]:
-    """The result `[..., Q, H]`, and the probabilities `[..., Q, K]` before dropout."""
+    """Return the context `[..., Q, H]`, and the probabilities `[..., Q, K]` before dropout."""
     exact = jax.lax.Precision.HIGHEST if compute.dtype == "float32" else None
     query, key, value = (t.astype(compute.dtype) for t in (query * query.shape[-1] ** -0.5, key, value))
-    # The softmax is in float32, and so are the scores that it takes.
+    # Scores and softmax are float32.
     scores = jnp.einsum("...qh,...kh->...qk", query, key, precision=exact, preferred_element_type=jnp.float32)
     if bias is not None:
         scores += bias

@@ -9,11 +9,11 @@ import jax
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
-_BLOCKS = (512, 384, 256, 128)  # queries and keys at once: the largest that divides the length
+_BLOCKS = (512, 384, 256, 128)  # sizes of blocks of queries and keys; the largest that divides the length is used
 
 
 def supports(length: int) -> bool:
-    """Whether the kernel takes sequences of `length`."""
+    """Return whether the kernel supports sequences of `length`."""
     return length % _BLOCKS[-1] == 0
 
 
@@ -24,9 +24,9 @@ def splash_attention(
     ids: jax.Array,  # [B, S] int32
     window: int | None,
 ) -> jax.Array:
-    """`[B, N, S, H]`: scaled dot-product attention of queries to keys with the same id and within the window.
+    """Compute attention of queries to keys with the same id within the window; returns `[B, N, S, H]`.
 
-    Every query sees itself: the kernel is not defined for rows without a key.
+    Every query attends to itself, since the kernel is not defined for rows without a key.
     """
     heads, length, head_size = query.shape[1:]
     shape = (length, length)
@@ -38,7 +38,7 @@ def splash_attention(
             block_q=block, block_kv=block, block_q_dkv=block, block_kv_dkv=block, block_q_dq=block, block_kv_dq=block
         ),
     )
-    # It leaves the precision of products to what is set around it.
+    # The kernel's products take the default precision.
     exact = query.dtype == "float32"
     with jax.default_matmul_precision("highest") if exact else contextlib.nullcontext():
         return jax.vmap(kernel)(query * head_size**-0.5, key, value, splash.SegmentIds(ids, ids))

@@ -128,14 +128,14 @@ def described(dtype=1, shape=(2,), offset=0, size=8, shard=0, more=b"", crc=None
         ([(b"w", described(shape=(2**62, 4)))], "expected a shape"),
         ([(b"w", described(shape=(2**40, 2**40)))], "expected a shape that fits into memory"),
         ([(b"w", described(crc=1))], "variable 'w' does not match its checksum"),
-        ([(b"w", described(more=bundles.field(7, b"")))], "found it in slices"),
+        ([(b"w", described(more=bundles.field(7, b"")))], "found slices"),
         ([(b"w", described() + b"\x0b")], "found something else"),
         ([(b"w", described() + b"\x12\xff\x01")], "found a part of one"),
         ([(b"w", described() + b"\xff" * 11)], "expected a number"),
         ([(b"\xff", described())], "expected names in UTF-8"),
-        ([(b"w", described()), (b"v", described())], "expected names in order"),
-        ([(b"w", described()), (b"w", described())], "expected names in order"),
-        ([(b"v", described()), (b"w", described())], "expected variables that lie apart"),
+        ([(b"w", described()), (b"v", described())], "expected sorted names"),
+        ([(b"w", described()), (b"w", described())], "expected sorted names"),
+        ([(b"v", described()), (b"w", described())], "expected separate variables"),
         ([(b"_CHECKPOINTABLE_OBJECT_GRAPH", described(7))], "found one of objects"),
     ],
 )
@@ -174,7 +174,7 @@ def test_a_block_whose_insides_do_not_fit_together(tmp_path):
         footer = bundles.varint(0) * 2 + bundles.varint(len(content)) + bundles.varint(len(index) - 5)
         whole = content + index + footer.ljust(40, b"\0") + struct.pack("<Q", bundles.MAGIC)
         (tmp_path / "model.index").write_bytes(whole)
-        with pytest.raises(InputError, match="expected entries that fit into the block at 0"):
+        with pytest.raises(InputError, match="expected entries within the block at 0"):
             read(tmp_path)
 
 
