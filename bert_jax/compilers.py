@@ -1,6 +1,9 @@
 """Options for XLA's compilers."""
 
+import contextlib
 import os
+
+from bert_jax.process import environment
 
 # By platform, of a training step.
 # - TPU: by itself it takes products with gathered weights apart and adds up the parts in large memory, which costs more
@@ -17,8 +20,9 @@ OPTIONS: dict[str, dict[str, bool]] = {
 _STACK = "--fibers_default_thread_stack_size"
 
 
-def give_compiler_room() -> None:
-    """Asks libtpu, before it is loaded, for stacks of 256 KiB, unless the user has asked for others."""
+def larger_stacks() -> contextlib.AbstractContextManager[None]:
+    """Have libtpu make stacks of 256 KiB, if it is loaded in the block, unless the user has asked for others."""
     arguments = os.environ.get("LIBTPU_INIT_ARGS", "")
-    if _STACK not in arguments:
-        os.environ["LIBTPU_INIT_ARGS"] = f"{arguments} {_STACK}={2**18}".strip()
+    if _STACK in arguments:
+        return contextlib.nullcontext()
+    return environment({"LIBTPU_INIT_ARGS": f"{arguments} {_STACK}={2**18}".strip()})

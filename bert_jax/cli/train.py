@@ -132,9 +132,7 @@ def _sweep(args: argparse.Namespace) -> None:
 def _recipe(args: argparse.Namespace, pretraining: bool) -> Any:
     """The recipe of a command line, whose task is one of the verb's."""
     from bert_jax.recipes import PRETRAINING, load_recipe
-    from bert_jax.training.host_memory import keep_freed_memory
 
-    keep_freed_memory()  # here, as what follows starts the JAX backend
     recipe = load_recipe(args.config, overrides_of(args.overrides))
     if (recipe.task in PRETRAINING) != pretraining:
         verb = "finetune" if pretraining else "pretrain"

@@ -6,14 +6,10 @@ state is all that has to be saved.
 """
 
 import contextlib
-import dataclasses
-import logging
 import os
 import re
-import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -55,7 +51,6 @@ class Checkpoints:
         self._merit: dict[str, Any] | None = None  # the content of that file of the save under way
         self._keep = keep
         self._failures = 0  # in a row
-        _quieten_orbax()
         self._manager = self._open()
         if self._merits is not None:
             self._merits.read(self.steps())
@@ -350,32 +345,3 @@ def _key(path: Any) -> str:
     """A leaf's path, the same for our dataclasses and for the dicts that Orbax describes them with."""
     names = (getattr(entry, "key", getattr(entry, "name", getattr(entry, "idx", None))) for entry in path)
     return "/".join(map(str, names))
-
-
-def _quieten_orbax() -> None:
-    """Of what is raised here as one line, Orbax also logs pages, asyncio logs the other errors of the same save, and
-    the interpreter complains of what it left behind: coroutines cut short, callbacks whose event loop is closed."""
-    for name in ("absl", "asyncio"):
-        logging.getLogger(name).addFilter(_not_from_orbax)
-    if not isinstance(sys.unraisablehook, _WithoutOrbax):
-        sys.unraisablehook = _WithoutOrbax(sys.unraisablehook)
-
-
-def _not_from_orbax(record: logging.LogRecord) -> bool:
-    frames = traceback.extract_tb(record.exc_info[2]) if record.exc_info else ()
-    if record.name == "asyncio" and any(frame.name == "_wrap_awaitable" for frame in frames):
-        return False  # a future of TensorStore, which is no coroutine
-    return not any("orbax" in path for path in (record.pathname, *(frame.filename for frame in frames)))
-
-
-@dataclasses.dataclass(frozen=True)
-class _WithoutOrbax:
-    """A `sys.unraisablehook` that passes on all but what comes of a failed read or write."""
-
-    hook: Callable[[Any], Any]
-
-    def __call__(self, unraisable: Any) -> None:
-        code = getattr(unraisable.object, "cr_code", None)
-        from_orbax = code is not None and "orbax" in code.co_filename
-        if not from_orbax and str(unraisable.exc_value) != "Event loop is closed":
-            self.hook(unraisable)
