@@ -9,8 +9,8 @@ from benchmarks import BATCH, LENGTH, PREDICTIONS
 from benchmarks.turns import serve
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Compute
+from bert_jax.process import keep_freed_memory
 from bert_jax.tasks.pretraining import PretrainingTask
-from bert_jax.training.host_memory import keep_freed_memory
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.state import State
 from bert_jax.training.step import make_train_step
@@ -18,7 +18,7 @@ from bert_jax.training.step import make_train_step
 
 def main(dtype: str) -> None:
     """Run training steps of BERT-base: masked LM and next sentence, dropout, clipping, AdamW."""
-    keep_freed_memory()  # as the training loop does
+    keep_freed_memory()  # as `bert-jax pretrain` does
     config = BertConfig.named("base")
     task = PretrainingTask(Bert(config, "pretraining", Compute(dtype, "unroll")), commonest_id=0)
     optimizer = make_optimizer(lambda step: 1e-4)

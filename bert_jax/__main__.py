@@ -1,14 +1,17 @@
-"""Entry point of `bert-jax` and `python -m bert_jax`; Ctrl-C during imports prints one line, no traceback."""
+"""Entry point of `bert-jax` and `python -m bert_jax`: the process is set up for it; Ctrl-C ends it in one line."""
 
 import os
 import sys
 
 _STOPPED = (130, 143)  # by SIGINT or SIGTERM
+_TRAINING = ("pretrain", "finetune", "demo")  # verbs
 
 
 def main() -> int:
-    """Run the command line of `bert_jax.cli` and return its exit status."""
+    """Run the command line of `bert_jax.cli` in a process of its own, and return its exit status."""
     try:
+        _prepare_process()
+
         from bert_jax.cli import main as run
 
         status = run()
@@ -22,6 +25,17 @@ def main() -> int:
         sys.stderr.flush()
         os._exit(status)
     return status
+
+
+def _prepare_process() -> None:
+    """Set what holds until the process ends: how the traceback of a bug is printed, and the C library's memory."""
+    from bert_jax.cli.output import print_exception
+    from bert_jax.process import keep_freed_memory
+
+    sys.excepthook = print_exception
+    verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    if verb in _TRAINING:
+        keep_freed_memory()  # before the JAX backend starts
 
 
 if __name__ == "__main__":

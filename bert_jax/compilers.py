@@ -1,6 +1,9 @@
 """Options for XLA's compilers."""
 
+import contextlib
 import os
+
+from bert_jax.process import environment
 
 # Compiler options of a training step, by platform.
 # - TPU: by default the compiler splits products with gathered weights and sums the parts in HBM. That costs more than
@@ -17,8 +20,9 @@ OPTIONS: dict[str, dict[str, bool]] = {
 _STACK = "--fibers_default_thread_stack_size"
 
 
-def give_compiler_room() -> None:
-    """Set libtpu's thread stack size to 256 KiB, unless the user has set it; must come before libtpu is loaded."""
+def larger_stacks() -> contextlib.AbstractContextManager[None]:
+    """Have libtpu make stacks of 256 KiB, if it is loaded in the block, unless the user has asked for others."""
     arguments = os.environ.get("LIBTPU_INIT_ARGS", "")
-    if _STACK not in arguments:
-        os.environ["LIBTPU_INIT_ARGS"] = f"{arguments} {_STACK}={2**18}".strip()
+    if _STACK in arguments:
+        return contextlib.nullcontext()
+    return environment({"LIBTPU_INIT_ARGS": f"{arguments} {_STACK}={2**18}".strip()})

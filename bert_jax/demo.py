@@ -27,7 +27,6 @@ from bert_jax.errors import printable
 from bert_jax.inference import pipeline
 from bert_jax.storage import PathLike
 from bert_jax.tokenization import load_tokenizer, train_wordpiece
-from bert_jax.training.host_memory import keep_freed_memory
 from bert_jax.training.loop import train
 
 VOCAB_SIZE = 4000
@@ -91,7 +90,6 @@ class Demo:
 
     def run(self) -> None:
         """Run all steps."""
-        keep_freed_memory()  # before any library starts its threads
         self.workdir.mkdir(parents=True, exist_ok=True)
         documents = self.read()
         self.prepare(documents)

@@ -4,12 +4,13 @@ Nothing heavy is imported before a verb runs, so that `bert-jax --help` answers 
 """
 
 import argparse
+import contextlib
 import logging
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 import bert_jax
@@ -17,6 +18,7 @@ from bert_jax import compilers
 from bert_jax.cli import ask, config, demo, models, plan, score, search, text, train
 from bert_jax.cli.output import complain
 from bert_jax.errors import InputError, did_you_mean, one_line, printable
+from bert_jax.process import default_environment
 
 GROUPS = (demo, text, config, train, plan, score, ask, search, models)
 _OUTPUTS = ("out", "report", "destination")  # options of all verbs that name a file or directory to write
@@ -55,13 +57,14 @@ def build_parser() -> tuple["_Parser", dict[str, "_Parser"]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit status.
-
-    The status is what the verb returns (0 for success), 2 for bad input, 130 after Ctrl-C, 141 for a closed pipe.
-    """
+    """Run one command line, and return its exit status: 0 or what the verb returns, 2 for bad input, 130 when
+    interrupted. The process is afterwards as it was before (`process_settings`)."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    _configure_libraries()
-    _print_only_printable_text()
+    with process_settings():
+        return _run(argv)
+
+
+def _run(argv: list[str]) -> int:
     try:
         args = _parse(argv)
         _check_outputs(args)
@@ -82,11 +85,47 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status or 0
 
 
-def _print_only_printable_text() -> None:
-    """Escape control characters in logs of libraries, warnings and tracebacks, so that terminals can show them."""
-    logging.basicConfig(handlers=[_LogLines()])  # does nothing where the program has already configured logging
+@contextlib.contextmanager
+def process_settings() -> Iterator[None]:
+    """Set what a command line needs of its process while the block runs; after it the process is as before.
+
+    The TPU's compiler has the stack it needs, clients of object stores neither print nor ask more than is needed, and
+    logs of libraries and warnings are fit for a terminal.
+    """
+    stores = {
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # a gRPC service, for each bucket's kind
+        "EPATH_USE_TF": "false",  # TensorFlow's client, where TensorFlow happens to be installed
+    }
+    with compilers.larger_stacks(), default_environment(stores), _printable_logs(), _printable_warnings():
+        yield
+
+
+@contextlib.contextmanager
+def _printable_logs() -> Iterator[None]:
+    root, gcsfs, silent = logging.getLogger(), logging.getLogger("gcsfs"), logging.NullHandler()
+    lines = _LogLines() if not root.handlers else None  # not in a program that has set its logging up
+    propagate = gcsfs.propagate
+    if lines is not None:
+        root.addHandler(lines)
+    gcsfs.propagate = False  # tracebacks of what is answered here in one line
+    gcsfs.addHandler(silent)
+    try:
+        yield
+    finally:
+        gcsfs.removeHandler(silent)
+        gcsfs.propagate = propagate
+        if lines is not None:
+            root.removeHandler(lines)
+
+
+@contextlib.contextmanager
+def _printable_warnings() -> Iterator[None]:
+    before = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"bert-jax: {printable(one_line(str(message)))}\n"
-    sys.excepthook = lambda *error: complain("".join(traceback.format_exception(*error)).rstrip())
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 class _LogLines(logging.Handler):
@@ -111,16 +150,6 @@ def _check_outputs(args: argparse.Namespace) -> None:
                 inputs += [word, word.partition(":")[2], word.rpartition(":")[0]]
     for out in outputs.values():
         storage.check_output(out, *filter(None, inputs))
-
-
-def _configure_libraries() -> None:
-    """Set the stack size that the TPU compiler needs, and quieten the clients of object stores."""
-    compilers.give_compiler_room()
-    # gcsfs would call a gRPC service to find out the type of each bucket.
-    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-    os.environ.setdefault("EPATH_USE_TF", "false")  # etils would use TensorFlow's client where TensorFlow is installed
-    logging.getLogger("gcsfs").propagate = False  # gcsfs logs tracebacks of errors that we report in one line
-    logging.getLogger("gcsfs").addHandler(logging.NullHandler())
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

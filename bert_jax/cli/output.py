@@ -2,6 +2,7 @@
 
 import json
 import sys
+import traceback
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,11 @@ def say(text: str) -> None:
 def complain(text: str) -> None:
     """Print one or more lines on stderr, with control characters escaped, and flush."""
     print(printable_lines(text), file=sys.stderr, flush=True)
+
+
+def print_exception(*error: Any) -> None:
+    """Print the traceback of an error on stderr, as `sys.excepthook` does, but fit for a terminal."""
+    complain("".join(traceback.format_exception(*error)).rstrip())
 
 
 def say_names(what: str, names: Iterable[str]) -> None:

@@ -51,8 +51,15 @@ def run_plan(args: argparse.Namespace) -> int:
     """Print the plan; return 1 when it does not fit."""
     import jax
 
-    jax.config.update("jax_platforms", "cpu")  # compiling needs no device, and a training run may hold them
+    before = jax.config.values["jax_platforms"]
+    jax.config.update("jax_platforms", "cpu")  # compiling needs no device, and a run here may hold them
+    try:
+        return _plan(args)
+    finally:
+        jax.config.update("jax_platforms", before)
 
+
+def _plan(args: argparse.Namespace) -> int:
     from bert_jax.planning.plan import plan
     from bert_jax.planning.search import search
     from bert_jax.planning.slices import find_slice

@@ -135,9 +135,7 @@ def _sweep(args: argparse.Namespace) -> None:
 def _recipe(args: argparse.Namespace, pretraining: bool) -> Any:
     """Load the recipe of a command line, and check that its task belongs to the verb."""
     from bert_jax.recipes import PRETRAINING, load_recipe
-    from bert_jax.training.host_memory import keep_freed_memory
 
-    keep_freed_memory()  # must come before load_recipe, which starts the JAX backend
     recipe = load_recipe(args.config, overrides_of(args.overrides))
     if (recipe.task in PRETRAINING) != pretraining:
         verb = "finetune" if pretraining else "pretrain"

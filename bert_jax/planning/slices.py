@@ -1,12 +1,12 @@
 """TPU slices by name: the specifications of their chips, and their devices from the TPU compiler."""
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import importlib.util
 import math
-import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 from jax.experimental import topologies
@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 from bert_jax import compilers, sharding
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.planning.accelerators import topology_of
+from bert_jax.process import default_environment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,14 +105,14 @@ def find_slice(name: str, num_slices: int = 1) -> Slice:
     chips = math.prod(shape) * num_slices
     bounds = tuple(min(size, most) for size, most in zip([*shape, 1][:3], _HOST, strict=True))
     try:
-        _use_compiler()
-        devices = topologies.get_topology_desc(
-            platform="tpu",
-            topology_name=name,
-            num_slices=num_slices,
-            chips_per_host_bounds=bounds,
-            **dict(chip.options),
-        ).devices
+        with _compiler():
+            devices = topologies.get_topology_desc(
+                platform="tpu",
+                topology_name=name,
+                num_slices=num_slices,
+                chips_per_host_bounds=bounds,
+                **dict(chip.options),
+            ).devices
     except jax.errors.JaxRuntimeError as error:
         larger = f"{generation}:{'x'.join(str(_next_size(size, chip.dimensions)) for size in shape)}"
         raise InputError(
@@ -125,8 +126,9 @@ def _next_size(size: int, dimensions: int) -> int:
     return 2 ** math.ceil(math.log2(size)) if dimensions == 2 else 4 * math.ceil(size / 4)
 
 
-def _use_compiler() -> None:
-    """Check the version of libtpu, and set it up to compile without a TPU."""
+@contextlib.contextmanager
+def _compiler() -> Iterator[None]:
+    """Have libtpu, if it is loaded in the block, compile without looking for the TPU that it expects around it."""
     wanted = [line for line in importlib.metadata.requires("jax") or () if re.match(r"libtpu\b.*extra == .tpu", line)]
     version = re.search(r"==\s*([\d.]+\d)", wanted[0]) if wanted else None
     found = importlib.metadata.version("libtpu") if importlib.util.find_spec("libtpu") else None
@@ -134,7 +136,7 @@ def _use_compiler() -> None:
         expected = f"libtpu {version.group(1)}" if version else "libtpu"
         raise InputError(f"planning needs the TPU compiler, {expected}; found {found or 'none'}: "
                          f"pip install 'jax[tpu]=={jax.__version__}'")  # fmt: skip
-    compilers.give_compiler_room()
-    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
-    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # a training run on this machine may have loaded it too
+    alone = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost"}
+    beside_a_run = {"ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}  # on this machine, which holds its own
+    with compilers.larger_stacks(), default_environment(alone | beside_a_run):
+        yield

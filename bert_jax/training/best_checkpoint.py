@@ -38,7 +38,7 @@ class Merits:
         self._values = {step: value for step, value in found.items() if value is not None}
 
     def add(self, step: int, metrics: dict[str, float]) -> dict[str, Any]:
-        """Add the value of a checkpoint that is about to be saved; returns the content of its file."""
+        """Add the value of a checkpoint that is about to be saved; return the content of its file."""
         value = merit(self._metric, metrics[self._metric])
         self._values[step] = value
         return _sealed({"metric": self._metric, "merit": value if math.isfinite(value) else None}, step)
@@ -75,7 +75,7 @@ class Merits:
 
 @dataclasses.dataclass(frozen=True)
 class _KeepBest(PreservationPolicy):
-    """Keeps the best checkpoint.
+    """Keep the best checkpoint.
 
     Orbax's own policy has the metrics read when it opens, and a damaged file of them would then be an error.
     """

@@ -6,14 +6,10 @@ state is all that has to be saved.
 """
 
 import contextlib
-import dataclasses
-import logging
 import os
 import re
-import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -55,13 +51,12 @@ class Checkpoints:
         self._merit: dict[str, Any] | None = None  # the content of that file of the save under way
         self._keep = keep
         self._failures = 0  # in a row
-        _quieten_orbax()
         self._manager = self._open()
         if self._merits is not None:
             self._merits.read(self.steps())
 
     def save(self, state: State, metrics: dict[str, float] | None = None) -> None:
-        """Saves in the background; returns when `state` may be changed. Waits for the save before it.
+        """Save in the background; return when `state` may be changed. Waits for the save before it.
 
         A save before it that failed for a passing reason of the object store is given up with a warning.
 
@@ -83,7 +78,7 @@ class Checkpoints:
             self._manager.save(int(state.step), args=ocp.args.Composite(**items))
 
     def wait(self, state: State | None = None) -> None:
-        """Returns when everything is stored. Raises InputError as `save` does.
+        """Wait until everything is stored. Raises InputError as `save` does.
 
         Args:
             state: of the last save; it is saved again when that failed for a passing reason.
@@ -92,8 +87,11 @@ class Checkpoints:
             self._start(state)
 
     def _settle(self) -> bool:
-        """Waits for the save under way; returns whether it succeeded, on all hosts. Raises InputError when it did not
-        and would not the next time either."""
+        """Wait for the save under way; return whether it succeeded on all hosts.
+
+        Raises:
+            InputError: it failed, and the next one would fail too.
+        """
         failure = None
         try:
             with self._write_errors():
@@ -116,13 +114,16 @@ class Checkpoints:
         return False
 
     def close(self) -> None:
-        """Waits and frees the threads."""
+        """Wait for the save under way, and free the threads."""
         with self._write_errors():
             self._manager.close()
 
     def check(self) -> None:
-        """Raises InputError when a save in the background has failed; does not wait. In an object store, where it may
-        have been for a passing reason, the next `save` or `wait` finds out, together with the other hosts."""
+        """Raise InputError when a save in the background has failed; does not wait.
+
+        In an object store, where the reason may be a passing one, the next `save` or `wait` finds out, on all hosts
+        together.
+        """
         if self.directory.is_remote:
             return
         with self._write_errors():
@@ -133,7 +134,7 @@ class Checkpoints:
         return self._manager.reached_preemption(step)
 
     def steps(self) -> list[int]:
-        """The steps of the checkpoints there are, ascending."""
+        """The steps of all checkpoints, ascending."""
         return sorted(self._manager.all_steps())
 
     def best(self) -> tuple[float, int] | None:
@@ -141,9 +142,9 @@ class Checkpoints:
         return self._merits.best(self.steps()) if self._merits is not None else None
 
     def restore_latest(self, like: State) -> State | None:
-        """The newest state that can be read, or None when there is no checkpoint at all.
+        """Restore the newest state that can be read; None when there is no checkpoint at all.
 
-        Those that cannot be read are said aloud and moved aside.
+        Checkpoints that cannot be read are warned of and moved aside.
 
         Args:
             like: a tree of `jax.ShapeDtypeStruct` with the shardings to restore into.
@@ -169,7 +170,7 @@ class Checkpoints:
         return None
 
     def restore(self, step: int, like: State) -> State:
-        """The state saved at `step`.
+        """Restore the state saved at `step`.
 
         Raises:
             InputError: it is of another size, naming a parameter.
@@ -232,8 +233,8 @@ class Checkpoints:
         return [entry for entry in self.directory.iterdir() if entry.name.isdigit()]
 
     def _set_aside_unreadable_notes(self) -> None:
-        """Files beside a checkpoint's state that are damaged, at which Orbax would stop: metrics of earlier versions
-        that are no JSON, and its notes of times, which it does without."""
+        """Rename damaged files beside a checkpoint's state, at which Orbax would stop: metrics of earlier versions that
+        are no JSON, and its notes of times, which it does without."""
         if jax.process_index() == 0:
             for folder in self._step_folders():
                 path = folder / best_checkpoint.FORMER_FILE / best_checkpoint.FORMER_FILE
@@ -255,20 +256,21 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _write_errors(self) -> Iterator[None]:
-        """Makes one line of what goes wrong in a save, and takes away what it had written so far."""
+        """Raise the errors of a save as InputError in one line, and remove what the save had written so far."""
         try:
             yield
         except (ValueError, OSError, RuntimeError) as error:
             code = re.search(r"os_error_code='(\d+)'", str(error))  # TensorStore's, among other notes in brackets
             text = os.strerror(int(code[1])) if code else _first_line(error)
-            self._take_away_partial()
+            self._remove_partial()
             kept = ", ".join(map(str, sorted(self._manager.all_steps(read=True)))) or "none"
             raise InputError(
                 f"{self.directory}: a checkpoint could not be written: {text} (whole checkpoints there: {kept})"
             ) from error
 
-    def _take_away_partial(self) -> None:
-        """For a second: TensorStore still writes the other files, and makes anew a directory that is gone."""
+    def _remove_partial(self) -> None:
+        """Remove a partial checkpoint, repeatedly for a second: TensorStore still writes the other files, and makes the
+        removed directory again."""
         if self.directory.is_remote:  # where nothing is renamed, but marked when it is whole
             if jax.process_index() == 0:
                 for folder in self._step_folders():
@@ -327,7 +329,7 @@ def _worst_of_hosts(code: int) -> int:
 
 
 def _first_line(error: BaseException) -> str:
-    """What an error says, without TensorStore's notes in brackets."""
+    """The first line of an error's message, without TensorStore's notes in brackets."""
     line = (str(error).splitlines() or [type(error).__name__])[0]
     line = line.partition(" See full TensorStore details")[0].partition(" [")[0]
     return line[:300]
@@ -350,32 +352,3 @@ def _key(path: Any) -> str:
     """A leaf's path, the same for our dataclasses and for the dicts that Orbax describes them with."""
     names = (getattr(entry, "key", getattr(entry, "name", getattr(entry, "idx", None))) for entry in path)
     return "/".join(map(str, names))
-
-
-def _quieten_orbax() -> None:
-    """Of what is raised here as one line, Orbax also logs pages, asyncio logs the other errors of the same save, and
-    the interpreter complains of what it left behind: coroutines cut short, callbacks whose event loop is closed."""
-    for name in ("absl", "asyncio"):
-        logging.getLogger(name).addFilter(_not_from_orbax)
-    if not isinstance(sys.unraisablehook, _WithoutOrbax):
-        sys.unraisablehook = _WithoutOrbax(sys.unraisablehook)
-
-
-def _not_from_orbax(record: logging.LogRecord) -> bool:
-    frames = traceback.extract_tb(record.exc_info[2]) if record.exc_info else ()
-    if record.name == "asyncio" and any(frame.name == "_wrap_awaitable" for frame in frames):
-        return False  # a future of TensorStore, which is no coroutine
-    return not any("orbax" in path for path in (record.pathname, *(frame.filename for frame in frames)))
-
-
-@dataclasses.dataclass(frozen=True)
-class _WithoutOrbax:
-    """A `sys.unraisablehook` that passes on all but what comes of a failed read or write."""
-
-    hook: Callable[[Any], Any]
-
-    def __call__(self, unraisable: Any) -> None:
-        code = getattr(unraisable.object, "cr_code", None)
-        from_orbax = code is not None and "orbax" in code.co_filename
-        if not from_orbax and str(unraisable.exc_value) != "Event loop is closed":
-            self.hook(unraisable)

@@ -24,7 +24,7 @@ _PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def write_report(workdir: Workdir, title: str) -> None:
-    """Draws `metrics.jsonl` as `report.png`: one panel a kind of metric, training as a line, evaluation as dots."""
+    """Draw `metrics.jsonl` as `report.png`: one panel a kind of metric, training as a line, evaluation as dots."""
     curves = _curves(read_metrics(workdir.metrics))
     panels = [(name, _of(curves, ends)) for name, ends in _PANELS]
     panels = [(name, chosen) for name, chosen in panels if chosen]
@@ -53,7 +53,7 @@ def _draw(axes: Any, name: str, curves: dict[str, list[tuple[int, float]]]) -> N
 
 
 def _plain(text: str) -> str:
-    """Text in which matplotlib finds no formula."""
+    """Escape text so that matplotlib finds no formula in it."""
     return printable(text).replace("$", r"\$")
 
 

@@ -25,21 +25,20 @@ class DeviceSource:
     sharding: NamedSharding
 
     def batch(self, step: int, rows: Any = None) -> dict[str, Any]:
-        """The batch of `step`; of which rows to make, the devices decide."""
+        """The batch of `step`; its rows are those of this process's devices, whatever `rows` is."""
         return device_batch(lambda rows: self.source.batch(step, rows), self.batch_size_at(step), self.sharding)
 
 
 def device_batch(
     rows: Callable[[slice], dict[str, Any]], batch_size: int, sharding: NamedSharding
 ) -> dict[str, jax.Array]:
-    """Makes global arrays of `batch_size` rows, split by `sharding`, which splits rows only.
+    """Make global arrays of `batch_size` rows, split by `sharding`, which splits rows only.
 
     Args:
-        rows: gives the host arrays of some of the rows; asked once for each part that a device of this process holds.
+        rows: gives the host arrays of some of the rows; called once for each part that a device of this process holds.
     """
     indices = sharding.addressable_devices_indices_map((batch_size,)).values()
-    wanted = {_bounds(index, batch_size) for index in indices}
-    parts = {bounds: rows(slice(*bounds)) for bounds in wanted}
+    parts = {bounds: rows(slice(*bounds)) for bounds in {_bounds(index, batch_size) for index in indices}}
 
     def assemble(name: str, shape: tuple[int, ...]) -> jax.Array:
         def part(index: tuple[slice, ...] | None) -> Any:

@@ -37,7 +37,7 @@ def peak_flops(device: jax.Device) -> float | None:
 
 
 def step_flops(model: Bert | Electra, batch: Mapping[str, Any]) -> float:
-    """`train_flops` of all that a model runs in a step on a batch, of which the shapes alone are looked at."""
+    """`train_flops` of all parts of a model in a step on a batch, of which only the shapes count."""
     *rows, length = batch["input_ids"].shape
     predictions, sentences = (
         batch[name].shape[-1] if name in batch else None for name in ("masked_positions", "cls_positions")
@@ -84,8 +84,8 @@ def train_flops(
     hidden, width = config.hidden_size, config.embedding_width
     products = 6 if config.gated else 4
     last = length if last is None else last
-    asking = (config.num_hidden_layers - 1) * length + last  # tokens that ask and are fed forward, over layers
-    total = asking * hidden * (4 * hidden + products * config.intermediate_size)
+    queries = (config.num_hidden_layers - 1) * length + last  # query positions, also fed forward, over layers
+    total = queries * hidden * (4 * hidden + products * config.intermediate_size)
     total += config.num_hidden_layers * length * hidden * 4 * hidden
     *keys, keys_of_last = (length if window is None else min(length, 2 * window + 1) for window in config.windows)
     total += 4 * hidden * (length * sum(keys) + last * keys_of_last)

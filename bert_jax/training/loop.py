@@ -17,8 +17,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
-from bert_jax import recipes, sharding, storage, tasks
-from bert_jax.compilers import give_compiler_room
+from bert_jax import compilers, recipes, sharding, storage, tasks
 from bert_jax.data.finetuning.labels import counted
 from bert_jax.data.pretraining.sources import prefetch
 from bert_jax.errors import InputError, did_you_mean, logger
@@ -29,9 +28,9 @@ from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.curves import write_report
 from bert_jax.training.eval_loop import Evaluator
 from bert_jax.training.feed import DeviceSource
-from bert_jax.training.host_memory import keep_freed_memory
 from bert_jax.training.metrics import MetricsLog, MetricsWindow, Results, means_of, merit, read_metrics, results_of
 from bert_jax.training.monitoring import Chrono, Lap, Watchdog, profiling
+from bert_jax.training.orbax_noise import quiet_orbax
 from bert_jax.training.program import check_fits, make_program, schedule_and_optimizer
 from bert_jax.training.progress import Bar, clock
 from bert_jax.training.state import State, finished_params, initial_state, to_numpy
@@ -52,15 +51,18 @@ def train(
     progress: bool = True,
     hooks: Sequence[Callable[[State, dict[str, jax.Array]], Any]] = (),
 ) -> Results:
-    """Trains as `recipe` says, in `workdir`, and writes the finished model to `workdir/model`.
+    """Train as `recipe` says, in `workdir`, and write the finished model to `workdir/model`.
 
     A directory with checkpoints of the same recipe is resumed; a finished one is left as it is. On several hosts,
     every process calls this with the same arguments.
 
+    When it returns, signal handlers, hooks and logging filters of the process are those of before. On a CPU, steps are
+    faster after `bert_jax.process.keep_freed_memory()`, which holds for the whole process.
+
     Args:
         recipe: of `bert_jax.recipes`.
         workdir: local or `gs://`.
-        progress: whether to show how it goes, on stderr.
+        progress: whether to show the progress, on stderr.
         hooks: each is called with what `steps` yields, after every step.
 
     Returns:
@@ -83,7 +85,7 @@ def train(
 def steps(
     recipe: ConfigDict, workdir: PathLike, *, progress: bool = True
 ) -> Generator[tuple[State, dict[str, jax.Array]], None, Results]:
-    """Trains as `train` does, and yields after every step: for a loop of one's own around it.
+    """Train as `train` does, and yield after every step: for a loop of one's own around it.
 
         for state, metrics in bert_jax.training.steps(recipe, workdir):
             if int(state.step) % 100 == 0:
@@ -126,32 +128,32 @@ def _stoppable_steps(
 def _steps(
     recipe: ConfigDict, workdir: PathLike, progress: bool, results: Results, stop: Stop
 ) -> Generator[tuple[State, Metrics], None, None]:
-    """Runs the recipe to its finished model, yields after every step, and fills in `results` at the end."""
-    give_compiler_room()  # of use where this call is the first to use a TPU
-    keep_freed_memory()
-    recipe = recipes.resolve(recipe)
-    place = Workdir(storage.Path(workdir))
-    place.check(recipe)
-    leads = jax.process_index() == 0
-    if place.is_finished and not place.has_other_length(recipe):
+    """Run the recipe to its finished model, yield after every step, and fill in `results` at the end."""
+    with compilers.larger_stacks():  # where this is the first use of a TPU
+        recipe = recipes.resolve(recipe)
+        directory = Workdir(storage.Path(workdir))
+        directory.check(recipe)
+        leads = jax.process_index() == 0
+    if directory.is_finished and not directory.has_other_length(recipe):
         if leads and progress:
-            Bar(0, 0, True, Chrono()).say(f"{place.path} is finished; {place.model} is left as it is")
+            Bar(0, 0, True, Chrono()).say(f"{directory.path} is finished; {directory.model} is left as it is")
         if leads:
-            results.update(results_of(place, recipe))
+            results.update(results_of(directory, recipe))
         return
     mesh = sharding.make_mesh(**recipe.mesh)
-    job = tasks.build(recipe, str(place.path))
+    job = tasks.build(recipe, str(directory.path))
     check_fits(recipe, job, mesh)
     with (
-        place.begun(recipe, job) as (claim, steps_before),
+        quiet_orbax(),
+        directory.begun(recipe, job) as (claim, steps_before),
         jax.set_mesh(mesh),
-        _Run(recipe, place, claim, job, mesh, progress and leads, stop) as run,
+        _Run(recipe, directory, claim, job, mesh, progress and leads, stop) as run,
     ):
-        run.tell_of_another_length(steps_before)
-        state = yield from run.to_the_end(run.state)
+        run.say_new_length(steps_before)
+        state = yield from run.run_steps(run.state)
         results.state = run.finish(state)
     if leads:
-        results.update(results_of(place, recipe))
+        results.update(results_of(directory, recipe))
 
 
 class _Run:
@@ -160,24 +162,26 @@ class _Run:
     def __init__(
         self,
         recipe: ConfigDict,
-        place: Workdir,
+        workdir: Workdir,
         claim: storage.Claim,
         job: Job,
         mesh: Mesh,
         progress: bool,
         stop: Stop,
     ):
-        self.recipe, self.place, self.claim, self.job, self.mesh, self.stop = recipe, place, claim, job, mesh, stop
+        self.recipe, self.workdir, self.claim, self.job, self.mesh, self.stop = recipe, workdir, claim, job, mesh, stop
         self.chrono = Chrono()
         program = make_program(recipe, job.task, job.init_params, job.num_steps, mesh)
         self.schedule = jax.jit(program.schedule)  # one small program, not one for each of its operations
         self.like, self.train_step = program.like, program.train_step
-        self.evaluator = Evaluator(job.task, job.eval_source, mesh, program.shardings) if job.eval_source else None
+        self.evaluator = None
+        if job.eval_source is not None:
+            self.evaluator = Evaluator(job.task, job.eval_source, mesh, program.shardings)
         self.batch_sharding = NamedSharding(mesh, sharding.batch_spec())
         self.log_every = recipe.log_every or max(1, min(_LOG_EVERY, job.num_steps // _LINES))
         self.best_metric = recipe.best_metric.removeprefix("eval/")
 
-        self.checkpoints = Checkpoints(place.checkpoints, recipe.keep_checkpoints, self.best_metric)
+        self.checkpoints = Checkpoints(workdir.checkpoints, recipe.keep_checkpoints, self.best_metric)
         with self.chrono.pause("start"):
             restored = self.checkpoints.restore_latest(self.like)
             self.state = restored or initial_state(
@@ -188,7 +192,7 @@ class _Run:
         self.best = self.checkpoints.best() if restored and self.best_metric else None
         self.log = None
         if jax.process_index() == 0:
-            self.log = MetricsLog(place, self.start, recipe.wandb, recipe.to_dict())
+            self.log = MetricsLog(workdir, self.start, recipe.wandb, recipe.to_dict())
         self.bar = Bar(job.num_steps, self.start, progress, self.chrono)
         if self.log is not None and not self.log.has_events:
             self.bar.say("no TensorBoard files: install bert-jax[tensorboard] for them")
@@ -197,7 +201,7 @@ class _Run:
             self.bar.say(f"classes (rows): {counted(job.classes)}")
         if restored:
             self.bar.say(f"resuming from step {self.start} of {job.num_steps}")
-        self.skipped = SkippedSteps(place, job.train_source, recipe.max_skipped_steps, self.bar.say)
+        self.skipped = SkippedSteps(workdir, job.train_source, recipe.max_skipped_steps, self.bar.say)
         self.rates: dict[str, float] = {}
         self.compiled: set[Any] = set()
 
@@ -214,8 +218,8 @@ class _Run:
         with ending:
             self.checkpoints.close()
 
-    def tell_of_another_length(self, before: int | None) -> None:
-        """Says what it does to the learning rate that the run had `before` steps in all until now."""
+    def say_new_length(self, before: int | None) -> None:
+        """Tell the user how the learning rate changes in a run that had `before` steps in all until now."""
         now = self.job.num_steps
         if before in (None, now) or not self.start:
             return
@@ -231,8 +235,8 @@ class _Run:
             f"{now} steps; in one run of {now} steps it would have been another before"
         )
 
-    def to_the_end(self, state: State) -> Generator[tuple[State, Metrics], None, State]:
-        """Runs the steps from `state` to the last, with all that happens between them; yields after each."""
+    def run_steps(self, state: State) -> Generator[tuple[State, Metrics], None, State]:
+        """Run the steps from `state` to the last, with all that happens between them; yield after each."""
         window, lap, model = MetricsWindow(self.skipped.see), Lap(self.chrono, self._tokens_seen()), self.job.task.model
         watchdog = Watchdog(self.recipe.warn_after_seconds, self.chrono)
         sizes = functools.partial(recipes.batch_size_at, self.recipe)
@@ -242,7 +246,7 @@ class _Run:
         with (
             contextlib.closing(batches),
             watchdog.watching(),
-            profiling(self.recipe.profile or (0, 0), self.place.profile, self.bar.say) as profile,
+            profiling(self.recipe.profile or (0, 0), self.workdir.profile, self.bar.say) as profile,
             contextlib.ExitStack() as stack,
         ):
             for done in range(self.start + 1, last + 1):
@@ -279,7 +283,7 @@ class _Run:
         return state
 
     def finish(self, state: State) -> State:
-        """Writes the best model, or the last, and the report; returns the state of that model."""
+        """Write the best model, or the last, and the report; return the state of that model."""
         with self.chrono.pause("checkpoint"):
             self.checkpoints.wait(state)
             found = self.checkpoints.best() if self.best_metric else None
@@ -288,30 +292,30 @@ class _Run:
                 jax.tree.map(lambda leaf: leaf.delete(), state)  # there may not be room for both
                 state = self.checkpoints.restore(best, self.like)
             params = to_numpy(finished_params(state))
-            check_finite(params, int(state.step), self.place.checkpoints)
+            check_finite(params, int(state.step), self.workdir.checkpoints)
         self.claim.check()
         if jax.process_index() == 0:
             seconds = "  ".join(f"{name} {clock(value)}" for name, value in self.chrono.totals().items())
-            write_report(self.place, f"{self.recipe.task}, {self.job.num_steps} steps: {seconds}")
-            with directory_atomically(self.place.model) as directory:
+            write_report(self.workdir, f"{self.recipe.task}, {self.job.num_steps} steps: {seconds}")
+            with directory_atomically(self.workdir.model) as directory:
                 self.job.save(directory, params)
-            for line in notices.of_lines(read_metrics(self.place.metrics)):
+            for line in notices.of_lines(read_metrics(self.workdir.metrics)):
                 log.warning("%s", line)
             chosen = f" of step {best}, the best {self.best_metric}," if best is not None else ""
-            self.bar.say(f"model{chosen} in {self.place.model}, curves in {self.place.report}  ({seconds})")
+            self.bar.say(f"model{chosen} in {self.workdir.model}, curves in {self.workdir.report}  ({seconds})")
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices("bert_jax: finished")
         return state
 
     def _tokens_seen(self) -> int:
-        """By the steps before this call, as the log has it."""
+        """The number of tokens seen by the steps before this call, from the log."""
         counts = (
             [line["train/tokens_seen"] for line in self.log.lines if "train/tokens_seen" in line] if self.log else []
         )
         return int(counts[-1]) if counts else 0
 
     def _compiling(self, batch: dict[str, Any]) -> contextlib.AbstractContextManager:
-        """Counts the call as compilation when it is the first with a batch of this shape."""
+        """Count the call as compilation when it is the first with a batch of this shape."""
         shapes = tuple(sorted((name, array.shape) for name, array in batch.items()))
         if shapes in self.compiled:
             return contextlib.nullcontext()
@@ -346,8 +350,11 @@ class _Run:
         return self.stop.number is not None
 
     def _log_window(self, done: int, window: MetricsWindow, lap: Lap) -> None:
-        """Writes a line of training metrics. A window also ends at each checkpoint, so that a run which resumes from
-        there writes the lines that it would have written without stopping."""
+        """Write a line of training metrics.
+
+        A window also ends at each checkpoint, so that a run which resumes from there writes the lines that it would
+        have written without stopping.
+        """
         means = window.close()
         rates = lap.close(self.mesh)
         with self.chrono.pause("logging"):
@@ -362,7 +369,7 @@ class _Run:
                 self.bar.line(done, means | self.rates)
 
     def _evaluate(self, done: int, params: Any) -> dict[str, float]:
-        """Scores the whole evaluation set."""
+        """Score the whole evaluation set."""
         assert self.evaluator is not None
         with self.chrono.pause("evaluation"):
             scores = self.evaluator.scores(params)

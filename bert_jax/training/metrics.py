@@ -25,7 +25,10 @@ from bert_jax.training.workdir import Workdir
 
 
 def merit(metric: str, value: float | None) -> float:
-    """Higher is better: -value when the metric's name ends in loss, perplexity or mse, else the value; -inf for NaN."""
+    """The value of a metric so that higher is better: -value where its name ends in loss, perplexity or mse.
+
+    -inf for NaN.
+    """
     if value is None or math.isnan(value):
         return -math.inf
     return -float(value) if metric.endswith(("loss", "perplexity", "mse")) else float(value)
@@ -35,7 +38,7 @@ class MetricsWindow:
     """Metrics of the steps since the last line, fetched from the devices some steps late so as not to hold them up.
 
     Args:
-        see: is called with the number and the means of each step, in order, as they arrive.
+        see: called with the number and the means of each step, in order, as they arrive.
         depth: steps that may be under way at once; `add` waits for the one before these.
     """
 
@@ -47,7 +50,7 @@ class MetricsWindow:
         self.last: dict[str, float] = {}  # of the latest step whose metrics are here
 
     def add(self, step: int, metrics: Metrics) -> None:
-        """Takes the (sum, count) pairs of one step, still on the devices."""
+        """Add the (sum, count) pairs of one step, still on the devices."""
         for array in jax.tree.leaves(metrics):
             array.copy_to_host_async()
         self._waiting.append((step, metrics))
@@ -55,7 +58,7 @@ class MetricsWindow:
             self._fetch()
 
     def close(self) -> dict[str, float]:
-        """Waits for all steps added, returns their means (sum over sum), and begins the next window."""
+        """Wait for all steps added, return their means (sum over sum), and begin the next window."""
         while self._waiting:
             self._fetch()
         means, self._sums = _means(self._sums), {}
@@ -76,7 +79,7 @@ def means_of(metrics: Metrics) -> dict[str, jax.Array]:
 
 
 class MetricsLog:
-    """Appends to `metrics.jsonl`, to TensorBoard's files, and to Weights & Biases.
+    """Append to `metrics.jsonl`, to TensorBoard's files, and to Weights & Biases.
 
     On a disk, a line of `metrics.jsonl` can be read when `write` returns; in an object store some seconds later, or
     when `flush` returns (`storage.GrowingFile`).
@@ -84,10 +87,10 @@ class MetricsLog:
     A line is `{"step": 100, "train/loss": 1.5, ...}`; numbers that are not finite are null.
 
     Args:
-        workdir: where they lie.
-        step: what the files hold beyond this step is dropped: a run that resumes from there writes it again.
+        workdir: the work directory of the run.
+        step: lines beyond this step are dropped: a run that resumes from there writes them again.
         wandb_project: of Weights & Biases; "" = none.
-        config: what is shown there as the run's.
+        config: the configuration of the run that is shown there.
 
     Attributes:
         lines: those up to `step`.
@@ -107,7 +110,7 @@ class MetricsLog:
         return self._events is not None
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        """Adds a line."""
+        """Add a line."""
         self._file.append(_line({"step": step} | values).encode())
         if self._events is not None:
             self._events.write(step, values)
@@ -115,13 +118,13 @@ class MetricsLog:
             self._wandb.log(values, step=step)
 
     def flush(self) -> None:
-        """Returns when all that was written can be read by others."""
+        """Wait until all that was written can be read by others."""
         self._file.flush()
         if self._events is not None:
             self._events.flush()
 
     def close(self) -> None:
-        """Flushes and closes the files."""
+        """Flush and close the files."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._file.close)
             if self._events is not None:
@@ -131,8 +134,8 @@ class MetricsLog:
 
 
 def read_metrics(path: PathLike) -> list[dict[str, Any]]:
-    """The lines of a `metrics.jsonl` ([] when there is none); none from the first that is damaged, as the
-    last is that a kill cut short."""
+    """Read the lines of a `metrics.jsonl` up to the first that is damaged, such as one that a kill cut short; [] where
+    there is no such file."""
     if not storage.Path(path).exists():
         return []
     lines = []
@@ -158,9 +161,9 @@ class Results(dict[str, float]):
     state: State | None = None
 
 
-def results_of(place: Workdir, recipe: ConfigDict) -> Results:
+def results_of(workdir: Workdir, recipe: ConfigDict) -> Results:
     """The last training line and the evaluation line of the finished model, as one dict."""
-    lines = read_metrics(place.metrics)
+    lines = read_metrics(workdir.metrics)
     trained = [line for line in lines if any(name.startswith("train/") for name in line)]
     scored = [line for line in lines if any(name.startswith("eval/") for name in line)]
     if recipe.best_metric and scored:
@@ -182,7 +185,7 @@ def _means(sums: dict[str, np.ndarray]) -> dict[str, float]:
 
 
 def _wandb_run(workdir: Workdir, project: str, config: dict[str, Any] | None) -> Any:
-    """A run there, the same one for all calls on the same directory. What it already has of a step, it keeps."""
+    """Start or resume the W&B run of this work directory; steps already logged are ignored."""
     import wandb
 
     if not workdir.wandb_id.exists():
@@ -207,7 +210,7 @@ class _Events:
 
     @classmethod
     def open(cls, directory: storage.Path, step: int) -> "_Events | None":
-        """Begins a file that continues after `step`; None without tensorboardX, an optional extra."""
+        """Begin a file that continues after `step`; None without tensorboardX, an optional extra."""
         try:
             import tensorboardX  # noqa: F401
         except ImportError:
@@ -220,7 +223,7 @@ class _Events:
         name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
         self._file = storage.GrowingFile(directory / name)
         self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
-        # What TensorBoard was told beyond `step` by a run that was killed is to be forgotten.
+        # TensorBoard drops the steps beyond `step` that a killed run had written.
         start = SessionLog(status=SessionLog.START)
         self._add(Event(wall_time=time.time(), step=step + 1, session_log=start))
 
@@ -238,7 +241,7 @@ class _Events:
         self._file.close()
 
     def _add(self, event: Any) -> None:
-        """Appends a TFRecord: the length, its checksum, the event, its checksum."""
+        """Append a TFRecord: the length, its checksum, the event, its checksum."""
         from tensorboardX.record_writer import masked_crc32c
 
         data = event.SerializeToString()

@@ -21,11 +21,11 @@ log = logger(__name__)
 
 
 class Chrono:
-    """Splits a run's seconds into training and what interrupts it: compiling, input, evaluation, checkpoints.
+    """Split a run's seconds into training and what interrupts it: compiling, input, evaluation, checkpoints.
 
     Attributes:
         paused: name -> seconds of each interruption.
-        at: the interruption that it is in, or "training".
+        at: the current interruption, or "training".
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Chrono:
 
     @contextlib.contextmanager
     def pause(self, name: str) -> Iterator[None]:
-        """Counts the block's seconds as `name` and not as training."""
+        """Count the block's seconds as `name` and not as training."""
         start = time.perf_counter()
         self.at = name
         try:
@@ -46,7 +46,7 @@ class Chrono:
 
     @property
     def training(self) -> float:
-        """Seconds since the start that no pause has claimed."""
+        """Seconds since the start outside of all pauses."""
         return time.perf_counter() - self._start - sum(self.paused.values())
 
     def totals(self) -> dict[str, float]:
@@ -55,7 +55,7 @@ class Chrono:
 
 
 class Lap:
-    """What the steps since the last line of metrics have done, for the rates on that line.
+    """The throughput of the steps since the last line of metrics.
 
     Args:
         chrono: of the run.
@@ -68,7 +68,7 @@ class Lap:
         self._restart()
 
     def add(self, model: Bert | Electra, batch: Mapping[str, Any]) -> None:
-        """Counts the (global) batch of a step."""
+        """Count the (global) batch of a step."""
         *rows, length = batch["input_ids"].shape
         self._steps += 1
         self._sequences += rows[0]
@@ -110,12 +110,12 @@ class Lap:
 class Watchdog:
     """Warn whenever no step has ended for a number of seconds, naming this host and its activity.
 
-    In a hang every host warns: those that wait for the others are `training`, and the one to look at is at something
-    else, or does not warn at all.
+    In a hang every host warns: those that wait for the others are `training`; the host that hangs is at something else,
+    or does not warn at all.
 
     Args:
         seconds: how long a step may take; 0 = never warns.
-        chrono: knows what the run is at.
+        chrono: of the run.
     """
 
     def __init__(self, seconds: float, chrono: Chrono):
@@ -126,13 +126,13 @@ class Watchdog:
         self._closed = False
 
     def beat(self, step: int) -> None:
-        """A step has ended."""
+        """Note that a step has ended."""
         self._step = step
         self._ended.set()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Watches as long as the block runs."""
+        """Watch as long as the block runs."""
         if not self._seconds:
             yield
             return
@@ -166,7 +166,7 @@ class Watchdog:
 def profiling(
     steps: tuple[int, int], directory: storage.Path, say: Callable[[str], None]
 ) -> Iterator[Callable[[int], None]]:
-    """Yields what is to be called before each step, to trace some of them.
+    """Yield a function to call before each step, which traces some of them.
 
     Args:
         steps: the first step of the trace, from 1, and the number of them; 0 = none.

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-# A trained metric -> that of a baseline which looks at nothing.
+# A trained metric -> that of a baseline that does not look at the input.
 BASELINES = {"mlm_accuracy": "mlm_commonest_accuracy"}
 _FEWEST_STEPS = 50  # of a run whose loss is judged
 _FEWEST_LINES = 12  # of its losses
@@ -38,7 +38,7 @@ def of_loss(losses: Sequence[tuple[int, float]], grad_norms: Sequence[float]) ->
 
 
 def of_scores(scores: Sequence[dict[str, float]]) -> list[str]:
-    """Lines about evaluations that never beat a baseline which looks at nothing."""
+    """Lines about evaluations that never beat a baseline that does not look at the input."""
     lines = []
     for name, answered in (("matthews", "class"), ("pearson", "number")):
         if scores and all(found.get(name) == 0 for found in scores):
@@ -58,7 +58,7 @@ def of_scores(scores: Sequence[dict[str, float]]) -> list[str]:
 
 
 def of_lines(lines: Sequence[Mapping[str, float | None]]) -> list[str]:
-    """Lines about all that `metrics.jsonl` tells of a finished run."""
+    """Lines about a finished run, from the lines of its `metrics.jsonl`."""
     scores = [
         {name.removeprefix("eval/"): value for name, value in line.items() if value is not None and name != "step"}
         for line in lines

@@ -124,7 +124,7 @@ def hold_layers(count: int) -> optax.GradientTransformation:
 
 
 def for_each_layer(transform: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Applies a transform without state to each of the encoder's stacked layers apart, and to all else as it is."""
+    """Apply a transform without state to each of the encoder's stacked layers apart, and to all else as it is."""
 
     def apart(updates: Any, params: Any) -> Any:
         return transform.update(updates, transform.init(params), params)[0]
@@ -141,7 +141,7 @@ def for_each_layer(transform: optax.GradientTransformation) -> optax.GradientTra
 
 
 def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
-    """Scales gradients down to `max_norm` together. As optax's, but XLA fuses it: the update takes 0.6 of the time."""
+    """Scale gradients down to `max_norm` together. As optax's, but XLA fuses it: the update takes 0.6 of the time."""
 
     def update(grads: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
         scale = max_norm / jnp.maximum(optax.tree.norm(grads), max_norm)
@@ -184,9 +184,9 @@ def scale_by_muon() -> optax.GradientTransformation:
 
 
 def scale_by_depth(layer_decay: float) -> optax.GradientTransformation:
-    """Scales updates by `layer_decay` for the top encoder layer, its square for the one below, and so on down to the
+    """Scale updates by `layer_decay` for the top encoder layer, its square for the one below, and so on down to the
     embeddings; what stands on the layers is left as it is. A fine-tuned model so keeps more of what its lower layers
-    know.
+    have learned.
 
     Howard and Ruder 2018 (arXiv:1801.06146), section 3.2; for BERTs Clark et al. 2020 (arXiv:2003.10555), appendix B.
     """
@@ -221,7 +221,7 @@ class AverageState(NamedTuple):
 
 
 def average_parameters(decay: float) -> optax.GradientTransformation:
-    """Keeps an exponential moving average of the parameters, and leaves the updates as they are; to be chained last.
+    """Keep an exponential moving average of the parameters; leaves the updates as they are, and is to be chained last.
 
     It is `1 / (1 - decay)` steps old, but never more than about a quarter of the steps so far: until then the state of
     step s weighs as s**2 (Shamir and Zhang 2013, arXiv:1212.1824, polynomial decay). The steps of Adam are about

@@ -50,7 +50,7 @@ def make_program(recipe: ConfigDict, task: Task, init_params: InitParams, num_st
 
 
 def check_mesh(recipe: ConfigDict, model: Bert | Electra, mesh: Mesh, evaluates: bool) -> None:
-    """Raises InputError when batches or heads do not divide over the mesh."""
+    """Raise InputError when batches or heads do not divide over the mesh."""
     parts = sharding.batch_parts(mesh)
     sizes = {stage[2] for stage in recipe.get("stages", ())} or {recipe.global_batch_size}
     micro = {size // recipe.accumulation_steps for size in sizes}
@@ -66,7 +66,7 @@ def check_mesh(recipe: ConfigDict, model: Bert | Electra, mesh: Mesh, evaluates:
 
 
 def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
-    """Raises InputError when batches or heads do not divide over the mesh, or what is asked for is missing."""
+    """Raise InputError when batches or heads do not divide over the mesh, or the recipe needs what is missing."""
     check_mesh(recipe, job.task.model, mesh, job.eval_source is not None)
     layers = min(part.config.num_hidden_layers for part in job.task.model.parts)
     for name, count in (

@@ -16,14 +16,14 @@ _SHOWN = ("loss", "mlm_accuracy", "accuracy", "learning_rate", "sequences_per_se
 
 
 class Bar:
-    """Shows how far a run is.
+    """Show how far a run is.
 
     Args:
         total: steps of the whole run.
         start: steps done already.
         show: False shows nothing at all.
-        chrono: of the run; starting and compiling are left out when the time left is reckoned.
-        console: where to; default stderr.
+        chrono: of the run; the time left is estimated without starting and compiling.
+        console: default stderr.
     """
 
     def __init__(self, total: int, start: int, show: bool, chrono: Chrono, console: Console | None = None):
@@ -36,21 +36,21 @@ class Bar:
             self._live.start()
 
     def update(self, step: int, values: Mapping[str, float]) -> None:
-        """Takes note of `step` and the latest values (names without `train/`), to be shown at the next refresh."""
+        """Set the step and the latest values (names without `train/`) for the next refresh."""
         self._step, self._values = step, dict(values)
 
     def line(self, step: int, values: Mapping[str, float]) -> None:
-        """Says the values of a window of steps, where there is no live bar to show them."""
+        """Print the values of a window of steps, where there is no live bar to show them."""
         if self._live is None:
             self.say(f"step {step}/{self._total}  {describe(values)}  {self._left(step)}")
 
     def say(self, text: str) -> None:
-        """Prints a line (above the bar)."""
+        """Print a line (above the bar)."""
         if self._show:
             self._console.print(printable(text), markup=False)
 
     def close(self) -> None:
-        """Takes the bar away."""
+        """Remove the bar."""
         if self._live is not None:
             self._live.stop()
 

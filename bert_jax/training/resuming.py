@@ -50,7 +50,7 @@ def table() -> str:
 
 
 def differences(saved: dict[str, Any], recipe: dict[str, Any], has_content: bool = True) -> list[str]:
-    """What of `recipe` is not as in `saved` and may not change, one phrase a key.
+    """The keys of `recipe` that differ from `saved` and may not change, one phrase each.
 
     Args:
         saved: nested, as `config.json` has it; a key that it lacks, being older, has its default.
@@ -75,7 +75,7 @@ def has_other_length(saved: dict[str, Any], recipe: dict[str, Any]) -> bool:
 
 
 def check_new_length(saved: dict[str, Any], recipe: ConfigDict, num_steps: int, done: int) -> None:
-    """Raises InputError when a run of `done` steps cannot become one of `num_steps`, or its batches would differ."""
+    """Raise InputError when a run of `done` steps cannot become one of `num_steps`, or its batches would differ."""
     if num_steps < done:
         raise InputError(
             f"config.num_steps: expected at least the {done} steps that the run has done, found {num_steps}"
@@ -96,7 +96,7 @@ def check_new_length(saved: dict[str, Any], recipe: ConfigDict, num_steps: int, 
 
 
 def plain(value: Any) -> Any:
-    """As JSON would give it back."""
+    """The value as JSON would give it back: lists for tuples."""
     return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
@@ -127,7 +127,7 @@ class DataRecord:
 
 
 def data_differences(then: Mapping[str, Any], now: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, str]:
-    """What of the data is not as it was when the run began.
+    """The differences between the data and those that the run began with.
 
     Args:
         then, now: as `bert_jax.tasks.fingerprints` makes them.

@@ -86,7 +86,7 @@ SCHEDULES = {
 
 
 def make_schedule(name: str, peak: float, num_steps: int, warmup_steps: int) -> Schedule:
-    """Returns the schedule of a name in SCHEDULES. Raises InputError for an unknown name or more warm-up than steps."""
+    """Return the schedule of a name in SCHEDULES. Raises InputError for an unknown name or more warm-up than steps."""
     if name not in SCHEDULES:
         raise InputError(f"schedule {name!r} is not known{did_you_mean(name, SCHEDULES)}")
     if warmup_steps > num_steps:

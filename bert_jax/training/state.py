@@ -41,7 +41,7 @@ def abstract_state(init_params: InitParams, optimizer: optax.GradientTransformat
 def init_state(
     init_params: Callable[..., Any], optimizer: optax.GradientTransformation, seed: int, shardings: State, *given: Any
 ) -> State:
-    """Makes the state of step 0 directly in shards: no device and no host ever holds all of it.
+    """Make the state of step 0 directly in shards: no device and no host ever holds all of it.
 
     Arrays that are `given` go to `init_params` after the key.
     """
@@ -55,7 +55,7 @@ def init_state(
 def initial_state(
     job: Job, optimizer: optax.GradientTransformation, seed: int, like: State, fresh_layers: int = 0
 ) -> State:
-    """The state of step 0, made in the shards of `like`; what `job` has pretrained is not initialised first.
+    """Make the state of step 0 in the shards of `like`, from the pretrained parameters of `job` where it has them.
 
     The highest `fresh_layers` layers are initialised all the same, and if there are any, the pooler too (Zhang et al.
     2021, arXiv:2006.05987, section 5).

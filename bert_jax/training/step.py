@@ -22,7 +22,7 @@ TrainStep = Callable[[State, Batch], tuple[State, Metrics]]
 def make_train_step(
     task: Task, optimizer: optax.GradientTransformation, seed: int, accumulation_steps: int = 1
 ) -> TrainStep:
-    """Returns the training step, not yet jitted. Its metrics are (sum, count) pairs.
+    """Return the training step, not yet jitted. Its metrics are (sum, count) pairs.
 
     A step whose loss or gradient is not finite leaves parameters and optimizer as they are: its `skipped` is 1, and its
     other metrics count for nothing.
@@ -51,7 +51,7 @@ def make_train_step(
 
 
 def jit_train_step(step: TrainStep, mesh: Mesh, shardings: State) -> TrainStep:
-    """Jits a training step: the state is donated and stays where it is, the batch is split, metrics are whole."""
+    """Jit a training step: the state is donated and stays where it is, the batch is split, metrics are whole."""
     return jax.jit(
         step,
         donate_argnums=0,
@@ -88,7 +88,7 @@ class NotFiniteError(InputError):
 
 
 class SkippedSteps:
-    """Counts the steps skipped in a row. A few happen in low precision; many mean that the parameters are no good.
+    """Count the steps skipped in a row. A few happen in low precision; many mean that training has diverged.
 
     Args:
         workdir: where the batch of the last one is written.
@@ -102,7 +102,7 @@ class SkippedSteps:
         self._in_a_row = 0
 
     def see(self, step: int, metrics: dict[str, float]) -> None:
-        """Takes the metrics of one step after the other.
+        """Look at the metrics of a step; to be called for one step after the other.
 
         Raises:
             NotFiniteError: too many were skipped in a row; the batch of this one has been written.
@@ -123,12 +123,12 @@ class SkippedSteps:
 
 
 def check_finite(params: Any, step: int, checkpoints: storage.Path) -> None:
-    """Raises NotFiniteError when a finished model has parameters that are not finite, naming the first of them.
+    """Raise NotFiniteError when a finished model has parameters that are not finite, naming the first of them.
 
     Args:
         params: numpy arrays.
-        step: that they are of.
-        checkpoints: where the states are that are kept.
+        step: of the parameters.
+        checkpoints: the directory of the checkpoints, which are kept.
     """
     for path, array in jax.tree_util.tree_leaves_with_path(params):
         bad = array.size - int(np.isfinite(array).sum())

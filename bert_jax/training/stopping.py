@@ -38,7 +38,7 @@ class Preempted(SystemExit):
 
 
 class Stop:
-    """The signals that came so far, and what they ask for.
+    """The signals that came so far, and how they end the run.
 
     Args:
         command: the command line that resumes the run, where the process is its own: then a second Ctrl-C, and a first
@@ -65,7 +65,7 @@ class Stop:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Only notes the signals that come while the block runs, and answers them at its end at the latest."""
+        """Only note the signals that come while the block runs, and answer them at its end at the latest."""
         if self.number is not None:  # it came where an exception cannot leave: in a callback of the garbage collector
             raise self.exception()
         self._deferring = True
@@ -78,7 +78,7 @@ class Stop:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Lets signals end the process at once while the block runs, such as one that waits for other hosts."""
+        """Let signals end the process at once while the block runs, such as one that waits for other hosts."""
         for number in self._before:
             signal.signal(number, signal.SIG_DFL)
         try:
@@ -88,11 +88,11 @@ class Stop:
                 self._install()
 
     def exception(self) -> BaseException:
-        """What ends the run."""
+        """The exception that ends the run."""
         return Interrupted() if self.number == signal.SIGINT else Preempted()
 
     def result(self) -> str:
-        """In a line: what came, what is saved, and how to resume."""
+        """A line for the user: which signal came, what is saved, and how to resume."""
         came = "interrupted" if self.number in (None, signal.SIGINT) else "told to stop"
         if self.saved is None:
             return f"{came} before the first step; nothing to save{self._how('start again')}"
@@ -126,7 +126,7 @@ class Stop:
             self._foreign(signal.SIGTERM)  # through which all hosts agree on the step to stop at
 
     def _watch(self, wakeups: int) -> None:
-        """Sees signals when they come, though the main thread may be in compiled code for minutes."""
+        """See signals when they come, though the main thread may be in compiled code for minutes."""
         came = 0
         while number := os.read(wakeups, 1)[0]:
             if number not in self._before:
@@ -150,7 +150,7 @@ class Stop:
 
 @contextlib.contextmanager
 def listening(command: str = "") -> Iterator[Stop]:
-    """Yields what the signals ask for that come while the block runs; within such a block, the same `Stop`.
+    """Handle SIGINT and SIGTERM while the block runs, and yield their `Stop`; within such a block, the same one.
 
     Outside the main thread, which alone is sent signals, none ever comes.
 
@@ -196,7 +196,7 @@ def _forget() -> None:
 
 @contextlib.contextmanager
 def _watched(stop: Stop) -> Iterator[None]:
-    """Has a thread see the numbers of signals as Python's C handler writes them."""
+    """Have a thread see the numbers of signals as Python's C handler writes them."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     thread = threading.Thread(target=stop._watch, args=(reading,), name="signals", daemon=True)
@@ -213,7 +213,7 @@ def _watched(stop: Stop) -> Iterator[None]:
 
 
 def _foreign_handler(number: int) -> Any:
-    """The C function that answers a signal in place of Python's, as JAX's does on several hosts.
+    """Return the C function that answers a signal in place of Python's, as JAX's does on several hosts.
 
     None for one that takes three arguments (SA_SIGINFO): it belongs to who reports crashes, as libtpu does, and would
     end the process.

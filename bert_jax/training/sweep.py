@@ -17,11 +17,11 @@ RESULTS = "sweep.json"
 
 
 class SweepRow(NamedTuple):
-    """What a combination of values gave, over all seeds.
+    """The scores of a combination of values, over all seeds.
 
     Attributes:
         values: key -> value, the seed aside.
-        seeds: how many runs there were.
+        seeds: number of runs.
         mean, spread: by metric: the mean over seeds and its sample standard deviation (0 for one seed).
     """
 
@@ -38,7 +38,7 @@ def sweep(
     workdir: storage.PathLike,
     progress: bool = True,
 ) -> list[SweepRow]:
-    """Trains every combination of `grid` in a directory of `workdir` named after it, one after the other.
+    """Train every combination of `grid` in a directory of `workdir` named after it, one after the other.
 
     Those that are finished are not run again, and one that was killed is resumed.
 
@@ -54,14 +54,14 @@ def sweep(
     Raises:
         InputError: as `train`; nothing has been run then if it is the recipe that does not fit.
     """
-    place = storage.Path(workdir)
+    root = storage.Path(workdir)
     runs = []
     for chosen in itertools.product(*grid.values()):
         values = dict(zip(grid, chosen, strict=True))
         recipe = recipes.load_recipe(config, [*overrides, *(f"{key}={value}" for key, value in values.items())])
         recipes.resolve(recipe)  # before any is run
         name = ",".join(f"{key}={value}" for key, value in values.items())
-        runs.append((values, recipe, place / name.replace("/", "_")))
+        runs.append((values, recipe, root / name.replace("/", "_")))
     if len({directory for _, _, directory in runs}) < len(runs):
         raise InputError(f"--sweep: expected each value once, found {dict(grid)}")
     scores: dict[tuple[tuple[str, str], ...], list[dict[str, float]]] = {}
@@ -74,7 +74,7 @@ def sweep(
     metric = runs[0][1].best_metric.removeprefix("eval/")
     if metric:
         rows.sort(key=lambda row: -merit(metric, row.mean[metric]))
-    storage.write_atomically(place / RESULTS, json.dumps([_plain(row) for row in rows], indent=2) + "\n")
+    storage.write_atomically(root / RESULTS, json.dumps([_plain(row) for row in rows], indent=2) + "\n")
     return rows
 
 

@@ -1,4 +1,4 @@
-"""The work directory of a run: the place of each file in it, and the recipe that it belongs to."""
+"""The work directory of a run: the path of each file in it, and the recipe that it belongs to."""
 
 import contextlib
 import dataclasses
@@ -21,7 +21,7 @@ log = logger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Workdir:
-    """Names of what a run leaves.
+    """The files that a run leaves.
 
     Attributes:
         path: the directory, local or `gs://`.
@@ -36,7 +36,7 @@ class Workdir:
 
     @property
     def data(self) -> storage.Path:
-        """What the run took from its data when it began."""
+        """The record of the data that the run began with."""
         return self.path / "data.json"
 
     @property
@@ -89,11 +89,11 @@ class Workdir:
         return max((int(path.name) for path in self.checkpoints.iterdir() if path.name.isdigit()), default=None)
 
     def batch(self, step: int) -> storage.Path:
-        """The batch of a step that could not be learned from: NumPy's .npz, an array for each of its names."""
+        """The batch of the step whose skipping ended the run: NumPy's .npz, an array for each of its names."""
         return self.path / f"batch-{step}.npz"
 
     def check(self, recipe: ConfigDict) -> None:
-        """Raises InputError when the directory holds a run of another recipe, naming the keys that differ, or is where
+        """Raise InputError when the directory holds a run of another recipe, naming the keys that differ, or is where
         no checkpoints can be written."""
         if self.path.is_remote and not self.path.url.startswith("gs://"):
             raise InputError(f"{self.path}: expected a work directory on a disk or on gs://, which checkpoints need")
@@ -112,12 +112,12 @@ class Workdir:
             )
 
     def has_other_length(self, recipe: ConfigDict) -> bool:
-        """Whether the run that is there has another number of steps than `recipe`."""
+        """Whether the run in this directory has another number of steps than `recipe`."""
         return self.config.exists() and resuming.has_other_length(storage.read_json(self.config), recipe.to_dict())
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[storage.Claim]:
-        """Keeps others out while the block runs.
+        """Keep other runs out while the block runs.
 
         Raises:
             InputError: another run is under way in it.
@@ -128,7 +128,7 @@ class Workdir:
 
     @contextlib.contextmanager
     def begun(self, recipe: ConfigDict, job: Job) -> Iterator[tuple[storage.Claim, int | None]]:
-        """Claims the directory while the block runs, and begins in it (`begin`); the first process does so for all.
+        """Claim the directory while the block runs, and begin in it (`begin`); the first process does so for all.
 
         Raises:
             InputError: another run is under way in it, or one that began with other data; on every process.
@@ -148,7 +148,7 @@ class Workdir:
             yield claim, before
 
     def begin(self, recipe: ConfigDict, data: dict[str, Any], num_steps: int) -> int | None:
-        """Writes `config.json` and `data.json`, having compared them with those of the run that is there.
+        """Write `config.json` and `data.json`, after comparing them with those of the run in this directory.
 
         Args:
             recipe: resolved.
@@ -193,7 +193,7 @@ class Workdir:
             )
 
     def _set_model_aside(self, done: int | None) -> None:
-        """Makes room for the model that is to be written: one of fewer steps is kept, as is what is left of one."""
+        """Make room for the model that is to be written: rename a model of fewer steps, or what is left of one."""
         if not self.model.exists() or not any(self.model.iterdir()):
             return
         aside = self.path / (f"{self.model.name}-{done}" if self.is_finished else f"{self.model.name}-incomplete")

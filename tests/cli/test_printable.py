@@ -146,14 +146,15 @@ def test_a_bug_in_a_process_of_its_own(place):
     """The traceback of an error that nobody caught, a warning and a library's log."""
     code = f"""
 import logging, sys, warnings, bert_jax.cli as cli
+from bert_jax.__main__ import main
 def run(args):
     logging.getLogger("other").warning({ESCAPES!r})
     warnings.warn({ESCAPES + LONG!r})
     raise RuntimeError({ESCAPES + LONG!r})
 cli.config.run_config = run
-sys.exit(cli.main(["config"]))
+sys.exit(main())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code, "config"], capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.count("gnp.exe") >= 3 and "RuntimeError" in done.stderr
     assert_printable(done.stderr)
 

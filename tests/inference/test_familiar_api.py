@@ -1,8 +1,5 @@
 """What users of transformers, sentence-transformers and Flax type first gives what they expect of it."""
 
-import os
-import subprocess
-import sys
 import warnings
 
 import jax
@@ -204,19 +201,3 @@ def test_outputs_are_ordered_as_those_of_transformers(paths, name, head, more):
 def test_a_users_script_runs(paths):
     """`make types` checks it as `mypy --strict` does."""
     assert -1 <= users_script.main(str(paths / "embedder")) <= 1
-
-
-def test_importing_changes_nothing_of_the_process():
-    """Environment, signal handlers, logging and hooks, before and after."""
-    code = """
-import logging, os, signal, sys, warnings
-def state():
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    hooks = sys.excepthook, sys.unraisablehook, warnings.formatwarning
-    return dict(os.environ), handlers, hooks, list(logging.getLogger().handlers), logging.getLogger().level
-before = state()
-import bert_jax
-assert state() == before, [name for name in os.environ if before[0].get(name) != os.environ[name]]
-"""
-    environment = {name: value for name, value in os.environ.items() if name != "LIBTPU_INIT_ARGS"}
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True)

@@ -19,7 +19,15 @@ from bert_jax import sharding
 from bert_jax.errors import InputError
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.optimizers import OPTIMIZERS, make_optimizer
+from bert_jax.training.orbax_noise import quiet_orbax
 from bert_jax.training.state import State
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """As within a run."""
+    with quiet_orbax():
+        yield
 
 
 def state_at(step: int, width: int = 20_000) -> State:

@@ -1,0 +1,70 @@
+"""Leave out what Orbax, asyncio and the interpreter say beside an error that is raised here as one line."""
+
+import contextlib
+import dataclasses
+import gc
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import orbax.checkpoint  # noqa: F401  which imports absl, whose logger must not be made before
+
+_LOGGERS = ("absl", "asyncio")
+
+
+@contextlib.contextmanager
+def quiet_orbax() -> Iterator[None]:
+    """Leave out the noise of failed reads and writes of checkpoints while the block runs.
+
+    Orbax logs pages, asyncio logs the other errors of the same save, and the interpreter complains of what it left
+    behind: coroutines cut short, callbacks whose event loop is closed.
+    """
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    loggers = [logger for logger in loggers if _not_from_orbax not in logger.filters]  # where one block is in another
+    before = sys.unraisablehook
+    hook = sys.unraisablehook = _WithoutOrbax(before)
+    for logger in loggers:
+        logger.addFilter(_not_from_orbax)
+    try:
+        yield
+    except BaseException as error:
+        _release_frames(error)
+        raise
+    finally:
+        gc.collect()  # complaints about what was cut short come here rather than after the block
+        for logger in loggers:
+            logger.removeFilter(_not_from_orbax)
+        if sys.unraisablehook is hook:
+            sys.unraisablehook = before
+
+
+def _release_frames(error: BaseException | None) -> None:
+    """Clear the frames of Orbax and asyncio in the tracebacks of an error, which keep alive what was cut short."""
+    while error is not None:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if any(name in frame.f_code.co_filename for name in ("orbax", "asyncio")):
+                with contextlib.suppress(RuntimeError):  # of a frame that still runs
+                    frame.clear()
+        error = error.__cause__ or error.__context__
+
+
+def _not_from_orbax(record: logging.LogRecord) -> bool:
+    frames = traceback.extract_tb(record.exc_info[2]) if record.exc_info else ()
+    if record.name == "asyncio" and any(frame.name == "_wrap_awaitable" for frame in frames):
+        return False  # a future of TensorStore, which is no coroutine
+    return not any("orbax" in path for path in (record.pathname, *(frame.filename for frame in frames)))
+
+
+@dataclasses.dataclass(frozen=True)
+class _WithoutOrbax:
+    """A `sys.unraisablehook` that passes on all but what comes of a failed read or write."""
+
+    hook: Callable[[Any], Any]
+
+    def __call__(self, unraisable: Any) -> None:
+        code = getattr(unraisable.object, "cr_code", None)
+        from_orbax = code is not None and "orbax" in code.co_filename
+        if not from_orbax and str(unraisable.exc_value) != "Event loop is closed":
+            self.hook(unraisable)
