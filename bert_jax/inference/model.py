@@ -190,7 +190,8 @@ class PretrainedModel:
         Args:
             inputs: the arguments of `__call__` that are arrays, by name.
             fields: names of `BertOutput` fields; none means all. The others are None.
-            rows, length: what the compiled function sees is padded to; None means the next of few sizes.
+            rows: number that the compiled function sees, with padding; None means the next of few sizes.
+            length: tokens of a row that it sees, with padding; None means the next of few sizes.
 
         Returns:
             What waits for the output and gives it. More may be begun before that, so that the device need not wait.

@@ -95,7 +95,10 @@ class Similarity(SentenceEmbedding):
         Args:
             first: a text, or a list of N.
             second: a text, or a list of M.
-            truncation, prompt_name, prompt, truncate_dim: as for `SentenceEmbedding`.
+            truncation: as for `SentenceEmbedding`.
+            prompt_name: as for `SentenceEmbedding`.
+            prompt: as for `SentenceEmbedding`.
+            truncate_dim: as for `SentenceEmbedding`.
 
         Returns:
             A float for two texts; float32 `[M]` for a text and a list, `[N]` for a list and a text, `[N, M]` for two
@@ -142,7 +145,8 @@ class Search(SentenceEmbedding):
 
         Args:
             corpus: texts, held here with their vectors.
-            prompt_name, prompt: as `corpus_prompt_name` and `corpus_prompt` of a call.
+            prompt_name: as `corpus_prompt_name` of a call.
+            prompt: as `corpus_prompt` of a call.
             truncate_dim: as for `SentenceEmbedding`; calls take the same.
 
         Returns:
@@ -175,9 +179,11 @@ class Search(SentenceEmbedding):
             queries: a text, or a list of them.
             corpus: texts to search this once, of which only the best are held; None means those of `index`.
             top_k: how many for a query; all, where the corpus has fewer.
-            prompt_name, prompt: of the queries, as for `SentenceEmbedding`; of a model without a default prompt, that
-                named `query`.
-            corpus_prompt_name, corpus_prompt: the same for the corpus; `document`, `passage` or `corpus`.
+            prompt_name: of the queries, as for `SentenceEmbedding`; None in a model without a default prompt means
+                `query`, where it has that.
+            prompt: of the queries, in place of a name.
+            corpus_prompt_name: the same for the corpus; None means `document`, `passage` or `corpus`.
+            corpus_prompt: of the corpus, in place of a name.
             truncate_dim: as for `SentenceEmbedding`.
 
         Returns:
@@ -277,7 +283,8 @@ class Rerank(Pipeline):
 
         Args:
             pairs: N pairs; one that is too long is cut.
-            prompt_name, prompt: as of a call, put before the first text of each pair.
+            prompt_name: as of a call, put before the first text of each pair.
+            prompt: the prompt itself, in place of a name.
 
         Returns:
             float64 `[N]`, behind the model's activation; of a model with C outputs `[N, C]`, which are logits unless

@@ -33,8 +33,10 @@ class Tokenizer(abc.ABC):
     Attributes:
         pieces: the vocabulary, a piece's place being its id. An id without a piece holds "".
         vocab_size: rows that a word embedding needs.
-        pad_id, cls_id, sep_id: ids of the special tokens; `unk_id` and `mask_id` raise InputError where there is none.
-        special_ids: those five, sorted.
+        pad_id: id of the padding token.
+        cls_id: id of the token that begins a row.
+        sep_id: id of the token that ends a text.
+        special_ids: these, `unk_id` and `mask_id`, sorted. The last two raise InputError where there is no such token.
         is_continuation: bool [V], True where a piece continues the word of the piece before it.
         marks_continuations: whether pieces that continue a word are marked, as by "##", rather than those that begin
             one, as by a space.
