@@ -8,7 +8,7 @@ COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # as pip wo
 PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-tpu fuzz lint types format docs notebooks benchmark clean
+.PHONY: help demo test test-slow test-tpu fuzz lint types format docs site site-serve notebooks benchmark clean
 
 help:
 	@echo 'make demo       pretrain a small BERT on the documentation inside your Python, fine-tune it, and ask it'
@@ -19,6 +19,7 @@ help:
 	@echo 'make lint       ruff; `make format` mends what it can'
 	@echo 'make types      mypy'
 	@echo 'make docs       write the pages of docs/ that are generated from code'
+	@echo 'make site       build the documentation into site/; `make site-serve` shows it while you write'
 	@echo 'make notebooks  execute colab/*.ipynb in full'
 	@echo 'make benchmark  our speed beside PyTorch'"'"'s, in one run'
 	@echo 'make clean      remove the virtual environment and the caches'
@@ -53,6 +54,13 @@ types: $(VENV)/.installed-dev
 docs: $(VENV)/.installed
 	$(BIN)/python -m bert_jax.recipes.describe > docs/recipes.md
 	$(BIN)/python -m bert_jax.model_files.describe > docs/model_files.md
+	$(BIN)/python -m bert_jax.cli.describe > docs/command_line.md
+
+site: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+site-serve: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 # With the caller's XLA_FLAGS or none: the tests' own make programs slower.
 notebooks: $(VENV)/.installed-dev
@@ -63,7 +71,7 @@ benchmark: $(VENV)/.installed-dev
 
 clean:
 	[ ! -f $(VENV)/pyvenv.cfg ] || rm -rf $(VENV)
-	rm -rf .pytest_cache .mypy_cache .ruff_cache build dist *.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache build dist site *.egg-info
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -86,7 +86,9 @@ class BertConfig:
         norm: `layer_norm` or `rms_norm`.
         norm_placement: `post` (after each residual sum) or `pre` (before each block and after the last layer; the first
             block has none, as the embeddings have one).
-        norm_bias, attention_bias, mlp_bias: whether these have biases.
+        norm_bias: whether LayerNorm has a bias.
+        attention_bias: whether the dense layers of attention have biases.
+        mlp_bias: whether the feed-forward layers have biases.
         initializer_range: the parameter (not the standard deviation) of the truncated normal initialiser.
         layer_norm_eps: added to the variance in LayerNorm.
         pad_token_id: id of the padding token.

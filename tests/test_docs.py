@@ -11,32 +11,19 @@ import jax
 import pytest
 
 from bert_jax.cli import build_parser
+from bert_jax.cli.describe import as_page as command_line_page
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.model_files.describe import as_page as model_files_page
 from bert_jax.model_files.describe import tables as model_files_tables
 from bert_jax.modeling import Bert
+from bert_jax.recipes.definitions import KEYS
 from bert_jax.recipes.describe import as_page
 from bert_jax.recipes.shipped import recipe_names
 
 ROOT = Path(__file__).parent.parent
-NAMES = (
-    "README",
-    "ARCHITECTURE",
-    "CONTRIBUTING",
-    "docs/planning",
-    "docs/recipes",
-    "docs/attention",
-    "docs/coming_from",
-    "docs/families",
-    "docs/tasks",
-    "docs/tpu",
-    "docs/tpu_choices",
-    "docs/weights",
-    "launch/README",
-    "launch/gke/README",
-)
-DOCUMENTS = [ROOT / f"{name}.md" for name in NAMES]
+NAMES = ("README", "ARCHITECTURE", "CONTRIBUTING", "launch/README", "launch/gke/README")
+DOCUMENTS = [*(ROOT / f"{name}.md" for name in NAMES), *sorted((ROOT / "docs").rglob("*.md"))]
 LAUNCHERS = sorted(path for path in (ROOT / "launch").rglob("*") if path.suffix in (".sh", ".yaml"))
 CLI = sorted((ROOT / "bert_jax" / "cli").glob("*.py"))
 
@@ -85,6 +72,25 @@ def test_recipes_that_are_named_are_there(source):
 
 def test_the_page_of_recipe_keys_is_that_of_the_code():
     assert (ROOT / "docs" / "recipes.md").read_text() == as_page(), "run `make docs`"
+
+
+def test_the_page_of_the_command_line_is_that_of_the_parser():
+    page = (ROOT / "docs" / "command_line.md").read_text()
+    assert page == command_line_page(), "run `make docs`"
+    _, verbs = build_parser()
+    for name, parser in verbs.items():
+        section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        for action in parser._actions:
+            if action.help and "SUPPRESS" not in action.help and "--help" not in action.option_strings:
+                assert all(f"`{option}" in section for option in action.option_strings), action
+
+
+def test_the_keys_that_pages_name_are_keys():
+    known = {key for keys in KEYS.values() for key in keys} | {"KEY", "a.b"}
+    known |= {".".join(key.split(".")[: i + 1]) for key in known for i in range(key.count("."))}
+    for document in DOCUMENTS:
+        for key in re.findall(r"--config\.([a-zA-Z_0-9.]+)", document.read_text()):
+            assert key.rstrip(".") in known, f"{document}: {key}"
 
 
 def test_the_page_of_the_keys_of_model_files_is_that_of_the_code():

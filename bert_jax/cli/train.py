@@ -36,7 +36,7 @@ def add_verbs(verbs: Any) -> None:
         "`bert-jax pretrain`, and resumes a killed run in the same way.",
         """bert-jax finetune --config classification --workdir runs/sst2 --config.init_from=bert-base/ \\
                --config.data.train=train.tsv --config.data.dev=dev.tsv
-           bert-jax finetune --config classification:cola,CoLA --workdir runs/cola \\
+           bert-jax finetune --config classification:cola,CoLA --workdir runs/cola --config.init_from=bert-base/ \\
                --sweep seed=0,1,2 --sweep optimizer.learning_rate=2e-5,5e-5""",
     )
     finetune.add_argument(

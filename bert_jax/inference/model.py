@@ -190,7 +190,12 @@ class PretrainedModel:
         Args:
             inputs: the arguments of `__call__` that are arrays, by name.
             fields: `BertOutput` fields to compute and copy to the host, () = all; the others are None.
-            rows, length: sizes to which the inputs are padded; None means the next of a few static sizes.
+            rows: number of rows to which the inputs are padded; None means the next of a few static sizes.
+            length: number of tokens to which the rows are padded; None means the next of a few static sizes.
+
+        Returns:
+            A function that waits for the output and returns it. Further calls may start before that, so that the device
+            does not wait.
         """
         arrays = self._checked(inputs)
         padded, sizes = _padded(arrays, self.config, rows, length)

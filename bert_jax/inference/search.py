@@ -96,7 +96,10 @@ class Similarity(SentenceEmbedding):
         Args:
             first: one text, or a list of N texts.
             second: one text, or a list of M texts.
-            truncation, prompt_name, prompt, truncate_dim: as for `SentenceEmbedding`.
+            truncation: as for `SentenceEmbedding`.
+            prompt_name: as for `SentenceEmbedding`.
+            prompt: as for `SentenceEmbedding`.
+            truncate_dim: as for `SentenceEmbedding`.
 
         Returns:
             A float for two texts; float32 `[M]` for a text and a list, `[N]` for a list and a text, `[N, M]` for two
@@ -145,7 +148,8 @@ class Search(SentenceEmbedding):
 
         Args:
             corpus: the texts.
-            prompt_name, prompt: as `corpus_prompt_name` and `corpus_prompt` of a call.
+            prompt_name: as `corpus_prompt_name` of a call.
+            prompt: as `corpus_prompt` of a call.
             truncate_dim: as for `SentenceEmbedding`; later calls use the same value.
 
         Returns:
@@ -178,9 +182,11 @@ class Search(SentenceEmbedding):
             queries: one text, or a list of texts.
             corpus: texts to search in this call only, read once in constant memory; None means the corpus of `index`.
             top_k: number of texts per query.
-            prompt_name, prompt: for the queries, as for `SentenceEmbedding`. A model without a default prompt uses its
-                prompt `query`, if it has one.
-            corpus_prompt_name, corpus_prompt: likewise for the corpus, with prompts `document`, `passage` or `corpus`.
+            prompt_name: name of the prompt for the queries, as for `SentenceEmbedding`. A model without a default prompt
+                uses its prompt `query`, if it has one.
+            prompt: prompt for the queries, instead of a named one.
+            corpus_prompt_name: likewise for the corpus, with prompts `document`, `passage` or `corpus`.
+            corpus_prompt: prompt for the corpus, instead of a named one.
             truncate_dim: as for `SentenceEmbedding`.
 
         Returns:
@@ -280,7 +286,8 @@ class Rerank(Pipeline):
 
         Args:
             pairs: N pairs; pairs over the model's limit are cut.
-            prompt_name, prompt: as for a call; put before the first text of each pair.
+            prompt_name: as for a call; put before the first text of each pair.
+            prompt: text to put before the first text of each pair, instead of a named prompt.
 
         Returns:
             float64 `[N]`, with the model's activation applied; for a model with C > 1 outputs `[N, C]`, which are

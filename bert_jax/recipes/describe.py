@@ -69,7 +69,7 @@ def shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value) or '""'
 
 
-_INTRODUCTION = """# Recipes: every key
+_INTRODUCTION = """# Recipe keys
 
 A recipe holds every setting of a run. `bert-jax config` lists the recipes that come with bert_jax, `bert-jax config
 RECIPE [KEY]` prints the keys of a recipe with their values, and `--config.KEY=VALUE` changes a value for a run:
@@ -77,7 +77,8 @@ RECIPE [KEY]` prints the keys of a recipe with their values, and `--config.KEY=V
 ```bash
 bert-jax config
 bert-jax config classification optimizer
-bert-jax finetune --config classification --workdir runs/reviews --config.data.train=train.csv --config.num_epochs=2
+bert-jax finetune --config classification --workdir runs/reviews --config.init_from=path/to/bert \\
+    --config.data.train=train.csv --config.data.text_column=review --config.num_epochs=2
 ```
 
 Your own recipe is a Python file with a function `get_config`. Pass its path, and optionally an argument, as

@@ -33,8 +33,11 @@ class Tokenizer(abc.ABC):
     Attributes:
         pieces: the tokens in the order of their ids; "" for an unused id.
         vocab_size: number of ids, and so of rows that a word embedding needs.
-        pad_id, cls_id, sep_id: ids of the special tokens; `unk_id` and `mask_id` raise InputError if there is none.
-        special_ids: the ids of these five tokens, sorted.
+        pad_id: id of the padding token.
+        cls_id: id of the token at the start of a row.
+        sep_id: id of the token at the end of each text.
+        special_ids: the ids of these three, of `unk_id` and `mask_id`, sorted. The last two raise InputError if there is
+            no such token.
         is_continuation: bool [V], True for tokens that continue the word of the token before.
         marks_continuations: whether the vocabulary marks tokens that continue a word (as by "##") and not those that
             begin a word (as by a space).

@@ -95,7 +95,9 @@ def steps(
     that is left early resumes from the newest checkpoint, as any run.
 
     Args:
-        recipe, workdir, progress: as for `train`.
+        recipe: as for `train`.
+        workdir: as for `train`.
+        progress: as for `train`.
 
     Yields:
         The state after a step, which the next step takes the memory of, and the step's metrics: arrays on the devices

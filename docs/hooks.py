@@ -1,0 +1,66 @@
+"""Hooks of MkDocs: pages from elsewhere in the repository, and links between all of them.
+
+A page is read on the site and in a checkout alike, so its links are paths of the repository. A link to a file that the
+site does not have, such as a module, becomes its text alone.
+"""
+
+import posixpath
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent
+# Page of the site -> its file in the repository; all others are in docs/.
+ELSEWHERE = {
+    "launch.md": "launch/README.md",
+    "gke.md": "launch/gke/README.md",
+    "architecture.md": "ARCHITECTURE.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+    "benchmarks.md": "benchmarks/RESULTS.md",
+}
+# What the site has in place of a file.
+_INSTEAD = {"README.md": "index.md", "configs": "recipes.md"}
+_LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^ *```")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages of `ELSEWHERE`, and their pictures."""
+    pictures = {path.name: f"benchmarks/{path.name}" for path in (ROOT / "benchmarks").glob("*.png")}
+    for name, source in (ELSEWHERE | pictures).items():
+        files.append(File.generated(config, name, abs_src_path=str(ROOT / source)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Makes links that are paths of the repository links of the site."""
+    source = ELSEWHERE.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    here = posixpath.dirname(page.file.src_uri)
+    lines, fenced = [], False
+    for line in markdown.splitlines():
+        fenced ^= bool(_FENCE.match(line))
+        lines.append(line if fenced else _LINK.sub(lambda link: _site_link(link, source, here), line))
+    return "\n".join(lines) + "\n"
+
+
+def _site_link(link: re.Match[str], source: str, here: str) -> str:
+    """A link in the file `source` of the repository, for a page in the folder `here` of the site.
+
+    One that leads nowhere stays as it is, which the build reports.
+    """
+    text, target = link.groups()
+    path, _, anchor = target.partition("#")
+    if not path or re.match(r"[a-z]+:", target):
+        return link[0]
+    found = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+    pages = {file: name for name, file in ELSEWHERE.items()} | _INSTEAD
+    page = found.removeprefix("docs/") if found.startswith("docs/") else pages.get(found)
+    if page is None and found.endswith(".png"):
+        page = posixpath.basename(found)
+    if page is None:
+        return text if (ROOT / found).exists() else link[0]
+    return f"[{text}]({posixpath.relpath(page, here or '.')}{'#' + anchor if anchor else ''})"

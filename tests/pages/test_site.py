@@ -1,0 +1,85 @@
+"""The documentation site: builds without a warning, holds every page, and loads nothing from another host."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from blocks import PAGES, ROOT
+
+pytest.importorskip("mkdocs", reason="needs MkDocs: pip install 'bert-jax[docs]'")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder that `make site` would write."""
+    folder = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not done.stdout + done.stderr
+    return folder
+
+
+_LOADING = {"script": "src", "img": "src", "iframe": "src", "link": "href", "source": "src", "video": "src"}
+
+
+class Loads(HTMLParser):
+    """What a page has a browser load.
+
+    Attributes:
+        urls: of scripts, style sheets, pictures, fonts and frames.
+        text: of the page, without what scripts and styles hold.
+    """
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.urls: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        if (url := found.get(_LOADING.get(tag, ""))) and found.get("rel") not in ("next", "prev", "canonical"):
+            self.urls.append(url)
+
+
+def test_every_page_is_built_and_in_the_search_index(site):
+    built = {path.parent.relative_to(site).as_posix() for path in site.rglob("index.html")}
+    names = {Path(page).relative_to("docs").with_suffix("").as_posix() for page in PAGES if page.startswith("docs/")}
+    assert names - {"index"} <= built
+    index = json.loads((site / "search" / "search_index.json").read_text())
+    found = {entry["location"].partition("#")[0].rstrip("/") for entry in index["docs"]}
+    assert built - {"."} <= found
+    texts = " ".join(entry["title"] + entry["text"] for entry in index["docs"])
+    for word in ("from_pretrained", "RESOURCE_EXHAUSTED", "--null-threshold", "optimizer.layer_decay", "segment_ids"):
+        assert word in texts, word
+
+
+def test_no_page_loads_anything_from_another_host(site):
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 30
+    for page in pages:
+        for url in Loads(page.read_text()).urls:
+            assert not re.match(r"(https?:)?//", url), f"{page}: {url}"
+    for sheet in site.rglob("*.css"):
+        for url in re.findall(r"(?:url\(|@import )['\"]?([^'\")]+)", sheet.read_text()):
+            assert url.startswith(("data:", "#")) or not re.match(r"(https?:)?//", url), f"{sheet}: {url}"
+
+
+def test_every_public_name_is_in_the_reference(site):
+    import bert_jax
+
+    text = "".join(page.read_text() for page in (site / "api").rglob("*.html"))
+    for name in bert_jax.__all__:
+        assert f'id="bert_jax.{name}"' in text, name
+
+
+def test_arguments_and_attributes_of_the_reference_are_described(site):
+    """Sections of docstrings are tables; a name that the parser misreads would hold a comma."""
+    for page in (site / "api").rglob("*.html"):
+        assert not re.findall(r"<td><code>[\w]+, [\w, ]+</code></td>", page.read_text()), page

@@ -1,0 +1,169 @@
+"""The files that the pages take to be there: small models, tables and corpora under the names that the pages use."""
+
+import csv
+import gzip
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from safetensors.numpy import save_file
+
+from bert_jax.config import BertConfig
+from bert_jax.conversion.huggingface import save_pretrained
+from bert_jax.modeling import Bert
+from bert_jax.recipes import load_recipe, resolve, to_json
+from bert_jax.tokenization import Tokenizer
+
+TEXTS = ["the cat sat on the tree", "a dull and grey film", "the dog sees a red house", "two big birds sat under it"]
+SIZE = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+# Path of a model -> its head, and fields of its config.
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "path/to/bert": ("pretraining", {}),
+    "path/to/all-MiniLM-L6-v2": ("sentence_embedding", {}),
+    "path/to/cross-encoder": ("sequence_classification", {"num_labels": 1}),
+    "runs/base/model": ("masked_lm", {}),
+    "runs/conll2003/model": ("token_classification", {"id2label": ("O", "B-PER", "I-PER", "B-LOC")}),
+    "runs/mnli/model": ("sequence_classification", {"id2label": ("contradiction", "entailment", "neutral")}),
+    "runs/relevance/model": ("sequence_classification", {"num_labels": 1}),
+    "runs/reviews/model": ("sequence_classification", {"id2label": ("bad", "good")}),
+    "runs/squad/model": ("question_answering", {}),
+    "runs/squad2/model": ("question_answering", {}),
+    "runs/sst2/model": ("sequence_classification", {"id2label": ("0", "1")}),
+    "runs/stsb/model": ("sentence_embedding", {}),
+}
+# The same models under other names.
+ALIASES = {
+    "demo_workdir/pretraining/model": "path/to/bert",
+    "bert-base": "path/to/bert",
+    "bert-base-uncased": "path/to/bert",
+    "old-bert": "path/to/bert",
+    "pretrained": "path/to/bert",
+    "uncased_L-12_H-768_A-12": "path/to/bert",
+    "bucket/bert-base-uncased": "path/to/bert",
+    "all-MiniLM-L6-v2": "path/to/all-MiniLM-L6-v2",
+}
+
+
+def build(folder: Path, tokenizer: Tokenizer) -> None:
+    """Writes all of it into an empty folder; the models are small and have the tokenizer's vocabulary."""
+    for name, (head, fields) in MODELS.items():
+        model(folder / name, head, fields, tokenizer)
+    for name, original in ALIASES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).symlink_to(folder / original)
+    _adapter(folder / "adapter")
+    (folder / "vocab.txt").write_text("\n".join(tokenizer.pieces) + "\n")
+    (folder / "runs/sst2/config.json").write_text(to_json(resolve(load_recipe("classification"))))
+    _corpora(folder)
+    _tables(folder)
+    _tagged(folder)
+    _questions(folder)
+
+
+def model(path: Path, head: str, fields: dict[str, Any], tokenizer: Tokenizer) -> None:
+    """Writes a model; fields of its config may be given."""
+    if "id2label" in fields:
+        fields = fields | {"num_labels": len(fields["id2label"])}
+    config = BertConfig(**{"vocab_size": tokenizer.vocab_size} | SIZE | fields)
+    random = np.random.default_rng(0)  # compiling `init` for each would take longer than all the rest
+    params = jax.tree.map(
+        lambda leaf: random.normal(0, 0.02, leaf.shape).astype("f4"), Bert(config, head).abstract_params()
+    )
+    save_pretrained(path, config, head, params, tokenizer)
+
+
+def _adapter(folder: Path) -> None:
+    """A LoRA adapter of `path/to/bert`, whose only layer is 32 wide, as peft writes it."""
+    folder.mkdir()
+    config = {"peft_type": "LORA", "base_model_name_or_path": "elsewhere/bert", "r": 2, "lora_alpha": 4}
+    (folder / "adapter_config.json").write_text(json.dumps(config | {"target_modules": ["query"]}))
+    layer = "base_model.model.bert.encoder.layer.0.attention.self.query"
+    update = {f"{layer}.lora_A.weight": np.ones((2, 32), "f4"), f"{layer}.lora_B.weight": np.ones((32, 2), "f4")}
+    save_file(update, folder / "adapter_model.safetensors")
+
+
+def _corpora(folder: Path) -> None:
+    sentences = [text.capitalize() + "." for text in TEXTS]
+    documents = [" ".join(sentences[i:] + sentences[:i]) for i in range(4)] * 30
+    for name in ("corpus", "books"):
+        (folder / name).mkdir()
+        (folder / name / "text.txt").write_text("\n\n".join(documents))
+    _json_lines(folder / "articles.jsonl", [{"text": text} for text in documents])
+    pages = "".join(json.dumps({"body": text}) + "\n" for text in TEXTS)
+    (folder / "pages.jsonl.gz").write_bytes(gzip.compress(pages.encode()))
+    for name in ("documents.txt", "found.txt", "reviews.txt", "sentences.txt", "articles.txt"):
+        (folder / name).write_text("\n".join(TEXTS) + "\n")
+    (folder / "article.txt").write_text("Merkel met Obama in Berlin. The cat sat.\n")
+
+
+def _tables(folder: Path) -> None:
+    reviews = [(text, ("bad", "good")[i % 2]) for i, text in enumerate(TEXTS * 4)]
+    for name in ("train.csv", "dev.csv", "reviews.csv"):
+        _csv(folder / name, ("review", "label"), reviews)
+    for name in ("train.tsv", "dev.tsv"):
+        (folder / name).write_text("sentence\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in reviews))
+    glue = folder / "path" / "to"
+    for task in ("SST-2", "CoLA", "STS-B"):
+        (glue / task).mkdir(parents=True)
+        for split in ("train", "dev"):
+            if task == "CoLA":
+                rows = "".join(f"x\t{i % 2}\t*\t{text}\n" for i, text in enumerate(TEXTS * 4))
+            elif task == "SST-2":
+                rows = "sentence\tlabel\n" + "".join(f"{text}\t{i % 2}\n" for i, text in enumerate(TEXTS * 4))
+            else:
+                pairs = zip(TEXTS * 4, TEXTS[1:] * 5, strict=False)
+                rows = "sentence1\tsentence2\tscore\n" + "".join(
+                    f"{a}\t{b}\t{i % 5}.0\n" for i, (a, b) in enumerate(pairs)
+                )
+            (glue / task / f"{split}.tsv").write_text(rows)
+    for name in ("SST-2", "CoLA"):
+        (folder / name).symlink_to(glue / name)
+    for name, separator in (("pairs.csv", ","), ("pairs.tsv", "\t")):
+        lines = [("a", "b"), *itertools.pairwise(TEXTS)]
+        (folder / name).write_text("".join(separator.join(line) + "\n" for line in lines))
+    endings = [f"ending{i}" for i in range(4)]
+    _csv(folder / "swag.csv", ("sent1", "sent2", *endings), [(text, "it", *TEXTS) for text in TEXTS])
+    (glue / "hellaswag").mkdir()
+    for split in ("train", "val"):
+        rows = [{"context": text, "choices": TEXTS, "label": i % 4} for i, text in enumerate(TEXTS * 4)]
+        _json_lines(glue / "hellaswag" / f"{split}.jsonl", rows)
+
+
+def _tagged(folder: Path) -> None:
+    words = "the O\ncat B-PER\nhouse I-PER\nsat O\n\nred B-LOC\nhouse O\n\n" * 6
+    (folder / "path/to/conll2003").mkdir()
+    for name in ("path/to/conll2003/train.txt", "path/to/conll2003/valid.txt", "path/to/conll2003/test.txt"):
+        (folder / name).write_text(words)
+    (folder / "test.txt").write_text(words)
+
+
+def _questions(folder: Path) -> None:
+    context = "the cat sat on the tree. the dog sees a red house."
+
+    def question(i: int, impossible: bool) -> dict[str, Any]:
+        answers = [] if impossible else [{"text": "the tree", "answer_start": context.index("the tree")}]
+        return {"id": str(i), "question": "the cat sat on it?", "answers": answers, "is_impossible": impossible}
+
+    (folder / "path/to/squad").mkdir()
+    for version in ("v1.1", "v2.0"):
+        questions = [question(i, version == "v2.0" and i % 3 == 0) for i in range(12)]
+        if version == "v1.1":
+            for asked in questions:
+                del asked["is_impossible"]
+        data = {"version": version, "data": [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]}
+        for split in ("train", "dev"):
+            (folder / "path/to/squad" / f"{split}-{version}.json").write_text(json.dumps(data))
+    (folder / "dev-v2.0.json").symlink_to(folder / "path/to/squad/dev-v2.0.json")
+
+
+def _csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+def _json_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
