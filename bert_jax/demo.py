@@ -45,7 +45,7 @@ BLANKS = (
 )
 
 
-def pretraining(workdir: PathLike) -> ConfigDict:
+def pretraining_recipe(workdir: PathLike) -> ConfigDict:
     """The recipe of the demo's pretraining: a tiny BERT that learns as much as it can in three minutes."""
     c = recipes.pretraining()
     c.data.prepared = str(storage.Path(workdir) / "prepared")
@@ -65,7 +65,7 @@ def pretraining(workdir: PathLike) -> ConfigDict:
     return c
 
 
-def fine_tuning(workdir: PathLike) -> ConfigDict:
+def fine_tuning_recipe(workdir: PathLike) -> ConfigDict:
     """The recipe of the demo's fine-tuning: has a sentence kept its order, or have two neighbours been swapped?"""
     c = recipes.classification()
     c.init_from = str(storage.Path(workdir) / "pretraining" / "model")
@@ -134,7 +134,7 @@ class Demo:
     def pretrain(self) -> None:
         """Trains the encoder to fill in blanks and to tell which sentences follow each other."""
         with self._chapter("pretraining", "Pretraining: fill in 15% of the words; does B follow A?"):
-            scores = train(pretraining(self.workdir), self.workdir / "pretraining")
+            scores = train(pretraining_recipe(self.workdir), self.workdir / "pretraining")
             right, commonest = scores["eval/mlm_accuracy"], scores["eval/mlm_commonest_accuracy"]
             self._table(
                 "Documents that it has never seen",
@@ -157,7 +157,7 @@ class Demo:
             for sentence, label in rows["held-out"][:4]:
                 self.console.print(f"  [cyan]{label:8}[/] {sentence}")
             baseline = bag_of_words_accuracy(rows["train"], rows["held-out"])
-            scores = train(fine_tuning(self.workdir), self.workdir / "fine-tuning")
+            scores = train(fine_tuning_recipe(self.workdir), self.workdir / "fine-tuning")
             labels = [label for _, label in rows["held-out"]]
             majority = max(labels.count(label) for label in set(labels)) / len(labels)
             self._table(

@@ -10,7 +10,7 @@ from bert_jax.cli.output import complain, print_json, print_table, say
 from bert_jax.cli.verbs import add_dtype, add_prompts, add_truncate_dim, add_verb
 from bert_jax.errors import InputError
 
-CHUNK = 4096  # texts that are answered before the next are taken
+TEXTS_AT_ONCE = 4096  # texts that are answered before the next are taken
 MOST_CONTEXT_BYTES = 16 << 20  # of the text that questions are answered from
 MOST_COMPARED = 10  # texts whose vectors are shown beside each other
 
@@ -250,7 +250,9 @@ def _answers(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]]
         raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
     texts = stream.Texts(args)
     left = iter(texts)
-    chunk = list(itertools.islice(left, CHUNK))  # before the model is opened: what is wrong with them shows sooner
+    chunk = list(
+        itertools.islice(left, TEXTS_AT_ONCE)
+    )  # before the model is opened: what is wrong with them shows sooner
     from bert_jax.inference import pipeline
 
     pipe = pipeline(task, args.model, args.dtype, args.batch_size)
@@ -258,6 +260,6 @@ def _answers(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]]
         while chunk:
             yield from zip(chunk, ask(pipe, chunk), strict=True)
             done(len(chunk))
-            chunk = list(itertools.islice(left, CHUNK))
+            chunk = list(itertools.islice(left, TEXTS_AT_ONCE))
     if texts.skipped:
         complain(f"bert-jax: {texts.skipped:,} lines skipped")

@@ -2,16 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bert_jax import storage
-from bert_jax.conversion.names import FAMILIES as NAMES
-from bert_jax.conversion.names import Names
+from bert_jax.conversion.names import NAME_TABLES, Names
 from bert_jax.conversion.names.table import Tensors
 from bert_jax.errors import InputError
-from bert_jax.families import FAMILIES, architectures_of, family_of
-
-Json = dict[str, Any]
+from bert_jax.families import FAMILIES, Json, architectures_of, family_of
 
 # What trainers put before the names of a model's tensors: DataParallel, torch.compile, Lightning and DeepSpeed,
 # sentence-transformers.
@@ -56,7 +53,9 @@ def without_wrappers(tensors: Tensors, where: object) -> Tensors:
     Raises:
         InputError: two tensors have the same name then.
     """
-    roots = {root for names in NAMES.values() for root in (names.prefix.split(".")[0], *_roots(names))} - {"model"}
+    roots = {root for names in NAME_TABLES.values() for root in (names.prefix.split(".")[0], *_roots(names))} - {
+        "model"
+    }
     for _ in range(len(_WRAPPERS)):
         if any(name.split(".")[0] in roots for name in tensors):
             break
@@ -127,7 +126,7 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
     if kind.older_keys.get("hidden_size") in hf:
         keys |= kind.older_keys
     hf = dict(hf)
-    for field, size in _sizes(NAMES[family], tensors):
+    for field, size in _sizes(NAME_TABLES[family], tensors):
         if (key := keys.get(field)) is None:
             continue
         said = hf.get(key)
@@ -142,7 +141,7 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
         if hf.get(keys[field]) is None:
             raise InputError(f"{where}: expected {keys[field]}, which the weights do not show, found none")
     table = "embeddings/position_embeddings/embedding"
-    if hf.get("position_embedding_type") == "rotary" and (name := _tensor_name(NAMES[family], table)) in tensors:
+    if hf.get("position_embedding_type") == "rotary" and (name := _tensor_name(NAME_TABLES[family], table)) in tensors:
         raise InputError(
             f"{where}: position_embedding_type: expected absolute, as tensor {name!r} is there, found rotary"
         )

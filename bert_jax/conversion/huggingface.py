@@ -12,7 +12,7 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import sentence_transformers, sentence_transformers_writing, state_dict
 from bert_jax.conversion.formats import flax_msgpack, safetensors_files
-from bert_jax.conversion.names import FAMILIES
+from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.opening import open_model
 from bert_jax.conversion.text_settings import TextSettings
@@ -27,7 +27,7 @@ WRITERS = {
     "safetensors": ("model.safetensors", safetensors_files.write),
     "flax": ("flax_model.msgpack", flax_msgpack.write),
 }
-DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
+SAVED_DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 
 
 class _SavesItself(Protocol):
@@ -47,7 +47,7 @@ class Loaded(NamedTuple):
         unused: names of the tensors in the files that this head has no place for.
         directory: where the model and its tokenizer are.
         settings: what the files of sentence-transformers say of texts, vectors and scores.
-        format: of the weights, a key of `bert_jax.conversion.weights.FORMATS`.
+        format: of the weights, a key of `bert_jax.conversion.weights.WEIGHT_FORMATS`.
         read: name -> dtype and shape of the tensors that were used, as the files have them.
     """
 
@@ -74,7 +74,7 @@ def load_pretrained(
 
     Args:
         path: a directory (local or `gs://`) with `config.json` (or TensorFlow's `bert_config.json`) and weights in a
-            format of `bert_jax.conversion.weights.FORMATS`, a LoRA adapter of peft's, which is merged into its base
+            format of `conversion.weights.WEIGHT_FORMATS`, a LoRA adapter of peft's, which is merged into its base
             model, or a name on the hub (`hub.locate`).
         head: one of `modeling.HEADS`; None means the one that the directory was saved with. Asked for another, the
             parameters that only it has are freshly initialised and listed in `missing`.
@@ -126,7 +126,9 @@ def convert(
     with open_model(source, head, family, base) as opened:
         matched = opened.match()
         report = opened.report(matched)
-        tensors = state_dict.stored_tensors(opened.model, matched, 0, np.dtype(DTYPES[dtype]), opened.weights.where)
+        tensors = state_dict.stored_tensors(
+            opened.model, matched, 0, np.dtype(SAVED_DTYPES[dtype]), opened.weights.where
+        )
         tokenizer = opened.settings.tokenizer(tokenizer_of(opened.directory))
         _write_directory(
             storage.Path(destination), opened.model, tensors, tokenizer, opened.settings, dtype, write,
@@ -176,7 +178,7 @@ def save_pretrained(
         InputError: the parameters do not fit config and head, or the directory holds something already.
     """
     write = _writer(dtype, weights)
-    tensors = state_dict.stored_params(config, head, params, np.dtype(DTYPES[dtype]))
+    tensors = state_dict.stored_params(config, head, params, np.dtype(SAVED_DTYPES[dtype]))
     home = storage.Path(directory)
     replaced = overwrite and home.is_dir() and any(home.iterdir())
     if replaced and not (home / "config.json").exists():
@@ -189,7 +191,7 @@ def save_pretrained(
 
 def _writer(dtype: str, weights: str) -> Callable[[storage.Path, Tensors], None]:
     """What writes tensors of a dtype into a directory, in a format. Raises InputError when either is not known."""
-    for what, value, known in (("dtype", dtype, DTYPES), ("weights", weights, WRITERS)):
+    for what, value, known in (("dtype", dtype, SAVED_DTYPES), ("weights", weights, WRITERS)):
         if value not in known:
             raise InputError(f"{what} {value!r} is not known{did_you_mean(value, known)}")
     name, write = WRITERS[weights]
@@ -206,7 +208,7 @@ def _write_directory(
     write: Callable[[storage.Path, Tensors], None],
     generation: dict[str, Any] | None = None,
 ) -> None:
-    architecture = FAMILIES[model.config.family].architectures[model.head]
+    architecture = NAME_TABLES[model.config.family].architectures[model.head]
     described = model.config.to_hf(architecture) | {"dtype": dtype}
     for key in sentence_transformers.ACTIVATION_KEYS:  # as the settings have it, and not as it was read
         described.pop(key, None)

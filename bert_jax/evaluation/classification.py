@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.data.finetuning.columns import Columns
-from bert_jax.data.finetuning.features import Features, WindowFeatures, encode
+from bert_jax.data.finetuning.features import Features, WindowFeatures, encode_texts
 from bert_jax.data.finetuning.labelled_rows import labels_of, read_labelled, texts_of
 from bert_jax.data.finetuning.labels import LabelRules
 from bert_jax.data.finetuning.records import table_name
@@ -25,7 +25,7 @@ from bert_jax.modeling import Bert
 from bert_jax.reports import classes, page, values
 from bert_jax.reports.attention import Attention
 from bert_jax.tasks.classification import HEAD, ClassificationTask
-from bert_jax.tasks.remembered import read as read_remembered
+from bert_jax.tasks.remembered import read_remembered as read_remembered
 
 COLUMNS = Columns("sentence", "", "label")  # where the caller names none
 # What `bert-jax evaluate` and `predict` may be told beyond what all tasks take; the first is of `predict` alone.
@@ -54,7 +54,7 @@ class Classifier:
         """Rows with the prompt before their first text, tokenised."""
         prompt = self.runner.prompt
         rows = [row._replace(text=prompt + row.text) for row in rows] if prompt else rows
-        return encode(self.runner.tokenizer, rows, labels, self.runner.max_length, self.stride)
+        return encode_texts(self.runner.tokenizer, rows, labels, self.runner.max_length, self.stride)
 
     def logits(self, rows: Sequence[Example]) -> np.ndarray:
         """[n, C], of rows whose labels are not looked at."""
@@ -138,7 +138,7 @@ def evaluate(
     separator = (columns.separator or remembered.columns.separator or ",") if several else ""
     columns = columns.filled(remembered.columns).filled(COLUMNS)
     columns = dataclasses.replace(columns, separator=separator)
-    names = metrics.choose(metric_names, number, len(model.names), several)
+    names = metrics.choose_metrics(metric_names, number, len(model.names), several)
     bad = InvalidRows(table_name(data), invalid_rows, skipping="--skip")
     rules = LabelRules(missing=remembered.missing_labels)
     rows, _ = read_labelled(data, columns, model.names, number, bad, rules)
@@ -148,10 +148,10 @@ def evaluate(
     logits = of_texts(features, model.predictor.in_order(features, predictions, "logits"))
     found = model.scores(logits)
     answers = found[:, 0] if number else found > 0.5 if several else found.argmax(-1)
-    scores = metrics.scores(names, labels, answers) | {"examples": features.num_examples}
+    scores = metrics.compute_metrics(names, labels, answers) | {"examples": features.num_examples}
     if report is not None:
         sections = _look(model, lambda i: (rows[i].line, texts_of(rows[i], columns)), labels, features, logits)
-        page.write(report, page.Heading(str(model_dir), table_name(data), scores), sections)
+        page.write_page(report, page.Heading(str(model_dir), table_name(data), scores), sections)
     return scores
 
 

@@ -26,9 +26,9 @@ from bert_jax.tasks.multiple_choice import (
     MultipleChoiceTask,
     encode_questions,
     read_answered,
-    read_questions,
+    read_choice_questions,
 )
-from bert_jax.tasks.remembered import read as read_remembered
+from bert_jax.tasks.remembered import read_remembered as read_remembered
 
 COLUMNS = Columns("context", "", "label", texts="choices")  # where the caller names none
 
@@ -78,7 +78,7 @@ def evaluate(
         texts = [Choices(row.line, row.context, row.question, row.choices) for row in questions]
         attend = functools.partial(runner.attention, HEAD, rows.sequences)
         sections = choices(rows.labels, predictor.in_order(rows, predictions, "logits"), texts, attend)
-        page.write(report, page.Heading(str(model_dir), table_name(data), scores), sections)
+        page.write_page(report, page.Heading(str(model_dir), table_name(data), scores), sections)
     return scores
 
 
@@ -126,7 +126,7 @@ def predict(
             yield texts | {"choices": row.choices, "label": label, "scores": scores}, [label, *scores]
 
     bad = to_answer(data, invalid_rows)
-    rows = bad.fitting(read_questions(data, dataclasses.replace(_filled(columns, model_dir), label=""), bad))
+    rows = bad.fitting(read_choice_questions(data, dataclasses.replace(_filled(columns, model_dir), label=""), bad))
     before = []  # up to the first that fits, which settles the header; there is one, as otherwise reading is refused
     for row in rows:
         before.append(row)

@@ -148,7 +148,7 @@ def evaluate(
     if report is not None:
         answered = _answered(questions, found, model.task.null_threshold)
         sections = passages(questions, answered, lambda i: model.attention(questions[i]))
-        page.write(report, page.Heading(str(model_dir), data, scores), sections)
+        page.write_page(report, page.Heading(str(model_dir), data, scores), sections)
     return scores
 
 

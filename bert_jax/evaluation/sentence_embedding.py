@@ -14,11 +14,11 @@ from bert_jax.evaluation.predictions import RowPredictor, check_out, to_answer, 
 from bert_jax.inference.scoring import short
 from bert_jax.modeling import Bert
 from bert_jax.reports import page, values
-from bert_jax.tasks.remembered import read as read_remembered
+from bert_jax.tasks.remembered import read_remembered as read_remembered
 from bert_jax.tasks.sentence_embedding import (
     HEAD,
     SentenceEmbeddingTask,
-    choose_metrics,
+    choose_embedding_metrics,
     encode_pairs,
     read_pairs,
     stream_pairs,
@@ -59,7 +59,7 @@ def evaluate(
     """
     page.check_path(report)
     storage.check_output(report or "", data)
-    names = choose_metrics(metric_names, labelled=True)
+    names = choose_embedding_metrics(metric_names, labelled=True)
     runner = open_runner(model_dir, HEAD, **options)
     task = _task(runner, names)
     bad = InvalidRows(table_name(data), invalid_rows, skipping="--skip")
@@ -76,7 +76,7 @@ def evaluate(
             return line, {name: row[name] for name in (columns.text, columns.pair)}
 
         sections = values.pairs(rows.labels, found, texts, functools.partial(runner.attention, HEAD, rows.sequences))
-        page.write(report, page.Heading(str(model_dir), table_name(data), scores), sections)
+        page.write_page(report, page.Heading(str(model_dir), table_name(data), scores), sections)
     return scores
 
 

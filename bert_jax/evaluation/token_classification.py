@@ -10,7 +10,7 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.data.finetuning.conll import Sentence
 from bert_jax.data.finetuning.tables import Columns
-from bert_jax.data.finetuning.tag_features import UNTAGGED, encode, encode_tagged, in_order, read_tagged
+from bert_jax.data.finetuning.tag_features import UNTAGGED, encode_tagged, encode_words, in_order, read_tagged
 from bert_jax.data.finetuning.tagged import read_sentences
 from bert_jax.data.finetuning.tags import read_scheme
 from bert_jax.data.invalid_rows import InvalidRow, InvalidRows
@@ -78,7 +78,7 @@ def evaluate(
         model_dir: a directory in the Hugging Face layout.
         data: what `bert_jax.data.finetuning.tagged.read_sentences` takes.
         columns: its columns, where they are not the usual ones there.
-        metric_names: of `bert_jax.metrics.entities.METRICS`; empty for all that fit.
+        metric_names: of `bert_jax.metrics.entities.TAGGING_METRICS`; empty for all that fit.
         invalid_rows: of `bert_jax.data.invalid_rows.RULES`, for sentences that do not fit.
         report: a file to write, `.html`: the page of `bert_jax.reports.tags`.
         tag_names: of the classes that tags in the data are numbers of, in their order; () takes the model's.
@@ -94,9 +94,9 @@ def evaluate(
     page.check_path(report)
     model = open_tagger(model_dir, **options)
     runner, names = model.runner, model.task.names
-    chosen = entities.choose(metric_names, names)
+    chosen = entities.choose_tagging_metrics(metric_names, names)
     if not metric_names and chosen != ("accuracy",):
-        chosen = entities.METRICS
+        chosen = entities.TAGGING_METRICS
     bad = InvalidRows(data, invalid_rows, "sentence", "--skip")
     sentences, _ = read_tagged(data, columns, names, bad, tag_names or names)
     features = encode_tagged(runner.tokenizer, sentences, names, runner.max_length)
@@ -115,7 +115,7 @@ def evaluate(
             return runner.attention(HEAD, features, int(np.searchsorted(first_words, word)))
 
         sections = tagger(names, labels, answers, scores, marked, sentences, attend)
-        page.write(report, page.Heading(str(model_dir), data, figures), sections)
+        page.write_page(report, page.Heading(str(model_dir), data, figures), sections)
     return figures
 
 
@@ -172,7 +172,7 @@ def _answers(model: Tagger, chunk: Sequence[Sentence]) -> tuple[Sequence[Sentenc
         return chunk, [], np.empty(0)
     sentences = [row.words for row in chunk]
     nothing = [np.zeros(len(words), np.int32) for words in sentences]
-    features = encode(model.runner.tokenizer, sentences, nothing, model.runner.max_length)
+    features = encode_words(model.runner.tokenizer, sentences, nothing, model.runner.max_length)
     batches, predictions = model.predictor.batches(features)
     tags, scores = (in_order([p[name] for p in predictions], batches) for name in ("tags", "scores"))
     return chunk, [model.task.names[tag] for tag in tags], scores

@@ -5,7 +5,7 @@
 
 from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 
-SHARED: tuple[FileKey, ...] = (
+SHARED_BY_FAMILIES: tuple[FileKey, ...] = (
     honoured("model_type", "the family"),
     honoured("architectures", "the class that was saved, which says the head"),
     honoured("vocab_size", "rows of the word embedding"),
@@ -235,7 +235,7 @@ NOT_CARRIED = ("architectures", "model_type", "dtype", "torch_dtype", "num_label
 
 def config_keys(family: str) -> tuple[FileKey, ...]:
     """The keys of a family's config.json."""
-    return (*SHARED, *GENERATION_IN_CONFIG, *_OF_FAMILY[family])
+    return (*SHARED_BY_FAMILIES, *GENERATION_IN_CONFIG, *_OF_FAMILY[family])
 
 
 # Where each table is found, for docs/model_files.md.

@@ -39,7 +39,7 @@ def tables() -> dict[str, tuple[FileKey, ...]]:
     return found
 
 
-def as_page() -> str:
+def model_files_page() -> str:
     """Returns docs/model_files.md."""
     parts = [_HEAD]
     for title, table in tables().items():
@@ -59,4 +59,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    print(as_page(), end="")
+    print(model_files_page(), end="")

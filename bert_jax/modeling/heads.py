@@ -169,7 +169,7 @@ class EmbeddingLayers(nnx.Module):
                 case "layer_norm":
                     x = part.layer_norm(x)
                 case "normalize":
-                    x = unit(x)
+                    x = l2_normalize(x)
                 case "dropout":
                     x = dropout(x, layer.rate, None if key is None else jax.random.fold_in(key, number))
         return x
@@ -248,6 +248,6 @@ def segment_members(segment_ids: jax.Array, count: int) -> jax.Array:
     return segment_ids[:, None] == jnp.arange(1, count + 1)[:, None]
 
 
-def unit(x: jax.Array) -> jax.Array:
+def l2_normalize(x: jax.Array) -> jax.Array:
     """`x [..., D]` scaled to unit length; 0, which a row that only fills a batch may be, stays 0, with gradient 0."""
     return x / jnp.sqrt(jnp.maximum(jnp.square(x).sum(axis=-1, keepdims=True), 1e-24))

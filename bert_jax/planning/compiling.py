@@ -74,7 +74,7 @@ def _cache() -> storage.Path:
 def _fingerprint(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> str:
     """Of all that the result follows from: the step, where it goes, the compiler, and how its output is read."""
     versions = [importlib.metadata.version(package) for package in ("jax", "libtpu")]
-    told = str(compilers.OPTIONS["tpu"])
+    told = str(compilers.XLA_OPTIONS["tpu"])
     parts = [lowered.as_text(), told, str(mesh_shape), place.name, str(place.num_slices), *versions]
     readers = b"".join(storage.Path(file).read_bytes() for file in (hlo.__file__, __file__))
     return hashlib.sha256("\0".join(parts).encode() + readers).hexdigest()

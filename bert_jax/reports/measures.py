@@ -98,12 +98,6 @@ def calibration(probabilities: np.ndarray, is_so: np.ndarray, bins: int = BINS) 
     return Calibration(edges, count, probability, share, error)
 
 
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """float64 logarithms of the probabilities, over the last axis."""
-    shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-
-
 def worst(badness: np.ndarray, among: np.ndarray, most: int = WORST) -> np.ndarray:
     """The rows, of those where `among` [n] is true, of the greatest `badness` [n], the greatest first."""
     rows = np.flatnonzero(among)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from bert_jax.errors import InputError, logger
 
-SCHEMES = {"gs": "gcs", "s3": "s3", "az": "az"}  # scheme -> the extra of this package that installs its client
+URL_SCHEMES = {"gs": "gcs", "s3": "s3", "az": "az"}  # scheme -> the extra of this package that installs its client
 _CLIENTS = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs"}
 _ATTEMPTS = 4  # of an operation, each with the requests that the client itself repeats
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 30.0  # seconds between attempts; doubled each time, with jitter
@@ -45,7 +45,7 @@ class Counts:
 _counts = Counts()
 
 
-def counted() -> Counts:
+def request_counts() -> Counts:
     """What this process has asked of object stores so far, with the arrays of checkpoints, which TensorStore writes."""
     total = dataclasses.replace(_counts)
     if "tensorstore" in sys.modules:
@@ -71,7 +71,7 @@ def filesystem(url: str) -> Any:
             return GCSFileSystem(use_listings_cache=False, consistency="md5", **_connection())
         return fsspec.filesystem(scheme, use_listings_cache=False)
     except ImportError:
-        extra = SCHEMES.get(scheme, scheme)
+        extra = URL_SCHEMES.get(scheme, scheme)
         raise InputError(
             f"{url}: {scheme}:// needs the package {_CLIENTS.get(scheme, scheme)}: pip install 'bert-jax[{extra}]'"
         ) from None

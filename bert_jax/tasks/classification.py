@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.columns import Columns, recipe_key
-from bert_jax.data.finetuning.features import Features, encode
+from bert_jax.data.finetuning.features import Features, encode_texts
 from bert_jax.data.finetuning.labelled_rows import count_classes, labels_of, read_labelled
 from bert_jax.data.finetuning.labels import LabelRules
 from bert_jax.data.finetuning.packing import packing
@@ -148,7 +148,7 @@ class ClassificationTask:
             logits = averaged(logits, documents, lengths)
             labels = labels[np.unique(documents, return_index=True)[1]]
         answers = logits[:, 0] if self.regression else (logits > 0) if self.several else logits.argmax(-1)
-        return metrics.scores(self.metrics, labels, answers)
+        return metrics.compute_metrics(self.metrics, labels, answers)
 
     def _logits(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
         logits = self.model.apply(
@@ -158,7 +158,7 @@ class ClassificationTask:
         return logits
 
 
-def columns(recipe: Any) -> Columns:
+def table_columns(recipe: Any) -> Columns:
     """The columns that a recipe's data section names."""
     data = recipe.data
     separator = data.label_separator if data.task_type == "multi_label" else ""
@@ -183,7 +183,7 @@ def build(recipe: Any, workdir: str) -> Job:
         raise InputError("config.data.long_texts: expected cut for pairs of texts, as windows are of single ones")
     if not data.train:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
-    named, rules = columns(recipe), _rules(data)
+    named, rules = table_columns(recipe), _rules(data)
     rows, names = read_labelled(data.train, named, None, regression, setup.invalid_rows(recipe, data.train), rules)
     single = data.task_type == "classification"
     rows, held = setup.hold_out(recipe, rows, classes=labels_of(rows, named, names) if single else None)
@@ -192,7 +192,7 @@ def build(recipe: Any, workdir: str) -> Job:
     stride = data.doc_stride if data.long_texts == "windows" else None
 
     def encoded(side: list[Example]) -> Features:
-        return encode(tokenizer, side, labels_of(side, named, names), data.max_seq_length, stride)
+        return encode_texts(tokenizer, side, labels_of(side, named, names), data.max_seq_length, stride)
 
     train, dev = encoded(rows), encoded(held) if held else None
     config = config.replace(
@@ -205,7 +205,7 @@ def build(recipe: Any, workdir: str) -> Job:
     best = recipe.best_metric.removeprefix("eval/")
     task = ClassificationTask(
         model,
-        metrics.choose(data.metrics, regression, len(names), data.task_type == "multi_label", best),
+        metrics.choose_metrics(data.metrics, regression, len(names), data.task_type == "multi_label", best),
         class_weights=_class_weights(data, labels_of(rows, named, names), len(names)),
         label_smoothing=recipe.label_smoothing,
         token_dropout=data.token_dropout,

@@ -99,7 +99,7 @@ def columns_of(
     return Columns(context, question, label, has_header, **named, **options)
 
 
-def read_questions(spec: str, columns: Columns, bad: InvalidRows | None = None) -> Iterator[ChoiceQuestion]:
+def read_choice_questions(spec: str, columns: Columns, bad: InvalidRows | None = None) -> Iterator[ChoiceQuestion]:
     """Yields the rows of a table as they are asked for.
 
     Args:
@@ -150,7 +150,7 @@ def read_answered(spec: str, columns: Columns, bad: InvalidRows | None = None) -
         _label(place(table_name(spec), row.line), row)
         return row
 
-    return list(bad.fitting(bad.each(read_questions(spec, columns, bad), answered)))
+    return list(bad.fitting(bad.each(read_choice_questions(spec, columns, bad), answered)))
 
 
 def encode_questions(tokenizer: Tokenizer, rows: Sequence[ChoiceQuestion], max_length: int) -> Groups:

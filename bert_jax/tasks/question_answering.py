@@ -127,7 +127,9 @@ class QuestionAnsweringTask:
 def figures(questions: Sequence[Question], found: Mapping[str, FoundSpans], threshold: float) -> dict[str, float]:
     """SQuAD's figures of answers that null odds above `threshold` take back where there may be none."""
     texts = {name: answer.text for name, answer in found.items()}
-    return squad_scores.scores(questions, texts, {name: answer.null_odds for name, answer in found.items()}, threshold)
+    return squad_scores.squad_scores(
+        questions, texts, {name: answer.null_odds for name, answer in found.items()}, threshold
+    )
 
 
 def asked(questions: Sequence[Question], tokenizer: Tokenizer, limits: Limits) -> Asked:

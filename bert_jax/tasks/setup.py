@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
-from bert_jax.conversion.names import FAMILIES
+from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.data.finetuning import splits as splitting
 from bert_jax.data.finetuning.batching import EvalSource, TrainSource, buckets_of, few_buckets
 from bert_jax.data.finetuning.features import Packable, Paddable
@@ -23,7 +23,7 @@ from bert_jax.storage import PathLike
 from bert_jax.tasks import fingerprints
 from bert_jax.tasks.base import AbstractTask, Job, Stage, Task
 from bert_jax.tasks.remembered import Remembered
-from bert_jax.tasks.remembered import write as write_remembered
+from bert_jax.tasks.remembered import write_remembered as write_remembered
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
 _Row = TypeVar("_Row")
@@ -64,12 +64,12 @@ def heads(recipe: Any) -> tuple[str, ...]:
     family = recipe.model.family
     if family is None and recipe.init_from:
         family = load_pretrained(recipe.init_from, "encoder").config.family
-    return tuple(FAMILIES[family or "bert"].architectures)
+    return tuple(NAME_TABLES[family or "bert"].architectures)
 
 
 def check_head(config: BertConfig, head: str) -> None:
     """Raises InputError when the family has no such head, so that the trained model could not be written."""
-    known = FAMILIES[config.family].architectures
+    known = NAME_TABLES[config.family].architectures
     if head not in known:
         hint = "; prepare the data with --objective mlm" if head == "pretraining" else ""
         raise InputError(f"config.model.family: expected one with head {head!r}, found {config.family!r}{hint}")

@@ -32,7 +32,7 @@ class TokenClassificationTask:
     Attributes:
         model: a Bert with head `token_classification`.
         names: of the tags, by class.
-        metrics: of `bert_jax.metrics.entities.METRICS` to score by.
+        metrics: of `bert_jax.metrics.entities.TAGGING_METRICS` to score by.
     """
 
     model: Bert
@@ -64,7 +64,7 @@ class TokenClassificationTask:
         """The chosen metrics over all words."""
         tags = in_order([batch["labels"] for batch in batches], batches)
         predicted = in_order([prediction["tags"] for prediction in predictions], batches)
-        return entities.scores(self.metrics, self.names, tags, predicted)
+        return entities.tagging_scores(self.metrics, self.names, tags, predicted)
 
     def _logits(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
         logits = self.model.apply(params, **model_inputs(batch), dropout_key=dropout_key).logits
@@ -93,7 +93,7 @@ def build(recipe: Any, workdir: str) -> Job:
         held, _ = read_tagged(data.dev, columns, names, setup.invalid_rows(recipe, data.dev, "sentence"), numbered)
     train = encode_tagged(tokenizer, rows, names, data.max_seq_length)
     dev = encode_tagged(tokenizer, held, names, data.max_seq_length) if held else None
-    metrics = entities.choose(data.metrics, names)
+    metrics = entities.choose_tagging_metrics(data.metrics, names)
     model = Bert(config.replace(num_labels=len(names), id2label=names), HEAD, setup.compute(recipe))
     return setup.fine_tuning(recipe, TokenClassificationTask(model, names, metrics), tokenizer, loaded, train, dev)
 

@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import recipes, sharding, storage, tasks
 from bert_jax.compilers import give_compiler_room
-from bert_jax.data.finetuning.labels import counted
+from bert_jax.data.finetuning.labels import list_counts
 from bert_jax.data.pretraining.sources import prefetch
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.storage import PathLike, directory_atomically
@@ -197,7 +197,7 @@ class _Run:
             self.bar.say("no TensorBoard files: install bert-jax[tensorboard] for them")
         stop.say = self.bar.say
         if job.classes:
-            self.bar.say(f"classes (rows): {counted(job.classes)}")
+            self.bar.say(f"classes (rows): {list_counts(job.classes)}")
         if restored:
             self.bar.say(f"resuming from step {self.start} of {job.num_steps}")
         self.skipped = SkippedSteps(place, job.train_source, recipe.max_skipped_steps, self.bar.say)

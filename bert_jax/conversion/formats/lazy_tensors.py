@@ -64,7 +64,7 @@ def about(path: storage.Path) -> Iterator[None]:
         raise InputError(f"{path}: expected weights, found nesting without end") from None
 
 
-def parse_json(text: bytes, what: str) -> dict[str, Any]:
+def parse_header(text: bytes, what: str) -> dict[str, Any]:
     """The JSON object in a text that describes tensors, each name in it once.
 
     Raises:

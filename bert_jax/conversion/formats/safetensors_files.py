@@ -112,7 +112,7 @@ def _header(file: storage.OpenFile) -> tuple[int, dict[str, Any]]:
         raise InputError(
             f"expected a whole safetensors file, found {file.size} bytes, of which its header would take {length}"
         )
-    return 8 + length, lazy_tensors.parse_json(file.read(8, length), "a header of tensors")
+    return 8 + length, lazy_tensors.parse_header(file.read(8, length), "a header of tensors")
 
 
 def _metadata(metadata: Any) -> dict[str, str]:

@@ -100,7 +100,7 @@ class QuestionWindow(NamedTuple):
     size: int
 
 
-def cut(length: int, room: int, stride: int) -> list[QuestionWindow]:
+def cut_windows(length: int, room: int, stride: int) -> list[QuestionWindow]:
     """The windows over a context of `length` tokens; one of no tokens over an empty one."""
     windows = [QuestionWindow(0, min(length, room))]
     while sum(windows[-1]) < length:
@@ -221,7 +221,7 @@ def question_windows(
         room = limits.max_seq_length - len(query) - layout.num_special(True)
         place = len(layout.start) + len(query) + len(layout.between)
         answer = answers[number] if answers is not None else None
-        for start, size in cut(len(context.ids), room, limits.doc_stride):
+        for start, size in cut_windows(len(context.ids), room, limits.doc_stride):
             inside = answer is not None and start <= answer[0] and answer[1] < start + size
             first, last = (token - start + place for token in answer) if inside and answer else (NULL, NULL)
             rows.append((number, start, size, first, last))

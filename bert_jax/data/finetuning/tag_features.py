@@ -19,7 +19,9 @@ from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, place
 from bert_jax.errors import InputError
 from bert_jax.tokenization import Tokenizer
 
-_ENTITY_TAG = re.compile("[BIESLU]-.")  # how those of `bert_jax.data.finetuning.tags.SCHEMES` begin that name a type
+_ENTITY_TAG = re.compile(
+    "[BIESLU]-."
+)  # how those of `bert_jax.data.finetuning.tags.TAG_SCHEMES` begin that name a type
 UNTAGGED = -1  # the label of tokens that are not asked: other pieces than a word's first, special tokens, padding
 
 
@@ -58,7 +60,7 @@ def word_pieces(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> lis
     return [[ids[form] or [tokenizer.unk_id] for form in words] for words in spaced]
 
 
-def encode(
+def encode_words(
     tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], classes: Sequence[np.ndarray], max_length: int
 ) -> TaggedFeatures:
     """Rows of at most `max_length` tokens; longer sentences become windows, in one of which each word is asked.
@@ -146,7 +148,7 @@ def encode_tagged(
     """As `encode`, of sentences whose tags are all among `names`."""
     number = {name: i for i, name in enumerate(names)}
     classes = [np.array([number[tag] for tag in sentence.tags or ()], np.int32) for sentence in sentences]
-    return encode(tokenizer, [sentence.words for sentence in sentences], classes, max_length)
+    return encode_words(tokenizer, [sentence.words for sentence in sentences], classes, max_length)
 
 
 def _known(spec: str, sentence: Sentence, known: Mapping[str, None]) -> Sentence:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.finetuning.question_windows import cut
+from bert_jax.data.finetuning.question_windows import cut_windows
 from bert_jax.tokenization.layout import RowLayout
 
 LONG_TEXTS = ("cut", "windows")  # what becomes of a text that is longer than a row
@@ -53,7 +53,7 @@ def text_windows(
     room = max_length - layout.num_special(False)
     rows, numbers = [], []
     for number, ids in enumerate(texts):
-        for start, size in cut(len(ids), room, stride or max(room // 2, 1)):
+        for start, size in cut_windows(len(ids), room, stride or max(room // 2, 1)):
             rows.append([*layout.start, *ids[start : start + size], *layout.end])
             numbers.append(number)
     return rows, np.array(numbers, np.int32)

@@ -12,7 +12,7 @@ from bert_jax.data.batches import Batch
 from bert_jax.data.packing import count_within, pack
 from bert_jax.data.pretraining.instances import InstanceBatch, decode_records, num_special, smallest_seq_length
 from bert_jax.data.pretraining.manifest import SPLITS, TOKENIZER_DIR, InstanceSet, Manifest
-from bert_jax.data.pretraining.masking import Masking, apply_masks, random_bits
+from bert_jax.data.pretraining.masking import Masking, apply_masks, hash_counters
 from bert_jax.data.pretraining.row_reader import open_rows
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.storage import PathLike
@@ -97,7 +97,7 @@ class PreparedInstances:
         batch, candidates, lengths = self._assemble(instances)
         keys = self.masking.keys(np.asarray(epochs), np.asarray(rows))[instances.rows]
         if self.manifest.packed:
-            keys = random_bits(keys, count_within(instances.rows))
+            keys = hash_counters(keys, count_within(instances.rows))
         batch |= apply_masks(batch["input_ids"], candidates, lengths, keys, self.masking)
         batch["example_weights"] = np.ones(len(keys), np.float32)
         if self.manifest.objective != "mlm":

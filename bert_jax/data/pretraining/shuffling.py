@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bert_jax.data.pretraining.masking import random_bits
+from bert_jax.data.pretraining.masking import hash_counters
 
 WINDOW_BLOCKS = 256  # the most in a window; at 256 KiB a block, 64 MiB
 _BLOCK_ORDER, _ROW_ORDER = 0x5348, 0x5349  # set these random numbers apart from one another and from those of masks
@@ -88,7 +88,7 @@ class _Epoch:
     @classmethod
     def shuffled(cls, block_starts: np.ndarray, num_windows: int, seed: int, epoch: int) -> "_Epoch":
         num_blocks = len(block_starts) - 1
-        order = np.argsort(random_bits(seed, _BLOCK_ORDER, epoch, np.arange(num_blocks)), kind="stable")
+        order = np.argsort(hash_counters(seed, _BLOCK_ORDER, epoch, np.arange(num_blocks)), kind="stable")
         bounds = np.arange(num_windows + 1) * num_blocks // num_windows  # of about one size: none draws from few blocks
         ends = np.concatenate([[0], np.cumsum(np.diff(block_starts)[order])])
         return cls(np.split(order, bounds[1:-1]), ends[bounds[:-1]])
@@ -129,7 +129,7 @@ class _Window:
         position = epoch * int(block_starts[-1]) + int(epochs(epoch).window_starts[window])
         sizes = np.diff(block_starts)[blocks]
         columns = np.arange(sizes.max())
-        bits = random_bits(seed, _ROW_ORDER, epoch, blocks[:, None], columns)
+        bits = hash_counters(seed, _ROW_ORDER, epoch, blocks[:, None], columns)
         bits = np.where(columns < sizes[:, None], bits, np.iinfo(np.uint64).max)  # no row: behind all rows
         order = np.argsort(bits, axis=1, kind="stable").astype(np.int32)
         starts = np.concatenate([[0], np.cumsum(sizes)])
