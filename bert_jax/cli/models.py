@@ -41,7 +41,12 @@ def add_verbs(verbs: Any) -> None:
     convert.add_argument("source", metavar="SRC", help="a model directory")
     convert.add_argument("destination", metavar="DST", help="a new directory")
     convert.add_argument("--head", metavar="HEAD", help="the head to write (default: the one that is there)")
-    convert.add_argument("--dtype", default="float32", metavar="DTYPE", help="float32 (default), bfloat16 or float16")
+    convert.add_argument(
+        "--dtype",
+        default="float32",
+        metavar="DTYPE",
+        help="of the weights written: float32 (default), bfloat16 or float16",
+    )
     convert.add_argument(
         "--family", default="", metavar="FAMILY", help="bert, roberta, ... (default: as config.json says)"
     )

@@ -175,14 +175,9 @@ def _rules(data: Any) -> LabelRules:
 def build(recipe: Any, workdir: str) -> Job:
     """Reads the data and the model that a resolved classification recipe names. See `bert_jax.tasks.build`."""
     data, regression = recipe.data, recipe.data.task_type == "regression"
-    loaded = setup.pretrained(recipe, "encoder")
-    tokenizer = setup.tokenizer(recipe, loaded=loaded)
-    config = setup.config(recipe, tokenizer, loaded)
-    setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     if data.long_texts == "windows" and data.pair_column:
         raise InputError("config.data.long_texts: expected cut for pairs of texts, as windows are of single ones")
-    if not data.train:
-        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
+    loaded, tokenizer, config = setup.starting_model(recipe, HEAD)
     named, rules = table_columns(recipe), _rules(data)
     rows, names = read_labelled(data.train, named, None, regression, setup.invalid_rows(recipe, data.train), rules)
     single = data.task_type == "classification"

@@ -175,13 +175,7 @@ def _label(where: str, row: ChoiceQuestion) -> int:
 def build(recipe: Any, workdir: str) -> Job:
     """Reads the data and the model that a resolved recipe of multiple choice names. See `bert_jax.tasks.build`."""
     data = recipe.data
-    loaded = setup.pretrained(recipe, "encoder")
-    tokenizer = setup.tokenizer(recipe, loaded=loaded)
-    config = setup.config(recipe, tokenizer, loaded)
-    setup.check_head(config, HEAD)
-    setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
-    if not data.train:
-        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
+    loaded, tokenizer, config = setup.starting_model(recipe, HEAD)
     for name in ("context_column", "choice_columns", "label_column"):
         if not data[name]:
             raise InputError(f"config.data.{name}: expected a column, found none")

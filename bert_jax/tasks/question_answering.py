@@ -16,7 +16,6 @@ from bert_jax.data.finetuning.packing import is_token, packing
 from bert_jax.data.finetuning.question_windows import Context, Limits, QuestionWindows, question_windows, tokenised
 from bert_jax.data.finetuning.squad import Question, read_questions
 from bert_jax.data.invalid_rows import InvalidRow, InvalidRows
-from bert_jax.errors import InputError
 from bert_jax.inference.spans import SpanSearch, find_spans
 from bert_jax.metrics import squad as squad_scores
 from bert_jax.modeling import Bert
@@ -189,13 +188,7 @@ def to_learn(rows: Sequence[Learnable], tokenizer: Tokenizer, limits: Limits) ->
 def build(recipe: Any, workdir: str) -> Job:
     """Reads the data and the model that a resolved question answering recipe names. See `bert_jax.tasks.build`."""
     data = recipe.data
-    loaded = setup.pretrained(recipe, "encoder")
-    tokenizer = setup.tokenizer(recipe, loaded=loaded)
-    config = setup.config(recipe, tokenizer, loaded)
-    setup.check_head(config, HEAD)
-    setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
-    if not data.train:
-        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
+    loaded, tokenizer, config = setup.starting_model(recipe, HEAD)
     limits = _limits(recipe)
     limits.check(tokenizer.layout, "config.data.")
     rows = learnable(data.train, tokenizer, setup.invalid_rows(recipe, data.train, "question"))

@@ -226,13 +226,7 @@ def build(recipe: Any, workdir: str) -> Job:
     """Reads the data and the model that a resolved recipe of sentence embeddings names. See `bert_jax.tasks.build`."""
     data = recipe.data
     _check(data)
-    loaded = setup.pretrained(recipe, HEAD)
-    tokenizer = setup.tokenizer(recipe, loaded=loaded)
-    config = setup.config(recipe, tokenizer, loaded)
-    setup.check_head(config, HEAD)
-    setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
-    if not data.train:
-        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
+    loaded, tokenizer, config = setup.starting_model(recipe, HEAD, HEAD)
     learned, scored = pair_columns(recipe)
     limit = data.label_scale if data.loss == "cosine" else math.inf
     read = learned

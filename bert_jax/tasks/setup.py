@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -57,6 +57,41 @@ def compute(recipe: Any) -> Compute:
 def pretrained(recipe: Any, head: str) -> Loaded | None:
     """The model of `init_from` with `head` (what the files lack of it is fresh), or None when there is no init_from."""
     return load_pretrained(recipe.init_from, head) if recipe.init_from else None
+
+
+class StartingModel(NamedTuple):
+    """The model that a fine-tuning recipe starts from.
+
+    Attributes:
+        loaded: the model of `init_from`, or None.
+        tokenizer: of the recipe, else of that model.
+        config: the architecture, with the changes of the recipe.
+    """
+
+    loaded: Loaded | None
+    tokenizer: Tokenizer
+    config: BertConfig
+
+
+def starting_model(recipe: Any, head: str, read_head: str = "encoder") -> StartingModel:
+    """Open the model that a resolved fine-tuning recipe starts from.
+
+    Args:
+        recipe: resolved.
+        head: of the task.
+        read_head: the head to read from `init_from`.
+
+    Raises:
+        InputError: it is missing, has no such head or too few positions, or the recipe names no training data.
+    """
+    loaded = pretrained(recipe, read_head)
+    found = tokenizer(recipe, loaded=loaded)
+    architecture = config(recipe, found, loaded)
+    check_head(architecture, head)
+    check_length(recipe.data.max_seq_length, architecture, "config.data.max_seq_length")
+    if not recipe.data.train:
+        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
+    return StartingModel(loaded, found, architecture)
 
 
 def heads(recipe: Any) -> tuple[str, ...]:

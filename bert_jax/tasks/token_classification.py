@@ -14,7 +14,6 @@ from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.packing import packing
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.data.finetuning.tag_features import UNTAGGED, encode_tagged, in_order, read_tagged
-from bert_jax.errors import InputError
 from bert_jax.metrics import entities
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
@@ -79,12 +78,7 @@ def _asked(batch: Batch) -> jax.Array:
 def build(recipe: Any, workdir: str) -> Job:
     """Reads the data and the model that a resolved recipe of token classification names. See `bert_jax.tasks.build`."""
     data = recipe.data
-    loaded = setup.pretrained(recipe, "encoder")
-    tokenizer = setup.tokenizer(recipe, loaded=loaded)
-    config = setup.config(recipe, tokenizer, loaded)
-    setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
-    if not data.train:
-        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
+    loaded, tokenizer, config = setup.starting_model(recipe, HEAD)
     columns = Columns(data.text_column, "", data.label_column)
     numbered = tuple(data.tag_names)
     rows, names = read_tagged(data.train, columns, None, setup.invalid_rows(recipe, data.train, "sentence"), numbered)
