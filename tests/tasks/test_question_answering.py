@@ -213,7 +213,7 @@ def test_an_answer_that_no_token_holds(place, tmp_path, tiny_tokenizer):
     (tmp_path / "a.json").write_text(json.dumps(tree))
     with pytest.raises(InputError, match="question 'q': expected an answer with a token"):
         job(place, **{"data.train": str(tmp_path / "a.json")})
-    with pytest.raises(InputError, match="expected at least one question that fits, found 1 that do not"):
+    with pytest.raises(InputError, match="expected at least one valid question, found 1 invalid"):
         job(place, **{"data.train": str(tmp_path / "a.json"), "data.invalid_rows": "skip"})
 
 

@@ -202,7 +202,7 @@ class Labelling:
         return {label: _unquoted(group[0]) for group in groups.values() for label in group} if merge else {}
 
     def warn(self, counts: Mapping[str, int], dropped: Mapping[str, int]) -> None:
-        """Say what is odd about the classes found, by the number of their rows, and which rows were left out."""
+        """Warn about suspicious classes, by the number of their rows, and about rows that were left out."""
         if dropped:
             self._say(f"left out {sum(dropped.values()):,} rows without a label: {list_counts(dropped)}")
         marks = {label: count for label, count in counts.items() if label in self.missing}
@@ -221,7 +221,7 @@ class Labelling:
 
 
 def check_count(spec: str, labels: Iterable[str], rows: int, columns: Columns) -> None:
-    """Raises InputError where a column has too many labels to be classes: it holds texts, names, or numbers."""
+    """Raise InputError where a column has too many labels to be classes: it holds texts, names, or numbers."""
     labels = set(labels)
     if len(labels) <= MAX_CLASSES and (len(labels) <= _MOSTLY_DISTINCT or len(labels) <= rows / 2):
         return
@@ -280,7 +280,7 @@ def _number_of(label: str, no_generic: bool, no_plain: bool) -> int | None:
 
 
 def twin_key(label: str) -> str:
-    """What all spellings of a label have in common: case, spaces, quotes, Unicode form, and how a number is written."""
+    """Normalize the spelling of a label: case, spaces, quotes, Unicode form, and how a number is written."""
     key = " ".join(_unquoted(unicodedata.normalize("NFKC", label)).split()).casefold()
     if len(key) <= 40 and _NUMBER.fullmatch(key):
         value = float(key)
@@ -310,13 +310,13 @@ def _missing_in(counts: Mapping[str, int]) -> set[str]:
 
 
 def list_counts(counts: Mapping[str, int], limit: int = 20) -> str:
-    """The first few of some labels, each with the number of its rows."""
+    """List the first few labels, each with the number of its rows."""
     more = f" and {len(counts) - limit} more" if len(counts) > limit else ""
     listed = ", ".join(f"{label!r} ({count:,})" for label, count in list(counts.items())[:limit])
     return printable(listed) + more
 
 
 def list_names(names: Sequence[str], limit: int = 8) -> str:
-    """The first few of some labels, in quotes, and how many more there are."""
+    """List the first few labels, in quotes, and the number of the others."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(map(repr, names[:limit])) + more

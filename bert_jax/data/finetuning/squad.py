@@ -60,7 +60,7 @@ class Question:
 def read_questions(
     spec: str, *, with_answers: bool = True, anywhere: bool = False, bad: InvalidRows | None = None
 ) -> Iterator[Question]:
-    """Yields the questions of a data set in order.
+    """Yield the questions of a data set in order.
 
     Args:
         spec: a file of `FORMATS`, maybe compressed (`storage.COMPRESSED`), or `tfds:NAME[:SPLIT]` (split `train`)
@@ -103,7 +103,7 @@ def read_questions(
 
 
 class _Item(NamedTuple):
-    """What is read of a question.
+    """The parts of a question to read.
 
     Attributes:
         where: what to call it in messages before its id is known.
@@ -134,7 +134,7 @@ def _misplaced(question: Question, answer: Answer) -> str:
 
 
 def _json_items(spec: str, bad: InvalidRows) -> Iterator[_Item | InvalidRow]:
-    """The questions of a file in any of its layouts (see the module's docstring)."""
+    """Yield the questions of a file in any layout (see the module's docstring)."""
     name = storage.without_compression(spec).lower()
     if not name.endswith(QUESTION_FORMATS):
         raise InputError(
@@ -226,7 +226,7 @@ def _nested_items(spec: str, tree: Any) -> Iterator[_Item]:
 
 
 def _question(where: str, name: str, item: _Item, with_answers: bool) -> Question:
-    """The question of an item. Raises InvalidRow when it does not fit."""
+    """Return the question of an item. Raises InvalidRow when it is invalid."""
     text, context = _text(where, item.row, "question"), _text(item.context_where, item.context, "context")
     check_texts(where, {"question": text, "context": context})
     question = Question(name, text, context, article=item.article)
@@ -235,7 +235,7 @@ def _question(where: str, name: str, item: _Item, with_answers: bool) -> Questio
 
 
 def _unanswered(where: str, question: Question, row: dict[str, Any], second: bool) -> Question:
-    """The question, with no more than whether such as it may have no answer."""
+    """Return the question without its answers, but with whether its data set has questions without answers."""
     return dataclasses.replace(question, is_impossible=False) if second or "is_impossible" in row else question
 
 

@@ -28,7 +28,7 @@ _log = logger(__name__)
 def read_sentences(
     spec: str, columns: Columns, tagged: bool = True, bad: InvalidRows | None = None, names: Sequence[str] = ()
 ) -> Iterator[Sentence]:
-    """Yields the sentences of a file in order.
+    """Yield the sentences of a file in order.
 
     Args:
         spec: a CoNLL file (`CONLL_FORMATS`) or JSON (`JSON_FORMATS`), maybe compressed (`storage.COMPRESSED`), or

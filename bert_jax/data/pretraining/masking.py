@@ -20,7 +20,7 @@ _SPAN_LENGTHS = np.cumsum(0.8 ** np.arange(10)) / np.sum(0.8 ** np.arange(10))
 
 @dataclasses.dataclass(frozen=True)
 class Masking:
-    """How tokens are chosen and replaced.
+    """Settings by which tokens are chosen and replaced.
 
     Attributes:
         vocab_size: random replacements are drawn from all of it.
@@ -53,7 +53,7 @@ class Masking:
 
 
 def hash_counters(*counters: np.ndarray | int) -> np.ndarray:
-    """Returns uint64 hashes of counters, broadcast against one another; each value is uniform over all 64 bits."""
+    """Return uint64 hashes of counters, broadcast against one another; each value is uniform over all 64 bits."""
     with np.errstate(over="ignore"):
         state: np.ndarray = np.zeros((), np.uint64)
         for counter in counters:
@@ -132,7 +132,7 @@ def _choose_tokens(candidates: np.ndarray, scores: np.ndarray, budget: np.ndarra
 def _choose_words(
     input_ids: np.ndarray, candidates: np.ndarray, scores: np.ndarray, budget: np.ndarray, masking: Masking
 ) -> np.ndarray:
-    """bool [B, S]: all tokens of words taken in random order, passing over a word that would exceed the budget.
+    """bool [B, S]: all tokens of words taken in random order, skipping words that would exceed the budget.
 
     The original hangs a piece that opens a segment (its word cut by truncation) onto the last word of the segment
     before; here it is a word of its own.

@@ -83,7 +83,7 @@ class PreparedInstances:
         return self.instances.rows
 
     def batch(self, rows: Sequence[int] | np.ndarray, epochs: Sequence[int] | np.ndarray) -> Batch:
-        """Returns rows by number (any order, repeats allowed), masked as in the epoch given for each.
+        """Return rows by number (any order, repeats allowed), masked as in the epoch given for each.
 
         Returns:
             As `packing.pack` returns, when they are packed, and otherwise
@@ -124,7 +124,7 @@ class PreparedInstances:
         return min(math.ceil(self.seq_length * prob + rounded_up), most * self.masking.max_predictions)
 
     def _assemble(self, instances: InstanceBatch) -> tuple[Batch, np.ndarray, np.ndarray]:
-        """Returns the unmasked rows `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]`, or as the tokenizer lays them out,
+        """Return the unmasked rows `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]`, or as the tokenizer lays them out,
         where a mask may fall, and the rows' lengths."""
         rows, layout = len(instances.lengths_a), self.tokenizer.layout
         specials = num_special(self.manifest.objective, layout)

@@ -43,7 +43,7 @@ class ShuffledRows:
         )
 
     def rows(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the rows of the set at some positions, and the epochs of these: int64, as `positions`."""
+        """Return the rows of the set at some positions, and the epochs of these: int64, as `positions`."""
         rows = np.empty_like(positions)
         windows = self._windows(positions)
         for number in np.unique(windows).tolist():
@@ -52,14 +52,14 @@ class ShuffledRows:
         return rows, positions // self._num_rows
 
     def windows_ahead(self, step: int) -> range:
-        """Returns the numbers of the windows to fetch: the one in which the batch of `step` begins, the next one,
+        """Return the numbers of the windows to fetch: the one in which the batch of `step` begins, the next one,
         and those in which this batch and the next one end."""
         ends = np.array([step, step + 2]) * self._batch_size - np.array([0, 1])
         first, last = self._windows(ends).tolist()
         return range(first, max(last, first + 1) + 1)
 
     def blocks(self, window: int, batch_rows: np.ndarray) -> np.ndarray:
-        """Returns the blocks of a window that hold what goes to these rows of the batches."""
+        """Return the blocks of a window that hold what goes to these rows of the batches."""
         return self._window(window).blocks_of(batch_rows)
 
     def _windows(self, positions: np.ndarray) -> np.ndarray:
