@@ -240,7 +240,7 @@ def config_keys(family: str) -> tuple[FileKey, ...]:
 
 # Where each table is found, for docs/model_files.md.
 FILES = {
-    "SHARED": "`config.json`: keys of all families",
+    "SHARED_BY_FAMILIES": "`config.json`: keys of all families",
     "GENERATION_IN_CONFIG": "`config.json`: keys of text generation",
     "BERT": "`config.json` of BERT",
     "ROBERTA": "`config.json` of RoBERTa and XLM-R",
