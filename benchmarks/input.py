@@ -49,10 +49,10 @@ def read(directory: str, steps: int) -> dict[str, float]:
     """Make the batches of some steps, and return times, requests and memory."""
     start = time.perf_counter()
     source = PretrainingSource(directory, "train", LENGTH, BATCH)
-    opened, requests_to_open = time.perf_counter(), storage.counted().requests
+    opened, requests_to_open = time.perf_counter(), storage.request_counts().requests
     source.batch(0)
     first, peak, slowest = time.perf_counter(), 0, 0.0
-    requests, cpu = storage.counted().requests, time.process_time()
+    requests, cpu = storage.request_counts().requests, time.process_time()
     for step in range(1, steps + 1):
         began = time.perf_counter()
         source.batch(step)
@@ -67,7 +67,7 @@ def read(directory: str, steps: int) -> dict[str, float]:
         "tokens": steps * BATCH * LENGTH / seconds,
         "cpu": (time.process_time() - cpu) / seconds,
         "slowest": slowest,
-        "requests": (storage.counted().requests - requests) / steps,
+        "requests": (storage.request_counts().requests - requests) / steps,
         "peak": peak,
     }
 

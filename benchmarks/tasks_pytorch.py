@@ -212,7 +212,7 @@ class Questions(Contestant):
 
     def run(self) -> tuple[float, int]:
         from bert_jax.data.finetuning.squad import read_questions
-        from bert_jax.metrics.squad import scores
+        from bert_jax.metrics.squad import squad_scores
 
         self.train(self.windows(self.questions))
         best = {row["id"]: (-np.inf, "") for row in self.dev}
@@ -224,7 +224,7 @@ class Questions(Contestant):
                 best[row["id"]] = max(best[row["id"]], best_span(row, starts, ends))
         predictions = {name: text for name, (_, text) in best.items()}
         odds = {name: nothing[name] - score for name, (score, _) in best.items()}
-        found = scores(list(read_questions(self.given["files"][1])), predictions, odds)
+        found = squad_scores(list(read_questions(self.given["files"][1])), predictions, odds)
         return found[self.given["metric"]], len(self.questions)
 
 

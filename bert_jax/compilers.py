@@ -10,7 +10,7 @@ from bert_jax.process import environment
 #   it hides, since the gathers overlap with other work anyway. Without it, the step of BERT-large at 512 on 16 v5e
 #   moves 2.2 times fewer bytes (docs/tpu_choices.md).
 # - CPU: by default the compiler copies parameters and moments before it updates them, although they are donated.
-OPTIONS: dict[str, dict[str, bool]] = {
+XLA_OPTIONS: dict[str, dict[str, bool]] = {
     "tpu": {"xla_tpu_enable_windowed_einsum_for_all_gather": False},
     "cpu": {"xla_cpu_copy_insertion_use_region_analysis": True},
 }

@@ -44,7 +44,7 @@ BLANKS = (
 )
 
 
-def pretraining(workdir: PathLike) -> ConfigDict:
+def pretraining_recipe(workdir: PathLike) -> ConfigDict:
     """Return the recipe of the demo's pretraining: a tiny BERT, trained for about three minutes."""
     c = recipes.pretraining()
     c.data.prepared = str(storage.Path(workdir) / "prepared")
@@ -64,7 +64,7 @@ def pretraining(workdir: PathLike) -> ConfigDict:
     return c
 
 
-def fine_tuning(workdir: PathLike) -> ConfigDict:
+def fine_tuning_recipe(workdir: PathLike) -> ConfigDict:
     """Return the recipe of the demo's fine-tuning: detect whether two neighbouring words of a sentence were swapped."""
     c = recipes.classification()
     c.init_from = str(storage.Path(workdir) / "pretraining" / "model")
@@ -132,7 +132,7 @@ class Demo:
     def pretrain(self) -> None:
         """Pretrain on masked words and next-sentence prediction."""
         with self._chapter("pretraining", "Pretraining: predict 15% of the words; does B follow A?"):
-            scores = train(pretraining(self.workdir), self.workdir / "pretraining")
+            scores = train(pretraining_recipe(self.workdir), self.workdir / "pretraining")
             right, commonest = scores["eval/mlm_accuracy"], scores["eval/mlm_commonest_accuracy"]
             self._table(
                 "Accuracy on held-out documents",
@@ -155,7 +155,7 @@ class Demo:
             for sentence, label in rows["held-out"][:4]:
                 self.console.print(f"  [cyan]{label:8}[/] {sentence}")
             baseline = bag_of_words_accuracy(rows["train"], rows["held-out"])
-            scores = train(fine_tuning(self.workdir), self.workdir / "fine-tuning")
+            scores = train(fine_tuning_recipe(self.workdir), self.workdir / "fine-tuning")
             labels = [label for _, label in rows["held-out"]]
             majority = max(labels.count(label) for label in set(labels)) / len(labels)
             self._table(

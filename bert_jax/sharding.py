@@ -20,7 +20,7 @@ MESH_AXES = ("data", "fsdp", "tensor")
 
 # Logical axis -> the mesh axes that split it. A mesh axis is used once per spec, from the left: the last axis of an
 # activation ("batch", "length", "embed") is not split, although "embed" of a parameter is split by fsdp.
-RULES: dict[str, tuple[str, ...]] = {
+LOGICAL_AXIS_RULES: dict[str, tuple[str, ...]] = {
     "batch": ("data", "fsdp"),
     "length": ("tensor",),
     "embed": ("fsdp",),
@@ -113,8 +113,8 @@ def param_shardings(mesh: Mesh, tree: Any) -> Any:
                 continue
             if axis not in _MAY_STAY_WHOLE:
                 raise InputError(
-                    f"mesh: {_name(path)} {tuple(leaf.shape)} does not divide: axis {i} ({axis}) over "
-                    f"{parts} devices of {'x'.join(RULES[axis or ''])}"
+                    f"mesh: {parameter_name(path)} {tuple(leaf.shape)} does not divide: axis {i} ({axis}) over "
+                    f"{parts} devices of {'x'.join(LOGICAL_AXIS_RULES[axis or ''])}"
                 )
             axes[i] = None
         return NamedSharding(mesh, _spec(axes))
@@ -183,14 +183,14 @@ def tensor_parts(mesh: Mesh) -> int:
 
 
 def _parts(mesh: Any, axis: str | None) -> int:
-    return math.prod(mesh.shape[name] for name in RULES[axis]) if axis else 1
+    return math.prod(mesh.shape[name] for name in LOGICAL_AXIS_RULES[axis]) if axis else 1
 
 
 def _spec(logical_axes: Iterable[str | None]) -> PartitionSpec:
     used: set[str] = set()
     entries: list[Any] = []
     for axis in logical_axes:
-        free = tuple(name for name in (RULES[axis] if axis else ()) if name not in used)
+        free = tuple(name for name in (LOGICAL_AXIS_RULES[axis] if axis else ()) if name not in used)
         used.update(free)
         entries.append(free if len(free) > 1 else free[0] if free else None)
     return PartitionSpec(*entries)
@@ -199,7 +199,7 @@ def _spec(logical_axes: Iterable[str | None]) -> PartitionSpec:
 def _logical_axes(path: Any, ndim: int) -> tuple[str | None, ...]:
     if ndim == 0:
         return ()
-    name = _name(path)
+    name = parameter_name(path)
     for pattern, axes in AXES:
         if re.search(rf"(^|/){pattern}$", name):
             # A leaf with fewer dimensions is a placeholder of shape (1,) in Adafactor's state.
@@ -207,5 +207,6 @@ def _logical_axes(path: Any, ndim: int) -> tuple[str | None, ...]:
     raise ValueError(f"no row of bert_jax.sharding.AXES fits parameter {name!r}")
 
 
-def _name(path: Any) -> str:
+def parameter_name(path: Any) -> str:
+    """Name of a leaf in a tree of parameters, such as `encoder/layers/mlp/up/kernel`."""
     return jax.tree_util.keystr(path, simple=True, separator="/")

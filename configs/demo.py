@@ -9,9 +9,9 @@ The argument is the directory that holds `prepared`.
 
 from ml_collections import ConfigDict
 
-from bert_jax.demo import pretraining
+from bert_jax.demo import pretraining_recipe
 
 
 def get_config(workdir: str = "demo_workdir") -> ConfigDict:
-    """The recipe; see `bert_jax.demo.pretraining`."""
-    return pretraining(workdir)
+    """The recipe; see `bert_jax.demo.pretraining_recipe`."""
+    return pretraining_recipe(workdir)

@@ -52,6 +52,53 @@ def test_imports_run_one_way(path):
                 assert ORDER.index(other) <= ORDER.index(part), f"{path}: {part} imports {name}"
 
 
+# Names that each module of a registry defines: name -> (the modules that may define it, the registry).
+INTERFACES = {
+    **dict.fromkeys(("HEAD", "build", "abstract_task"), (("tasks/*.py",), "tasks.TASKS")),
+    **dict.fromkeys(
+        ("evaluate", "predict", "OPTIONS", "COLUMNS", "OUT_FORMATS"), (("evaluation/*.py",), "evaluation.EVALUATORS")
+    ),
+    "NAMES": (("conversion/names/*.py",), "conversion.names.NAME_TABLES"),
+    **dict.fromkeys(
+        ("open_tensors", "begins", "renamed", "write"),
+        (("conversion/formats/*.py",), "conversion.weights.WEIGHT_FORMATS"),
+    ),
+    "supports": (("modeling/kernels/*.py",), "modeling.attention"),
+    "FILES": (("model_files/*.py",), "model_files.describe"),
+    "add_verbs": (("cli/*.py",), "cli"),
+    "main": (("__main__.py", "cli/__init__.py", "demo.py"), "the entry points"),
+}
+
+
+def public_names(path):
+    """The names that a file defines at its top level, without private names and loggers."""
+    for node in ast.parse(path.read_text()).body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                names = [name]
+            case ast.Assign(value=ast.Call(func=ast.Name(id="logger"))):
+                names = []
+            case ast.Assign(targets=targets):
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names = [name]
+            case _:
+                names = []
+        yield from (name for name in names if not name.startswith("_"))
+
+
+def test_a_public_name_is_defined_once():
+    defined = {}
+    for path in MODULES:
+        for name in set(public_names(path)):
+            defined.setdefault(name, []).append(path.relative_to(PACKAGE))
+    for name, paths in defined.items():
+        patterns, registry = INTERFACES.get(name, ((), ""))
+        others = [str(path) for path in paths if not any(path.match(pattern) for pattern in patterns)]
+        where = f", and elsewhere than in the modules of {registry}" if registry else ""
+        assert len(paths) == 1 or not others, f"{name} is defined in {len(paths)} modules{where}: {others}"
+
+
 def test_only_the_model_knows_flax():
     knowing = {part_of(path) for path in MODULES for name in imports(path) if name.split(".")[0] == "flax"}
     assert knowing == {"modeling"}

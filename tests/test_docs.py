@@ -14,11 +14,11 @@ from bert_jax.cli import build_parser
 from bert_jax.cli.describe import as_page as command_line_page
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
-from bert_jax.model_files.describe import as_page as model_files_page
+from bert_jax.model_files.describe import model_files_page as model_files_page
 from bert_jax.model_files.describe import tables as model_files_tables
 from bert_jax.modeling import Bert
 from bert_jax.recipes.definitions import KEYS
-from bert_jax.recipes.describe import as_page
+from bert_jax.recipes.describe import recipes_page
 from bert_jax.recipes.shipped import recipe_names
 
 ROOT = Path(__file__).parent.parent
@@ -71,7 +71,7 @@ def test_recipes_that_are_named_are_there(source):
 
 
 def test_the_page_of_recipe_keys_is_that_of_the_code():
-    assert (ROOT / "docs" / "recipes.md").read_text() == as_page(), "run `make docs`"
+    assert (ROOT / "docs" / "recipes.md").read_text() == recipes_page(), "run `make docs`"
 
 
 def test_the_page_of_the_command_line_is_that_of_the_parser():

@@ -24,7 +24,7 @@ GROUPS = (demo, text, config, train, plan, score, ask, search, models)
 _OUTPUTS = ("out", "report", "destination")  # options of all verbs that name a file or directory to write
 _NO_PATHS = ("text", "texts", "overrides", "command_line")  # parsed arguments that are never a path
 EXIT_BAD_INPUT = 2
-EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+_EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
@@ -76,7 +76,7 @@ def _run(argv: list[str]) -> int:
         return EXIT_BROKEN_PIPE
     except KeyboardInterrupt:
         complain("bert-jax: interrupted")
-        return EXIT_INTERRUPTED
+        return _EXIT_INTERRUPTED
     except (InputError, OSError) as error:
         if "--debug" in argv:
             complain(traceback.format_exc().rstrip())

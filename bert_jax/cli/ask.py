@@ -10,7 +10,7 @@ from bert_jax.cli.output import complain, print_json, print_table, say
 from bert_jax.cli.verbs import add_dtype, add_prompts, add_truncate_dim, add_verb
 from bert_jax.errors import InputError
 
-CHUNK = 4096  # texts that one call of a pipeline takes
+TEXTS_AT_ONCE = 4096  # texts that one call of a pipeline takes
 MOST_CONTEXT_BYTES = 16 << 20  # limit of --context
 MOST_COMPARED = 10  # limit of texts for the table of similarities
 
@@ -255,7 +255,9 @@ def _answers(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]]
         raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
     texts = stream.Texts(args)
     left = iter(texts)
-    chunk = list(itertools.islice(left, CHUNK))  # read before the model is opened, so that errors in texts come first
+    chunk = list(
+        itertools.islice(left, TEXTS_AT_ONCE)
+    )  # read before the model is opened, so that errors in texts come first
     from bert_jax.inference import pipeline
 
     pipe = pipeline(task, args.model, args.dtype, args.batch_size)
@@ -263,6 +265,6 @@ def _answers(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]]
         while chunk:
             yield from zip(chunk, ask(pipe, chunk), strict=True)
             done(len(chunk))
-            chunk = list(itertools.islice(left, CHUNK))
+            chunk = list(itertools.islice(left, TEXTS_AT_ONCE))
     if texts.skipped:
         complain(f"bert-jax: {texts.skipped:,} lines skipped")

@@ -37,7 +37,7 @@ def run_config(args: argparse.Namespace) -> None:
     """Print the recipes, or the keys of one recipe."""
     from bert_jax.cli.train import overrides_of
     from bert_jax.recipes import load_recipe
-    from bert_jax.recipes.describe import as_json, describe, shown
+    from bert_jax.recipes.describe import describe_keys, key_as_json, shown_value
     from bert_jax.recipes.shipped import recipe_names, summary
 
     if not args.recipe:
@@ -50,12 +50,12 @@ def run_config(args: argparse.Namespace) -> None:
         say("\n`bert-jax config RECIPE` prints the keys of one.")
         return
     recipe = load_recipe(args.recipe, overrides_of(args.overrides))
-    described = describe(recipe, args.key)
+    described = describe_keys(recipe, args.key)
     if args.json:
-        keys = [as_json(item) for item in described]
+        keys = [key_as_json(item) for item in described]
         print(json.dumps({"recipe": args.recipe, "task": recipe.task, "keys": keys}, indent=2))
         return
     for item in described:
-        differs = f" (default: {shown(item.default)})" if item.value != item.default else ""
-        say(f"{item.name} = {shown(item.value)}{differs}")
+        differs = f" (default: {shown_value(item.default)})" if item.value != item.default else ""
+        say(f"{item.name} = {shown_value(item.value)}{differs}")
         say(f"    {item.key.meaning} [{item.key.allowed()}]")

@@ -4,7 +4,8 @@ import argparse
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from bert_jax.cli import EXIT_BAD_INPUT, EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, build_parser
+from bert_jax.cli import EXIT_BAD_INPUT, EXIT_BROKEN_PIPE, build_parser
+from bert_jax.training.stopping import EXIT_INTERRUPTED
 
 _HEAD = f"""# Command line
 

@@ -74,13 +74,13 @@ def _plan(args: argparse.Namespace) -> int:
         return _show_found(list(search(recipe, place, say)), place, args.json)
     made = plan(recipe, place, say)
     if args.json:
-        print(json.dumps(as_json(made), indent=2))
+        print(json.dumps(plan_as_json(made), indent=2))
     else:
         _print_tables(args.config, made)
     return 0 if made.fits else EXIT_DOES_NOT_FIT
 
 
-def as_json(made: "Plan") -> dict[str, Any]:
+def plan_as_json(made: "Plan") -> dict[str, Any]:
     """Return the plan as values that JSON can hold; bytes are per device, FLOPs are over all devices."""
     from bert_jax.planning.advice import advise
 

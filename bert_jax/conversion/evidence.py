@@ -2,16 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bert_jax import storage
-from bert_jax.conversion.names import FAMILIES as NAMES
-from bert_jax.conversion.names import Names
+from bert_jax.conversion.names import NAME_TABLES, Names
 from bert_jax.conversion.names.table import Tensors
 from bert_jax.errors import InputError
-from bert_jax.families import FAMILIES, architectures_of, family_of
-
-Json = dict[str, Any]
+from bert_jax.families import FAMILIES, Json, architectures_of, family_of
 
 # Prefixes that wrappers add to tensor names: DataParallel, torch.compile, Lightning, DeepSpeed, sentence-transformers.
 _WRAPPERS = ("module.", "_orig_mod.", "model.", "_forward_module.", "0.", "auto_model.")
@@ -55,7 +52,9 @@ def without_wrappers(tensors: Tensors, where: object) -> Tensors:
     Raises:
         InputError: two tensors have the same name after that.
     """
-    roots = {root for names in NAMES.values() for root in (names.prefix.split(".")[0], *_roots(names))} - {"model"}
+    roots = {root for names in NAME_TABLES.values() for root in (names.prefix.split(".")[0], *_roots(names))} - {
+        "model"
+    }
     for _ in range(len(_WRAPPERS)):
         if any(name.split(".")[0] in roots for name in tensors):
             break
@@ -126,7 +125,7 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
     if kind.older_keys.get("hidden_size") in hf:
         keys |= kind.older_keys
     hf = dict(hf)
-    for field, size in _sizes(NAMES[family], tensors):
+    for field, size in _sizes(NAME_TABLES[family], tensors):
         if (key := keys.get(field)) is None:
             continue
         said = hf.get(key)
@@ -141,7 +140,7 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
         if hf.get(keys[field]) is None:
             raise InputError(f"{where}: expected {keys[field]}, which the weights do not imply, found none")
     table = "embeddings/position_embeddings/embedding"
-    if hf.get("position_embedding_type") == "rotary" and (name := _tensor_name(NAMES[family], table)) in tensors:
+    if hf.get("position_embedding_type") == "rotary" and (name := _tensor_name(NAME_TABLES[family], table)) in tensors:
         raise InputError(
             f"{where}: position_embedding_type: expected absolute, as the weights have tensor {name!r}, found rotary"
         )

@@ -12,7 +12,7 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import sentence_transformers, sentence_transformers_writing, state_dict
 from bert_jax.conversion.formats import flax_msgpack, safetensors_files
-from bert_jax.conversion.names import FAMILIES
+from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.opening import open_model
 from bert_jax.conversion.text_settings import TextSettings
@@ -27,7 +27,7 @@ WRITERS = {
     "safetensors": ("model.safetensors", safetensors_files.write),
     "flax": ("flax_model.msgpack", flax_msgpack.write),
 }
-DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
+SAVED_DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 
 
 class _SavesItself(Protocol):
@@ -128,7 +128,9 @@ def convert(
     with open_model(source, head, family, base) as opened:
         matched = opened.match()
         report = opened.report(matched)
-        tensors = state_dict.stored_tensors(opened.model, matched, 0, np.dtype(DTYPES[dtype]), opened.weights.where)
+        tensors = state_dict.stored_tensors(
+            opened.model, matched, 0, np.dtype(SAVED_DTYPES[dtype]), opened.weights.where
+        )
         tokenizer = opened.settings.tokenizer(tokenizer_of(opened.directory))
         _write_directory(
             storage.Path(destination), opened.model, tensors, tokenizer, opened.settings, dtype, write,
@@ -178,7 +180,7 @@ def save_pretrained(
         InputError: the parameters do not fit config and head, or the directory is not empty.
     """
     write = _writer(dtype, weights)
-    tensors = state_dict.stored_params(config, head, params, np.dtype(DTYPES[dtype]))
+    tensors = state_dict.stored_params(config, head, params, np.dtype(SAVED_DTYPES[dtype]))
     home = storage.Path(directory)
     replaced = overwrite and home.is_dir() and any(home.iterdir())
     if replaced and not (home / "config.json").exists():
@@ -191,7 +193,7 @@ def save_pretrained(
 
 def _writer(dtype: str, weights: str) -> Callable[[storage.Path, Tensors], None]:
     """Return the function that writes tensors into a directory. Raises InputError for an unknown dtype or format."""
-    for what, value, known in (("dtype", dtype, DTYPES), ("weights", weights, WRITERS)):
+    for what, value, known in (("dtype", dtype, SAVED_DTYPES), ("weights", weights, WRITERS)):
         if value not in known:
             raise InputError(f"{what} {value!r} is not known{did_you_mean(value, known)}")
     name, write = WRITERS[weights]
@@ -208,7 +210,7 @@ def _write_directory(
     write: Callable[[storage.Path, Tensors], None],
     generation: dict[str, Any] | None = None,
 ) -> None:
-    architecture = FAMILIES[model.config.family].architectures[model.head]
+    architecture = NAME_TABLES[model.config.family].architectures[model.head]
     described = model.config.to_hf(architecture) | {"dtype": dtype}
     for key in sentence_transformers.ACTIVATION_KEYS:  # the activation of the settings replaces that of the source
         described.pop(key, None)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import adapters, evidence, sentence_transformers, state_dict
-from bert_jax.conversion.names import FAMILIES, Names
+from bert_jax.conversion.names import NAME_TABLES, Names
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.conversion.weights import Weights, open_weights
@@ -84,7 +84,7 @@ def open_model(
         else:
             found = _open_plain(directory, family, stack)
         hf, where, weights, directory = found
-        names = FAMILIES[hf["model_type"]]
+        names = NAME_TABLES[hf["model_type"]]
         saved_head = "sentence_embedding" if embeds else _saved_head(hf, weights.tensors, names, where, head)
         head = head or saved_head
         assert head is not None
@@ -166,7 +166,7 @@ def _open_plain(directory: storage.Path, family: str, stack: contextlib.ExitStac
     if family:
         hf = {key: value for key, value in hf.items() if key != "architectures" or family == hf.get("model_type")}
     family = family or evidence.settle_family(hf, tensors, files, where)
-    tensors = _canonical_names(tensors, FAMILIES[family], found.where)
+    tensors = _canonical_names(tensors, NAME_TABLES[family], found.where)
     hf = evidence.complete(hf | {"model_type": family}, family, tensors, where)
     if hf.get("auto_map") and family != "nomic_bert":
         _log.warning("%s: auto_map names Python files; they are not run, and the model is read as %s", where, family)
@@ -184,7 +184,7 @@ def _open_adapter(
     if layout := sentence_transformers.read_layout(base_directory):
         base_directory = layout.transformer
     hf, where, weights, _ = _open_plain(base_directory, family, stack)
-    names = FAMILIES[hf["model_type"]]
+    names = NAME_TABLES[hf["model_type"]]
     adapter = stack.enter_context(adapters.open_adapter(directory, content))
     replaced, updates = (_canonical_names(part, names, adapter.where) for part in (adapter.tensors, adapter.updates))
     tensors = adapters.merged(weights.tensors, replaced, updates, adapter.where)

@@ -11,7 +11,7 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
-from bert_jax.conversion.names import FAMILIES, Names, Slot, slots
+from bert_jax.conversion.names import NAME_TABLES, Names, Slot, slots
 from bert_jax.conversion.names.table import Tensors
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Params
@@ -96,7 +96,7 @@ def _as_written(tensors: Tensors, model: Bert, dtype: np.dtype) -> Tensors:
 
 def names_of(model: Bert) -> Names:
     """Return the table of names of a model's family. Raises InputError when the family lacks the model's head."""
-    names = FAMILIES[model.config.family]
+    names = NAME_TABLES[model.config.family]
     if model.head not in names.architectures:
         heads = ", ".join(names.architectures)
         raise InputError(f"family {model.config.family} has no head {model.head!r}; it has {heads}")

@@ -54,7 +54,7 @@ class _Format:
 
 
 # In order of preference; TensorFlow's format, whose files may have any name, comes before flax (`_found`).
-_FORMATS = {
+WEIGHT_FORMATS = {
     "safetensors": _Format("model.safetensors", safetensors_files.open_tensors, safetensors_files.begins),
     "torch": _Format("pytorch_model.bin", torch_files.open_tensors, torch_files.begins),
     "flax": _Format("flax_model.msgpack", flax_msgpack.open_tensors, flax_msgpack.begins, flax_msgpack.renamed),
@@ -67,7 +67,7 @@ def is_weights(directory: storage.PathLike) -> bool:
     """Return whether a directory has weights in a format that `open_weights` reads, complete or not."""
     directory = storage.Path(directory)
     return directory.is_dir() and (
-        any(_named(directory, form) for form in _FORMATS.values()) or bool(tf1.indices(directory))
+        any(_named(directory, form) for form in WEIGHT_FORMATS.values()) or bool(tf1.indices(directory))
     )
 
 
@@ -91,8 +91,8 @@ def open_weights(directory: storage.PathLike) -> Iterator[Weights]:
             tensors = _open_shards(where, format_name, stack)
         else:
             format_name = _by_content(where, format_name)
-            tensors = stack.enter_context(_FORMATS[format_name].open(where))
-        renamed = tf1.renamed if format_name == "tf1" else _FORMATS[format_name].renamed
+            tensors = stack.enter_context(WEIGHT_FORMATS[format_name].open(where))
+        renamed = tf1.renamed if format_name == "tf1" else WEIGHT_FORMATS[format_name].renamed
         with lazy_tensors.about(where):
             tensors = renamed(tensors)
         yield Weights(where, format_name, tensors, ignored)
@@ -102,7 +102,7 @@ def _found(directory: storage.Path) -> tuple[str, storage.Path]:
     """Find the weights by file name; return the format and the file to open."""
     if not directory.is_dir():
         raise InputError(f"{directory}: expected a directory with weights, found none")
-    for format_name, form in _FORMATS.items():
+    for format_name, form in WEIGHT_FORMATS.items():
         if format_name == "flax" and (index := tf1.find(directory)):
             return "tf1", index
         if path := _named(directory, form):
@@ -113,7 +113,7 @@ def _found(directory: storage.Path) -> tuple[str, storage.Path]:
             "in one file; load it with TensorFlow and save it again with tf.compat.v1.train.Saver()"
         )
     names = sorted(path.name for path in directory.iterdir())
-    expected = ", ".join(form.name for form in _FORMATS.values())
+    expected = ", ".join(form.name for form in WEIGHT_FORMATS.values())
     raise InputError(
         f"{directory}: expected weights ({expected} or a TensorFlow checkpoint), found {', '.join(names) or 'nothing'}"
     )
@@ -133,15 +133,15 @@ def _by_content(path: storage.Path, named: str) -> str:
         start = file.read(_LONGEST_BEGINNING)
     if start.startswith(_LFS_POINTER):
         raise InputError(f"{path}: expected weights, found a Git LFS pointer; `git lfs pull` downloads the file")
-    candidates = (named, *_FORMATS)
-    return next((name for name in candidates if _FORMATS[name].begins(start)), named)
+    candidates = (named, *WEIGHT_FORMATS)
+    return next((name for name in candidates if WEIGHT_FORMATS[name].begins(start)), named)
 
 
 def _open_shards(index: storage.Path, format_name: str, stack: contextlib.ExitStack) -> _Tensors:
     """Open the shards that an index lists; return each tensor from the shard that the index names."""
     with storage.open_offsets(index) as file, lazy_tensors.about(index):
         text = file.read(0, min(file.size, lazy_tensors.LONGEST_DESCRIPTION + 1))
-        weight_map = lazy_tensors.parse_json(text, "a weight_map").get("weight_map")
+        weight_map = lazy_tensors.parse_header(text, "a weight_map").get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise InputError(f"{index}: expected a weight_map of tensor names to file names")
     beside = {path.name for path in index.parent.iterdir()}
@@ -151,7 +151,7 @@ def _open_shards(index: storage.Path, format_name: str, stack: contextlib.ExitSt
             raise InputError(f"{index}: expected the name of a file beside it, found {shard[:80]!r}")
         if shard not in beside:
             raise InputError(f"{index}: expected the shard {shard[:80]!r} beside it, found no such file")
-        opener = _FORMATS[_by_content(index.parent / shard, format_name)].open
+        opener = WEIGHT_FORMATS[_by_content(index.parent / shard, format_name)].open
         shards[shard] = stack.enter_context(opener(index.parent / shard))
     if format_name == "flax":  # its index lists a stack of layers as one name, so take all arrays of the shards
         tensors: _Tensors = {}

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from bert_jax.errors import InputError, logger
 
 _Row = TypeVar("_Row")
-RULES = ("strict", "skip")  # of whoever learns or scores
+RULES = ("strict", "skip")  # for invalid rows, in training and evaluation
 IN_MEMORY = ("DataFrame", "list of rows")  # what tables in memory are called
 _LARGEST = 3.4e38  # of float32
 _NAMED = 5  # rows that are skipped by name; those after them are only counted
@@ -21,7 +21,7 @@ _log = logger(__name__)
 
 
 class InvalidRow(InputError):
-    """A row does not fit: the message says where, what was expected and what was found.
+    """An invalid row: the message says where, what was expected and what was found.
 
     Attributes:
         reason: what is wrong, in words that follow a number and "with"; such rows are counted together.
@@ -37,7 +37,7 @@ class InvalidRow(InputError):
 
 
 class InvalidRows:
-    """What becomes of the rows of one file that do not fit, and how many there are.
+    """The invalid rows of one file: an error or skipped, and counted.
 
     Args:
         spec: the file.
@@ -57,7 +57,7 @@ class InvalidRows:
         self._first: InvalidRow | None = None
 
     def each(self, items: Iterable[Any], read: Callable[[Any], _Row]) -> Iterator[_Row]:
-        """Yields what `read` makes of each item, but of those for which it raises InvalidRow."""
+        """Yield `read(item)` for each item, without those for which it raises InvalidRow."""
         for item in items:
             if isinstance(item, InvalidRow):  # whoever asked for these knows that they are no rows
                 yield cast(_Row, item)
@@ -72,18 +72,17 @@ class InvalidRows:
             yield row
 
     def kept(self, rows: Iterable[_Row]) -> Iterator[_Row]:
-        """Yields the rows that will be asked for: none after a bad one that is an error, so that a file of any size is
-        counted to its end in constant memory."""
+        """Yield the rows up to the first invalid one that is an error; later ones are counted, in constant memory."""
         for row in rows:
             if not self._failed:
                 yield row
 
     def fitting(self, rows: Iterable[_Row]) -> Iterator[_Row]:
-        """As `kept`, of rows that have nothing more before them; behind the last, what did not fit is told.
+        """As `kept`, for the last reader of the rows; after the last row, report the invalid ones.
 
         Raises:
-            InputError: behind the last: some do not fit and the rule is `strict`, or there is none that fits. What ends
-            the reading before, such as a file that is cut short, comes first.
+            InputError: after the last row: some are invalid and the rule is `strict`, or none is valid. An error while
+            reading, such as of a file that is cut short, comes first.
         """
         count = 0
         for row in self.kept(rows):
@@ -91,12 +90,12 @@ class InvalidRows:
             yield row
         bad = self._counts.total()
         if self._failed:
-            notes = [f"and {bad - 1:,} more {self._noun}s that do not fit"] if bad > 1 else []
-            notes += [f"{self._skipping} leaves {'them' if bad > 1 else 'it'} out"] if self._skipping else []
+            notes = [f"and {bad - 1:,} more invalid {self._noun}s"] if bad > 1 else []
+            notes += [f"{self._skipping} skips {'them' if bad > 1 else 'it'}"] if self._skipping else []
             raise InputError(f"{self._first}" + (f" ({'; '.join(notes)})" if notes else ""))
         if not count:
-            found = f" that fits, found {bad:,} that do not" if bad else ", found none"
-            raise InputError(f"{self._spec}: expected at least one {self._noun}{found}")
+            kind, found = ("valid ", f"{bad:,} invalid") if bad else ("", "none")
+            raise InputError(f"{self._spec}: expected at least one {kind}{self._noun}, found {found}")
         if bad:
             reasons = ", ".join(f"{number:,} with {reason}" for reason, number in self._counts.most_common())
             total = f"{bad:,} of {count + bad:,} {self._noun}s"
@@ -118,13 +117,13 @@ class RowNumber(int):
 
 
 def place(spec: str, line: int) -> str:
-    """What a row is called in messages: by its 1-based line, by a RowNumber, or by its index in a TFDS data set."""
+    """Name a row in messages: by its 1-based line, by a RowNumber, or by its index in a TFDS data set."""
     is_row = isinstance(line, RowNumber) or spec.endswith((".parquet", *IN_MEMORY))
     return f"{spec}: {'example' if spec.startswith('tfds:') else 'row' if is_row else 'line'} {line}"
 
 
 def check_texts(where: str, texts: Mapping[str, str]) -> None:
-    """Raises InvalidRow when one of the texts of a row, by their columns, has nothing in it to read."""
+    """Raise InvalidRow when one of the texts of a row, by their columns, has nothing in it to read."""
     for name, text in texts.items():
         if not text.strip():
             raise InvalidRow(
@@ -133,7 +132,7 @@ def check_texts(where: str, texts: Mapping[str, str]) -> None:
 
 
 def number_of(where: str, label: str | None) -> float:
-    """The number that a label says. Raises InvalidRow when it is none."""
+    """Return a label as a number. Raises InvalidRow when it is none."""
     try:
         value = float(label or "")
     except ValueError:
@@ -147,7 +146,7 @@ def number_of(where: str, label: str | None) -> float:
 
 
 def check_utf8(where: str, *texts: str) -> None:
-    """Raises InvalidRow when a text has bytes that were none of UTF-8, or half a character that JSON can spell and no
+    """Raise InvalidRow when a text has bytes that were none of UTF-8, or half a character that JSON can spell and no
     tokenizer takes: both stand in it as lone surrogates."""
     for text in texts:
         if text.isascii():

@@ -12,7 +12,7 @@ import numpy as np
 
 
 def best_fit(lengths: Sequence[int] | np.ndarray, room: int, order: np.ndarray | None = None) -> list[list[int]]:
-    """Composes rows of at most `room` tokens: each example goes to the row that it fills best.
+    """Compose rows of at most `room` tokens: each example goes to the row that it fills best.
 
     The longest first, it is best-fit decreasing (Johnson 1974, https://doi.org/10.1137/0203025): at most about 11/9 of
     the fewest rows possible.
@@ -53,7 +53,7 @@ def best_fit(lengths: Sequence[int] | np.ndarray, room: int, order: np.ndarray |
 def pack(
     batch: dict[str, np.ndarray], rows: np.ndarray, seq_length: int, slots: int, most: int, pad_id: int = 0
 ) -> dict[str, np.ndarray]:
-    """Lays examples of pretraining end to end into rows.
+    """Lay examples of pretraining end to end into rows.
 
     Args:
         batch: I examples as `PreparedInstances` makes them, a row each: `[I, L]`, `[I, P]` and `[I]`.
@@ -82,7 +82,7 @@ def pack(
 def pack_examples(
     batch: dict[str, np.ndarray], rows: np.ndarray, num_rows: int, seq_length: int, most: int, fills: Mapping[str, int]
 ) -> dict[str, np.ndarray]:
-    """Lays examples end to end into rows.
+    """Lay examples end to end into rows.
 
     Args:
         batch: I examples, a row each: `attention_mask` [I, L], of tokens that stand first; other arrays of tokens

@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.data.finetuning.columns import Columns
-from bert_jax.data.finetuning.features import Features, WindowFeatures, encode
+from bert_jax.data.finetuning.features import Features, WindowFeatures, encode_texts
 from bert_jax.data.finetuning.labelled_rows import labels_of, read_labelled, texts_of
 from bert_jax.data.finetuning.labels import LabelRules
 from bert_jax.data.finetuning.records import table_name
@@ -25,7 +25,7 @@ from bert_jax.modeling import Bert
 from bert_jax.reports import classes, page, values
 from bert_jax.reports.attention import Attention
 from bert_jax.tasks.classification import HEAD, ClassificationTask
-from bert_jax.tasks.remembered import read as read_remembered
+from bert_jax.tasks.remembered import read_remembered
 
 
 class ClassificationEvaluator(Evaluator):
@@ -95,7 +95,7 @@ class ClassificationEvaluator(Evaluator):
         number, several = not self._names, self.task.several and bool(self._names)
         separator = (columns.separator or self._remembered.columns.separator or ",") if several else ""
         columns = dataclasses.replace(columns, separator=separator)
-        names = metrics.choose(metric_names, number, len(self._names), several)
+        names = metrics.choose_metrics(metric_names, number, len(self._names), several)
         rules = LabelRules(missing=self._remembered.missing_labels)
         rows, _ = read_labelled(data, columns, self._names, number, invalid, rules)
         labels = labels_of(rows, columns, self._names)
@@ -103,7 +103,7 @@ class ClassificationEvaluator(Evaluator):
         logits = self._logits(features)
         found = self._scores(logits)
         answers = found[:, 0] if number else found > 0.5 if several else found.argmax(-1)
-        scores = metrics.scores(names, labels, answers) | {"examples": features.num_examples}
+        scores = metrics.compute_metrics(names, labels, answers) | {"examples": features.num_examples}
 
         def sections() -> list[page.Section]:
             def texts(i: int) -> tuple[int, dict[str, str]]:
@@ -141,7 +141,7 @@ class ClassificationEvaluator(Evaluator):
         """Tokenize rows, with the prompt before their first text."""
         prompt = self.runner.prompt
         rows = [row._replace(text=prompt + row.text) for row in rows] if prompt else rows
-        return encode(self.runner.tokenizer, rows, labels, self.runner.max_length, self._stride)
+        return encode_texts(self.runner.tokenizer, rows, labels, self.runner.max_length, self._stride)
 
     def _logits(self, features: Features) -> np.ndarray:
         """Return the logits [n, C] of the texts; those of a text in windows are averaged."""

@@ -17,7 +17,7 @@ from bert_jax.evaluation.model_runner import ModelRunner, open_runner
 from bert_jax.evaluation.predictions import RowPredictor, check_format
 from bert_jax.modeling import Bert
 from bert_jax.reports import page
-from bert_jax.tasks.remembered import read as read_remembered
+from bert_jax.tasks.remembered import read_remembered
 
 # Head of a model -> the class that evaluates models with it.
 EVALUATORS = {
@@ -168,7 +168,7 @@ def evaluate(
     invalid = InvalidRows(table_name(data), invalid_rows, kind.noun, "--skip")
     scores, sections = model.evaluate(data, columns, metric_names, invalid)
     if report is not None:
-        page.write(report, page.Heading(str(model_dir), table_name(data), scores), sections())
+        page.write_page(report, page.Heading(str(model_dir), table_name(data), scores), sections())
     return scores
 
 

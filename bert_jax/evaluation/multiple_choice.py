@@ -24,7 +24,7 @@ from bert_jax.tasks.multiple_choice import (
     MultipleChoiceTask,
     encode_questions,
     read_answered,
-    read_questions,
+    read_choice_questions,
 )
 
 
@@ -63,7 +63,7 @@ class MultipleChoiceEvaluator(Evaluator):
 
     def predict(self, data: Any, out: storage.PathLike, columns: Columns, invalid: InvalidRows) -> int:
         """As `Evaluator.predict`."""
-        rows = invalid.fitting(read_questions(data, columns, invalid))
+        rows = invalid.fitting(read_choice_questions(data, columns, invalid))
         first = []  # up to the first valid row, which decides the header; without one, reading raises
         for row in rows:
             first.append(row)

@@ -13,11 +13,11 @@ from bert_jax.evaluation.predictions import write_answers
 from bert_jax.inference.scoring import short
 from bert_jax.modeling import Bert
 from bert_jax.reports import page, values
-from bert_jax.tasks.remembered import read as read_remembered
+from bert_jax.tasks.remembered import read_remembered
 from bert_jax.tasks.sentence_embedding import (
     HEAD,
     SentenceEmbeddingTask,
-    choose_metrics,
+    choose_embedding_metrics,
     encode_pairs,
     read_pairs,
     stream_pairs,
@@ -50,7 +50,7 @@ class SentenceEmbeddingEvaluator(Evaluator):
 
     def evaluate(self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows) -> Evaluated:
         """Score the model by the correlations (spearman, pearson) of similarities with labels, which are numbers."""
-        task = dataclasses.replace(self.task, metrics=choose_metrics(metric_names, labelled=True))
+        task = dataclasses.replace(self.task, metrics=choose_embedding_metrics(metric_names, labelled=True))
         pairs = read_pairs(data, columns, bad=invalid)
         rows = self._encode(pairs, columns)
         batches, predictions = self.predictor.batches(rows)

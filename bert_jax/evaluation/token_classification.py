@@ -9,7 +9,7 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.data.finetuning.conll import Sentence
 from bert_jax.data.finetuning.tables import Columns
-from bert_jax.data.finetuning.tag_features import UNTAGGED, encode, encode_tagged, in_order, read_tagged
+from bert_jax.data.finetuning.tag_features import UNTAGGED, encode_tagged, encode_words, in_order, read_tagged
 from bert_jax.data.finetuning.tagged import read_sentences
 from bert_jax.data.finetuning.tags import read_scheme
 from bert_jax.data.invalid_rows import InvalidRows
@@ -69,14 +69,14 @@ class TokenClassificationEvaluator(Evaluator):
             )
 
     def evaluate(self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows) -> Evaluated:
-        """Score the model with `bert_jax.metrics.entities.METRICS`; a tag must be one that the model knows.
+        """Score the model with `bert_jax.metrics.entities.TAGGING_METRICS`; a tag must be one that the model knows.
 
         The scores have the number of `words` too.
         """
         names = self.task.names
-        chosen = entities.choose(metric_names, names)
+        chosen = entities.choose_tagging_metrics(metric_names, names)
         if not metric_names and chosen != ("accuracy",):
-            chosen = entities.METRICS
+            chosen = entities.TAGGING_METRICS
         sentences, _ = read_tagged(data, columns, names, invalid, self._tag_names)
         features = encode_tagged(self.runner.tokenizer, sentences, names, self.runner.max_length)
         batches, predictions = self.predictor.batches(features)
@@ -114,7 +114,7 @@ class TokenClassificationEvaluator(Evaluator):
         """Yield each sentence with the tag and the score of each of its words."""
         words = [sentence.words for sentence in sentences]
         nothing = [np.zeros(len(each), np.int32) for each in words]
-        features = encode(self.runner.tokenizer, words, nothing, self.runner.max_length)
+        features = encode_words(self.runner.tokenizer, words, nothing, self.runner.max_length)
         batches, predictions = self.predictor.batches(features)
         tags, scores = (in_order([p[name] for p in predictions], batches) for name in ("tags", "scores"))
         start = 0

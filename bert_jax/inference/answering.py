@@ -8,6 +8,7 @@ import numpy as np
 from bert_jax.data.finetuning.question_windows import NULL, Limits, QuestionWindows, question_windows, tokenised
 from bert_jax.errors import InputError
 from bert_jax.inference.base import Pipeline, as_list, positive
+from bert_jax.inference.scoring import log_softmax
 from bert_jax.inference.spans import SpanSearch, find_spans
 
 _QUESTIONS = 256  # questions whose windows are sorted by length together
@@ -80,16 +81,17 @@ class QuestionAnswering(Pipeline):
             for window, starts, ends in zip(rows.tolist(), output.start_logits, output.end_logits, strict=True):
                 place = windows.place(window)
                 places = np.array([NULL, *range(place, place + int(windows.sizes[window]))])
-                found[window] = _log_softmax(np.asarray(starts), places), _log_softmax(np.asarray(ends), places)
+                found[window] = (
+                    _log_softmax_over(np.asarray(starts), places),
+                    _log_softmax_over(np.asarray(ends), places),
+                )
         return found
 
 
-def _log_softmax(logits: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return the log softmax `[S]` over the positions `places` in float64; -inf elsewhere."""
+def _log_softmax_over(logits: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Return the log softmax `[S]` over the positions `places` -inf at -inf elsewhere."""
     logs = np.full(len(logits), -np.inf)
-    chosen = logits[places].astype(np.float64)
-    chosen -= chosen.max()
-    logs[places] = chosen - np.log(np.exp(chosen).sum())
+    logs[places] = log_softmax(logits[places])
     return logs
 
 

@@ -13,7 +13,7 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion import huggingface
 from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
 from bert_jax.errors import InputError
-from bert_jax.inference.scoring import similarities, unit
+from bert_jax.inference.scoring import normalize_vectors, similarities
 from bert_jax.modeling import Bert, BertOutput, Compute, Params
 from bert_jax.tokenization import Tokenizer
 
@@ -154,7 +154,7 @@ class PretrainedModel:
         found = embed(
             texts, prompt_name=prompt_name, prompt=prompt, truncate_dim=truncate_dim, progress=show_progress_bar
         )
-        return unit(found) if normalize_embeddings else found
+        return normalize_vectors(found) if normalize_embeddings else found
 
     def similarity(self, first: Any, second: Any) -> np.ndarray:
         """Return the similarities `[N, M]` of vectors `[N, D]` and `[M, D]`.

@@ -4,29 +4,30 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from scipy import special
 
 from bert_jax.config import BertConfig
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Return the softmax over the last axis, in float64."""
-    exponentials = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
-    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+    """Return the softmax over the last axis."""
+    return special.softmax(logits.astype(np.float64), axis=-1)
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return np.exp(-np.logaddexp(0, -x))
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """float64 logarithms of the probabilities over the last axis."""
+    return special.log_softmax(logits.astype(np.float64), axis=-1)
 
 
 # Activations of torch.nn in float64, by the names of `bert_jax.config_values.LAYER_ACTIVATIONS`, and softmax.
 _ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "identity": lambda x: x,
-    "sigmoid": _sigmoid,
+    "sigmoid": special.expit,
     "softmax": softmax,
     "tanh": np.tanh,
     "relu": lambda x: np.maximum(x, 0),
-    "gelu": lambda x: x * 0.5 * (1 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2))),
-    "silu": lambda x: x * _sigmoid(x),
+    "gelu": lambda x: x * 0.5 * (1 + special.erf(x / math.sqrt(2))),
+    "silu": lambda x: x * special.expit(x),
     "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
     "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
     "softplus": lambda x: np.logaddexp(0, x),
@@ -73,8 +74,8 @@ def short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """Scale vectors `[..., D]` to length 1; a zero vector stays zero."""
+def normalize_vectors(vectors: np.ndarray) -> np.ndarray:
+    """Scale vectors `[..., D]` to unit length; a zero vector stays zero."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
@@ -91,7 +92,7 @@ def similarities(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray
 
 def comparable(name: str, vectors: np.ndarray) -> np.ndarray:
     """Prepare vectors `[..., D]` for repeated calls of `compare`: for cosines, scale them to length 1."""
-    return unit(vectors) if name == "cosine" else vectors
+    return normalize_vectors(vectors) if name == "cosine" else vectors
 
 
 def compare(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -113,7 +114,7 @@ def pair_similarities(name: str, first: np.ndarray, second: np.ndarray) -> np.nd
     first, second = first.astype(np.float64), second.astype(np.float64)
     match name:
         case "cosine":
-            return (unit(first) * unit(second)).sum(-1)
+            return (normalize_vectors(first) * normalize_vectors(second)).sum(-1)
         case "dot":
             return (first * second).sum(-1)
         case "euclidean":

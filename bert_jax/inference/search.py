@@ -17,7 +17,7 @@ from bert_jax.errors import InputError
 from bert_jax.inference.base import Pipeline, as_texts, positive
 from bert_jax.inference.scoring import activate, comparable, compare, score_activation, scores_of, similarities
 
-CHUNK = 4096  # texts of a corpus that are embedded and scored together
+CORPUS_CHUNK = 4096  # texts of a corpus that are embedded and scored together
 
 
 class SentenceEmbedding(Pipeline):
@@ -182,8 +182,8 @@ class Search(SentenceEmbedding):
             queries: one text, or a list of texts.
             corpus: texts to search in this call only, read once in constant memory; None means the corpus of `index`.
             top_k: number of texts per query.
-            prompt_name: name of the prompt for the queries, as for `SentenceEmbedding`. A model without a default prompt
-                uses its prompt `query`, if it has one.
+            prompt_name: name of the prompt for the queries, as for `SentenceEmbedding`. A model without a default
+                prompt uses its prompt `query`, if it has one.
             prompt: prompt for the queries, instead of a named one.
             corpus_prompt_name: likewise for the corpus, with prompts `document`, `passage` or `corpus`.
             corpus_prompt: prompt for the corpus, instead of a named one.
@@ -205,8 +205,8 @@ class Search(SentenceEmbedding):
         best: list[list[dict[str, Any]]] = [[] for _ in listed]
         behind = settings.prompt_for(CORPUS_PROMPTS, corpus_prompt_name, corpus_prompt)
         for chunk in self._chunks or () if corpus is None else self._embedded(corpus, behind, kept):
-            for start in range(0, len(listed), CHUNK):  # so that scores are at most [CHUNK, CHUNK]
-                rows = range(start, min(start + CHUNK, len(listed)))
+            for start in range(0, len(listed), CORPUS_CHUNK):  # so that scores are at most [CHUNK, CHUNK]
+                rows = range(start, min(start + CORPUS_CHUNK, len(listed)))
                 scores = compare(settings.similarity, vectors[start : rows.stop], chunk.vectors)
                 for row, found in zip(rows, _largest(scores, top_k), strict=True):
                     answers = [
@@ -331,7 +331,7 @@ def _chunks(corpus: Iterable[str]) -> Iterator[list[str]]:
     if isinstance(corpus, str):
         raise InputError("corpus: expected a list of texts, found one text")
     texts, start = iter(corpus), 0
-    while chunk := list(islice(texts, CHUNK)):
+    while chunk := list(islice(texts, CORPUS_CHUNK)):
         for i, text in enumerate(chunk, start):
             if not isinstance(text, str):
                 raise InputError(f"corpus: text {i}: expected a string, found {type(text).__name__}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.data.finetuning.tags import BEGIN, END, INSIDE, OUTSIDE, SCHEMES, read_scheme
+from bert_jax.data.finetuning.tags import BEGIN, END, INSIDE, OUTSIDE, TAG_SCHEMES, read_scheme
 from bert_jax.data.finetuning.windows import overlapping
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.base import Pipeline, as_texts
@@ -206,7 +206,7 @@ def _word_scores(scores: np.ndarray, starts: np.ndarray, strategy: str) -> np.nd
 def _marks(labels: Sequence[str]) -> list[tuple[int, str]]:
     """Split each label into its mark (begin, inside, ...) and type; a label without a mark is inside its own type."""
     scheme = read_scheme(labels)
-    letters = SCHEMES[scheme.name if scheme else "IOB"]
+    letters = TAG_SCHEMES[scheme.name if scheme else "IOB"]
     marks = []
     for label in labels:
         letter, _, kind = label.partition("-")

@@ -11,19 +11,19 @@ from bert_jax.data.finetuning.tags import BEGIN, END, INSIDE, OUTSIDE, SINGLE, T
 from bert_jax.errors import InputError, did_you_mean
 
 ENTITY_METRICS = ("f1", "precision", "recall")
-METRICS = (*ENTITY_METRICS, "accuracy", "types")  # types: the first three for each type of entity
+TAGGING_METRICS = (*ENTITY_METRICS, "accuracy", "types")  # types: the first three for each type of entity
 
 
-def choose(names: Sequence[str], tags: Sequence[str]) -> tuple[str, ...]:
+def choose_tagging_metrics(names: Sequence[str], tags: Sequence[str]) -> tuple[str, ...]:
     """Return the metrics to report for words with `tags`: `names`, or all that apply except `types`.
 
     Raises:
-        InputError: a name is unknown, or a metric of entities and the tags follow none of `tags.SCHEMES`.
+        InputError: a name is unknown, or a metric of entities and the tags follow none of `tags.TAG_SCHEMES`.
     """
-    fitting = ("accuracy",) if read_scheme(tags) is None else METRICS
+    fitting = ("accuracy",) if read_scheme(tags) is None else TAGGING_METRICS
     for name in names:
         if name not in fitting:
-            what = "these tags, which are not of entities" if name in METRICS else "tagging"
+            what = "these tags, which are not of entities" if name in TAGGING_METRICS else "tagging"
             raise InputError(f"data.metrics: {name!r} is not a metric of {what}{did_you_mean(name, fitting)}")
     return tuple(names) or tuple(name for name in fitting if name != "types")
 
@@ -65,7 +65,7 @@ def both(
     return true, found
 
 
-def scores(
+def tagging_scores(
     metrics: Sequence[str], names: Sequence[str], tags: np.ndarray, predicted: np.ndarray, strict: bool = False
 ) -> dict[str, float]:
     """Return metrics of predicted tags; a ratio of 0 / 0 is 0.

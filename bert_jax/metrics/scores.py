@@ -95,7 +95,7 @@ METRICS = {
 }  # fmt: skip
 
 
-def choose(
+def choose_metrics(
     names: Sequence[str], regression: bool, num_labels: int, several: bool = False, best: str = ""
 ) -> tuple[str, ...]:
     """Return the metrics to report.
@@ -127,7 +127,7 @@ def choose(
     return chosen if not best or best in chosen else (*chosen, best)
 
 
-def scores(names: Sequence[str], labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+def compute_metrics(names: Sequence[str], labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     """Return the metrics `names` of `predicted` against `labels`: classes or numbers [n], or 0 and 1 [n, C]."""
     several = {"accuracy": all_right} if labels.ndim == 2 else {}
     return {name: (METRICS | several)[name](labels, predicted) for name in names}

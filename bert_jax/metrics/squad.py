@@ -29,7 +29,7 @@ def exact_match(gold: str, predicted: str) -> int:
     return int(normalized(gold) == normalized(predicted))
 
 
-def f1(gold: str, predicted: str) -> float:
+def token_f1(gold: str, predicted: str) -> float:
     """Return the F1 of the predicted words; 0 if no word is right or there are no words."""
     truth, found = normalized(gold).split(), normalized(predicted).split()
     same = (Counter(truth) & Counter(found)).total()
@@ -43,10 +43,10 @@ def f1_or_none(gold: str, predicted: str) -> float:
     """Return `f1`, but if either text has no words, 1 if both have none and else 0 (version 2.0)."""
     if not normalized(gold) or not normalized(predicted):
         return exact_match(gold, predicted)
-    return f1(gold, predicted)
+    return token_f1(gold, predicted)
 
 
-def scores(
+def squad_scores(
     questions: Sequence[Question],
     predictions: Mapping[str, str],
     null_odds: Mapping[str, float] | None = None,
@@ -65,7 +65,7 @@ def scores_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> 
         questions: the questions with gold answers.
         predictions: question id -> predicted text. A question without a prediction counts as wrong.
     """
-    kinds = {"exact_match": exact_match, "f1": f1}
+    kinds = {"exact_match": exact_match, "f1": token_f1}
     figures = dict.fromkeys(kinds, 0.0)
     for name, score in kinds.items():
         for question in questions:  # not sum(), which rounds differently since Python 3.12
@@ -84,7 +84,7 @@ def of_question(question: Question, text: str, second: bool, taken_back: bool = 
     """
     if second and taken_back:
         return (float(not question.answers),) * 2
-    score, kinds = (_v2, (exact_match, f1_or_none)) if second else (_v1, (exact_match, f1))
+    score, kinds = (_v2, (exact_match, f1_or_none)) if second else (_v1, (exact_match, token_f1))
     exact, part = (float(score(question, {question.id: text}, kind)) for kind in kinds)
     return exact, part
 

@@ -5,7 +5,7 @@
 
 from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 
-SHARED: tuple[FileKey, ...] = (
+SHARED_BY_FAMILIES: tuple[FileKey, ...] = (
     honoured("model_type", "the family"),
     honoured("architectures", "the saved class, which determines the head"),
     honoured("vocab_size", "rows of the word embedding"),
@@ -235,12 +235,12 @@ NOT_CARRIED = ("architectures", "model_type", "dtype", "torch_dtype", "num_label
 
 def config_keys(family: str) -> tuple[FileKey, ...]:
     """Return the keys of a family's config.json."""
-    return (*SHARED, *GENERATION_IN_CONFIG, *_OF_FAMILY[family])
+    return (*SHARED_BY_FAMILIES, *GENERATION_IN_CONFIG, *_OF_FAMILY[family])
 
 
 # Titles of the tables in docs/model_files.md.
 FILES = {
-    "SHARED": "`config.json`: keys of all families",
+    "SHARED_BY_FAMILIES": "`config.json`: keys of all families",
     "GENERATION_IN_CONFIG": "`config.json`: keys of text generation",
     "BERT": "`config.json` of BERT",
     "ROBERTA": "`config.json` of RoBERTa and XLM-R",

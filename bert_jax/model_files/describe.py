@@ -39,7 +39,7 @@ def tables() -> dict[str, tuple[FileKey, ...]]:
     return found
 
 
-def as_page() -> str:
+def model_files_page() -> str:
     """Return the text of docs/model_files.md."""
     parts = [_HEAD]
     for title, table in tables().items():
@@ -62,4 +62,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    print(as_page(), end="")
+    print(model_files_page(), end="")

@@ -169,7 +169,7 @@ class EmbeddingLayers(nnx.Module):
                 case "layer_norm":
                     x = part.layer_norm(x)
                 case "normalize":
-                    x = unit(x)
+                    x = l2_normalize(x)
                 case "dropout":
                     x = dropout(x, layer.rate, None if key is None else jax.random.fold_in(key, number))
         return x
@@ -253,6 +253,6 @@ def segment_members(segment_ids: jax.Array, count: int) -> jax.Array:
     return segment_ids[:, None] == jnp.arange(1, count + 1)[:, None]
 
 
-def unit(x: jax.Array) -> jax.Array:
+def l2_normalize(x: jax.Array) -> jax.Array:
     """Scale `x [..., D]` to unit length; a zero vector (of a padded row) stays zero, with gradient 0."""
     return x / jnp.sqrt(jnp.maximum(jnp.square(x).sum(axis=-1, keepdims=True), 1e-24))

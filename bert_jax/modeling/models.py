@@ -26,10 +26,10 @@ from bert_jax.modeling.heads import (
     Pooler,
     Summary,
     Transform,
+    l2_normalize,
     pool_segments,
     pool_tokens,
     summary_of,
-    unit,
 )
 from bert_jax.modeling.layers import Dense
 from bert_jax.modeling.outputs import BertOutput
@@ -282,7 +282,7 @@ class Bert:
         pooled = _pool(x, rows, config.poolings, config.pooling_skip)
         if hasattr(module, "embedding_layers"):
             pooled = module.embedding_layers(pooled, config, self.compute, key)
-        return unit(pooled) if config.normalize_embeddings else pooled
+        return l2_normalize(pooled) if config.normalize_embeddings else pooled
 
     @property
     def _classifier_dropout(self) -> float:

@@ -74,7 +74,7 @@ def _cache() -> storage.Path:
 def _fingerprint(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> str:
     """Return a hash of everything that determines the result: step, mesh, slice, compiler, and this code."""
     versions = [importlib.metadata.version(package) for package in ("jax", "libtpu")]
-    told = str(compilers.OPTIONS["tpu"])
+    told = str(compilers.XLA_OPTIONS["tpu"])
     parts = [lowered.as_text(), told, str(mesh_shape), place.name, str(place.num_slices), *versions]
     readers = b"".join(storage.Path(file).read_bytes() for file in (hlo.__file__, __file__))
     return hashlib.sha256("\0".join(parts).encode() + readers).hexdigest()

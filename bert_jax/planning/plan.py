@@ -150,10 +150,7 @@ def plan(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _
         remat=recipe.remat,
         accumulation_steps=recipe.accumulation_steps,
         parameters=sum(leaf.size for _, leaf in params),
-        shardings={
-            jax.tree_util.keystr(path, simple=True, separator="/"): f"{leaf.shape} {leaf.sharding.spec}"
-            for path, leaf in params
-        },
+        shardings={sharding.parameter_name(path): f"{leaf.shape} {leaf.sharding.spec}" for path, leaf in params},
         stages=tuple(stages),
     )
 

@@ -5,7 +5,7 @@ changes some keys. On the command line `--config.a.b=value` changes a key after 
 """
 
 from bert_jax.recipes.checks import resolve
-from bert_jax.recipes.definitions import DTYPES, MASK_UNITS, OPTIMIZERS, SCHEDULES
+from bert_jax.recipes.definitions import DTYPE_CHOICES, MASK_UNITS, OPTIMIZER_CHOICES, SCHEDULE_CHOICES
 from bert_jax.recipes.keys import (
     PRETRAINING,
     RECIPES,
@@ -23,12 +23,12 @@ from bert_jax.recipes.keys import (
 from bert_jax.recipes.reading import flatten, load_recipe, to_json, with_current_names
 
 __all__ = [
-    "DTYPES",
+    "DTYPE_CHOICES",
     "MASK_UNITS",
-    "OPTIMIZERS",
+    "OPTIMIZER_CHOICES",
     "PRETRAINING",
     "RECIPES",
-    "SCHEDULES",
+    "SCHEDULE_CHOICES",
     "batch_size_at",
     "classification",
     "electra",

@@ -13,11 +13,11 @@ from bert_jax.data.finetuning.labels import MISSING_RULES, TWIN_RULES
 from bert_jax.data.finetuning.windows import LONG_TEXTS
 from bert_jax.data.invalid_rows import RULES
 
-DTYPES = ("auto", "float32", "bfloat16")
-OPTIMIZERS = ("adamw", "lamb", "adafactor", "muon")
+DTYPE_CHOICES = ("auto", "float32", "bfloat16")
+OPTIMIZER_CHOICES = ("adamw", "lamb", "adafactor", "muon")
 MASK_UNITS = ("token", "word", "span")
 EMBEDDING_LOSSES = ("in_batch_negatives", "cosine", "triplet")
-SCHEDULES = ("bert_linear", "linear", "constant", "quadratic", "cosine", "rsqrt", "wsd")
+SCHEDULE_CHOICES = ("bert_linear", "linear", "constant", "quadratic", "cosine", "rsqrt", "wsd")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,12 +118,12 @@ _MODEL = {
 MODEL_FIELDS = tuple(name.removeprefix("model.") for name in _MODEL if isinstance(_MODEL[name].default, type))
 
 _OPTIMIZER = {
-    "optimizer.name": Key("adamw", "the optimizer", OPTIMIZERS),
+    "optimizer.name": Key("adamw", "the optimizer", OPTIMIZER_CHOICES),
     "optimizer.learning_rate": Key(1e-4, "peak learning rate, reached at the end of warm-up", least=0),
     "optimizer.warmup_steps": Key(0, "steps in which the learning rate rises linearly from 0 to its peak", least=0),
     "optimizer.warmup_ratio": Key(0.0, "warm-up as a fraction of all steps; used when warmup_steps is 0", least=0,
                                   below=1),
-    "optimizer.schedule": Key("bert_linear", "learning-rate schedule after warm-up", SCHEDULES),
+    "optimizer.schedule": Key("bert_linear", "learning-rate schedule after warm-up", SCHEDULE_CHOICES),
     "optimizer.weight_decay": Key(0.01, "decoupled weight decay; biases and LayerNorm have none", least=0),
     "optimizer.beta1": Key(0.9, "decay of Adam's moving average of gradients", least=0, below=1),
     "optimizer.beta2": Key(0.999, "decay of Adam's moving average of squared gradients", least=0, below=1),
@@ -140,13 +140,13 @@ _OPTIMIZER = {
                                    "their place; 0 = no average", least=0, below=1),
 }  # fmt: skip
 
-SHARED = {
+SHARED_KEYS = {
     "task": Key("", "task; set by the recipe"),
     "seed": Key(0, "seed of the initial parameters, dropout, and the order and masks of the data", least=0,
                 below=2**31),
     "init_from": Key("", "model directory to start from, local or gs://; empty = random parameters"),
     "tokenizer": Key("", "tokenizer file or directory; empty = the tokenizer of the prepared data or of init_from"),
-    "dtype": Key("auto", "type of matrix products; auto = bfloat16 on accelerators, float32 on CPU", DTYPES),
+    "dtype": Key("auto", "type of matrix products; auto = bfloat16 on accelerators, float32 on CPU", DTYPE_CHOICES),
     "layers": Key("auto", "scan = compile one layer and loop over it, unroll = compile each layer; auto = unroll on "
                   "CPU, else scan", ("auto", "scan", "unroll")),
     "remat": Key("auto", "rematerialisation in the backward pass: none, dots = all but matrix products, full = "
@@ -328,13 +328,13 @@ SENTENCE_EMBEDDING_KEYS = _FINE_TUNING | _TABLE | {
 
 # Task -> its keys.
 KEYS: Mapping[str, Mapping[str, Key]] = {
-    "pretraining": SHARED | PRETRAINING_KEYS,
-    "electra": SHARED | ELECTRA_KEYS,
-    "classification": SHARED | CLASSIFICATION_KEYS,
-    "token_classification": SHARED | TOKEN_CLASSIFICATION_KEYS,
-    "question_answering": SHARED | QUESTION_ANSWERING_KEYS,
-    "sentence_embedding": SHARED | SENTENCE_EMBEDDING_KEYS,
-    "multiple_choice": SHARED | MULTIPLE_CHOICE_KEYS,
+    "pretraining": SHARED_KEYS | PRETRAINING_KEYS,
+    "electra": SHARED_KEYS | ELECTRA_KEYS,
+    "classification": SHARED_KEYS | CLASSIFICATION_KEYS,
+    "token_classification": SHARED_KEYS | TOKEN_CLASSIFICATION_KEYS,
+    "question_answering": SHARED_KEYS | QUESTION_ANSWERING_KEYS,
+    "sentence_embedding": SHARED_KEYS | SENTENCE_EMBEDDING_KEYS,
+    "multiple_choice": SHARED_KEYS | MULTIPLE_CHOICE_KEYS,
 }
 
 # Former name of a key -> its name, for the `config.json` of older runs and command lines written for them.

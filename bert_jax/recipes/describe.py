@@ -29,7 +29,7 @@ class Described:
     key: Key
 
 
-def describe(recipe: ConfigDict, name: str = "") -> list[Described]:
+def describe_keys(recipe: ConfigDict, name: str = "") -> list[Described]:
     """Return the keys of `recipe`: all keys, the key `name`, or the keys of the group `name`.
 
     Raises:
@@ -47,7 +47,7 @@ def describe(recipe: ConfigDict, name: str = "") -> list[Described]:
     return chosen
 
 
-def as_json(item: Described) -> dict[str, Any]:
+def key_as_json(item: Described) -> dict[str, Any]:
     """Return a key as values that JSON can hold; a limit that is infinite or missing is null."""
     key = item.key
     limits = {name: getattr(key, name) for name in ("least", "above", "below")}
@@ -62,7 +62,7 @@ def as_json(item: Described) -> dict[str, Any]:
     }
 
 
-def shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
     """Return a value as `--config.KEY=` accepts it, or "not set" for None."""
     if value is None:
         return "not set"
@@ -102,7 +102,7 @@ model of `init_from` or, without one, from the size `model.size`.
 """
 
 
-def as_page() -> str:
+def recipes_page() -> str:
     """Return the text of docs/recipes.md: every key of every task."""
     tasks = {task: flatten(make()) for task, make in RECIPES.items()}
     first = KEYS["pretraining"]
@@ -115,13 +115,13 @@ def as_page() -> str:
             "",
             *_table(KEYS[task], [name for name in KEYS[task] if name not in alike], defaults),
         ]
-        others = [f"`{name}={shown(defaults[name])}`" for name in alike if defaults[name] != first[name].value]
+        others = [f"`{name}={shown_value(defaults[name])}`" for name in alike if defaults[name] != first[name].value]
         lines += ["", f"Defaults that differ from the table of every task: {', '.join(others)}."]
     return "\n".join(lines) + "\n"
 
 
 def _cell(value: Any) -> str:
-    return "*not set*" if value is None else f"`{shown(value)}`"
+    return "*not set*" if value is None else f"`{shown_value(value)}`"
 
 
 def _table(keys: Mapping[str, Key], names: Sequence[str], defaults: Mapping[str, Any]) -> list[str]:
@@ -131,4 +131,4 @@ def _table(keys: Mapping[str, Key], names: Sequence[str], defaults: Mapping[str,
 
 
 if __name__ == "__main__":
-    print(as_page(), end="")
+    print(recipes_page(), end="")

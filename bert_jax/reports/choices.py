@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_jax.inference.scoring import log_softmax
 from bert_jax.reports import attention, measures
-from bert_jax.reports.classes import calibration_of_answers, confusion, per_class, worst_rows
-from bert_jax.reports.page import Html, Section, cut, line_cell, tagged, text_cell
+from bert_jax.reports.classes import calibration_of_answers, confusion_section, per_class_section, worst_rows
+from bert_jax.reports.page import Html, Section, line_cell, shortened, tagged, text_cell
 
 
 class Choices(NamedTuple):
@@ -28,7 +29,7 @@ def choices(labels: np.ndarray, logits: np.ndarray, rows: Sequence[Choices], att
         rows: the n rows.
         attend: function from number `i * K + k` to the attention of choice k of row i.
     """
-    shares = measures.log_softmax(logits)
+    shares = log_softmax(logits)
     answers = logits.argmax(-1)
     losses = -shares[np.arange(len(labels)), labels]
     wrong = answers != labels
@@ -47,8 +48,8 @@ def choices(labels: np.ndarray, logits: np.ndarray, rows: Sequence[Choices], att
     ]
     names = [f"choice {place}" for place in range(logits.shape[1])]
     return [
-        per_class(names, measures.per_class(labels, answers, len(names)), "place"),
-        confusion(names, labels, answers),
+        per_class_section(names, measures.per_class(labels, answers, len(names)), "place"),
+        confusion_section(names, labels, answers),
         calibration_of_answers(np.exp(shares.max(-1)), ~wrong),
         worst_rows("the greatest loss of the right choice", int(wrong.sum()), header, lines),
         *attention.sections(looked_at[: attention.ROWS], attend),
@@ -61,5 +62,5 @@ def _told(texts: Sequence[str], shares: np.ndarray, gold: int, answer: int) -> H
     for place, (text, share) in enumerate(zip(texts, shares, strict=True)):
         kind = " (gold)" if place == gold else " (answer)" if place == answer else ""
         mark = tagged("span", f"{share:.4f}{kind}", class_={" (gold)": "good", " (answer)": "bad"}.get(kind, ""))
-        items.append(tagged("div", f"{place}: ", tagged("bdi", cut(text)), " ", mark))
+        items.append(tagged("div", f"{place}: ", tagged("bdi", shortened(text)), " ", mark))
     return tagged("td", *items, class_="t")

@@ -4,21 +4,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy import special
 
+from bert_jax.inference.scoring import log_softmax
 from bert_jax.reports import attention, figures, measures
-from bert_jax.reports.measures import PerClass, log_softmax
+from bert_jax.reports.measures import PerClass
 from bert_jax.reports.page import (
     Html,
     Section,
+    as_html,
     cell,
-    cut,
+    html_table,
     joined,
     line_cell,
     note,
     picture,
     shade,
-    shown,
-    table,
+    shortened,
     tagged,
     text_cell,
 )
@@ -57,8 +59,8 @@ def one_label(
         lines.append([line_cell(line), *map(text_cell, texts.values()), *sides, *probabilities, float(losses[i])])
     header = ["line", *column_names(found), "gold", "answer", "probability", "of the gold", "loss"]
     return [
-        per_class(names, measures.per_class(labels, answers, len(names))),
-        confusion(names, labels, answers),
+        per_class_section(names, measures.per_class(labels, answers, len(names))),
+        confusion_section(names, labels, answers),
         calibration_of_answers(np.exp(shares.max(-1)), answers == labels),
         worst_rows("the greatest loss of the gold label", int((answers != labels).sum()), header, lines),
         *attention.sections(titles(index, found), attend),
@@ -71,7 +73,7 @@ def several_labels(
     """Return the sections of a report on a multi-label classifier; `labels [n, C]` are 0 or 1, else as `one_label`."""
     scores = logits.astype(np.float64)
     answers, gold = logits > 0, labels > 0
-    shares = np.exp(-np.logaddexp(0, -scores))
+    shares = special.expit(scores)
     losses = (np.logaddexp(0, scores) - labels * scores).mean(-1)
     wrong = (answers != gold).any(-1)
     index = measures.worst(losses, wrong)
@@ -90,12 +92,12 @@ def several_labels(
             for what, which in wrongly.items()
             if which.any()
         ]
-        shown_names = map(cut, (*sides, "; ".join(told)))
+        shown_names = map(shortened, (*sides, "; ".join(told)))
         lines.append([line_cell(line), *map(text_cell, texts.values()), *shown_names, float(losses[i])])
     header = ["line", *column_names(found), "gold", "answer", "wrong (probability of yes)", "loss"]
     return [
-        per_class(names, measures.per_class(labels, answers, len(names))),
-        calibration(
+        per_class_section(names, measures.per_class(labels, answers, len(names))),
+        calibration_section(
             shares.ravel(),
             gold.ravel(),
             "probability of yes",
@@ -107,7 +109,7 @@ def several_labels(
     ]
 
 
-def per_class(names: Sequence[str], counts: PerClass, what: str = "class") -> Section:
+def per_class_section(names: Sequence[str], counts: PerClass, what: str = "class") -> Section:
     """Return the section with precision, recall and F1 of each class."""
     order = np.arange(len(names))
     parts: list[Html] = []
@@ -119,10 +121,10 @@ def per_class(names: Sequence[str], counts: PerClass, what: str = "class") -> Se
     means = [float(column.mean()) for column in columns[2:]]
     total = ["mean of all", int(counts.support.sum()), int(counts.answered.sum()), *means]
     header = [what, "support", "answered", "precision", "recall", "F1"]
-    return Section(f"Each {what}", joined([*parts, table("classes", header, rows, total)]))
+    return Section(f"Each {what}", joined([*parts, html_table("classes", header, rows, total)]))
 
 
-def confusion(names: Sequence[str], labels: np.ndarray, answers: np.ndarray, unit: str = "rows") -> Section:
+def confusion_section(names: Sequence[str], labels: np.ndarray, answers: np.ndarray, unit: str = "rows") -> Section:
     """Return the section with the confusion matrix; with many classes a figure and the largest confusions."""
     count = len(names)
     if count <= _MATRIX:
@@ -136,7 +138,7 @@ def confusion(names: Sequence[str], labels: np.ndarray, answers: np.ndarray, uni
         f"{count:,} classes are too many for a matrix of numbers. The {len(rows)} largest confusions make up "
         f"{sum(n for *_, n in pairs):,} of {wrong:,} confused {unit}:"
     )
-    parts = [note(words), table("confusions", ["class", "predicted as", unit, "share of the class"], rows)]
+    parts = [note(words), html_table("confusions", ["class", "predicted as", unit, "share of the class"], rows)]
     if count <= _HEAT:
         matrix = measures.confusion(labels, answers, count)
         parts.append(picture(figures.heat(matrix / np.maximum(matrix.sum(1, keepdims=True), 1)), "confusion matrix"))
@@ -161,12 +163,14 @@ def _matrix(names: Sequence[str], matrix: np.ndarray) -> Html:
 
 def calibration_of_answers(confidence: np.ndarray, right: np.ndarray) -> Section:
     """Return the section with the calibration of answers [n]: accuracy by predicted probability."""
-    return calibration(
+    return calibration_section(
         confidence, right, "probability of the answer", "accuracy", "How often an answer is right, by its probability."
     )
 
 
-def calibration(probabilities: np.ndarray, is_so: np.ndarray, probability: str, share: str, words: str) -> Section:
+def calibration_section(
+    probabilities: np.ndarray, is_so: np.ndarray, probability: str, share: str, words: str
+) -> Section:
     """Return the section with the calibration of probabilities [n].
 
     Args:
@@ -189,11 +193,15 @@ def calibration(probabilities: np.ndarray, is_so: np.ndarray, probability: str, 
         f"over "
         f"{len(rows)} bins (Guo et al. 2017, arXiv:1706.04599)."
     )
-    parts = [note(about), tagged("p", error), picture(figures.calibration(found, probability, share), "calibration")]
+    parts = [
+        note(about),
+        tagged("p", error),
+        picture(figures.calibration_figure(found, probability, share), "calibration"),
+    ]
     if not finite.all():
         parts.append(note(f"Left out: {int((~finite).sum()):,} probabilities that are not finite."))
     header = ["bin", "count", probability, share]
-    details = tagged("details", tagged("summary", "The bins in numbers"), table("bins", header, rows))
+    details = tagged("details", tagged("summary", "The bins in numbers"), html_table("bins", header, rows))
     return Section("Calibration", joined([*parts, details]))
 
 
@@ -204,7 +212,7 @@ def worst_rows(
     if not lines:
         return Section("Worst mistakes", note("None: every prediction is right."))
     words = f"{len(lines)} of {count:,} {what}: those of {by}."
-    return Section("Worst mistakes", joined([note(words), table("worst", header, lines)]))
+    return Section("Worst mistakes", joined([note(words), html_table("worst", header, lines)]))
 
 
 def text_name(name: str) -> Html:
@@ -213,12 +221,12 @@ def text_name(name: str) -> Html:
 
 
 def _named(name: str) -> str:
-    return cut(name, _NAME)
+    return shortened(name, _NAME)
 
 
 def column_names(found: Sequence[tuple[int, Mapping[str, str]]]) -> list[Html]:
     """Return the column names of the texts of rows, for the header of a table."""
-    return [shown(_named(name)) for name in found[0][1]] if found else []
+    return [as_html(_named(name)) for name in found[0][1]] if found else []
 
 
 def titles(index: np.ndarray, found: Sequence[tuple[int, Any]]) -> list[tuple[str, int]]:

@@ -13,7 +13,7 @@ _INK, _BLUE, _GREY = "#1d1d1f", "#2667c4", "#9a9aa2"
 _PANELS = 6  # small maps per row
 
 
-def calibration(found: Calibration, probability: str, share: str) -> Any:
+def calibration_figure(found: Calibration, probability: str, share: str) -> Any:
     """Draw a reliability diagram, with the number of answers per bin below it.
 
     Args:

@@ -59,7 +59,7 @@ def check_path(path: storage.PathLike | None) -> None:
     storage.check_writable(place)
 
 
-def shown(value: Any) -> Html:
+def as_html(value: Any) -> Html:
     """Format a value as HTML: HTML unchanged, numbers with few digits, None as a dash, other text escaped."""
     if isinstance(value, Html):
         return value
@@ -75,13 +75,13 @@ def shown(value: Any) -> Html:
 
 def tagged(name: str, *content: Any, **attributes: str) -> Html:
     """Return an HTML element around `content`, formatted by `shown`; `class_` is the attribute class."""
-    given = "".join(f' {key.rstrip("_")}="{shown(value)}"' for key, value in attributes.items() if value)
-    return Html(f"<{name}{given}>{''.join(map(shown, content))}</{name}>")
+    given = "".join(f' {key.rstrip("_")}="{as_html(value)}"' for key, value in attributes.items() if value)
+    return Html(f"<{name}{given}>{''.join(map(as_html, content))}</{name}>")
 
 
 def joined(parts: Iterable[Any], between: str = "") -> Html:
     """Join parts, formatted by `shown`, with the HTML `between`."""
-    return Html(between.join(map(shown, parts)))
+    return Html(between.join(map(as_html, parts)))
 
 
 def note(text: str) -> Html:
@@ -89,7 +89,7 @@ def note(text: str) -> Html:
     return tagged("p", text, class_="note")
 
 
-def cut(text: str, limit: int = LONGEST_TEXT) -> str:
+def shortened(text: str, limit: int = LONGEST_TEXT) -> str:
     """Cut a text to `limit` characters, followed by its length."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
 
@@ -105,7 +105,7 @@ def cell(content: Any, kind: str = "td", class_: str = "") -> Html:
 
 def text_cell(text: str) -> Html:
     """Return a table cell with a text of the data, in its own writing direction."""
-    return tagged("td", cut(text), class_="t", dir="auto")
+    return tagged("td", shortened(text), class_="t", dir="auto")
 
 
 def line_cell(line: int) -> Html:
@@ -119,7 +119,7 @@ def shade(share: float) -> str:
     return f"s{step}" if step else ""
 
 
-def table(name: str, header: Sequence[Any], rows: Iterable[Sequence[Any]], total: Sequence[Any] = ()) -> Html:
+def html_table(name: str, header: Sequence[Any], rows: Iterable[Sequence[Any]], total: Sequence[Any] = ()) -> Html:
     """Return an HTML table.
 
     Args:
@@ -145,10 +145,10 @@ def picture(figure: Any, what: str) -> Html:
     figure.savefig(buffer, format="png", dpi=_DPI)
     width, height = (f"{inches * 96:.0f}" for inches in figure.get_size_inches())
     source = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
-    return tagged("figure", Html(f'<img alt="{shown(what)}" width="{width}" height="{height}" src="{source}">'))
+    return tagged("figure", Html(f'<img alt="{as_html(what)}" width="{width}" height="{height}" src="{source}">'))
 
 
-def write(path: storage.PathLike, heading: Heading, sections: Sequence[Section]) -> None:
+def write_page(path: storage.PathLike, heading: Heading, sections: Sequence[Section]) -> None:
     """Write a page atomically."""
     links = [tagged("a", part.title, href=f"#{part.name}") for part in sections]
     scores = [(name, value) for name, value in heading.scores.items()]
@@ -157,7 +157,7 @@ def write(path: storage.PathLike, heading: Heading, sections: Sequence[Section])
         tagged("h1", "Evaluation"),
         tagged("p", tagged("code", heading.model), " on ", tagged("code", heading.data)),
         tagged("nav", joined(links, " ")),
-        table("scores", ("score", "value"), scores),
+        html_table("scores", ("score", "value"), scores),
         *(tagged("section", tagged("h2", part.title), part.body, id=part.name) for part in sections),
         tagged("footer", f"Written by bert-jax {__version__}. This page contains texts of the evaluated data."),
     ]
@@ -167,6 +167,6 @@ def write(path: storage.PathLike, heading: Heading, sections: Sequence[Section])
         '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{shown(printable(title))}</title>\n<style>{CSS}</style>\n</head>\n"
+        f"<title>{as_html(printable(title))}</title>\n<style>{CSS}</style>\n</head>\n"
         f"<body>\n{joined(body, chr(10))}\n</body>\n</html>\n",
     )

@@ -8,7 +8,18 @@ import numpy as np
 from bert_jax.data.finetuning.squad import Question
 from bert_jax.reports import attention, figures, measures
 from bert_jax.reports.classes import worst_rows
-from bert_jax.reports.page import Html, Section, cut, joined, line_cell, note, picture, table, tagged, text_cell
+from bert_jax.reports.page import (
+    Html,
+    Section,
+    html_table,
+    joined,
+    line_cell,
+    note,
+    picture,
+    shortened,
+    tagged,
+    text_cell,
+)
 
 _GOLDS = 3  # most gold answers of a question that are shown
 _ID = 60  # most characters of an id that are shown
@@ -68,7 +79,7 @@ def _figures(has_answer: np.ndarray, silent: np.ndarray, answered: Answered) -> 
             rows.append([name, int(which.sum()), *means])
     header = ["questions", "count", "exact match", "F1", "answered"]
     words = "In per cent, as in SQuAD's own scripts; answered = the share of questions with a predicted span."
-    return Section("Answerable or not", joined([note(words), table("answerable", header, rows)]))
+    return Section("Answerable or not", joined([note(words), html_table("answerable", header, rows)]))
 
 
 def _spread(has_answer: np.ndarray, answered: Answered) -> Section:
@@ -77,7 +88,7 @@ def _spread(has_answer: np.ndarray, answered: Answered) -> Section:
     f1 = answered.f1
     rows = [["0", int((f1 == 0).sum())], ["between", int(((f1 > 0) & (f1 < 1)).sum())], ["1", int((f1 == 1).sum())]]
     return Section(
-        "Spread of F1", joined([picture(drawn, "histogram of F1"), table("spread", ["F1", "questions"], rows)])
+        "Spread of F1", joined([picture(drawn, "histogram of F1"), html_table("spread", ["F1", "questions"], rows)])
     )
 
 
@@ -100,7 +111,7 @@ def _by_kind(has_answer: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray
 
 def _line(number: int, question: Question, answered: Answered) -> list[Any]:
     golds = list(dict.fromkeys(answer.text for answer in question.answers))
-    told = [tagged("div", cut(text), dir="auto") for text in golds[:_GOLDS]]
+    told = [tagged("div", shortened(text), dir="auto") for text in golds[:_GOLDS]]
     if len(golds) > _GOLDS:
         told.append(tagged("div", f"and {len(golds) - _GOLDS} more"))
     gold = tagged("td", *(told or [_nothing()]), class_="t")
@@ -109,7 +120,7 @@ def _line(number: int, question: Question, answered: Answered) -> list[Any]:
     sides = [text_cell(question.question), gold, answer]
     return [
         line_cell(number + 1),
-        tagged("code", cut(question.id, _ID)),
+        tagged("code", shortened(question.id, _ID)),
         *sides,
         float(answered.f1[number]),
         float(answered.odds[number]),

@@ -7,8 +7,8 @@ import numpy as np
 from bert_jax.data.finetuning.conll import Sentence
 from bert_jax.data.finetuning.tags import TagScheme
 from bert_jax.reports import attention, measures
-from bert_jax.reports.classes import calibration_of_answers, confusion, per_class, worst_rows
-from bert_jax.reports.page import Html, Section, cut, joined, line_cell, note, shown, tagged
+from bert_jax.reports.classes import calibration_of_answers, confusion_section, per_class_section, worst_rows
+from bert_jax.reports.page import Html, Section, as_html, joined, line_cell, note, shortened, tagged
 
 _WORDS = 150  # most words of a sentence that are shown
 _WORD = 60  # most characters of a word that are shown
@@ -66,7 +66,7 @@ def tagger(
 
 def _by_tag(names: Sequence[str], tags: np.ndarray, answers: np.ndarray) -> list[Section]:
     counts = measures.per_class(tags, answers, len(names))
-    return [per_class(names, counts, "tag"), confusion(names, tags, answers, "words")]
+    return [per_class_section(names, counts, "tag"), confusion_section(names, tags, answers, "words")]
 
 
 def _by_type(tags: np.ndarray, answers: np.ndarray, scheme: TagScheme, true: Spans, found: Spans) -> list[Section]:
@@ -77,9 +77,12 @@ def _by_type(tags: np.ndarray, answers: np.ndarray, scheme: TagScheme, true: Spa
     words = tags >= 0
     kinds, found_kinds = (scheme.types[side[words]] + 1 for side in (tags, answers))  # 0 = none
     names = [_NONE, *scheme.type_names]
-    per_type = per_class(scheme.type_names, counts, "type")
+    per_type = per_class_section(scheme.type_names, counts, "type")
     words_of = note("Entities; an entity is right if both its words and its type are right.")
-    return [Section(per_type.title, joined([words_of, per_type.body])), confusion(names, kinds, found_kinds, "words")]
+    return [
+        Section(per_type.title, joined([words_of, per_type.body])),
+        confusion_section(names, kinds, found_kinds, "words"),
+    ]
 
 
 def _among(found: Spans, true: Spans) -> np.ndarray:
@@ -114,16 +117,16 @@ def _tagged_words(words: Sequence[str], names: Sequence[str], tags: np.ndarray, 
 def _marked(words: Sequence[str], marks: Iterable[tuple[int, int, str, bool]]) -> Html:
     """Return words as HTML, with frames around the (start, stop, label, is right) spans; wrong ones are dashed."""
     parts: list[Html] = []
-    words, length = [cut(word, _WORD) for word in words[:_WORDS]], len(words)
+    words, length = [shortened(word, _WORD) for word in words[:_WORDS]], len(words)
     done = 0
     for start, stop, kind, is_right in marks:
         if start >= _WORDS:
             break
-        parts += map(shown, words[done:start])
+        parts += map(as_html, words[done:start])
         label = tagged("small", kind if is_right else f"{kind} ✗")
         parts.append(tagged("mark", " ".join(words[start:stop]), label, class_="" if is_right else "wrong"))
         done = stop
-    parts += map(shown, words[done:])
+    parts += map(as_html, words[done:])
     if length > _WORDS:
-        parts.append(shown(f"… ({length:,} words)"))
+        parts.append(as_html(f"… ({length:,} words)"))
     return tagged("span", joined(parts, " "), dir="auto")

@@ -8,7 +8,7 @@ from scipy import stats
 
 from bert_jax.reports import attention, figures, measures
 from bert_jax.reports.classes import RowTexts, column_names, titles, worst_rows
-from bert_jax.reports.page import Html, Section, joined, line_cell, note, picture, table, text_cell
+from bert_jax.reports.page import Html, Section, html_table, joined, line_cell, note, picture, text_cell
 
 _BARS = 40
 
@@ -55,7 +55,7 @@ def _residuals(residuals: np.ndarray) -> Html:
         *([f"{share} of 100 are below", float(value)] for share, value in zip((5, 25, 50, 75, 95), cuts, strict=True)),
     ]
     drawn = figures.histogram({"rows": residuals}, "answer less target", edges, at=0.0)
-    return joined([picture(drawn, "histogram of the residuals"), table("residuals", ["", "residual"], rows)])
+    return joined([picture(drawn, "histogram of the residuals"), html_table("residuals", ["", "residual"], rows)])
 
 
 def pairs(scores: np.ndarray, cosines: np.ndarray, row: RowTexts, attend: attention.Attend) -> list[Section]:

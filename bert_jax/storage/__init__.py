@@ -6,7 +6,7 @@ Writes are atomic: readers never find a partial file. Unreadable files raise Inp
 from bert_jax.storage.appending import GrowingFile
 from bert_jax.storage.claims import Claim, claimed
 from bert_jax.storage.json_text import parse_json, read_json
-from bert_jax.storage.object_store import Counts, counted
+from bert_jax.storage.object_store import Counts, request_counts
 from bert_jax.storage.offsets import OpenFile, open_offsets
 from bert_jax.storage.paths import Path, PathLike, is_remote, matching_files
 from bert_jax.storage.reading import (
@@ -48,7 +48,6 @@ __all__ = [
     "check_output",
     "check_writable",
     "claimed",
-    "counted",
     "decode_text",
     "directory_atomically",
     "directory_resumably",
@@ -68,6 +67,7 @@ __all__ = [
     "remove_incomplete",
     "remove_leftovers",
     "replace_directory",
+    "request_counts",
     "without_compression",
     "write_atomically",
 ]

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from bert_jax.errors import InputError, logger
 
-SCHEMES = {"gs": "gcs", "s3": "s3", "az": "az"}  # scheme -> the extra of this package that installs its client
+URL_SCHEMES = {"gs": "gcs", "s3": "s3", "az": "az"}  # scheme -> the extra of this package that installs its client
 _CLIENTS = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs"}
 _ATTEMPTS = 4  # attempts of an operation, each with the client's own repetitions
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 30.0  # seconds between attempts; doubled each time, with jitter
@@ -44,7 +44,7 @@ class Counts:
 _counts = Counts()
 
 
-def counted() -> Counts:
+def request_counts() -> Counts:
     """Return the number of requests so far, including those of TensorStore, which writes the arrays of checkpoints."""
     total = dataclasses.replace(_counts)
     if "tensorstore" in sys.modules:
@@ -70,7 +70,7 @@ def filesystem(url: str) -> Any:
             return GCSFileSystem(use_listings_cache=False, consistency="md5", **_connection())
         return fsspec.filesystem(scheme, use_listings_cache=False)
     except ImportError:
-        extra = SCHEMES.get(scheme, scheme)
+        extra = URL_SCHEMES.get(scheme, scheme)
         raise InputError(
             f"{url}: {scheme}:// needs the package {_CLIENTS.get(scheme, scheme)}: pip install 'bert-jax[{extra}]'"
         ) from None

@@ -266,8 +266,8 @@ def matching_files(pattern: str) -> list[Path]:
 def _checked(parts: tuple[PathLike, ...]) -> tuple[PathLike, ...]:
     """Raise InputError for a URL with an unknown scheme."""
     url = _URL.match(os.fspath(parts[0])) if parts else None
-    if url and url[1] not in object_store.SCHEMES:
-        known = ", ".join(f"{name}://" for name in object_store.SCHEMES)
+    if url and url[1] not in object_store.URL_SCHEMES:
+        known = ", ".join(f"{name}://" for name in object_store.URL_SCHEMES)
         raise InputError(f"{os.fspath(parts[0])}: expected a local path or one of {known}, found {url[0]}")
     return parts
 

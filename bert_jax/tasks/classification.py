@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.columns import Columns, recipe_key
-from bert_jax.data.finetuning.features import Features, encode
+from bert_jax.data.finetuning.features import Features, encode_texts
 from bert_jax.data.finetuning.labelled_rows import count_classes, labels_of, read_labelled
 from bert_jax.data.finetuning.labels import LabelRules
 from bert_jax.data.finetuning.packing import packing
@@ -153,7 +153,7 @@ class ClassificationTask:
             logits = averaged(logits, documents, lengths)
             labels = labels[np.unique(documents, return_index=True)[1]]
         answers = logits[:, 0] if self.regression else (logits > 0) if self.several else logits.argmax(-1)
-        return metrics.scores(self.metrics, labels, answers)
+        return metrics.compute_metrics(self.metrics, labels, answers)
 
     def _logits(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
         logits = self.model.apply(
@@ -163,7 +163,7 @@ class ClassificationTask:
         return logits
 
 
-def columns(recipe: Any) -> Columns:
+def table_columns(recipe: Any) -> Columns:
     """Return the columns that a recipe's data section names."""
     data = recipe.data
     separator = data.label_separator if data.task_type == "multi_label" else ""
@@ -180,15 +180,10 @@ def _rules(data: Any) -> LabelRules:
 def build(recipe: Any, workdir: str) -> Job:
     """Read the data and the model that a resolved classification recipe names. See `bert_jax.tasks.build`."""
     data, regression = recipe.data, recipe.data.task_type == "regression"
-    loaded = setup.pretrained(recipe, "encoder")
-    tokenizer = setup.tokenizer(recipe, loaded=loaded)
-    config = setup.config(recipe, tokenizer, loaded)
-    setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     if data.long_texts == "windows" and data.pair_column:
         raise InputError("config.data.long_texts: expected cut for pairs of texts, found windows")
-    if not data.train:
-        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
-    named, rules = columns(recipe), _rules(data)
+    loaded, tokenizer, config = setup.starting_model(recipe, HEAD)
+    named, rules = table_columns(recipe), _rules(data)
     rows, names = read_labelled(data.train, named, None, regression, setup.invalid_rows(recipe, data.train), rules)
     single = data.task_type == "classification"
     rows, held = setup.hold_out(recipe, rows, classes=labels_of(rows, named, names) if single else None)
@@ -197,7 +192,7 @@ def build(recipe: Any, workdir: str) -> Job:
     stride = data.doc_stride if data.long_texts == "windows" else None
 
     def encoded(side: list[Example]) -> Features:
-        return encode(tokenizer, side, labels_of(side, named, names), data.max_seq_length, stride)
+        return encode_texts(tokenizer, side, labels_of(side, named, names), data.max_seq_length, stride)
 
     train, dev = encoded(rows), encoded(held) if held else None
     config = config.replace(
@@ -210,7 +205,7 @@ def build(recipe: Any, workdir: str) -> Job:
     best = recipe.best_metric.removeprefix("eval/")
     task = ClassificationTask(
         model,
-        metrics.choose(data.metrics, regression, len(names), data.task_type == "multi_label", best),
+        metrics.choose_metrics(data.metrics, regression, len(names), data.task_type == "multi_label", best),
         class_weights=_class_weights(data, labels_of(rows, named, names), len(names)),
         label_smoothing=recipe.label_smoothing,
         token_dropout=data.token_dropout,

@@ -102,7 +102,7 @@ def columns_of(
     return Columns(context, question, label, has_header, **named, **options)
 
 
-def read_questions(spec: str, columns: Columns, bad: InvalidRows | None = None) -> Iterator[ChoiceQuestion]:
+def read_choice_questions(spec: str, columns: Columns, bad: InvalidRows | None = None) -> Iterator[ChoiceQuestion]:
     """Yield the rows of a table lazily.
 
     Args:
@@ -153,7 +153,7 @@ def read_answered(spec: str, columns: Columns, bad: InvalidRows | None = None) -
         _label(place(table_name(spec), row.line), row)
         return row
 
-    return list(bad.fitting(bad.each(read_questions(spec, columns, bad), answered)))
+    return list(bad.fitting(bad.each(read_choice_questions(spec, columns, bad), answered)))
 
 
 def encode_questions(tokenizer: Tokenizer, rows: Sequence[ChoiceQuestion], max_length: int) -> Groups:
@@ -178,13 +178,7 @@ def _label(where: str, row: ChoiceQuestion) -> int:
 def build(recipe: Any, workdir: str) -> Job:
     """Read the data and the model that a resolved recipe of multiple choice names. See `bert_jax.tasks.build`."""
     data = recipe.data
-    loaded = setup.pretrained(recipe, "encoder")
-    tokenizer = setup.tokenizer(recipe, loaded=loaded)
-    config = setup.config(recipe, tokenizer, loaded)
-    setup.check_head(config, HEAD)
-    setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
-    if not data.train:
-        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
+    loaded, tokenizer, config = setup.starting_model(recipe, HEAD)
     for name in ("context_column", "choice_columns", "label_column"):
         if not data[name]:
             raise InputError(f"config.data.{name}: expected a column, found none")

@@ -16,7 +16,6 @@ from bert_jax.data.finetuning.packing import is_token, packing
 from bert_jax.data.finetuning.question_windows import Context, Limits, QuestionWindows, question_windows, tokenised
 from bert_jax.data.finetuning.squad import Question, read_questions
 from bert_jax.data.invalid_rows import InvalidRow, InvalidRows
-from bert_jax.errors import InputError
 from bert_jax.inference.spans import SpanSearch, find_spans
 from bert_jax.metrics import squad as squad_scores
 from bert_jax.modeling import Bert
@@ -127,7 +126,9 @@ class QuestionAnsweringTask:
 def figures(questions: Sequence[Question], found: Mapping[str, FoundSpans], threshold: float) -> dict[str, float]:
     """Return SQuAD's metrics of predictions; null odds above `threshold` mean no answer in SQuAD 2.0."""
     texts = {name: answer.text for name, answer in found.items()}
-    return squad_scores.scores(questions, texts, {name: answer.null_odds for name, answer in found.items()}, threshold)
+    return squad_scores.squad_scores(
+        questions, texts, {name: answer.null_odds for name, answer in found.items()}, threshold
+    )
 
 
 def asked(questions: Sequence[Question], tokenizer: Tokenizer, limits: Limits) -> Asked:
@@ -186,13 +187,7 @@ def to_learn(rows: Sequence[Learnable], tokenizer: Tokenizer, limits: Limits) ->
 def build(recipe: Any, workdir: str) -> Job:
     """Read the data and the model that a resolved question answering recipe names. See `bert_jax.tasks.build`."""
     data = recipe.data
-    loaded = setup.pretrained(recipe, "encoder")
-    tokenizer = setup.tokenizer(recipe, loaded=loaded)
-    config = setup.config(recipe, tokenizer, loaded)
-    setup.check_head(config, HEAD)
-    setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
-    if not data.train:
-        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
+    loaded, tokenizer, config = setup.starting_model(recipe, HEAD)
     limits = _limits(recipe)
     limits.check(tokenizer.layout, "config.data.")
     rows = learnable(data.train, tokenizer, setup.invalid_rows(recipe, data.train, "question"))

@@ -16,7 +16,7 @@ from bert_jax.errors import InputError
 from bert_jax.model_files.keys import FileKey, check_keys, honoured
 
 FILE = "bert_jax.json"
-KEYS: tuple[FileKey, ...] = (
+REMEMBERED_KEYS: tuple[FileKey, ...] = (
     honoured("columns", "columns of the training data, the defaults of `evaluate` and `predict`"),
     honoured("classes", "class -> number of rows in the training data"),
     honoured("missing_labels", "whether `evaluate` leaves out rows without a label, as training did"),
@@ -39,7 +39,7 @@ class Remembered:
     missing_labels: str = "keep"
 
 
-def write(directory: storage.PathLike, remembered: Remembered) -> None:
+def write_remembered(directory: storage.PathLike, remembered: Remembered) -> None:
     """Write the file into a model directory."""
     columns = remembered.columns
     if columns.delimiter in DELIMITERS or columns.delimiter == "tab":  # these are detected from the file anyway
@@ -56,7 +56,7 @@ def write(directory: storage.PathLike, remembered: Remembered) -> None:
     )
 
 
-def read(model_dir: storage.PathLike) -> Remembered:
+def read_remembered(model_dir: storage.PathLike) -> Remembered:
     """Read the file of a model directory; defaults if there is no such file.
 
     Raises:
@@ -66,7 +66,7 @@ def read(model_dir: storage.PathLike) -> Remembered:
     if not path.exists():
         return Remembered()
     content = storage.read_json(path)
-    check_keys(content, KEYS, path)
+    check_keys(content, REMEMBERED_KEYS, path)
     columns, classes = content.get("columns", {}), content.get("classes", {})
     if not isinstance(columns, dict) or not isinstance(classes, dict):
         raise InputError(f"{path}: expected objects as columns and classes, found other values")

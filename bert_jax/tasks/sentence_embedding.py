@@ -23,7 +23,7 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.scoring import pair_similarities
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
-from bert_jax.modeling.heads import unit
+from bert_jax.modeling.heads import l2_normalize
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage
@@ -101,7 +101,7 @@ class SentenceEmbeddingTask:
         embeddings = embeddings[..., : self.truncate_dim]
         if self.labelled:
             labels = np.concatenate([batch["labels"] for batch in batches])[real]
-            return metrics.scores(self.metrics, labels, self.alike(embeddings))
+            return metrics.compute_metrics(self.metrics, labels, self.alike(embeddings))
         ranks = metrics.retrieval_ranks(embeddings[:, 0], embeddings[:, 1:], self.similarity)
         found = {"retrieval_accuracy": float(np.mean(ranks == 1)), "mrr": float(np.mean(1 / ranks))}
         return {name: found[name] for name in self.metrics}
@@ -122,7 +122,7 @@ class SentenceEmbeddingTask:
 
 
 def _cosines(a: jax.Array, b: jax.Array) -> jax.Array:
-    return (unit(a) * unit(b)).sum(-1)
+    return (l2_normalize(a) * l2_normalize(b)).sum(-1)
 
 
 def _in_batch_negatives(embeddings: jax.Array, real: jax.Array, scale: float) -> tuple[jax.Array, jax.Array]:
@@ -130,7 +130,7 @@ def _in_batch_negatives(embeddings: jax.Array, real: jax.Array, scale: float) ->
 
     The choices are the pairs of all rows [B, T, D], then the negatives; on a mesh, of the rows of all devices.
     """
-    vectors = unit(embeddings)
+    vectors = l2_normalize(embeddings)
     choices = vectors[:, 1:].swapaxes(0, 1).reshape(-1, vectors.shape[-1])  # [(T - 1) B, D]
     logits = scale * jnp.matmul(vectors[:, 0], choices.T, precision=jax.lax.Precision.HIGHEST)
     is_choice = jnp.tile(real, vectors.shape[1] - 1) > 0
@@ -200,10 +200,10 @@ def encode_pairs(
     labels, unit_label = np.zeros(len(rows), np.float32), label_limit if math.isfinite(label_limit) else 1.0
     if columns.label:
         labels[:] = [float(values[columns.label]) / unit_label for _, values in rows]
-    return encode_groups(tokenizer, texts_of((values for _, values in rows), columns, prompt), labels, max_length)
+    return encode_groups(tokenizer, prompted_texts((values for _, values in rows), columns, prompt), labels, max_length)
 
 
-def texts_of(rows: Iterable[dict[str, Any]], columns: Columns, prompt: str = "") -> list[list[tuple[str, None]]]:
+def prompted_texts(rows: Iterable[dict[str, Any]], columns: Columns, prompt: str = "") -> list[list[tuple[str, None]]]:
     """Return the texts of each row behind a prompt, for `encode_groups`."""
     return [[(prompt + values[name], None) for name in _text_names(columns)] for values in rows]
 
@@ -212,7 +212,7 @@ def _text_names(columns: Columns) -> tuple[str, ...]:
     return columns.text, columns.pair, *columns.more
 
 
-def choose_metrics(names: Sequence[str], labelled: bool) -> tuple[str, ...]:
+def choose_embedding_metrics(names: Sequence[str], labelled: bool) -> tuple[str, ...]:
     """Return the metrics to report: `names`, or all that apply. Raises InputError for a metric that does not apply."""
     fitting = SIMILARITY if labelled else RETRIEVAL
     for name in names:
@@ -227,14 +227,8 @@ def build(recipe: Any, workdir: str) -> Job:
     """Read the data and the model that a resolved recipe of sentence embeddings names. See `bert_jax.tasks.build`."""
     data = recipe.data
     _check(data)
-    loaded = setup.pretrained(recipe, HEAD)
-    tokenizer = setup.tokenizer(recipe, loaded=loaded)
-    config = setup.config(recipe, tokenizer, loaded)
-    setup.check_head(config, HEAD)
-    setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
-    if not data.train:
-        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
-    learned, scored = columns(recipe)
+    loaded, tokenizer, config = setup.starting_model(recipe, HEAD, HEAD)
+    learned, scored = pair_columns(recipe)
     limit = data.label_scale if data.loss == "cosine" else math.inf
     read = learned
     if data.dev_share:  # held-out rows need the columns of evaluation too
@@ -273,7 +267,7 @@ def abstract_task(recipe: Any) -> AbstractTask:
     return AbstractTask(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
 
 
-def columns(recipe: Any) -> tuple[Columns, Columns]:
+def pair_columns(recipe: Any) -> tuple[Columns, Columns]:
     """Return the columns of training and of evaluation; only loss `cosine` trains on labels."""
     data = recipe.data
     negative = (data.negative_column,) if data.negative_column else ()
@@ -305,7 +299,7 @@ def _task(recipe: Any, model: Bert) -> SentenceEmbeddingTask:
         model,
         data.loss,
         labelled,
-        choose_metrics(data.metrics, labelled),
+        choose_embedding_metrics(data.metrics, labelled),
         scale=data.scale,
         distance=data.distance,
         margin=data.margin,

@@ -3,13 +3,13 @@
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
-from bert_jax.conversion.names import FAMILIES
+from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.data.finetuning import splits as splitting
 from bert_jax.data.finetuning.batching import EvalSource, TrainSource, buckets_of, few_buckets
 from bert_jax.data.finetuning.features import Packable, Paddable
@@ -23,7 +23,7 @@ from bert_jax.storage import PathLike
 from bert_jax.tasks import fingerprints
 from bert_jax.tasks.base import AbstractTask, Job, Stage, Task
 from bert_jax.tasks.remembered import Remembered
-from bert_jax.tasks.remembered import write as write_remembered
+from bert_jax.tasks.remembered import write_remembered as write_remembered
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
 _Row = TypeVar("_Row")
@@ -59,17 +59,52 @@ def pretrained(recipe: Any, head: str) -> Loaded | None:
     return load_pretrained(recipe.init_from, head) if recipe.init_from else None
 
 
+class StartingModel(NamedTuple):
+    """The model that a fine-tuning recipe starts from.
+
+    Attributes:
+        loaded: the model of `init_from`, or None.
+        tokenizer: of the recipe, else of that model.
+        config: the architecture, with the changes of the recipe.
+    """
+
+    loaded: Loaded | None
+    tokenizer: Tokenizer
+    config: BertConfig
+
+
+def starting_model(recipe: Any, head: str, read_head: str = "encoder") -> StartingModel:
+    """Open the model that a resolved fine-tuning recipe starts from.
+
+    Args:
+        recipe: resolved.
+        head: of the task.
+        read_head: the head to read from `init_from`.
+
+    Raises:
+        InputError: it is missing, has no such head or too few positions, or the recipe names no training data.
+    """
+    loaded = pretrained(recipe, read_head)
+    found = tokenizer(recipe, loaded=loaded)
+    architecture = config(recipe, found, loaded)
+    check_head(architecture, head)
+    check_length(recipe.data.max_seq_length, architecture, "config.data.max_seq_length")
+    if not recipe.data.train:
+        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
+    return StartingModel(loaded, found, architecture)
+
+
 def heads(recipe: Any) -> tuple[str, ...]:
     """Return the heads that the family of a recipe's model has."""
     family = recipe.model.family
     if family is None and recipe.init_from:
         family = load_pretrained(recipe.init_from, "encoder").config.family
-    return tuple(FAMILIES[family or "bert"].architectures)
+    return tuple(NAME_TABLES[family or "bert"].architectures)
 
 
 def check_head(config: BertConfig, head: str) -> None:
     """Raise InputError when the family lacks the head, since the trained model could not be saved."""
-    known = FAMILIES[config.family].architectures
+    known = NAME_TABLES[config.family].architectures
     if head not in known:
         hint = "; prepare the data with --objective mlm" if head == "pretraining" else ""
         raise InputError(f"config.model.family: expected a family with head {head!r}, found {config.family!r}{hint}")

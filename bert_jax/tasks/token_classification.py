@@ -14,7 +14,6 @@ from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.packing import packing
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.data.finetuning.tag_features import UNTAGGED, encode_tagged, in_order, read_tagged
-from bert_jax.errors import InputError
 from bert_jax.metrics import entities
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
@@ -32,7 +31,7 @@ class TokenClassificationTask:
     Attributes:
         model: a Bert with head `token_classification`.
         names: names of the tags, by class.
-        metrics: names of `bert_jax.metrics.entities.METRICS`.
+        metrics: names of `bert_jax.metrics.entities.TAGGING_METRICS`.
     """
 
     model: Bert
@@ -64,7 +63,7 @@ class TokenClassificationTask:
         """Return the chosen metrics over all words."""
         tags = in_order([batch["labels"] for batch in batches], batches)
         predicted = in_order([prediction["tags"] for prediction in predictions], batches)
-        return entities.scores(self.metrics, self.names, tags, predicted)
+        return entities.tagging_scores(self.metrics, self.names, tags, predicted)
 
     def _logits(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
         logits = self.model.apply(params, **model_inputs(batch), dropout_key=dropout_key).logits
@@ -79,12 +78,7 @@ def _asked(batch: Batch) -> jax.Array:
 def build(recipe: Any, workdir: str) -> Job:
     """Read the data and the model that a resolved recipe of token classification names. See `bert_jax.tasks.build`."""
     data = recipe.data
-    loaded = setup.pretrained(recipe, "encoder")
-    tokenizer = setup.tokenizer(recipe, loaded=loaded)
-    config = setup.config(recipe, tokenizer, loaded)
-    setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
-    if not data.train:
-        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
+    loaded, tokenizer, config = setup.starting_model(recipe, HEAD)
     columns = Columns(data.text_column, "", data.label_column)
     numbered = tuple(data.tag_names)
     rows, names = read_tagged(data.train, columns, None, setup.invalid_rows(recipe, data.train, "sentence"), numbered)
@@ -93,7 +87,7 @@ def build(recipe: Any, workdir: str) -> Job:
         held, _ = read_tagged(data.dev, columns, names, setup.invalid_rows(recipe, data.dev, "sentence"), numbered)
     train = encode_tagged(tokenizer, rows, names, data.max_seq_length)
     dev = encode_tagged(tokenizer, held, names, data.max_seq_length) if held else None
-    metrics = entities.choose(data.metrics, names)
+    metrics = entities.choose_tagging_metrics(data.metrics, names)
     model = Bert(config.replace(num_labels=len(names), id2label=names), HEAD, setup.compute(recipe))
     return setup.fine_tuning(recipe, TokenClassificationTask(model, names, metrics), tokenizer, loaded, train, dev)
 

@@ -36,8 +36,8 @@ class Tokenizer(abc.ABC):
         pad_id: id of the padding token.
         cls_id: id of the token at the start of a row.
         sep_id: id of the token at the end of each text.
-        special_ids: the ids of these three, of `unk_id` and `mask_id`, sorted. The last two raise InputError if there is
-            no such token.
+        special_ids: the ids of these three, of `unk_id` and `mask_id`, sorted. The last two raise InputError if there
+            is no such token.
         is_continuation: bool [V], True for tokens that continue the word of the token before.
         marks_continuations: whether the vocabulary marks tokens that continue a word (as by "##") and not those that
             begin a word (as by a space).

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
 from bert_jax import compilers, recipes, sharding, storage, tasks
-from bert_jax.data.finetuning.labels import counted
+from bert_jax.data.finetuning.labels import list_counts
 from bert_jax.data.pretraining.sources import prefetch
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.storage import PathLike, directory_atomically
@@ -200,7 +200,7 @@ class _Run:
             self.bar.say("no TensorBoard files: install bert-jax[tensorboard] for them")
         stop.say = self.bar.say
         if job.classes:
-            self.bar.say(f"classes (rows): {counted(job.classes)}")
+            self.bar.say(f"classes (rows): {list_counts(job.classes)}")
         if restored:
             self.bar.say(f"resuming from step {self.start} of {job.num_steps}")
         self.skipped = SkippedSteps(workdir, job.train_source, recipe.max_skipped_steps, self.bar.say)

@@ -95,7 +95,7 @@ class Lap:
         peak = peak_flops(mesh.devices.flat[0])
         if peak is not None:
             rates["mfu"] = self._flops / seconds / (peak * mesh.size)
-        counted = storage.counted()
+        counted = storage.request_counts()
         if counted.requests:
             rates["storage_requests_per_step"] = (counted.requests - self._counted.requests) / max(1, self._steps)
             rates["storage_retries"] = float(counted.retries - self._counted.retries)
@@ -103,7 +103,7 @@ class Lap:
         return rates
 
     def _restart(self) -> None:
-        self._before, self._counted, self._steps = self._chrono.totals(), storage.counted(), 0
+        self._before, self._counted, self._steps = self._chrono.totals(), storage.request_counts(), 0
         self._sequences, self._tokens, self._flops = 0, 0, 0.0
 
 

@@ -57,7 +57,7 @@ def jit_train_step(step: TrainStep, mesh: Mesh, shardings: State) -> TrainStep:
         donate_argnums=0,
         in_shardings=(shardings, NamedSharding(mesh, sharding.batch_spec())),
         out_shardings=(shardings, NamedSharding(mesh, PartitionSpec())),
-        compiler_options=compilers.OPTIONS.get(mesh.devices.flat[0].platform),
+        compiler_options=compilers.XLA_OPTIONS.get(mesh.devices.flat[0].platform),
     )
 
 

@@ -221,7 +221,7 @@ def test_embed_writes_an_array(models, capsys, tmp_path):
 
 
 def test_a_long_file_of_vectors_is_written_in_parts(models, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("bert_jax.cli.ask.CHUNK", 3)
+    monkeypatch.setattr("bert_jax.cli.ask.TEXTS_AT_ONCE", 3)
     texts, model = ["a cat", "a dog", "the mat", "a film", "", "good", "bad"], models["sentence_embedding"]
     with gzip.open(tmp_path / "texts.txt.gz", "wt") as file:
         file.write("\n".join(texts))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert_jax import from_pretrained
-from bert_jax.conversion.names import FAMILIES
+from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.state_dict import to_huggingface
 from bert_jax.errors import InputError
 from bert_jax.modeling.attention import relative_buckets
@@ -33,7 +33,7 @@ CONFIGS = {
     "modernbert": _BERT | {"num_hidden_layers": 5, "local_attention": 8, "pad_token_id": 1},
 }
 QUICK = ("masked_lm", "replaced_token_detection")
-CASES = [(f, head) for f, names in FAMILIES.items() for head in names.architectures if head != "sentence_embedding"]
+CASES = [(f, head) for f, names in NAME_TABLES.items() for head in names.architectures if head != "sentence_embedding"]
 
 
 def relative(ours, theirs) -> float:
@@ -45,7 +45,7 @@ def relative(ours, theirs) -> float:
 def oracle(family: str, head: str, **changes):
     """A transformers model in which every parameter is random, LayerNorms and biases too."""
     torch.manual_seed(0)
-    classes = FAMILIES[family].architectures
+    classes = NAME_TABLES[family].architectures
     kind = getattr(transformers, classes["encoder"].removesuffix("Model") + "Config")
     fields = {"vocab_size": VOCABULARY, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 2}
     fields |= {"eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3, "attn_implementation": "eager"}
@@ -143,7 +143,7 @@ def test_gradients(tmp_path, family, head):
         return sum((getattr(out, name) * array).sum() for name, array in up.items())
 
     named = to_huggingface(ours.config, ours.head, jax.grad(loss)(ours.params))
-    tied = dict(FAMILIES[family].tied)
+    tied = dict(NAME_TABLES[family].tied)
     expected = {tied.get(name, name): p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None}
     assert named.keys() == expected.keys()
     largest = max(np.abs(gradient).max() for gradient in expected.values())
@@ -239,7 +239,7 @@ def test_position_ids_are_rows_of_the_table(tmp_path, family):
 @pytest.mark.parametrize("name", ["BertLMHeadModel", "RobertaForCausalLM", "ElectraForCausalLM"])
 def test_a_language_model_that_sees_both_sides_is_a_masked_one(tmp_path, name):
     family = {"B": "bert", "R": "roberta", "E": "electra"}[name[0]]
-    classes = FAMILIES[family].architectures
+    classes = NAME_TABLES[family].architectures
     model = oracle(family, "masked_lm")
     model.save_pretrained(tmp_path)
     path = tmp_path / "config.json"

@@ -14,7 +14,7 @@ import safetensors.numpy
 from bert_jax.config import BertConfig
 from bert_jax.conversion import huggingface
 from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
-from bert_jax.conversion.names import FAMILIES, slots
+from bert_jax.conversion.names import NAME_TABLES, slots
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 
@@ -64,7 +64,7 @@ def rewrite(directory, tensors: dict[str, np.ndarray], **config) -> None:
     (directory / "config.json").write_text(json.dumps(kept))
 
 
-@pytest.mark.parametrize("head", FAMILIES["bert"].architectures)
+@pytest.mark.parametrize("head", NAME_TABLES["bert"].architectures)
 def test_round_trip_of_every_head(tmp_path, head):
     params = random_params(CONFIG, head)
     save_pretrained(tmp_path / "model", CONFIG, head, params)
@@ -73,14 +73,14 @@ def test_round_trip_of_every_head(tmp_path, head):
     assert equal(loaded.params, params)
     assert loaded.missing == [] and loaded.unused == []
     described = json.loads((tmp_path / "model" / "config.json").read_text())
-    assert described["architectures"] == [FAMILIES["bert"].architectures[head]]
+    assert described["architectures"] == [NAME_TABLES["bert"].architectures[head]]
     save_pretrained(tmp_path / "again", loaded.config, loaded.head, loaded.params)
     for name in ("model.safetensors", "config.json"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "model" / name).read_bytes()
 
 
 @pytest.mark.parametrize("positions", ["absolute", "sinusoidal"])
-@pytest.mark.parametrize(("family", "head"), [(f, head) for f in FAMILIES for head in FAMILIES[f].architectures])
+@pytest.mark.parametrize(("family", "head"), [(f, head) for f in NAME_TABLES for head in NAME_TABLES[f].architectures])
 def test_the_tables_cover_every_parameter_once(family, head, positions):
     changes = {} if family != "bert" else {"position_embedding_type": positions}
     shape = {"num_hidden_layers": 4, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 24}
@@ -89,7 +89,7 @@ def test_the_tables_cover_every_parameter_once(family, head, positions):
         config = config.replace(embedding_size=4)
     paths = jax.tree_util.tree_leaves_with_path(Bert(config, head).abstract_params())
     shapes = {"/".join(key.key for key in path): leaf.shape for path, leaf in paths}
-    found = list(slots(FAMILIES[family], head, shapes))
+    found = list(slots(NAME_TABLES[family], head, shapes))
     assert {slot.path for slot in found} == shapes.keys()
     assert len({(slot.name, slot.part) for slot in found}) == len(found)
     skipped = {  # a normalisation that the first layer has not
@@ -102,9 +102,9 @@ def test_the_tables_cover_every_parameter_once(family, head, positions):
     assert sum(names.values()) == len(found), "every part of a tensor is somewhere"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", NAME_TABLES)
 def test_no_name_is_in_a_table_twice(family):
-    for entries in (FAMILIES[family].encoder, *FAMILIES[family].heads.values()):
+    for entries in (NAME_TABLES[family].encoder, *NAME_TABLES[family].heads.values()):
         assert len({(entry.theirs, entry.part) for entry in entries}) == len({entry.ours for entry in entries})
         assert len({entry.ours for entry in entries}) == len(entries)
 

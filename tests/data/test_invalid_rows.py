@@ -35,9 +35,9 @@ def skipped(read, caplog, *arguments, **options):
 
 def test_strict_names_the_first_and_counts_the_others_in_constant_memory():
     bad, asked = InvalidRows("a.tsv", skipping="--skip"), []
-    with pytest.raises(InputError, match=r"^row 3: expected an even number \(and 2 more rows that do not fit; --skip "):
+    with pytest.raises(InputError, match=r"^row 3: expected an even number \(and 2 more invalid rows; --skip "):
         list(bad.fitting(bad.each([2, 4, 3, 6, 8, 5, 9, 10], even)))
-    with pytest.raises(InputError, match=r"^row 3: expected an even number \(--skip leaves it out\)$"):
+    with pytest.raises(InputError, match=r"^row 3: expected an even number \(--skip skips it\)$"):
         bad = InvalidRows("a.tsv", skipping="--skip")
         for row in bad.fitting(bad.each([2, 4, 3, 6, 8], even)):
             asked.append(row)
@@ -64,7 +64,7 @@ def test_a_row_is_checked_by_all_who_read_it_and_counted_once(caplog):
 
 
 def test_nothing_that_fits_is_an_error():
-    for numbers, message in (([1, 3], "expected at least one row that fits, found 2 that do not"), ([], "found none")):
+    for numbers, message in (([1, 3], "expected at least one valid row, found 2 invalid"), ([], "found none")):
         for keeping in (False, True):
             bad = InvalidRows("a.tsv", "skip", keeping=keeping)
             with pytest.raises(InputError, match=message):
@@ -123,7 +123,7 @@ def test_tables(tmp_path, caplog, name, data, lines, reasons):
     assert sorted(said[-1].split(": ")[-1].split(", ")) == sorted(reasons.split(", "))
     with pytest.raises(InputError) as strict:
         list(read_examples(spec, TEXT))
-    assert str(strict.value) == said[0].removesuffix("; skipped") + f" (and {total - 1} more rows that do not fit)"
+    assert str(strict.value) == said[0].removesuffix("; skipped") + f" (and {total - 1} more invalid rows)"
 
 
 def test_the_line_that_settles_the_columns_is_never_skipped(tmp_path):

@@ -101,7 +101,7 @@ def test_an_invalid_row_keeps_its_id(place, tmp_path):
 
 
 def test_what_a_model_remembers_of_its_table(place, tmp_path, capsys):
-    found = remembered.read(place / "model")
+    found = remembered.read_remembered(place / "model")
     assert (found.columns.text, found.columns.label, found.classes) == ("review", "stars", {"neg": 1, "pos": 1})
     assert main(["evaluate", "--model", str(place / "model"), "--data", str(place / "a.jsonl"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["examples"] == 2
@@ -115,7 +115,7 @@ def test_what_a_model_remembers_of_its_table(place, tmp_path, capsys):
 
 
 def test_a_memory_that_others_wrote_is_checked(tmp_path):
-    assert remembered.read(tmp_path) == remembered.Remembered()
+    assert remembered.read_remembered(tmp_path) == remembered.Remembered()
     for text, found in (
         ('{"columns": 3}', "expected objects"),
         ('{"columns": {"text": 3}}', "names of columns"),
@@ -123,13 +123,13 @@ def test_a_memory_that_others_wrote_is_checked(tmp_path):
     ):
         (tmp_path / remembered.FILE).write_text(text)
         with pytest.raises(InputError, match=found):
-            remembered.read(tmp_path)
+            remembered.read_remembered(tmp_path)
 
 
 def test_columns_without_a_header_are_remembered(tmp_path):
     columns = Columns("2", "", "0", has_header=False, separator=";", delimiter="^")
-    remembered.write(tmp_path, remembered.Remembered(columns, {"a": 1}, "drop"))
-    assert remembered.read(tmp_path) == remembered.Remembered(columns, {"a": 1}, "drop")
+    remembered.write_remembered(tmp_path, remembered.Remembered(columns, {"a": 1}, "drop"))
+    assert remembered.read_remembered(tmp_path) == remembered.Remembered(columns, {"a": 1}, "drop")
     assert Columns().filled(columns) == Columns("2", "", "0", has_header=False, delimiter="^")
     assert Columns("text").filled(columns).has_header  # of a table whose columns the user names
 

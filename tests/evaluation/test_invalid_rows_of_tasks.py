@@ -11,7 +11,7 @@ from bert_jax.cli import main
 from bert_jax.errors import InputError
 from bert_jax.tasks.base import Job
 
-NOTE = r"\(and {} more {}s that do not fit; --config\.data\.invalid_rows=skip leaves them out\)"
+NOTE = r"\(and {} more invalid {}s; --config\.data\.invalid_rows=skip skips them\)"
 RECIPES = {
     "sequence_classification": recipes.classification,
     "token_classification": recipes.token_classification,
@@ -101,7 +101,7 @@ def test_training(place, head, caplog):
     noun = {"token_classification": "sentence", "question_answering": "question"}.get(head, "row")
     note = NOTE.format(bad - 1, noun)
     if head == "token_classification":  # what most of its tags are is known of a file that has been read without error
-        note = r"\(--config\.data\.invalid_rows=skip leaves it out\)"
+        note = r"\(--config\.data\.invalid_rows=skip skips it\)"
     with pytest.raises(InputError, match=rf"{first}: {message} {note}"):
         job(place, head)
     made = job(place, head, **{"data.invalid_rows": "skip"})
@@ -118,7 +118,7 @@ def test_evaluation(place, models, head, capsys, caplog):
     for strict in ([], ["--strict"]):
         assert main([*command, *strict]) == 2
         refusal = capsys.readouterr().err
-        assert f"{first}: {message}" in refusal and "--skip leaves" in refusal
+        assert f"{first}: {message}" in refusal and "--skip skips" in refusal
         assert (f"(and {bad - 1} more " in refusal) == (bad > 1)
     assert main([*command, "--skip"]) == 0
     assert json.loads(capsys.readouterr().out)["examples"] == fitting
@@ -174,7 +174,7 @@ def test_a_question_that_cannot_be_answered_has_an_empty_answer(place, models, t
     (tmp_path / "in.json").write_text(squad(*rows))
     command = ["predict", "--model", models["question_answering"], "--data", str(tmp_path / "in.json")]
     assert main([*command, "--out", str(tmp_path / "out.json")]) == 2
-    assert "(and 2 more questions that do not fit; --skip leaves them out)" in capsys.readouterr().err
+    assert "(and 2 more invalid questions; --skip skips them)" in capsys.readouterr().err
     assert main([*command, "--out", str(tmp_path / "out.json"), "--skip", "--null-threshold", "1e6"]) == 0
     answers = json.loads((tmp_path / "out.json").read_text())
     odds = json.loads((tmp_path / "out.null_odds.json").read_text())

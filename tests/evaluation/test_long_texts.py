@@ -8,7 +8,7 @@ import pytest
 
 from bert_jax import evaluation, recipes, tasks
 from bert_jax.cli import main
-from bert_jax.data.finetuning.features import encode
+from bert_jax.data.finetuning.features import encode_texts
 from bert_jax.data.finetuning.tables import Columns, Example
 from bert_jax.data.finetuning.windows import averaged, text_windows
 from bert_jax.errors import InputError
@@ -85,12 +85,12 @@ def test_the_average_by_hand():
 
 def test_a_text_weighs_the_same_in_however_many_windows(tiny_tokenizer):
     rows = [Example(1, "the cat sat on a tree and a bird", None, "x"), Example(2, "the cat", None, "y")]
-    features = encode(tiny_tokenizer, rows, np.array([4, 5], np.int32), 6, stride=4)
+    features = encode_texts(tiny_tokenizer, rows, np.array([4, 5], np.int32), 6, stride=4)
     batch = features.pad(np.array([0, 2, 3, 1, -1]), 8, 0)
     assert batch["documents"].tolist() == [0, 0, 1, 0, -1] and features.num_examples == 2
     assert batch["labels"].tolist() == [4, 4, 5, 4, 0]
     np.testing.assert_allclose(batch["example_weights"], [1 / 3, 1 / 3, 1, 1 / 3, 0])
-    whole = encode(tiny_tokenizer, rows[1:], np.array([5], np.int32), 6)
+    whole = encode_texts(tiny_tokenizer, rows[1:], np.array([5], np.int32), 6)
     for name, expected in whole.pad(np.array([0]), 8, 0).items():
         np.testing.assert_array_equal(batch[name][2:3], expected)
 

@@ -253,7 +253,7 @@ def test_the_page_of_questions(tmp_path, answerer, tiny_tokenizer, monkeypatch, 
     evaluation.predict(answerer, data, tmp_path / "out.json", Columns(), batch_size=ROWS)
     texts_found = json.loads((tmp_path / "out.json").read_text())
     questions = list(read_questions(data))
-    f1 = [squad_scores.scores([question], texts_found)["f1"] for question in questions]
+    f1 = [squad_scores.squad_scores([question], texts_found)["f1"] for question in questions]
     whole = {"exact match": "exact" if second else "exact_match", "F1": "f1"}
     for column, name in whole.items():
         shown = numbers(page.column("answerable", column))

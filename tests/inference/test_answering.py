@@ -13,7 +13,7 @@ from bert_jax.data.finetuning.question_windows import Limits, QuestionWindow, be
 from bert_jax.errors import InputError
 from bert_jax.inference import PretrainedModel, from_pretrained, pipeline
 from bert_jax.inference.spans import SpanSearch, find_spans
-from bert_jax.metrics.squad import scores
+from bert_jax.metrics.squad import squad_scores
 from bert_jax.modeling import Bert, Compute
 from bert_jax.tasks.question_answering import learnable, to_learn
 from bert_jax.tokenization import SentencePieceTokenizer, Tokenizer, load_tokenizer, word_piece
@@ -356,7 +356,9 @@ def test_real_answers_come_back_from_their_places(tmp_path, shared_data):
         for number, question in enumerate(asked.questions):
             spans, null = find_spans(windows, number, logits.__getitem__, search)
             odds[question.id], texts[question.id] = null - spans[0].score, question.context[slice(*spans[0][1:])]
-        found = scores(asked.questions, texts)
+        found = squad_scores(asked.questions, texts)
         assert found["HasAns_exact"] > 99.5 and found["HasAns_f1"] > 99.5
-        silent = scores(asked.questions, texts, odds, threshold=50)  # where no window points at anything but [CLS]
+        silent = squad_scores(
+            asked.questions, texts, odds, threshold=50
+        )  # where no window points at anything but [CLS]
         assert silent["NoAns_exact"] == 100 and silent["HasAns_exact"] > 99

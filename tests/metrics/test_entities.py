@@ -78,7 +78,7 @@ def test_scores_are_those_of_seqeval(letters, strict):
         lengths = rng.integers(1, 12, rng.integers(1, 6))
         true = [rng.integers(0, len(names), n) for n in lengths]
         guessed = [np.where(rng.random(len(t)) < 0.7, t, rng.integers(0, len(names), len(t))) for t in true]
-        ours = entities.scores(entities.METRICS, names, join(true), join(guessed), strict)
+        ours = entities.tagging_scores(entities.TAGGING_METRICS, names, join(true), join(guessed), strict)
         sides = [[[theirs[tag] for tag in tags] for tags in side] for side in (true, guessed)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -95,16 +95,16 @@ def test_scores_are_those_of_seqeval(letters, strict):
 def test_parts_of_speech_have_an_accuracy_alone():
     names = ("NN", "VB")
     tags, predicted = np.array([0, 1, -1, 1, 0]), np.array([0, 0, -1, 1, 0])
-    assert entities.choose((), names) == ("accuracy",)
-    assert entities.scores(("accuracy",), names, tags, predicted) == {"accuracy": 0.75}
+    assert entities.choose_tagging_metrics((), names) == ("accuracy",)
+    assert entities.tagging_scores(("accuracy",), names, tags, predicted) == {"accuracy": 0.75}
     with pytest.raises(InputError, match=r"data\.metrics: 'f1' is not a metric of these tags, which are not of ent"):
-        entities.choose(("f1",), names)
+        entities.choose_tagging_metrics(("f1",), names)
     with pytest.raises(InputError, match="'acuracy' is not a metric of tagging; did you mean 'accuracy'"):
-        entities.choose(("acuracy",), names_of("BI"))
+        entities.choose_tagging_metrics(("acuracy",), names_of("BI"))
 
 
 def test_nothing_true_and_nothing_found():
     nothing = np.zeros(4, int)
-    found = entities.scores(entities.METRICS, names_of("BI"), nothing, nothing)
+    found = entities.tagging_scores(entities.TAGGING_METRICS, names_of("BI"), nothing, nothing)
     assert found.pop("accuracy") == 1
     assert set(found.values()) == {0.0} and len(found) == 3 + 3 * len(TYPES)

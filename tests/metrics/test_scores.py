@@ -37,19 +37,19 @@ def test_constant_answers_score_zero_without_warnings():
 
 
 def test_choosing_metrics():
-    assert metrics.choose((), regression=False, num_labels=2) == ("accuracy", "f1", "matthews")
-    assert metrics.choose((), regression=False, num_labels=3) == ("accuracy", "matthews")
-    assert metrics.choose((), regression=True, num_labels=1) == ("pearson", "spearman", "mse")
-    assert metrics.choose(["matthews"], regression=False, num_labels=2) == ("matthews",)
+    assert metrics.choose_metrics((), regression=False, num_labels=2) == ("accuracy", "f1", "matthews")
+    assert metrics.choose_metrics((), regression=False, num_labels=3) == ("accuracy", "matthews")
+    assert metrics.choose_metrics((), regression=True, num_labels=1) == ("pearson", "spearman", "mse")
+    assert metrics.choose_metrics(["matthews"], regression=False, num_labels=2) == ("matthews",)
     with pytest.raises(InputError, match=r"'acuracy' is not a metric of classification.*did you mean 'accuracy'"):
-        metrics.choose(["acuracy"], regression=False, num_labels=2)
+        metrics.choose_metrics(["acuracy"], regression=False, num_labels=2)
     with pytest.raises(InputError, match="is not a metric of regression"):
-        metrics.choose(["f1"], regression=True, num_labels=1)
+        metrics.choose_metrics(["f1"], regression=True, num_labels=1)
 
 
 def test_f1_of_several_classes_equals_scikit_learn():
     labels, predicted = np.array([0, 1, 2, 2, 4, 4, 1]), np.array([0, 2, 2, 1, 4, 3, 1])
-    found = metrics.scores(("macro_f1", "micro_f1", "weighted_f1"), labels, predicted)
+    found = metrics.compute_metrics(("macro_f1", "micro_f1", "weighted_f1"), labels, predicted)
     kinds = [sklearn.metrics.f1_score(labels, predicted, average=kind) for kind in ("macro", "micro", "weighted")]
     assert list(found.values()) == pytest.approx(kinds)
     rows = np.eye(5)[labels], np.eye(5)[predicted]
@@ -58,7 +58,7 @@ def test_f1_of_several_classes_equals_scikit_learn():
 
 
 def test_the_best_metric_is_measured_too():
-    assert metrics.choose((), False, 3, best="macro_f1") == ("accuracy", "matthews", "macro_f1")
-    assert metrics.choose(("accuracy",), False, 2, best="accuracy") == ("accuracy",)
+    assert metrics.choose_metrics((), False, 3, best="macro_f1") == ("accuracy", "matthews", "macro_f1")
+    assert metrics.choose_metrics(("accuracy",), False, 2, best="accuracy") == ("accuracy",)
     with pytest.raises(InputError, match=r"config\.best_metric: 'f1' is not measured; known: accuracy, macro_f1,"):
-        metrics.choose((), False, 3, best="f1")
+        metrics.choose_metrics((), False, 3, best="f1")

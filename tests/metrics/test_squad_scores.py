@@ -53,7 +53,7 @@ def test_normalized(text, expected):
 )
 def test_of_two_texts(gold, predicted, exact, f1, f1_or_none):
     assert scores.exact_match(gold, predicted) == exact
-    assert scores.f1(gold, predicted) == pytest.approx(f1)
+    assert scores.token_f1(gold, predicted) == pytest.approx(f1)
     assert scores.f1_or_none(gold, predicted) == pytest.approx(f1_or_none)
 
 
@@ -67,7 +67,7 @@ def test_version_1_by_hand():
     ]
     predictions = {"a": "the black cat", "b": "dogs", "c": "y", "d": "an", "unknown": "z"}
     # a: as its second answer; b: nothing; c: half of it; d: both are nothing, which F1 does not count; e: missing.
-    assert scores.scores(questions, predictions) == {
+    assert scores.squad_scores(questions, predictions) == {
         "exact_match": pytest.approx(100 * 2 / 5),
         "f1": pytest.approx(100 * (1 + 2 / 3) / 5),
     }
@@ -82,24 +82,24 @@ def test_version_2_by_hand():
         asked("e", impossible=True),
     ]
     predictions = {"a": "black cat", "b": "", "c": "y", "d": "", "e": "z"}
-    found = scores.scores(questions, predictions)
+    found = scores.squad_scores(questions, predictions)
     f1 = (1 + 1 + 2 / 3 + 1 + 0) / 5
     assert found == pytest.approx({
         "exact": 60, "f1": 100 * f1, "total": 5, "HasAns_exact": 200 / 3, "HasAns_f1": 100 * (2 + 2 / 3) / 3,
         "HasAns_total": 3, "NoAns_exact": 50, "NoAns_f1": 50, "NoAns_total": 2,
     })  # fmt: skip
     odds = {"a": -3.0, "b": 2.0, "c": -1.0, "d": 5.0, "e": 0.5}
-    cut = scores.scores(questions, predictions, odds, threshold=0.0)
+    cut = scores.squad_scores(questions, predictions, odds, threshold=0.0)
     # Silent on b, d and e: b is wrong by that, since it counts as having an answer, and e is right.
     assert (cut["exact"], cut["NoAns_exact"], cut["HasAns_exact"]) == pytest.approx((60, 100, 100 / 3))
     # Answers by rising odds: 2 for silence alone, then a +1, c +0 (F1 2/3), e -1, b +1, d +0.
     assert (cut["best_exact"], cut["best_exact_thresh"]) == (60.0, -3.0)
     assert (cut["best_f1"], cut["best_f1_thresh"]) == (pytest.approx(100 * (2 + 1 + 2 / 3) / 5), -1.0)
     # Odds that are no greater than the threshold are of an answered question.
-    assert scores.scores(questions, predictions, odds, threshold=-1.0)["f1"] == pytest.approx(cut["best_f1"])
+    assert scores.squad_scores(questions, predictions, odds, threshold=-1.0)["f1"] == pytest.approx(cut["best_f1"])
     # Questions that nothing was predicted for are skipped.
-    assert scores.scores(questions, {"a": "cat"})["total"] == 1
-    only_one_kind = scores.scores(questions[3:], {"d": "", "e": ""})
+    assert scores.squad_scores(questions, {"a": "cat"})["total"] == 1
+    only_one_kind = scores.squad_scores(questions[3:], {"d": "", "e": ""})
     assert "HasAns_exact" not in only_one_kind and only_one_kind["exact"] == 100
 
 
@@ -127,7 +127,7 @@ def random_case(seed, impossible):
 @pytest.mark.parametrize("seed", range(20))
 def test_the_best_threshold_is_the_best_of_all(seed):
     questions, predictions, odds = random_case(seed, True)
-    found = scores.scores(questions, predictions, odds)
+    found = scores.squad_scores(questions, predictions, odds)
     for metric, score in (("exact", scores.exact_match), ("f1", scores.f1_or_none)):
         reached = []
         for threshold in (-np.inf, *sorted(odds.values())):
@@ -171,7 +171,7 @@ def test_version_1_is_its_script(seed, capsys):
     questions, predictions, _ = random_case(seed, False)
     for name in map(str, range(0, 40, 7)):  # is reported, and wrong
         del predictions[name]
-    assert scores.scores(questions, predictions) == theirs.evaluate(as_data(questions), predictions)
+    assert scores.squad_scores(questions, predictions) == theirs.evaluate(as_data(questions), predictions)
     assert capsys.readouterr().err.count("Unanswered question") == 6
 
 
@@ -185,7 +185,7 @@ def test_version_2_is_its_script(seed, tmp_path, monkeypatch):
     for path, content in zip(paths, ({"data": as_data(questions)}, predictions, odds), strict=True):
         Path(path).write_text(json.dumps(content), encoding="utf-8")
     plain = theirs.main(theirs.EVAL_OPTS(*paths[:2], na_prob_file=""))
-    assert scores.scores(questions, predictions) == dict(plain)
+    assert scores.squad_scores(questions, predictions) == dict(plain)
     for threshold in (1.0, 0.0, -0.5):
         cut = theirs.main(theirs.EVAL_OPTS(*paths[:2], na_prob_file=paths[2], na_prob_thresh=threshold))
-        assert scores.scores(questions, predictions, odds, threshold) == dict(cut)
+        assert scores.squad_scores(questions, predictions, odds, threshold) == dict(cut)

@@ -159,8 +159,8 @@ def test_a_value_outside_of_a_keys_table_is_refused_by_name(task):
 
 
 def test_the_names_that_recipes_know_are_those_that_there_are():
-    assert (recipes.OPTIMIZERS, recipes.MASK_UNITS) == (OPTIMIZERS, UNITS)
-    assert tuple(SCHEDULES) == recipes.SCHEDULES
+    assert (recipes.OPTIMIZER_CHOICES, recipes.MASK_UNITS) == (OPTIMIZERS, UNITS)
+    assert tuple(SCHEDULES) == recipes.SCHEDULE_CHOICES
 
 
 @pytest.mark.parametrize("name", recipe_names())

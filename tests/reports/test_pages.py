@@ -8,7 +8,7 @@ import pytest
 from html_pages import Page, check_alone, numbers
 
 from bert_jax.config import BertConfig
-from bert_jax.data.finetuning.features import encode
+from bert_jax.data.finetuning.features import encode_texts
 from bert_jax.data.finetuning.squad import Answer, Question
 from bert_jax.data.finetuning.tables import Example
 from bert_jax.errors import InputError
@@ -23,7 +23,7 @@ HEADING = page.Heading("model/<b>", "data/&amp;.tsv", {"accuracy": 0.5, "example
 
 
 def written(tmp_path, sections):
-    page.write(tmp_path / "page.html", HEADING, sections)
+    page.write_page(tmp_path / "page.html", HEADING, sections)
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
     read = Page(tmp_path / "page.html")
     check_alone(read)
@@ -39,7 +39,7 @@ def attend(number):
 def test_maps_that_are_too_large(tmp_path, monkeypatch, tiny_tokenizer):
     config = BertConfig(vocab_size=tiny_tokenizer.vocab_size, num_hidden_layers=2, num_attention_heads=12)
     opened = model_runner.ModelRunner(config, {}, tiny_tokenizer, Compute(), 512, 8, make_mesh())
-    features = encode(tiny_tokenizer, [Example(1, "the cat " * 100, None, None)], np.zeros(1), 512)
+    features = encode_texts(tiny_tokenizer, [Example(1, "the cat " * 100, None, None)], np.zeros(1), 512)
     monkeypatch.setattr(model_runner, "_LARGEST_MAPS", 2 * 12 * 202**2 - 1)
     read = written(tmp_path, sections([("Line 1", 0)], functools.partial(opened.attention, "encoder", features)))
     assert "Left out: the maps of this many tokens" in read.text

@@ -110,26 +110,26 @@ def test_a_store_that_is_out_for_longer_than_gcsfs_waits_is_waited_for(bucket: B
 
 
 def test_requests_and_failures_are_counted(bucket: Bucket, root: Path) -> None:
-    before = storage.counted()
+    before = storage.request_counts()
     (root / "a").write_bytes(b"")
     (root / "a").read_bytes()
-    after = storage.counted()
+    after = storage.request_counts()
     assert (after.requests - before.requests, after.retries - before.retries) == (2, 0)
     bucket.faults(fail=1.0, limit=3)
     (root / "a").read_bytes()
     bucket.faults(reset=True, cut=1.0, cut_when="answer", limit=1)
     (root / "a").write_bytes(b"")  # aiohttp itself repeats a GET, which is not counted
-    last = storage.counted()
+    last = storage.request_counts()
     assert (last.requests - after.requests, last.retries - after.retries) == (6, 4)
 
 
 def test_what_tensorstore_asks_for_is_counted(bucket: Bucket, root: Path) -> None:
     tensorstore = pytest.importorskip("tensorstore")
     store = tensorstore.KvStore.open({"driver": "gcs", "bucket": bucket.name, "path": ""}).result()
-    before = storage.counted()
+    before = storage.request_counts()
     bucket.faults(fail=1.0, fail_status=[503], limit=1)
     assert store.read("file").result().value == b"here"
-    after = storage.counted()
+    after = storage.request_counts()
     assert (after.requests - before.requests, after.retries - before.retries) == (2, 1)
 
 

@@ -89,7 +89,7 @@ def test_the_messages_lead_to_a_model_of_two_classes(model):
 def test_evaluate_and_predict_know_the_columns_and_keep_the_ids(place, model, capsys, tmp_path):
     command = ["--model", str(model[2]), "--data", str(place / "new.csv")]
     assert main(["evaluate", *command, "--json"]) == 2
-    option = re.search(r"\((--\S+) leaves it out\)", capsys.readouterr().err)[1]
+    option = re.search(r"\((--\S+) skips it\)", capsys.readouterr().err)[1]
     assert main(["evaluate", *command, "--json", option, "--report", str(tmp_path / "report.html")]) == 0
     scores = json.loads(capsys.readouterr().out)
     assert scores["examples"] == 120 - 2 - 1 and scores["accuracy"] > 0.9

@@ -95,7 +95,7 @@ def test_a_table_of_answers(place, tuned, tmp_path):
 def test_the_metrics_on_answers_with_mistakes():
     rng = np.random.default_rng(0)
     labels, found = rng.integers(0, 2, (50, 4)), rng.integers(0, 2, (50, 4))
-    ours = metrics.scores(("accuracy", "micro_f1", "macro_f1"), labels, found)
+    ours = metrics.compute_metrics(("accuracy", "micro_f1", "macro_f1"), labels, found)
     theirs = [sklearn.metrics.f1_score(labels, found, average=kind) for kind in ("micro", "macro")]
     assert list(ours.values()) == pytest.approx([sklearn.metrics.accuracy_score(labels, found), *theirs])
 

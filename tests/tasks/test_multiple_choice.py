@@ -18,7 +18,7 @@ from bert_jax.tasks.multiple_choice import (
     columns_of,
     encode_questions,
     read_answered,
-    read_questions,
+    read_choice_questions,
 )
 from bert_jax.training.loop import train
 
@@ -131,7 +131,7 @@ def test_swag_hellaswag_and_race(tmp_path, tiny_tokenizer):
 
 
 def test_real_questions_are_read(shared_data):
-    rows = list(read_questions(str(shared_data / "hellaswag" / "val.jsonl"), COLUMNS))
+    rows = list(read_choice_questions(str(shared_data / "hellaswag" / "val.jsonl"), COLUMNS))
     assert len(rows) == 1500 and all(len(row.choices) == 4 for row in rows)
     assert sum(row.label == "0" for row in rows) in range(300, 450)
 

@@ -115,12 +115,12 @@ def test_what_predict_writes_scores_as_evaluate_says(place, tuned, tmp_path, mon
     assert list(texts) == list(odds) == [question.id for question in questions]
     assert all(texts[question.id] in question.context for question in questions)
     assert {name for name, text in texts.items() if not text} == {n for n, value in odds.items() if value > threshold}
-    written = squad_scores.scores(questions, texts)
+    written = squad_scores.squad_scores(questions, texts)
     evaluated = evaluation.evaluate(tuned[1], spec, NO_COLUMNS, **options)
     assert written == pytest.approx({name: evaluated[name] for name in written})
     # With every passage written, SQuAD's own search for a threshold finds what `evaluate` does.
     evaluation.predict(tuned[1], spec, tmp_path / "all.json", NO_COLUMNS, **OPTIONS, null_threshold=1e10)
-    everything = squad_scores.scores(questions, json.loads((tmp_path / "all.json").read_text()), odds, threshold)
+    everything = squad_scores.squad_scores(questions, json.loads((tmp_path / "all.json").read_text()), odds, threshold)
     assert everything == pytest.approx({name: evaluated[name] for name in everything}, rel=1e-5)
 
 
@@ -211,7 +211,7 @@ def test_an_answer_that_no_token_holds(place, tmp_path, tiny_tokenizer):
     (tmp_path / "a.json").write_text(json.dumps(tree))
     with pytest.raises(InputError, match="question 'q': expected an answer with a token"):
         job(place, **{"data.train": str(tmp_path / "a.json")})
-    with pytest.raises(InputError, match="expected at least one question that fits, found 1 that do not"):
+    with pytest.raises(InputError, match="expected at least one valid question, found 1 invalid"):
         job(place, **{"data.train": str(tmp_path / "a.json"), "data.invalid_rows": "skip"})
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax import recipes
-from bert_jax.data.finetuning.features import encode
+from bert_jax.data.finetuning.features import encode_texts
 from bert_jax.data.finetuning.labelled_rows import labels_of, read_labelled
 from bert_jax.errors import InputError
 from bert_jax.tasks import classification
@@ -16,7 +16,7 @@ CONFIG = Path(__file__).parents[2] / "configs" / "classification.py"
 def test_files_columns_and_metrics_of_a_task():
     c = recipes.resolve(recipes.load_recipe(f"{CONFIG}:mrpc,glue/MRPC"))
     assert (c.data.train, c.data.dev) == ("glue/MRPC/train.tsv", "glue/MRPC/dev.tsv")
-    columns = classification.columns(c)
+    columns = classification.table_columns(c)
     assert (columns.text, columns.pair, columns.label) == ("#1 String", "#2 String", "Quality")
     assert c.data.metrics == ("f1", "accuracy")
 
@@ -35,9 +35,9 @@ def test_a_task_that_is_not_one(task, message):
 def test_real_glue_files_are_read(shared_data, tiny_tokenizer, task, folder, rows):
     c = recipes.resolve(recipes.load_recipe(f"{CONFIG}:{task},{shared_data / 'glue' / folder}"))
     regression = c.data.task_type == "regression"
-    columns = classification.columns(c)
+    columns = classification.table_columns(c)
     read, names = read_labelled(c.data.dev, columns, None, regression)
-    features = encode(tiny_tokenizer, read, labels_of(read, columns, names), 128)
+    features = encode_texts(tiny_tokenizer, read, labels_of(read, columns, names), 128)
     assert len(features) == rows
     assert names == (() if regression else ("0", "1"))
 

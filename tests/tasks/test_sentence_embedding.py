@@ -17,7 +17,7 @@ from bert_jax.evaluation.sentence_embedding import SentenceEmbeddingEvaluator
 from bert_jax.inference import pipeline
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
-from bert_jax.modeling.heads import pool_tokens, unit
+from bert_jax.modeling.heads import l2_normalize, pool_tokens
 from bert_jax.tasks.sentence_embedding import SentenceEmbeddingTask, encode_pairs, read_pairs
 from bert_jax.training.loop import train
 
@@ -196,7 +196,7 @@ def test_rows_that_fill_a_batch_count_for_nothing(name):
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 def test_pooling_no_tokens_has_a_gradient(pooling):
     x, mask = np.zeros((2, 3, 4), np.float32), np.array([[1, 1, 0], [0, 0, 0]])
-    grads = jax.jit(jax.grad(lambda x: unit(pool_tokens(x, mask, (pooling,))).sum()))(x)
+    grads = jax.jit(jax.grad(lambda x: l2_normalize(pool_tokens(x, mask, (pooling,))).sum()))(x)
     assert np.isfinite(grads).all()
 
 

@@ -93,7 +93,7 @@ def test_evaluate_is_what_predict_wrote_scored_by_hand(place, tuned, tmp_path, m
     assert scores["words"] == sum(len(s.words) for s in true)
     names = load_pretrained(model).config.id2label
     flat = [np.array([tag for s in side for tag in (*map(names.index, s.tags), -1)][:-1]) for side in (true, found)]
-    by_hand = entities.scores(entities.METRICS, names, *flat)
+    by_hand = entities.tagging_scores(entities.TAGGING_METRICS, names, *flat)
     assert {name: scores[name] for name in by_hand} == pytest.approx(by_hand)
     assert {"f1_LOC", "precision_PER"} <= scores.keys()
     same = ("f1", "precision", "recall", "accuracy")
@@ -136,7 +136,7 @@ def test_the_pipeline_finds_what_predict_finds(place, tuned, tmp_path):
 
 
 def test_only_the_first_piece_of_a_word_is_asked(tiny_tokenizer):
-    features = data.encode(tiny_tokenizer, [("quxing", "sat", "\u200b", "on")], [np.array([3, 1, 2, 0])], 32)
+    features = data.encode_words(tiny_tokenizer, [("quxing", "sat", "\u200b", "on")], [np.array([3, 1, 2, 0])], 32)
     pieces = [tiny_tokenizer.pieces[i] for i in features.tokens]
     assert pieces == ["[CLS]", "q", "##u", "##x", "##ing", "sat", "[UNK]", "on", "[SEP]"]
     assert features.tags.tolist() == [-1, 3, -1, -1, -1, 1, 2, 0, -1]  # what comes to nothing keeps its place
@@ -170,7 +170,7 @@ def test_no_word_of_a_long_sentence_is_lost_or_asked_twice(tiny_tokenizer):
     rng = np.random.default_rng(0)
     sentences = [tuple(rng.choice([*NEITHER, "x" * 30], n)) for n in (1, 50, 3, 200, 7)]
     classes = [rng.integers(0, 5, len(words)) for words in sentences]
-    features = data.encode(tiny_tokenizer, sentences, classes, 12)
+    features = data.encode_words(tiny_tokenizer, sentences, classes, 12)
     assert features.lengths.max() == 12 and len(features) > 50
     batches = [features.pad(np.arange(i, min(i + 16, len(features))), 12, 0) for i in range(0, len(features), 16)]
     ordered = data.in_order([batch["labels"] for batch in batches], batches)

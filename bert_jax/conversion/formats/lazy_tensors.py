@@ -63,7 +63,7 @@ def about(path: storage.Path) -> Iterator[None]:
         raise InputError(f"{path}: expected weights, found nesting without end") from None
 
 
-def parse_json(text: bytes, what: str) -> dict[str, Any]:
+def parse_header(text: bytes, what: str) -> dict[str, Any]:
     """Parse the JSON object of a header or index, in which no name may occur twice.
 
     Raises:

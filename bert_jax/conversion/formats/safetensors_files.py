@@ -110,7 +110,7 @@ def _header(file: storage.OpenFile) -> tuple[int, dict[str, Any]]:
     length = int.from_bytes(file.read(0, 8), "little")
     if length > min(lazy_tensors.LONGEST_DESCRIPTION, file.size - 8):
         raise InputError(f"expected a whole safetensors file, found {file.size} bytes with a header of {length} bytes")
-    return 8 + length, lazy_tensors.parse_json(file.read(8, length), "a header of tensors")
+    return 8 + length, lazy_tensors.parse_header(file.read(8, length), "a header of tensors")
 
 
 def _metadata(metadata: Any) -> dict[str, str]:

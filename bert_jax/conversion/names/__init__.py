@@ -5,7 +5,7 @@ from bert_jax.conversion.names.table import Names, Slot, slots
 
 __all__ = ["FAMILIES", "Names", "Slot", "slots"]
 
-FAMILIES: dict[str, Names] = {
+NAME_TABLES: dict[str, Names] = {
     "bert": bert.NAMES,
     "distilbert": distilbert.NAMES,
     "roberta": roberta.NAMES,

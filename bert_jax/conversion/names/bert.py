@@ -2,7 +2,7 @@
 
 from bert_jax.conversion.names.table import Entry, Names, architectures, classifiers, dense, embedding, embeddings, norm
 
-LAYERS = "encoder/layers"
+LAYERS_PATH = "encoder/layers"
 
 
 def encoder(prefix: str) -> tuple[Entry, ...]:
@@ -10,11 +10,11 @@ def encoder(prefix: str) -> tuple[Entry, ...]:
     layer = f"{prefix}encoder.layer.{{layer}}"
     return (
         *embeddings(prefix),
-        *dense(f"{layer}.attention.self.query", f"{LAYERS}/attention/query"),
-        *dense(f"{layer}.attention.self.key", f"{LAYERS}/attention/key"),
-        *dense(f"{layer}.attention.self.value", f"{LAYERS}/attention/value"),
-        *dense(f"{layer}.attention.output.dense", f"{LAYERS}/attention/output"),
-        *norm(f"{layer}.attention.output.LayerNorm", f"{LAYERS}/attention/layer_norm"),
+        *dense(f"{layer}.attention.self.query", f"{LAYERS_PATH}/attention/query"),
+        *dense(f"{layer}.attention.self.key", f"{LAYERS_PATH}/attention/key"),
+        *dense(f"{layer}.attention.self.value", f"{LAYERS_PATH}/attention/value"),
+        *dense(f"{layer}.attention.output.dense", f"{LAYERS_PATH}/attention/output"),
+        *norm(f"{layer}.attention.output.LayerNorm", f"{LAYERS_PATH}/attention/layer_norm"),
         *feed_forward(layer),
         *dense(f"{prefix}pooler.dense", "pooler/dense"),
     )
@@ -23,9 +23,9 @@ def encoder(prefix: str) -> tuple[Entry, ...]:
 def feed_forward(layer: str) -> tuple[Entry, ...]:
     """Return the entries of a layer's feed-forward part."""
     return (
-        *dense(f"{layer}.intermediate.dense", f"{LAYERS}/mlp/up"),
-        *dense(f"{layer}.output.dense", f"{LAYERS}/mlp/down"),
-        *norm(f"{layer}.output.LayerNorm", f"{LAYERS}/mlp/layer_norm"),
+        *dense(f"{layer}.intermediate.dense", f"{LAYERS_PATH}/mlp/up"),
+        *dense(f"{layer}.output.dense", f"{LAYERS_PATH}/mlp/down"),
+        *norm(f"{layer}.output.LayerNorm", f"{LAYERS_PATH}/mlp/layer_norm"),
     )
 
 
@@ -39,7 +39,7 @@ def masked_lm(layer_norm: str = "LayerNorm") -> tuple[Entry, ...]:
     )
 
 
-def tied(prefix: str) -> tuple[tuple[str, str], ...]:
+def tied_predictions(prefix: str) -> tuple[tuple[str, str], ...]:
     """Return the tied tensors of BERT's masked-LM head: (second name, original name)."""
     return (
         ("cls.predictions.decoder.weight", f"{prefix}embeddings.word_embeddings.weight"),
@@ -58,5 +58,5 @@ NAMES = Names(
     architectures=architectures("Bert", pretraining="ForPreTraining", next_sentence="ForNextSentencePrediction"),
     # BertLMHeadModel is a causal language model only if config.json sets is_decoder, which is refused.
     other_architectures={"BertLMHeadModel": "masked_lm"},
-    tied=tied("bert."),
+    tied=tied_predictions("bert."),
 )

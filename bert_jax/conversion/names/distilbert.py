@@ -1,6 +1,6 @@
 """DistilBERT's tensor names (Sanh et al. 2019, arXiv:1910.01108)."""
 
-from bert_jax.conversion.names.bert import LAYERS
+from bert_jax.conversion.names.bert import LAYERS_PATH
 from bert_jax.conversion.names.table import Entry, Names, architectures, classifiers, dense, embedding, embeddings, norm
 
 _LAYER = "distilbert.transformer.layer.{layer}"
@@ -10,14 +10,14 @@ NAMES = Names(
     prefix="distilbert.",
     encoder=(
         *embeddings("distilbert."),
-        *dense(f"{_LAYER}.attention.q_lin", f"{LAYERS}/attention/query"),
-        *dense(f"{_LAYER}.attention.k_lin", f"{LAYERS}/attention/key"),
-        *dense(f"{_LAYER}.attention.v_lin", f"{LAYERS}/attention/value"),
-        *dense(f"{_LAYER}.attention.out_lin", f"{LAYERS}/attention/output"),
-        *norm(f"{_LAYER}.sa_layer_norm", f"{LAYERS}/attention/layer_norm"),
-        *dense(f"{_LAYER}.ffn.lin1", f"{LAYERS}/mlp/up"),
-        *dense(f"{_LAYER}.ffn.lin2", f"{LAYERS}/mlp/down"),
-        *norm(f"{_LAYER}.output_layer_norm", f"{LAYERS}/mlp/layer_norm"),
+        *dense(f"{_LAYER}.attention.q_lin", f"{LAYERS_PATH}/attention/query"),
+        *dense(f"{_LAYER}.attention.k_lin", f"{LAYERS_PATH}/attention/key"),
+        *dense(f"{_LAYER}.attention.v_lin", f"{LAYERS_PATH}/attention/value"),
+        *dense(f"{_LAYER}.attention.out_lin", f"{LAYERS_PATH}/attention/output"),
+        *norm(f"{_LAYER}.sa_layer_norm", f"{LAYERS_PATH}/attention/layer_norm"),
+        *dense(f"{_LAYER}.ffn.lin1", f"{LAYERS_PATH}/mlp/up"),
+        *dense(f"{_LAYER}.ffn.lin2", f"{LAYERS_PATH}/mlp/down"),
+        *norm(f"{_LAYER}.output_layer_norm", f"{LAYERS_PATH}/mlp/layer_norm"),
     ),
     heads=classifiers(
         masked_lm=(

@@ -12,7 +12,7 @@ from bert_jax.conversion.names.table import (
     dense,
     embedding,
     norm,
-    renamed,
+    rename_tensors,
 )
 
 # TensorFlow checkpoints of BERTs with narrow embeddings have ELECTRA's architecture under BERT's names.
@@ -44,5 +44,5 @@ NAMES = Names(
     architectures=architectures("Electra", replaced_token_detection="ForPreTraining"),
     other_architectures={"ElectraForCausalLM": "masked_lm"},
     tied=(("generator_lm_head.weight", "electra.embeddings.word_embeddings.weight"),),
-    older=functools.partial(renamed, rules=_FROM_BERT),
+    older=functools.partial(rename_tensors, rules=_FROM_BERT),
 )

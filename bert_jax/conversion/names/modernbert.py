@@ -1,6 +1,6 @@
 """ModernBERT's tensor names (Warner et al. 2024, arXiv:2412.13663)."""
 
-from bert_jax.conversion.names.bert import LAYERS
+from bert_jax.conversion.names.bert import LAYERS_PATH
 from bert_jax.conversion.names.table import (
     Entry,
     Names,
@@ -23,12 +23,12 @@ NAMES = Names(
     encoder=(
         embedding("model.embeddings.tok_embeddings", "embeddings/word_embeddings"),
         *norm("model.embeddings.norm", "embeddings/layer_norm"),
-        *norm(f"{_LAYER}.attn_norm", f"{LAYERS}/attention/layer_norm", first_layer=1),
-        *dense_parts(f"{_LAYER}.attn.Wqkv", *(f"{LAYERS}/attention/{part}" for part in ("query", "key", "value"))),
-        *dense(f"{_LAYER}.attn.Wo", f"{LAYERS}/attention/output"),
-        *norm(f"{_LAYER}.mlp_norm", f"{LAYERS}/mlp/layer_norm"),
-        *dense_parts(f"{_LAYER}.mlp.Wi", f"{LAYERS}/mlp/gate", f"{LAYERS}/mlp/up"),
-        *dense(f"{_LAYER}.mlp.Wo", f"{LAYERS}/mlp/down"),
+        *norm(f"{_LAYER}.attn_norm", f"{LAYERS_PATH}/attention/layer_norm", first_layer=1),
+        *dense_parts(f"{_LAYER}.attn.Wqkv", *(f"{LAYERS_PATH}/attention/{part}" for part in ("query", "key", "value"))),
+        *dense(f"{_LAYER}.attn.Wo", f"{LAYERS_PATH}/attention/output"),
+        *norm(f"{_LAYER}.mlp_norm", f"{LAYERS_PATH}/mlp/layer_norm"),
+        *dense_parts(f"{_LAYER}.mlp.Wi", f"{LAYERS_PATH}/mlp/gate", f"{LAYERS_PATH}/mlp/up"),
+        *dense(f"{_LAYER}.mlp.Wo", f"{LAYERS_PATH}/mlp/down"),
         *norm("model.final_norm", "encoder/layer_norm"),
     ),
     heads={

@@ -1,8 +1,8 @@
 """NomicBERT's tensor names (Nussbaum et al. 2024, arXiv:2402.01613), in its current and its older layout."""
 
 from bert_jax.conversion.names import bert
-from bert_jax.conversion.names.bert import LAYERS
-from bert_jax.conversion.names.table import Names, Tensors, architectures, dense, embeddings, norm, renamed
+from bert_jax.conversion.names.bert import LAYERS_PATH
+from bert_jax.conversion.names.table import Names, Tensors, architectures, dense, embeddings, norm, rename_tensors
 
 _LAYER = "nomic_bert.layers.{layer}"
 _OLDER = (
@@ -20,7 +20,7 @@ _OLDER = (
 
 def _older(tensors: Tensors) -> Tensors:
     found = {}
-    for name, tensor in renamed(tensors, _OLDER).items():
+    for name, tensor in rename_tensors(tensors, _OLDER).items():
         if ".attn.Wqkv." not in name:
             found[name] = tensor
             continue
@@ -33,15 +33,15 @@ NAMES = Names(
     prefix="nomic_bert.",
     encoder=(
         *embeddings("nomic_bert."),
-        *dense(f"{_LAYER}.self_attn.q_proj", f"{LAYERS}/attention/query"),
-        *dense(f"{_LAYER}.self_attn.k_proj", f"{LAYERS}/attention/key"),
-        *dense(f"{_LAYER}.self_attn.v_proj", f"{LAYERS}/attention/value"),
-        *dense(f"{_LAYER}.self_attn.o_proj", f"{LAYERS}/attention/output"),
-        *norm(f"{_LAYER}.post_attention_layernorm", f"{LAYERS}/attention/layer_norm"),
-        *dense(f"{_LAYER}.mlp.gate_proj", f"{LAYERS}/mlp/gate"),
-        *dense(f"{_LAYER}.mlp.up_proj", f"{LAYERS}/mlp/up"),
-        *dense(f"{_LAYER}.mlp.down_proj", f"{LAYERS}/mlp/down"),
-        *norm(f"{_LAYER}.post_mlp_layernorm", f"{LAYERS}/mlp/layer_norm"),
+        *dense(f"{_LAYER}.self_attn.q_proj", f"{LAYERS_PATH}/attention/query"),
+        *dense(f"{_LAYER}.self_attn.k_proj", f"{LAYERS_PATH}/attention/key"),
+        *dense(f"{_LAYER}.self_attn.v_proj", f"{LAYERS_PATH}/attention/value"),
+        *dense(f"{_LAYER}.self_attn.o_proj", f"{LAYERS_PATH}/attention/output"),
+        *norm(f"{_LAYER}.post_attention_layernorm", f"{LAYERS_PATH}/attention/layer_norm"),
+        *dense(f"{_LAYER}.mlp.gate_proj", f"{LAYERS_PATH}/mlp/gate"),
+        *dense(f"{_LAYER}.mlp.up_proj", f"{LAYERS_PATH}/mlp/up"),
+        *dense(f"{_LAYER}.mlp.down_proj", f"{LAYERS_PATH}/mlp/down"),
+        *norm(f"{_LAYER}.post_mlp_layernorm", f"{LAYERS_PATH}/mlp/layer_norm"),
         *dense("nomic_bert.pooler.dense", "pooler/dense"),
     ),
     heads={
@@ -50,6 +50,6 @@ NAMES = Names(
         "token_classification": dense("classifier", "classifier"),
     },
     architectures=architectures("NomicBert", without=("question_answering", "multiple_choice")),
-    tied=bert.tied("nomic_bert."),
+    tied=bert.tied_predictions("nomic_bert."),
     older=_older,
 )

@@ -14,7 +14,7 @@ MASKED_LM = (
 CLASSIFIER = (*dense("classifier.dense", "summary/dense"), *dense("classifier.out_proj", "classifier"))
 
 
-def tied(prefix: str) -> tuple[tuple[str, str], ...]:
+def tied_lm_head(prefix: str) -> tuple[tuple[str, str], ...]:
     """Return the tied tensors of RoBERTa's masked-LM head: (second name, original name)."""
     return (
         ("lm_head.decoder.weight", f"{prefix}embeddings.word_embeddings.weight"),
@@ -28,7 +28,7 @@ NAMES = Names(
     heads=classifiers(masked_lm=MASKED_LM, sequence_classification=CLASSIFIER),
     architectures=architectures("Roberta"),
     other_architectures={"RobertaForCausalLM": "masked_lm"},
-    tied=tied("roberta."),
+    tied=tied_lm_head("roberta."),
 )
 XLM_NAMES = dataclasses.replace(
     NAMES, architectures=architectures("XLMRoberta"), other_architectures={"XLMRobertaForCausalLM": "masked_lm"}

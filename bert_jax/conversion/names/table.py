@@ -120,7 +120,7 @@ def architectures(family: str, without: tuple[str, ...] = (), **others: str) -> 
     return {head: f"{family}{name}" for head, name in (usual | others).items() if head not in without}
 
 
-def renamed(tensors: Tensors, rules: tuple[tuple[str, str], ...]) -> Tensors:
+def rename_tensors(tensors: Tensors, rules: tuple[tuple[str, str], ...]) -> Tensors:
     """Rename tensors by (pattern, replacement) rules, applied in order."""
     found = {}
     for name, tensor in tensors.items():

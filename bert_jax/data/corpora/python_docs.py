@@ -44,7 +44,7 @@ _LEAST_PROSE = 0.8  # share of _PROSE_CHARACTERS in a paragraph
 
 
 def read_python_docs() -> Iterator[Document]:
-    """Yields topics, then modules of the standard library, then those of PACKAGES, each group sorted by name.
+    """Yield topics, then modules of the standard library, then those of PACKAGES, each group sorted by name.
 
     A paragraph that an earlier document had, word for word, is left out, so that a held-out document was not seen in
     training under another name. Some 10 MB, read in a few seconds and then kept for the next pass.
@@ -129,7 +129,7 @@ def _docstrings(path: Path) -> Iterator[str]:
 
 
 def prose(text: str) -> list[str]:
-    """Returns the paragraphs of running text in a docstring, each on one line, without markup.
+    """Return the paragraphs of running text in a docstring, each on one line, without markup.
 
     Left out: examples (`>>>`), headings, tables, directives, and what has few words or little but signs.
     """
@@ -141,7 +141,7 @@ def prose(text: str) -> list[str]:
 
 
 def _unwrapped(lines: list[str]) -> list[list[str]]:
-    """Groups the lines of a block that belong to one paragraph, going by bullets and indentation; drops headings."""
+    """Group the lines of a block that belong to one paragraph, going by bullets and indentation; drops headings."""
     groups: list[list[str]] = []
     previous, indent = "", 0
     for line in lines:

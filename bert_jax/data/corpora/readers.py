@@ -40,22 +40,22 @@ class Document:
 
 
 def read_text_documents(path: storage.Path) -> Iterator[Document]:
-    """Yields the documents of a text file: a line is a paragraph, a blank line ends a document."""
+    """Yield the documents of a text file: a line is a paragraph, a blank line ends a document."""
     return _documents(path, operator.not_)
 
 
 def read_file_document(path: storage.Path) -> Iterator[Document]:
-    """Yields a text file as one document (several if it is longer than MAX_DOCUMENT_BYTES)."""
+    """Yield a text file as one document (several if it is longer than MAX_DOCUMENT_BYTES)."""
     return _documents(path, lambda line: False)
 
 
 def read_sentence_documents(path: storage.Path) -> Iterator[Document]:
-    """Yields the documents of a file in the original's format: a line is a sentence, a blank line ends a document."""
+    """Yield the documents of a file in the original's format: a line is a sentence, a blank line ends a document."""
     return _documents(path, operator.not_, are_sentences=True)
 
 
 def read_wikitext_documents(path: storage.Path) -> Iterator[Document]:
-    """Yields the articles of a file of WikiText (Merity et al. 2016, arXiv:1609.07843), without their headings.
+    """Yield the articles of a file of WikiText (Merity et al. 2016, arXiv:1609.07843), without their headings.
 
     A line is a paragraph; a title, ` = Title = `, begins an article, and ` = = Section = = ` is a heading in it.
 
@@ -111,7 +111,7 @@ def _documents(
 
 
 def read_json_documents(path: storage.Path, field: str) -> Iterator[Document]:
-    """Yields a document for each row of a JSON file, from the text in `field`.
+    """Yield a document for each row of a JSON file, from the text in `field`.
 
     The rows are JSON lines (blank lines are skipped) or one array (`bert_jax.data.json_files`).
     """
@@ -136,7 +136,7 @@ def _json_rows(path: storage.Path) -> Iterator[tuple[int, Any, int]]:
 
 
 def read_parquet_documents(path: storage.Path, field: str) -> Iterator[Document]:
-    """Yields a document for each row of a Parquet file, from the text in its column `field`.
+    """Yield a document for each row of a Parquet file, from the text in its column `field`.
 
     Raises:
         InputError: pyarrow is not installed, the file is none of Parquet, or there is no such column of texts.
@@ -162,7 +162,7 @@ def _row_documents(where: str, name: str, row: Any, field: str, end: int) -> Ite
 
 
 def text_documents(name: str, text: str, end: int = 0) -> Iterator[Document]:
-    """Yields a text as a document, its lines as paragraphs; as several where it is longer than MAX_DOCUMENT_BYTES."""
+    """Yield a text as a document, its lines as paragraphs; as several where it is longer than MAX_DOCUMENT_BYTES."""
     texts: list[str] = []
     size = 0
     for line in filter(None, (line.strip() for line in text.splitlines())):
@@ -209,7 +209,7 @@ class Line(NamedTuple):
 
 
 def text_lines(path: storage.Path, max_bytes: int = MAX_LINE_BYTES) -> Iterator[Line]:
-    """Yields the lines of a file; one that is longer than `max_bytes` comes in pieces.
+    """Yield the lines of a file; one that is longer than `max_bytes` comes in pieces.
 
     Raises:
         InputError: no text, not UTF-8, or a compressed file that is cut short or damaged; names the file and the line.

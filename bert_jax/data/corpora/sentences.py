@@ -17,7 +17,7 @@ _ABBREVIATIONS = frozenset(_ABBREVIATIONS_LIST.split())
 
 
 def split_sentences(text: str) -> list[str]:
-    """Returns the sentences of a paragraph, stripped, none empty.
+    """Return the sentences of a paragraph, stripped, none empty.
 
     A sentence ends at `.`, `!`, `?` or an ellipsis, closing quotes and brackets included, where space follows and what
     comes next does not begin in lower case; not after an initial or a common abbreviation. The full-width stops of

@@ -54,13 +54,13 @@ class Corpus:
         return self.read()
 
     def texts(self) -> Iterator[str]:
-        """Yields every paragraph (or sentence) of every document: what training a vocabulary takes."""
+        """Yield every paragraph (or sentence) of every document: what training a vocabulary takes."""
         for document in self:
             yield from document.texts
 
 
 def open_corpus(spec: str | Sequence[str]) -> Corpus:
-    """Returns the corpus that a spec names (see the module's docstring), or several of them one after the other.
+    """Return the corpus that a spec names (see the module's docstring), or several of them one after the other.
 
     Raises:
         InputError: nothing is there, a file is empty, or the spec is not understood. What is wrong within a file

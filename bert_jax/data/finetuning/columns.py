@@ -35,7 +35,7 @@ def recipe_key(name: str, value: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Which columns of a table hold what: names of the header, or numbers from 0 when `has_header` is False.
+    """The columns of a table by their roles: names of the header, or numbers from 0 when `has_header` is False.
 
     Attributes:
         text: the (first) text.
@@ -109,7 +109,7 @@ class Columns:
         return " ".join(self.option(f"{self.roles.get(role, role)}_column", name) for role, name in columns.items())
 
     def absent(self, name: str, header: Sequence[str], rows: Sequence[Sequence[Any]] = ()) -> str:
-        """What to say behind `expected a column NAME`: the columns that were probably meant, and how to name them.
+        """Return the hint after `expected a column NAME`: the columns probably meant, and how to name them.
 
         Args:
             name: the column that is not there.
@@ -147,7 +147,7 @@ class Columns:
 def _likeliest(
     role: str, name: str, free: Sequence[str], values: Mapping[str, Sequence[str]], labelled: bool
 ) -> str | None:
-    """Which of some columns is of this role: by its name, else by what it holds."""
+    """Choose the column of a role: by its name, else by its content."""
     near = difflib.get_close_matches(name, free, n=1, cutoff=_NEAR)
     if near:
         return near[0]

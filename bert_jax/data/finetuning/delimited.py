@@ -97,7 +97,7 @@ def _csv_rows(
 
 @contextlib.contextmanager
 def _long_fields() -> Iterator[None]:
-    """Has the csv module take fields of MAX_ROW_BYTES while the block runs; its limit is one for the process."""
+    """Let the csv module take fields of MAX_ROW_BYTES while the block runs; its limit is one for the process."""
     before = csv.field_size_limit(MAX_ROW_BYTES)
     try:
         yield

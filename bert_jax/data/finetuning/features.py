@@ -120,10 +120,10 @@ class WindowFeatures(Features):
         }
 
 
-def encode(
+def encode_texts(
     tokenizer: Tokenizer, rows: Sequence[Example], labels: np.ndarray, max_length: int, stride: int | None = None
 ) -> Features:
-    """Tokenises `rows`. A sequence over `max_length` tokens loses the end of its longer text or, where a `stride` is
+    """Tokenize `rows`. A sequence over `max_length` tokens loses the end of its longer text or, where a `stride` is
     given, becomes windows, each that number of tokens after the one before it (`windows.text_windows`).
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_jax.data.batches import Batch
-from bert_jax.data.finetuning.features import Features, encode
+from bert_jax.data.finetuning.features import Features, encode_texts
 from bert_jax.data.finetuning.tables import Example
 from bert_jax.tokenization import Tokenizer
 
@@ -59,4 +59,4 @@ def encode_groups(
 ) -> Groups:
     """Tokenises examples of equally many (text, pair or None); what is over `max_length` tokens is cut."""
     rows = [Example(0, text, pair, None) for example in examples for text, pair in example]
-    return Groups(encode(tokenizer, rows, np.zeros(len(rows), np.int32), max_length), labels)
+    return Groups(encode_texts(tokenizer, rows, np.zeros(len(rows), np.int32), max_length), labels)

@@ -15,9 +15,9 @@ from bert_jax.data.finetuning.labels import (
     LabelRules,
     check_count,
     is_missing,
+    list_names,
     ordered,
     read_cell,
-    shown,
 )
 from bert_jax.data.finetuning.records import table_name
 from bert_jax.data.finetuning.tables import Example, read_examples
@@ -96,7 +96,7 @@ def read_labelled(
     counts.update(dict.fromkeys(map(str, range(labelling.width)), 0))
     check_count(spec, counts, len(rows), columns)
     if len(counts) < 2:
-        found = f"only {shown(sorted(counts))}" if counts else "none"
+        found = f"only {list_names(sorted(counts))}" if counts else "none"
         raise InputError(f"{spec}: expected at least two labels, found {found}")
     labelling.warn(counts, dropped)
     return rows, ordered(counts)

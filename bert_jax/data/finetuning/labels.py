@@ -153,7 +153,7 @@ class Labelling:
             if said:
                 _log.warning("%s: labels are read as classes: %s", spec, printable(said, 300))
             unknown = [label for label in counts if label not in self._map and label not in self.missing]
-            self._unknown = f"; not known: {shown(unknown)}" if len(unknown) > 1 else ""
+            self._unknown = f"; not known: {list_names(unknown)}" if len(unknown) > 1 else ""
         self.names = tuple(names) if names is not None else None
 
     def _raw(self, cell: Cell) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ class Labelling:
             if not label and not self._columns.separator:
                 raise InvalidRow(f"{where}: expected a label, found an empty column", "an empty label")
             if self.names is not None and label not in self._map:
-                message = f"{where}: expected a label of {shown(self.names)}, found {label!r}{self._unknown}"
+                message = f"{where}: expected a label of {list_names(self.names)}, found {label!r}{self._unknown}"
                 raise InvalidRow(message, "a label that is not known")
         return tuple(dict.fromkeys(self._map.get(label, label) for label in labels))
 
@@ -198,20 +198,20 @@ class Labelling:
             what = "merged" if merge else "probably meant as one class"
             self._say(f"{what}: {'; '.join(told)}", "" if merge else recipe_key("label_twins", "merge"))
         if quoted and not merge:
-            self._say(f"classes with quotes around them: {shown(quoted)}", recipe_key("label_twins", "merge"))
+            self._say(f"classes with quotes around them: {list_names(quoted)}", recipe_key("label_twins", "merge"))
         return {label: _unquoted(group[0]) for group in groups.values() for label in group} if merge else {}
 
     def warn(self, counts: Mapping[str, int], dropped: Mapping[str, int]) -> None:
-        """Say what is odd about the classes found, by the number of their rows, and which rows were left out."""
+        """Warn about suspicious classes, by the number of their rows, and about rows that were left out."""
         if dropped:
-            self._say(f"left out {sum(dropped.values()):,} rows without a label: {counted(dropped)}")
+            self._say(f"left out {sum(dropped.values()):,} rows without a label: {list_counts(dropped)}")
         marks = {label: count for label, count in counts.items() if label in self.missing}
         if marks:
             option = recipe_key("missing_labels", "drop")
-            self._say(f"classes that may mark a missing label: {counted(marks)}", option)
+            self._say(f"classes that may mark a missing label: {list_counts(marks)}", option)
         single = [label for label, count in counts.items() if count == 1]
         if single and max(counts.values()) >= _COMMON:
-            self._say(f"{len(single):,} of {len(counts):,} classes have a single row: {shown(single)}")
+            self._say(f"{len(single):,} of {len(counts):,} classes have a single row: {list_names(single)}")
         numbers = [label for label in counts if _NUMBER.fullmatch(label.lower())]
         if len(numbers) == len(counts) > 2 and not all(float(label).is_integer() for label in numbers):
             self._say("labels are numbers, read as classes", recipe_key("task_type", "regression"))
@@ -221,7 +221,7 @@ class Labelling:
 
 
 def check_count(spec: str, labels: Iterable[str], rows: int, columns: Columns) -> None:
-    """Raises InputError where a column has too many labels to be classes: it holds texts, names, or numbers."""
+    """Raise InputError where a column has too many labels to be classes: it holds texts, names, or numbers."""
     labels = set(labels)
     if len(labels) <= MAX_CLASSES and (len(labels) <= _MOSTLY_DISTINCT or len(labels) <= rows / 2):
         return
@@ -280,7 +280,7 @@ def _number_of(label: str, no_generic: bool, no_plain: bool) -> int | None:
 
 
 def twin_key(label: str) -> str:
-    """What all spellings of a label have in common: case, spaces, quotes, Unicode form, and how a number is written."""
+    """Normalize the spelling of a label: case, spaces, quotes, Unicode form, and how a number is written."""
     key = " ".join(_unquoted(unicodedata.normalize("NFKC", label)).split()).casefold()
     if len(key) <= 40 and _NUMBER.fullmatch(key):
         value = float(key)
@@ -309,14 +309,14 @@ def _missing_in(counts: Mapping[str, int]) -> set[str]:
     return found
 
 
-def counted(counts: Mapping[str, int], limit: int = 20) -> str:
-    """The first few of some labels, each with the number of its rows."""
+def list_counts(counts: Mapping[str, int], limit: int = 20) -> str:
+    """List the first few labels, each with the number of its rows."""
     more = f" and {len(counts) - limit} more" if len(counts) > limit else ""
     listed = ", ".join(f"{label!r} ({count:,})" for label, count in list(counts.items())[:limit])
     return printable(listed) + more
 
 
-def shown(names: Sequence[str], limit: int = 8) -> str:
-    """The first few of some labels, in quotes, and how many more there are."""
+def list_names(names: Sequence[str], limit: int = 8) -> str:
+    """List the first few labels, in quotes, and the number of the others."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(map(repr, names[:limit])) + more

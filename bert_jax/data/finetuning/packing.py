@@ -12,7 +12,7 @@ from bert_jax.data.packing import best_fit, count_within, pack_examples
 
 
 class PackedSource:
-    """Shuffled batches of packed rows, for ever; `batch` is a pure function of (seed, step).
+    """Shuffled batches of packed rows, without end; `batch` is a pure function of (seed, step).
 
     Which lengths share a row is settled once, by best fit of all examples in random order. Each epoch deals the
     examples of a length anew to the places that there are for it and shuffles the rows, so it holds each example
@@ -64,11 +64,11 @@ class PackedSource:
 
 
 def is_token(batch: Batch) -> jax.Array:
-    """bool `[B, S]`: what is not padding."""
+    """Return bool `[B, S]`: which tokens are not padding."""
     return batch["segment_ids" if "segment_ids" in batch else "attention_mask"] > 0
 
 
 def packing(batch: Batch) -> tuple[jax.Array, jax.Array]:
-    """The metric of how much of a batch is not padding, as (sum, count)."""
+    """The fraction of a batch that is not padding, as (sum, count)."""
     tokens = is_token(batch)
     return tokens.sum(dtype=jnp.float32), jnp.float32(tokens.size)

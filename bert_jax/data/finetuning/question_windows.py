@@ -21,7 +21,7 @@ NULL = 0  # place in a row of the token that stands for "no answer": [CLS]
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How questions and contexts are cut, in tokens.
+    """The limits to which questions and contexts are cut, in tokens.
 
     Attributes:
         max_seq_length: of a row.
@@ -34,7 +34,7 @@ class Limits:
     max_query_length: int = 64
 
     def check(self, layout: RowLayout, where: str = "") -> None:
-        """Raises InputError, with `where` before the name of a limit, when a row of `layout` has no room for context,
+        """Raise InputError, with `where` before the name of a limit, when a row of `layout` has no room for context,
         or none for the token that stands for no answer."""
         for name, value in dataclasses.asdict(self).items():
             if value < 1:
@@ -73,7 +73,7 @@ class Context:
 
 
 def tokenised(tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, Context]:
-    """Each of `texts` once."""
+    """Tokenize each distinct text once."""
     distinct = list(dict.fromkeys(texts))
     found = {}
     for start in range(0, len(distinct), _CHUNK):
@@ -100,8 +100,8 @@ class QuestionWindow(NamedTuple):
     size: int
 
 
-def cut(length: int, room: int, stride: int) -> list[QuestionWindow]:
-    """The windows over a context of `length` tokens; one of no tokens over an empty one."""
+def cut_windows(length: int, room: int, stride: int) -> list[QuestionWindow]:
+    """Cut a context of `length` tokens into windows; an empty context has one window of no tokens."""
     windows = [QuestionWindow(0, min(length, room))]
     while sum(windows[-1]) < length:
         start = windows[-1].start + min(windows[-1].size, stride)
@@ -110,7 +110,7 @@ def cut(length: int, room: int, stride: int) -> list[QuestionWindow]:
 
 
 def best_window(windows: Sequence[QuestionWindow]) -> np.ndarray:
-    """int `[n]`: for each token of a context, which of its windows shows most of what stands around it.
+    """int `[n]`: for each token of a context, the window that shows most of the context around it.
 
     That is the less of what is to its left and to its right, and a hundredth of the window's size; of equals the first.
     """
@@ -163,7 +163,7 @@ class QuestionWindows:
         return np.searchsorted(self.number, np.arange(len(self.questions) + 1))
 
     def place(self, window: int) -> int:
-        """Where in the row of a window the context begins."""
+        """Return the position in the row of a window at which the context begins."""
         return len(self.layout.start) + len(self.questions[self.number[window]]) + len(self.layout.between)
 
     def pad(self, index: np.ndarray, length: int, pad_id: int) -> dict[str, np.ndarray]:
@@ -206,7 +206,7 @@ def question_windows(
     limits: Limits,
     answers: Sequence[tuple[int, int] | None] | None = None,
 ) -> QuestionWindows:
-    """Cuts contexts into windows, each behind its question.
+    """Cut contexts into windows, each behind its question.
 
     Args:
         tokenizer: of the contexts.
@@ -221,7 +221,7 @@ def question_windows(
         room = limits.max_seq_length - len(query) - layout.num_special(True)
         place = len(layout.start) + len(query) + len(layout.between)
         answer = answers[number] if answers is not None else None
-        for start, size in cut(len(context.ids), room, limits.doc_stride):
+        for start, size in cut_windows(len(context.ids), room, limits.doc_stride):
             inside = answer is not None and start <= answer[0] and answer[1] < start + size
             first, last = (token - start + place for token in answer) if inside and answer else (NULL, NULL)
             rows.append((number, start, size, first, last))

@@ -166,18 +166,18 @@ def tfds_rows(spec: str, columns: Columns, bad: InvalidRows) -> _Numbered:
 
     def read(index: int) -> tuple[int, dict[str, str]]:
         row = source[index]
-        named = {name: plain(row[name], features[name]) for name in needed}
+        named = {name: plain_value(row[name], features[name]) for name in needed}
         return index, _values(place(spec, index), named, columns)
 
     yield from bad.each(range(len(source)), read)
 
 
-def plain(value: Any, feature: Any) -> Any:
+def plain_value(value: Any, feature: Any) -> Any:
     """A value of a TFDS row as text or number; that of a ClassLabel as its name."""
     if hasattr(feature, "int2str"):
         return feature.int2str(int(value)) if int(value) >= 0 else str(int(value))
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")  # as the lines of files are
     if isinstance(value, list) or getattr(value, "ndim", 0) == 1:  # a sequence
-        return [plain(item, None) for item in value]
+        return [plain_value(item, None) for item in value]
     return value.item() if hasattr(value, "item") else value

@@ -4,7 +4,7 @@ import numpy as np
 
 
 def held_out(classes: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """A share of the rows, and of each class as nearly as whole rows allow.
+    """Choose a share of the rows, stratified: of each class as nearly as whole rows allow.
 
     In all they are `share` of the rows, rounded to the nearest (a half upwards). Of a class of c rows they are
     `share * c`, rounded down; the rows that are then wanting come one each from the classes that lost most in rounding,
@@ -34,7 +34,7 @@ def held_out(classes: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def held_out_groups(groups: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """As near to a share of the rows as whole groups make it.
+    """Choose whole groups whose rows are as near to a share of all rows as possible.
 
     The groups are taken one after the other in an order that the seed gives; each is held out if that brings the number
     of rows nearer to the share.

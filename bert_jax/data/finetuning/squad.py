@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax import storage
-from bert_jax.data.finetuning.records import plain
+from bert_jax.data.finetuning.records import plain_value
 from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_texts, check_utf8, place
 from bert_jax.data.json_files import JsonLayout, json_layout_of, json_objects, read_json_file
 from bert_jax.data.lines import numbered_lines
@@ -24,7 +24,7 @@ from bert_jax.data.parquet_files import read_parquet
 from bert_jax.data.tfds_sets import open_tfds
 from bert_jax.errors import InputError, did_you_mean
 
-FORMATS = (".json", ".jsonl", ".ndjson", ".parquet")
+QUESTION_FORMATS = (".json", ".jsonl", ".ndjson", ".parquet")
 _EMPTY_LIST = re.compile(r"\[\s*\]")
 _SHOWN = 60  # characters of a wrong answer in a message
 _OTHER_KIND = "a field of another kind"  # why a question does not fit
@@ -60,7 +60,7 @@ class Question:
 def read_questions(
     spec: str, *, with_answers: bool = True, anywhere: bool = False, bad: InvalidRows | None = None
 ) -> Iterator[Question]:
-    """Yields the questions of a data set in order.
+    """Yield the questions of a data set in order.
 
     Args:
         spec: a file of `FORMATS`, maybe compressed (`storage.COMPRESSED`), or `tfds:NAME[:SPLIT]` (split `train`)
@@ -103,7 +103,7 @@ def read_questions(
 
 
 class _Item(NamedTuple):
-    """What is read of a question.
+    """The parts of a question to read.
 
     Attributes:
         where: what to call it in messages before its id is known.
@@ -134,12 +134,12 @@ def _misplaced(question: Question, answer: Answer) -> str:
 
 
 def _json_items(spec: str, bad: InvalidRows) -> Iterator[_Item | InvalidRow]:
-    """The questions of a file in any of its layouts (see the module's docstring)."""
+    """Yield the questions of a file in any layout (see the module's docstring)."""
     name = storage.without_compression(spec).lower()
-    if not name.endswith(FORMATS):
+    if not name.endswith(QUESTION_FORMATS):
         raise InputError(
-            f"{spec}: expected a file named {', '.join(FORMATS)} (maybe with {', '.join(storage.COMPRESSED)}), "
-            "or tfds:NAME:SPLIT"
+            f"{spec}: expected a file named {', '.join(QUESTION_FORMATS)} "
+            f"(maybe with {', '.join(storage.COMPRESSED)}), or tfds:NAME:SPLIT"
         )
     if name.endswith(".parquet"):
         unanswered = any(_is_unanswered(row.values) for row in read_parquet(spec))
@@ -226,7 +226,7 @@ def _nested_items(spec: str, tree: Any) -> Iterator[_Item]:
 
 
 def _question(where: str, name: str, item: _Item, with_answers: bool) -> Question:
-    """The question of an item. Raises InvalidRow when it does not fit."""
+    """Return the question of an item. Raises InvalidRow when it is invalid."""
     text, context = _text(where, item.row, "question"), _text(item.context_where, item.context, "context")
     check_texts(where, {"question": text, "context": context})
     question = Question(name, text, context, article=item.article)
@@ -235,7 +235,7 @@ def _question(where: str, name: str, item: _Item, with_answers: bool) -> Questio
 
 
 def _unanswered(where: str, question: Question, row: dict[str, Any], second: bool) -> Question:
-    """The question, with no more than whether such as it may have no answer."""
+    """Return the question without its answers, but with whether its data set has questions without answers."""
     return dataclasses.replace(question, is_impossible=False) if second or "is_impossible" in row else question
 
 
@@ -311,9 +311,9 @@ def _tfds_items(spec: str, with_answers: bool) -> Iterator[_Item]:
     articles: dict[Any, int] = {}
     for index in range(len(source)):
         found = source[index]
-        row = {name: plain(found[name], None) for name in ("id", "question", "context")}
+        row = {name: plain_value(found[name], None) for name in ("id", "question", "context")}
         if with_answers:
-            texts, starts = plain(found["answers"]["text"], None), found["answers"]["answer_start"]
+            texts, starts = plain_value(found["answers"]["text"], None), found["answers"]["answer_start"]
             row["answers"] = [{"text": t, "answer_start": int(s)} for t, s in zip(texts, starts, strict=True)]
         if "is_impossible" in features:
             row["is_impossible"] = bool(found["is_impossible"])

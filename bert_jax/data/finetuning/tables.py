@@ -15,7 +15,7 @@ from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.data.json_files import json_objects
 from bert_jax.errors import InputError
 
-FORMATS = (".tsv", ".csv", ".jsonl", ".json", ".ndjson", ".parquet")
+TABLE_FORMATS = (".tsv", ".csv", ".jsonl", ".json", ".ndjson", ".parquet")
 
 
 class Example(NamedTuple):
@@ -76,6 +76,6 @@ def _rows(spec: Any, columns: Columns, bad: InvalidRows) -> Iterator[tuple[int, 
     if spec.lower().endswith(".parquet"):
         return parquet_rows(spec, columns, bad)
     raise InputError(
-        f"{spec}: expected a file named {', '.join(FORMATS)} (maybe with {', '.join(storage.COMPRESSED)}), "
+        f"{spec}: expected a file named {', '.join(TABLE_FORMATS)} (maybe with {', '.join(storage.COMPRESSED)}), "
         "or tfds:NAME:SPLIT"
     )

@@ -19,7 +19,9 @@ from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, place
 from bert_jax.errors import InputError
 from bert_jax.tokenization import Tokenizer
 
-_ENTITY_TAG = re.compile("[BIESLU]-.")  # how those of `bert_jax.data.finetuning.tags.SCHEMES` begin that name a type
+_ENTITY_TAG = re.compile(
+    "[BIESLU]-."
+)  # how those of `bert_jax.data.finetuning.tags.TAG_SCHEMES` begin that name a type
 UNTAGGED = -1  # the label of tokens that are not asked: other pieces than a word's first, special tokens, padding
 
 
@@ -47,7 +49,7 @@ class TaggedFeatures(Features):
 
 
 def word_pieces(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[list[list[int]]]:
-    """The ids of each word of each sentence, as they are in a text where a space stands between two words.
+    """Tokenize each word of each sentence as within a text whose words are separated by spaces.
 
     A word that a tokenizer makes nothing of (of control characters, say) is the unknown token: it keeps its place.
     """
@@ -58,10 +60,10 @@ def word_pieces(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> lis
     return [[ids[form] or [tokenizer.unk_id] for form in words] for words in spaced]
 
 
-def encode(
+def encode_words(
     tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], classes: Sequence[np.ndarray], max_length: int
 ) -> TaggedFeatures:
-    """Rows of at most `max_length` tokens; longer sentences become windows, in one of which each word is asked.
+    """Encode sentences as rows of at most `max_length` tokens, longer ones as windows, one of which answers each word.
 
     Args:
         tokenizer: makes the pieces.
@@ -103,7 +105,7 @@ def read_tagged(
     bad: InvalidRows | None = None,
     tag_names: Sequence[str] = (),
 ) -> tuple[list[Sentence], tuple[str, ...]]:
-    """Sentences whose tags can be learned or scored.
+    """Read sentences whose tags can be learned or scored.
 
     Args:
         spec, columns: what `read_sentences` takes.
@@ -143,10 +145,10 @@ def read_tagged(
 def encode_tagged(
     tokenizer: Tokenizer, sentences: Sequence[Sentence], names: Sequence[str], max_length: int
 ) -> TaggedFeatures:
-    """As `encode`, of sentences whose tags are all among `names`."""
+    """As `encode_words`, of sentences whose tags are all among `names`."""
     number = {name: i for i, name in enumerate(names)}
     classes = [np.array([number[tag] for tag in sentence.tags or ()], np.int32) for sentence in sentences]
-    return encode(tokenizer, [sentence.words for sentence in sentences], classes, max_length)
+    return encode_words(tokenizer, [sentence.words for sentence in sentences], classes, max_length)
 
 
 def _known(spec: str, sentence: Sentence, known: Mapping[str, None]) -> Sentence:
@@ -170,7 +172,7 @@ def _wrong_tag(spec: str, sentence: Sentence, expected: str, word: str, tag: str
 
 
 def in_order(outputs: Sequence[np.ndarray], batches: Sequence[Batch], fill: float = UNTAGGED) -> np.ndarray:
-    """What stands at each word's first piece in `outputs` [B, S] of each batch, by the number of the word.
+    """Return the value at each word's first piece in `outputs` [B, S] of each batch, in the order of the words.
 
     `fill` is where a number is left out between two sentences.
     """

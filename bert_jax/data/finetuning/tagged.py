@@ -10,7 +10,7 @@ from typing import Any
 from bert_jax import storage
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.conll import CONLL_FORMATS, Sentence, read_conll
-from bert_jax.data.finetuning.records import plain
+from bert_jax.data.finetuning.records import plain_value
 from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_utf8, place
 from bert_jax.data.json_files import json_objects
 from bert_jax.data.tfds_sets import open_tfds
@@ -18,7 +18,7 @@ from bert_jax.errors import InputError, did_you_mean, logger
 
 JSON_FORMATS = (".jsonl", ".json", ".ndjson", ".parquet")  # the last with pyarrow
 # Of JSON and TFDS, where the caller names none; of CoNLL the first and the last.
-COLUMNS = Columns("tokens", "", "tags")
+TAGGED_COLUMNS = Columns("tokens", "", "tags")
 _OTHER_LABEL = "ner_tags"  # of JSON objects without `tags`, where the caller names none: Hugging Face's name
 _NAMES_SHOWN = 4
 _LONGEST_NUMBER = 9  # digits of the number of a class
@@ -28,7 +28,7 @@ _log = logger(__name__)
 def read_sentences(
     spec: str, columns: Columns, tagged: bool = True, bad: InvalidRows | None = None, names: Sequence[str] = ()
 ) -> Iterator[Sentence]:
-    """Yields the sentences of a file in order.
+    """Yield the sentences of a file in order.
 
     Args:
         spec: a CoNLL file (`CONLL_FORMATS`) or JSON (`JSON_FORMATS`), maybe compressed (`storage.COMPRESSED`), or
@@ -57,7 +57,7 @@ def _sentences(spec: str, columns: Columns, tagged: bool, bad: InvalidRows, by_n
         raise InputError(f"{spec}: expected single sentences, found a column {columns.pair!r} for pairs")
     name = storage.without_compression(spec).lower()
     if spec.startswith("tfds:"):
-        yield from _from_tfds(spec, columns.filled(COLUMNS), tagged, bad)
+        yield from _from_tfds(spec, columns.filled(TAGGED_COLUMNS), tagged, bad)
     elif name.endswith(JSON_FORMATS):
         yield from _from_json(spec, columns, tagged, bad, by_numbers)
     elif name.endswith(CONLL_FORMATS):
@@ -97,7 +97,7 @@ class _TagNumbers:
 
 
 def _from_json(spec: str, columns: Columns, tagged: bool, bad: InvalidRows, by_numbers: bool) -> Iterator[Sentence]:
-    usual = columns.filled(COLUMNS)
+    usual = columns.filled(TAGGED_COLUMNS)
     other = usual if columns.label else dataclasses.replace(usual, label=_OTHER_LABEL)
 
     def sentence(found: tuple[int, str, dict[str, Any]]) -> Sentence:
@@ -133,7 +133,7 @@ def _from_tfds(spec: str, columns: Columns, tagged: bool, bad: InvalidRows) -> I
             raise InputError(f"{spec}: expected a sequence in {name!r}, found {type(features[name]).__name__}")
 
     def sentence(index: int) -> Sentence:
-        row = {name: [plain(value, features[name].feature) for value in source[index][name]] for name in names}
+        row = {name: [plain_value(value, features[name].feature) for value in source[index][name]] for name in names}
         return _sentence(place(spec, index), index, row, columns, tagged)
 
     return bad.each(range(len(source)), sentence)

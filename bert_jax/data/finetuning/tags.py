@@ -10,7 +10,7 @@ import numpy as np
 
 OUTSIDE, BEGIN, INSIDE, END, SINGLE = range(5)
 # The last tag of an entity and its only one are E and S in some data, L and U in others.
-SCHEMES = {
+TAG_SCHEMES = {
     "IOB": {"B": BEGIN, "I": INSIDE},
     "IOBES": {"B": BEGIN, "I": INSIDE, "E": END, "S": SINGLE},
     "BILOU": {"B": BEGIN, "I": INSIDE, "L": END, "U": SINGLE},
@@ -42,11 +42,11 @@ def read_scheme(names: Sequence[str]) -> TagScheme | None:
     marks = {name: name.partition("-")[::2] for name in names if name != "O"}
     letters = {letter for letter, _ in marks.values()}
     typed = {bool(kind) for _, kind in marks.values()}
-    scheme = next((scheme for scheme, known in SCHEMES.items() if letters <= known.keys()), None)
+    scheme = next((scheme for scheme, known in TAG_SCHEMES.items() if letters <= known.keys()), None)
     # Lone letters may as well be parts of speech.
     if scheme is None or len(typed) != 1 or not (letters & {"B", "I"} if typed == {True} else letters >= {"B", "I"}):
         return None
     types = tuple(sorted({kind or "_" for _, kind in marks.values()}))
-    kinds = [SCHEMES[scheme][marks[name][0]] if name in marks else OUTSIDE for name in names]
+    kinds = [TAG_SCHEMES[scheme][marks[name][0]] if name in marks else OUTSIDE for name in names]
     places = [types.index(marks[name][1] or "_") if name in marks else -1 for name in names]
     return TagScheme(scheme, np.array(kinds, np.int8), np.array(places, np.int32), types)

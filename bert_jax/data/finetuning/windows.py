@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.finetuning.question_windows import cut
+from bert_jax.data.finetuning.question_windows import cut_windows
 from bert_jax.tokenization.layout import RowLayout
 
 LONG_TEXTS = ("cut", "windows")  # what becomes of a text that is longer than a row
@@ -22,7 +22,7 @@ class TextWindow(NamedTuple):
 
 
 def overlapping(length: int, room: int) -> list[TextWindow]:
-    """The windows over `length` tokens, none when there are none.
+    """Cut `length` tokens into windows; none where there are no tokens.
 
     Neighbours share about a quarter of their tokens and part in the middle of what they share, so that each token is
     owned by one window, and by that which shows more of what stands around it.
@@ -39,7 +39,7 @@ def overlapping(length: int, room: int) -> list[TextWindow]:
 def text_windows(
     texts: Sequence[Sequence[int]], layout: RowLayout, max_length: int, stride: int
 ) -> tuple[list[list[int]], np.ndarray]:
-    """Rows of a model that show all of some texts; that of a text which fits into one row is as ever.
+    """Cut texts into the rows of a model; a text that fits into one row is encoded as without windows.
 
     Args:
         texts: ids.
@@ -53,14 +53,14 @@ def text_windows(
     room = max_length - layout.num_special(False)
     rows, numbers = [], []
     for number, ids in enumerate(texts):
-        for start, size in cut(len(ids), room, stride or max(room // 2, 1)):
+        for start, size in cut_windows(len(ids), room, stride or max(room // 2, 1)):
             rows.append([*layout.start, *ids[start : start + size], *layout.end])
             numbers.append(number)
     return rows, np.array(numbers, np.int32)
 
 
 def averaged(logits: np.ndarray, numbers: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The mean of the logits `[n, C]` of each text's windows, each window counted by its number of tokens.
+    """Average the logits `[n, C]` of each text's windows, each window counted by its number of tokens.
 
     Args:
         logits: of windows, float32.

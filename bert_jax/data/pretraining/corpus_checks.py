@@ -25,7 +25,7 @@ _MOST_KEPT = 1_000_000  # texts that are counted at a time
 
 @dataclasses.dataclass(frozen=True)
 class TextCounts:
-    """What was counted of some documents.
+    """Counts of the text of some documents.
 
     Attributes:
         documents: those with text.
@@ -45,7 +45,7 @@ class TextCounts:
 
     @classmethod
     def of(cls, documents: Sequence[Document], tokenized: Sequence[TokenDocument], tokenizer: Tokenizer) -> Self:
-        """Of documents, and of those of them that have tokens."""
+        """Count documents, and those of them that have tokens."""
         return cls(
             len(tokenized),
             sum(len(document) == 1 for document in tokenized),
@@ -57,12 +57,12 @@ class TextCounts:
 
     @classmethod
     def total(cls, counts: Iterable[Self]) -> Self:
-        """The sum of some."""
+        """Add up several counts."""
         return cls(*map(sum, zip(*map(dataclasses.astuple, counts), strict=True)))
 
 
 class Duplicates:
-    """How many documents have the text of an earlier one.
+    """Counter of documents whose text repeats that of an earlier one.
 
     Memory is bounded: of many texts, those are counted whose hash ends in a number of zeros.
     """
@@ -79,7 +79,7 @@ class Duplicates:
 
     @property
     def share(self) -> float:
-        """Of documents, those whose text an earlier one had."""
+        """The fraction of documents whose text repeats that of an earlier one."""
         return 1 - len(self._counts) / max(self._counts.total(), 1)
 
     def _add(self, document: Document) -> None:
@@ -131,7 +131,7 @@ def complaints(
 
 
 def _of_pairs(counts: TextCounts, train: Sequence[InstanceSet]) -> list[str]:
-    """Of pairs of segments: whether documents are long enough to have two."""
+    """Return complaints about pairs of segments: documents too short to have two."""
     pairs, label_1 = (sum(getattr(part, name) for part in train) for name in ("examples", "label_1"))
     alone = counts.one_sentence / max(counts.documents, 1)
     is_random = pairs >= FEWEST_EXAMPLES and label_1 > MOST_RANDOM_PAIRS * pairs

@@ -25,7 +25,7 @@ _TRIES_FOR_ANOTHER_DOCUMENT = 10
 
 
 def num_special(objective: str, layout: RowLayout) -> int:
-    """How many special tokens an instance has around it."""
+    """The number of special tokens around an instance."""
     return layout.num_special(pair=objective != "mlm")
 
 
@@ -48,13 +48,13 @@ class TokenDocument:
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[int] | np.ndarray], dtype: Any = None) -> "TokenDocument":
-        """Returns the document of some sentences, empty ones left out."""
+        """Return the document of some sentences, empty ones left out."""
         kept = [sentence for sentence in sentences if len(sentence)]
         tokens = np.array(list(itertools.chain.from_iterable(kept)), dtype)
         return cls(tokens, [0, *itertools.accumulate(map(len, kept))])
 
     def __len__(self) -> int:
-        """How many sentences."""
+        """The number of sentences."""
         return len(self.bounds) - 1
 
     def slice(self, first: int, stop: int) -> np.ndarray:
@@ -78,7 +78,7 @@ class Instance:
 
     @property
     def size(self) -> int:
-        """How many tokens, without special ones."""
+        """The number of tokens, without special ones."""
         return len(self.tokens_a) + len(self.tokens_b)
 
 
@@ -91,7 +91,7 @@ def pairs_of_document(
     objective: str = "nsp",
     num_special: int = 3,
 ) -> Iterator[Instance]:
-    """Yields the instances of one document (`create_instances_from_document`).
+    """Yield the instances of one document (`create_instances_from_document`).
 
     Args:
         documents: where random second segments come from.
@@ -135,7 +135,7 @@ def full_sentences(
     rng: random.Random,
     num_special: int = 2,
 ) -> Iterator[Instance]:
-    """Yields instances of a single segment: whole sentences, documents in random order with `sep_id` between them.
+    """Yield instances of a single segment: whole sentences, documents in random order with `sep_id` between them.
 
     A sentence goes to the next instance when it does not fit; one that is longer than an instance is cut.
 
@@ -183,7 +183,7 @@ def _random_segment(documents: Sequence[TokenDocument], index: int, length: int,
 
 
 def _truncate(a: np.ndarray, b: np.ndarray, room: int, rng: random.Random) -> tuple[np.ndarray, np.ndarray]:
-    """Drops tokens of the longer segment, each from its front or its back with equal chance, until the pair fits."""
+    """Drop tokens of the longer segment, each from its front or its back with equal chance, until the pair fits."""
     a_start, a_end, b_start, b_end = 0, len(a), 0, len(b)
     while (a_end - a_start) + (b_end - b_start) > room:
         front = rng.random() < 0.5
@@ -195,12 +195,12 @@ def _truncate(a: np.ndarray, b: np.ndarray, room: int, rng: random.Random) -> tu
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """Returns the smallest little-endian type that holds the ids of a vocabulary."""
+    """Return the smallest little-endian type that holds the ids of a vocabulary."""
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
 
 
 def encode_record(row: Sequence[Instance], dtype: np.dtype) -> bytes:
-    """Returns the record of the instances of a row, all of one unsigned type: how many there are; label, length of A
+    """Return the record of the instances of a row, all of one unsigned type: how many there are; label, length of A
     and length of B of each; ids of A and of B of each."""
     header, tokens = [len(row)], []
     for instance in row:
@@ -229,14 +229,14 @@ class InstanceBatch:
 
 
 def pad_records(records: Sequence[bytes], dtype: np.dtype) -> np.ndarray:
-    """Returns records as the rows of a matrix [R, W], padded with zeros to the longest."""
+    """Return records as the rows of a matrix [R, W], padded with zeros to the longest."""
     longest = max(map(len, records), default=0)
     padded = b"".join(record.ljust(longest, b"\0") for record in records)
     return np.frombuffer(padded, dtype).reshape(len(records), -1)
 
 
 def decode_records(records: np.ndarray) -> InstanceBatch:
-    """Returns what `encode_record` wrote, for R rows at once.
+    """Return what `encode_record` wrote, for R rows at once.
 
     Args:
         records: unsigned [R, W], a record each; what stands behind its end is ignored.

@@ -116,17 +116,17 @@ class Manifest:
     sets: tuple[InstanceSet, ...]
 
     def lengths(self, split: str) -> list[int]:
-        """Returns the sequence lengths that a split was prepared for, ascending."""
+        """Return the sequence lengths that a split was prepared for, ascending."""
         return sorted(s.max_seq_length for s in self.sets if s.split == split)
 
     def write(self, directory: PathLike) -> None:
-        """Writes `manifest.json` into `directory`."""
+        """Write `manifest.json` into `directory`."""
         content = {"format": _FORMAT, "version": _VERSION, **dataclasses.asdict(self)}
         storage.write_atomically(storage.Path(directory) / MANIFEST_FILE, json.dumps(content, indent=2) + "\n")
 
     @classmethod
     def read(cls, directory: PathLike) -> Self:
-        """Returns the manifest of a prepared directory, having seen that its files are there in their full size.
+        """Return the manifest of a prepared directory, having seen that its files are there in their full size.
 
         Raises:
             InputError: not a prepared directory, one of another version, or a file is missing or cut short.

@@ -20,7 +20,7 @@ _SPAN_LENGTHS = np.cumsum(0.8 ** np.arange(10)) / np.sum(0.8 ** np.arange(10))
 
 @dataclasses.dataclass(frozen=True)
 class Masking:
-    """How tokens are chosen and replaced.
+    """Settings by which tokens are chosen and replaced.
 
     Attributes:
         vocab_size: random replacements are drawn from all of it.
@@ -49,11 +49,11 @@ class Masking:
 
     def keys(self, epochs: np.ndarray, examples: np.ndarray) -> np.ndarray:
         """uint64 keys of the masks of these examples [B] in these epochs [B], for `apply_masks`."""
-        return random_bits(self.seed, epochs % self.static if self.static else epochs, examples)
+        return hash_counters(self.seed, epochs % self.static if self.static else epochs, examples)
 
 
-def random_bits(*counters: np.ndarray | int) -> np.ndarray:
-    """Returns uint64 hashes of counters, broadcast against one another; each value is uniform over all 64 bits."""
+def hash_counters(*counters: np.ndarray | int) -> np.ndarray:
+    """Return uint64 hashes of counters, broadcast against one another; each value is uniform over all 64 bits."""
     with np.errstate(over="ignore"):
         state: np.ndarray = np.zeros((), np.uint64)
         for counter in counters:
@@ -92,7 +92,7 @@ def apply_masks(
     rows, width = input_ids.shape
     budget = np.rint(lengths * masking.mask_prob).astype(np.int64).clip(1, masking.max_predictions)
     columns = np.arange(width)
-    scores = random_bits(keys[:, None], _PICK, columns) >> np.uint64(1)  # the top bit free: not a candidate
+    scores = hash_counters(keys[:, None], _PICK, columns) >> np.uint64(1)  # the top bit free: not a candidate
     together = np.broadcast_to(columns, input_ids.shape)  # where the random numbers of a token's fate are drawn
     if masking.unit == "token":
         chosen = _choose_tokens(candidates, scores, budget)
@@ -104,9 +104,9 @@ def apply_masks(
     row, column = np.nonzero(chosen)
     slot = (np.cumsum(chosen, axis=1) - 1)[row, column]
     originals = input_ids[row, column]
-    share = _uniform(random_bits(keys[row], _ACTION, together[row, column]))
+    share = _uniform(hash_counters(keys[row], _ACTION, together[row, column]))
     replacement = (
-        (random_bits(keys[row], _REPLACEMENT, column) >> np.uint64(32)) * np.uint64(masking.vocab_size)
+        (hash_counters(keys[row], _REPLACEMENT, column) >> np.uint64(32)) * np.uint64(masking.vocab_size)
     ) >> np.uint64(32)
     hidden = np.where(share < 1 - masking.random_share, originals, replacement.astype(np.int32))
     hidden = np.where(share < masking.hidden_share, np.int32(masking.mask_id), hidden)
@@ -132,7 +132,7 @@ def _choose_tokens(candidates: np.ndarray, scores: np.ndarray, budget: np.ndarra
 def _choose_words(
     input_ids: np.ndarray, candidates: np.ndarray, scores: np.ndarray, budget: np.ndarray, masking: Masking
 ) -> np.ndarray:
-    """bool [B, S]: all tokens of words taken in random order, passing over a word that would exceed the budget.
+    """bool [B, S]: all tokens of words taken in random order, skipping words that would exceed the budget.
 
     The original hangs a piece that opens a segment (its word cut by truncation) onto the last word of the segment
     before; here it is a word of its own.
@@ -172,7 +172,7 @@ def _choose_spans(
     word, segment = np.cumsum(begins, axis=1), np.cumsum(segment_begins, axis=1)
     order = np.argsort(np.where(begins, scores, np.uint64(1 << 63)), axis=1, kind="stable")
     columns, rows = np.arange(candidates.shape[1]), np.arange(len(candidates))
-    draws = _uniform(random_bits(keys[:, None], _LENGTH, columns))
+    draws = _uniform(hash_counters(keys[:, None], _LENGTH, columns))
     num_words = np.searchsorted(_SPAN_LENGTHS, draws, side="right") + 1
 
     chosen, together = np.zeros_like(candidates), np.zeros(candidates.shape, np.int64)

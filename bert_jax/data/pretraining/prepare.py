@@ -32,8 +32,8 @@ _logger = logger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class PrepareProgress:
-    """What is done so far: documents, characters of their text, instances made of them, and the share of the corpus
-    (None where its size is not known)."""
+    """Progress of `prepare`: documents, characters of their text, instances, and the share of the corpus (None where
+    its size is not known)."""
 
     documents: int
     characters: int
@@ -57,7 +57,7 @@ def prepare(
     shard_bytes: int = 16 << 20,
     on_progress: Callable[[PrepareProgress], None] | None = None,
 ) -> Manifest:
-    """Writes the instances of a corpus, their manifest and a copy of the tokenizer into a new directory.
+    """Write the instances of a corpus, their manifest and a copy of the tokenizer into a new directory.
 
     A local directory appears when all is written, or not at all; in an object store, the manifest does. Killed or
     interrupted, and called again, it resumes.
@@ -116,7 +116,7 @@ def prepare(
 
 
 def _remove_leftovers(directory: storage.Path, manifest: Manifest) -> None:
-    """Removes shards of earlier runs with other settings, and files that a killed run had begun to write."""
+    """Remove shards of earlier runs with other settings, and files that a killed run had begun to write."""
     shards = {shard.name for instances in manifest.sets for shard in instances.shards}
     for path in list(directory.iterdir()):
         begun = path.name.startswith(".") and path.name.endswith(".partial")
@@ -127,7 +127,7 @@ def _remove_leftovers(directory: storage.Path, manifest: Manifest) -> None:
 def _run(
     chunks: Iterator[Chunk], settings: PrepareSettings, tokenizer: Tokenizer, directory: storage.Path, num_workers: int
 ) -> Iterator[ChunkResult]:
-    """Yields the result of each chunk, in order; in this process when there is one chunk or one worker."""
+    """Yield the result of each chunk, in order; in this process when there is one chunk or one worker."""
     first = next(chunks, None)
     second = next(chunks, None) if num_workers > 1 else None
     if second is None:

@@ -12,7 +12,7 @@ from bert_jax.data.batches import Batch
 from bert_jax.data.packing import count_within, pack
 from bert_jax.data.pretraining.instances import InstanceBatch, decode_records, num_special, smallest_seq_length
 from bert_jax.data.pretraining.manifest import SPLITS, TOKENIZER_DIR, InstanceSet, Manifest
-from bert_jax.data.pretraining.masking import Masking, apply_masks, random_bits
+from bert_jax.data.pretraining.masking import Masking, apply_masks, hash_counters
 from bert_jax.data.pretraining.row_reader import open_rows
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.storage import PathLike
@@ -83,7 +83,7 @@ class PreparedInstances:
         return self.instances.rows
 
     def batch(self, rows: Sequence[int] | np.ndarray, epochs: Sequence[int] | np.ndarray) -> Batch:
-        """Returns rows by number (any order, repeats allowed), masked as in the epoch given for each.
+        """Return rows by number (any order, repeats allowed), masked as in the epoch given for each.
 
         Returns:
             As `packing.pack` returns, when they are packed, and otherwise
@@ -97,7 +97,7 @@ class PreparedInstances:
         batch, candidates, lengths = self._assemble(instances)
         keys = self.masking.keys(np.asarray(epochs), np.asarray(rows))[instances.rows]
         if self.manifest.packed:
-            keys = random_bits(keys, count_within(instances.rows))
+            keys = hash_counters(keys, count_within(instances.rows))
         batch |= apply_masks(batch["input_ids"], candidates, lengths, keys, self.masking)
         batch["example_weights"] = np.ones(len(keys), np.float32)
         if self.manifest.objective != "mlm":
@@ -124,7 +124,7 @@ class PreparedInstances:
         return min(math.ceil(self.seq_length * prob + rounded_up), most * self.masking.max_predictions)
 
     def _assemble(self, instances: InstanceBatch) -> tuple[Batch, np.ndarray, np.ndarray]:
-        """Returns the unmasked rows `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]`, or as the tokenizer lays them out,
+        """Return the unmasked rows `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]`, or as the tokenizer lays them out,
         where a mask may fall, and the rows' lengths."""
         rows, layout = len(instances.lengths_a), self.tokenizer.layout
         specials = num_special(self.manifest.objective, layout)

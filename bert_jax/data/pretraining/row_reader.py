@@ -40,7 +40,7 @@ class RowReader(abc.ABC):
         self.block_starts = block_starts(instances, dtype)
 
     def __len__(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return int(self._shard_starts[-1])
 
     @property
@@ -49,11 +49,11 @@ class RowReader(abc.ABC):
         return False
 
     def prefetch(self, blocks: Iterable[int]) -> None:  # noqa: B027 (on a disk there is nothing to do)
-        """Fetches these blocks in the background, in this order, and lets go of all others."""
+        """Fetch these blocks in the background, in this order, and drop all others."""
 
     @abc.abstractmethod
     def rows(self, numbers: np.ndarray) -> np.ndarray:
-        """Returns the records [R, W] of rows [R] (any order, repeats allowed), padded with zeros.
+        """Return the records [R, W] of rows [R] (any order, repeats allowed), padded with zeros.
 
         Raises:
             OSError: a file cannot be read.
@@ -81,11 +81,11 @@ class _ShardReader(RowReader):
 
     @abc.abstractmethod
     def _read(self, numbers: np.ndarray, shards: np.ndarray, within: np.ndarray) -> Iterator[bytes | memoryview]:
-        """Yields the bytes of rows [R]: their numbers in the set, their shards, and their numbers in these."""
+        """Yield the bytes of rows [R]: their numbers in the set, their shards, and their numbers in these."""
 
 
 def open_rows(directory: storage.Path, instances: InstanceSet, dtype: np.dtype) -> RowReader:
-    """Returns the reader of a set of a prepared directory.
+    """Return the reader of a set of a prepared directory.
 
     Args:
         directory: holds the shards.
@@ -98,7 +98,7 @@ def open_rows(directory: storage.Path, instances: InstanceSet, dtype: np.dtype) 
 
 
 class _LocalReader(_ShardReader):
-    """Reads each row from the file, through the system's cache.
+    """Read each row from the file, through the system's cache.
 
     Rows of a batch lie far apart: mapping the files into memory would be no faster, and there a failing disk kills the
     process (SIGBUS) where here it raises OSError.
@@ -120,7 +120,7 @@ class _LocalReader(_ShardReader):
 
 
 class _RemoteReader(_ShardReader):
-    """Reads blocks and spans of blocks by ranged requests, many at a time."""
+    """Read blocks and spans of blocks by ranged requests, many at a time."""
 
     def __init__(self, directory: storage.Path, instances: InstanceSet, dtype: np.dtype):
         super().__init__(directory, instances, dtype)
@@ -144,7 +144,7 @@ class _RemoteReader(_ShardReader):
         self._fetcher = _Fetcher(_THREADS)
 
     def _check_fork(self) -> None:
-        """Threads do not live on in a forked process: there, everything begins again."""
+        """Start again in a forked process, in which threads do not survive."""
         if self._pid != os.getpid():
             self._start()
 
@@ -188,7 +188,7 @@ class _RemoteReader(_ShardReader):
             yield rows[(number - first) * size : (number - first + 1) * size]
 
     def _cached(self, block: int, future: "Future[bytes]") -> memoryview:
-        """The bytes of a block that was to be fetched ahead. What failed then, perhaps long ago, is tried again."""
+        """Return the bytes of a block that was to be fetched ahead; a fetch that failed is tried again."""
         try:
             return memoryview(future.result())
         except Exception:  # CancelledError: another thread let go of the block before its turn came

@@ -32,7 +32,7 @@ def is_intact(row: bytes | memoryview) -> bool:
 
 
 def write_shard(path: storage.Path, records: Sequence[bytes], dtype: np.dtype) -> Shard:
-    """Writes a shard whole or not at all.
+    """Write a shard whole or not at all.
 
     Args:
         path: is replaced where it exists.
@@ -58,7 +58,7 @@ def write_shard(path: storage.Path, records: Sequence[bytes], dtype: np.dtype) -
 
 
 def block_starts(instances: InstanceSet, dtype: np.dtype) -> np.ndarray:
-    """Cuts the rows of a set into blocks: runs of rows of one shard, of about BLOCK_BYTES.
+    """Cut the rows of a set into blocks: runs of rows of one shard, of about BLOCK_BYTES.
 
     Returns:
         int64 [num_blocks + 1], the number of the first row of each block, and the number of rows.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bert_jax.data.pretraining.masking import random_bits
+from bert_jax.data.pretraining.masking import hash_counters
 
 WINDOW_BLOCKS = 256  # the most in a window; at 256 KiB a block, 64 MiB
 _BLOCK_ORDER, _ROW_ORDER = 0x5348, 0x5349  # set these random numbers apart from one another and from those of masks
@@ -43,7 +43,7 @@ class ShuffledRows:
         )
 
     def rows(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the rows of the set at some positions, and the epochs of these: int64, as `positions`."""
+        """Return the rows of the set at some positions, and the epochs of these: int64, as `positions`."""
         rows = np.empty_like(positions)
         windows = self._windows(positions)
         for number in np.unique(windows).tolist():
@@ -52,14 +52,14 @@ class ShuffledRows:
         return rows, positions // self._num_rows
 
     def windows_ahead(self, step: int) -> range:
-        """Returns the numbers of the windows to fetch: the one in which the batch of `step` begins, the next one,
+        """Return the numbers of the windows to fetch: the one in which the batch of `step` begins, the next one,
         and those in which this batch and the next one end."""
         ends = np.array([step, step + 2]) * self._batch_size - np.array([0, 1])
         first, last = self._windows(ends).tolist()
         return range(first, max(last, first + 1) + 1)
 
     def blocks(self, window: int, batch_rows: np.ndarray) -> np.ndarray:
-        """Returns the blocks of a window that hold what goes to these rows of the batches."""
+        """Return the blocks of a window that hold what goes to these rows of the batches."""
         return self._window(window).blocks_of(batch_rows)
 
     def _windows(self, positions: np.ndarray) -> np.ndarray:
@@ -88,7 +88,7 @@ class _Epoch:
     @classmethod
     def shuffled(cls, block_starts: np.ndarray, num_windows: int, seed: int, epoch: int) -> "_Epoch":
         num_blocks = len(block_starts) - 1
-        order = np.argsort(random_bits(seed, _BLOCK_ORDER, epoch, np.arange(num_blocks)), kind="stable")
+        order = np.argsort(hash_counters(seed, _BLOCK_ORDER, epoch, np.arange(num_blocks)), kind="stable")
         bounds = np.arange(num_windows + 1) * num_blocks // num_windows  # of about one size: none draws from few blocks
         ends = np.concatenate([[0], np.cumsum(np.diff(block_starts)[order])])
         return cls(np.split(order, bounds[1:-1]), ends[bounds[:-1]])
@@ -129,7 +129,7 @@ class _Window:
         position = epoch * int(block_starts[-1]) + int(epochs(epoch).window_starts[window])
         sizes = np.diff(block_starts)[blocks]
         columns = np.arange(sizes.max())
-        bits = random_bits(seed, _ROW_ORDER, epoch, blocks[:, None], columns)
+        bits = hash_counters(seed, _ROW_ORDER, epoch, blocks[:, None], columns)
         bits = np.where(columns < sizes[:, None], bits, np.iinfo(np.uint64).max)  # no row: behind all rows
         order = np.argsort(bits, axis=1, kind="stable").astype(np.int32)
         starts = np.concatenate([[0], np.cumsum(sizes)])

@@ -21,11 +21,11 @@ from bert_jax.storage import PathLike
 Rows = slice | np.ndarray
 ALL_ROWS = slice(None)
 
-_POLL_SECONDS = 0.1  # how soon a waiting thread notices that nobody listens any more
+_POLL_SECONDS = 0.1  # until a waiting thread notices that the iterator was closed
 
 
 class Source(Protocol):
-    """Where the training loop gets batches: random access by step, no state."""
+    """A source of training batches: random access by step, no state."""
 
     def batch(self, step: int, rows: Rows = ALL_ROWS) -> Batch: ...
 
@@ -63,13 +63,13 @@ class PretrainingSource:
         return max(1, self.num_examples // self.batch_size)
 
     def batch(self, step: int, rows: Rows = ALL_ROWS) -> Batch:
-        """Returns the rows (all of them by default) of the batch of `step`, as `PreparedInstances.batch` does."""
+        """Return the rows (all of them by default) of the batch of `step`, as `PreparedInstances.batch` does."""
         batch_rows = np.arange(self.batch_size)[rows]
         self._prefetch(step, batch_rows)
         return self.instances.batch(*self._order.rows(step * self.batch_size + batch_rows))
 
     def _prefetch(self, step: int, batch_rows: np.ndarray) -> None:
-        """Has the blocks fetched that these rows of the batch need, now and in the next window.
+        """Start fetching the blocks that these rows of the batch need, now and in the next window.
 
         Several devices of a host ask for rows of the same step: what the others need is kept.
         """
@@ -113,7 +113,7 @@ class PretrainingEvalSource:
         return -(-self.num_examples // self.batch_size)
 
     def batch(self, step: int, rows: Rows = ALL_ROWS) -> Batch:
-        """Returns the rows of batch `step`, from 0 to num_batches - 1, as `PreparedInstances.batch` does."""
+        """Return the rows of batch `step`, from 0 to num_batches - 1, as `PreparedInstances.batch` does."""
         if not 0 <= step < self.num_batches:
             raise IndexError(f"batch {step} of {self.num_batches}")
         positions = step * self.batch_size + np.arange(self.batch_size)[rows]
@@ -133,7 +133,7 @@ def prefetch(
     rows: Rows = ALL_ROWS,
     transform: Callable[[Batch], Any] | None = None,
 ) -> Generator[Any, None, None]:
-    """Yields the batches of steps start_step to stop_step - 1, in order.
+    """Yield the batches of steps start_step to stop_step - 1, in order.
 
     Closing the iterator, or leaving it to be collected, ends the thread.
 

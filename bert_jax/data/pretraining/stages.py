@@ -39,13 +39,13 @@ class StagedSource:
         return None if last is None else int(self._starts[-1]) + last
 
     def stage(self, step: int) -> int:
-        """Returns the number of the stage that `step` belongs to."""
+        """Return the number of the stage that `step` belongs to."""
         if step < 0 or (self.num_steps is not None and step >= self.num_steps):
             raise IndexError(f"step {step} of {self.num_steps}")
         return int(np.searchsorted(self._starts, step, side="right")) - 1
 
     def batch(self, step: int, rows: Rows = ALL_ROWS) -> Batch:
-        """Returns the batch of the stage that `step` belongs to; its shape changes from stage to stage."""
+        """Return the batch of the stage that `step` belongs to; its shape changes from stage to stage."""
         stage = self.stage(step)
         return self.stages[stage][1].batch(step - int(self._starts[stage]), rows)
 

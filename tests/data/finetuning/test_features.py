@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_jax.data.finetuning import features
-from bert_jax.data.finetuning.features import encode
+from bert_jax.data.finetuning.features import encode_texts
 from bert_jax.data.finetuning.labelled_rows import labels_of, read_labelled
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.tokenization import load_tokenizer
@@ -29,7 +29,7 @@ def write(path, text):
 
 def load(spec, tokenizer, columns=COLUMNS, max_length=16, names=None, regression=False):
     rows, names = read_labelled(spec, columns, names, regression)
-    return encode(tokenizer, rows, labels_of(rows, columns, names), max_length), names
+    return encode_texts(tokenizer, rows, labels_of(rows, columns, names), max_length), names
 
 
 def test_features_are_the_tokenizers(tmp_path, tokenizer):

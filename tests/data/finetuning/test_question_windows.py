@@ -12,7 +12,7 @@ from bert_jax.data.finetuning.question_windows import (
     Limits,
     QuestionWindow,
     best_window,
-    cut,
+    cut_windows,
     question_windows,
     tokenised,
 )
@@ -50,18 +50,23 @@ def windows_of(tokenizer, question, text, limits, answer=None):
 
 
 def test_windows_by_hand():
-    assert cut(10, 4, 2) == [(0, 4), (2, 4), (4, 4), (6, 4)]
-    assert cut(9, 4, 2) == [(0, 4), (2, 4), (4, 4), (6, 3)]  # the last ends with the context, and may be shorter
-    assert cut(9, 4, 100) == [(0, 4), (4, 4), (8, 1)]  # no token is left out between windows
-    assert cut(4, 4, 2) == [(0, 4)]
-    assert cut(0, 4, 2) == [(0, 0)]
+    assert cut_windows(10, 4, 2) == [(0, 4), (2, 4), (4, 4), (6, 4)]
+    assert cut_windows(9, 4, 2) == [
+        (0, 4),
+        (2, 4),
+        (4, 4),
+        (6, 3),
+    ]  # the last ends with the context, and may be shorter
+    assert cut_windows(9, 4, 100) == [(0, 4), (4, 4), (8, 1)]  # no token is left out between windows
+    assert cut_windows(4, 4, 2) == [(0, 4)]
+    assert cut_windows(0, 4, 2) == [(0, 0)]
 
 
 @pytest.mark.parametrize("seed", range(50))
 def test_windows_cover_their_context(seed):
     random = np.random.default_rng(seed)
     length, room, stride = random.integers(0, 200), random.integers(1, 60), random.integers(1, 60)
-    windows = cut(int(length), int(room), int(stride))
+    windows = cut_windows(int(length), int(room), int(stride))
     seen = [token for start, size in windows for token in range(start, start + size)]
     assert set(seen) == set(range(length)) and all(size <= room for _, size in windows)
     assert all(b.start - a.start == min(a.size, stride) for a, b in itertools.pairwise(windows))
@@ -85,7 +90,7 @@ def test_the_best_window_by_hand():
 def test_the_best_window_one_by_one(seed):
     random = np.random.default_rng(seed)
     length, most = (400, 300) if seed % 3 == 0 else (100, 40)
-    windows = cut(length, int(random.integers(1, most)), int(random.integers(1, most)))
+    windows = cut_windows(length, int(random.integers(1, most)), int(random.integers(1, most)))
     for token, found in enumerate(best_window(windows)):
         best, chosen = None, None
         for i, (start, size) in enumerate(windows):

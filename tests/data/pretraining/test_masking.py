@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_jax.data.pretraining.masking import Masking, apply_masks, random_bits
+from bert_jax.data.pretraining.masking import Masking, apply_masks, hash_counters
 
 VOCAB, MASK_ID, CLS, SEP, PAD = 5000, 4, 2, 3, 0
 WIDTH = 64
@@ -33,11 +33,11 @@ def mask(data, masking=MASKING, epoch=0, examples=None):
 
 def test_the_generator_is_splitmix64():
     expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]  # the published outputs from seed 0
-    assert random_bits(np.arange(3)).tolist() == expected
+    assert hash_counters(np.arange(3)).tolist() == expected
 
 
 def test_bits_of_different_counters_are_unrelated():
-    bits = random_bits(np.arange(50)[:, None], np.arange(50)[None, :])
+    bits = hash_counters(np.arange(50)[:, None], np.arange(50)[None, :])
     assert bits.shape == (50, 50) and len(np.unique(bits)) == 2500
     assert not np.array_equal(bits, bits.T)
     ones = [(bits >> np.uint64(i) & np.uint64(1)).mean() for i in range(64)]
@@ -189,7 +189,7 @@ def test_the_lengths_of_spans_are_geometric():
     keys = masking.keys(np.zeros(20000, int), np.arange(20000))
     out = apply_masks(ids, candidates, np.full(20000, 67), keys, masking)  # a budget of 10
     first = []
-    scores = random_bits(keys[:, None], 1, np.arange(WIDTH)) >> np.uint64(1)
+    scores = hash_counters(keys[:, None], 1, np.arange(WIDTH)) >> np.uint64(1)
     start = np.where(candidates, scores, np.uint64(1 << 63)).argmin(1)
     for row in np.nonzero(start < WIDTH - 22)[0].tolist():
         chosen = np.zeros(WIDTH + 1, bool)
@@ -209,7 +209,7 @@ def test_a_segment_that_begins_within_a_word_begins_a_word():
     candidates = np.array([[0, 1, 1, 0, 1, 1, 0]], np.bool_)
     seen = set()
     for example in range(50):
-        keys = random_bits(0, 0, np.array([example]))
+        keys = hash_counters(0, 0, np.array([example]))
         out = apply_masks(ids, candidates, np.array([14]), keys, masking)  # a length that gives a budget of 2
         seen.add(tuple(out["masked_positions"][0].tolist()))
     assert seen == {(1, 2), (4, 5)}
