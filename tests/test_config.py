@@ -74,7 +74,7 @@ def test_config_json_round_trip_of_every_family(family):
 
 
 def test_what_a_family_cannot_say_is_refused():
-    with pytest.raises(InputError, match="gated: expected False, as every roberta"):
+    with pytest.raises(InputError, match="gated: expected False, as in every roberta"):
         BertConfig.named("base", "roberta", gated=True).to_hf()
     with pytest.raises(InputError, match="did you mean 'roberta'"):
         BertConfig.named("base", "robberta")

@@ -258,7 +258,7 @@ def test_special_tokens_of_a_foreign_sentencepiece_model(shared_data):
     ("name", "content", "message"),
     [
         ("vocab.txt", b"", "empty"),
-        ("vocab.txt", b"[PAD]\n[UNK]\ncat\n", r"found none for cls, sep among 3 pieces"),
+        ("vocab.txt", b"[PAD]\n[UNK]\ncat\n", r"found none for cls, sep among 3 tokens"),
         ("vocab.txt", b"[PAD]\n\xff\n", "UTF-8.*0xff.*line 2"),
         ("tokenizer.json", b'{"model": ', "expected JSON"),
         ("tokenizer.json", b"[]", "JSON object, found list"),
