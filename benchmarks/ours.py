@@ -20,7 +20,7 @@ def main(dtype: str) -> None:
     """Run training steps of BERT-base: masked LM and next sentence, dropout, clipping, AdamW."""
     keep_freed_memory()  # as `bert-jax pretrain` does
     config = BertConfig.named("base")
-    task = PretrainingTask(Bert(config, "pretraining", Compute(dtype, "unroll")), commonest_id=0)
+    task = PretrainingTask(Bert(config, "pretraining", Compute(dtype, "unroll")), majority_id=0)
     optimizer = make_optimizer(lambda step: 1e-4)
     step = jax.jit(make_train_step(task, optimizer, seed=0), donate_argnums=0)
     params = task.model.init(jax.random.key(0))

@@ -133,13 +133,13 @@ class Demo:
         """Pretrain on masked words and next-sentence prediction."""
         with self._chapter("pretraining", "Pretraining: predict 15% of the words; does B follow A?"):
             scores = train(pretraining_recipe(self.workdir), self.workdir / "pretraining")
-            right, commonest = scores["eval/mlm_accuracy"], scores["eval/mlm_commonest_accuracy"]
+            right, majority = scores["eval/mlm_accuracy"], scores["eval/mlm_majority_accuracy"]
             self._table(
                 "Accuracy on held-out documents",
                 {
                     "masked tokens": f"{right:.1%}",
-                    "always the most frequent token": f"{commonest:.1%}",
-                    "ratio": f"{right / commonest:.1f}",
+                    "always the most frequent token": f"{majority:.1%}",
+                    "ratio": f"{right / majority:.1f}",
                     "next sentence": f"{scores['eval/nsp_accuracy']:.1%}",
                 },
             )

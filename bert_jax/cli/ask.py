@@ -84,7 +84,9 @@ def add_verbs(verbs: Any) -> None:
     )
     add_prompts(embed)
     add_truncate_dim(embed)
-    embed.add_argument("--out", metavar="FILE.npy", help="write a float32 array [texts, dimensions] and print nothing")
+    embed.add_argument(
+        "--out", metavar="FILE.npy", help="write a float32 array [texts, dimensions] instead of printing vectors"
+    )
     for parser, what in ((fill, "text"), (classify, "text"), (tag, "text"), (answer, "question"), (embed, "text")):
         parser.add_argument("model", metavar="MODEL", help="a model directory")
         stream.add_flags(parser, what)

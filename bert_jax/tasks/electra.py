@@ -57,12 +57,12 @@ class ElectraTask:
 
     Attributes:
         model: generator and discriminator.
-        commonest_id: as in `PretrainingTask`.
+        majority_id: as in `PretrainingTask`.
         discriminator_weight: lambda of section 2.
     """
 
     model: Electra
-    commonest_id: int
+    majority_id: int
     discriminator_weight: float = 50.0
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
@@ -89,7 +89,7 @@ class ElectraTask:
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
         """Return the metrics over all batches, and the share of masked tokens that are the most frequent token."""
-        return ratios(predictions, _METRICS | {"mlm_commonest_accuracy": ("mlm_commonest", "mlm_count")})
+        return ratios(predictions, _METRICS | {"mlm_majority_accuracy": ("mlm_majority", "mlm_count")})
 
     def _sums(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> dict[str, jax.Array]:
         sample_key = jax.random.key(_EVAL_SEED) if dropout_key is None else jax.random.fold_in(dropout_key, 1)
@@ -118,7 +118,7 @@ class ElectraTask:
             "disc_replaced": replaced,
         }
         sums = {name: jnp.where(real, values, 0.0).sum(-1) for name, values in of_tokens.items()}
-        return masked_lm_sums(out, batch, self.commonest_id) | sums
+        return masked_lm_sums(out, batch, self.majority_id) | sums
 
 
 def build(recipe: Any, workdir: str) -> Job:
@@ -147,7 +147,7 @@ def abstract_task(recipe: Any) -> AbstractTask:
         return abstract_pretraining_task(recipe, build(recipe, ""))
     model = _model(recipe, setup.config_without_data(recipe, HEAD))
     check_lengths(recipe, model.config)
-    task = ElectraTask(model, commonest_id=0, discriminator_weight=recipe.discriminator_weight)
+    task = ElectraTask(model, majority_id=0, discriminator_weight=recipe.discriminator_weight)
     return AbstractTask(task, model.init, abstract_stages(recipe, None, recipe.num_steps))
 
 

@@ -7,18 +7,18 @@ import jax
 from bert_jax.data.batches import Batch
 
 
-def masked_lm_sums(out: Any, batch: Batch, commonest_id: int) -> dict[str, jax.Array]:
+def masked_lm_sums(out: Any, batch: Batch, majority_id: int) -> dict[str, jax.Array]:
     """Return sums over the masked tokens of each row [B]: loss, correct, most frequent token, and count.
 
     Args:
         out: an output with `masked_lm_losses` and `masked_lm_correct`, `[B, P]`.
         batch: the batch.
-        commonest_id: id of the most frequent masked token.
+        majority_id: id of the most frequent masked token.
     """
     masked = batch["masked_weights"]
     return {
         "mlm_loss": (out.masked_lm_losses * masked).sum(-1),
         "mlm_correct": (out.masked_lm_correct * masked).sum(-1),
-        "mlm_commonest": ((batch["masked_labels"] == commonest_id) * masked).sum(-1),
+        "mlm_majority": ((batch["masked_labels"] == majority_id) * masked).sum(-1),
         "mlm_count": masked.sum(-1),
     }

@@ -39,13 +39,13 @@ class PretrainingTask:
 
     Attributes:
         model: a Bert with head `pretraining`, or `masked_lm` for objective mlm.
-        commonest_id: id of the most frequent masked token in the training data; always predicting it is the baseline
-            `mlm_commonest_accuracy`.
+        majority_id: id of the most frequent masked token in the training data; always predicting it is the baseline
+            `mlm_majority_accuracy`.
         objective: nsp, sop or mlm (`bert_jax.data.pretraining.instances`); part of the names of pair metrics.
     """
 
     model: Bert
-    commonest_id: int
+    majority_id: int
     objective: str = "nsp"
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
@@ -62,7 +62,7 @@ class PretrainingTask:
         sums = {name: value.sum() for name, value in self._sums(params, batch, dropout_key).items()}
         loss = sum((sums[f"{term}_loss"] / weight for term, weight in weights.items()), start=jnp.float32(0))
         shown = {name: (sums[part], sums[count]) for name, (part, count) in self._metrics().items()}
-        del shown["mlm_commonest_accuracy"]  # the baseline is reported by evaluations only
+        del shown["mlm_majority_accuracy"]  # the baseline is reported by evaluations only
         shown["packing"] = packing(batch)
         return loss, shown
 
@@ -71,7 +71,7 @@ class PretrainingTask:
         return self._sums(params, batch, None)
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
-        """Return the metrics over all batches, including `mlm_commonest_accuracy`."""
+        """Return the metrics over all batches, including `mlm_majority_accuracy`."""
         return ratios(predictions, self._metrics())
 
     @property
@@ -84,7 +84,7 @@ class PretrainingTask:
         metrics = {
             "mlm_loss": ("mlm_loss", "mlm_count"),
             "mlm_accuracy": ("mlm_correct", "mlm_count"),
-            "mlm_commonest_accuracy": ("mlm_commonest", "mlm_count"),
+            "mlm_majority_accuracy": ("mlm_majority", "mlm_count"),
         }
         if self.has_pairs:
             pairs = self.objective
@@ -102,7 +102,7 @@ class PretrainingTask:
             output_last_hidden_state=False,
         )
         assert out.masked_lm_losses is not None and out.masked_lm_correct is not None
-        sums = masked_lm_sums(out, batch, self.commonest_id)
+        sums = masked_lm_sums(out, batch, self.majority_id)
         if self.has_pairs:
             assert out.seq_relationship_logits is not None
             real, pairs = batch["example_weights"], self.objective
@@ -140,7 +140,7 @@ def abstract_task(recipe: Any) -> AbstractTask:
     objective = "nsp" if "pretraining" in setup.heads(recipe) else "mlm"
     config = setup.config_without_data(recipe, _head(objective))
     check_lengths(recipe, config)
-    task = PretrainingTask(Bert(config, _head(objective), setup.compute(recipe)), commonest_id=0, objective=objective)
+    task = PretrainingTask(Bert(config, _head(objective), setup.compute(recipe)), majority_id=0, objective=objective)
     return AbstractTask(
         task, task.model.init, abstract_stages(recipe, None, recipe.num_steps, pairs=objective == "nsp")
     )

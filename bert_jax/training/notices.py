@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 # A trained metric -> that of a baseline that does not look at the input.
-BASELINES = {"mlm_accuracy": "mlm_commonest_accuracy"}
+BASELINES = {"mlm_accuracy": "mlm_majority_accuracy"}
 _FEWEST_STEPS = 50  # of a run whose loss is judged
 _FEWEST_LINES = 12  # of its losses
 

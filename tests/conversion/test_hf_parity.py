@@ -144,7 +144,7 @@ def test_gradients_of_the_pretraining_loss(tmp_path, activation):
     ).loss
     theirs.backward()
 
-    task = PretrainingTask(ours.bert, commonest_id=5)
+    task = PretrainingTask(ours.bert, majority_id=5)
     example = {
         **inputs,
         "masked_positions": places,

@@ -85,7 +85,7 @@ def ours(directory, schedule: str, bias_correction: bool) -> dict[str, np.ndarra
     model = from_pretrained(directory)
     rate = make_schedule(schedule, PEAK, STEPS, WARMUP)
     optimizer = make_optimizer(rate, eps=EPS, weight_decay=DECAY, clip_norm=CLIP, bias_correction=bias_correction)
-    step = jax.jit(make_train_step(PretrainingTask(model.bert, commonest_id=5), optimizer, seed=0))
+    step = jax.jit(make_train_step(PretrainingTask(model.bert, majority_id=5), optimizer, seed=0))
     params = jax.tree.map(jax.numpy.asarray, model.params)
     state = State(params, optimizer.init(params), jax.numpy.int32(0))
     for i in range(STEPS):

@@ -34,6 +34,7 @@ def test_it_learns(run):
     assert lines[-1]["train/disc_accuracy"] > 0.8
 
 
+@pytest.mark.slow  # test_resume.py kills other tasks
 def test_killed_and_gone_on_with_it_ends_alike(run, data):
     other = run.parent / "killed"
     train_in_processes(made(data), other, [{"kill_at": 10}, {}])

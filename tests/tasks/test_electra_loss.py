@@ -21,7 +21,7 @@ CONFIG = BertConfig.named(
     max_position_embeddings=LENGTH, initializer_range=0.2,
 )  # fmt: skip
 MODEL = Electra(CONFIG, generator_config(CONFIG, 0.5))
-TASK = ElectraTask(MODEL, commonest_id=5, discriminator_weight=7.0)
+TASK = ElectraTask(MODEL, majority_id=5, discriminator_weight=7.0)
 
 
 def quick(function):
@@ -119,7 +119,7 @@ def test_the_loss_is_the_one_spelled_out(params, batch):
     assert float(loss) == pytest.approx(mlm / masks + 7 * disc, rel=1e-5)
     assert {name: float(a / b) for name, (a, b) in metrics.items()} == pytest.approx(expected, rel=1e-5)
     scores = TASK.score([jax.tree.map(np.asarray, predictions)], [batch])
-    assert 0 <= scores.pop("mlm_commonest_accuracy") < 0.2
+    assert 0 <= scores.pop("mlm_majority_accuracy") < 0.2
     assert scores == pytest.approx({name: expected[name] for name in expected if name != "packing"}, rel=1e-5)
 
 

@@ -65,9 +65,9 @@ def setup(kind):
 
 def task_and_batch(kind):
     if kind == "pretraining":
-        return PretrainingTask(Bert(CONFIG, "pretraining"), commonest_id=6), pretraining_batch()
+        return PretrainingTask(Bert(CONFIG, "pretraining"), majority_id=6), pretraining_batch()
     if kind == "mlm":
-        return PretrainingTask(Bert(CONFIG, "masked_lm"), commonest_id=6, objective="mlm"), pretraining_batch()
+        return PretrainingTask(Bert(CONFIG, "masked_lm"), majority_id=6, objective="mlm"), pretraining_batch()
     regression = kind == "regression"
     config = CONFIG.replace(num_labels=1, problem_type="regression") if regression else CONFIG
     names = ("pearson",) if regression else ("accuracy",)
@@ -203,7 +203,7 @@ def test_score_of_predictions_equals_the_metrics_of_the_loss(kind):
         assert scores[name] == pytest.approx(ratios(metrics)[name], rel=1e-5), name
     if kind == "pretraining":
         masked = batch["masked_weights"] > 0
-        assert scores["mlm_commonest_accuracy"] == pytest.approx(np.mean(batch["masked_labels"][masked] == 6))
+        assert scores["mlm_majority_accuracy"] == pytest.approx(np.mean(batch["masked_labels"][masked] == 6))
     else:
         assert scores.keys() == {"accuracy"}
 

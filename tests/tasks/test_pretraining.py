@@ -60,7 +60,7 @@ def test_stages_and_evaluation(prepared):
     assert made.eval_source.batch(0)["input_ids"].shape == (16, 16)  # the length of most steps
     assert job(prepared, **{"data.eval_sequence_length": 32}).eval_source.batch(0)["input_ids"].shape == (16, 32)
     assert made.task.model.config.vocab_size == made.tokenizer.vocab_size
-    assert made.tokenizer.id_to_token(made.task.commonest_id) == "the"
+    assert made.tokenizer.id_to_token(made.task.majority_id) == "the"
 
 
 def test_one_stage_by_epochs(prepared):
@@ -80,9 +80,9 @@ def test_pretraining_learns_and_its_model_is_gone_on_with(prepared, tmp_path):
     one_length = {"stages": (), "num_steps": 20, "global_batch_size": 16, "data.sequence_length": 16}
     results = train(small_recipe(prepared, **one_length), tmp_path / "run", progress=False)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert any("eval/mlm_commonest_accuracy" in line for line in lines)
+    assert any("eval/mlm_majority_accuracy" in line for line in lines)
     assert results["eval/mlm_loss"] < 0.9 * np.log(150)
-    assert 0.15 < results["eval/mlm_commonest_accuracy"] < 0.5  # two of eight tokens
+    assert 0.15 < results["eval/mlm_majority_accuracy"] < 0.5  # two of eight tokens
     model = tmp_path / "run" / "model"
     made = job(prepared, init_from=str(model))
     loaded = load_pretrained(model, "pretraining")

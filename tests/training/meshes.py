@@ -42,7 +42,7 @@ def between_layers(sizes):
 def gradients(devices, parts):
     """Those of a batch whose examples have 0 to 6 masks each, without dropout."""
     config = CONFIG.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    task = PretrainingTask(Bert(config, "pretraining"), commonest_id=5)
+    task = PretrainingTask(Bert(config, "pretraining"), majority_id=5)
     mesh = sharding.make_mesh(devices=jax.devices()[:devices])
     with jax.set_mesh(mesh):
         where = jax.sharding.NamedSharding(mesh, sharding.batch_spec())

@@ -17,7 +17,7 @@ CONFIG = BertConfig(
 
 
 def pretraining_task(**compute) -> PretrainingTask:
-    return PretrainingTask(Bert(CONFIG, "pretraining", Compute(**compute)), commonest_id=5)
+    return PretrainingTask(Bert(CONFIG, "pretraining", Compute(**compute)), majority_id=5)
 
 
 def random_batch(rows=16, length=16, predictions=6, seed=0) -> dict[str, np.ndarray]:

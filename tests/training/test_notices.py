@@ -30,7 +30,7 @@ FALLING = [4 - 0.1 * i for i in range(20)]
         (lines([0.5] * 3, rate=0.0), "the learning rate was 0 in every step"),
         (lines(FALLING, matthews=0.0), "matthews was 0 in each of 1 evaluations: every row was given the same class"),
         (
-            [*lines(FALLING), {"step": 9, "eval/mlm_accuracy": 0.05, "eval/mlm_commonest_accuracy": 0.06}],
+            [*lines(FALLING), {"step": 9, "eval/mlm_accuracy": 0.05, "eval/mlm_majority_accuracy": 0.06}],
             "mlm_accuracy 0.05 never beat the most frequent token, which alone gives 0.06",
         ),
     ],
@@ -49,7 +49,7 @@ def test_a_poor_run_is_told_of_in_a_line(told, said):
         lines(FALLING, matthews=0.4),
         lines(FALLING, accuracy=0.9),  # nothing that tells
         [*lines(FALLING), {"step": 1, "eval/matthews": 0.0}, {"step": 9, "eval/matthews": 0.3}],
-        [*lines(FALLING), {"step": 9, "eval/mlm_accuracy": 0.3, "eval/mlm_commonest_accuracy": 0.06}],
+        [*lines(FALLING), {"step": 9, "eval/mlm_accuracy": 0.3, "eval/mlm_majority_accuracy": 0.06}],
         [*lines(FALLING), {"step": 9, "eval/matthews": None, "train/loss": None}],
         [],
     ],

@@ -244,7 +244,7 @@ def _open_legacy(file: storage.OpenFile) -> tuple[Any, dict[str, _Extent]]:
     unpickler = LegacyUnpickler(stream)
     state, keys = unpickler.load(), load()
     if not isinstance(keys, list):
-        raise InputError("expected the list of storage keys")
+        raise InputError(f"expected the list of storage keys, found {type(keys).__name__}")
     extents: dict[str, _Extent] = {}
     position = stream.tell()
     for key in map(str, keys):
