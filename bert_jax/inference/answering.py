@@ -89,7 +89,7 @@ class QuestionAnswering(Pipeline):
 
 
 def _log_softmax_over(logits: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return the log softmax `[S]` over the positions `places` -inf at -inf elsewhere."""
+    """Return the log softmax `[S]` over the positions `places`; -inf elsewhere."""
     logs = np.full(len(logits), -np.inf)
     logs[places] = log_softmax(logits[places])
     return logs

@@ -97,12 +97,6 @@ def calibration(probabilities: np.ndarray, is_so: np.ndarray, bins: int = BINS) 
     return Calibration(edges, count, probability, share, error)
 
 
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Return the log softmax over the last axis, in float64."""
-    shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-
-
 def worst(badness: np.ndarray, among: np.ndarray, most: int = WORST) -> np.ndarray:
     """Return the rows with the greatest `badness` [n] among those where `among` [n] is true, the greatest first."""
     rows = np.flatnonzero(among)

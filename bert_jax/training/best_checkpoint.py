@@ -14,7 +14,7 @@ from bert_jax import storage
 from bert_jax.errors import InputError, logger
 from bert_jax.training.metrics import merit
 
-FILE = "merit"  # in a checkpoint, a directory and the file in it
+MERIT_FILE = "merit"  # in a checkpoint, a directory and the file in it
 FORMER_FILE = ocp.checkpoint_manager.METRIC_ITEM_NAME  # of earlier versions, which Orbax reads as it opens
 
 log = logger(__name__)
@@ -54,7 +54,7 @@ class Merits:
     def _read(self, step: int) -> float | None:
         """The value saved with a checkpoint, or None; warns of a damaged one."""
         folder = self._directory / str(step)
-        path = folder / FILE / FILE
+        path = folder / MERIT_FILE / FILE
         if not path.exists():
             path = folder / FORMER_FILE / FORMER_FILE
         if not path.exists():

@@ -74,7 +74,7 @@ class Checkpoints:
             saved = {"state": state, "checksum": _checksum(state)}
             items: dict[str, Any] = {_STATE: ocp.args.PyTreeSave(saved)}
             if self._merit is not None:
-                items[best_checkpoint.FILE] = ocp.args.JsonSave(self._merit)
+                items[best_checkpoint.MERIT_FILE] = ocp.args.JsonSave(self._merit)
             self._manager.save(int(state.step), args=ocp.args.Composite(**items))
 
     def wait(self, state: State | None = None) -> None:
@@ -218,8 +218,8 @@ class Checkpoints:
         )
         self.directory.mkdir(parents=True, exist_ok=True)
         self._set_aside_unreadable_notes()
-        merits = ocp.JsonCheckpointHandler(filename=best_checkpoint.FILE)
-        handlers = {_STATE: self._handler(), best_checkpoint.FILE: merits}
+        merits = ocp.JsonCheckpointHandler(filename=best_checkpoint.MERIT_FILE)
+        handlers = {_STATE: self._handler(), best_checkpoint.MERIT_FILE: merits}
         return ocp.CheckpointManager(self.directory, options=options, item_handlers=handlers)
 
     def _handler(self) -> ocp.PyTreeCheckpointHandler:

@@ -13,7 +13,7 @@ from bert_jax.training.feed import device_batch
 from bert_jax.training.state import State
 
 
-class Evaluator:
+class EvalLoop:
     """Predict every batch of the evaluation set on the devices, and score the predictions on the host.
 
     Args:

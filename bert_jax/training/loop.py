@@ -26,7 +26,7 @@ from bert_jax.tasks.base import Job, Metrics
 from bert_jax.training import notices, stopping
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.curves import write_report
-from bert_jax.training.eval_loop import Evaluator
+from bert_jax.training.eval_loop import EvalLoop
 from bert_jax.training.feed import DeviceSource
 from bert_jax.training.metrics import MetricsLog, MetricsWindow, Results, means_of, merit, read_metrics, results_of
 from bert_jax.training.monitoring import Chrono, Lap, Watchdog, profiling
@@ -178,7 +178,7 @@ class _Run:
         self.like, self.train_step = program.like, program.train_step
         self.evaluator = None
         if job.eval_source is not None:
-            self.evaluator = Evaluator(job.task, job.eval_source, mesh, program.shardings)
+            self.evaluator = EvalLoop(job.task, job.eval_source, mesh, program.shardings)
         self.batch_sharding = NamedSharding(mesh, sharding.batch_spec())
         self.log_every = recipe.log_every or max(1, min(_LOG_EVERY, job.num_steps // _LINES))
         self.best_metric = recipe.best_metric.removeprefix("eval/")
