@@ -54,7 +54,7 @@ class Merits:
     def _read(self, step: int) -> float | None:
         """The value saved with a checkpoint, or None; warns of a damaged one."""
         folder = self._directory / str(step)
-        path = folder / MERIT_FILE / FILE
+        path = folder / MERIT_FILE / MERIT_FILE
         if not path.exists():
             path = folder / FORMER_FILE / FORMER_FILE
         if not path.exists():
