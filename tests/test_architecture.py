@@ -206,7 +206,8 @@ def test_a_change_of_the_process_is_seen(code):
 
 # Import name -> the distributions that have it, where they are not called so too.
 DISTRIBUTIONS = {
-    "google": {"google-auth", "protobuf"}, "huggingface_hub": {"huggingface-hub"}, "ml_collections": {"ml-collections"},
+    "google": {"google-auth", "protobuf"}, "google_crc32c": {"google-crc32c"},
+    "huggingface_hub": {"huggingface-hub"}, "ml_collections": {"ml-collections"},
     "ml_dtypes": {"ml-dtypes"}, "orbax": {"orbax-checkpoint"}, "sklearn": {"scikit-learn"},
     "tensorboardX": {"tensorboardx"}, "tensorflow_datasets": {"tensorflow-datasets"},
 }  # fmt: skip

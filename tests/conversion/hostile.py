@@ -17,7 +17,8 @@ import flax.serialization
 import ml_dtypes
 import numpy as np
 
-from bert_jax.conversion.formats import crc32c, flax_msgpack, safetensors_files
+from bert_jax.conversion.formats import flax_msgpack, safetensors_files
+from bert_jax.conversion.formats.crc32c import masked_crc32c
 
 Files = dict[str, bytes]  # name in a directory -> content
 TENSORS = {
@@ -391,7 +392,7 @@ def bombs() -> dict[str, Files]:
     stretched = ("FloatStorage", "0", 2**20, 0, (2**20,), (0,))
     handle = bundles.varint(0) + bundles.varint(2**20)
     block = bytes(2**20 - 4) + struct.pack("<I", 2**18 - 1) + bytes(1)  # restarts alone, of no entry
-    block += struct.pack("<I", crc32c.masked(crc32c.crc32c(block)))
+    block += struct.pack("<I", masked_crc32c(block))
     index = bundles.block([(b"%08d" % i, handle) for i in range(20_000)])
     footer = bundles.varint(0) * 2 + bundles.varint(len(block)) + bundles.varint(len(index) - 5)
     table = block + index + footer.ljust(40, b"\0") + struct.pack("<Q", bundles.MAGIC)

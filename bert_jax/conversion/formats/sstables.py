@@ -8,7 +8,7 @@ with a list of restart points, where keys are stored in full; only searches need
 from collections.abc import Iterator
 
 from bert_jax import storage
-from bert_jax.conversion.formats import crc32c
+from bert_jax.conversion.formats.crc32c import masked_crc32c
 from bert_jax.errors import InputError
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
@@ -73,7 +73,7 @@ def _block(file: storage.OpenFile, start: int, size: int) -> Iterator[tuple[byte
     if start + size + _TRAILER > file.size:
         raise InputError(f"expected a block of {size} bytes at {start} in the index, found a file of {file.size} bytes")
     content = file.read(start, size + _TRAILER)
-    if crc32c.masked(crc32c.crc32c(memoryview(content)[: size + 1])) != int.from_bytes(content[size + 1 :], "little"):
+    if masked_crc32c(memoryview(content)[: size + 1]) != int.from_bytes(content[size + 1 :], "little"):
         raise InputError(f"a block of the index, at {start}, does not match its checksum; the file is damaged")
     if content[size] != 0:
         kind = "Snappy" if content[size] == 1 else f"kind {content[size]}"

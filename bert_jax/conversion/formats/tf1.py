@@ -15,7 +15,8 @@ import ml_dtypes
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.conversion.formats import crc32c, lazy_tensors, sstables
+from bert_jax.conversion.formats import lazy_tensors, sstables
+from bert_jax.conversion.formats.crc32c import masked_crc32c
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.errors import InputError
 
@@ -266,7 +267,7 @@ def _variable(shard: storage.OpenFile, name: str, entry: _Entry) -> LazyTensor:
 
     def read() -> np.ndarray:
         values = shard.array(entry.offset, entry.shape, dtype)
-        if crc32c.masked(crc32c.crc32c(values.reshape(-1).view(np.uint8))) != entry.crc:
+        if masked_crc32c(values.reshape(-1).view(np.uint8)) != entry.crc:
             raise InputError(f"{shard.path}: variable {name!r} does not match its checksum; the file is damaged")
         return values
 

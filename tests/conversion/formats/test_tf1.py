@@ -8,7 +8,7 @@ import pytest
 
 from bert_jax.conversion import weights as tensors
 from bert_jax.conversion.formats import tf1
-from bert_jax.conversion.formats.crc32c import crc32c, masked
+from bert_jax.conversion.formats.crc32c import masked_crc32c
 from bert_jax.errors import InputError
 
 VARIABLES = bundles.variables()
@@ -25,11 +25,10 @@ def names(*tf_names: str) -> list[str]:
     return list(found)
 
 
-@pytest.mark.parametrize("size", [0, 1, 9, 63, 64, 65, 127, 128, 129, 300, 5000, 262_144, 300_001])
-def test_crc32c_by_lanes_is_that_by_bytes(size):
+@pytest.mark.parametrize("size", [0, 1, 9, 5000, 2**20 - 1, 2**20, 2**20 + 1])
+def test_a_checksum_in_steps_is_that_by_bytes(size):
     data = np.random.default_rng(size).integers(0, 256, size, np.uint8).tobytes()
-    assert masked(crc32c(data)) == bundles.masked_crc(data)
-    assert crc32c(b"123456789") == 0xE3069283  # the check value of the standard
+    assert masked_crc32c(data) == bundles.masked_crc(data)
 
 
 @pytest.mark.parametrize("shards", [1, 3])
