@@ -55,11 +55,6 @@ class TokenClassificationEvaluator(Evaluator):
         return TokenClassificationTask(model, model.config.label_names, ())
 
     @classmethod
-    def columns(cls, model_dir: storage.PathLike, data: Any, given: Columns) -> Columns:
-        """Return the caller's columns: the default ones are of the file's format."""
-        return given
-
-    @classmethod
     def check_predict(cls, out: storage.PathLike, invalid_rows: str, **options: Any) -> None:
         """As `Evaluator.check_predict`; CoNLL has no way to say that a prediction is missing."""
         super().check_predict(out, invalid_rows)

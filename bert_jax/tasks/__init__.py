@@ -21,14 +21,14 @@ TASKS = {
 }
 
 
-def build(recipe: Any, workdir: str) -> "Job":
+def build(recipe: Any) -> "Job":
     """Read the data and models that a resolved recipe names, and return the training job.
 
     Raises:
         InputError: the task is not known, or the recipe's data, model or settings are invalid.
     """
     adaptation = lora.of_recipe(recipe)
-    job = _module(recipe).build(recipe, workdir)
+    job = _module(recipe).build(recipe)
     return lora.adapt(job, adaptation) if adaptation else job
 
 

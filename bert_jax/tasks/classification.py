@@ -177,7 +177,7 @@ def _rules(data: Any) -> LabelRules:
     return LabelRules(data.label_twins, data.missing_labels, tuple(map(str, data.label_names)))
 
 
-def build(recipe: Any, workdir: str) -> Job:
+def build(recipe: Any) -> Job:
     """Read the data and the model that a resolved classification recipe names. See `bert_jax.tasks.build`."""
     data, regression = recipe.data, recipe.data.task_type == "regression"
     if data.long_texts == "windows" and data.pair_column:
@@ -220,7 +220,7 @@ def build(recipe: Any, workdir: str) -> Job:
 def abstract_task(recipe: Any) -> AbstractTask:
     """Return the abstract task of a resolved classification recipe. See `bert_jax.tasks.abstract_task`."""
     if recipe.data.train:
-        return setup.abstract_task_of(build(recipe, ""))
+        return setup.abstract_task_of(build(recipe))
     length, regression = recipe.data.max_seq_length, recipe.data.task_type == "regression"
     config = setup.config_without_data(recipe, "encoder")
     setup.check_length(length, config, "config.data.max_seq_length")

@@ -121,7 +121,7 @@ class ElectraTask:
         return masked_lm_sums(out, batch, self.majority_id) | sums
 
 
-def build(recipe: Any, workdir: str) -> Job:
+def build(recipe: Any) -> Job:
     """Read the prepared data and the models that a resolved recipe names. See `bert_jax.tasks.build`."""
     data = PretrainingData.of(recipe)
     loaded = setup.pretrained(recipe, HEAD)
@@ -144,7 +144,7 @@ def build(recipe: Any, workdir: str) -> Job:
 def abstract_task(recipe: Any) -> AbstractTask:
     """Return the abstract task of a resolved recipe. See `bert_jax.tasks.abstract_task`."""
     if recipe.data.prepared:
-        return abstract_pretraining_task(recipe, build(recipe, ""))
+        return abstract_pretraining_task(recipe, build(recipe))
     model = _model(recipe, setup.config_without_data(recipe, HEAD))
     check_lengths(recipe, model.config)
     task = ElectraTask(model, majority_id=0, discriminator_weight=recipe.discriminator_weight)

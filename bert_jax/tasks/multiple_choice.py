@@ -175,7 +175,7 @@ def _label(where: str, row: ChoiceQuestion) -> int:
     return value
 
 
-def build(recipe: Any, workdir: str) -> Job:
+def build(recipe: Any) -> Job:
     """Read the data and the model that a resolved recipe of multiple choice names. See `bert_jax.tasks.build`."""
     data = recipe.data
     loaded, tokenizer, config = setup.starting_model(recipe, HEAD)
@@ -200,7 +200,7 @@ def abstract_task(recipe: Any) -> AbstractTask:
     """Return the abstract task of a resolved recipe of multiple choice. See `bert_jax.tasks.abstract_task`."""
     data = recipe.data
     if data.train:
-        return setup.abstract_task_of(build(recipe, ""))
+        return setup.abstract_task_of(build(recipe))
     config = setup.config_without_data(recipe, "encoder")
     setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     task = MultipleChoiceTask(Bert(config.replace(pooler=True), HEAD, setup.compute(recipe)))

@@ -112,7 +112,7 @@ class PretrainingTask:
         return sums
 
 
-def build(recipe: Any, workdir: str) -> Job:
+def build(recipe: Any) -> Job:
     """Read the prepared data and the model that a resolved pretraining recipe names. See `bert_jax.tasks.build`."""
     data = PretrainingData.of(recipe)
     loaded = setup.pretrained(recipe, _head(data.objective))
@@ -136,7 +136,7 @@ def build(recipe: Any, workdir: str) -> Job:
 def abstract_task(recipe: Any) -> AbstractTask:
     """Return the abstract task of a resolved pretraining recipe. See `bert_jax.tasks.abstract_task`."""
     if recipe.data.prepared:
-        return abstract_pretraining_task(recipe, build(recipe, ""))
+        return abstract_pretraining_task(recipe, build(recipe))
     objective = "nsp" if "pretraining" in setup.heads(recipe) else "mlm"
     config = setup.config_without_data(recipe, _head(objective))
     check_lengths(recipe, config)

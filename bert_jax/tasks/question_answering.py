@@ -184,7 +184,7 @@ def to_learn(rows: Sequence[Learnable], tokenizer: Tokenizer, limits: Limits) ->
     return Asked(questions, windows)
 
 
-def build(recipe: Any, workdir: str) -> Job:
+def build(recipe: Any) -> Job:
     """Read the data and the model that a resolved question answering recipe names. See `bert_jax.tasks.build`."""
     data = recipe.data
     loaded, tokenizer, config = setup.starting_model(recipe, HEAD)
@@ -206,7 +206,7 @@ def build(recipe: Any, workdir: str) -> Job:
 def abstract_task(recipe: Any) -> AbstractTask:
     """Return the abstract task of a resolved question answering recipe. See `bert_jax.tasks.abstract_task`."""
     if recipe.data.train:
-        return setup.abstract_task_of(build(recipe, ""))
+        return setup.abstract_task_of(build(recipe))
     length = recipe.data.max_seq_length
     config = setup.config_without_data(recipe, "encoder")
     setup.check_head(config, HEAD)

@@ -223,7 +223,7 @@ def choose_embedding_metrics(names: Sequence[str], labelled: bool) -> tuple[str,
     return tuple(names) or fitting
 
 
-def build(recipe: Any, workdir: str) -> Job:
+def build(recipe: Any) -> Job:
     """Read the data and the model that a resolved recipe of sentence embeddings names. See `bert_jax.tasks.build`."""
     data = recipe.data
     _check(data)
@@ -256,7 +256,7 @@ def abstract_task(recipe: Any) -> AbstractTask:
     """Return the abstract task of a resolved recipe of sentence embeddings. See `bert_jax.tasks.abstract_task`."""
     data = recipe.data
     if data.train:
-        return setup.abstract_task_of(build(recipe, ""))
+        return setup.abstract_task_of(build(recipe))
     config = setup.config_without_data(recipe, HEAD)
     setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     task = _task(recipe, Bert(config, HEAD, setup.compute(recipe)))

@@ -19,6 +19,7 @@ from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage, model_inputs
+from bert_jax.tasks.remembered import Remembered
 
 HEAD = "token_classification"
 _USUAL_TAGS = 9  # number of tags of an abstract task without data, as in CoNLL-2003
@@ -75,7 +76,7 @@ def _asked(batch: Batch) -> jax.Array:
     return (batch["labels"] != UNTAGGED).astype(jnp.float32)
 
 
-def build(recipe: Any, workdir: str) -> Job:
+def build(recipe: Any) -> Job:
     """Read the data and the model that a resolved recipe of token classification names. See `bert_jax.tasks.build`."""
     data = recipe.data
     loaded, tokenizer, config = setup.starting_model(recipe, HEAD)
@@ -89,13 +90,14 @@ def build(recipe: Any, workdir: str) -> Job:
     dev = encode_tagged(tokenizer, held, names, data.max_seq_length) if held else None
     metrics = entities.choose_tagging_metrics(data.metrics, names)
     model = Bert(config.replace(num_labels=len(names), id2label=names), HEAD, setup.compute(recipe))
-    return setup.fine_tuning(recipe, TokenClassificationTask(model, names, metrics), tokenizer, loaded, train, dev)
+    task = TokenClassificationTask(model, names, metrics)
+    return setup.fine_tuning(recipe, task, tokenizer, loaded, train, dev, Remembered(columns))
 
 
 def abstract_task(recipe: Any) -> AbstractTask:
     """Return the abstract task of a resolved recipe of token classification. See `bert_jax.tasks.abstract_task`."""
     if recipe.data.train:
-        return setup.abstract_task_of(build(recipe, ""))
+        return setup.abstract_task_of(build(recipe))
     length = recipe.data.max_seq_length
     config = setup.config_without_data(recipe, "encoder").replace(num_labels=_USUAL_TAGS, id2label=None)
     setup.check_length(length, config, "config.data.max_seq_length")

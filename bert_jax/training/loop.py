@@ -143,7 +143,7 @@ def _steps(
             results.update(results_of(directory, recipe))
         return
     mesh = sharding.make_mesh(**recipe.mesh)
-    job = tasks.build(recipe, str(directory.path))
+    job = tasks.build(recipe)
     check_fits(recipe, job, mesh)
     with (
         quiet_orbax(),

@@ -35,7 +35,7 @@ def place(tmp_path_factory, write_small):
     c = recipes.classification()
     c.init_from, c.data.train, c.num_steps = str(root / "encoder"), str(root / "a.csv"), 1
     c.data.text_column, c.data.label_column, c.data.max_seq_length = "review", "stars", 16
-    job = tasks.build(recipes.resolve(c), "unused")
+    job = tasks.build(recipes.resolve(c))
     assert job.classes == {"neg": 1, "pos": 1}
     job.save(root / "model", jax.tree.map(np.asarray, jax.jit(job.init_params)(jax.random.key(0))))
     return root

@@ -80,7 +80,7 @@ def job(place, head, **changes) -> Job:
     if head == "sentence_embedding":
         c.data.loss, c.data.label_column = "cosine", "score"
     c.update_from_flattened_dict(changes)
-    return tasks.build(recipes.resolve(c), "unused")
+    return tasks.build(recipes.resolve(c))
 
 
 @pytest.fixture(scope="module")

@@ -145,4 +145,4 @@ def test_training_refuses_the_vocabulary_that_opening_refuses(write_small, tmp_p
     tiny_tokenizer.save(tmp_path / "tokenizer")
     c.tokenizer, c.model.size, c.model.vocab_size = str(tmp_path / "tokenizer"), "tiny", rows
     with pytest.raises(InputError, match=f"the vocabulary does not fit the embedding: expected .* for the {rows} rows"):
-        build(resolve(c), str(tmp_path / "run"))
+        build(resolve(c))

@@ -37,8 +37,8 @@ def signal_self_at(step: int, number: int, within: float) -> None:
     """Has this process send itself a signal at some moment after the reading of the batch of `step`."""
     build = tasks.build
 
-    def build_with_a_bomb(recipe, workdir):
-        job = build(recipe, workdir)
+    def build_with_a_bomb(recipe):
+        job = build(recipe)
         batch, lit = job.train_source.batch, threading.Event()
 
         def watched(at, rows=slice(None)):

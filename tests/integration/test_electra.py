@@ -57,7 +57,7 @@ def test_both_models_are_read_by_both_libraries(run):
 def test_its_model_is_gone_on_with(run, data, tmp_path):
     changes = dict.fromkeys(("model.hidden_size", "model.intermediate_size", "model.max_position_embeddings"))
     again = made(data, init_from=str(run / "model"), **changes)
-    job = build(resolve(again), "")
+    job = build(resolve(again))
     words = job.pretrained["discriminator"]["embeddings"]["word_embeddings"]["embedding"]
     generator = from_pretrained(run / "model" / "generator").params
     np.testing.assert_array_equal(words, generator["embeddings"]["word_embeddings"]["embedding"])
@@ -65,15 +65,15 @@ def test_its_model_is_gone_on_with(run, data, tmp_path):
     assert job.task.model.config == BertConfig.from_json_file(run / "model" / "config.json")
     again.model.generator_size = 0.25
     with pytest.raises(InputError, match=r"generator: hidden_size: expected 4, as config\.model\.generator_size 0\.25"):
-        build(resolve(again), "")
+        build(resolve(again))
     again.init_from = str(shutil.copytree(run / "model", tmp_path / "alone", ignore=lambda *_: ["generator"]))
     with pytest.raises(InputError, match="expected the generator in generator/, found none"):
-        build(resolve(again), "")
+        build(resolve(again))
 
 
 def test_another_family_has_no_such_head(data):
     with pytest.raises(InputError, match="expected a family with head 'replaced_token_detection', found 'bert'"):
-        build(resolve(made(data, **{"model.family": "bert", "model.embedding_size": None})), "")
+        build(resolve(made(data, **{"model.family": "bert", "model.embedding_size": None})))
 
 
 def test_the_outline_has_the_batches_that_the_data_give(data):

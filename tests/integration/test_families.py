@@ -105,9 +105,9 @@ def test_pairs_are_refused_by_a_family_that_has_no_head_for_them(data):
     with pytest.raises(
         InputError, match=r"config\.model\.family: expected a family with head 'pretraining', found 'rob"
     ):
-        build(resolve(c), "")
+        build(resolve(c))
 
 
 def test_padding_has_no_position_whatever_its_id(data, rows):
-    config = build(resolve(pretraining(data, rows, "roberta")), "").task.model.config
+    config = build(resolve(pretraining(data, rows, "roberta"))).task.model.config
     assert (config.pad_token_id, config.position_offset, config.max_position_embeddings) == (0, 1, 32)

@@ -53,7 +53,7 @@ def recipe(place, **changes):
 
 
 def job(place, **changes):
-    return tasks.build(recipes.resolve(recipe(place, **changes)), "unused")
+    return tasks.build(recipes.resolve(recipe(place, **changes)))
 
 
 @pytest.fixture(scope="module")

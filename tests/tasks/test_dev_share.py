@@ -69,7 +69,7 @@ def recipe(place, task, **changes):
 
 
 def job(place, task, **changes):
-    return tasks.build(recipes.resolve(recipe(place, task, **changes)), "unused")
+    return tasks.build(recipes.resolve(recipe(place, task, **changes)))
 
 
 def rows(features):

@@ -58,7 +58,7 @@ def model(place):
             recipe = recipes.classification()
             recipe.update_from_flattened_dict(changes)
             try:
-                tasks.build(recipes.resolve(recipe), "unused")
+                tasks.build(recipes.resolve(recipe))
             except InputError as error:
                 said.append(str(error))
             options = re.findall(r"--config\.(\S+?)=([^\s)]+)", " ".join(said))

@@ -50,7 +50,7 @@ def recipe(place, **changes):
 
 
 def build(place, **changes):
-    return tasks.build(recipes.resolve(recipe(place, **changes)), "unused")
+    return tasks.build(recipes.resolve(recipe(place, **changes)))
 
 
 @pytest.fixture(scope="module")

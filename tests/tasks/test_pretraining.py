@@ -47,8 +47,8 @@ def small_recipe(prepared, **changes):
     return c
 
 
-def job(prepared, workdir="unused", **changes):
-    return tasks.build(recipes.resolve(small_recipe(prepared, **changes)), str(workdir))
+def job(prepared, **changes):
+    return tasks.build(recipes.resolve(small_recipe(prepared, **changes)))
 
 
 def test_stages_and_evaluation(prepared):

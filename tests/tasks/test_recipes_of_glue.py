@@ -46,7 +46,7 @@ def test_an_epoch_of_sst2_has_at_most_six_shapes(shared_data):
     vocabulary = shared_data / "vocab" / "bert-base-uncased-vocab.txt"
     changes = [f"--config.tokenizer={vocabulary}", "--config.model.size=tiny"]
     c = recipes.resolve(recipes.load_recipe(f"{CONFIG}:sst2,{shared_data / 'glue' / 'SST-2'}", changes))
-    source = classification.build(c, "unused").train_source
+    source = classification.build(c).train_source
     shapes = source.shapes()
     assert len(shapes) <= 6 and sum(shapes.values()) == source.steps_per_epoch
     padded = sum(length * batches * c.global_batch_size for length, batches in shapes.items())

@@ -73,7 +73,7 @@ def recipe(place, loss, **changes):
 
 
 def job(place, loss, **changes):
-    return tasks.build(recipes.resolve(recipe(place, loss, **changes)), "unused")
+    return tasks.build(recipes.resolve(recipe(place, loss, **changes)))
 
 
 @pytest.fixture(scope="module")

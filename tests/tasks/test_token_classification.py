@@ -65,7 +65,7 @@ def recipe(place, **changes):
 
 
 def job(place, **changes):
-    return tasks.build(recipes.resolve(recipe(place, **changes)), "unused")
+    return tasks.build(recipes.resolve(recipe(place, **changes)))
 
 
 @pytest.fixture(scope="module")
@@ -227,6 +227,7 @@ def test_parts_of_speech(place, tmp_path):
     made.save(tmp_path / "model", jax.jit(made.init_params)(jax.random.key(0)))
     scores = evaluation.evaluate(tmp_path / "model", changes["data.train"], Columns("w", "", "p"))
     assert scores == {"accuracy": scores["accuracy"], "examples": 15, "words": 30}
+    assert evaluation.evaluate(tmp_path / "model", changes["data.train"]) == scores  # the model remembers its columns
 
 
 # --- What does not fit ------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def stepped(place, steps=1, **changes):
     """The parameters before and after some steps, and the optimizer's state, by path."""
     c = recipes.resolve(recipe(place, **changes))
     mesh = sharding.make_mesh(devices=jax.devices()[:1])
-    job = tasks.build(c, "unused")
+    job = tasks.build(c)
     program.check_fits(c, job, mesh)
     made = program.make_program(c, job.task, job.init_params, job.num_steps, mesh)
     state = initial_state(job, made.optimizer, c.seed, made.like, c.fresh_layers)

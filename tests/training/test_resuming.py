@@ -44,7 +44,7 @@ def begin(place, recipe):
     workdir = Workdir(storage.Path(place / "run"))
     workdir.path.mkdir(parents=True, exist_ok=True)
     workdir.check(recipe)
-    job = tasks.build(recipe, "")
+    job = tasks.build(recipe)
     return workdir.begin(recipe, job.data(), job.num_steps)
 
 

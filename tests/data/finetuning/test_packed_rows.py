@@ -64,7 +64,7 @@ def recipe(place, kind, **changes):
 
 
 def job(place, kind, **changes):
-    return tasks.build(recipes.resolve(recipe(place, kind, **changes)), "unused")
+    return tasks.build(recipes.resolve(recipe(place, kind, **changes)))
 
 
 def examples_of(batch):
