@@ -115,8 +115,11 @@ def convert(
         source: as `path` of `load_pretrained`.
         destination: as `directory` of `save_pretrained`.
         tokenizer_of: function from a directory to its tokenizer, or to None if there is none.
-        head, family, base: as for `load_pretrained`.
-        dtype, weights: as for `save_pretrained`.
+        head: as for `load_pretrained`.
+        family: as for `load_pretrained`.
+        base: as for `load_pretrained`.
+        dtype: as for `save_pretrained`.
+        weights: as for `save_pretrained`.
 
     Returns:
         The contents that were read, without the parameters.

@@ -45,7 +45,8 @@ class QuestionAnsweringEvaluator(Evaluator):
         max_seq_length: tokens of a window; 0 = 384, or the model's own limit where that is less.
         doc_stride: as in `bert_jax.data.finetuning.question_windows.Limits`.
         max_query_length: tokens of a question; 0 = 64, or half of the window where that is less.
-        max_answer_length, n_best: as in `bert_jax.inference.spans.SpanSearch`.
+        max_answer_length: most tokens of an answer.
+        n_best: number of the most likely starts and ends of a window that are tried with each other; 0 = all.
         null_threshold: a score of no answer above it means no answer, where the data have questions without one.
         options: of `bert_jax.evaluation.model_runner.open_runner`.
 

@@ -64,7 +64,7 @@ def test_its_model_is_gone_on_with(run, data, tmp_path):
     np.testing.assert_array_equal(job.pretrained["generator"]["mlm"]["bias"], generator["mlm"]["bias"])
     assert job.task.model.config == BertConfig.from_json_file(run / "model" / "config.json")
     again.model.generator_size = 0.25
-    with pytest.raises(InputError, match=r"generator: hidden_size: expected 4, as config\.model\.generator_size 0\.25"):
+    with pytest.raises(InputError, match=r"generator: hidden_size: expected 4 for config\.model\.generator_size 0\.25"):
         build(resolve(again))
     again.init_from = str(shutil.copytree(run / "model", tmp_path / "alone", ignore=lambda *_: ["generator"]))
     with pytest.raises(InputError, match="expected the generator in generator/, found none"):
