@@ -37,7 +37,7 @@ _NOT_BELOW_0 = ("initializer_range", "layer_norm_eps")
 
 
 def check_value(name: str, value: Any, kind: Any, key: str = "") -> None:
-    """Raises InputError when a field cannot have this value; it names `key`, where a file has it under that."""
+    """Raise InputError when a field has an invalid value; the message names `key`, the key in a file, if given."""
     label, found = key or f"model config: {name}", printable(repr(value), _MOST_SHOWN)
     is_number = type(value) in (int, float) and -_LARGEST_SIZE <= value <= _LARGEST_SIZE  # not so of NaN
     if name == "carried":

@@ -16,16 +16,16 @@ from bert_jax.conversion.text_settings import TextSettings
 
 
 def torch_activation(name: str) -> str:
-    """The path of the class of torch.nn for one of our names."""
+    """Return the class of torch.nn for our name of an activation."""
     classes = {ours: theirs for theirs, ours in TORCH_ACTIVATIONS.items()}
     return f"torch.nn.modules.{'linear' if name == 'identity' else 'activation'}.{classes[name]}"
 
 
 def write_layout(directory: storage.Path, config: BertConfig, settings: TextSettings) -> dict[int, storage.Path]:
-    """Write the files that make a folder with a BERT a sentence-transformers model.
+    """Write the files that make a directory with a BERT a sentence-transformers model.
 
     Returns:
-        Number of an embedding layer -> the folder that its parameters belong into.
+        Number of an embedding layer -> the directory for its parameters.
     """
     layers = [(layer.kind.title().replace("_N", "N"), layer) for layer in config.embedding_layers]
     behind = [("Pooling", None), *layers, *([("Normalize", None)] if config.normalize_embeddings else [])]
@@ -44,7 +44,7 @@ def write_layout(directory: storage.Path, config: BertConfig, settings: TextSett
 
 
 def write_cross_encoder(directory: storage.Path, settings: TextSettings) -> None:
-    """Write the files of a cross-encoder beside its config.json, where it had them."""
+    """Write the files of a cross-encoder, if the model came with them."""
     if settings.cross_encoder:
         _write_modules(directory, [("", "Transformer")], settings, cross=True)
 

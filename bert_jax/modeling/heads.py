@@ -33,7 +33,7 @@ CLASSIFIERS = ("sequence_classification", "token_classification", "multiple_choi
 
 
 def summary_of(config: BertConfig, head: str) -> str | None:
-    """The layer between the encoder and a head: one of `bert_jax.config_values.SUMMARIES`, or None."""
+    """Return the layer between the encoder and a head: one of `bert_jax.config_values.SUMMARIES`, or None."""
     match head:
         case "pretraining" | "next_sentence":
             return "pooler"
