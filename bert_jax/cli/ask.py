@@ -47,9 +47,9 @@ def add_verbs(verbs: Any) -> None:
         help="what to do with texts over the model's limit: cut them, or average the logits of overlapping windows "
         "(default: an error)")  # fmt: skip
     classify.add_argument("--doc-stride", type=int, default=0, metavar="N",
-        help="--long windows: tokens from the start of one window to the next (default: half a window)")  # fmt: skip
+        help="with --long windows, tokens from one window's start to the next (default: half a window)")  # fmt: skip
     classify.add_argument("--max-seq-length", type=int, default=0, metavar="N",
-        help="--long windows: tokens in a window (default: the model's limit)")  # fmt: skip
+        help="with --long windows, tokens in a window (default: the model's limit)")  # fmt: skip
     tag = add_verb(
         verbs,
         "tag",
@@ -78,7 +78,7 @@ def add_verbs(verbs: Any) -> None:
         "embed",
         run_embed,
         "embed texts as vectors",
-        "Prints one vector per text, and the similarities of up to ten texts.",
+        "Prints one vector per text and, for at most ten texts, the similarity of every pair.",
         """bert-jax embed all-MiniLM-L6-v2/ "a cat on a mat" "a kitten on a rug" "tax law"
            bert-jax embed all-MiniLM-L6-v2/ --file sentences.txt --out vectors.npy""",
     )
@@ -98,8 +98,12 @@ def add_verbs(verbs: Any) -> None:
 
 
 def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--context", metavar="FILE", help="a UTF-8 file with the text that contains the answers")
-    parser.add_argument("--text", metavar="TEXT", help="the text that contains the answers, instead of --context")
+    parser.add_argument(
+        "--context",
+        metavar="FILE",
+        help="a UTF-8 file with the text that contains the answers; this or --text is required",
+    )
+    parser.add_argument("--text", metavar="TEXT", help="the text that contains the answers")
     parser.add_argument("--top-k", type=int, default=1, metavar="K", help="answers per question (default: %(default)s)")
     parser.add_argument(
         "--impossible", action="store_true", help="allow the empty answer, for models trained on SQuAD 2.0"

@@ -9,7 +9,7 @@ from bert_jax.cli.verbs import add_verb
 
 
 def add_verbs(verbs: Any) -> None:
-    """Declare the verb."""
+    """Declare the verb `config`."""
     config = add_verb(
         verbs,
         "config",

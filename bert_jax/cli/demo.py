@@ -8,7 +8,7 @@ from bert_jax.errors import InputError
 
 
 def add_verbs(verbs: Any) -> None:
-    """Declare the verb."""
+    """Declare the verb `demo`."""
     parser = add_verb(
         verbs,
         "demo",

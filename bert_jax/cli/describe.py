@@ -9,24 +9,24 @@ from bert_jax.training.stopping import EXIT_INTERRUPTED
 
 _HEAD = f"""# Command line
 
-`bert-jax VERB --help` prints the same in a terminal. Options may stand before or after the arguments, are never
-abbreviated, and are all optional unless their description says *required*.
+`bert-jax VERB --help` prints the same in a terminal, and `bert-jax --version` prints the version. Options may stand
+before or after the arguments, are never abbreviated, and are all optional unless their description says *required*.
 
 | option of every verb | |
 |---|---|
 | `-h`, `--help` | show the verb's options and examples, and exit |
 | `--debug` | show the traceback of an error |
-| `--version` | print the version, and exit; without a verb |
 
 | exit status | |
 |---|---|
 | 0 | done |
 | 1 | `plan`: the recipe does not fit on the slice |
 | {EXIT_BAD_INPUT} | bad input: one line on stderr says what was expected, what was found and where |
-| {EXIT_INTERRUPTED}, 143 | interrupted by Ctrl-C, or by SIGTERM; a training run has saved its step |
+| {EXIT_INTERRUPTED}, 143 | interrupted by Ctrl-C, or by SIGTERM; a training run has saved a checkpoint first |
 | {EXIT_BROKEN_PIPE} | the program that read the output has ended |
 
-[Troubleshooting](troubleshooting.md) explains error messages; the search finds an option by its name without dashes.
+[Troubleshooting](troubleshooting.md) explains error messages. To find an option with the search of this site, type it
+without dashes.
 
 This page is written by `make docs` from the parser.
 """

@@ -41,7 +41,11 @@ def add_verbs(verbs: Any) -> None:
     )
     convert.add_argument("source", metavar="SRC", help="a model directory")
     convert.add_argument("destination", metavar="DST", help="a new directory")
-    convert.add_argument("--head", metavar="HEAD", help="head to write (default: the model's head)")
+    convert.add_argument(
+        "--head",
+        metavar="HEAD",
+        help="head to write, such as masked_lm or sequence_classification (default: the model's head)",
+    )
     convert.add_argument(
         "--dtype", default="float32", metavar="DTYPE", help="dtype to write: float32 (default), bfloat16 or float16"
     )

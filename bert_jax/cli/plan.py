@@ -19,7 +19,7 @@ EXIT_DOES_NOT_FIT = 1
 
 
 def add_verbs(verbs: Any) -> None:
-    """Declare the verb."""
+    """Declare the verb `plan`."""
     plan = add_verb(
         verbs,
         "plan",
@@ -34,7 +34,10 @@ def add_verbs(verbs: Any) -> None:
     )
     plan.add_argument("--config", required=True, metavar="RECIPE[:ARG]", help="name or file of a recipe of any task")
     plan.add_argument(
-        "--topology", required=True, metavar="SLICE", help="TPU slice, such as v5e:4x4 or v5litepod-16; v2 to tpu7x"
+        "--topology",
+        required=True,
+        metavar="SLICE",
+        help="TPU slice, such as v5e:4x4 or v5litepod-16, of any generation from v2 to tpu7x",
     )
     plan.add_argument("--slices", type=int, default=1, metavar="N", help="number of slices (default: 1)")
     plan.add_argument(

@@ -17,14 +17,14 @@ QUESTION_FLAGS: dict[str, tuple[type, str, str]] = {
     "doc_stride": (
         int,
         "N",
-        "tokens from the start of one window of a long context to the next (default: 128); with --long windows, of a "
-        "long text (default: half a window)",
+        "tokens from the start of one window to the next (default: 128 for question answering, half a window for "
+        "classifiers with --long windows)",
     ),
     "max_answer_length": (int, "N", "most tokens in an answer (default: 30)"),
     "null_threshold": (
         float,
         "X",
-        "predict no answer where its score exceeds the best span's by more than X (default: 0)",
+        "predict the empty answer if its score exceeds that of the best span by more than X (default: 0)",
     ),
 }
 
@@ -61,7 +61,7 @@ def add_verbs(verbs: Any) -> None:
         "--label-column",
         default="",
         metavar="NAME",
-        help="column of the label (default: as in training; else label, tags or score)",
+        help="column of the label (default: as in training, else label; tags for taggers, score for embeddings)",
     )
     evaluate.add_argument(
         "--label-separator", default="", metavar="C", help="separator of several labels in a cell (default: a comma)"
@@ -109,15 +109,15 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
         "--text-column",
         default="",
         metavar="NAME",
-        help="column of the text (default: as in training; else sentence, sentence1 for embeddings, context for "
+        help="column of the text (default: as in training, else sentence; sentence1 for embeddings, context for "
         "multiple choice)",
     )
     add(
         "--pair-column",
         default="",
         metavar="NAME",
-        help="column of the second text; in multiple choice, of the text before every choice (default: as in training; "
-        "else none, sentence2 for embeddings)",
+        help="column of the second text; in multiple choice, of the question or sentence start that each choice "
+        "completes (default: as in training, else none; sentence2 for embeddings)",
     )
     add("--choice-columns", default="", metavar="NAME[,NAME]",
         help="columns of the choices, or one column of lists (default: choices)")  # fmt: skip

@@ -57,7 +57,7 @@ def add_verbs(verbs: Any) -> None:
         add = parser.add_argument
         add("--corpus", required=True, metavar="FILE", help="file with one text per line, also compressed; or a table")
         add("--text-column", default="", metavar="NAME",
-            help="column of the texts, where FILE is a table: .tsv, .csv, .jsonl or tfds:NAME")  # fmt: skip
+            help="column of the texts; required if FILE is a table: .tsv, .csv, .jsonl or tfds:NAME")  # fmt: skip
         add("--top-k", type=int, default=10, metavar="K", help="texts per query (default: %(default)s)")
         add("--batch-size", type=int, metavar="N", help="texts in a forward pass (default: chosen for the device)")
 

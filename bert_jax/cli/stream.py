@@ -21,7 +21,10 @@ def add_flags(parser: argparse.ArgumentParser, what: str) -> None:
         "- is stdin")  # fmt: skip
     add("--jsonl", action="store_true", help="read lines as JSON objects, also from stdin and from other file names")
     add(
-        "--field", default="text", metavar="NAME", help=f"field of a JSON object with the {what} (default: %(default)s)"
+        "--field",
+        default="text",
+        metavar="NAME",
+        help=f"name of the JSON field that holds the {what} (default: %(default)s)",
     )
     add("--skip", action="store_true", help="skip invalid lines and report each (default: stop at the first)")
 

@@ -10,8 +10,8 @@ from bert_jax.errors import InputError
 CORPUS_HELP = (
     "text files, directories or globs (documents end at a blank line or at the end of a file); files:PATH (each file "
     "is a document); sentences:FILE (one sentence per line, a blank line between documents); wikitext:FILE (a document "
-    "begins with ' = Title = '); FILE.jsonl[:FIELD]; FILE.parquet[:COLUMN]; tfds:NAME[:SPLIT[:FIELD]]; python-docs "
-    "(the documentation inside this Python installation)"
+    "begins with ' = Title = '); FILE.jsonl[:FIELD]; FILE.parquet[:COLUMN]; tfds:NAME[:SPLIT[:FIELD]] (each row "
+    "is a document; default field: text); python-docs (the docstrings and help topics of this Python installation)"
 )
 
 
@@ -55,12 +55,12 @@ def _add_prepare(verbs: Any) -> None:
         help="vocab.txt, vocab.json, tokenizer.json, *.model, or a directory with one of these")  # fmt: skip
     add("--out", required=True, metavar="DIR", help="new directory for the shards")
     add("--objective", default="nsp", metavar="nsp|sop|mlm",
-        help="objective besides masked-LM: nsp = next-sentence prediction as in BERT (default), sop = sentence order "
-        "as in ALBERT, mlm = none, with full sentences in each example as in RoBERTa")  # fmt: skip
+        help="objective beside masked-LM: nsp = next-sentence prediction as in BERT (default), sop = sentence order "
+        "as in ALBERT, mlm = no other, and examples are filled with full sentences as in RoBERTa")  # fmt: skip
     add("--pack", action="store_true",
         help="pack several short examples into a row; they do not attend to each other")  # fmt: skip
     add("--max-seq-length", type=_lengths, default=(128,), metavar="N[,N]",
-        help="most tokens in an example; several lengths are each prepared (default: 128)")  # fmt: skip
+        help="most tokens in an example (default: 128); several lengths give a set of shards each")  # fmt: skip
     add("--dupe-factor", type=int, default=5, metavar="N",
         help="number of times that the corpus is cut into examples, each time differently (default: 5)")  # fmt: skip
     add("--short-seq-prob", type=float, default=0.1, metavar="P",

@@ -44,14 +44,15 @@ def add_verbs(verbs: Any) -> None:
         action="append",
         default=[],
         metavar="KEY=V,V",
-        help="train once for each value of a key, and average over seeds; may be repeated",
+        help="train once for each value of a key, or for each combination where repeated; seeds are averaged",
     )
     for parser in (pretrain, finetune):
         parser.add_argument(
             "--config",
             required=True,
             metavar="RECIPE[:ARG]",
-            help="name of a recipe (`bert-jax config` lists them) or a recipe file, and the argument of its get_config",
+            help="name of a recipe (`bert-jax config` lists them) or a recipe file; ARG goes to its get_config, "
+            "which often takes a data set and its directory: classification:sst2,DIR",
         )
         parser.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the run; local or gs://")
         parser.add_argument("--quiet", action="store_true", help="show no progress bar")

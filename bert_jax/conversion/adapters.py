@@ -148,7 +148,7 @@ def open_adapter(directory: storage.Path, content: dict[str, Any]) -> Iterator[A
                     raise InputError(f"{where}: {layer}: expected two matrices that share the rank, found others")
                 updates[f"{layer}.weight"] = update
         if strange := next((name for name in names if ".lora_" in name), None):
-            raise InputError(f"{where}: expected lora_A and lora_B, found tensor {strange!r}")
+            raise InputError(f"{where}: expected tensors lora_A and lora_B alone, found also {strange!r}")
         yield Adapter(where, names, updates)
 
 

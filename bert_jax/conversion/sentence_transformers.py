@@ -248,7 +248,7 @@ def _prompts(content: dict[str, Any], where: storage.Path) -> dict[str, Any]:
     prompts, default = content.get("prompts") or {}, content.get("default_prompt_name") or ""
     texts = list(prompts.values()) if isinstance(prompts, dict) else [None]
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in texts if text is not None):
-        raise InputError(f"{where}: prompts: expected an object of texts, found {prompts!r}")
+        raise InputError(f"{where}: prompts: expected an object that maps names to strings, found {prompts!r}")
     if not isinstance(default, str) or (default and default not in {*prompts, "query", "document"}):
         known = ", ".join(prompts) or "none"
         raise InputError(f"{where}: default_prompt_name: expected one of the prompts ({known}), found {default!r}")

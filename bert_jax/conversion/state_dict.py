@@ -83,7 +83,8 @@ def _from_leaves(leaves: dict[str, Any], parts: list[Slot], dtype: np.dtype) -> 
 
 
 def _as_written(tensors: Tensors, model: Bert, dtype: np.dtype) -> Tensors:
-    """Add the tensors that the family's files hold besides parameters, and drop the prefix of a bare encoder."""
+    """Return tensors as the family's files hold them: with buffers, such as sinusoidal positions, besides the
+    parameters, and in a bare encoder without the prefix of their names."""
     config, names = model.config, names_of(model)
     if config.position_embedding_type == "sinusoidal":
         # Hugging Face's models look positions up in a table; with sinusoids in the table they compute the same.

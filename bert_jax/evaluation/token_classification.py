@@ -127,7 +127,10 @@ def _check_words(data: Any, sentence: Sentence) -> None:
     for word in sentence.words:
         if any(mark in word for mark in "\t\r\n"):
             where = f"{data}: line {sentence.line}"
-            raise InputError(f"{where}: expected words that fit a line of CoNLL, found {word!r}")
+            raise InputError(
+                f"{where}: expected words without tabs and line breaks, as CoNLL needs, found {word!r}; "
+                ".jsonl takes any"
+            )
 
 
 @contextlib.contextmanager

@@ -241,7 +241,8 @@ def abstract_task(recipe: Any) -> AbstractTask:
 
 
 def _class_weights(data: Any, labels: np.ndarray, count: int) -> tuple[float, ...]:
-    """Return class weights: for `balanced` inverse to the class frequency with a mean of 1 over rows, else ()."""
+    """Return a loss weight per class: for `balanced` in inverse proportion to its rows, with a mean of 1 over all rows;
+    otherwise (), for no weights."""
     if data.class_weights != "balanced":
         return ()
     return tuple(len(labels) / (count * np.bincount(labels, minlength=count)))

@@ -76,7 +76,7 @@ class PretrainingTask:
 
     @property
     def has_pairs(self) -> bool:
-        """Return whether pairs of segments have labels."""
+        """Whether examples are labelled pairs of segments, for next-sentence or sentence-order prediction."""
         return self.objective != "mlm"
 
     def _metrics(self) -> dict[str, tuple[str, str]]:

@@ -163,6 +163,6 @@ def _roberta_processing(
 
 
 def _settings(files: TokenizerFiles, name: str, max_length: int | None, own: dict[str, Any]) -> dict[str, Any]:
-    """Merge settings: the defaults of class `name`, then the files' settings, then `max_length` and `own`."""
+    """Merge settings, later ones over earlier ones: the defaults of class `name`, the files', `max_length`, `own`."""
     limit = {} if max_length is None else {"model_max_length": max_length}
     return {"tokenizer_class": name, **NO_TOKEN_TYPES, **files.settings, **limit, **own}

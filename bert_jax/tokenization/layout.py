@@ -72,8 +72,9 @@ def _of_template(template: Mapping[str, Any], ids: Mapping[str, int]) -> RowLayo
         if plain and len(set(types[second:])) == 1 and _around(single, special) == [start, end]:
             return RowLayout(start, between, end, types[second])
     raise InputError(
-        "post_processor: expected special tokens of type 0 around A and the same before A and after B in pairs, "
-        f"found {_written(single)!r} and {_written(pair)!r}"
+        "post_processor: expected special tokens of type 0 around a single text, and in a pair the same ones "
+        f"before the first text and after the second, found {_written(single)!r} for one text and "
+        f"{_written(pair)!r} for a pair"
     )
 
 

@@ -87,7 +87,7 @@ def check_new_length(saved: dict[str, Any], recipe: ConfigDict, num_steps: int, 
     for before, now in zip(*stages, strict=False):
         if before[1:] != now[1:] or min(before[0], left) > now[0] or (now[0] != before[0] and left > before[0]):
             raise InputError(
-                f"config.stages: expected the first {done} steps, which the run has done, as they were, {before}, "
+                f"config.stages: the run has done {done} steps, whose stages must not change: expected {before}, "
                 f"found {now}"
             )
         left = max(0, left - before[0])

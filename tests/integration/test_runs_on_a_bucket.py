@@ -195,7 +195,9 @@ def test_every_verb_reads_and_writes_on_a_bucket(tmp_path, data, bucket, remote,
         assert status == 0, said.err
         return said.out
 
-    assert "pieces" in run("train-tokenizer", f"{remote}/corpus.txt", "--vocab-size", 120, "--out", f"{url}/tokenizer")
+    assert "vocabulary of" in run(
+        "train-tokenizer", f"{remote}/corpus.txt", "--vocab-size", 120, "--out", f"{url}/tokenizer"
+    )
     common = ["--max-seq-length", 32, "--validation-fraction", 0.1, "--num-workers", 2]
     run("prepare", f"{remote}/*.txt", "--tokenizer", f"{url}/tokenizer", "--out", f"{url}/prepared", *common)
     made = recipe(remote, "pretraining", tokenizer=f"{url}/tokenizer", num_steps=4, stages=((4, 32, 8),))

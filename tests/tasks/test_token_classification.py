@@ -270,7 +270,10 @@ def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
     with pytest.raises(InputError, match=r"expected a file named \.jsonl or \.conll"):
         evaluation.predict(model, dev, tmp_path / "out.csv", Columns())
     (tmp_path / "in.jsonl").write_text(json.dumps({"tokens": ["a", "b\tc"]}))
-    with pytest.raises(InputError, match=r"in\.jsonl: line 1: expected words that fit a line of CoNLL, found 'b\\tc'"):
+    with pytest.raises(
+        InputError,
+        match=r"in\.jsonl: line 1: expected words without tabs and line breaks, as CoNLL needs, found 'b\\tc'",
+    ):
         evaluation.predict(model, str(tmp_path / "in.jsonl"), tmp_path / "out.conll", Columns())
     assert evaluation.predict(model, str(tmp_path / "in.jsonl"), tmp_path / "out.jsonl", Columns()) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]

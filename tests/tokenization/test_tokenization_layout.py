@@ -115,7 +115,10 @@ def test_models_that_are_not_told_segments_apart_get_one_type(edited):
             template("[CLS]:0 $A:0 [SEP]:0", "$A:0 $B:1", CLS_SEP),
             r"found '\[CLS\]:0 \$A:0 \[SEP\]:0' and '\$A:0 \$B:1'",
         ),
-        (template("[CLS]:0 $A:0", "[CLS]:0 $B:0 $A:0", CLS_SEP), "expected special tokens of type 0 around A"),
+        (
+            template("[CLS]:0 $A:0", "[CLS]:0 $B:0 $A:0", CLS_SEP),
+            "expected special tokens of type 0 around a single text",
+        ),
         (template("$A:0 [SEP]:0 [CLS]:2", "$A:0 [SEP]:0 $B:1 [SEP]:1 [CLS]:2", CLS_SEP), r"\[CLS\]:2"),
         (
             template("[CLS]:0 $A:0 [SEP]:0", BERT_PAIR, {"[CLS]": 2}),

@@ -214,7 +214,7 @@ class _Reader:
         if length != math.prod(shape) * dtype.itemsize or self.position + length != end:
             raise InputError(
                 f"array at {where}: expected {math.prod(shape) * dtype.itemsize} bytes for {name} {list(shape)}, "
-                f"found {length} in an extension of {size}"
+                f"found {length} (in a MessagePack extension of {size})"
             )
         start = self.position
         self._skip(length)

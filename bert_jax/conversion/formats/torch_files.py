@@ -85,7 +85,9 @@ def _tensors(file: storage.OpenFile, state: Any, extents: dict[str, _Extent]) ->
         claimed += count
         tensors[name] = LazyTensor(value.shape, value.storage.dtype, _reader(file, value, extent, count, whole))
     if claimed > _MOST_SHARING * file.size:
-        raise InputError(f"expected tensors of {file.size} bytes in total, found claims of {claimed}")
+        raise InputError(
+            f"expected tensors that fit the file's {file.size} bytes, found tensors that would take {claimed}"
+        )
     return tensors
 
 

@@ -28,7 +28,7 @@ class StagedSource:
     def __init__(self, stages: Sequence[tuple[int | None, Source]]):
         counts = [count for count, _ in stages]
         if not stages or any(count is None for count in counts[:-1]) or any(c is not None and c < 1 for c in counts):
-            raise InputError(f"stages: expected steps of at least 1 for each, found {counts}")
+            raise InputError(f"stages: expected at least 1 step in every stage, found {counts}")
         self.stages = tuple(stages)
         self._starts = np.cumsum([0, *(count or 0 for count in counts[:-1])])
 
