@@ -5,10 +5,15 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 # Parameters of glibc's mallopt (malloc.h).
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 _NEVER = -1  # read as the largest size_t
+# Files of Linux that stand for TPUs (the second also for other devices of virtual machines) and for GPUs.
+_DEVICES = ("accel*", "vfio/[0-9]*", "nvidia*", "kfd", "dxg")
+_POD = ("TPU_NAME", "TPU_WORKER_ID", "TPU_ACCELERATOR_TYPE")
+_GOOGLE = "0x1ae0"  # PCI's number of the vendor of TPUs
 
 
 @contextlib.contextmanager
@@ -29,6 +34,18 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 def default_environment(variables: Mapping[str, str]) -> contextlib.AbstractContextManager[None]:
     """Set those environment variables that are not set while the block runs."""
     return environment({name: value for name, value in variables.items() if name not in os.environ})
+
+
+def may_have_accelerators() -> bool:
+    """Return whether the machine shows a sign of a TPU or GPU: device files, a PCI device, or a variable of a TPU pod.
+
+    Without one, JAX need not load libtpu, which prints warnings where it finds no TPU.
+    """
+    if not sys.platform.startswith("linux") or any(name in os.environ for name in _POD):
+        return True
+    vendors = Path("/sys/bus/pci/devices").glob("*/vendor")
+    on_bus = any(vendor.read_text().strip() == _GOOGLE for vendor in vendors)
+    return on_bus or any(any(Path("/dev").glob(pattern)) for pattern in _DEVICES)
 
 
 def keep_freed_memory() -> bool:

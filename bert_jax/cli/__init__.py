@@ -18,7 +18,7 @@ from bert_jax import compilers
 from bert_jax.cli import ask, config, demo, models, plan, score, search, text, train
 from bert_jax.cli.output import complain
 from bert_jax.errors import InputError, did_you_mean, one_line, printable
-from bert_jax.process import default_environment
+from bert_jax.process import default_environment, may_have_accelerators
 
 GROUPS = (demo, text, config, train, plan, score, ask, search, models)
 _OUTPUTS = ("out", "report", "destination")  # options of all verbs that name a file or directory to write
@@ -89,14 +89,16 @@ def _run(argv: list[str]) -> int:
 def process_settings() -> Iterator[None]:
     """Set what a command line needs of its process while the block runs; after it the process is as before.
 
-    The TPU's compiler has the stack it needs, clients of object stores neither print nor ask more than is needed, and
-    logs of libraries and warnings are fit for a terminal.
+    The TPU's compiler has the stack it needs, and is not loaded on a machine without accelerators; clients of object
+    stores neither print nor ask more than is needed; logs of libraries and warnings are fit for a terminal.
     """
-    stores = {
+    defaults = {
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # a gRPC service, for each bucket's kind
         "EPATH_USE_TF": "false",  # TensorFlow's client, where TensorFlow happens to be installed
     }
-    with compilers.larger_stacks(), default_environment(stores), _printable_logs(), _printable_warnings():
+    if not may_have_accelerators():
+        defaults["JAX_PLATFORMS"] = "cpu"
+    with compilers.larger_stacks(), default_environment(defaults), _printable_logs(), _printable_warnings():
         yield
 
 
