@@ -110,7 +110,7 @@ class QuestionAnsweringEvaluator(Evaluator):
 
         def attend(i: int) -> Attention | None:
             windows = asked([questions[i]], self.runner.tokenizer, self._limits).windows
-            return self.runner.attention(HEAD, windows, 0)  # of the question and the first window of its context
+            return self.runner.attention(HEAD, windows, 0)  # the question and the first window of its context
 
         def sections() -> list[page.Section]:
             return passages(questions, _answered(questions, found, self.task.null_threshold), attend)

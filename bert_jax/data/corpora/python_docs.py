@@ -77,7 +77,7 @@ def _document(name: str, texts: Iterable[str], seen: set[bytes]) -> Iterator[Doc
         if key not in seen:
             seen.add(key)
             paragraphs.append(paragraph)
-    if len(paragraphs) > 1:  # a single paragraph has no order of sentences to learn
+    if len(paragraphs) > 1:  # a single short text teaches little about the order of sentences
         yield Document(f"python-docs:{name}", tuple(paragraphs))
 
 

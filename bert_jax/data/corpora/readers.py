@@ -213,7 +213,7 @@ def text_lines(path: storage.Path, max_bytes: int = MAX_LINE_BYTES) -> Iterator[
     """Yield the lines of a file; cut lines longer than `max_bytes` into pieces.
 
     Raises:
-        InputError: the file is empty, not UTF-8, truncated or damaged; the message names the file and the line.
+        InputError: the file is not text, not UTF-8, truncated or damaged; the message names the file and the line.
     """
 
     def pieces(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -118,7 +118,7 @@ def best_window(windows: Sequence[QuestionWindow]) -> np.ndarray:
     """Return int `[n]`, for each token of a context the window that shows most of the context around it.
 
     The score of a window is the smaller of the numbers of its tokens to the left and to the right, plus a hundredth of
-    its size (the original's); the first window wins a tie.
+    its size; the first window wins a tie.
     """
     length = sum(windows[-1])
     best, most = np.zeros(length, np.int64), np.full(length, -1.0)

@@ -110,7 +110,7 @@ class _Item(NamedTuple):
         row: the object with `id`, `question` and `answers`.
         context_where, context: the name in messages of the object with `context`, and that object.
         article: the number of its article.
-        second: whether the file declares version 2.0.
+        second: whether the data as a whole are of version 2.0.
     """
 
     where: str
