@@ -33,19 +33,19 @@ This page is written by `make docs` from the parser.
 
 
 def as_page() -> str:
-    """Returns docs/command_line.md: every verb with its arguments, options and examples."""
+    """Return the text of docs/command_line.md: every verb with its arguments, options and examples."""
     _, verbs = build_parser()
     return "".join([_HEAD, *_summary(verbs), *(_section(name, parser) for name, parser in verbs.items())])
 
 
 def _summary(verbs: Mapping[str, argparse.ArgumentParser]) -> list[str]:
-    """A table of the verbs: name and first sentence."""
+    """Return a table of the verbs: name and first sentence."""
     rows = [f"| [`{name}`](#{name}) | {_cell(_sentences(parser)[0])} |\n" for name, parser in verbs.items()]
     return ["\n## Verbs\n\n| verb | |\n|---|---|\n", *rows]
 
 
 def _sentences(parser: argparse.ArgumentParser) -> tuple[str, str]:
-    """The summary of a verb, and the details that follow it."""
+    """Return the first sentence of a verb's description, and the rest of it."""
     first, _, rest = (parser.description or "").partition(". ")
     return first.rstrip("."), rest
 
@@ -63,7 +63,7 @@ def _section(name: str, parser: argparse.ArgumentParser) -> str:
 
 
 def _rows(actions: Sequence[argparse.Action], parser: argparse.ArgumentParser) -> list[str]:
-    """A line of the table for each argument that is shown in the help, but for `--help` itself."""
+    """Return a line of the table for each argument that is shown in the help, except `--help`."""
     return [
         f"| {_names(action)} | {_meaning(action, parser)} |"
         for action in actions
@@ -72,7 +72,7 @@ def _rows(actions: Sequence[argparse.Action], parser: argparse.ArgumentParser) -
 
 
 def _names(action: argparse.Action) -> str:
-    """How an argument is written: `--top-k K`, or `TEXT ...`."""
+    """Return the syntax of an argument: `--top-k K`, or `TEXT ...`."""
     value = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
     if action.choices is not None:
         value = "|".join(map(str, action.choices))
@@ -92,7 +92,7 @@ def _code(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text for a cell of a Markdown table."""
+    """Escape text for a cell of a Markdown table."""
     return " ".join(text.split()).replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
 
 

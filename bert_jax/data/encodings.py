@@ -55,16 +55,16 @@ def check_encoding(encoding: str) -> str:
 
 
 def as_utf8(stream: IO[bytes], spec: str, encoding: str, option: Callable[[str, str], str]) -> IO[bytes]:
-    """Return a stream whose bytes are UTF-8, where they are text.
+    """Return a stream that transcodes a text stream to UTF-8.
 
     Args:
-        stream: what to read, from its beginning; buffered.
-        spec: what to call it in messages.
-        encoding: of the stream; "" = UTF-8, or what its byte order mark says, which is then said.
-        option: how a user names the encoding.
+        stream: a buffered stream, at its beginning.
+        spec: its name in messages.
+        encoding: the encoding of the stream; "" = UTF-8, or the encoding of its byte order mark, with a warning.
+        option: how a user sets the encoding, for messages.
 
     Raises:
-        InputError: it looks like UTF-16 without a byte order mark, or there is no such encoding.
+        InputError: the text looks like UTF-16 without a byte order mark, or there is no such encoding.
     """
     encoding = check_encoding(encoding)
     head = stream.peek(4)[:4] if hasattr(stream, "peek") else b""

@@ -15,8 +15,8 @@ from bert_jax.errors import InputError, logger
 _Row = TypeVar("_Row")
 RULES = ("strict", "skip")  # for invalid rows, in training and evaluation
 IN_MEMORY = ("DataFrame", "list of rows")  # what tables in memory are called
-_LARGEST = 3.4e38  # of float32
-_NAMED = 5  # rows that are skipped by name; those after them are only counted
+_LARGEST = 3.4e38  # the largest float32
+_NAMED = 5  # the number of skipped rows that get a warning each; later ones are only counted
 _log = logger(__name__)
 
 
@@ -24,9 +24,9 @@ class InvalidRow(InputError):
     """An invalid row: the message says where, what was expected and what was found.
 
     Attributes:
-        reason: what is wrong, in words that follow a number and "with"; such rows are counted together.
-        name: of the row, where it has one that is known.
-        kept: the columns of the row that are carried through to an answer.
+        reason: what is wrong, as a phrase that completes "3 rows with"; rows are counted by reason.
+        name: the id of the row, or "" where it has none or it is not known.
+        kept: the columns of the row that are copied to its answer.
     """
 
     kept: Mapping[str, Any] = MappingProxyType({})
@@ -41,10 +41,10 @@ class InvalidRows:
 
     Args:
         spec: the file.
-        rule: `strict`: they are an error, which names the first and counts the others; `skip`: they are skipped,
-            the first few by name.
-        noun: what one is called.
-        skipping: what the user writes to have them skipped; "" where there is no such thing.
+        rule: `strict`: invalid rows are an error, which names the first and counts the others; `skip`: they are
+            skipped, the first few with a warning each.
+        noun: the word for a row in messages.
+        skipping: the option or key with which a user skips invalid rows; "" where there is none.
         keeping: whether an InvalidRow is yielded in place of each skipped row.
     """
 
@@ -59,7 +59,7 @@ class InvalidRows:
     def each(self, items: Iterable[Any], read: Callable[[Any], _Row]) -> Iterator[_Row]:
         """Yield `read(item)` for each item, without those for which it raises InvalidRow."""
         for item in items:
-            if isinstance(item, InvalidRow):  # whoever asked for these knows that they are no rows
+            if isinstance(item, InvalidRow):  # kept in place of a skipped row by an earlier check
                 yield cast(_Row, item)
                 continue
             try:
@@ -72,17 +72,17 @@ class InvalidRows:
             yield row
 
     def kept(self, rows: Iterable[_Row]) -> Iterator[_Row]:
-        """Yield the rows up to the first invalid one that is an error; later ones are counted, in constant memory."""
+        """Yield the rows; where the rule is `strict`, read those after the first invalid row only to count errors."""
         for row in rows:
             if not self._failed:
                 yield row
 
     def fitting(self, rows: Iterable[_Row]) -> Iterator[_Row]:
-        """As `kept`, for the last reader of the rows; after the last row, report the invalid ones.
+        """Yield the rows as `kept` does, and report the invalid ones after the last row.
 
         Raises:
             InputError: after the last row: some are invalid and the rule is `strict`, or none is valid. An error while
-            reading, such as of a file that is cut short, comes first.
+                reading, such as for a truncated file, is raised first.
         """
         count = 0
         for row in self.kept(rows):
@@ -123,7 +123,7 @@ def place(spec: str, line: int) -> str:
 
 
 def check_texts(where: str, texts: Mapping[str, str]) -> None:
-    """Raise InvalidRow when one of the texts of a row, by their columns, has nothing in it to read."""
+    """Raise InvalidRow when one of a row's texts (column -> text) is empty or only whitespace."""
     for name, text in texts.items():
         if not text.strip():
             raise InvalidRow(
@@ -132,7 +132,7 @@ def check_texts(where: str, texts: Mapping[str, str]) -> None:
 
 
 def number_of(where: str, label: str | None) -> float:
-    """Return a label as a number. Raises InvalidRow when it is none."""
+    """Return a label as a number. Raises InvalidRow when it is not a finite float32."""
     try:
         value = float(label or "")
     except ValueError:
@@ -146,8 +146,10 @@ def number_of(where: str, label: str | None) -> float:
 
 
 def check_utf8(where: str, *texts: str) -> None:
-    """Raise InvalidRow when a text has bytes that were none of UTF-8, or half a character that JSON can spell and no
-    tokenizer takes: both stand in it as lone surrogates."""
+    """Raise InvalidRow when a text holds a lone surrogate.
+
+    A lone surrogate is either a byte that was not UTF-8 or half a pair from a JSON escape, which tokenizers reject.
+    """
     for text in texts:
         if text.isascii():
             continue

@@ -14,14 +14,14 @@ from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, RowNumber, place
 from bert_jax.data.lines import numbered_lines, parse_object
 from bert_jax.errors import InputError
 
-MAX_BYTES = 256 << 20  # of a file that is one value, decompressed
-MAX_VALUES = 12_000_000  # texts, numbers, lists and objects in it: Python needs 50 bytes and more for each
-_LOOKED_AT = 1 << 20  # bytes that tell how a file is laid out
+MAX_BYTES = 256 << 20  # the largest file that is one value, decompressed
+MAX_VALUES = 12_000_000  # texts, numbers, lists and objects in such a file: Python needs 50 bytes or more for each
+_LOOKED_AT = 1 << 20  # bytes read to detect the layout of a file
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class JsonLayout(enum.Enum):
-    """How a JSON file is laid out."""
+    """The layout of a JSON file."""
 
     ARRAY = "one array"
     LINES = "JSON lines"
@@ -29,13 +29,13 @@ class JsonLayout(enum.Enum):
 
 
 def json_layout_of(spec: str) -> JsonLayout:
-    """Return how a JSON file, maybe compressed, is laid out, from its first megabyte.
+    """Detect the layout of a JSON file, maybe compressed, from its first megabyte.
 
-    LINES has a whole value in its first line that is not blank, and more after it. ARRAY begins with `[`. VALUE is
-    anything else, such as one object in one line or over many.
+    LINES: the first line that is not blank is a whole value, and more lines follow. ARRAY: the file begins with `[`.
+    VALUE: anything else, such as one object on one or several lines.
 
     Raises:
-        InputError: the file is missing, no file, or damaged.
+        InputError: the file is missing, not a regular file, or damaged.
     """
     try:
         with storage.open_decompressed(storage.existing(spec)) as (file, _):
@@ -50,9 +50,9 @@ def json_layout_of(spec: str) -> JsonLayout:
 
 
 def read_json_file(spec: str) -> Any:
-    """Return the value of a JSON file, maybe compressed; None when it holds nothing but spaces.
+    """Return the value of a JSON file, maybe compressed; None when the file holds only whitespace.
 
-    Its texts may have half a surrogate pair, which `check_utf8` names by its row.
+    Texts may hold half a surrogate pair, which `check_utf8` reports by row.
 
     Raises:
         InputError: the file is missing, cut short, not UTF-8, not JSON, or larger than MAX_BYTES or MAX_VALUES.
@@ -76,17 +76,17 @@ def read_json_file(spec: str) -> Any:
 def json_objects(
     spec: str, bad: InvalidRows, encoding: str = "", option: Callable[[str, str], str] = "{}={}".format
 ) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yield the line of each object, what to call it in messages, and the object, of JSON lines, an array or Parquet.
+    """Yield (line, name in messages, object) for each object of a file of JSON lines, a JSON array or a Parquet file.
 
-    Blank lines are skipped; the objects of an array and of a Parquet file (`.parquet`) are numbered as rows.
+    Blank lines are skipped; in an array and a Parquet file (`.parquet`), the line is the row number.
 
     Args:
         spec: the file.
-        bad: collects the values that are no objects.
-        encoding, option: of `numbered_lines`.
+        bad: collects the values that are not objects.
+        encoding, option: passed to `numbered_lines`.
 
     Raises:
-        InputError: as `numbered_lines` or, of an array, as `read_json_file`.
+        InputError: as `numbered_lines` or, for an array, as `read_json_file`.
     """
     if spec.lower().endswith(parquet_files.SUFFIX):
         return bad.each(parquet_files.read_parquet(spec), lambda found: _of_array(spec, found.number, found.values))

@@ -11,11 +11,11 @@ from bert_jax.data.encodings import as_utf8
 from bert_jax.data.invalid_rows import InvalidRow, check_utf8, place
 from bert_jax.errors import InputError
 
-MAX_ROW_BYTES = 16 << 20  # of a row: documents of a few megabytes are not an error
+MAX_ROW_BYTES = 16 << 20  # the longest row: documents of a few megabytes are not an error
 
 
 def line_pieces(stream: IO[bytes], max_bytes: int) -> Iterator[tuple[bytes, bool]]:
-    """Yield (bytes, whether they end a line); a line over `max_bytes` comes in pieces, cut at a space where it can."""
+    """Yield (bytes, whether they end a line); cut a line over `max_bytes` into pieces, at a space if possible."""
     rest = b""
     while True:
         raw = rest + stream.readline(max(max_bytes - len(rest), 1))
@@ -30,7 +30,7 @@ def line_pieces(stream: IO[bytes], max_bytes: int) -> Iterator[tuple[bytes, bool
 
 
 def _character_start(raw: bytes) -> int:
-    """Where the last UTF-8 character of `raw` begins, so that a cut there splits none."""
+    """Return the offset of the last UTF-8 character of `raw`: a cut there splits no character."""
     cut = len(raw) - 1
     while cut > 1 and raw[cut] & 0xC0 == 0x80:
         cut -= 1
@@ -41,12 +41,12 @@ def stream_lines(stream: IO[bytes], spec: object, max_bytes: int = MAX_ROW_BYTES
     """Yield (1-based number, line with its newline) of an open file or pipe, without a byte order mark.
 
     Args:
-        stream: what to read, decompressed.
-        spec: what to call it in messages.
-        max_bytes: of a line.
+        stream: the decompressed stream.
+        spec: its name in messages.
+        max_bytes: the longest line.
 
     Raises:
-        InputError: a line is longer than `max_bytes`; no more than that is read of it.
+        InputError: a line is longer than `max_bytes`; no more of it is read.
     """
     number = 0
     while line := stream.readline(max_bytes + 1):
@@ -65,13 +65,13 @@ def numbered_lines(
 ) -> Iterator[tuple[int, str]]:
     """Yield (1-based number, line with its newline) of a file, maybe compressed (`storage.COMPRESSED`).
 
-    Only `\\n` ends a line: U+2028 and its like are text. Bytes that are not UTF-8 come as lone surrogates, which
-    `check_utf8` refuses.
+    Only `\\n` ends a line: U+2028 and similar characters are text. Bytes that are not UTF-8 become lone surrogates,
+    which `check_utf8` rejects.
 
     Args:
         spec: the file.
-        max_bytes: of a line, in UTF-8.
-        encoding, option: of `bert_jax.data.encodings.as_utf8`.
+        max_bytes: the longest line, in UTF-8.
+        encoding, option: passed to `bert_jax.data.encodings.as_utf8`.
 
     Raises:
         InputError: the file is missing, a pipe or a device, empty, cut short or damaged, or a line is longer than
@@ -90,18 +90,21 @@ def numbered_lines(
 
 
 def read_lines(spec: str) -> Iterator[str]:
-    """Yield the lines of a text file, maybe compressed, without their ends. Raises InputError as `numbered_lines`, and
-    where a line is not UTF-8."""
+    """Yield the lines of a text file, maybe compressed, without line ends.
+
+    Raises:
+        InputError: as `numbered_lines`, or a line is not UTF-8.
+    """
     for number, line in numbered_lines(spec):
         check_utf8(place(spec, number), line)
         yield line.removesuffix("\n").removesuffix("\r")
 
 
 def parse_object(where: str, line: str) -> dict[str, Any]:
-    """Return the JSON object that a line says. Its texts may have half a surrogate pair, which `check_utf8` names.
+    """Parse a line that is a JSON object. Its texts may hold half a surrogate pair, which `check_utf8` reports.
 
     Raises:
-        InvalidRow: `storage.parse_json` refuses it, or it is another value.
+        InvalidRow: the line is not JSON (`storage.parse_json`), or its value is not an object.
     """
     check_utf8(where, line)
     try:

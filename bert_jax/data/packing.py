@@ -1,8 +1,9 @@
 """Pack short examples into rows, so that a batch has little padding.
 
-The model keeps the examples of a row apart: attention stays within a segment, positions begin anew in each, and each
-has a [CLS] of its own. Of a corpus, rows are composed when it is prepared, so that a row is as easily found as an
-example; of the rows of a table, when training begins (`bert_jax.data.finetuning.packing`).
+The model keeps the examples of a row apart: attention stays within a segment, and each segment has its own positions
+from 0 and its own [CLS]. The rows of a corpus are composed when it is prepared, so that random access to a packed row
+is as fast as to an example; the rows of a table are composed when training begins
+(`bert_jax.data.finetuning.packing`).
 """
 
 import bisect
@@ -12,21 +13,21 @@ import numpy as np
 
 
 def best_fit(lengths: Sequence[int] | np.ndarray, room: int, order: np.ndarray | None = None) -> list[list[int]]:
-    """Compose rows of at most `room` tokens: each example goes to the row that it fills best.
+    """Compose rows of at most `room` tokens by best fit: each example goes to the row with the least sufficient room.
 
-    The longest first, it is best-fit decreasing (Johnson 1974, https://doi.org/10.1137/0203025): at most about 11/9 of
-    the fewest rows possible.
+    With the longest example first, this is best-fit decreasing (Johnson 1974, https://doi.org/10.1137/0203025), which
+    needs at most about 11/9 of the optimal number of rows.
 
     Args:
-        lengths: of the examples, special tokens counted; none above `room`.
-        room: tokens a row.
-        order: in which the examples come, by index; None: the longest first.
+        lengths: tokens of each example, special tokens included; none above `room`.
+        room: tokens per row.
+        order: indices of the examples in the order of placement; None: the longest first.
 
     Returns:
         Indices of the examples of each row.
     """
     rows: list[list[int]] = []
-    by_room: dict[int, list[int]] = {}  # tokens left -> rows that have just so many
+    by_room: dict[int, list[int]] = {}  # tokens left -> rows with exactly this number of tokens left
     rooms: list[int] = []  # the keys of by_room, ascending
     lengths = np.asarray(lengths)
     if order is None:
@@ -53,19 +54,19 @@ def best_fit(lengths: Sequence[int] | np.ndarray, room: int, order: np.ndarray |
 def pack(
     batch: dict[str, np.ndarray], rows: np.ndarray, seq_length: int, slots: int, most: int, pad_id: int = 0
 ) -> dict[str, np.ndarray]:
-    """Lay examples of pretraining end to end into rows.
+    """Concatenate pretraining examples into packed rows.
 
     Args:
-        batch: I examples as `PreparedInstances` makes them, a row each: `[I, L]`, `[I, P]` and `[I]`.
-        rows: int [I], ascending from 0 without gaps: the row that each example goes to.
-        seq_length: S, tokens a row.
-        slots: predictions a row; as many as the examples of any row have together.
-        most: M, examples a row.
-        pad_id: fills `input_ids`.
+        batch: I examples of `PreparedInstances`, one per row: arrays `[I, L]`, `[I, P]` and `[I]`.
+        rows: int [I], ascending from 0 without gaps: the packed row of each example.
+        seq_length: S, tokens per packed row.
+        slots: predictions per packed row; at least the total of the examples in any row.
+        most: M, examples per packed row.
+        pad_id: the padding of `input_ids`.
 
     Returns:
-        As `pack_examples` does; of [I] arrays `next_sentence_labels`, where `batch` has them, and `example_weights`.
-        Besides, `masked_*` [R, slots].
+        The arrays of `pack_examples`, with `example_weights` and, where `batch` has them, `next_sentence_labels` as
+        arrays of examples; and `masked_*` [R, slots].
     """
     num_rows, fills = int(rows[-1]) + 1, {"input_ids": pad_id, "token_type_ids": 0}
     names = ("attention_mask", *fills, "next_sentence_labels", "example_weights")
@@ -82,26 +83,26 @@ def pack(
 def pack_examples(
     batch: dict[str, np.ndarray], rows: np.ndarray, num_rows: int, seq_length: int, most: int, fills: Mapping[str, int]
 ) -> dict[str, np.ndarray]:
-    """Lay examples end to end into rows.
+    """Concatenate examples into packed rows.
 
     Args:
-        batch: I examples, a row each: `attention_mask` [I, L], of tokens that stand first; other arrays of tokens
-            [I, L], which are named in `fills`; and arrays of examples [I, ...].
-        rows: int [I], ascending: the row that each example goes to.
-        num_rows: R; those that no example goes to are padding.
-        seq_length: S, tokens a row.
-        most: M, examples a row.
-        fills: array of tokens -> what its padding is.
+        batch: I examples, one per row: `attention_mask` [I, L], with padding only at the end; the other arrays of
+            tokens [I, L], which `fills` names; and arrays of examples [I, ...].
+        rows: int [I], ascending: the packed row of each example.
+        num_rows: R, the number of packed rows; rows without an example are padding.
+        seq_length: S, tokens per packed row.
+        most: M, examples per packed row.
+        fills: name of an array of tokens -> its padding value.
 
     Returns:
-        [R, S] of each array of tokens, and int32 `position_ids` (from 0 in each example) and `segment_ids` (from 1; 0
-        is padding); [R, M, ...] of each array of examples, 0 where a row has fewer; and int32 `cls_positions` [R, M],
-        where each example begins.
+        Each array of tokens as [R, S]; int32 [R, S] `position_ids` (from 0 in each example) and `segment_ids` (from 1;
+        0 is padding); each array of examples as [R, M, ...], 0 where a row has fewer than M; and int32 [R, M]
+        `cls_positions`, the position of the first token of each example.
     """
     lengths = batch["attention_mask"].sum(axis=1)
-    number = count_within(rows)  # of an example within its row
+    number = count_within(rows)  # the number of an example within its row
     begins = np.cumsum(lengths) - lengths
-    offsets = begins - begins[np.arange(len(rows)) - number]  # where it begins in its row
+    offsets = begins - begins[np.arange(len(rows)) - number]  # the position of its first token in its row
 
     example, place = np.nonzero(batch["attention_mask"])
     at = rows[example], offsets[example] + place
@@ -119,5 +120,5 @@ def pack_examples(
 
 
 def count_within(rows: np.ndarray) -> np.ndarray:
-    """For each element of ascending `rows`, how many equal ones stand before it."""
+    """Return, for each element of ascending `rows`, the number of equal elements before it."""
     return np.arange(len(rows)) - np.searchsorted(rows, rows)

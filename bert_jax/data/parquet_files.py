@@ -12,7 +12,7 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.storage import PathLike
 
 SUFFIX = ".parquet"
-_ROWS = 1024  # that are held at a time
+_ROWS = 1024  # rows in memory at a time
 
 
 class ParquetRow(NamedTuple):
@@ -36,9 +36,9 @@ class ParquetTable:
         self._classes = _class_names(file.schema_arrow.metadata, self.columns)
 
     def rows(self, columns: Sequence[str] = ()) -> Iterator[ParquetRow]:
-        """Yield the rows in order, of `columns` or of all.
+        """Yield the rows in order, with the values of `columns` (all columns when empty).
 
-        The numbers of a column that `datasets` wrote as a ClassLabel, or a list of them, become names.
+        The numbers in a column that `datasets` wrote as a ClassLabel, or as lists of ClassLabels, become class names.
         """
         number, total = 0, self._file.metadata.num_rows
         for batch in self._file.iter_batches(_ROWS, columns=list(columns) or None):
@@ -54,7 +54,8 @@ def open_parquet(spec: PathLike) -> Iterator[ParquetTable]:
     """Open a Parquet file.
 
     Raises:
-        InputError: pyarrow is not installed, the file is missing, or (out of the block too) it is none of Parquet.
+        InputError: pyarrow is not installed, the file is missing, or it is not a Parquet file; errors while reading in
+            the `with` block are converted too.
     """
     pyarrow = import_pyarrow(spec)
     with storage.existing(spec).open("rb") as file:
@@ -70,7 +71,7 @@ def read_parquet(spec: PathLike, columns: Sequence[str] = ()) -> Iterator[Parque
 
     Args:
         spec: the file.
-        columns: those to read; () = all.
+        columns: the columns to read; () = all.
 
     Raises:
         InputError: as `open_parquet`, or a column is missing.
@@ -91,7 +92,7 @@ def import_pyarrow(spec: object) -> Any:
 
 
 def _class_names(metadata: Mapping[bytes, bytes] | None, columns: Sequence[str]) -> dict[str, list[str]]:
-    """The names of the numbers in columns of classes, as `datasets` writes them into a Parquet file."""
+    """Return column -> class names for the ClassLabel columns of a Parquet file that `datasets` wrote."""
     try:
         features = json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -100,7 +101,7 @@ def _class_names(metadata: Mapping[bytes, bytes] | None, columns: Sequence[str])
     for column in columns:
         feature = features.get(column) if isinstance(features, dict) else None
         while isinstance(feature, list | dict) and feature and "names" not in feature:
-            feature = feature[0] if isinstance(feature, list) else feature.get("feature")  # of a list of them
+            feature = feature[0] if isinstance(feature, list) else feature.get("feature")  # the element of a list
         if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and isinstance(feature["names"], list):
             found[column] = list(map(str, feature["names"]))
     return found

@@ -2,8 +2,8 @@
 
 from bert_jax.errors import InputError
 
-HEAD_BYTES = 1024  # of a file that are looked at
-# First bytes -> what such a file is, and what to do.
+HEAD_BYTES = 1024  # bytes at the beginning of a file that are checked
+# First bytes -> the kind of file, and what to do.
 _KINDS = {
     b"%PDF-": "a PDF; extract its text first, with `pdftotext` for example",
     b"PK\x03\x04": "a ZIP archive, or a document of Word or the like; extract its text first",
@@ -25,7 +25,7 @@ OTHER_ENCODING = "if it is Windows-1252 or Latin-1, convert it: iconv -f cp1252 
 
 
 def check_is_text(spec: object, head: bytes) -> None:
-    """Raise InputError, which says what to do, when the first bytes of a file are those of no text in UTF-8."""
+    """Raise InputError, which says what to do, when the first bytes of a file are not UTF-8 text."""
     found = next((kind for mark, kind in _KINDS.items() if head.startswith(mark)), "")
     if not found and b"\0" in head[:HEAD_BYTES]:
         found = f"a binary file: byte 0x00 at offset {head.index(0)}"

@@ -10,20 +10,20 @@ from bert_jax.errors import InputError, did_you_mean
 def open_tfds(spec: str, wanted: Iterable[str]) -> tuple[Any, Any]:
     """Open a split of a data set.
 
-    The data set is looked for under $TFDS_DATA_DIR (else ~/tensorflow_datasets) and, as the user asked for it by name,
-    downloaded and prepared there when it is missing.
+    The data set is read from $TFDS_DATA_DIR (default: ~/tensorflow_datasets); when it is missing, it is downloaded and
+    prepared there.
 
     Args:
         spec: `tfds:NAME[:SPLIT]`; the split is `train` unless given.
-        wanted: names of features that it must have.
+        wanted: names of features that the data set must have.
 
     Returns:
-        The rows by index (its `dataset_info` describes them), and the features.
+        A random-access data source (with a `dataset_info`), and its features.
 
     Raises:
         InputError: there is no such data set, split or feature, or the data set could not be prepared.
     """
-    import tensorflow_datasets as tfds  # here: it takes a second that no other user should wait for
+    import tensorflow_datasets as tfds  # imported here: it takes a second, and only users of TFDS need it
 
     name, _, split = spec.removeprefix("tfds:").partition(":")
     split = split or "train"

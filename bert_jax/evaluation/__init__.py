@@ -1,4 +1,4 @@
-"""Evaluate fine-tuned models over files, and write their predictions: one driver, and a small file a task."""
+"""Evaluate fine-tuned models over files, and write their predictions: one driver, and one module per task."""
 
 from bert_jax.evaluation.driver import EVALUATORS, Evaluator, evaluate, evaluator_class, predict
 

@@ -18,10 +18,12 @@ Write = Callable[[list[Mapping[str, Any]], list[Sequence[Any]]], None]
 
 @contextlib.contextmanager
 def answer_file(out: storage.PathLike, header: Sequence[str]) -> Iterator[Write]:
-    """Yield what writes rows, each given as an object (of JSON lines) and as its fields under `header` (of a table).
+    """Open an answer file, and yield a function that writes rows.
+
+    The function takes the rows as JSON objects (for JSON lines) and as fields under `header` (for a table).
 
     Raises:
-        InputError: Parquet is asked for without pyarrow.
+        InputError: the file is Parquet and pyarrow is not installed.
     """
     name = str(out).lower()
     if name.endswith(".parquet"):
@@ -49,13 +51,13 @@ def _text(field: Any) -> str:
 
 
 def _tsv_line(fields: Sequence[Any]) -> str:
-    """A line without quotes: what would end a field or the line in the midst of a text becomes a space."""
+    """Return a line without quotes; tabs and line ends within a field become spaces."""
     return "\t".join(re.sub(r"[\t\r\n]+", " ", _text(field)) for field in fields) + "\n"
 
 
 @contextlib.contextmanager
 def _parquet(out: storage.PathLike, header: Sequence[str]) -> Iterator[Write]:
-    """The types of the columns are those of the first rows that are written."""
+    """Open a Parquet file; the types of its columns are those of the first rows written."""
     pyarrow, parquet = import_pyarrow(out), importlib.import_module("pyarrow.parquet")
     with storage.open_binary_atomically(out) as file:
         writer: Any = None

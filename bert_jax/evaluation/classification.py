@@ -31,19 +31,19 @@ from bert_jax.tasks.remembered import read_remembered
 class ClassificationEvaluator(Evaluator):
     """A sequence classifier or regressor.
 
-    `predict` writes into a `.jsonl` file an object a row: the text (and pair), `label` and `scores` (label ->
-    probability), or `score` of a model with one output. A `.tsv`, `.csv` or `.parquet` file has a header and the
-    columns `label` and one probability a label, or `score`. Where a text may have several labels, `labels` are those
-    with a probability over 0.5, in a table with commas between. Columns that are carried through come first. The scores
-    are those of the pipeline `text-classification`.
+    `predict` writes one object per row to a `.jsonl` file: the text (and pair), `label` and `scores` (label ->
+    probability), or `score` for a model with one output. A `.tsv`, `.csv` or `.parquet` file has a header and the
+    columns `label` and one probability per label, or `score`. Where a text may have several labels, `labels` are the
+    labels with a probability over 0.5, separated by commas in a table. Columns copied from the data come first. The
+    scores are those of the pipeline `text-classification`.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
         long_texts: one of `bert_jax.data.finetuning.windows.LONG_TEXTS`: how texts longer than a row are read.
         doc_stride: tokens between the windows of a long text; 0 = half of the tokens that a row has room for.
-        submission: whether `predict` writes what GLUE takes: a `.tsv` with the columns `index` and `prediction` (the
-            label or the number), and an answer for every row, for empty texts too.
-        options: of `bert_jax.evaluation.model_runner.open_runner`.
+        submission: whether `predict` writes a submission to GLUE: a `.tsv` with the columns `index` and `prediction`
+            (the label or the number), and an answer for every row, including empty texts.
+        options: arguments of `bert_jax.evaluation.model_runner.open_runner`.
 
     Raises:
         InputError: the directory holds no sequence classifier, or an option does not fit it.
@@ -71,19 +71,19 @@ class ClassificationEvaluator(Evaluator):
         if config.problem_type == "regression" and config.num_labels > 1:
             raise InputError(f"{model_dir}: expected a regression with one output, found {config.num_labels}")
         self._remembered = read_remembered(model_dir)
-        self._names = () if is_number(config) else config.label_names  # of the classes; () of a model with one output
+        self._names = () if is_number(config) else config.label_names  # () for a model with one output
         self._submission = submission
         self._stride = doc_stride if long_texts == "windows" else None
 
     def build_task(self, model: Bert) -> ClassificationTask:
-        """As `Evaluator.build_task`."""
+        """Return the task of the model."""
         return ClassificationTask(model, ())
 
     @classmethod
     def check_predict(
         cls, out: storage.PathLike, invalid_rows: str, *, submission: bool = False, **options: Any
     ) -> None:
-        """As `Evaluator.check_predict`; a submission is a `.tsv` file, and has an answer for every row."""
+        """Check the arguments as `Evaluator.check_predict` does; a submission is a `.tsv` with an answer per row."""
         super().check_predict(out, invalid_rows)
         if submission and not str(out).lower().endswith(".tsv"):
             raise InputError(f"{out}: expected a file named .tsv for a submission to GLUE")
@@ -114,7 +114,7 @@ class ClassificationEvaluator(Evaluator):
         return Evaluated(scores, sections)
 
     def predict(self, data: Any, out: storage.PathLike, columns: Columns, invalid: InvalidRows) -> int:
-        """As `Evaluator.predict`."""
+        """Write a prediction for every row, as `Evaluator.predict` does."""
         submission = self._submission
         if submission:
             columns = dataclasses.replace(columns, keep_others="none")
@@ -144,7 +144,7 @@ class ClassificationEvaluator(Evaluator):
         return encode_texts(self.runner.tokenizer, rows, labels, self.runner.max_length, self._stride)
 
     def _logits(self, features: Features) -> np.ndarray:
-        """Return the logits [n, C] of the texts; those of a text in windows are averaged."""
+        """Return the logits [n, C] of the texts, averaged over the windows of a text."""
         logits = self.predictor(features, "logits")
         if isinstance(features, WindowFeatures):
             return averaged(logits, features.documents, features.lengths)
@@ -186,12 +186,12 @@ class ClassificationEvaluator(Evaluator):
             yield texts | answer, fields
 
     def _submitted(self, answer: Any) -> Any:
-        """Return an answer as GLUE takes it: a class without a name of its own as its number."""
+        """Return an answer in GLUE's format: the class's name or, where classes have no names, its number."""
         return answer if self.runner.config.id2label else str(answer).removeprefix("LABEL_")
 
 
 class _Row(NamedTuple):
-    """A row to predict for, and the columns of it that are carried through."""
+    """A row to predict, and its columns to copy to the answer."""
 
     example: Example
     kept: dict[str, Any]

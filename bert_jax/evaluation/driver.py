@@ -19,7 +19,7 @@ from bert_jax.modeling import Bert
 from bert_jax.reports import page
 from bert_jax.tasks.remembered import read_remembered
 
-# Head of a model -> the class that evaluates models with it.
+# Head -> the class that evaluates models with this head.
 EVALUATORS = {
     "sequence_classification": "classification.ClassificationEvaluator",
     "token_classification": "token_classification.TokenClassificationEvaluator",
@@ -44,21 +44,21 @@ class Evaluated(NamedTuple):
 class Evaluator(abc.ABC):
     """A fine-tuned model, opened to run over files on all devices of this machine.
 
-    Each task has a subclass, which says how the task's rows are read, decoded, scored and written.
+    Each task has a subclass, which reads, decodes, scores and writes the task's rows.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        options: of `bert_jax.evaluation.model_runner.open_runner`.
+        options: arguments of `bert_jax.evaluation.model_runner.open_runner`.
 
     Raises:
         InputError: the directory holds a model with another head, or an option does not fit it.
 
     Attributes:
         head: the head of the models that the class evaluates.
-        options: names of the arguments that the class takes beside those that all take.
+        options: names of the arguments that the class takes besides the common ones.
         formats: name endings of the files that `predict` writes.
         default_columns: the columns of a table, where neither the caller nor the model names them.
-        noun: what a row is called.
+        noun: the word for a row in messages.
         runner: the model, its tokenizer, and the limits within which it runs.
         task: the task of the model (`bert_jax.tasks.base.Task`).
         predictor: runs the model over rows.
@@ -81,7 +81,7 @@ class Evaluator(abc.ABC):
 
     @classmethod
     def columns(cls, model_dir: storage.PathLike, data: Any, given: Columns) -> Columns:
-        """Return the caller's columns; for those not named, the ones that the model remembers, or the default ones."""
+        """Return the caller's columns, completed with those that the model remembers, and with the default ones."""
         return given.filled(read_remembered(model_dir).columns).filled(cls.default_columns)
 
     @classmethod
@@ -89,7 +89,7 @@ class Evaluator(abc.ABC):
         """Check the arguments of `predict`, and `options` of the class, before the model is opened.
 
         Raises:
-            InputError: the file's name ends in none of `formats`, or the arguments do not fit each other.
+            InputError: the file's name does not end in one of `formats`, or the arguments contradict each other.
         """
         check_format(out, cls.formats)
 
@@ -100,7 +100,7 @@ class Evaluator(abc.ABC):
         Args:
             data: the rows.
             columns: the columns of `data`.
-            metric_names: the metrics to return; empty for all that fit.
+            metric_names: the metrics to return; empty for all metrics that fit.
             invalid: collects the rows that cannot be scored.
         """
 
@@ -112,7 +112,7 @@ class Evaluator(abc.ABC):
             data: the rows.
             out: the file to write; it appears when it is complete.
             columns: the columns of `data`, without a label.
-            invalid: collects the rows that cannot be read, and keeps their places.
+            invalid: collects the invalid rows, and yields an InvalidRow in place of each.
         """
 
 

@@ -23,7 +23,7 @@ from bert_jax.reports.attention import Attention
 from bert_jax.tasks import setup
 from bert_jax.tokenization import Tokenizer
 
-_LARGEST_MAPS = 2**28  # shares of all maps of a sequence, a gigabyte of float32: more than those of BERT-large over 512
+_LARGEST_MAPS = 2**28  # attention weights of a sequence, a gigabyte of float32: more than BERT-large has at 512 tokens
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,14 +31,14 @@ class ModelRunner:
     """A model directory, opened.
 
     Attributes:
-        config, params: of the model.
-        tokenizer: its own.
-        compute: how to run it.
-        max_length: the longest sequence in tokens that it is to be given.
-        batch_size: rows at a time, a multiple of the number of devices.
-        mesh: of all devices.
-        settings: what the files of sentence-transformers say of texts, vectors and scores.
-        prompt: what is put before each text (of a pair, before the first).
+        config, params: the config and the parameters of the model.
+        tokenizer: the tokenizer of the model.
+        compute: the settings of its computation.
+        max_length: the longest sequence in tokens.
+        batch_size: rows of a batch, a multiple of the number of devices.
+        mesh: a mesh of all devices.
+        settings: the settings of texts, vectors and scores in the files of sentence-transformers.
+        prompt: a text put before each text (for a pair, before the first).
     """
 
     config: BertConfig
@@ -52,18 +52,19 @@ class ModelRunner:
     prompt: str = ""
 
     def jitted(self, predict: Callable[[Any, Batch], dict[str, jax.Array]]) -> Callable[[Batch], dict[str, np.ndarray]]:
-        """Batch -> predictions in numpy: rows split over the devices, parameters on each."""
+        """Jit `predict`, batch -> predictions in NumPy, with rows split over the devices and parameters on each."""
         whole, split = NamedSharding(self.mesh, PartitionSpec()), NamedSharding(self.mesh, sharding.batch_spec())
         params = jax.device_put(self.params, whole)
         step = jax.jit(predict, in_shardings=(whole, split), out_shardings=whole)
         return lambda batch: jax.device_get(step(params, batch))
 
     def attention(self, head: str, features: Paddable, number: int) -> Attention | None:
-        """How the tokens of the sequence of this number attend to one another, by a model of `head`; None where the
-        maps would be too large.
+        """Return the attention maps of one sequence; None where they would be too large.
 
         Args:
-            features: sequences, each of an example, or of one of its texts or choices.
+            head: the head of the model.
+            features: sequences, one per example, or one per text or choice of an example.
+            number: the index of the sequence.
         """
         length = int(features.lengths[number])
         if self.config.num_hidden_layers * self.config.num_attention_heads * length**2 > _LARGEST_MAPS:
@@ -72,7 +73,7 @@ class ModelRunner:
         batch = features.pad(np.array([number]), length, self.tokenizer.pad_id)
         inputs = {name: batch[name] for name in INPUTS}
         if head == "multiple_choice":
-            inputs = {name: array[:, None] for name, array in inputs.items()}  # of one choice
+            inputs = {name: array[:, None] for name, array in inputs.items()}  # a single choice
         maps = model.run(inputs, ("attentions",), output_attentions=True).attentions
         assert maps is not None
         return Attention([self.tokenizer.pieces[i] for i in batch["input_ids"][0]], np.concatenate(maps))
@@ -89,18 +90,18 @@ def open_runner(
     prompt: str | None = None,
     truncate_dim: int | None = None,
 ) -> ModelRunner:
-    """Opens a model directory that was saved with `head`.
+    """Open a model directory that was saved with `head`.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
         head: one of `bert_jax.modeling.HEADS`.
-        batch_size: rows at a time; rounded up to a multiple of the number of devices.
+        batch_size: rows of a batch; rounded up to a multiple of the number of devices.
         max_seq_length: the longest sequence in tokens; 0 = the model's own limit.
-        dtype: of matrix products: float32, bfloat16, or auto (bfloat16 on accelerators, float32 on CPU).
-        prompt_name: of sentence embeddings and cross-encoders, which of the model's prompts is put before texts; None =
-            its default, "" = none.
-        prompt: the prompt itself, in place of a name.
-        truncate_dim: of sentence embeddings, numbers of a vector to keep, from the first; None = as the files say.
+        dtype: the dtype of matrix products: float32, bfloat16, or auto (bfloat16 on accelerators, float32 on CPU).
+        prompt_name: for sentence embeddings and cross-encoders, the name of the model's prompt to put before texts;
+            None = its default, "" = none.
+        prompt: the text of the prompt, instead of a name.
+        truncate_dim: for sentence embeddings, the number of leading dimensions to keep; None = as in the model's files.
 
     Raises:
         InputError: the directory holds a model with another head, or an option does not fit it.

@@ -31,9 +31,9 @@ from bert_jax.tasks.multiple_choice import (
 class MultipleChoiceEvaluator(Evaluator):
     """A multiple-choice model.
 
-    `predict` writes into a `.jsonl` file an object a row: `context`, `question` where there is one, `choices`, `label`
-    (the number of the chosen one) and `scores` (a probability each). A table has a header and the columns `label` and
-    one probability a choice. Columns that are carried through come first.
+    `predict` writes one object per row to a `.jsonl` file: `context`, `question` where there is one, `choices`, `label`
+    (the number of the predicted choice) and `scores` (one probability per choice). A table has a header and the columns
+    `label` and one probability per choice. Columns copied from the data come first.
     """
 
     head = HEAD
@@ -41,7 +41,7 @@ class MultipleChoiceEvaluator(Evaluator):
     task: MultipleChoiceTask
 
     def build_task(self, model: Bert) -> MultipleChoiceTask:
-        """As `Evaluator.build_task`."""
+        """Return the task of the model."""
         return MultipleChoiceTask(model)
 
     def evaluate(self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows) -> Evaluated:
@@ -62,9 +62,9 @@ class MultipleChoiceEvaluator(Evaluator):
         return Evaluated(scores, sections)
 
     def predict(self, data: Any, out: storage.PathLike, columns: Columns, invalid: InvalidRows) -> int:
-        """As `Evaluator.predict`."""
+        """Write a prediction for every row, as `Evaluator.predict` does."""
         rows = invalid.fitting(read_choice_questions(data, columns, invalid))
-        first = []  # up to the first valid row, which decides the header; without one, reading raises
+        first = []  # rows up to the first valid one, which determines the header; without one, reading raises
         for row in rows:
             first.append(row)
             if not isinstance(row, InvalidRow):

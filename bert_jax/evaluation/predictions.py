@@ -19,16 +19,16 @@ from bert_jax.evaluation.answer_files import Write, answer_file
 from bert_jax.evaluation.model_runner import ModelRunner
 
 _Row = TypeVar("_Row")
-CHUNK = 8192  # rows held at a time: enough to find rows of one length, few enough for memory
+CHUNK = 8192  # rows in memory at a time: enough to find rows of similar length, few enough for memory
 
 
 class RowPredictor:
-    """Runs `predict` of a task over tokenised rows, in few shapes.
+    """Prediction of a task over tokenised rows, in batches of few shapes.
 
     Args:
-        runner: what runs.
-        predict: of its task.
-        max_length: the longest row, in tokens; 0 = as long as `runner` takes.
+        runner: the model.
+        predict: the `predict` of its task.
+        max_length: the longest row in tokens; 0 = `runner.max_length`.
     """
 
     def __init__(self, runner: ModelRunner, predict: Callable[[Any, Batch], dict[str, jax.Array]], max_length: int = 0):
@@ -37,23 +37,23 @@ class RowPredictor:
         self._buckets: tuple[int, ...] = ()
 
     def batches(self, features: Paddable) -> tuple[list[Batch], list[dict[str, np.ndarray]]]:
-        """All batches and their predictions."""
+        """Return all batches and their predictions."""
         source = self._source(features)
         batches = [source.batch(i) for i in range(source.num_batches)]
         return batches, [self._run(batch) for batch in batches]
 
     def __call__(self, features: Paddable, name: str) -> np.ndarray:
-        """The prediction `name` of every row, in the order of the rows."""
+        """Return the prediction `name` of every row, in the order of the rows."""
         source = self._source(features)
         return source.restore([self._run(source.batch(i))[name] for i in range(source.num_batches)])
 
     def in_order(self, features: Paddable, predictions: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:
-        """The prediction `name` of every row, in the order of the rows, from those of `batches`."""
+        """Return the prediction `name` of every row, in the order of the rows, from the predictions of `batches`."""
         return self._source(features).restore([prediction[name] for prediction in predictions])
 
     def _source(self, features: Paddable) -> EvalSource:
         runner = self._runner
-        # Shapes are settled by the first rows, so that a long file does not compile new ones again and again.
+        # The first rows determine the shapes, so that a long file does not compile new ones again and again.
         if not self._buckets:
             few = few_buckets(features.lengths, self._limit)
             self._buckets = few if few[-1] == self._limit else (*few, self._limit)
@@ -71,17 +71,17 @@ def write_answers(
 ) -> int:
     """Write an answer for every row, in the order of the rows; the file appears when it is complete.
 
-    An InvalidRow becomes, in a `.jsonl` file, an object whose answer is null and whose `error` is the message; in a
-    table, empty fields. Columns of the data that are carried through come first; one that is named like a part of the
-    answer is called `input_NAME`.
+    In a `.jsonl` file, an InvalidRow becomes an object whose answer is null and whose `error` is the message; in a
+    table, it becomes empty fields. Columns copied from the data come first; a column with the name of a part of the
+    answer is renamed `input_NAME`.
 
     Args:
         out: the file to write.
         header: the names of the answer's fields in a table.
-        rows: the rows, each maybe an InvalidRow.
-        answer: some rows -> for each, its answer as a JSON object, and as the fields of a table.
+        rows: the rows, each of which may be an InvalidRow.
+        answer: rows -> (answer as a JSON object, answer as the fields of a table) for each.
         missing: the keys of an answer in a JSON object, which are null for an invalid row.
-        kept: row -> the columns of the data that are carried through.
+        kept: row -> the columns of the data to copy.
         open_file: opens the file, as `answer_file` does.
 
     Returns:
@@ -112,7 +112,7 @@ def write_answers(
 
 @contextlib.contextmanager
 def carrying(kept: Mapping[str, Any]) -> Iterator[None]:
-    """Give an InvalidRow that is raised in the block the columns of its row that are carried through."""
+    """Attach the copied columns of a row to an InvalidRow that is raised in the block."""
     try:
         yield
     except InvalidRow as error:
@@ -125,7 +125,7 @@ def _kept(row: Any, kept: Callable[[Any], Mapping[str, Any]]) -> Mapping[str, An
 
 
 def _beside(carried: Mapping[str, Any], described: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer behind the columns that are carried through."""
+    """Return the columns copied from the data, followed by the answer."""
     same = {name for name in carried if name in described and described[name] == carried[name]}
     named = {f"input_{name}" if name in described else name: carried[name] for name in carried if name not in same}
     return {**named, **described}
@@ -135,7 +135,7 @@ def check_format(out: storage.PathLike, formats: Sequence[str]) -> None:
     """Check the name of a file to write.
 
     Raises:
-        InputError: the name ends in none of `formats`, or in `.parquet` and pyarrow is not installed.
+        InputError: the name does not end in one of `formats`, or it ends in `.parquet` and pyarrow is not installed.
     """
     if not str(out).lower().endswith(tuple(formats)):
         raise InputError(f"{out}: expected a file named {' or '.join(formats)} to write to")

@@ -30,25 +30,25 @@ from bert_jax.tasks.question_answering import (
     figures,
 )
 
-_CHUNK = 1024  # questions whose windows are held at a time: enough to find rows of one length, few enough for memory
+_CHUNK = 1024  # questions whose windows are in memory: enough to find rows of similar length, few enough for memory
 
 
 class QuestionAnsweringEvaluator(Evaluator):
     """A question answering model.
 
-    `predict` writes what SQuAD's scripts read: one JSON object, question id -> text. Where questions may have no
-    answer, "" says so, and `NAME.null_odds.json` beside `NAME.json` holds by id the score of no answer minus the score
-    of the best passage: what the script of version 2.0 reads as `--na-prob-file`.
+    `predict` writes the input of SQuAD's scripts: one JSON object, question id -> text. Where questions may have no
+    answer, "" means no answer, and `NAME.null_odds.json` beside `NAME.json` has, for each id, the score of no answer
+    minus the score of the best answer, which the script of version 2.0 reads with `--na-prob-file`.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        max_seq_length: tokens of a window; 0 = 384, or the model's own limit where that is less.
+        max_seq_length: tokens of a window; 0 = 384, or the model's own limit if that is less.
         doc_stride: as in `bert_jax.data.finetuning.question_windows.Limits`.
-        max_query_length: tokens of a question; 0 = 64, or half of the window where that is less.
-        max_answer_length: most tokens of an answer.
-        n_best: number of the most likely starts and ends of a window that are tried with each other; 0 = all.
-        null_threshold: a score of no answer above it means no answer, where the data have questions without one.
-        options: of `bert_jax.evaluation.model_runner.open_runner`.
+        max_query_length: tokens of a question; 0 = 64, or half of the window if that is less.
+        max_answer_length: the most tokens of an answer.
+        n_best: the number of the most likely starts, and of ends, of a window to combine; 0 = all.
+        null_threshold: the null odds above which the prediction is no answer, where questions may have none.
+        options: arguments of `bert_jax.evaluation.model_runner.open_runner`.
 
     Raises:
         InputError: the directory holds no such model, or an option does not fit it.
@@ -85,7 +85,7 @@ class QuestionAnsweringEvaluator(Evaluator):
         self.predictor = RowPredictor(self.runner, self.task.predict, length)
 
     def build_task(self, model: Bert) -> QuestionAnsweringTask:
-        """As `Evaluator.build_task`."""
+        """Return the task of the model."""
         return QuestionAnsweringTask(model, self._search, self._null_threshold)
 
     @classmethod
@@ -110,7 +110,7 @@ class QuestionAnsweringEvaluator(Evaluator):
 
         def attend(i: int) -> Attention | None:
             windows = asked([questions[i]], self.runner.tokenizer, self._limits).windows
-            return self.runner.attention(HEAD, windows, 0)  # of the question and the first window of its context
+            return self.runner.attention(HEAD, windows, 0)  # the question and the first window of its context
 
         def sections() -> list[page.Section]:
             return passages(questions, _answered(questions, found, self.task.null_threshold), attend)
@@ -118,7 +118,7 @@ class QuestionAnsweringEvaluator(Evaluator):
         return Evaluated(scores, sections)
 
     def predict(self, data: Any, out: storage.PathLike, columns: Columns, invalid: InvalidRows) -> int:
-        """As `Evaluator.predict`; the answer to an invalid question is "", where it has an id."""
+        """Write a prediction for every question, as `Evaluator.predict` does; "" for an invalid one with an id."""
         texts: dict[str, str] = {}
         odds: dict[str, float] = {}
         unanswered: list[str] = []
@@ -148,7 +148,7 @@ class QuestionAnsweringEvaluator(Evaluator):
         return len(texts)
 
     def _answers(self, questions: Iterator[Question]) -> Iterator[tuple[Sequence[Question], dict[str, FoundSpans]]]:
-        """Yield some questions at a time, and by their ids the best answers."""
+        """Yield chunks of questions, with question id -> best answers."""
         while chunk := list(islice(questions, _CHUNK)):
             part = asked(chunk, self.runner.tokenizer, self._limits)
             batches, predictions = self.predictor.batches(part.windows)

@@ -25,11 +25,11 @@ from bert_jax.tasks.sentence_embedding import (
 
 
 class SentenceEmbeddingEvaluator(Evaluator):
-    """A model of sentence embeddings, evaluated on pairs of texts by the similarity that its files name (cosine, if
-    they name none).
+    """A model of sentence embeddings, evaluated by the similarity of pairs of texts.
 
-    `predict` writes into a `.jsonl` file an object a row: `text`, `pair` and `score`. A table has a header and a column
-    `score`. Columns that are carried through come first.
+    The similarity is the one that the model's files name, by default cosine. `predict` writes one object per row to a
+    `.jsonl` file: `text`, `pair` and `score`. A table has a header and a column `score`. Columns copied from the data
+    come first.
     """
 
     head = HEAD
@@ -38,13 +38,13 @@ class SentenceEmbeddingEvaluator(Evaluator):
     task: SentenceEmbeddingTask
 
     def build_task(self, model: Bert) -> SentenceEmbeddingTask:
-        """As `Evaluator.build_task`."""
+        """Return the task of the model."""
         similarity, dimension = self.runner.settings.similarity, self.runner.settings.truncate_dim
         return SentenceEmbeddingTask(model, "cosine", labelled=True, similarity=similarity, truncate_dim=dimension)
 
     @classmethod
     def columns(cls, model_dir: storage.PathLike, data: Any, given: Columns) -> Columns:
-        """As `Evaluator.columns`, without the further texts of the model's training."""
+        """Return the columns of `Evaluator.columns`, without the further texts of the model's training."""
         remembered = dataclasses.replace(read_remembered(model_dir).columns, more=(), texts="")
         return given.filled(remembered).filled(cls.default_columns)
 
@@ -69,7 +69,7 @@ class SentenceEmbeddingEvaluator(Evaluator):
         return Evaluated(scores, sections)
 
     def predict(self, data: Any, out: storage.PathLike, columns: Columns, invalid: InvalidRows) -> int:
-        """As `Evaluator.predict`."""
+        """Write the similarity of every pair, as `Evaluator.predict` does."""
 
         def answers(chunk: list[tuple[int, dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], list[float]]]:
             found = self.task.alike(self.predictor(self._encode(chunk, columns), "embeddings"))

@@ -29,15 +29,15 @@ from bert_jax.tasks.token_classification import HEAD, TokenClassificationTask
 class TokenClassificationEvaluator(Evaluator):
     """A tagger.
 
-    `predict` writes into a `.jsonl` file an object a sentence: `tokens`, `tags` and `scores` (the probability of each
-    tag). The other formats are CoNLL: a word and its tag in a line, a tab between them, and a blank line after a
+    `predict` writes one object per sentence to a `.jsonl` file: `tokens`, `tags` and `scores` (the probability of each
+    tag). The other formats are CoNLL: one word per line with its tag, separated by a tab, and a blank line after a
     sentence.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        tag_names: the names of the classes, in their order, where tags in the data to evaluate on are numbers; () takes
-            the model's names.
-        options: of `bert_jax.evaluation.model_runner.open_runner`.
+        tag_names: the names of the classes, in their order, where tags in the evaluation data are numbers; () = the
+            model's names.
+        options: arguments of `bert_jax.evaluation.model_runner.open_runner`.
     """
 
     head = HEAD
@@ -51,12 +51,12 @@ class TokenClassificationEvaluator(Evaluator):
         self._tag_names = tuple(tag_names) or self.runner.config.label_names
 
     def build_task(self, model: Bert) -> TokenClassificationTask:
-        """As `Evaluator.build_task`."""
+        """Return the task of the model."""
         return TokenClassificationTask(model, model.config.label_names, ())
 
     @classmethod
     def check_predict(cls, out: storage.PathLike, invalid_rows: str, **options: Any) -> None:
-        """As `Evaluator.check_predict`; CoNLL has no way to say that a prediction is missing."""
+        """Check the arguments as `Evaluator.check_predict` does; CoNLL cannot represent a missing prediction."""
         super().check_predict(out, invalid_rows)
         if not _is_json(out) and invalid_rows == "skip":
             raise InputError(
@@ -66,7 +66,7 @@ class TokenClassificationEvaluator(Evaluator):
     def evaluate(self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows) -> Evaluated:
         """Score the model with `bert_jax.metrics.entities.TAGGING_METRICS`; a tag must be one that the model knows.
 
-        The scores have the number of `words` too.
+        The scores include `words`, the number of words.
         """
         names = self.task.names
         chosen = entities.choose_tagging_metrics(metric_names, names)
@@ -93,7 +93,10 @@ class TokenClassificationEvaluator(Evaluator):
         return Evaluated(figures, sections)
 
     def predict(self, data: Any, out: storage.PathLike, columns: Columns, invalid: InvalidRows) -> int:
-        """As `Evaluator.predict`; with `skip`, an invalid sentence is an object whose fields are null, with `error`."""
+        """Write the tags of every sentence, as `Evaluator.predict` does.
+
+        With `skip`, an invalid sentence becomes an object whose fields are null, with `error`.
+        """
 
         def answers(chunk: list[Sentence]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
             for sentence, tags, scores in self._tagged(chunk):
@@ -116,7 +119,7 @@ class TokenClassificationEvaluator(Evaluator):
         for sentence in sentences:
             end = start + len(sentence.words)
             yield sentence, [self.task.names[tag] for tag in tags[start:end]], [short(x) for x in scores[start:end]]
-            start = end + 1  # one place is left out between two sentences
+            start = end + 1  # one number is left out between two sentences
 
 
 def _is_json(out: storage.PathLike) -> bool:
@@ -135,7 +138,7 @@ def _check_words(data: Any, sentence: Sentence) -> None:
 
 @contextlib.contextmanager
 def _conll_file(out: storage.PathLike, header: Sequence[str]) -> Iterator[Write]:
-    """As `answer_file`, of rows that are the words and the tags of a sentence."""
+    """Open a CoNLL file, and yield a function like `answer_file`'s, whose rows are words and tags of a sentence."""
     with storage.open_atomically(out) as file:
 
         def write(_: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[Any]]) -> None:

@@ -58,12 +58,12 @@ def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def with_current_names(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """A flattened recipe with the keys that were renamed since it was saved under their names of today."""
+    """Return a flattened recipe with renamed keys under their current names."""
     return {RENAMED_KEYS.get(key, key): value for key, value in flat.items()}
 
 
 def _current_name(key: str) -> str:
-    """The name of a key today, with a notice where it was renamed."""
+    """Return the current name of a key, and log a warning if the key was renamed."""
     if key in RENAMED_KEYS:
         _log.warning("config.%s is now called config.%s", key, RENAMED_KEYS[key])
     return RENAMED_KEYS.get(key, key)

@@ -14,18 +14,18 @@ from bert_jax import storage
 from bert_jax.errors import InputError, logger
 from bert_jax.training.metrics import merit
 
-MERIT_FILE = "merit"  # in a checkpoint, a directory and the file in it
-FORMER_FILE = ocp.checkpoint_manager.METRIC_ITEM_NAME  # of earlier versions, which Orbax reads as it opens
+MERIT_FILE = "merit"  # name of a directory in a checkpoint, and of the file in it
+FORMER_FILE = ocp.checkpoint_manager.METRIC_ITEM_NAME  # the file of earlier versions, which Orbax reads when it opens
 
 log = logger(__name__)
 
 
 class Merits:
-    """The value of one metric at each checkpoint, as `merit` has it: higher is better.
+    """The merit (`metrics.merit`: higher is better) of each checkpoint by one metric.
 
     Args:
-        directory: of the checkpoints.
-        metric: a name that `add` finds among the metrics.
+        directory: the directory of the checkpoints.
+        metric: the name of the metric, a key of the metrics given to `add`.
     """
 
     def __init__(self, directory: storage.Path, metric: str):
@@ -33,7 +33,7 @@ class Merits:
         self._values: dict[int, float] = {}  # by step
 
     def read(self, steps: Iterable[int]) -> None:
-        """Read the values that were saved with the checkpoints of `steps`."""
+        """Read the values saved with the checkpoints of `steps`."""
         found = {step: self._read(step) for step in steps}
         self._values = {step: value for step, value in found.items() if value is not None}
 
@@ -44,15 +44,15 @@ class Merits:
         return _sealed({"metric": self._metric, "merit": value if math.isfinite(value) else None}, step)
 
     def best(self, steps: Iterable[int]) -> tuple[float, int] | None:
-        """The value and the step of the best of `steps`, the later of equals; None when no value is known."""
+        """Return the value and the step of the best of `steps` (the later in a tie); None when no value is known."""
         return max(((self._values[step], step) for step in steps if step in self._values), default=None)
 
     def policy(self) -> PreservationPolicy:
-        """Orbax's policy that keeps the best checkpoint."""
+        """Return an Orbax policy that keeps the best checkpoint."""
         return _KeepBest(self.best)
 
     def _read(self, step: int) -> float | None:
-        """The value saved with a checkpoint, or None; warns of a damaged one."""
+        """Return the value saved with a checkpoint, or None; warn if its file is damaged."""
         folder = self._directory / str(step)
         path = folder / MERIT_FILE / MERIT_FILE
         if not path.exists():
@@ -69,15 +69,15 @@ class Merits:
             log.warning("the metric of checkpoint %d is damaged, which is not chosen by it (%s)", step, error)
             return None
         if content.get("metric", self._metric) != self._metric:
-            return None  # of another metric
+            return None  # the value of another metric
         return -math.inf if value is None or math.isnan(value) else float(value)
 
 
 @dataclasses.dataclass(frozen=True)
 class _KeepBest(PreservationPolicy):
-    """Keep the best checkpoint.
+    """Policy that keeps the best checkpoint.
 
-    Orbax's own policy has the metrics read when it opens, and a damaged file of them would then be an error.
+    Orbax's own policy reads the metrics when the manager opens, where a damaged metrics file would be an error.
     """
 
     best: Callable[[Iterable[int]], tuple[float, int] | None]
@@ -89,7 +89,7 @@ class _KeepBest(PreservationPolicy):
 
 
 def _sealed(content: dict[str, Any], step: int) -> dict[str, Any]:
-    """The content of a file with a checksum, which a changed digit or another step's number does not have."""
+    """Return the content of a merit file with a checksum over content and step, which detects damaged files."""
     content = {name: content.get(name) for name in ("metric", "merit")}
     text = json.dumps([content["metric"], content["merit"], step])
     return content | {"checksum": hashlib.sha256(text.encode()).hexdigest()[:16]}

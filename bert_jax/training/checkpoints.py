@@ -1,8 +1,8 @@
 """Checkpoints of the training state: written asynchronously, kept by age and by best metric, verified when read.
 
-A checkpoint is a directory named by its step. Orbax writes it under another name and renames it when it is whole, so
-that a run killed at any moment leaves only whole ones. Since batches, masks and dropout are functions of the step, the
-state is all that has to be saved.
+A checkpoint is a directory named by its step. Orbax writes it under another name and renames it when it is complete, so
+that a run killed at any moment leaves only complete ones. Since batches, masks and dropout are functions of the step,
+the state is all that has to be saved.
 """
 
 import contextlib
@@ -29,8 +29,8 @@ from bert_jax.training.state import State
 _STATE = ocp.checkpoint_manager.DEFAULT_ITEM_NAME
 _NOTES = "_CHECKPOINT_METADATA"
 _COMMITTED = "commit_success.txt"  # Orbax's mark of a checkpoint in an object store
-_MOST_FAILURES = 4  # in a row, for passing reasons
-_LONGEST_WAIT = 120  # seconds that a host waits for the other hosts' parts of a save, which never come when they failed
+_MOST_FAILURES = 4  # transient failures in a row
+_LONGEST_WAIT = 120  # seconds that a host waits for the other hosts' parts of a save, which are missing if these failed
 
 log = logger(__name__)
 
@@ -39,29 +39,29 @@ class Checkpoints:
     """The checkpoints of one run, in one directory.
 
     Args:
-        directory: local or `gs://`; made when it is missing.
-        keep: newest checkpoints that stay.
-        best: metric (a name that `save` is given) of the one more that stays, or "" for none. Lower is better when its
-            name ends in loss, perplexity or mse, higher otherwise.
+        directory: a local or `gs://` directory, created when it is missing.
+        keep: the number of newest checkpoints to keep.
+        best: the metric (a key of the metrics given to `save`) by which the best checkpoint is kept too; "" = none.
+            Lower is better when its name ends in loss, perplexity or mse; otherwise higher is better.
     """
 
     def __init__(self, directory: PathLike, keep: int, best: str = ""):
         self.directory = storage.Path(directory).absolute()
         self._merits = Merits(self.directory, best) if best else None
-        self._merit: dict[str, Any] | None = None  # the content of that file of the save under way
+        self._merit: dict[str, Any] | None = None  # the content of the merit file of the save under way
         self._keep = keep
-        self._failures = 0  # in a row
+        self._failures = 0  # transient failures in a row
         self._manager = self._open()
         if self._merits is not None:
             self._merits.read(self.steps())
 
     def save(self, state: State, metrics: dict[str, float] | None = None) -> None:
-        """Save in the background; return when `state` may be changed. Waits for the save before it.
+        """Save in the background, after the previous save has ended; return when `state` may be changed.
 
-        A save before it that failed for a passing reason of the object store is given up with a warning.
+        If the previous save failed for a transient reason in the object store, it is abandoned with a warning.
 
         Raises:
-            InputError: this save, or the one before, could not be written; earlier checkpoints are intact.
+            InputError: this save or the previous one could not be written; earlier checkpoints are intact.
         """
         self._merit = None
         if self._merits is not None and metrics is not None:
@@ -81,7 +81,7 @@ class Checkpoints:
         """Wait until everything is stored. Raises InputError as `save` does.
 
         Args:
-            state: of the last save; it is saved again when that failed for a passing reason.
+            state: the state of the last save, which is saved again when that save failed for a transient reason.
         """
         while not self._settle() and state is not None:
             self._start(state)
@@ -90,7 +90,7 @@ class Checkpoints:
         """Wait for the save under way; return whether it succeeded on all hosts.
 
         Raises:
-            InputError: it failed, and the next one would fail too.
+            InputError: the save failed, and a retry would fail too.
         """
         failure = None
         try:
@@ -114,15 +114,15 @@ class Checkpoints:
         return False
 
     def close(self) -> None:
-        """Wait for the save under way, and free the threads."""
+        """Wait for the save under way, and stop the threads."""
         with self._write_errors():
             self._manager.close()
 
     def check(self) -> None:
-        """Raise InputError when a save in the background has failed; does not wait.
+        """Raise InputError when a save in the background has failed, without waiting for it.
 
-        In an object store, where the reason may be a passing one, the next `save` or `wait` finds out, on all hosts
-        together.
+        In an object store, where the reason may be transient, this does nothing: the next `save` or `wait` handles the
+        failure on all hosts together.
         """
         if self.directory.is_remote:
             return
@@ -130,27 +130,27 @@ class Checkpoints:
             self._manager.check_for_errors()
 
     def preempted(self, step: int) -> bool:
-        """Whether some host of several has been told to stop; all get the same answer at the same step."""
+        """Return whether any host has been told to stop; the result is the same on all hosts at the same step."""
         return self._manager.reached_preemption(step)
 
     def steps(self) -> list[int]:
-        """The steps of all checkpoints, ascending."""
+        """Return the steps of all checkpoints, ascending."""
         return sorted(self._manager.all_steps())
 
     def best(self) -> tuple[float, int] | None:
-        """The merit and the step of the best checkpoint by the metric, the later of equals; None when none has it."""
+        """Return the merit and the step of the best checkpoint (the later in a tie); None when no merit is known."""
         return self._merits.best(self.steps()) if self._merits is not None else None
 
     def restore_latest(self, like: State) -> State | None:
-        """Restore the newest state that can be read; None when there is no checkpoint at all.
+        """Restore the newest state that can be read; return None when there is no checkpoint at all.
 
-        Checkpoints that cannot be read are warned of and moved aside.
+        Damaged checkpoints are renamed, with a warning.
 
         Args:
             like: a tree of `jax.ShapeDtypeStruct` with the shardings to restore into.
 
         Raises:
-            InputError: a checkpoint is of another size, or there are some and none can be read.
+            InputError: a checkpoint has other shapes, or there are checkpoints and none can be read.
         """
         broken: list[int] = []
         reasons: list[UnreadableError] = []
@@ -173,32 +173,32 @@ class Checkpoints:
         """Restore the state saved at `step`.
 
         Raises:
-            InputError: it is of another size, naming a parameter.
-            UnreadableError: it is damaged.
+            InputError: the checkpoint has other shapes; the message names a parameter.
+            UnreadableError: the checkpoint is damaged.
         """
         where = self.directory / str(step)
         template = {"state": like, "checksum": jax.ShapeDtypeStruct((), jnp.uint32, sharding=like.step.sharding)}
         for attempt in range(1, _MOST_FAILURES + 1):
             failure, saved = None, {}
             try:
-                # Not by the manager, where a host that succeeds would wait for one that does not, and which takes what
-                # it has saved itself in an object store for unfinished.
+                # Without the manager, in which a host that succeeds would wait for one that fails, and which treats its
+                # own saves in an object store as unfinished.
                 item = where / _STATE
                 self._check_shapes(where, like, self._handler().metadata(item))
                 shardings = ocp.checkpoint_utils.construct_restore_args(template)
                 saved = self._handler().restore(item, args=ocp.args.PyTreeRestore(template, restore_args=shardings))
             except InputError:
                 raise
-            except Exception as error:  # whatever the reader meets in a damaged file
+            except Exception as error:  # any error of the reader in a damaged file
                 failure = error
-            # Of several hosts each reads its own part; what one of them cannot read none may resume from.
+            # Each host reads its own part; no host may resume from a checkpoint that another cannot read.
             worst = _worst_of_hosts(0 if failure is None else 1 if _is_passing(failure) else 2)
             reason = _first_line(failure) if failure else "by another host"
             if worst == 0:
                 break
             if worst == 2:
                 raise UnreadableError(f"checkpoint {where} cannot be read ({reason})") from failure
-            if attempt == _MOST_FAILURES:  # it is not damaged: it must not be moved aside
+            if attempt == _MOST_FAILURES:  # not damaged: it must not be renamed
                 raise InputError(f"checkpoint {where} could not be read, and may be later ({reason})") from failure
             log.warning("checkpoint %s could not be read (%s); attempt %d", where, reason, attempt + 1)
             time.sleep(attempt)
@@ -223,18 +223,21 @@ class Checkpoints:
         return ocp.CheckpointManager(self.directory, options=options, item_handlers=handlers)
 
     def _handler(self) -> ocp.PyTreeCheckpointHandler:
-        """On a disk, arrays share files (OCDBT). In an object store each shard is an object: that takes no more than
-        writing objects whole, where the manifest of OCDBT is read and written again on conditions."""
+        """Return the handler that reads and writes the state.
+
+        On a disk, arrays share files (OCDBT). In an object store, each shard is an object, which needs only plain
+        writes; OCDBT would need conditional writes of its manifest.
+        """
         return ocp.PyTreeCheckpointHandler(use_ocdbt=not self.directory.is_remote)
 
     def _step_folders(self) -> list[storage.Path]:
-        if not self.directory.exists():  # in an object store, a directory without objects
+        if not self.directory.exists():  # in an object store, also a directory without objects
             return []
         return [entry for entry in self.directory.iterdir() if entry.name.isdigit()]
 
     def _set_aside_unreadable_notes(self) -> None:
-        """Rename damaged files beside a checkpoint's state, at which Orbax would stop: metrics of earlier versions that
-        are no JSON, and its notes of times, which it does without."""
+        """Rename damaged files beside a checkpoint's state that Orbax would fail on but does not need: metrics files of
+        earlier versions, and its own metadata of times."""
         if jax.process_index() == 0:
             for folder in self._step_folders():
                 path = folder / best_checkpoint.FORMER_FILE / best_checkpoint.FORMER_FILE
@@ -248,7 +251,7 @@ class Checkpoints:
             for found in ocp.path.step.standard_name_format().find_all(os.fspath(self.directory)):
                 try:
                     _ = found.commit_timestamp
-                except Exception as error:  # whatever the reader meets in a damaged file
+                except Exception as error:  # any error of the reader in a damaged file
                     log.warning("%s of checkpoint %d is damaged (%s)", _NOTES, found.step, _first_line(error))
                     step = self.directory / str(found.step)
                     (step / _NOTES).rename(step / f"unreadable{_NOTES}")
@@ -256,11 +259,11 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _write_errors(self) -> Iterator[None]:
-        """Raise the errors of a save as InputError in one line, and remove what the save had written so far."""
+        """Raise the errors of a save as InputError in one line, and remove its partial checkpoint."""
         try:
             yield
         except (ValueError, OSError, RuntimeError) as error:
-            code = re.search(r"os_error_code='(\d+)'", str(error))  # TensorStore's, among other notes in brackets
+            code = re.search(r"os_error_code='(\d+)'", str(error))  # from TensorStore's notes in brackets
             text = os.strerror(int(code[1])) if code else _first_line(error)
             self._remove_partial()
             kept = ", ".join(map(str, sorted(self._manager.all_steps(read=True)))) or "none"
@@ -269,9 +272,9 @@ class Checkpoints:
             ) from error
 
     def _remove_partial(self) -> None:
-        """Remove a partial checkpoint, repeatedly for a second: TensorStore still writes the other files, and makes the
-        removed directory again."""
-        if self.directory.is_remote:  # where nothing is renamed, but marked when it is whole
+        """Remove a partial checkpoint, repeatedly for a second, as TensorStore may still write other files and so
+        create the directory again."""
+        if self.directory.is_remote:  # where a complete checkpoint is marked instead of renamed
             if jax.process_index() == 0:
                 for folder in self._step_folders():
                     if not (folder / _COMMITTED).exists():
@@ -279,7 +282,7 @@ class Checkpoints:
             return
         for _ in range(10):
             for partial in self.directory.glob("*.orbax-checkpoint-tmp"):
-                with contextlib.suppress(OSError):  # a file was added meanwhile
+                with contextlib.suppress(OSError):  # a file was added in the meantime
                     partial.rmtree(missing_ok=True)
             time.sleep(0.1)
 
@@ -309,13 +312,13 @@ class Checkpoints:
 
 
 class UnreadableError(InputError):
-    """A checkpoint that is damaged."""
+    """A checkpoint is damaged."""
 
 
 def _is_passing(error: BaseException | None) -> bool:
-    """Whether an error of a read or write is of the connection, the store or expired credentials, not of the data.
+    """Return whether an error of a read or write is transient: of the connection, the store or expired credentials.
 
-    TensorStore repeats requests by itself, but not those whose credentials were refused.
+    TensorStore retries requests, but not those whose credentials were refused.
     """
     if isinstance(error, ConnectionError | TimeoutError):
         return True
@@ -324,12 +327,12 @@ def _is_passing(error: BaseException | None) -> bool:
 
 
 def _worst_of_hosts(code: int) -> int:
-    """The highest of all hosts' numbers."""
+    """Return the maximum of a number over all hosts."""
     return int(np.max(multihost_utils.process_allgather(np.array([code]))))
 
 
 def _first_line(error: BaseException) -> str:
-    """The first line of an error's message, without TensorStore's notes in brackets."""
+    """Return the first line of an error's message, without TensorStore's notes in brackets."""
     line = (str(error).splitlines() or [type(error).__name__])[0]
     line = line.partition(" See full TensorStore details")[0].partition(" [")[0]
     return line[:300]
@@ -337,9 +340,9 @@ def _first_line(error: BaseException) -> str:
 
 @jax.jit
 def _checksum(state: State) -> jax.Array:
-    """A uint32 that any flipped bit changes: the sum of all 32-bit words, each array's times an odd number.
+    """Return a uint32 that any flipped bit changes: the sum of all 32-bit words, weighted by an odd number per array.
 
-    Sums modulo 2^32 do not depend on their order, so neither does this on how the state is split over devices.
+    A sum modulo 2^32 does not depend on the order, so the checksum does not depend on the sharding of the state.
     """
     total = jnp.uint32(0)
     for i, leaf in enumerate(jax.tree.leaves(state)):
@@ -349,6 +352,6 @@ def _checksum(state: State) -> jax.Array:
 
 
 def _key(path: Any) -> str:
-    """A leaf's path, the same for our dataclasses and for the dicts that Orbax describes them with."""
+    """Return the path of a leaf, the same in a dataclass and in the dict by which Orbax describes it."""
     names = (getattr(entry, "key", getattr(entry, "name", getattr(entry, "idx", None))) for entry in path)
     return "/".join(map(str, names))

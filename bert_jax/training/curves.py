@@ -11,7 +11,7 @@ from bert_jax.errors import printable
 from bert_jax.training.metrics import read_metrics
 from bert_jax.training.workdir import Workdir
 
-# Panel -> what its curves' names end with. A panel without any curve is left out.
+# Panel -> suffixes of its curves' names. A panel without a curve is left out.
 _PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("loss", ("/loss", "_loss", "/cross_entropy", "/mse")),
     ("accuracy and other scores", ("accuracy", "/f1", "/matthews", "/pearson", "/spearman", "/exact", "/exact_match")),
@@ -24,7 +24,7 @@ _PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def write_report(workdir: Workdir, title: str) -> None:
-    """Draw `metrics.jsonl` as `report.png`: one panel a kind of metric, training as a line, evaluation as dots."""
+    """Plot `metrics.jsonl` as `report.png`: one panel per kind of metric, training as a line, evaluation as dots."""
     curves = _curves(read_metrics(workdir.metrics))
     panels = [(name, _of(curves, ends)) for name, ends in _PANELS]
     panels = [(name, chosen) for name, chosen in panels if chosen]
@@ -53,7 +53,7 @@ def _draw(axes: Any, name: str, curves: dict[str, list[tuple[int, float]]]) -> N
 
 
 def _plain(text: str) -> str:
-    """Escape text so that matplotlib finds no formula in it."""
+    """Escape text so that matplotlib does not read formulas in it."""
     return printable(text).replace("$", r"\$")
 
 

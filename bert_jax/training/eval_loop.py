@@ -14,13 +14,13 @@ from bert_jax.training.state import State
 
 
 class EvalLoop:
-    """Predict every batch of the evaluation set on the devices, and score the predictions on the host.
+    """Prediction of every batch of the evaluation set on the devices, and scoring on the host.
 
     Args:
-        task: predicts and scores.
+        task: the task, which predicts and scores.
         source: the evaluation set.
-        mesh: of the run.
-        shardings: of its state.
+        mesh: the mesh of the run.
+        shardings: the shardings of the training state.
     """
 
     def __init__(self, task: Task, source: EvalBatches, mesh: Mesh, shardings: State):
@@ -33,7 +33,7 @@ class EvalLoop:
         )
 
     def scores(self, params: Any) -> dict[str, float]:
-        """Return the scores of a model by name."""
+        """Return name -> score of a model with the parameters `params`."""
         predictions, batches = [], []
         for i in range(self._source.num_batches):
             host = self._source.batch(i)
@@ -42,7 +42,7 @@ class EvalLoop:
             predictions.append(self._predict(params, batch))
             batches.append(host)
             if i:
-                predictions[i - 1] = jax.tree.map(np.asarray, predictions[i - 1])  # while this one runs
+                predictions[i - 1] = jax.tree.map(np.asarray, predictions[i - 1])  # fetched while batch i runs
         return self._task.score(jax.tree.map(np.asarray, predictions), batches)
 
 

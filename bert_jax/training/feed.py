@@ -15,9 +15,9 @@ class DeviceSource:
     """A source whose batches are global arrays, split by `sharding` over the devices of all processes.
 
     Attributes:
-        source: gives host arrays.
+        source: the source of host arrays.
         batch_size_at: step -> rows of its batch.
-        sharding: splits rows only.
+        sharding: a sharding that splits only the rows.
     """
 
     source: Batches
@@ -25,17 +25,19 @@ class DeviceSource:
     sharding: NamedSharding
 
     def batch(self, step: int, rows: Any = None) -> dict[str, Any]:
-        """The batch of `step`; its rows are those of this process's devices, whatever `rows` is."""
+        """Return the batch of `step`, with the rows of this process's devices; `rows` is ignored."""
         return device_batch(lambda rows: self.source.batch(step, rows), self.batch_size_at(step), self.sharding)
 
 
 def device_batch(
     rows: Callable[[slice], dict[str, Any]], batch_size: int, sharding: NamedSharding
 ) -> dict[str, jax.Array]:
-    """Make global arrays of `batch_size` rows, split by `sharding`, which splits rows only.
+    """Make global arrays of `batch_size` rows, split by `sharding`.
 
     Args:
-        rows: gives the host arrays of some of the rows; called once for each part that a device of this process holds.
+        rows: slice of rows -> host arrays; called once for each distinct part on the devices of this process.
+        batch_size: rows of the global batch.
+        sharding: a sharding that splits only the rows.
     """
     indices = sharding.addressable_devices_indices_map((batch_size,)).values()
     parts = {bounds: rows(slice(*bounds)) for bounds in {_bounds(index, batch_size) for index in indices}}
@@ -50,6 +52,6 @@ def device_batch(
 
 
 def _bounds(index: tuple[slice, ...] | None, size: int) -> tuple[int, int]:
-    """The first and last row of a device's part; None stands for all."""
+    """Return the half-open range of rows of a device's part; None means all rows."""
     start, stop, _ = (index[0] if index else slice(None)).indices(size)
     return start, stop

@@ -30,14 +30,14 @@ PEAK_TFLOPS: tuple[tuple[str, float], ...] = (
 
 
 def peak_flops(device: jax.Device) -> float | None:
-    """The device's dense bfloat16 peak in FLOP/s, or None when it is not in the table."""
+    """Return the device's dense bfloat16 peak in FLOP/s, or None when it is not in the table."""
     found = (tflops for name, tflops in PEAK_TFLOPS if name.lower() in device.device_kind.lower())
     tflops = next(found, None)
     return tflops * 1e12 if tflops else None
 
 
 def step_flops(model: Bert | Electra, batch: Mapping[str, Any]) -> float:
-    """`train_flops` of all parts of a model in a step on a batch, of which only the shapes count."""
+    """Return the `train_flops` of a step of a model, summed over its parts, from the shapes of a batch."""
     *rows, length = batch["input_ids"].shape
     predictions, sentences = (
         batch[name].shape[-1] if name in batch else None for name in ("masked_positions", "cls_positions")
@@ -59,7 +59,7 @@ def train_flops(
     predictions: int | None = None,
     last: int | None = None,
 ) -> float:
-    """Model FLOPs of one training step, counted from the matrix products alone (2 for a multiplication and addition).
+    """Return the model FLOPs of one training step: its matrix products, with 2 FLOPs per multiply-add.
 
     For a sequence of S tokens and P predictions, with hidden size D, embeddings E, feed-forward F, vocabulary V, L
     layers, C labels:
@@ -68,18 +68,20 @@ def train_flops(
         attention     4 S K D, summed over layers            scores and sums; K = min(S, 2 window + 1) keys a query
         embeddings    2 S E D                                where E is not D
         MLM head      P * (2 D E + 2 E V)                    gathered: P = S when no positions are given
-        summary       2 D^2                                  pooler, or what else a classifier sees; of each token
-                                                             where the head is one of tokens
+        summary       2 D^2                                  pooler, or the classifier's other hidden layer; for each
+                                                             token where the head is one of tokens
         classifiers   2 D C (NSP: C = 2; for each token where the head is one of tokens)
-        last layer    R in place of S, but for its 4 S D^2 of keys and values: R = S unless less is computed
+        last layer    R in place of S, except 4 S D^2 for keys and values; R = S unless fewer outputs are computed
 
     times 3 for forward and backward. Recomputation (remat) is not counted, nor is padding left out.
 
     Args:
-        sequences: sequences in the step (for multiple choice, choices count).
+        config: the config of the model.
+        head: the head of the model.
+        sequences: sequences in the step (for multiple choice, each choice is one).
         length: S, padding included.
-        predictions: P.
-        last: R; None = S.
+        predictions: P; None = S.
+        last: R, positions computed in the last layer; None = S.
     """
     hidden, width = config.hidden_size, config.embedding_width
     products = 6 if config.gated else 4

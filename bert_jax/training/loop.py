@@ -2,8 +2,8 @@
 
     recipe -> Job (tasks/) -> state in shards -> [batch -> step] * num_steps -> model/
 
-Along the way it writes metrics, evaluates and checkpoints; started again on the same directory it resumes from the
-newest checkpoint as if it had never stopped.
+During training, it writes metrics, evaluates and saves checkpoints; started again on the same directory, it resumes
+from the newest checkpoint with the same results as an uninterrupted run.
 """
 
 import contextlib
@@ -40,8 +40,8 @@ from bert_jax.training.workdir import Workdir
 
 __all__ = ["Interrupted", "Preempted", "Results", "steps", "train"]
 log = logger(__name__)
-_LOG_EVERY = 100  # steps between lines of metrics at the most, and
-_LINES = 20  # of a short run at the least, where the recipe does not say
+_LOG_EVERY = 100  # the most steps between lines of metrics, where the recipe does not set them
+_LINES = 20  # the fewest lines of metrics in a short run, where the recipe does not set them
 
 
 def train(
@@ -51,28 +51,28 @@ def train(
     progress: bool = True,
     hooks: Sequence[Callable[[State, dict[str, jax.Array]], Any]] = (),
 ) -> Results:
-    """Train as `recipe` says, in `workdir`, and write the finished model to `workdir/model`.
+    """Train a recipe in `workdir`, and write the finished model to `workdir/model`.
 
-    A directory with checkpoints of the same recipe is resumed; a finished one is left as it is. On several hosts,
-    every process calls this with the same arguments.
+    A run of the same recipe in the directory is resumed; a finished one is left unchanged. On several hosts, every
+    process calls this with the same arguments.
 
-    When it returns, signal handlers, hooks and logging filters of the process are those of before. On a CPU, steps are
-    faster after `bert_jax.process.keep_freed_memory()`, which holds for the whole process.
+    Signal handlers, hooks and logging filters of the process are restored on return. On a CPU, steps are faster after
+    `bert_jax.process.keep_freed_memory()`, which affects the whole process.
 
     Args:
-        recipe: of `bert_jax.recipes`.
-        workdir: local or `gs://`.
-        progress: whether to show the progress, on stderr.
-        hooks: each is called with what `steps` yields, after every step.
+        recipe: a recipe of `bert_jax.recipes`.
+        workdir: a local or `gs://` directory.
+        progress: whether to show the progress on stderr.
+        hooks: functions that are called after every step with the values that `steps` yields.
 
     Returns:
         The metrics of the finished model, and its state.
 
     Raises:
-        InputError: something given does not fit, or the directory belongs to another recipe.
+        InputError: the recipe or the data are invalid, or the directory belongs to another recipe.
         NotFiniteError: the training has diverged.
-        Interrupted: Ctrl-C came, and the state is saved.
-        Preempted: SIGTERM came, and the state is saved.
+        Interrupted: Ctrl-C was pressed, and the state is saved.
+        Preempted: SIGTERM was received, and the state is saved.
     """
     results = Results()
     with contextlib.closing(_stoppable_steps(recipe, workdir, progress, results)) as run:
@@ -85,14 +85,14 @@ def train(
 def steps(
     recipe: ConfigDict, workdir: PathLike, *, progress: bool = True
 ) -> Generator[tuple[State, dict[str, jax.Array]], None, Results]:
-    """Train as `train` does, and yield after every step: for a loop of one's own around it.
+    """Train as `train` does, and yield after every step, for a custom loop.
 
         for state, metrics in bert_jax.training.steps(recipe, workdir):
             if int(state.step) % 100 == 0:
                 print(float(metrics["loss"]))
 
-    Steps are logged, evaluated and saved before they are yielded, and the model is written after the last one. A loop
-    that is left early resumes from the newest checkpoint, as any run.
+    Logging, evaluation and saving precede the yield, and the model is written after the last step. A run whose loop is
+    left early resumes from the newest checkpoint, like any run.
 
     Args:
         recipe: as for `train`.
@@ -100,8 +100,8 @@ def steps(
         progress: as for `train`.
 
     Yields:
-        The state after a step, which the next step takes the memory of, and the step's metrics: arrays on the devices
-        that may still be computed. Of a resumed run, the steps that are left; of a finished one, none.
+        The state after a step, whose memory the next step reuses, and the step's metrics: arrays on the devices that
+        may still be being computed. A resumed run yields the remaining steps; a finished one yields nothing.
 
     Raises:
         InputError, NotFiniteError, Interrupted, Preempted: as `train`.
@@ -116,12 +116,12 @@ def steps(
 def _stoppable_steps(
     recipe: ConfigDict, workdir: PathLike, progress: bool, results: Results
 ) -> Generator[tuple[State, Metrics], None, None]:
-    """`_steps` that Ctrl-C and SIGTERM stop."""
+    """Yield from `_steps`, and stop on Ctrl-C and SIGTERM."""
     with stopping.listening() as stop:
         try:
             yield from _steps(recipe, workdir, progress, results, stop)
         except Exception as error:
-            # An exception that a signal raises inside other people's code may come out of it as another.
+            # Third-party code may convert an exception that a signal raises within it.
             if stop.number is None or isinstance(error, (InputError, OSError)):
                 raise
             raise stop.exception() from error
@@ -131,7 +131,7 @@ def _steps(
     recipe: ConfigDict, workdir: PathLike, progress: bool, results: Results, stop: Stop
 ) -> Generator[tuple[State, Metrics], None, None]:
     """Run the recipe to its finished model, yield after every step, and fill in `results` at the end."""
-    with compilers.larger_stacks():  # where this is the first use of a TPU
+    with compilers.larger_stacks():  # needed at the first use of a TPU
         recipe = recipes.resolve(recipe)
         directory = Workdir(storage.Path(workdir))
         directory.check(recipe)
@@ -159,7 +159,7 @@ def _steps(
 
 
 class _Run:
-    """One call of `train`: everything that is made once and used at every step."""
+    """One call of `train`: the objects that are made once and used at every step."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class _Run:
         self.recipe, self.workdir, self.claim, self.job, self.mesh, self.stop = recipe, workdir, claim, job, mesh, stop
         self.chrono = Chrono()
         program = make_program(recipe, job.task, job.init_params, job.num_steps, mesh)
-        self.schedule = jax.jit(program.schedule)  # one small program, not one for each of its operations
+        self.schedule = jax.jit(program.schedule)  # one compiled program instead of one per operation
         self.like, self.train_step = program.like, program.train_step
         self.evaluator = None
         if job.eval_source is not None:
@@ -212,7 +212,7 @@ class _Run:
 
     def __exit__(self, kind: type | None, *_: Any) -> None:
         self.bar.close()
-        # After an error, that one is told; what cannot be closed because of it is not.
+        # After an error, errors while closing are suppressed, as the first one may be their cause.
         ending = contextlib.suppress(InputError, OSError) if kind else contextlib.nullcontext()
         if self.log is not None:
             with ending:
@@ -221,7 +221,7 @@ class _Run:
             self.checkpoints.close()
 
     def say_new_length(self, before: int | None) -> None:
-        """Tell the user how the learning rate changes in a run that had `before` steps in all until now."""
+        """Tell the user how the learning rate changes in a run whose total was `before` steps until now."""
         now = self.job.num_steps
         if before in (None, now) or not self.start:
             return
@@ -238,7 +238,7 @@ class _Run:
         )
 
     def run_steps(self, state: State) -> Generator[tuple[State, Metrics], None, State]:
-        """Run the steps from `state` to the last, with all that happens between them; yield after each."""
+        """Run the steps from `state` to the last, with logging, evaluation and saving; yield after each."""
         window, lap, model = MetricsWindow(self.skipped.see), Lap(self.chrono, self._tokens_seen()), self.job.task.model
         watchdog = Watchdog(self.recipe.warn_after_seconds, self.chrono)
         sizes = functools.partial(recipes.batch_size_at, self.recipe)
@@ -272,9 +272,9 @@ class _Run:
                     with self.chrono.pause("checkpoint"):
                         self.claim.check()
                         if self.log is not None:
-                            self.log.flush()  # a run that resumes from here has these lines, and writes them no more
+                            self.log.flush()  # a run that resumes from here does not write these lines again
                         self.checkpoints.save(state, scores)
-                        self.stop.saved = done  # when the checkpoints are closed, which every end waits for
+                        self.stop.saved = done  # saved by the time the run ends, which waits for it
                 if stops:
                     self.checkpoints.wait(state)
                     self.bar.say(f"told to stop: saved step {done}")
@@ -310,14 +310,14 @@ class _Run:
         return state
 
     def _tokens_seen(self) -> int:
-        """The number of tokens seen by the steps before this call, from the log."""
+        """Return the number of tokens in the steps before this call, from the log."""
         counts = (
             [line["train/tokens_seen"] for line in self.log.lines if "train/tokens_seen" in line] if self.log else []
         )
         return int(counts[-1]) if counts else 0
 
     def _compiling(self, batch: dict[str, Any]) -> contextlib.AbstractContextManager:
-        """Count the call as compilation when it is the first with a batch of this shape."""
+        """Count the time of the block as compilation when it is the first with a batch of this shape."""
         shapes = tuple(sorted((name, array.shape) for name, array in batch.items()))
         if shapes in self.compiled:
             return contextlib.nullcontext()
@@ -325,7 +325,7 @@ class _Run:
         return self.chrono.pause("compile")
 
     def _saves(self, done: int) -> bool:
-        """Whether there is a checkpoint after step `done`: a best one is only found among those that were saved."""
+        """Return whether to save after step `done`; each evaluated step is saved where the best one is kept."""
         every = self.recipe.checkpoint_every
         due = done == self.job.num_steps or (every > 0 and done % every == 0)
         return due or (bool(self.best_metric) and self._evaluates(done))
@@ -336,7 +336,7 @@ class _Run:
         return due and self.evaluator is not None
 
     def _stalled(self, done: int) -> bool:
-        """Whether `stop_after` evaluations up to step `done` were worse than the best."""
+        """Return whether the last `stop_after` evaluations up to step `done` were worse than the best one."""
         if not self.recipe.stop_after or self.best is None:
             return False
         _, step = self.best
@@ -346,7 +346,7 @@ class _Run:
         return stalled
 
     def _stops(self, done: int) -> bool:
-        """Whether a signal ends the run after step `done`."""
+        """Return whether a signal ends the run after step `done`."""
         if jax.process_count() > 1:
             return self.checkpoints.preempted(done)  # all hosts must agree on the step
         return self.stop.number is not None
@@ -354,15 +354,14 @@ class _Run:
     def _log_window(self, done: int, window: MetricsWindow, lap: Lap) -> None:
         """Write a line of training metrics.
 
-        A window also ends at each checkpoint, so that a run which resumes from there writes the lines that it would
-        have written without stopping.
+        A window also ends at each checkpoint, so that a resumed run writes the same lines as an uninterrupted one.
         """
         means = window.close()
         rates = lap.close(self.mesh)
         with self.chrono.pause("logging"):
             self.rates = rates | {
                 "learning_rate": float(self.schedule(done - 1)),
-                "compilations": float(len(self.compiled)),  # of the step, by this process
+                "compilations": float(len(self.compiled)),  # shapes of the step compiled by this process
             }
             self.checkpoints.check()
             if self.log is not None:

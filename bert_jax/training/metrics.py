@@ -25,9 +25,9 @@ from bert_jax.training.workdir import Workdir
 
 
 def merit(metric: str, value: float | None) -> float:
-    """The value of a metric so that higher is better: -value where its name ends in loss, perplexity or mse.
+    """Return the value of a metric with the sign by which higher is better; -inf for NaN.
 
-    -inf for NaN.
+    Lower is better, and the sign changes, where the metric's name ends in loss, perplexity or mse.
     """
     if value is None or math.isnan(value):
         return -math.inf
@@ -35,11 +35,11 @@ def merit(metric: str, value: float | None) -> float:
 
 
 class MetricsWindow:
-    """Metrics of the steps since the last line, fetched from the devices some steps late so as not to hold them up.
+    """Metrics of the steps since the last line, fetched from the devices a few steps late so as not to block them.
 
     Args:
-        see: called with the number and the means of each step, in order, as they arrive.
-        depth: steps that may be under way at once; `add` waits for the one before these.
+        see: called with the number and the means of each step, in order, when they arrive.
+        depth: the most steps under way at once; `add` waits for the step before these.
     """
 
     def __init__(self, see: Callable[[int, dict[str, float]], None], depth: int = 2):
@@ -47,7 +47,7 @@ class MetricsWindow:
         self._depth = depth
         self._waiting: collections.deque[tuple[int, Any]] = collections.deque()
         self._sums: dict[str, np.ndarray] = {}
-        self.last: dict[str, float] = {}  # of the latest step whose metrics are here
+        self.last: dict[str, float] = {}  # metrics of the latest step that was fetched
 
     def add(self, step: int, metrics: Metrics) -> None:
         """Add the (sum, count) pairs of one step, still on the devices."""
@@ -58,7 +58,7 @@ class MetricsWindow:
             self._fetch()
 
     def close(self) -> dict[str, float]:
-        """Wait for all steps added, return their means (sum over sum), and begin the next window."""
+        """Wait for all added steps, return the means of their metrics (sum over count), and begin the next window."""
         while self._waiting:
             self._fetch()
         means, self._sums = _means(self._sums), {}
@@ -79,21 +79,21 @@ def means_of(metrics: Metrics) -> dict[str, jax.Array]:
 
 
 class MetricsLog:
-    """Append to `metrics.jsonl`, to TensorBoard's files, and to Weights & Biases.
+    """Log of metrics in `metrics.jsonl`, TensorBoard's files and Weights & Biases.
 
-    On a disk, a line of `metrics.jsonl` can be read when `write` returns; in an object store some seconds later, or
+    On a disk, a line of `metrics.jsonl` can be read when `write` returns; in an object store, some seconds later or
     when `flush` returns (`storage.GrowingFile`).
 
     A line is `{"step": 100, "train/loss": 1.5, ...}`; numbers that are not finite are null.
 
     Args:
         workdir: the work directory of the run.
-        step: lines beyond this step are dropped: a run that resumes from there writes them again.
-        wandb_project: of Weights & Biases; "" = none.
-        config: the configuration of the run that is shown there.
+        step: the step from which the run resumes; lines beyond it are dropped, since the run writes them again.
+        wandb_project: the project of Weights & Biases; "" = none.
+        config: the configuration of the run to show at Weights & Biases.
 
     Attributes:
-        lines: those up to `step`.
+        lines: the lines up to `step`.
     """
 
     def __init__(self, workdir: Workdir, step: int, wandb_project: str = "", config: dict[str, Any] | None = None):
@@ -106,11 +106,11 @@ class MetricsLog:
 
     @property
     def has_events(self) -> bool:
-        """Whether TensorBoard's files are written: the writer is an optional extra."""
+        """Whether TensorBoard's files are written, for which tensorboardX, an optional extra, is needed."""
         return self._events is not None
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        """Add a line."""
+        """Write a line of metrics."""
         self._file.append(_line({"step": step} | values).encode())
         if self._events is not None:
             self._events.write(step, values)
@@ -118,7 +118,7 @@ class MetricsLog:
             self._wandb.log(values, step=step)
 
     def flush(self) -> None:
-        """Wait until all that was written can be read by others."""
+        """Wait until other processes can read all written lines."""
         self._file.flush()
         if self._events is not None:
             self._events.flush()
@@ -134,8 +134,8 @@ class MetricsLog:
 
 
 def read_metrics(path: PathLike) -> list[dict[str, Any]]:
-    """Read the lines of a `metrics.jsonl` up to the first that is damaged, such as one that a kill cut short; [] where
-    there is no such file."""
+    """Read the lines of a `metrics.jsonl` up to the first damaged one, such as one cut short by a kill; [] where there
+    is no such file."""
     if not storage.Path(path).exists():
         return []
     lines = []
@@ -151,18 +151,18 @@ def read_metrics(path: PathLike) -> list[dict[str, Any]]:
 
 
 class Results(dict[str, float]):
-    """The last training metrics (`train/...`) and the evaluation metrics (`eval/...`) of the finished model, by name,
-    and its `step`; empty on processes other than the first.
+    """The last training metrics (`train/...`), the evaluation metrics (`eval/...`) and the `step` of the finished
+    model, by name; empty on processes other than the first.
 
     Attributes:
-        state: parameters, optimizer state and step of the finished model; None where it was finished before this call.
+        state: parameters, optimizer state and step of the finished model; None if the run was finished before the call.
     """
 
     state: State | None = None
 
 
 def results_of(workdir: Workdir, recipe: ConfigDict) -> Results:
-    """The last training line and the evaluation line of the finished model, as one dict."""
+    """Return the last training line and the evaluation line of the finished model, as one dict."""
     lines = read_metrics(workdir.metrics)
     trained = [line for line in lines if any(name.startswith("train/") for name in line)]
     scored = [line for line in lines if any(name.startswith("eval/") for name in line)]
@@ -202,15 +202,15 @@ def _wandb_run(workdir: Workdir, project: str, config: dict[str, Any] | None) ->
 
 
 class _Events:
-    """TensorBoard's files: one for each call of `train`, of TFRecords that each hold an Event.
+    """Writer of TensorBoard's files: one file for each call of `train`, of TFRecords with an Event each.
 
-    tensorboardX's own SummaryWriter has a thread write them, which dies of a full disk where nobody sees it; the queue
-    to it then fills and holds up the run for ever.
+    tensorboardX's SummaryWriter writes in a thread, which a full disk ends silently; its queue then fills and blocks
+    the run for ever.
     """
 
     @classmethod
     def open(cls, directory: storage.Path, step: int) -> "_Events | None":
-        """Begin a file that continues after `step`; None without tensorboardX, an optional extra."""
+        """Open a file that continues after `step`; return None where tensorboardX, an optional extra, is missing."""
         try:
             import tensorboardX  # noqa: F401
         except ImportError:
@@ -223,7 +223,7 @@ class _Events:
         name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
         self._file = storage.GrowingFile(directory / name)
         self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
-        # TensorBoard drops the steps beyond `step` that a killed run had written.
+        # At this event, TensorBoard drops the steps beyond `step` that a killed run had written.
         start = SessionLog(status=SessionLog.START)
         self._add(Event(wall_time=time.time(), step=step + 1, session_log=start))
 

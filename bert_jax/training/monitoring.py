@@ -1,4 +1,4 @@
-"""Where the time of a run goes: seconds by activity, throughput, a warning when it hangs, and traces of its steps."""
+"""Monitor the time of a run: seconds by activity, throughput, a warning when it hangs, and traces of its steps."""
 
 import contextlib
 import faulthandler
@@ -21,7 +21,7 @@ log = logger(__name__)
 
 
 class Chrono:
-    """Split a run's seconds into training and what interrupts it: compiling, input, evaluation, checkpoints.
+    """Clock that splits a run's seconds into training and its interruptions: compilation, input, evaluation etc.
 
     Attributes:
         paused: name -> seconds of each interruption.
@@ -35,7 +35,7 @@ class Chrono:
 
     @contextlib.contextmanager
     def pause(self, name: str) -> Iterator[None]:
-        """Count the block's seconds as `name` and not as training."""
+        """Count the seconds of the block as `name` instead of training."""
         start = time.perf_counter()
         self.at = name
         try:
@@ -46,11 +46,11 @@ class Chrono:
 
     @property
     def training(self) -> float:
-        """Seconds since the start outside of all pauses."""
+        """The seconds since the start, without all pauses."""
         return time.perf_counter() - self._start - sum(self.paused.values())
 
     def totals(self) -> dict[str, float]:
-        """Seconds by name, training among them."""
+        """Return name -> seconds of training and of each interruption."""
         return {"training": self.training} | self.paused
 
 
@@ -58,8 +58,8 @@ class Lap:
     """The throughput of the steps since the last line of metrics.
 
     Args:
-        chrono: of the run.
-        tokens_seen: by the steps before.
+        chrono: the clock of the run.
+        tokens_seen: the number of tokens in earlier steps.
     """
 
     def __init__(self, chrono: Chrono, tokens_seen: int = 0):
@@ -76,11 +76,11 @@ class Lap:
         self._flops += step_flops(model, batch)
 
     def close(self, mesh: Mesh) -> dict[str, float]:
-        """The rates since the last call, over seconds of training alone; the seconds of it and of what interrupted it;
-        and `tokens_seen` in the whole run. Padding counts as tokens.
+        """Return the throughput and the seconds by activity since the last call, and `tokens_seen` in the whole run.
 
-        `mfu` is there when the chip's peak is known; `storage_requests_per_step` and `storage_retries`, of this
-        process, when it works with an object store.
+        Rates are per second of training, without interruptions. Padding counts as tokens. `mfu` is included when the
+        chip's peak is known; `storage_requests_per_step` and `storage_retries`, of this process, when it uses an object
+        store.
         """
         now = self._chrono.totals()
         spent = {name: total - self._before.get(name, 0.0) for name, total in now.items()}
@@ -108,21 +108,21 @@ class Lap:
 
 
 class Watchdog:
-    """Warn whenever no step has ended for a number of seconds, naming this host and its activity.
+    """Warning when no step has ended for a number of seconds, with the name and the activity of this host.
 
-    In a hang every host warns: those that wait for the others are `training`; the host that hangs is at something else,
-    or does not warn at all.
+    In a hang, every host warns: hosts that wait for others report `training`; the host that hangs reports another
+    activity, or does not warn at all.
 
     Args:
-        seconds: how long a step may take; 0 = never warns.
-        chrono: of the run.
+        seconds: the longest time of a step; 0 = no warnings.
+        chrono: the clock of the run.
     """
 
     def __init__(self, seconds: float, chrono: Chrono):
         self._seconds = seconds
         self._chrono = chrono
         self._step = 0
-        self._ended = threading.Event()  # a step, or the run
+        self._ended = threading.Event()  # set when a step, or the run, has ended
         self._closed = False
 
     def beat(self, step: int) -> None:
@@ -132,7 +132,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch as long as the block runs."""
+        """Watch the steps while the block runs."""
         if not self._seconds:
             yield
             return
@@ -158,7 +158,7 @@ class Watchdog:
                 "%s: no step has ended for %g s since step %d; it is at %s", host, waited, self._step, self._chrono.at
             )
             if waited == self._seconds and sys.stderr is not None:
-                with contextlib.suppress(ValueError, OSError):  # a stderr that is no file
+                with contextlib.suppress(ValueError, OSError):  # stderr is not a file
                     faulthandler.dump_traceback(sys.stderr, all_threads=True)
 
 
@@ -169,8 +169,8 @@ def profiling(
     """Yield a function to call before each step, which traces some of them.
 
     Args:
-        steps: the first step of the trace, from 1, and the number of them; 0 = none.
-        directory: gets the trace.
+        steps: the first step of the trace, from 1, and the number of steps; 0 = none.
+        directory: the directory to write the trace to.
         say: shows a line to the user.
     """
     first, count = steps

@@ -3,18 +3,18 @@
 import math
 from collections.abc import Mapping, Sequence
 
-# A trained metric -> that of a baseline that does not look at the input.
+# A metric of the model -> the metric of a baseline that ignores the input.
 BASELINES = {"mlm_accuracy": "mlm_majority_accuracy"}
-_FEWEST_STEPS = 50  # of a run whose loss is judged
-_FEWEST_LINES = 12  # of its losses
+_FEWEST_STEPS = 50  # steps below which a run's loss is not judged
+_FEWEST_LINES = 12  # lines of the log below which a run's loss is not judged
 
 
 def of_loss(losses: Sequence[tuple[int, float]], grad_norms: Sequence[float]) -> list[str]:
-    """Lines about a loss that does not fall.
+    """Return notices about a loss that does not fall.
 
     Args:
-        losses: (step, mean loss since the line before) of each line of the log.
-        grad_norms: norms of the gradient, of the same lines.
+        losses: (step, mean loss since the previous line) of each line of the log.
+        grad_norms: norms of the gradient in the same lines.
     """
     if grad_norms and all(norm == 0 for norm in grad_norms):
         return ["the gradient was 0 in every step: nothing was learned; look at the loss and at what is frozen"]
@@ -38,7 +38,7 @@ def of_loss(losses: Sequence[tuple[int, float]], grad_norms: Sequence[float]) ->
 
 
 def of_scores(scores: Sequence[dict[str, float]]) -> list[str]:
-    """Lines about evaluations that never beat a baseline that does not look at the input."""
+    """Return notices about evaluations that never beat a baseline that ignores the input."""
     lines = []
     for name, answered in (("matthews", "class"), ("pearson", "number")):
         if scores and all(found.get(name) == 0 for found in scores):
@@ -58,7 +58,7 @@ def of_scores(scores: Sequence[dict[str, float]]) -> list[str]:
 
 
 def of_lines(lines: Sequence[Mapping[str, float | None]]) -> list[str]:
-    """Lines about a finished run, from the lines of its `metrics.jsonl`."""
+    """Return the notices about a finished run, from the lines of its `metrics.jsonl`."""
     scores = [
         {name.removeprefix("eval/"): value for name, value in line.items() if value is not None and name != "step"}
         for line in lines
@@ -74,7 +74,7 @@ def of_lines(lines: Sequence[Mapping[str, float | None]]) -> list[str]:
 
 
 def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and its standard error."""
+    """Return the mean of values and its standard error."""
     mean = math.fsum(values) / len(values)
     variance = math.fsum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
     return mean, math.sqrt(variance / len(values))

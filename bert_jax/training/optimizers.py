@@ -31,25 +31,29 @@ def make_optimizer(
     frozen_embeddings: bool = False,
     frozen_base: bool = False,
 ) -> optax.GradientTransformation:
-    """An optimizer whose decoupled decay spares biases and LayerNorm; its updates are to be added to the parameters.
+    """Return an optimizer with decoupled weight decay of all parameters except biases and LayerNorm.
 
     - adamw with `bias_correction=False` is the original's (google-research/bert, `optimization.py`): moments start at 0
-      and are not corrected for it, so early updates are 3 to 6 times those of the corrected one (Loshchilov and Hutter
-      2019, arXiv:1711.05101), which is `bias_correction=True`. In both, `eps` stands outside the square root.
-    - lamb: the same update, for each matrix as long as the matrix times the rate (You et al. 2020, arXiv:1904.00962,
-      algorithm 2); what does not decay is moved as by adamw.
-    - adafactor: factored second moments and no first (Shazeer and Stern 2018, arXiv:1804.04235, algorithm 4, with the
-      `learning_rate` as its relative step size); beta1, beta2, eps and bias_correction are not used.
+      without bias correction, so early updates are 3 to 6 times those of `bias_correction=True` (Loshchilov and Hutter
+      2019, arXiv:1711.05101). In both, `eps` is outside the square root.
+    - lamb: the update of adamw, scaled for each matrix to the norm of the matrix times the rate (You et al. 2020,
+      arXiv:1904.00962, algorithm 2); parameters without decay are updated as by adamw.
+    - adafactor: factored second moments, without first moments (Shazeer and Stern 2018, arXiv:1804.04235, algorithm 4,
+      with the `learning_rate` as relative step size); beta1, beta2, eps and bias_correction are not used.
     - muon: `scale_by_muon` for the matrices of the encoder's layers, adamw for the rest.
 
-    What an optimizer measures of a matrix, it measures of each layer's, although layers are stacked.
+    Norms and statistics of matrices are computed for each layer, although the layers are stacked.
 
     Args:
-        learning_rate: step, from 0 -> rate.
+        learning_rate: step (from 0) -> rate.
         name: one of OPTIMIZERS.
-        clip_norm: gradients are first scaled down to this global norm; 0 = never.
-        layer_decay: each layer learns at this multiple of the rate of the layer above it (`scale_by_depth`).
-        average_decay: of an average of the parameters that goes along (`average_parameters`); 0 = none.
+        beta1, beta2: the decay rates of the first and second moments.
+        eps: the term added to the denominator.
+        weight_decay: the factor of the decay.
+        clip_norm: the global norm to which gradients are first scaled down; 0 = no clipping.
+        bias_correction: whether adamw corrects its moments.
+        layer_decay: the rate of each layer as a multiple of the rate of the layer above (`scale_by_depth`).
+        average_decay: the decay of a moving average of the parameters (`average_parameters`); 0 = no average.
         frozen_layers, frozen_embeddings, frozen_base: the parameters that are frozen (`freeze`).
 
     Raises:
@@ -84,15 +88,15 @@ def make_optimizer(
 def freeze(
     transform: optax.GradientTransformation, *, layers: int, embeddings: bool, base: bool
 ) -> optax.GradientTransformation:
-    """Freeze some parameters: they stay as they are, to the bit, and no moments are kept of arrays frozen as a whole.
+    """Freeze some parameters: they are unchanged to the bit, and arrays that are frozen entirely have no moments.
 
-    Frozen parameters have no part in the norm of the gradient, and do not decay.
+    Frozen parameters do not count in the norm of the gradient, and do not decay.
 
     Args:
         transform: the optimizer of the trainable parameters.
-        layers: number of the encoder's lowest layers that are frozen, and the embeddings with them.
+        layers: the number of the encoder's lowest layers to freeze; if there are any, the embeddings are frozen too.
         embeddings: whether the embeddings are frozen in any case.
-        base: whether the parameters are those of `bert_jax.tasks.lora`, of which embeddings and encoder are frozen.
+        base: whether the parameters are those of `bert_jax.tasks.lora`, whose embeddings and encoder are frozen.
     """
 
     def labels(params: Any) -> Any:
@@ -117,14 +121,14 @@ def hold_layers(count: int) -> optax.GradientTransformation:
     def hold(path: Any, update: jax.Array) -> jax.Array:
         if "encoder/layers/" not in jax.tree_util.keystr(path, simple=True, separator="/"):
             return update
-        # So written, the compiler sees that the gradients of these layers are not needed.
+        # In this form, the compiler can omit the gradients of these layers.
         return jnp.concatenate([jnp.zeros_like(update[:count]), update[count:]])
 
     return optax.stateless(lambda updates, params: jax.tree_util.tree_map_with_path(hold, updates))
 
 
 def for_each_layer(transform: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Apply a transform without state to each of the encoder's stacked layers apart, and to all else as it is."""
+    """Apply a stateless transform to each of the encoder's stacked layers separately, and to other arrays whole."""
 
     def apart(updates: Any, params: Any) -> Any:
         return transform.update(updates, transform.init(params), params)[0]
@@ -141,7 +145,10 @@ def for_each_layer(transform: optax.GradientTransformation) -> optax.GradientTra
 
 
 def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
-    """Scale gradients down to `max_norm` together. As optax's, but XLA fuses it: the update takes 0.6 of the time."""
+    """Scale gradients down to a global norm of `max_norm`, like Optax's function but fused by XLA.
+
+    With it, an update takes 0.6 of the time.
+    """
 
     def update(grads: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
         scale = max_norm / jnp.maximum(optax.tree.norm(grads), max_norm)
@@ -151,7 +158,7 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
 
 
 def scale_by_bert_adam(beta1: float, beta2: float, eps: float) -> optax.GradientTransformation:
-    """`m / (sqrt(v) + eps)` with moments that are not corrected for starting at 0 (optax's always are)."""
+    """Scale updates to `m / (sqrt(v) + eps)`, with moments without bias correction (Optax's always have it)."""
 
     def init(params: Any) -> optax.ScaleByAdamState:
         zeros = jax.tree.map(jnp.zeros_like, params)
@@ -167,10 +174,10 @@ def scale_by_bert_adam(beta1: float, beta2: float, eps: float) -> optax.Gradient
 
 
 def scale_by_muon() -> optax.GradientTransformation:
-    """Muon's direction (Jordan 2024, https://kellerjordan.github.io/posts/muon): momentum whose singular values are all
-    made about 1, for matrices stacked as `[L, in, out]`.
+    """Replace updates by Muon's direction: momentum whose singular values are all about 1, for matrices `[L, in, out]`.
 
-    It is as long as Adam's usually is, so that one rate suits both (Liu et al. 2025, arXiv:2502.16982, section 2.2).
+    The method is that of Jordan 2024 (https://kellerjordan.github.io/posts/muon). The direction has the usual norm of
+    Adam's, so that one learning rate suits both (Liu et al. 2025, arXiv:2502.16982, section 2.2).
     """
     each_layer = optax.contrib.MuonDimensionNumbers(reduction_axis=1, output_axis=2)
 
@@ -184,11 +191,11 @@ def scale_by_muon() -> optax.GradientTransformation:
 
 
 def scale_by_depth(layer_decay: float) -> optax.GradientTransformation:
-    """Scale updates by `layer_decay` for the top encoder layer, its square for the one below, and so on down to the
-    embeddings; what stands on the layers is left as it is. A fine-tuned model so keeps more of what its lower layers
-    have learned.
+    """Scale updates by `layer_decay` for the top encoder layer, its square for the one below, down to the embeddings.
 
-    Howard and Ruder 2018 (arXiv:1801.06146), section 3.2; for BERTs Clark et al. 2020 (arXiv:2003.10555), appendix B.
+    The updates of the heads above the encoder are unchanged. So fine-tuning changes the lower layers less.
+
+    Howard and Ruder 2018 (arXiv:1801.06146), section 3.2; for BERT, Clark et al. 2020 (arXiv:2003.10555), appendix B.
     """
 
     def update(updates: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
@@ -198,7 +205,7 @@ def scale_by_depth(layer_decay: float) -> optax.GradientTransformation:
 
 
 def _scaled_by_depth(updates: Any, layer_decay: float) -> Any:
-    if "encoder" not in updates:  # several models side by side
+    if "encoder" not in updates:  # several models in one tree
         return {name: _scaled_by_depth(model, layer_decay) for name, model in updates.items()}
     encoder = updates["encoder"]
     stacked = jax.tree.leaves(encoder["layers"])
@@ -221,19 +228,19 @@ class AverageState(NamedTuple):
 
 
 def average_parameters(decay: float) -> optax.GradientTransformation:
-    """Keep an exponential moving average of the parameters; leaves the updates as they are, and is to be chained last.
+    """Keep an exponential moving average of the parameters; the updates are unchanged. Must be last in a chain.
 
-    It is `1 / (1 - decay)` steps old, but never more than about a quarter of the steps so far: until then the state of
-    step s weighs as s**2 (Shamir and Zhang 2013, arXiv:1212.1824, polynomial decay). The steps of Adam are about
-    as long as the learning rate however small the gradient, so single states scatter around a better mean (Polyak and
-    Juditsky 1992; Izmailov et al. 2018, arXiv:1803.05407).
+    The average age is `1 / (1 - decay)` steps, but at most about a quarter of the steps so far: until then, the state
+    of step s has the weight s**2 (Shamir and Zhang 2013, arXiv:1212.1824, polynomial decay). Adam's steps have about
+    the size of the learning rate however small the gradient is, so single states scatter around a better mean (Polyak
+    and Juditsky 1992; Izmailov et al. 2018, arXiv:1803.05407).
     """
 
     def init(params: Any) -> AverageState:
         return AverageState(jnp.zeros([], jnp.int32), jax.tree.map(jnp.zeros_like, params))
 
     def update(updates: Any, state: AverageState, params: Any = None) -> tuple[Any, AverageState]:
-        kept = jnp.minimum(decay, state.steps / (state.steps + 3.0))  # 0 at first: what it starts from is never seen
+        kept = jnp.minimum(decay, state.steps / (state.steps + 3.0))  # 0 at first: the initial zeros have no weight
         average = optax.incremental_update(optax.apply_updates(params, updates), state.average, 1 - kept)
         return updates, AverageState(optax.safe_increment(state.steps), average)
 
@@ -241,12 +248,12 @@ def average_parameters(decay: float) -> optax.GradientTransformation:
 
 
 def is_layer_matrix(params: Any) -> Any:
-    """True for the matrices of the encoder's layers: of attention and the feed-forward network."""
+    """Return a tree of bool: True for the matrices of attention and feed-forward network in the encoder's layers."""
     return _by_name(lambda names: _in_layers(names) and names[-1] == "kernel", params)
 
 
 def decay_mask(params: Any) -> Any:
-    """True for the parameters that decay: all (embeddings too) but biases, the MLM's output bias and LayerNorm."""
+    """Return a tree of bool: True for parameters that decay, all but biases, the MLM's output bias and LayerNorm."""
     return _by_name(lambda names: names[-1] != "bias" and "layer_norm" not in names, params)
 
 
@@ -259,5 +266,5 @@ def _names(path: Any) -> list[str]:
 
 
 def _in_layers(names: list[str]) -> bool:
-    """Whether a parameter is stacked, `[L, ...]`."""
+    """Return whether a parameter is stacked, `[L, ...]`."""
     return "encoder/layers/" in "/".join(names)

@@ -1,4 +1,4 @@
-"""Leave out what Orbax, asyncio and the interpreter say beside an error that is raised here as one line."""
+"""Suppress the output of Orbax, asyncio and the interpreter about an error that is raised here as one line."""
 
 import contextlib
 import dataclasses
@@ -9,20 +9,20 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import orbax.checkpoint  # noqa: F401  which imports absl, whose logger must not be made before
+import orbax.checkpoint  # noqa: F401  (imports absl, whose logger must not exist before)
 
 _LOGGERS = ("absl", "asyncio")
 
 
 @contextlib.contextmanager
 def quiet_orbax() -> Iterator[None]:
-    """Leave out the noise of failed reads and writes of checkpoints while the block runs.
+    """Suppress the noise of failed reads and writes of checkpoints while the block runs.
 
-    Orbax logs pages, asyncio logs the other errors of the same save, and the interpreter complains of what it left
-    behind: coroutines cut short, callbacks whose event loop is closed.
+    Orbax logs pages, asyncio logs the other errors of the same save, and the interpreter warns about unfinished
+    coroutines and callbacks of closed event loops.
     """
     loggers = [logging.getLogger(name) for name in _LOGGERS]
-    loggers = [logger for logger in loggers if _not_from_orbax not in logger.filters]  # where one block is in another
+    loggers = [logger for logger in loggers if _not_from_orbax not in logger.filters]  # nested
     before = sys.unraisablehook
     hook = sys.unraisablehook = _WithoutOrbax(before)
     for logger in loggers:
@@ -33,7 +33,7 @@ def quiet_orbax() -> Iterator[None]:
         _release_frames(error)
         raise
     finally:
-        gc.collect()  # complaints about what was cut short come here rather than after the block
+        gc.collect()  # triggers the warnings about unfinished coroutines here, not after the block
         for logger in loggers:
             logger.removeFilter(_not_from_orbax)
         if sys.unraisablehook is hook:
@@ -41,11 +41,11 @@ def quiet_orbax() -> Iterator[None]:
 
 
 def _release_frames(error: BaseException | None) -> None:
-    """Clear the frames of Orbax and asyncio in the tracebacks of an error, which keep alive what was cut short."""
+    """Clear the frames of Orbax and asyncio in the tracebacks of an error, which keep unfinished coroutines alive."""
     while error is not None:
         for frame, _ in traceback.walk_tb(error.__traceback__):
             if any(name in frame.f_code.co_filename for name in ("orbax", "asyncio")):
-                with contextlib.suppress(RuntimeError):  # of a frame that still runs
+                with contextlib.suppress(RuntimeError):  # the frame is still running
                     frame.clear()
         error = error.__cause__ or error.__context__
 
@@ -53,13 +53,13 @@ def _release_frames(error: BaseException | None) -> None:
 def _not_from_orbax(record: logging.LogRecord) -> bool:
     frames = traceback.extract_tb(record.exc_info[2]) if record.exc_info else ()
     if record.name == "asyncio" and any(frame.name == "_wrap_awaitable" for frame in frames):
-        return False  # a future of TensorStore, which is no coroutine
+        return False  # a future of TensorStore, which is not a coroutine
     return not any("orbax" in path for path in (record.pathname, *(frame.filename for frame in frames)))
 
 
 @dataclasses.dataclass(frozen=True)
 class _WithoutOrbax:
-    """A `sys.unraisablehook` that passes on all but what comes of a failed read or write."""
+    """A `sys.unraisablehook` that ignores the errors of failed reads and writes, and passes on all others."""
 
     hook: Callable[[Any], Any]
 

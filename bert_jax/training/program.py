@@ -1,4 +1,4 @@
-"""Build the training step of a run, after checking that everything fits."""
+"""Build the training step of a run, after checking that recipe, model and mesh fit each other."""
 
 import dataclasses
 import importlib.util
@@ -20,14 +20,14 @@ from bert_jax.training.step import TrainStep, jit_train_step, make_train_step
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What a run computes at each step, on its mesh.
+    """The computation of a run at each step, on its mesh.
 
     Attributes:
         schedule: step -> learning rate.
-        optimizer: that the step applies.
-        like: the state's shapes, dtypes and shardings.
-        shardings: of the state.
-        train_step: jitted: (state, batch) -> (state, metrics).
+        optimizer: the optimizer that the step applies.
+        like: the shapes, dtypes and shardings of the state.
+        shardings: the shardings of the state.
+        train_step: the jitted step, (state, batch) -> (state, metrics).
     """
 
     schedule: Schedule
@@ -38,7 +38,7 @@ class Program:
 
 
 def make_program(recipe: ConfigDict, task: Task, init_params: InitParams, num_steps: int, mesh: Mesh) -> Program:
-    """The training step of a resolved recipe on `mesh`; nothing is compiled or put on a device yet."""
+    """Return the training step of a resolved recipe on `mesh`; compile nothing, and put nothing on a device."""
     schedule, optimizer = schedule_and_optimizer(recipe, num_steps)
     abstract = abstract_state(init_params, optimizer)
     shardings = sharding.param_shardings(mesh, abstract)
@@ -66,7 +66,7 @@ def check_mesh(recipe: ConfigDict, model: Bert | Electra, mesh: Mesh, evaluates:
 
 
 def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
-    """Raise InputError when batches or heads do not divide over the mesh, or the recipe needs what is missing."""
+    """Raise InputError when batches or heads do not divide over the mesh, or the recipe does not fit model or data."""
     check_mesh(recipe, job.task.model, mesh, job.eval_source is not None)
     layers = min(part.config.num_hidden_layers for part in job.task.model.parts)
     for name, count in (
@@ -82,7 +82,7 @@ def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
 
 
 def schedule_and_optimizer(recipe: ConfigDict, num_steps: int) -> tuple[Schedule, optax.GradientTransformation]:
-    """The schedule and optimizer of `recipe.optimizer`, for a run of `num_steps` steps."""
+    """Return the schedule and optimizer of `recipe.optimizer`, for a run of `num_steps` steps."""
     c = recipe.optimizer
     warmup = c.warmup_steps or int(c.warmup_ratio * num_steps)
     schedule = make_schedule(c.schedule, c.learning_rate, num_steps, warmup)

@@ -16,14 +16,14 @@ _SHOWN = ("loss", "mlm_accuracy", "accuracy", "learning_rate", "sequences_per_se
 
 
 class Bar:
-    """Show how far a run is.
+    """Progress bar of a run.
 
     Args:
         total: steps of the whole run.
-        start: steps done already.
-        show: False shows nothing at all.
-        chrono: of the run; the time left is estimated without starting and compiling.
-        console: default stderr.
+        start: steps done before.
+        show: whether to show anything at all.
+        chrono: the clock of the run; the estimated time left does not count start and compilation.
+        console: the console to write to; None = stderr.
     """
 
     def __init__(self, total: int, start: int, show: bool, chrono: Chrono, console: Console | None = None):
@@ -40,7 +40,7 @@ class Bar:
         self._step, self._values = step, dict(values)
 
     def line(self, step: int, values: Mapping[str, float]) -> None:
-        """Print the values of a window of steps, where there is no live bar to show them."""
+        """Print the values of a window of steps, if there is no live bar."""
         if self._live is None:
             self.say(f"step {step}/{self._total}  {describe(values)}  {self._left(step)}")
 
@@ -55,7 +55,7 @@ class Bar:
             self._live.stop()
 
     def _picture(self) -> Group:
-        """How far the run is, and the values below; these wrap where the terminal is narrow."""
+        """Return the bar, and below it the latest values, which wrap in a narrow terminal."""
         bar = ProgressBar(total=self._total, completed=self._step, width=30)
         far = Table.grid(padding=(0, 1))
         far.add_row(f"step {self._step}/{self._total}", bar, self._left(self._step))
@@ -70,12 +70,12 @@ class Bar:
 
 
 def describe(values: Mapping[str, float]) -> str:
-    """The values worth watching, as `loss 3.214  mlm accuracy 0.310  lr 1.00e-04  512 sequences/s`."""
+    """Format the main values: `loss 3.214  mlm accuracy 0.310  lr 1.00e-04  512 sequences/s`."""
     return "  ".join(_phrases(values))
 
 
 def clock(seconds: float) -> str:
-    """`75.2 -> "1:15"`, `3675 -> "1:01:15"`."""
+    """Format seconds as a clock does: `75.2 -> "1:15"`, `3675 -> "1:01:15"`."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

@@ -1,4 +1,4 @@
-"""Compare the recipe and data of a resumed run with those it began with."""
+"""Compare the recipe and data of a resumed run with the original ones."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ _EVALUATION = "evaluations from here on"
 _CONTENT = "where the data are and how they are laid out; their content must be the same"
 _LENGTH = "the run becomes longer or shorter; the learning rate follows the schedule of the new length from here on"
 
-# Key of a recipe -> what a change of it does to a run that is resumed. A change of any other key makes another run.
+# Key of a recipe -> the effect of its change on a resumed run. A change of any other key makes another run.
 MAY_CHANGE: Mapping[str, str] = {
     **dict.fromkeys(("log_every", "checkpoint_every", "keep_checkpoints", "profile", "wandb"), _FREE),
     "warn_after_seconds": _FREE,
@@ -41,7 +41,7 @@ LENGTH = ("num_steps", "num_epochs", "stages")
 
 
 def table() -> str:
-    """`MAY_CHANGE` as a table in Markdown, for docs/resuming.md."""
+    """Return `MAY_CHANGE` as a table in Markdown, for docs/resuming.md."""
     keys: dict[str, list[str]] = {}
     for key, meaning in MAY_CHANGE.items():
         keys.setdefault(meaning, []).append(f"`{key}`")
@@ -50,12 +50,12 @@ def table() -> str:
 
 
 def differences(saved: dict[str, Any], recipe: dict[str, Any], has_content: bool = True) -> list[str]:
-    """The keys of `recipe` that differ from `saved` and may not change, one phrase each.
+    """Return a phrase for each key of `recipe` that differs from `saved` and may not change.
 
     Args:
-        saved: nested, as `config.json` has it; a key that it lacks, being older, has its default.
-        recipe: nested.
-        has_content: whether the content of the data is compared; if not, their places are.
+        saved: the nested recipe of `config.json`; a key that an older one lacks has its default.
+        recipe: the nested recipe.
+        has_content: whether the content of the data is compared; otherwise, their paths are.
     """
     old, new = recipes.with_current_names(recipes.flatten(saved)), recipes.flatten(recipe)
     defaults = {name: key.value for name, key in KEYS[recipe["task"]].items()}
@@ -70,7 +70,7 @@ def differences(saved: dict[str, Any], recipe: dict[str, Any], has_content: bool
 
 
 def has_other_length(saved: dict[str, Any], recipe: dict[str, Any]) -> bool:
-    """Whether two nested recipes say different numbers of steps."""
+    """Return whether two nested recipes set different numbers of steps."""
     return any(plain(saved.get(key)) != plain(recipe.get(key)) for key in LENGTH)
 
 
@@ -96,15 +96,15 @@ def check_new_length(saved: dict[str, Any], recipe: ConfigDict, num_steps: int, 
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON would give it back: lists for tuples."""
+    """Return a value as after a round trip through JSON: lists for tuples."""
     return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 class DataRecord:
-    """`data.json`: what a run took from its data when it began (`Job.data`), and its number of steps.
+    """`data.json`: the record of the data of a run at its beginning (`Job.data`), and its number of steps.
 
     Args:
-        path: where it is.
+        path: the path of the file.
     """
 
     def __init__(self, path: storage.Path):
@@ -120,21 +120,21 @@ class DataRecord:
                              "without comparing the data")  # fmt: skip
 
     def write(self, data: dict[str, Any], num_steps: int) -> None:
-        """Write the file, in place of the one before."""
+        """Write the file, and replace an earlier one."""
         text = json.dumps({"num_steps": num_steps, "data": data}, indent=2, ensure_ascii=False) + "\n"
         storage.write_atomically(self._path, text.encode("utf-8", "backslashreplace"))
         self.data, self.num_steps = json.loads(text), num_steps
 
 
 def data_differences(then: Mapping[str, Any], now: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, str]:
-    """The differences between the data and those that the run began with.
+    """Return the differences between the data of a run at its beginning and now.
 
     Args:
-        then, now: as `bert_jax.tasks.fingerprints` makes them.
+        then, now: records of the data, from `bert_jax.tasks.fingerprints`.
         places: name -> file or directory, for the messages.
 
     Returns:
-        Name -> a phrase that names both.
+        Name -> a phrase with the old and the new value.
     """
     found: dict[str, str] = {}
     same_vocabulary = then.get("vocabulary") == now.get("vocabulary")
@@ -168,7 +168,7 @@ def _rows(before: dict[str, Any] | None, after: dict[str, Any] | None, where: st
     if before["rows"] != after["rows"]:
         return f"the run began with {before['rows']:,} rows; {where} now has {after['rows']:,}"
     if not same_vocabulary:
-        return ""  # which is said, and changes every row
+        return ""  # another vocabulary is reported, and changes every row
     rows = f"{before['rows']:,} rows"
     if before["any_order"] == after["any_order"]:
         return f"the run began with the same {rows} in another order; {where} was reordered"
@@ -193,7 +193,7 @@ def _prepared(before: list[Any], after: list[Any], where: str) -> str:
 
 
 def _fields(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """Of the fields that both have: another version may know more of them."""
+    """Return a phrase of the differing fields that both records have; another version may have more fields."""
     changed = [key for key in sorted(before.keys() & after.keys()) if plain(before[key]) != plain(after[key])]
     return ", ".join(f"{key} was {before[key]!r}, is now {after[key]!r}" for key in changed[:3])
 

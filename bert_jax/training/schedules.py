@@ -10,11 +10,11 @@ from bert_jax.errors import InputError, did_you_mean
 
 Schedule = Callable[[jax.typing.ArrayLike], jax.Array]
 
-_WSD_DECAY = 10  # one step in this number is of the decay
+_WSD_DECAY = 10  # the decay takes one in this number of steps
 
 
 def bert_linear(peak: float, num_steps: int, warmup_steps: int) -> Schedule:
-    """The original's (google-research/bert, `optimization.py`): decay runs from step 0 and warm-up overrides it.
+    """Return the schedule of google-research/bert (`optimization.py`): decay from step 0, overridden by warm-up.
 
     `peak * (1 - step/num_steps)`, but `peak * step/warmup_steps` before `warmup_steps`: at the end of warm-up the
     rate drops from `peak` to `peak * (1 - warmup_steps/num_steps)`.
@@ -25,36 +25,36 @@ def bert_linear(peak: float, num_steps: int, warmup_steps: int) -> Schedule:
 
 
 def linear(peak: float, num_steps: int, warmup_steps: int) -> Schedule:
-    """Up to `peak` over `warmup_steps`, then down to 0 over the `num_steps - warmup_steps` that remain (as in HF)."""
+    """Return linear warm-up to `peak` over `warmup_steps`, then linear decay to 0 at `num_steps` (as in HF)."""
     return _after_warmup(peak, warmup_steps, optax.linear_schedule(peak, 0.0, _after(num_steps, warmup_steps)))
 
 
 def constant(peak: float, num_steps: int, warmup_steps: int) -> Schedule:
-    """Up to `peak` over `warmup_steps`, then `peak`."""
+    """Return linear warm-up to `peak` over `warmup_steps`, then `peak`."""
     return _after_warmup(peak, warmup_steps, optax.constant_schedule(peak))
 
 
 def quadratic(peak: float, num_steps: int, warmup_steps: int) -> Schedule:
-    """Up to `peak`, then down to 0 as the square of what is left of the steps."""
+    """Return linear warm-up to `peak`, then decay to 0 as the square of the share of remaining steps."""
     return _after_warmup(peak, warmup_steps, optax.polynomial_schedule(peak, 0.0, 2, _after(num_steps, warmup_steps)))
 
 
 def cosine(peak: float, num_steps: int, warmup_steps: int) -> Schedule:
-    """Up to `peak`, then down to 0 along half a wave (Loshchilov and Hutter 2017, arXiv:1608.03983; no restarts)."""
+    """Return linear warm-up to `peak`, then cosine decay to 0 (Loshchilov and Hutter 2017, arXiv:1608.03983)."""
     return _after_warmup(peak, warmup_steps, optax.cosine_decay_schedule(peak, _after(num_steps, warmup_steps)))
 
 
 def rsqrt(peak: float, num_steps: int, warmup_steps: int) -> Schedule:
-    """Up to `peak`, then `peak * sqrt(warmup_steps / step)`, which needs no end (Vaswani et al. 2017, section 5.3)."""
+    """Return linear warm-up to `peak`, then `peak * sqrt(warmup_steps / step)` (Vaswani et al. 2017, section 5.3)."""
     start = max(1, warmup_steps)
     return _after_warmup(peak, warmup_steps, lambda step: peak * jnp.sqrt(start / (start + jnp.asarray(step))))
 
 
 def wsd(peak: float, num_steps: int, warmup_steps: int) -> Schedule:
-    """Warm-up, `peak`, and over the last tenth of the steps down to 0 as `1 - sqrt` of how far that has come.
+    """Return linear warm-up to `peak`, then `peak`, and over the last tenth of the steps `1 - sqrt` decay to 0.
 
-    What was trained at `peak` can be trained on (Hu et al. 2024, arXiv:2404.06395); the form of the decay is that of
-    Haegele et al. 2024 (arXiv:2405.18392).
+    A checkpoint from before the decay can be trained further (Hu et al. 2024, arXiv:2404.06395); the form of the decay
+    is that of Haegele et al. 2024 (arXiv:2405.18392).
     """
     decays = max(1, min(num_steps // _WSD_DECAY, num_steps - warmup_steps))
     flat = num_steps - warmup_steps - decays

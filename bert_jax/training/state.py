@@ -1,4 +1,4 @@
-"""The training state: all that a run is between two steps, and how it is initialised and read."""
+"""The training state: all that a run keeps between two steps; its initialisation, and its arrays on the host."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,11 +17,11 @@ from bert_jax.tasks.base import Job
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
-    """All that a run is, between two steps: with the seed and the data it decides everything that follows.
+    """The state of a run between two steps, which with seed and data determines all later steps.
 
     Attributes:
-        params: the canonical tree, float32.
-        opt_state: of the optax optimizer.
+        params: the canonical tree of parameters, float32.
+        opt_state: the state of the Optax optimizer.
         step: int32 scalar, the number of steps done.
     """
 
@@ -34,7 +34,7 @@ InitParams = Callable[[jax.Array], Any]
 
 
 def abstract_state(init_params: InitParams, optimizer: optax.GradientTransformation) -> State:
-    """The shapes and dtypes of the state."""
+    """Return the shapes and dtypes of the state."""
     return jax.eval_shape(lambda: _fresh(init_params, optimizer, 0))
 
 
@@ -43,7 +43,7 @@ def init_state(
 ) -> State:
     """Make the state of step 0 directly in shards: no device and no host ever holds all of it.
 
-    Arrays that are `given` go to `init_params` after the key.
+    The arrays `given` are passed to `init_params` after the key.
     """
 
     def make(*given: Any) -> State:
@@ -57,8 +57,8 @@ def initial_state(
 ) -> State:
     """Make the state of step 0 in the shards of `like`, from the pretrained parameters of `job` where it has them.
 
-    The highest `fresh_layers` layers are initialised all the same, and if there are any, the pooler too (Zhang et al.
-    2021, arXiv:2006.05987, section 5).
+    The highest `fresh_layers` layers are initialised at random nevertheless and, if there are any, the pooler too
+    (Zhang et al. 2021, arXiv:2006.05987, section 5).
 
     Raises:
         InputError: a pretrained array has another shape than the model's.
@@ -95,12 +95,12 @@ def _fresh(init_params: InitParams, optimizer: optax.GradientTransformation, see
 
 
 def finished_params(state: State) -> Any:
-    """The parameters to evaluate and to keep: the average where the optimizer has one, else the last."""
+    """Return the parameters to evaluate and to save as a model: the optimizer's average if it has one, or the last."""
     return optax.tree.get(state.opt_state, "average", state.params)
 
 
 def to_numpy(tree: Any) -> Any:
-    """The arrays of `tree` whole on this host, wherever their shards are."""
+    """Gather the arrays of `tree` from all hosts and devices as NumPy arrays on this host."""
     if jax.process_count() > 1:
         return multihost_utils.process_allgather(tree, tiled=True)
     return jax.tree.map(np.asarray, tree)

@@ -1,4 +1,4 @@
-"""The training step, a pure function (state, batch) -> (state, metrics), and what is done about steps that it skips."""
+"""The training step, a pure function (state, batch) -> (state, metrics), and the handling of skipped steps."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,11 +24,11 @@ def make_train_step(
 ) -> TrainStep:
     """Return the training step, not yet jitted. Its metrics are (sum, count) pairs.
 
-    A step whose loss or gradient is not finite leaves parameters and optimizer as they are: its `skipped` is 1, and its
-    other metrics count for nothing.
+    A step whose loss or gradient is not finite leaves parameters and optimizer unchanged: its metric `skipped` is 1,
+    and its other metrics have sum and count 0.
 
-    Dropout masks come from `fold_in(key(seed), step)`. With `accumulation_steps` n, n micro-batches run one after the
-    other; their losses are divided by the weights of the whole batch, so that the gradient is that of the whole.
+    Dropout masks come from `fold_in(key(seed), step)`. With `accumulation_steps` n, n micro-batches run in sequence;
+    their losses are divided by the total weight of the batch, so that the gradient is that of the whole batch.
     """
 
     def train_step(state: State, batch: Batch) -> tuple[State, Metrics]:
@@ -51,7 +51,7 @@ def make_train_step(
 
 
 def jit_train_step(step: TrainStep, mesh: Mesh, shardings: State) -> TrainStep:
-    """Jit a training step: the state is donated and stays where it is, the batch is split, metrics are whole."""
+    """Jit a training step: the state is donated and keeps its shardings, the batch is split, metrics are replicated."""
     return jax.jit(
         step,
         donate_argnums=0,
@@ -64,7 +64,7 @@ def jit_train_step(step: TrainStep, mesh: Mesh, shardings: State) -> TrainStep:
 def _gradients(
     task: Task, params: Any, batch: Batch, dropout_key: jax.Array, accumulation_steps: int
 ) -> tuple[Any, Metrics]:
-    """The gradient of the mean loss over `batch`, and metrics with the loss itself among them."""
+    """Return the gradient of the mean loss over `batch`, and the metrics with the loss."""
     weights = task.weights(batch)
 
     def part(micro_batch: Batch, key: jax.Array) -> tuple[Any, Metrics]:
@@ -88,12 +88,12 @@ class NotFiniteError(InputError):
 
 
 class SkippedSteps:
-    """Count the steps skipped in a row. A few happen in low precision; many mean that training has diverged.
+    """Counter of steps skipped in a row. A few are normal in low precision; many mean that training has diverged.
 
     Args:
-        workdir: where the batch of the last one is written.
-        source: of the batches.
-        most: how many there may be in a row.
+        workdir: the work directory, to which the batch of the last skipped step is written.
+        source: the source of the batches.
+        most: the most skipped steps in a row that are no error.
         say: shows a line to the user.
     """
 
@@ -102,10 +102,10 @@ class SkippedSteps:
         self._in_a_row = 0
 
     def see(self, step: int, metrics: dict[str, float]) -> None:
-        """Look at the metrics of a step; to be called for one step after the other.
+        """Count a step by its metrics; must be called for every step, in order.
 
         Raises:
-            NotFiniteError: too many were skipped in a row; the batch of this one has been written.
+            NotFiniteError: too many steps were skipped in a row; the batch of this one has been written.
         """
         self._in_a_row = self._in_a_row + 1 if metrics["skipped"] else 0
         if self._in_a_row > self._most:
@@ -126,8 +126,8 @@ def check_finite(params: Any, step: int, checkpoints: storage.Path) -> None:
     """Raise NotFiniteError when a finished model has parameters that are not finite, naming the first of them.
 
     Args:
-        params: numpy arrays.
-        step: of the parameters.
+        params: NumPy arrays.
+        step: the step of the parameters.
         checkpoints: the directory of the checkpoints, which are kept.
     """
     for path, array in jax.tree_util.tree_leaves_with_path(params):

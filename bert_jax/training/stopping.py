@@ -1,9 +1,9 @@
 """Stop a run on SIGINT (Ctrl-C) or SIGTERM without losing work.
 
 While a run starts, and while it writes its finished model, there is nothing to save: a signal ends it at once. Between
-its first step and its last, a signal is noted, the step that is under way is finished and saved, and then the run ends.
-On the command line a second Ctrl-C ends the process within a second, whatever it is doing: checkpoints, metrics and
-models are written whole or not at all, so that this costs the steps since the last checkpoint and nothing else.
+its first step and its last, a signal is noted; the current step is finished and saved, and then the run ends. On the
+command line, a second Ctrl-C ends the process within a second: checkpoints, metrics and models are written whole or not
+at all, so only the steps since the last checkpoint are lost.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ from typing import Any
 
 from bert_jax.errors import printable
 
-EXIT_INTERRUPTED = 128 + signal.SIGINT  # as a shell reports them
+EXIT_INTERRUPTED = 128 + signal.SIGINT  # the exit status that a shell reports
 EXIT_TERMINATED = 128 + signal.SIGTERM
-GRACE_SECONDS = 5.0  # until a process that has nothing to save, but hangs in compiled code, is ended
+GRACE_SECONDS = 5.0  # until a process that hangs in compiled code, with nothing to save, is ended
 _LONGEST_COMMAND = 4000  # characters
 # struct sigaction of Linux's C libraries on 64 bits: the handler, a mask of 128 bytes, the flags.
 _SIGACTION_BYTES, _FLAGS_AT, _SA_SIGINFO = 152, 136, 4
@@ -41,14 +41,14 @@ class Stop:
     """The signals that came so far, and how they end the run.
 
     Args:
-        command: the command line that resumes the run, where the process is its own: then a second Ctrl-C, and a first
-            that is not answered within GRACE_SECONDS while there is nothing to save, end the process. "" in a library
-            call, where a second Ctrl-C raises KeyboardInterrupt.
+        command: the command line that resumes the run, in a process of its own: there, a second Ctrl-C ends the
+            process, as does a first one without effect for GRACE_SECONDS while there is nothing to save. "" in a
+            library call, where a second Ctrl-C raises KeyboardInterrupt.
 
     Attributes:
-        number: of the first signal; None while there was none.
-        saved: the step that a resumed run would start from; None while there is none.
-        abrupt: whether the run was ended at once, without other hosts having agreed.
+        number: the number of the first signal; None before it.
+        saved: the step from which a resumed run would start; None before the first save.
+        abrupt: whether the run was ended at once, without the agreement of other hosts.
         say: shows a line to the user.
     """
 
@@ -65,8 +65,8 @@ class Stop:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Only note the signals that come while the block runs, and answer them at its end at the latest."""
-        if self.number is not None:  # it came where an exception cannot leave: in a callback of the garbage collector
+        """Only note the signals that come while the block runs, and handle them at its end at the latest."""
+        if self.number is not None:  # it came where an exception is lost: in a callback of the garbage collector
             raise self.exception()
         self._deferring = True
         try:
@@ -88,11 +88,11 @@ class Stop:
                 self._install()
 
     def exception(self) -> BaseException:
-        """The exception that ends the run."""
+        """Return the exception that ends the run."""
         return Interrupted() if self.number == signal.SIGINT else Preempted()
 
     def result(self) -> str:
-        """A line for the user: which signal came, what is saved, and how to resume."""
+        """Return a line for the user: the signal, the saved step, and how to resume."""
         came = "interrupted" if self.number in (None, signal.SIGINT) else "told to stop"
         if self.saved is None:
             return f"{came} before the first step; nothing to save{self._how('start again')}"
@@ -123,10 +123,10 @@ class Stop:
             self.abrupt = True
             raise self.exception()
         if self._foreign is not None:
-            self._foreign(signal.SIGTERM)  # through which all hosts agree on the step to stop at
+            self._foreign(signal.SIGTERM)  # JAX's handler, by which all hosts agree on the step to stop at
 
     def _watch(self, wakeups: int) -> None:
-        """See signals when they come, though the main thread may be in compiled code for minutes."""
+        """Handle signals immediately, while the main thread may be in compiled code for minutes."""
         came = 0
         while number := os.read(wakeups, 1)[0]:
             if number not in self._before:
@@ -150,12 +150,12 @@ class Stop:
 
 @contextlib.contextmanager
 def listening(command: str = "") -> Iterator[Stop]:
-    """Handle SIGINT and SIGTERM while the block runs, and yield their `Stop`; within such a block, the same one.
+    """Handle SIGINT and SIGTERM while the block runs, and yield their `Stop`; nested blocks share it.
 
-    Outside the main thread, which alone is sent signals, none ever comes.
+    Outside the main thread, which alone receives signals, the `Stop` never has a signal.
 
     Args:
-        command: as of `Stop`.
+        command: passed to `Stop`.
     """
     global _active
     if _active is not None or threading.current_thread() is not threading.main_thread():
@@ -174,8 +174,8 @@ def listening(command: str = "") -> Iterator[Stop]:
 
 @contextlib.contextmanager
 def _quiet_callbacks() -> Iterator[None]:
-    """Do not print an Interrupted or Preempted that is raised where no exception can leave, as in a callback of the
-    garbage collector or in `__del__`: `Stop` has noted its signal, and `Stop.deferred` answers it."""
+    """Do not print an Interrupted or Preempted that is raised where exceptions are lost, as in a callback of the
+    garbage collector or in `__del__`: `Stop` has noted the signal, and `Stop.deferred` handles it."""
     before = sys.unraisablehook
 
     def hook(ignored: Any) -> None:
@@ -196,7 +196,7 @@ def _forget() -> None:
 
 @contextlib.contextmanager
 def _watched(stop: Stop) -> Iterator[None]:
-    """Have a thread see the numbers of signals as Python's C handler writes them."""
+    """Run a thread that reads the numbers of signals from a pipe to which Python's C handler writes them."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     thread = threading.Thread(target=stop._watch, args=(reading,), name="signals", daemon=True)
@@ -213,9 +213,9 @@ def _watched(stop: Stop) -> Iterator[None]:
 
 
 def _foreign_handler(number: int) -> Any:
-    """Return the C function that answers a signal in place of Python's, as JAX's does on several hosts.
+    """Return the C function that handles a signal in place of Python's, such as JAX's on several hosts.
 
-    None for one that takes three arguments (SA_SIGINFO): it belongs to who reports crashes, as libtpu does, and would
+    None for a function of three arguments (SA_SIGINFO): it belongs to a crash reporter, such as libtpu's, and would
     end the process.
     """
     if signal.getsignal(number) not in (signal.SIG_DFL, None) or not sys.platform.startswith("linux"):
@@ -238,5 +238,5 @@ def _libc() -> Any:
 
 
 def _to_stderr(text: str) -> None:
-    with contextlib.suppress(ValueError, OSError, AttributeError):  # a stderr that is closed, or none
+    with contextlib.suppress(ValueError, OSError, AttributeError):  # stderr is closed or None
         print(printable(text), file=sys.stderr, flush=True)

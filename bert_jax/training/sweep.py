@@ -1,4 +1,4 @@
-"""Sweep over values of recipe keys: a run for each combination, with seeds averaged."""
+"""Sweep over values of recipe keys: a run for each combination, with scores averaged over seeds."""
 
 import itertools
 import json
@@ -20,9 +20,9 @@ class SweepRow(NamedTuple):
     """The scores of a combination of values, over all seeds.
 
     Attributes:
-        values: key -> value, the seed aside.
-        seeds: number of runs.
-        mean, spread: by metric: the mean over seeds and its sample standard deviation (0 for one seed).
+        values: key -> value, without the seed.
+        seeds: the number of runs.
+        mean, spread: metric -> mean over seeds, and metric -> sample standard deviation (0 for one seed).
     """
 
     values: dict[str, str]
@@ -38,21 +38,21 @@ def sweep(
     workdir: storage.PathLike,
     progress: bool = True,
 ) -> list[SweepRow]:
-    """Train every combination of `grid` in a directory of `workdir` named after it, one after the other.
+    """Train every combination of `grid`, one after the other, each in a directory of `workdir` named after it.
 
-    Those that are finished are not run again, and one that was killed is resumed.
+    Finished runs are skipped, and interrupted ones are resumed.
 
     Args:
-        config, overrides: of `recipes.load_recipe`.
+        config, overrides: arguments of `recipes.load_recipe`.
         grid: key of the recipe -> its values, as on the command line.
-        workdir: local or `gs://`; gets RESULTS too.
+        workdir: a local or `gs://` directory, to which RESULTS is written too.
         progress: as for `train`.
 
     Returns:
-        The rows, the best first: by best_metric, else in the order of the grid.
+        The rows, the best first by best_metric; without one, in the order of the grid.
 
     Raises:
-        InputError: as `train`; nothing has been run then if it is the recipe that does not fit.
+        InputError: as `train`; an invalid recipe is reported before the first run.
     """
     root = storage.Path(workdir)
     runs = []
@@ -79,7 +79,7 @@ def sweep(
 
 
 def parse_grid(words: Sequence[str]) -> dict[str, list[str]]:
-    """`["seed=0,1"]` -> `{"seed": ["0", "1"]}`. Raises InputError for what is not so."""
+    """Parse a grid, `["seed=0,1"]` -> `{"seed": ["0", "1"]}`. Raises InputError for other words."""
     grid: dict[str, list[str]] = {}
     for word in words:
         key, _, values = word.removeprefix("config.").partition("=")
@@ -100,7 +100,7 @@ def _row(values: dict[str, str], found: list[dict[str, float]]) -> SweepRow:
 
 
 def _plain(row: SweepRow) -> dict[str, Any]:
-    """As JSON, which has no numbers that are not finite: null."""
+    """Return a row as a JSON object; numbers that are not finite become null."""
 
     def finite(values: dict[str, float]) -> dict[str, float | None]:
         return {name: value if math.isfinite(value) else None for name, value in values.items()}

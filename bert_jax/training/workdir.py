@@ -21,7 +21,7 @@ log = logger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Workdir:
-    """The files that a run leaves.
+    """The files of a run.
 
     Attributes:
         path: the directory, local or `gs://`.
@@ -31,52 +31,52 @@ class Workdir:
 
     @property
     def config(self) -> storage.Path:
-        """The resolved recipe; the first thing written."""
+        """The file of the resolved recipe, which is written first."""
         return self.path / "config.json"
 
     @property
     def data(self) -> storage.Path:
-        """The record of the data that the run began with."""
+        """The file that records the data at the beginning of the run (`resuming.DataRecord`)."""
         return self.path / "data.json"
 
     @property
     def checkpoints(self) -> storage.Path:
-        """One directory a checkpoint."""
+        """The directory of the checkpoints, with one directory for each."""
         return self.path / "checkpoints"
 
     @property
     def metrics(self) -> storage.Path:
-        """One JSON object a line."""
+        """The file of metrics, with one JSON object per line."""
         return self.path / "metrics.jsonl"
 
     @property
     def events(self) -> storage.Path:
-        """TensorBoard's files."""
+        """The directory of TensorBoard's files."""
         return self.path / "tensorboard"
 
     @property
     def profile(self) -> storage.Path:
-        """Traces that TensorBoard and Perfetto show."""
+        """The directory of traces for TensorBoard and Perfetto."""
         return self.path / "profile"
 
     @property
     def wandb_id(self) -> storage.Path:
-        """The name of the run at Weights & Biases."""
+        """The file with the id of the run at Weights & Biases."""
         return self.path / "wandb-id"
 
     @property
     def report(self) -> storage.Path:
-        """The curves."""
+        """The plot of the curves."""
         return self.path / "report.png"
 
     @property
     def model(self) -> storage.Path:
-        """The finished model in the Hugging Face layout."""
+        """The directory of the finished model in the Hugging Face layout."""
         return self.path / "model"
 
     @property
     def is_finished(self) -> bool:
-        """Whether the model has been written whole: its `config.json`, its last file, and its weights."""
+        """Whether the model is complete: it has weights and `config.json`, which is written last."""
         if not (self.model / "config.json").is_file():
             return False
         return any(file.name.endswith(".safetensors") and file.size() for file in self.model.iterdir())
@@ -89,12 +89,12 @@ class Workdir:
         return max((int(path.name) for path in self.checkpoints.iterdir() if path.name.isdigit()), default=None)
 
     def batch(self, step: int) -> storage.Path:
-        """The batch of the step whose skipping ended the run: NumPy's .npz, an array for each of its names."""
+        """Return the path (.npz) of the batch of the skipped step that ended the run."""
         return self.path / f"batch-{step}.npz"
 
     def check(self, recipe: ConfigDict) -> None:
-        """Raise InputError when the directory holds a run of another recipe, naming the keys that differ, or is where
-        no checkpoints can be written."""
+        """Raise InputError when the directory holds a run of another recipe, with the keys that differ, or when no
+        checkpoints can be written to it."""
         if self.path.is_remote and not self.path.url.startswith("gs://"):
             raise InputError(f"{self.path}: expected a work directory on a disk or on gs://, which checkpoints need")
         if self.path.exists() and not self.path.is_dir():
@@ -112,15 +112,15 @@ class Workdir:
             )
 
     def has_other_length(self, recipe: ConfigDict) -> bool:
-        """Whether the run in this directory has another number of steps than `recipe`."""
+        """Return whether the run in this directory has another number of steps than `recipe`."""
         return self.config.exists() and resuming.has_other_length(storage.read_json(self.config), recipe.to_dict())
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[storage.Claim]:
-        """Keep other runs out while the block runs.
+        """Lock the directory against other runs while the block runs.
 
         Raises:
-            InputError: another run is under way in it.
+            InputError: another run is under way in the directory.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with storage.claimed(self.path, f"{self.path}: another run is under way there; use another --workdir") as claim:
@@ -128,10 +128,10 @@ class Workdir:
 
     @contextlib.contextmanager
     def begun(self, recipe: ConfigDict, job: Job) -> Iterator[tuple[storage.Claim, int | None]]:
-        """Claim the directory while the block runs, and begin in it (`begin`); the first process does so for all.
+        """Lock the directory while the block runs, and begin the run (`begin`), on the first process for all.
 
         Raises:
-            InputError: another run is under way in it, or one that began with other data; on every process.
+            InputError: on every process: another run is under way in the directory, or `begin` raised.
         """
         claim, before, refused = storage.Claim(), None, None
         with contextlib.ExitStack() as stack:
@@ -151,15 +151,15 @@ class Workdir:
         """Write `config.json` and `data.json`, after comparing them with those of the run in this directory.
 
         Args:
-            recipe: resolved.
-            data: what it takes from its data (`Job.data`).
-            num_steps: of the whole run.
+            recipe: the resolved recipe.
+            data: the record of its data (`Job.data`).
+            num_steps: the number of steps of the whole run.
 
         Returns:
-            The number of steps that the run had until now, where it is known.
+            The number of steps that the run had before, or None where it is not known.
 
         Raises:
-            InputError: the data are not those that the run began with, or the run cannot have this length.
+            InputError: the data have changed since the run began, or the run cannot have this number of steps.
         """
         done, before = self.last_step, None
         if done is not None:
@@ -169,7 +169,7 @@ class Workdir:
             if self.config.exists():
                 resuming.check_new_length(storage.read_json(self.config), recipe, num_steps, done)
         for path in (self.model, self.report, self.metrics, self.wandb_id):
-            storage.remove_leftovers(path)  # of a process that was killed
+            storage.remove_leftovers(path)  # files of a process that was killed
         self._set_model_aside(done)
         storage.write_atomically(self.config, recipes.to_json(recipe))
         DataRecord(self.data).write(data, num_steps)
@@ -193,7 +193,7 @@ class Workdir:
             )
 
     def _set_model_aside(self, done: int | None) -> None:
-        """Make room for the model that is to be written: rename a model of fewer steps, or what is left of one."""
+        """Rename a model of fewer steps, or an incomplete model, to make room for the new one."""
         if not self.model.exists() or not any(self.model.iterdir()):
             return
         aside = self.path / (f"{self.model.name}-{done}" if self.is_finished else f"{self.model.name}-incomplete")

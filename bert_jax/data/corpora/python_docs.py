@@ -39,18 +39,18 @@ _MARKUP = re.compile(
 )
 _DIRECTIVE = re.compile(r"\.\. ")
 _PROSE_CHARACTERS = re.compile(r"(?:[^\W\d_]|[ .,;:'])+")
-_FEWEST_WORDS = 5  # of a paragraph
+_FEWEST_WORDS = 5  # words in a paragraph
 _LEAST_PROSE = 0.8  # share of _PROSE_CHARACTERS in a paragraph
 
 
 def read_python_docs() -> Iterator[Document]:
     """Yield topics, then modules of the standard library, then those of PACKAGES, each group sorted by name.
 
-    A paragraph that an earlier document had, word for word, is left out, so that a held-out document was not seen in
-    training under another name. Some 10 MB, read in a few seconds and then kept for the next pass.
+    A paragraph that is identical to one of an earlier document is left out, so that no held-out text is a copy of
+    training text. The result is about 10 MB, takes a few seconds to read and stays in memory for the next pass.
 
     Raises:
-        InputError: this Python carries no source files of its standard library.
+        InputError: this Python has no source files of its standard library.
     """
     return iter(_all_documents())
 
@@ -77,12 +77,12 @@ def _document(name: str, texts: Iterable[str], seen: set[bytes]) -> Iterator[Doc
         if key not in seen:
             seen.add(key)
             paragraphs.append(paragraph)
-    if len(paragraphs) > 1:  # a sentence or two say nothing about what follows what
+    if len(paragraphs) > 1:  # a single short text teaches little about the order of sentences
         yield Document(f"python-docs:{name}", tuple(paragraphs))
 
 
 def _topics(path: Path) -> Iterator[tuple[str, str]]:
-    """The dictionary literal `topics = {name: text}`, without running the file that holds it."""
+    """Yield the items of the dictionary literal `topics = {name: text}` in a source file, without running it."""
     tree = ast.parse(path.read_bytes())
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
@@ -90,7 +90,7 @@ def _topics(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _package_roots(package: str) -> list[Path]:
-    """Directories of a top-level package; finding them imports nothing."""
+    """Return the directories of a top-level package, without importing it."""
     try:
         spec = importlib.util.find_spec(package)
     except (ImportError, ValueError):
@@ -99,7 +99,7 @@ def _package_roots(package: str) -> list[Path]:
 
 
 def _sources(root: Path, package: str) -> list[tuple[str, Path]]:
-    """(module name, path) of the Python files below `root`, sorted by name."""
+    """Return (module name, path) of the Python files below `root`, sorted by name."""
     found = []
     for path in root.rglob("*.py"):
         parts = path.relative_to(root).with_suffix("").parts
@@ -109,7 +109,7 @@ def _sources(root: Path, package: str) -> list[tuple[str, Path]]:
 
 
 def _docstrings(path: Path) -> Iterator[str]:
-    """Every docstring in a file, in order; none of a file that this Python cannot parse."""
+    """Yield every docstring in a file, in order; nothing where this Python cannot parse the file."""
     if path.stat().st_size > _LONGEST_SOURCE:
         return
     try:
@@ -118,7 +118,7 @@ def _docstrings(path: Path) -> Iterator[str]:
             tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
         return
-    # Statements only: docstrings hide in no expression, and expressions are most of a tree.
+    # Walk statements only: expressions hold no docstrings and are most of a tree.
     statements: list[ast.AST] = [tree]
     while statements:
         node = statements.pop()
@@ -131,7 +131,7 @@ def _docstrings(path: Path) -> Iterator[str]:
 def prose(text: str) -> list[str]:
     """Return the paragraphs of running text in a docstring, each on one line, without markup.
 
-    Left out: examples (`>>>`), headings, tables, directives, and what has few words or little but signs.
+    Left out: examples (`>>>`), headings, tables, directives, and paragraphs of few words or mostly symbols.
     """
     paragraphs = []
     for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
@@ -141,7 +141,7 @@ def prose(text: str) -> list[str]:
 
 
 def _unwrapped(lines: list[str]) -> list[list[str]]:
-    """Group the lines of a block that belong to one paragraph, going by bullets and indentation; drops headings."""
+    """Group the lines of a block into paragraphs, by bullets and indentation; drop headings."""
     groups: list[list[str]] = []
     previous, indent = "", 0
     for line in lines:

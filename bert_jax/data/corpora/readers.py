@@ -1,4 +1,4 @@
-"""Read documents from files: one function a format, each a stream of one document at a time."""
+"""Read documents from files: one function per format, each yields one document at a time."""
 
 import dataclasses
 import operator
@@ -15,10 +15,10 @@ from bert_jax.data.tfds_sets import open_tfds
 from bert_jax.errors import InputError, did_you_mean
 
 DEFAULT_FIELD = "text"
-# Longer documents are cut into several and longer lines into paragraphs, so that memory stays bounded whatever comes.
+# Longer documents are cut into several and longer lines into paragraphs, so that memory stays bounded for any input.
 MAX_DOCUMENT_BYTES = 4 << 20
 MAX_LINE_BYTES = 1 << 20
-MAX_BLANK_LINES = 1_000_000  # one after the other: more are no text
+MAX_BLANK_LINES = 1_000_000  # in a row: more of them are not a text file
 _BLANK = (b"\n", b"\r\n")
 
 
@@ -27,10 +27,11 @@ class Document:
     """Text that belongs together, in order.
 
     Attributes:
-        name: where it comes from, for messages.
+        name: its source, for messages.
         texts: paragraphs, or sentences.
         are_sentences: whether `texts` are sentences already, so that they are not split further.
-        end: bytes that a pass over the corpus (or its file) has read when it ends; of a data set, by the average row.
+        end: bytes of the corpus (or of its file) up to the end of this document; for a data set, estimated from the
+            average size of a row.
     """
 
     name: str
@@ -60,7 +61,7 @@ def read_wikitext_documents(path: storage.Path) -> Iterator[Document]:
     A line is a paragraph; a title, ` = Title = `, begins an article, and ` = = Section = = ` is a heading in it.
 
     Raises:
-        InputError: as `text_lines`, or there is no title.
+        InputError: as `text_lines`, or the file has no title.
     """
     titles = 0
 
@@ -76,7 +77,7 @@ def read_wikitext_documents(path: storage.Path) -> Iterator[Document]:
 
 
 def is_wikitext_heading(line: str) -> bool:
-    """Whether a line, without spaces around it, is a title or a heading as WikiText writes them."""
+    """Return whether a stripped line is a title or a heading in WikiText's format."""
     return len(line) > 4 and line.startswith("= ") and line.endswith(" =")
 
 
@@ -86,13 +87,13 @@ def _documents(
     is_left_out: Callable[[str], bool] = operator.not_,
     are_sentences: bool = False,
 ) -> Iterator[Document]:
-    """The documents of a file, whose lines are paragraphs (or sentences).
+    """Yield the documents of a file whose lines are paragraphs (or sentences).
 
     Args:
         path: the file.
-        ends: whether a line, without spaces around it, ends the document before it.
-        is_left_out: whether such a line, or a blank one, is none of the document's.
-        are_sentences: of `Document`.
+        ends: whether a stripped line ends the document before it.
+        is_left_out: whether a stripped line is not part of a document, such as a blank line.
+        are_sentences: the value of `Document.are_sentences`.
     """
     texts: list[str] = []
     size = count = end = 0
@@ -125,7 +126,7 @@ def read_json_documents(path: storage.Path, field: str) -> Iterator[Document]:
 
 
 def _json_rows(path: storage.Path) -> Iterator[tuple[int, Any, int]]:
-    """(number, value, bytes that are read) of each row."""
+    """Yield (number, value, bytes read so far) of each row."""
     if json_layout_of(str(path)) is JsonLayout.ARRAY:
         rows, size = read_json_file(str(path)), path.size()
         yield from ((RowNumber(i), row, size * i // len(rows)) for i, row in enumerate(rows, 1))
@@ -139,7 +140,7 @@ def read_parquet_documents(path: storage.Path, field: str) -> Iterator[Document]
     """Yield a document for each row of a Parquet file, from the text in its column `field`.
 
     Raises:
-        InputError: pyarrow is not installed, the file is none of Parquet, or there is no such column of texts.
+        InputError: pyarrow is not installed, the file is not Parquet, or there is no such column of texts.
     """
     size, found = path.size(), False
     for number, row, share in read_parquet(path, [field]):
@@ -150,7 +151,7 @@ def read_parquet_documents(path: storage.Path, field: str) -> Iterator[Document]
 
 
 def _row_documents(where: str, name: str, row: Any, field: str, end: int) -> Iterator[Document]:
-    """The document of a row, from the text in its field."""
+    """Yield the document of a row, from the text in its field."""
     if not isinstance(row, dict):
         raise InputError(f"{where}: expected a JSON object, found {type(row).__name__}")
     if field not in row:
@@ -162,7 +163,7 @@ def _row_documents(where: str, name: str, row: Any, field: str, end: int) -> Ite
 
 
 def text_documents(name: str, text: str, end: int = 0) -> Iterator[Document]:
-    """Yield a text as a document, its lines as paragraphs; as several where it is longer than MAX_DOCUMENT_BYTES."""
+    """Yield a text as one document, or as several if it is longer than MAX_DOCUMENT_BYTES; lines are paragraphs."""
     texts: list[str] = []
     size = 0
     for line in filter(None, (line.strip() for line in text.splitlines())):
@@ -176,10 +177,10 @@ def text_documents(name: str, text: str, end: int = 0) -> Iterator[Document]:
 
 
 def tfds_documents(name: str, split: str, field: str) -> tuple[Callable[[], Iterator[Document]], int]:
-    """Return a reader of the documents of a TFDS data set, and its bytes.
+    """Return a reader of the documents of a TFDS data set, and the data set's size in bytes.
 
     Raises:
-        InputError: as `open_tfds`; the field is no text.
+        InputError: as `open_tfds`, or the field is not text.
     """
     source, _ = open_tfds(f"tfds:{name}:{split}", [field])
     splits = source.dataset_info.splits.values()
@@ -201,7 +202,7 @@ def tfds_documents(name: str, split: str, field: str) -> tuple[Callable[[], Iter
 
 
 class Line(NamedTuple):
-    """A line of a file: its number from 1, its text with the newline, and how much of the file has been read."""
+    """A line of a file: its number from 1, its text with the newline, and the bytes of the file read so far."""
 
     number: int
     text: str
@@ -209,10 +210,10 @@ class Line(NamedTuple):
 
 
 def text_lines(path: storage.Path, max_bytes: int = MAX_LINE_BYTES) -> Iterator[Line]:
-    """Yield the lines of a file; one that is longer than `max_bytes` comes in pieces.
+    """Yield the lines of a file; cut lines longer than `max_bytes` into pieces.
 
     Raises:
-        InputError: no text, not UTF-8, or a compressed file that is cut short or damaged; names the file and the line.
+        InputError: the file is not text, not UTF-8, truncated or damaged; the message names the file and the line.
     """
 
     def pieces(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -225,7 +226,7 @@ def text_lines(path: storage.Path, max_bytes: int = MAX_LINE_BYTES) -> Iterator[
 
 
 def _decoded(path: storage.Path, read: Callable[[IO[bytes]], Iterator[tuple[int, bytes]]]) -> Iterator[Line]:
-    """The lines that `read` finds in a file, with their numbers, as text."""
+    """Yield the lines that `read` finds in a file, decoded."""
     number, is_first, blank = 1, True, 0
     path = storage.existing(path)
     try:

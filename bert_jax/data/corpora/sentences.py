@@ -1,14 +1,14 @@
-"""Split text into sentences by rule, for corpora without one sentence a line."""
+"""Split text into sentences by rule, for corpora that do not have one sentence per line."""
 
 import re
 
-# A stop, whatever closes around it, and the space behind it; or a full-width stop, which needs no space.
+# A stop, closing quotes and brackets, and the space after them; or a full-width stop, which needs no space.
 _STOP = re.compile(
     r"[.!?\u2026]+[\"')\]\u201d\u2019\u00bb]*\s+|[\u3002\uff01\uff1f]+[\"\u201d\u2019\u300d\u300f\uff09]*\s*"
 )
 _OPENING = "\"'([\u201c\u2018\u00ab\u2013\u2014-"  # what may stand before a word
-_LONGEST_WORD = 40  # characters that are looked at: so long texts take time in proportion
-# Words that carry a full stop within a sentence. A single letter does too: an initial, or one of "e.g.".
+_LONGEST_WORD = 40  # characters checked before a stop: keeps the time linear in the length of the text
+# Words that end with a full stop within a sentence, as does a single letter: an initial, or one of "e.g.".
 _ABBREVIATIONS_LIST = (
     "mr mrs ms dr prof st sr jr rev gen col capt lt sgt hon vs etc cf eg ie al fig figs eq no nos vol pp p ch sec ed "
     "eds approx dept est inc ltd co corp jan feb mar apr jun jul aug sep sept oct nov dec a.m p.m u.s u.k"
@@ -19,9 +19,9 @@ _ABBREVIATIONS = frozenset(_ABBREVIATIONS_LIST.split())
 def split_sentences(text: str) -> list[str]:
     """Return the sentences of a paragraph, stripped, none empty.
 
-    A sentence ends at `.`, `!`, `?` or an ellipsis, closing quotes and brackets included, where space follows and what
-    comes next does not begin in lower case; not after an initial or a common abbreviation. The full-width stops of
-    Chinese and Japanese end one wherever they stand. Made for text in the manner of English: it will be wrong at times.
+    A sentence ends at `.`, `!`, `?` or an ellipsis (with closing quotes and brackets), when a space follows and the
+    next word is not in lower case; it does not end after an initial or a common abbreviation. A full-width stop of
+    Chinese or Japanese always ends a sentence. The rules are made for English and similar languages, and make mistakes.
     """
     sentences = []
     start = 0

@@ -43,7 +43,7 @@ class Corpus:
     Attributes:
         spec: the string that names it.
         read: starts a new pass over the documents.
-        num_bytes: what a pass reads, where known: the `end` of its last document.
+        num_bytes: the bytes that a pass reads, which is the `end` of the last document; None where it is not known.
     """
 
     spec: str
@@ -54,17 +54,17 @@ class Corpus:
         return self.read()
 
     def texts(self) -> Iterator[str]:
-        """Yield every paragraph (or sentence) of every document: what training a vocabulary takes."""
+        """Yield every paragraph (or sentence) of every document: the input of vocabulary training."""
         for document in self:
             yield from document.texts
 
 
 def open_corpus(spec: str | Sequence[str]) -> Corpus:
-    """Return the corpus that a spec names (see the module's docstring), or several of them one after the other.
+    """Open the corpus that a spec names (see the module's docstring), or several corpora one after the other.
 
     Raises:
-        InputError: nothing is there, a file is empty, or the spec is not understood. What is wrong within a file
-            (not UTF-8, cut short, not JSON) is raised when it is read, with the file's name and the line.
+        InputError: a file is missing or empty, or the spec is not understood. An error within a file (not UTF-8, cut
+            short, not JSON) is raised when it is read, with the file's name and the line.
     """
     if not isinstance(spec, str):
         parts = [open_corpus(part) for part in spec]
@@ -97,7 +97,7 @@ def _field(spec: str) -> tuple[str, str]:
 
 def _open_files(spec: str, path: str, kind: str, field: str) -> Corpus:
     paths = _find_files(path)
-    with concurrent.futures.ThreadPoolExecutor(_CONCURRENT) as pool:  # each may take a request
+    with concurrent.futures.ThreadPoolExecutor(_CONCURRENT) as pool:  # in an object store, each size takes a request
         sizes = list(pool.map(storage.Path.size, paths))
     if 0 in sizes:
         empty = storage.existing(paths[sizes.index(0)])  # a pipe or a device has no size either
@@ -114,7 +114,7 @@ def _open_files(spec: str, path: str, kind: str, field: str) -> Corpus:
 
 
 def _one_after_another(parts: Iterable[Iterable[Document]], sizes: Sequence[int | None]) -> Iterator[Document]:
-    """The documents of parts of some sizes in bytes (None: not known), their `end` counted from the first part."""
+    """Yield the documents of all parts, with `end` counted from the first part; `sizes` in bytes (None: not known)."""
     before = 0
     for part, size in zip(parts, sizes, strict=True):
         for document in part:
@@ -123,7 +123,7 @@ def _one_after_another(parts: Iterable[Iterable[Document]], sizes: Sequence[int 
 
 
 def _find_files(path: str) -> list[storage.Path]:
-    """The files that a path, a folder (hidden files aside) or a glob stands for, sorted; at least one."""
+    """Return the files of a path, a folder (without hidden files) or a glob, sorted; at least one."""
     root = storage.Path(path)
     if root.is_dir():
         files = [file for file in root.files_below() if not _is_hidden(file.relative_to(root))]

@@ -1,7 +1,7 @@
-"""Batches of a few static lengths, made of tokenised examples in memory.
+"""Batches of tokenised examples in memory, padded to a few static lengths.
 
-Every distinct batch shape costs a compilation and every padded token costs arithmetic, so batches are made of rows of
-about one length and padded to one of at most a handful of lengths that the data itself chooses.
+Every distinct batch shape costs a compilation and every padding token costs arithmetic, so a batch is made of rows of
+similar length and padded to one of a few lengths that are chosen from the data.
 """
 
 import functools
@@ -16,17 +16,17 @@ from bert_jax.data.finetuning.features import Paddable
 def choose_buckets(
     lengths: np.ndarray, limit: int, *, most: int = 6, multiple: int = 8, least_gain: float = 0.02
 ) -> tuple[int, ...]:
-    """Choose the padded lengths that waste least when each sequence is padded to the next of them.
+    """Choose the padded lengths (buckets) that need the least padding.
 
-    Exact, by dynamic programming over the histogram of `lengths` [n]. One more length is added only while it saves
+    The choice is optimal, by dynamic programming over the histogram of `lengths`. A length is added only while it saves
     `least_gain` of the tokens, since it also costs a compilation.
 
     Args:
-        lengths: tokens of each sequence.
-        limit: the longest that a sequence may be, in tokens.
-        most: the greatest number of lengths.
-        multiple: each is a multiple of it, the limit aside.
-        least_gain: share of the padded tokens that one more length must save.
+        lengths: int [n], tokens of each sequence.
+        limit: the length limit of a sequence, in tokens.
+        most: the greatest number of padded lengths.
+        multiple: the padded lengths, except the limit, are multiples of this number.
+        least_gain: the share of all tokens, padding included, that one more length must save.
     """
     counts = np.bincount(-(-np.asarray(lengths) // multiple))
     total, top = np.cumsum(counts), len(counts) - 1
@@ -49,12 +49,15 @@ def choose_buckets(
 
 
 def few_buckets(lengths: np.ndarray, limit: int) -> tuple[int, ...]:
-    """Choose padded lengths for rows that are seen once or seldom, as compiling a shape costs as much as hundreds."""
+    """Choose at most three padded lengths, for rows that are used once or a few times.
+
+    Compiling one more shape costs as much as hundreds of such rows.
+    """
     return choose_buckets(lengths, limit, most=3, least_gain=0.1)
 
 
 def buckets_of(given: tuple[int, ...], lengths: np.ndarray, limit: int) -> tuple[int, ...]:
-    """Return the padded lengths of a recipe and one more for longer texts, or choose them where it names none."""
+    """Return the padded lengths `given` in a recipe, plus one for longer texts; choose them where none are given."""
     if not given:
         return choose_buckets(lengths, limit)
     longest = int(lengths.max())
@@ -62,44 +65,44 @@ def buckets_of(given: tuple[int, ...], lengths: np.ndarray, limit: int) -> tuple
 
 
 class TrainSource:
-    """Shuffled batches of rows of similar length, without end; `batch` is a pure function of (seed, step).
+    """Endless shuffled batches of rows of similar length; `batch` is a pure function of (seed, step).
 
-    Each epoch is a seeded permutation. It is dealt to the buckets; each bucket is cut into batches, and what is left of
-    one joins the next longer one. So every epoch has the same number of batches of each shape and holds each example
-    exactly once. The one batch that is not full (in the longest bucket) is filled with rows of weight 0. Then the order
-    of the batches is shuffled.
+    Each epoch is a seeded permutation of the examples. The examples are distributed to buckets by length; each bucket
+    is cut into batches, and its remainder joins the next longer bucket. So every epoch has the same number of batches
+    of each shape and holds each example exactly once. The only incomplete batch (in the longest bucket) is padded with
+    rows of weight 0. Then the order of the batches is shuffled.
     """
 
     def __init__(self, features: Paddable, batch_size: int, buckets: Sequence[int], pad_id: int, seed: int):
         self.features, self.batch_size, self.buckets = features, batch_size, tuple(buckets)
         self._pad_id, self._seed = pad_id, seed
         self._bucket_of = np.searchsorted(self.buckets, features.lengths)
-        # Random access with the epochs in hand that a prefetching reader alternates between.
+        # Two epochs are cached: a prefetching reader alternates between them at the end of an epoch.
         self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
 
     @property
     def num_examples(self) -> int:
-        """Examples in an epoch."""
+        """The number of examples in an epoch."""
         return len(self.features)
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches in an epoch, the one that is not full included."""
+        """The number of batches in an epoch, including an incomplete one."""
         return -(-len(self.features) // self.batch_size)
 
     def batch(self, step: int, rows: slice | np.ndarray = slice(None)) -> Batch:
-        """The rows `rows` of the global batch of `step`; its padded length is that of the global batch."""
+        """Return the rows `rows` of the global batch of `step`, padded to the length of the global batch."""
         index, lengths = self._plan(step // self.steps_per_epoch)
         at = step % self.steps_per_epoch
         return self.features.pad(index[at][rows], lengths[at], self._pad_id)
 
     def shapes(self) -> dict[int, int]:
-        """Padded length -> batches of that length in an epoch."""
+        """Return padded length -> number of batches of that length in an epoch."""
         values, counts = np.unique(self._plan(0)[1], return_counts=True)
         return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
     def _make_plan(self, epoch: int) -> tuple[np.ndarray, list[int]]:
-        """Example index of each row `[steps, B]` (-1 fills up) and the padded length of each batch."""
+        """Return the example index of each row `[steps, B]` (-1 is padding) and the padded length of each batch."""
         random = np.random.default_rng([self._seed, epoch])
         order = random.permutation(len(self.features))
         buckets = self._bucket_of[order]
@@ -118,11 +121,12 @@ class TrainSource:
 
 
 class EvalSource:
-    """All examples exactly once, sorted by length; the last batch is filled with rows of weight 0.
+    """Batches of all examples exactly once, sorted by length; the last batch is padded with rows of weight 0.
 
     Attributes:
-        num_batches: their number.
-        order: int64 `[n]`, the example at each place; `original[order] = np.concatenate(outputs)[:n]` restores.
+        num_batches: the number of batches.
+        order: int64 `[n]`, the example at each position; `original[order] = np.concatenate(outputs)[:n]` restores the
+            original order.
     """
 
     def __init__(self, features: Paddable, batch_size: int, buckets: Sequence[int], pad_id: int):
@@ -134,18 +138,18 @@ class EvalSource:
 
     @property
     def num_examples(self) -> int:
-        """Examples in all batches together."""
+        """The number of examples in all batches."""
         return len(self._features)
 
     def batch(self, i: int, rows: slice | np.ndarray = slice(None)) -> Batch:
-        """The rows `rows` of batch `i`."""
+        """Return the rows `rows` of batch `i`."""
         index = self.order[i * self._batch_size : (i + 1) * self._batch_size]
         length = self._buckets[int(np.searchsorted(self._buckets, self._features.lengths[index[-1]]))]
         index = np.pad(index, (0, self._batch_size - len(index)), constant_values=-1)
         return self._features.pad(index[rows], length, self._pad_id)
 
     def restore(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
-        """Per-batch outputs `[B, ...]` as one array `[n, ...]` in the order of the file."""
+        """Concatenate per-batch outputs `[B, ...]` to one array `[n, ...]` in the order of the file."""
         together = np.concatenate(outputs)[: len(self.order)]
         original = np.empty_like(together)
         original[self.order] = together

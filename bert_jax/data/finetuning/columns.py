@@ -8,7 +8,7 @@ from typing import Any
 
 from bert_jax.errors import did_you_mean, printable
 
-# Names that columns have in many tables, the likeliest first.
+# Common names of columns, the likeliest first.
 _TEXT_NAMES = (
     "sentence", "text", "review", "comment", "content", "message", "body", "tweet", "document", "description",
     "sentence1", "question", "premise", "title",
@@ -19,17 +19,17 @@ _LABEL_NAMES = (
     "score", "gold_label", "tag", "tags", "y",
 )  # fmt: skip
 _ID_NAMES = ("id", "idx", "index", "guid", "uid", "uuid")
-_NEAR = 0.75  # similarity of a name that is probably a misspelling
+_NEAR = 0.75  # similarity above which a name is probably a misspelling
 _MAX_SHOWN = 12  # columns in a message
 
 
 def command_line(name: str, value: str) -> str:
-    """How an option of `evaluate` and `predict` is given a value: `--text-column review`."""
+    """Return the option of `evaluate` and `predict` that sets `name` to `value`: `--text-column review`."""
     return f"--{name.replace('_', '-')} {shlex.quote(value)}"
 
 
 def recipe_key(name: str, value: str) -> str:
-    """How a key of a recipe's data section is given a value: `--config.data.text_column=review`."""
+    """Return the option that sets a key of a recipe's data section: `--config.data.text_column=review`."""
     return f"--config.data.{name}={shlex.quote(value)}"
 
 
@@ -38,20 +38,20 @@ class Columns:
     """The columns of a table by their roles: names of the header, or numbers from 0 when `has_header` is False.
 
     Attributes:
-        text: the (first) text.
-        pair: the second text; "" when there is none.
-        label: the label; "" when it is not wanted.
+        text: the column of the (first) text.
+        pair: the column of the second text; "" when there is none.
+        label: the column of the label; "" when it is not read.
         has_header: whether the first line of a TSV or CSV names the columns.
-        more: further texts.
-        texts: a list of texts, which JSON lines, Parquet and TFDS data sets can hold; "" when there is none.
-        separator: the text between the labels of a row that may have several, or none; "" = each row has one label.
-        delimiter: the character between the columns of a CSV; "" = found in its first lines.
-        encoding: of a TSV, CSV or JSON lines; "" = UTF-8, or what a byte order mark says.
-        optional_label: whether a row may have no label, which then is "".
-        keep: columns that are carried through to the answers, as they are.
-        keep_others: `none`, `ids` (those named as in `ID_NAMES`) or `all`: what else is carried through.
+        more: the columns of further texts.
+        texts: the column of a list of texts, in JSON lines, Parquet and TFDS data sets; "" when there is none.
+        separator: the text between the labels of a row that may have any number of them; "" = each row has one label.
+        delimiter: the character between the columns of a CSV; "" = detected in its first lines.
+        encoding: the encoding of a TSV, CSV or JSON lines; "" = UTF-8, or the encoding of a byte order mark.
+        optional_label: whether a row may have no label, which is then read as "".
+        keep: columns that are copied to the answers unchanged.
+        keep_others: the other columns to copy: `none`, `ids` (the columns named in `_ID_NAMES`) or `all`.
         option: how a user sets one of these, for messages: `command_line` or `recipe_key`.
-        roles: what `option` calls the columns `text`, `pair` and `label`, where it has other names for them.
+        roles: `text`, `pair` or `label` -> its name in options, where it differs.
     """
 
     text: str = ""
@@ -70,9 +70,9 @@ class Columns:
     roles: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
     def filled(self, usual: "Columns") -> "Columns":
-        """These columns, and the usual ones where they name none.
+        """Return these columns, completed with the default columns `usual`.
 
-        Where they name none at all, the table is taken to have a header or none as the usual one.
+        Where these name no column at all, `has_header` also follows `usual`.
         """
         filled: dict[str, Any] = {
             name: getattr(self, name) or getattr(usual, name) for name in ("text", "pair", "label", "delimiter")
@@ -85,36 +85,36 @@ class Columns:
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The columns that must be there."""
+        """The columns that a table must have."""
         return tuple(name for name in (self.text, self.pair, self.label, *self.more, self.texts) if name)
 
     @property
     def keeps(self) -> bool:
-        """Whether any columns are carried through."""
+        """Whether any columns are copied to the answers."""
         return bool(self.keep) or self.keep_others != "none"
 
     def kept(self, found: Iterable[str]) -> tuple[str, ...]:
-        """The columns that are carried through, of those that a table has."""
+        """Return the columns to copy to the answers, given the columns of the table."""
         if self.keep_others == "all":
             return tuple(found)
         ids = [name for name in found if name.lower() in _ID_NAMES] if self.keep_others == "ids" else []
         return tuple(dict.fromkeys((*ids, *self.keep)))
 
     def carried(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The columns of a row that are carried through, by their names."""
+        """Return the columns of a row to copy to its answer: name -> value."""
         return {name: values[name] for name in self.kept(values) if name in values} if self.keeps else {}
 
     def naming(self, columns: Mapping[str, str]) -> str:
-        """The options that name columns by their roles: `--text-column review --label-column stars`."""
+        """Return the options that set columns (role -> name): `--text-column review --label-column stars`."""
         return " ".join(self.option(f"{self.roles.get(role, role)}_column", name) for role, name in columns.items())
 
     def absent(self, name: str, header: Sequence[str], rows: Sequence[Sequence[Any]] = ()) -> str:
         """Return the hint after `expected a column NAME`: the columns probably meant, and how to name them.
 
         Args:
-            name: the column that is not there.
-            header: those that are there.
-            rows: some rows of the table, to see what its columns hold.
+            name: the missing column.
+            header: the columns of the table.
+            rows: some rows of the table, as a sample of its columns' content.
         """
         roles = {role: getattr(self, role) for role in ("text", "pair", "label") if getattr(self, role)}
         if name not in roles.values():
@@ -131,11 +131,11 @@ class Columns:
     def _suggested(
         self, roles: Mapping[str, str], header: Sequence[str], rows: Sequence[Sequence[Any]]
     ) -> dict[str, str]:
-        """Role -> a column, for the roles whose columns are not there."""
+        """Return role -> suggested column, for the roles whose columns are missing."""
         free = [name for name in header if name and name not in roles.values()]
         values = {name: [str(row[i]) for row in rows if i < len(row)] for i, name in enumerate(header)}
         found: dict[str, str] = {}
-        for role in ("label", "text", "pair"):  # the label first: it is the easier one to tell
+        for role in ("label", "text", "pair"):  # the label first: it is the easiest to recognise
             if role in roles and roles[role] not in header and free:
                 column = _likeliest(role, roles[role], free, values, "label" in roles)
                 if column:

@@ -1,6 +1,6 @@
-"""Read CoNLL files (a word a line with its tags, a blank line after a sentence) and CoNLL-U.
+"""Read CoNLL files (one word per line with its tags, a blank line after a sentence) and CoNLL-U.
 
-CoNLL-U (https://universaldependencies.org/format.html) has ten columns apart by tabs, and comments that begin with `#`.
+CoNLL-U (https://universaldependencies.org/format.html) has ten tab-separated columns, and comments that begin with `#`.
 Its lines of multiword tokens (`1-2`) and of empty nodes (`1.1`) are skipped, since each word has a line of its own.
 """
 
@@ -17,26 +17,26 @@ from bert_jax.errors import InputError, did_you_mean
 CONLL_U_FORMAT = ".conllu"
 CONLL_FORMATS = (".conll", CONLL_U_FORMAT, ".txt", ".tsv", ".iob", ".iob2", ".bio")
 CONLL_U_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
-MAX_WORDS = 100_000  # of a sentence: longer ones say that blank lines are missing
-_MAX_CHARACTERS = 16 << 20  # of the lines of a sentence
+MAX_WORDS = 100_000  # the most words in a sentence: a longer one means that blank lines are missing
+_MAX_CHARACTERS = 16 << 20  # the most characters in the lines of a sentence
 _DOCUMENT = "-DOCSTART-"  # the line between two documents
-_LOOKED_AT = 1000  # lines in which the first that is no comment must stand
+_LOOKED_AT = 1000  # lines among which the first that is not a comment must be
 _ID = re.compile(r"\d+")
-_SKIPPED_ID = re.compile(r"\d+(-|\.)\d+")  # of multiword tokens and empty nodes
+_SKIPPED_ID = re.compile(r"\d+(-|\.)\d+")  # ids of multiword tokens and empty nodes
 _SETTING = re.compile(r"#\s*[\w.:-]+\s*=(\s|$)")  # "# sent_id = 3"
 _REMARK = re.compile(r"#(\s|$|begin |end )")
 
-Lines = list[tuple[int, str]]  # numbers and lines of a sentence
+Lines = list[tuple[int, str]]  # (number, line) of each line of a sentence
 
 
 class _Shape(NamedTuple):
-    """How the lines of a file are read.
+    """The layout of a file's lines.
 
     Attributes:
-        is_u: whether it is CoNLL-U.
-        first: number of the line that settles this.
-        width: columns of every line.
-        word, tag: columns of the words and of their tags, from 0.
+        is_u: whether the file is CoNLL-U.
+        first: the number of the line from which the layout was detected.
+        width: the number of columns of every line.
+        word, tag: the columns of the words and of their tags, from 0.
     """
 
     is_u: bool
@@ -49,14 +49,14 @@ class _Shape(NamedTuple):
         return line.split("\t") if self.is_u else _fields(line)
 
     def is_comment(self, line: str, opens: bool) -> bool:
-        """Whether a line is none of a word; `opens` where it stands before the first word of a sentence."""
+        """Return whether a line is a comment; `opens`: whether it precedes the first word of a sentence."""
         if self.is_u or not opens or not line.startswith("#"):
             return self.is_u and line.startswith("#")
         return bool(_SETTING.match(line) or (_REMARK.match(line) and len(_fields(line)) != self.width))
 
 
 class Sentence(NamedTuple):
-    """Where it begins (1-based line, or TFDS index), its words, and a tag for each; None where they are not wanted."""
+    """A sentence: its first line (1-based; for TFDS, its index), its words, and their tags, None where not read."""
 
     line: int
     words: tuple[str, ...]
@@ -67,15 +67,15 @@ def read_conll(spec: str, word_column: str, tag_column: str, tagged: bool, bad: 
     """Yield the sentences of a CoNLL file in order.
 
     Args:
-        spec: a file of CONLL_FORMATS, maybe compressed. It is CoNLL-U when it is named so, or when it has ten columns
-            apart by tabs of which the first counts from 1.
-        word_column, tag_column: numbers of columns from 0, or of CoNLL-U names; "" = FORM and UPOS of CoNLL-U, else the
-            first and the last.
-        tagged: whether tags are wanted; otherwise they need not be there.
-        bad: counts sentences that do not fit.
+        spec: a file of CONLL_FORMATS, maybe compressed. It is read as CoNLL-U when its name ends so, or when it has ten
+            tab-separated columns, the first of which counts from 1.
+        word_column, tag_column: numbers of columns from 0, or names of CoNLL-U's columns; "" = FORM and UPOS in
+            CoNLL-U, otherwise the first and the last column.
+        tagged: whether tags are read; otherwise the file needs none.
+        bad: counts invalid sentences.
 
     Raises:
-        InputError: as `numbered_lines`; a column is not there, or a sentence has more than MAX_WORDS words.
+        InputError: as `numbered_lines`; a column is missing, or a sentence has more than MAX_WORDS words.
     """
     lines = numbered_lines(spec)
     head = list(itertools.islice(_until_a_word(lines), _LOOKED_AT))
@@ -86,7 +86,7 @@ def read_conll(spec: str, word_column: str, tag_column: str, tagged: bool, bad: 
 
 
 def _until_a_word(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """The lines up to the first that is neither blank nor might be a comment."""
+    """Yield the lines up to and including the first that is neither blank nor a possible comment."""
     for number, line in lines:
         yield number, line
         if not _is_between(line) and not line.startswith("#"):
@@ -94,11 +94,11 @@ def _until_a_word(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]
 
 
 def _shape(spec: str, head: Lines, word_column: str, tag_column: str, tagged: bool) -> _Shape | None:
-    """How a file is read, by its first lines; None when it has no words."""
+    """Detect the layout of a file from its first lines; None when they have no words."""
     found = [(number, line.strip("\r\n")) for number, line in head if not _is_between(line)]
     if not found:
         return None
-    # Where there are comments alone, they may be words after all.
+    # Where all lines look like comments, they may be words.
     first, line = found[-1] if not found[-1][1].startswith("#") else found[0]
     named_u = storage.without_compression(spec).lower().endswith(CONLL_U_FORMAT)
     fields = line.split("\t")
@@ -129,7 +129,7 @@ def _number(spec: str, column: str, is_u: bool, usual: int) -> int:
 
 
 def _blocks(spec: str, numbered: Iterator[tuple[int, str]], shape: _Shape) -> Iterator[Lines]:
-    """The lines of each sentence, without their ends and comments."""
+    """Yield the lines of each sentence, without line ends and comments."""
     lines: Lines = []
     size = 0
     for number, line in numbered:
@@ -176,7 +176,7 @@ def _sentence(spec: str, lines: Lines, shape: _Shape, tagged: bool) -> Sentence:
 
 
 def _is_between(line: str) -> bool:
-    """Whether a line stands between two sentences."""
+    """Return whether a line separates sentences: it is blank or between two documents."""
     return not line.strip(" \t\r\n") or _fields(line.strip("\r\n"))[0] == _DOCUMENT
 
 

@@ -14,7 +14,7 @@ from bert_jax.data.lines import MAX_ROW_BYTES, numbered_lines
 from bert_jax.errors import InputError, logger
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-_SAMPLE = 50  # rows that settle the delimiter of a table without header, or show what its columns hold
+_SAMPLE = 50  # rows from which the delimiter of a table without header, or the content of columns, is guessed
 _Numbered = Iterator[tuple[int, Any]]
 _log = logger(__name__)
 
@@ -22,10 +22,12 @@ _log = logger(__name__)
 def read_delimited(spec: str, columns: Columns, bad: InvalidRows) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the line and the wanted columns of each row of a `.tsv` or `.csv` file.
 
-    A `.tsv` file has no quotes, unless the user names another delimiter than the tab; a `.csv` file has.
+    Quotes are ordinary characters in a `.tsv` file, unless the user sets a delimiter other than the tab; a `.csv` file
+    has quoted fields.
 
     Raises:
-        InputError: as `numbered_lines`, a column is missing, two have one name, or the delimiter is no character.
+        InputError: as `numbered_lines`; a column is missing, two columns have one name, or the delimiter is not a
+            single character.
     """
     delimiter = _check_delimiter(columns)
     is_tsv = storage.without_compression(spec).lower().endswith(".tsv")
@@ -62,7 +64,7 @@ def _tsv_fields(where: str, line: str, columns: Columns) -> list[str]:
 def _csv_rows(
     spec: str, lines: Iterator[tuple[int, str]], delimiter: str, columns: Columns
 ) -> Iterator[tuple[int, list[str] | csv.Error]]:
-    """Yield the last line and the fields of each row; a csv.Error in the place of a row that is no CSV."""
+    """Yield (number of the last line, fields) of each row; a csv.Error in place of the fields of a malformed row."""
     if not delimiter:
         sample = list(itertools.islice(lines, 1 if columns.has_header else _SAMPLE))
         delimiter = _find_delimiter(spec, [line for _, line in sample], columns)
@@ -87,7 +89,7 @@ def _csv_rows(
         except StopIteration:
             return
         except csv.Error as error:
-            if "expected after" not in str(error):  # a quote that nothing closes: what is behind it is lost
+            if "expected after" not in str(error):  # a quote that is never closed: the rest of the file is lost
                 raise InputError(f"{spec}: line {reader.line_num}: expected CSV, found: {error}") from None
             yield reader.line_num, error
             continue
@@ -97,7 +99,7 @@ def _csv_rows(
 
 @contextlib.contextmanager
 def _long_fields() -> Iterator[None]:
-    """Let the csv module take fields of MAX_ROW_BYTES while the block runs; its limit is one for the process."""
+    """Raise the csv module's limit, which is global to the process, to fields of MAX_ROW_BYTES within the block."""
     before = csv.field_size_limit(MAX_ROW_BYTES)
     try:
         yield
@@ -106,10 +108,10 @@ def _long_fields() -> Iterator[None]:
 
 
 def _find_delimiter(spec: str, lines: Sequence[str], columns: Columns) -> str:
-    """The comma, or another where that alone gives the wanted columns; said where it is another."""
+    """Detect the delimiter: the comma, or, with a warning, another where only that one yields the wanted columns."""
     rows = {delimiter: _fields_by(delimiter, lines) for delimiter in DELIMITERS}
     fitting = [delimiter for delimiter, fields in rows.items() if _has_wanted(fields, columns)]
-    if not fitting:  # the one that shows the user most columns
+    if not fitting:  # the delimiter that yields the most columns, for the error message
         fitting = sorted(DELIMITERS, key=lambda delimiter: -len(rows[delimiter][0]) if rows[delimiter] else 0)
     if fitting[0] != ",":
         _log.warning("%s: columns are separated by %s", spec, DELIMITERS[fitting[0]])
@@ -129,7 +131,7 @@ def _has_wanted(rows: Sequence[Sequence[str]], columns: Columns) -> bool:
         return False
     if columns.has_header:
         return set(columns.wanted) <= {name.strip() for name in rows[0]}
-    widths = {len(row) for row in (rows[:-1] if len(rows) >= _SAMPLE else rows)}  # the last may go on in the next line
+    widths = {len(row) for row in (rows[:-1] if len(rows) >= _SAMPLE else rows)}  # the last may continue beyond
     numbers = [int(name) for name in columns.wanted if name.isascii() and name.isdigit()]
     return len(widths) == 1 and widths.pop() > max(numbers, default=0)
 
@@ -156,7 +158,7 @@ def _rows(
     columns: Columns,
     bad: InvalidRows,
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Pick the wanted columns of each row; the first line settles where they are and how many a row has."""
+    """Yield the wanted columns of each row; the first line determines their positions and the number of columns."""
     first = next(rows, None)
     if first is None:
         return
@@ -183,7 +185,7 @@ def _rows(
 def _places(
     spec: str, line: int, first: list[str], columns: Columns, sample: Callable[[], list[list[str]]]
 ) -> dict[str, int]:
-    """Column -> its index in a row."""
+    """Return column -> index in a row, for the wanted columns."""
     where = place(spec, line)
     if columns.texts:
         raise InputError(f"{spec}: expected JSON lines or TFDS for a list of texts ({columns.texts!r}), found a table")
@@ -203,7 +205,7 @@ def _places(
 
 
 def _other_delimiter(header: Sequence[str], columns: Columns) -> str:
-    """What to say where the only column of a table looks like several, separated by another character."""
+    """Return the hint for a table whose only column looks like several columns with another delimiter."""
     counts = {delimiter: header[0].count(delimiter) for delimiter in DELIMITERS} if len(header) == 1 else {}
     likeliest = max(counts, key=lambda delimiter: counts[delimiter], default="")
     if not counts or not counts[likeliest]:

@@ -18,25 +18,25 @@ _CHUNK = 8192  # texts tokenised at a time: enough for every thread, few enough 
 
 
 class Paddable(Protocol):
-    """Tokenised examples from which batches are cut."""
+    """Tokenised examples, from which batches are made."""
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 `[n]`, tokens that each example needs its batch to be padded to."""
+        """int64 `[n]`, the least padded length of a batch with each example, in tokens."""
         ...
 
     def __len__(self) -> int: ...
 
     def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
-        """The batch of the examples `index` [B], padded to `length`; an index of -1 makes a row of weight 0."""
+        """Return the batch of examples `index` [B], padded to `length`; an index of -1 makes a row of weight 0."""
         ...
 
 
 class Packable(Paddable, Protocol):
-    """Tokenised examples of which several may share a row.
+    """Tokenised examples that can be packed, several into a row.
 
     Attributes:
-        token_fills: arrays of a batch that have a value for each token, besides `input_ids` -> that of padding.
+        token_fills: array of a batch with a value for each token, except `input_ids` -> its padding value.
     """
 
     token_fills: ClassVar[Mapping[str, int]]
@@ -47,11 +47,11 @@ class Features:
     """Tokenised examples as one ragged array.
 
     Attributes:
-        tokens: int32 `[total]`, the sequences ([CLS] A [SEP] or [CLS] A [SEP] B [SEP]) one after the other.
-        starts: int64 `[n + 1]`, where each begins, and the end.
-        first: int32 `[n]`, how many of its tokens are in segment 0.
+        tokens: int32 `[total]`, the sequences ([CLS] A [SEP] or [CLS] A [SEP] B [SEP]), concatenated.
+        starts: int64 `[n + 1]`, the offset of each sequence in `tokens`, followed by `total`.
+        first: int32 `[n]`, the number of tokens of segment 0 in each sequence.
         labels: `[n]`, int32 classes or float32 targets, or float32 `[n, C]`, 1 for each class that a text belongs to;
-            zeros where there are none.
+            zeros where there are no labels.
     """
 
     tokens: np.ndarray
@@ -66,7 +66,7 @@ class Features:
 
     @property
     def num_examples(self) -> int:
-        """Rows of the table that they come from."""
+        """The number of rows of the table that the examples come from."""
         return len(self)
 
     @functools.cached_property
@@ -75,7 +75,7 @@ class Features:
         return np.diff(self.starts)
 
     def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
-        """The batch of the examples `index` [B], padded to `length`; an index of -1 makes a row of weight 0."""
+        """Return the batch of examples `index` [B], padded to `length`; an index of -1 makes a row of weight 0."""
         real = index >= 0
         row = np.where(real, index, 0)
         positions = np.arange(length)
@@ -97,7 +97,7 @@ class WindowFeatures(Features):
     """Windows of texts as one ragged array, each with the label of its text.
 
     Attributes:
-        documents: int32 `[n]`, the number of the text that each window is of.
+        documents: int32 `[n]`, the number of the text of each window.
     """
 
     documents: np.ndarray
@@ -108,11 +108,11 @@ class WindowFeatures(Features):
 
     @functools.cached_property
     def shares(self) -> np.ndarray:
-        """float32 `[n]`, the share of each window in its text: one over their number."""
+        """float32 `[n]`, the weight of each window: one over the number of windows of its text."""
         return (1 / np.bincount(self.documents)[self.documents]).astype(np.float32)
 
     def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
-        """As `Features.pad`; a window weighs its share, and `documents` int32 [B] is added, -1 in rows of weight 0."""
+        """Return the batch of `Features.pad`, with `shares` as weights and `documents` int32 [B] (-1: weight 0)."""
         real = index >= 0
         return super().pad(index, length, pad_id) | {
             "documents": np.where(real, self.documents[index], -1).astype(np.int32),
@@ -123,11 +123,13 @@ class WindowFeatures(Features):
 def encode_texts(
     tokenizer: Tokenizer, rows: Sequence[Example], labels: np.ndarray, max_length: int, stride: int | None = None
 ) -> Features:
-    """Tokenize `rows`. A sequence over `max_length` tokens loses the end of its longer text or, where a `stride` is
-    given, becomes windows, each that number of tokens after the one before it (`windows.text_windows`).
+    """Tokenize rows.
+
+    The longer text of a sequence over `max_length` tokens is truncated. With a `stride`, the sequence is cut into
+    windows instead, each beginning `stride` tokens after the one before it (`windows.text_windows`).
 
     Raises:
-        InputError: windows over pairs of texts.
+        InputError: `stride` is given and a row is a pair of texts.
     """
     if stride is not None:
         return _encode_windows(tokenizer, rows, labels, max_length, stride)

@@ -19,8 +19,8 @@ class Groups:
     """Tokenised examples of `size` sequences each; the sequences of a batch are padded to one length.
 
     Attributes:
-        sequences: `n * size` of them, those of an example beside one another.
-        labels: `[n]`, int32 classes or float32 targets; zeros where there are none.
+        sequences: the `n * size` sequences; the sequences of an example are neighbours.
+        labels: `[n]`, int32 classes or float32 targets; zeros where there are no labels.
     """
 
     sequences: Features
@@ -31,7 +31,7 @@ class Groups:
 
     @property
     def size(self) -> int:
-        """Sequences of an example."""
+        """The number of sequences of an example."""
         return len(self.sequences) // len(self.labels)
 
     @functools.cached_property
@@ -40,7 +40,7 @@ class Groups:
         return self.sequences.lengths.reshape(-1, self.size).max(axis=1)
 
     def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
-        """The batch of the examples `index` [B]: inputs `[B, size, length]`; an index of -1 makes a row of weight 0."""
+        """Return the batch of examples `index` [B], inputs `[B, size, length]`; an index of -1 makes a weight of 0."""
         real = index >= 0
         places = np.where(real[:, None], index[:, None] * self.size + np.arange(self.size), -1)
         padded = self.sequences.pad(places.ravel(), length, pad_id)
@@ -57,6 +57,6 @@ def encode_groups(
     labels: np.ndarray,
     max_length: int,
 ) -> Groups:
-    """Tokenises examples of equally many (text, pair or None); what is over `max_length` tokens is cut."""
+    """Tokenize examples of an equal number of (text, pair or None) each; truncate sequences to `max_length` tokens."""
     rows = [Example(0, text, pair, None) for example in examples for text, pair in example]
     return Groups(encode_texts(tokenizer, rows, np.zeros(len(rows), np.int32), max_length), labels)

@@ -35,22 +35,23 @@ def read_labelled(
     bad: InvalidRows | None = None,
     rules: LabelRules = LabelRules(),  # noqa: B008 (frozen)
 ) -> tuple[list[Example], tuple[str, ...]]:
-    """Read the rows of a labelled table, each with a text and a label to learn or to score against.
+    """Read the rows of a labelled table for training or evaluation.
 
     Args:
-        spec: what `read_examples` takes.
-        columns: text, maybe pair, and label; with a separator, a row may have several labels.
-        names: the labels that there may be, in the order of their classes; None to take those found, sorted.
+        spec: a table, as for `read_examples`.
+        columns: the columns of the text, of the label and maybe of a pair; with a separator, a row may have several
+            labels.
+        names: the allowed labels, in the order of their classes; None: the labels found, sorted.
         regression: whether labels are numbers; then there are no names.
         bad: how invalid rows are treated; None: they are an error.
         rules: how to treat labels that are probably not meant as classes.
 
     Returns:
-        The rows, the label of each as its class is named (several with the separator between), and the names.
+        The rows, each with the names of its classes as label (joined by the separator), and the names.
 
     Raises:
-        InputError: as `read_examples`, or rows with an empty text, an unknown label, or one that is no number; or there
-            are fewer than two labels, or so many that they are no classes.
+        InputError: as `read_examples`; rows have an empty text, an unknown label, or a label that is not a number; or
+            there are fewer than two labels, or too many to be classes.
     """
     bad = bad or InvalidRows(table_name(spec))
     spec, table = table_name(spec), spec
@@ -103,7 +104,7 @@ def read_labelled(
 
 
 def _with_numbers(spec: str, bad: InvalidRows, read: Sequence[tuple[Example, Cell]]) -> list[Example]:
-    """Return the rows whose label is a number, without those whose label is missing."""
+    """Return the rows of a regression table, without rows whose label is missing."""
     rows = list(bad.fitting(row for row, _ in read))
     kept = [row for row in rows if not is_missing(row.label or "")]
     if len(kept) < len(rows):
@@ -118,12 +119,12 @@ def _checked_any(spec: str, rows: list[Example]) -> list[Example]:
 
 
 def texts_of(row: Example, columns: Columns) -> dict[str, str]:
-    """The texts of a row by the names of their columns."""
+    """Return the texts of a row: column -> text."""
     return {columns.text: row.text} | ({} if row.pair is None else {columns.pair: row.pair})
 
 
 def labels_of(rows: Sequence[Example], columns: Columns, names: Sequence[str]) -> np.ndarray:
-    """The labels of rows that `read_labelled` has checked, as `Features` has them; numbers where there are no names."""
+    """Encode the labels of rows of `read_labelled` as `Features.labels`; as float32 targets where `names` is empty."""
     if not names:
         return np.array([float(row.label or "") for row in rows], np.float32)
     number = {name: i for i, name in enumerate(names)}
@@ -136,7 +137,7 @@ def labels_of(rows: Sequence[Example], columns: Columns, names: Sequence[str]) -
 
 
 def count_classes(rows: Sequence[Example], columns: Columns, names: Sequence[str]) -> dict[str, int]:
-    """Class -> number of rows of `read_labelled` that have it; empty where there are no classes."""
+    """Return class -> number of rows of `read_labelled` that have it; empty where there are no classes."""
     counts = collections.Counter(label for row in rows for label in _labels_of_row(row, columns)) if names else {}
     return {name: counts[name] for name in names}
 

@@ -13,12 +13,12 @@ from bert_jax.data.finetuning.columns import Columns, recipe_key
 from bert_jax.data.invalid_rows import InvalidRow
 from bert_jax.errors import InputError, logger, printable
 
-TWIN_RULES = ("keep", "merge")  # for classes that differ only in spelling
+TWIN_RULES = ("keep", "merge")  # for classes that differ only in spelling (twins)
 MISSING_RULES = ("keep", "drop")  # for rows whose label marks a missing one
 MAX_CLASSES = 50_000
-_MAX_LABEL = 1000  # characters: more is a text
-_MOSTLY_DISTINCT = 1000  # classes, from which on half as many as rows are no classes
-_COMMON = 10  # rows of the most frequent class from which on a class of one row is worth a warning
+_MAX_LABEL = 1000  # characters: a longer label is a text
+_MOSTLY_DISTINCT = 1000  # labels; a column with more, and more than half as many as rows, does not hold classes
+_COMMON = 10  # rows of the most frequent class, from which a class of a single row is worth a warning
 _MAX_LIST = 1 << 20  # characters of a list written as text
 _MISSING = frozenset({"", "-", "?", "nan", "none", "null", "n/a", "na", "<na>"})
 _HOT = frozenset({"0", "1", "0.0", "1.0", "false", "true"})
@@ -31,14 +31,14 @@ _log = logger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class LabelRules:
-    """How to treat labels that are probably not meant as classes of their own.
+    """How to treat labels that are probably not meant as separate classes.
 
     Attributes:
-        twins: `keep`: classes that differ in case, spaces, quotes, Unicode form or the spelling of a number are warned
-            of; `merge`: they become the most frequent of them.
-        missing: `keep`: classes that mark a missing label, such as SNLI's `-`, are warned of, and an empty label is an
-            invalid row; `drop`: rows with either are left out.
-        names: the classes in their order, so that labels may be their numbers too; () = those found.
+        twins: how to treat classes that differ only in case, spaces, quotes, Unicode form or the spelling of a number.
+            `keep`: with a warning; `merge`: they become the most frequent of them.
+        missing: how to treat labels that mark a missing label, such as SNLI's `-`, and empty labels. `keep`: the first
+            are classes, with a warning, and the second invalid rows; `drop`: rows with either are left out.
+        names: the classes in their order, so that labels may also be their numbers; () = the labels found.
     """
 
     twins: str = "keep"
@@ -59,16 +59,16 @@ class Cell(NamedTuple):
 
     @property
     def is_hot(self) -> bool:
-        """Whether it may have a 0 or 1 for each class."""
+        """Whether the cell may be a 0 or 1 for each class."""
         return self.is_list and len(self.labels) > 1 and {label.lower() for label in self.labels} <= _HOT
 
 
 def read_cell(where: str, text: str, columns: Columns) -> Cell:
-    """Return the labels in a cell: one, several with a separator between, or a list in JSON, Python or NumPy.
+    """Return the labels in a cell: one, several joined by a separator, or a list as JSON, Python or NumPy writes it.
 
     Raises:
-        InvalidRow: where a row has one label, a list neither holds one label nor is one-hot; a label holds the
-            separator; or a label has over a thousand characters.
+        InvalidRow: a list neither holds one label nor is one-hot where rows have one label; a label contains the
+            separator; or a label has more than a thousand characters.
     """
     listed = _list_in(text.strip())
     if listed is None:
@@ -96,7 +96,7 @@ def read_cell(where: str, text: str, columns: Columns) -> Cell:
 
 
 def _list_in(text: str) -> list[str] | None:
-    """The labels of a list that is written as a text; None where the text is no list of texts and numbers."""
+    """Return the labels of a list written as text; None where the text is not a list of texts and numbers."""
     if not (text.startswith("[") and text.endswith("]")) or len(text) > _MAX_LIST:
         return None
     if _ARRAY.fullmatch(text):
@@ -113,19 +113,19 @@ def _list_in(text: str) -> list[str] | None:
 
 
 def label_text(value: Any) -> str:
-    """A label of JSON, Parquet or a table in memory as text: a number as JSON writes it, a list as a JSON list."""
+    """Return a label of JSON, Parquet or a table in memory as text: a number or a list as JSON writes it."""
     return value.strip() if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 class Labelling:
-    """How the labels of a file are read, settled by all of its cells.
+    """The mapping of a file's labels to classes, determined from all of its cells.
 
     Args:
         spec: the file.
-        cells: of all of its rows.
+        cells: the cells of all of its rows.
         columns: its columns.
-        rules: how to treat labels that are probably not meant.
-        known: the classes, in their order; None to take those found.
+        rules: how to treat labels that are probably not meant as classes.
+        known: the classes, in their order; None: the labels found.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Labelling:
     ):
         self._spec, self._columns, self._rules = spec, columns, rules
         names = known if known is not None else rules.names or None
-        # One list of labels may look like a 0 or 1 for each class; a column of nothing else is no chance.
+        # One list of labels may look one-hot by chance; a column of them does not.
         lengths = {len(cell.labels) for cell in cells if cell.is_list}
         self._hot = (
             len(lengths) == 1
@@ -162,10 +162,10 @@ class Labelling:
         return cell.labels
 
     def labels_of(self, where: str, cell: Cell) -> tuple[str, ...] | None:
-        """The classes of a row; None where the row is left out.
+        """Return the classes of a row; None where the row is left out.
 
         Raises:
-            InvalidRow: it has none, or one that is not known.
+            InvalidRow: the row has no label or an unknown one.
         """
         labels = self._raw(cell)
         if self._rules.missing == "drop":
@@ -182,7 +182,7 @@ class Labelling:
         return tuple(dict.fromkeys(self._map.get(label, label) for label in labels))
 
     def _merged(self, counts: Mapping[str, int]) -> dict[str, str]:
-        """Spelling -> the class that it becomes, where these are merged."""
+        """Return spelling -> class; different spellings have the same class where twins are merged."""
         merge = self._rules.twins == "merge"
         groups = collections.defaultdict(list)
         for label in sorted(counts, key=lambda label: (-counts[label], label)):
@@ -190,7 +190,7 @@ class Labelling:
                 groups[twin_key(label)].append(label)
         twins = [group for group in groups.values() if len(group) > 1]
         quoted = [group[0] for group in groups.values() if _unquoted(group[0]) != group[0]]
-        # A log has one space for a run of them, so that those of a label are written out.
+        # A log collapses runs of spaces, so the spaces of a label are written out.
         told = [
             ", ".join(f"{label!r} ({counts[label]:,})".replace("  ", " \\x20") for label in group) for group in twins
         ]
@@ -202,7 +202,7 @@ class Labelling:
         return {label: _unquoted(group[0]) for group in groups.values() for label in group} if merge else {}
 
     def warn(self, counts: Mapping[str, int], dropped: Mapping[str, int]) -> None:
-        """Warn about suspicious classes, by the number of their rows, and about rows that were left out."""
+        """Warn about suspicious classes, given class -> number of rows, and about rows that were left out."""
         if dropped:
             self._say(f"left out {sum(dropped.values()):,} rows without a label: {list_counts(dropped)}")
         marks = {label: count for label, count in counts.items() if label in self.missing}
@@ -221,7 +221,7 @@ class Labelling:
 
 
 def check_count(spec: str, labels: Iterable[str], rows: int, columns: Columns) -> None:
-    """Raise InputError where a column has too many labels to be classes: it holds texts, names, or numbers."""
+    """Raise InputError where a column has too many distinct labels to be classes, as texts, names or numbers have."""
     labels = set(labels)
     if len(labels) <= MAX_CLASSES and (len(labels) <= _MOSTLY_DISTINCT or len(labels) <= rows / 2):
         return
@@ -234,7 +234,7 @@ def check_count(spec: str, labels: Iterable[str], rows: int, columns: Columns) -
 
 
 def ordered(labels: Iterable[str]) -> tuple[str, ...]:
-    """Labels in the order of their classes: numbers by their value, so that 10 comes after 9, else by their text."""
+    """Sort labels in the order of their classes: by value if all are numbers (10 after 9), otherwise by text."""
     labels = sorted(labels)
     if all(label.isascii() and label.isdigit() for label in labels):
         labels.sort(key=lambda label: (len(label.lstrip("0")), label.lstrip("0")))
@@ -242,10 +242,10 @@ def ordered(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def match_labels(found: Iterable[str], names: Sequence[str]) -> tuple[dict[str, str], str]:
-    """Return which class each label means, and what to say of those that are not spelled as their class.
+    """Return label -> class, and a message about labels that are not spelled like their class.
 
-    A label is a class as it is; else in another case, spacing, quotes, Unicode form or spelling of a number; else by
-    the class's number, as `1` or `LABEL_1`. A label that fits several classes, or none, is left out.
+    A label matches a class exactly; otherwise, in another case, spacing, quotes, Unicode form or spelling of a number;
+    otherwise, as the class's number, `1` or `LABEL_1`. A label that matches several classes, or none, is left out.
     """
     exact = set(names)
     by_key: dict[str, list[str]] = collections.defaultdict(list)
@@ -271,7 +271,7 @@ def match_labels(found: Iterable[str], names: Sequence[str]) -> tuple[dict[str, 
 
 
 def _number_of(label: str, no_generic: bool, no_plain: bool) -> int | None:
-    """The number of a class in `LABEL_1` or `1`, where such a label cannot be the name of a class."""
+    """Return the class number of `LABEL_1` or `1`; None for other labels, or where such a label may be a name."""
     generic = None if no_generic else _GENERIC.fullmatch(label)
     if generic:
         return int(generic[1])
@@ -296,12 +296,12 @@ def _unquoted(label: str) -> str:
 
 
 def is_missing(label: str) -> bool:
-    """Whether a label is none, or a mark of a missing one."""
+    """Return whether a label is empty or marks a missing label."""
     return _unquoted(label).casefold() in _MISSING
 
 
 def _missing_in(counts: Mapping[str, int]) -> set[str]:
-    """The labels that mark a missing one; -1 among 0, 1, ... too."""
+    """Return the labels that mark a missing label, including -1 among 0, 1, ..."""
     found = {label for label in counts if is_missing(label)}
     others = {twin_key(label): label for label in counts if label not in found}
     if "-1" in others and "0" in others and all(key.isdigit() for key in others if key != "-1"):
@@ -317,6 +317,6 @@ def list_counts(counts: Mapping[str, int], limit: int = 20) -> str:
 
 
 def list_names(names: Sequence[str], limit: int = 8) -> str:
-    """List the first few labels, in quotes, and the number of the others."""
+    """List the first few labels, in quotes, and the number of other labels."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(map(repr, names[:limit])) + more

@@ -12,11 +12,11 @@ from bert_jax.data.packing import best_fit, count_within, pack_examples
 
 
 class PackedSource:
-    """Shuffled batches of packed rows, without end; `batch` is a pure function of (seed, step).
+    """Endless shuffled batches of packed rows; `batch` is a pure function of (seed, step).
 
-    Which lengths share a row is settled once, by best fit of all examples in random order. Each epoch deals the
-    examples of a length anew to the places that there are for it and shuffles the rows, so it holds each example
-    exactly once. Its last batch is filled with rows of padding.
+    The lengths that share a row are determined once, by best fit of all examples in random order. In each epoch, the
+    examples of each length are assigned to the slots of that length at random, and the rows are shuffled, so an epoch
+    has each example exactly once. Its last batch is padded with empty rows.
     """
 
     def __init__(self, features: Packable, batch_size: int, row_length: int, pad_id: int, seed: int):
@@ -24,28 +24,28 @@ class PackedSource:
         self._fills, self._seed = {"input_ids": pad_id, **features.token_fills}, seed
         longest_first = np.sort(features.lengths)[::-1]
         rows = best_fit(longest_first, row_length, np.random.default_rng(seed).permutation(len(features)))
-        self._places = np.concatenate(rows)  # among the examples from the longest to the shortest, row after row
+        self._places = np.concatenate(rows)  # ranks of examples by descending length, row after row
         self._sizes = np.array([len(row) for row in rows])
         self._starts = np.cumsum(self._sizes) - self._sizes
         self._plan = functools.lru_cache(maxsize=2)(self._make_plan)  # as in `TrainSource`
 
     @property
     def num_examples(self) -> int:
-        """Examples in an epoch."""
+        """The number of examples in an epoch."""
         return len(self._features)
 
     @property
     def num_rows(self) -> int:
-        """Rows in an epoch."""
+        """The number of packed rows in an epoch."""
         return len(self._sizes)
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches in an epoch, the one that is not full included."""
+        """The number of batches in an epoch, including an incomplete one."""
         return -(-self.num_rows // self.batch_size)
 
     def batch(self, step: int, rows: slice | np.ndarray = slice(None)) -> Batch:
-        """The rows `rows` of the global batch of `step`, as `pack_examples` makes them of what `features.pad` does."""
+        """Return the rows `rows` of the global batch of `step`: the arrays of `features.pad`, packed."""
         examples, order = self._plan(step // self.steps_per_epoch)
         at = step % self.steps_per_epoch * self.batch_size + np.arange(self.batch_size)[rows]
         row = order[np.minimum(at, self.num_rows - 1)]
@@ -56,7 +56,7 @@ class PackedSource:
         return pack_examples(apart, number, len(row), self._row_length, int(self._sizes.max()), self._fills)
 
     def _make_plan(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """The examples from the longest to the shortest, those of a length in random order; and the rows in theirs."""
+        """Return the examples by descending length, with ties in random order, and the rows in random order."""
         random = np.random.default_rng([self._seed, epoch])
         shuffled = random.permutation(self.num_examples)
         longest_first = np.argsort(-self._features.lengths[shuffled], kind="stable")
@@ -64,11 +64,11 @@ class PackedSource:
 
 
 def is_token(batch: Batch) -> jax.Array:
-    """Return bool `[B, S]`: which tokens are not padding."""
+    """Return bool `[B, S]`, whether each token is not padding."""
     return batch["segment_ids" if "segment_ids" in batch else "attention_mask"] > 0
 
 
 def packing(batch: Batch) -> tuple[jax.Array, jax.Array]:
-    """The fraction of a batch that is not padding, as (sum, count)."""
+    """Return the fraction of a batch that is not padding, as (sum, count)."""
     tokens = is_token(batch)
     return tokens.sum(dtype=jnp.float32), jnp.float32(tokens.size)

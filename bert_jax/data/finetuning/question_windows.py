@@ -1,7 +1,8 @@
 """Token rows of questions with contexts; a long context becomes overlapping windows.
 
-Devlin et al. 2018 (arXiv:1810.04805), section 4.2, as `run_squad.py` of google-research/bert does it: the first window
-begins with the context, each other `doc_stride` tokens after the one before it, and the last ends with the context.
+The windows are those of `run_squad.py` of google-research/bert (Devlin et al. 2018, arXiv:1810.04805, section 4.2): the
+first begins with the context, each other `doc_stride` tokens after the one before it, and the last ends with the
+context.
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ from bert_jax.tokenization import Tokenizer
 from bert_jax.tokenization.layout import RowLayout
 
 _CHUNK = 4096  # texts tokenised at a time: enough for every thread, few enough for memory
-NULL = 0  # place in a row of the token that stands for "no answer": [CLS]
+NULL = 0  # position in a row of the token that represents "no answer": [CLS]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +25,9 @@ class Limits:
     """The limits to which questions and contexts are cut, in tokens.
 
     Attributes:
-        max_seq_length: of a row.
-        doc_stride: from the beginning of one window to that of the next.
-        max_query_length: of a question; the rest is cut off.
+        max_seq_length: the longest row.
+        doc_stride: the distance between the beginnings of two neighbouring windows.
+        max_query_length: the longest question; the rest is cut off.
     """
 
     max_seq_length: int = 384
@@ -34,8 +35,12 @@ class Limits:
     max_query_length: int = 64
 
     def check(self, layout: RowLayout, where: str = "") -> None:
-        """Raise InputError, with `where` before the name of a limit, when a row of `layout` has no room for context,
-        or none for the token that stands for no answer."""
+        """Raise InputError when a row of `layout` has no room for context or no token for "no answer".
+
+        Args:
+            layout: the special tokens of a row.
+            where: a prefix of the limit's name in the message.
+        """
         for name, value in dataclasses.asdict(self).items():
             if value < 1:
                 raise InputError(f"{where}{name}: expected at least 1 token, found {value}")
@@ -51,14 +56,14 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Context:
-    """A tokenised text. A token's characters are `[begins, ends)`, from the first to the last that is no whitespace.
+    """A tokenised text. A token covers the characters `[begins, ends)`, without whitespace around them.
 
     Attributes:
         text: the text.
-        ids: int32 `[n]`.
-        begins: int32 `[n]`: of the first character that is no whitespace, at the token's beginning or after it.
-        ends: int32 `[n]`: behind the last that is none, before the token's end. So from one token's beginning to
-            another's end there is either text without whitespace around it, or `ends <= begins`, and nothing.
+        ids: int32 `[n]`, the tokens.
+        begins: int32 `[n]`, the first character at or after the token's beginning that is not whitespace.
+        ends: int32 `[n]`, the end of the last character before the token's end that is not whitespace. So the text
+            from one token to another is stripped, or empty (`ends <= begins`).
     """
 
     text: str
@@ -67,7 +72,7 @@ class Context:
     ends: np.ndarray
 
     def tokens_of(self, start: int, end: int) -> tuple[int, int] | None:
-        """The first and the last token with characters of `[start, end)`; None when there are none."""
+        """Return the first and the last token that overlap the characters `[start, end)`; None when none does."""
         touching = np.flatnonzero((self.begins < end) & (self.ends > start) & (self.begins < self.ends))
         return (int(touching[0]), int(touching[-1])) if len(touching) else None
 
@@ -94,7 +99,7 @@ def _without_whitespace(text: str, ranges: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 class QuestionWindow(NamedTuple):
-    """A part of a context: its first token, and its number of tokens."""
+    """A part of a context: its first token and its number of tokens."""
 
     start: int
     size: int
@@ -110,9 +115,10 @@ def cut_windows(length: int, room: int, stride: int) -> list[QuestionWindow]:
 
 
 def best_window(windows: Sequence[QuestionWindow]) -> np.ndarray:
-    """int `[n]`: for each token of a context, the window that shows most of the context around it.
+    """Return int `[n]`, for each token of a context the window that shows most of the context around it.
 
-    That is the less of what is to its left and to its right, and a hundredth of the window's size; of equals the first.
+    The score of a window is the smaller of the numbers of its tokens to the left and to the right, plus a hundredth of
+    its size; the first window wins a tie.
     """
     length = sum(windows[-1])
     best, most = np.zeros(length, np.int64), np.full(length, -1.0)
@@ -129,13 +135,13 @@ class QuestionWindows:
     """The windows of questions, as rows of a model.
 
     Attributes:
-        layout: of the rows.
-        questions: Q times the ids of a question, cut.
-        contexts: Q contexts.
-        number: int32 `[n]`, which question each window is of; windows of a question are neighbours.
-        starts, sizes: int32 `[n]`, the part of the context in each: its first token, and how many.
-        answers: int32 `[n, 2]`, places in the row of the answer's first and last tokens; NULL twice where the window
-            has not all of it, or there is none.
+        layout: the special tokens of a row.
+        questions: the ids of Q questions, truncated.
+        contexts: the Q contexts.
+        number: int32 `[n]`, the question of each window; windows of a question are neighbours.
+        starts, sizes: int32 `[n]`, the first token and the number of tokens of each window's part of the context.
+        answers: int32 `[n, 2]`, the positions in the row of the answer's first and last tokens; NULL twice where the
+            window does not hold the whole answer, or there is no answer.
     """
 
     layout: RowLayout
@@ -159,18 +165,18 @@ class QuestionWindows:
 
     @functools.cached_property
     def firsts(self) -> np.ndarray:
-        """int64 `[Q + 1]`, the first window of each question, and the number of all."""
+        """int64 `[Q + 1]`, the first window of each question, followed by the number of windows."""
         return np.searchsorted(self.number, np.arange(len(self.questions) + 1))
 
     def place(self, window: int) -> int:
-        """Return the position in the row of a window at which the context begins."""
+        """Return the position in a window's row at which the context begins."""
         return len(self.layout.start) + len(self.questions[self.number[window]]) + len(self.layout.between)
 
     def pad(self, index: np.ndarray, length: int, pad_id: int) -> dict[str, np.ndarray]:
-        """The batch of the windows `index` [B], padded to `length`; an index of -1 makes a row of weight 0.
+        """Return the batch of windows `index` [B], padded to `length`; an index of -1 makes a row of weight 0.
 
-        Besides a model's inputs it has `start_positions` and `end_positions` int32 [B], places of the answer,
-        `windows` int32 [B], the index itself, and `example_weights` float32 [B].
+        Besides a model's inputs, the batch has `start_positions` and `end_positions` int32 [B], the answer's positions
+        in the row; `windows` int32 [B], the index; and `example_weights` float32 [B].
         """
         index = np.asarray(index)
         ids = np.full((len(index), length), pad_id, np.int32)
@@ -206,15 +212,15 @@ def question_windows(
     limits: Limits,
     answers: Sequence[tuple[int, int] | None] | None = None,
 ) -> QuestionWindows:
-    """Cut contexts into windows, each behind its question.
+    """Cut contexts into windows, and join each with its question.
 
     Args:
-        tokenizer: of the contexts.
+        tokenizer: the tokenizer of the contexts.
         questions: Q texts.
-        contexts: Q contexts, of `tokenised`.
-        limits: within which rows stay; `Limits.check` has passed them.
-        answers: Q times the first and the last token of the answer in its context, or None; none at all when they are
-            not known.
+        contexts: Q contexts, from `tokenised`.
+        limits: limits that `Limits.check` has accepted.
+        answers: for each question, the first and the last token of the answer in its context, or None if it has none;
+            None when the answers are not known.
     """
     layout, queries, rows = tokenizer.layout, _queries(tokenizer, questions, limits.max_query_length), []
     for number, (query, context) in enumerate(zip(queries, contexts, strict=True)):

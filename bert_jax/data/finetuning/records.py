@@ -11,16 +11,16 @@ from bert_jax.data.parquet_files import open_parquet
 from bert_jax.data.tfds_sets import open_tfds
 from bert_jax.errors import InputError, did_you_mean
 
-_OTHER_KIND = "a field of another kind"  # why a row does not fit
+_OTHER_KIND = "a field of another kind"  # the reason of invalid rows
 _Numbered = Iterator[tuple[int, dict[str, Any]]]
 
 
 def object_rows(rows: Iterable[tuple[int, str, Any]], columns: Columns, bad: InvalidRows) -> _Numbered:
-    """Yield the number, and the columns that are wanted, of rows that are objects.
+    """Yield (number, wanted columns) of rows that are objects.
 
     Args:
-        rows: number, what to call it in messages, and object.
-        columns, bad: as of `read_rows`.
+        rows: (number, name in messages, object) of each row.
+        columns, bad: arguments of `read_rows`.
     """
 
     def picked(row: tuple[int, str, Any]) -> tuple[int, dict[str, Any]]:
@@ -33,7 +33,7 @@ def object_rows(rows: Iterable[tuple[int, str, Any]], columns: Columns, bad: Inv
 
 
 def numbered_objects(spec: str, rows: Iterable[Any], start: int = 0) -> Iterator[tuple[int, str, Any]]:
-    """Yield the number of each row, what to call it in messages, and the row."""
+    """Yield (number, name in messages, row) of each row."""
     return ((number, f"{spec}: row {number}", row) for number, row in enumerate(rows, start))
 
 
@@ -71,10 +71,10 @@ def _value(where: str, name: str, value: Any, columns: Columns) -> Any:
 
 
 def _is_label(where: str, value: Any, columns: Columns) -> bool:
-    """Whether a value is a label, or a list of texts alone or of numbers alone.
+    """Return whether a value is a label, or a list of only texts or only numbers.
 
     Raises:
-        InvalidRow: it is a list of both, where a row may have several labels.
+        InvalidRow: the value is a list of both, where a row may have several labels.
     """
     if not isinstance(value, list):
         return isinstance(value, bool | int | float) or (value is None and columns.optional_label)
@@ -98,10 +98,10 @@ def _described(value: Any) -> str:
 
 
 def memory_rows(table: Any, columns: Columns, bad: InvalidRows) -> _Numbered:
-    """Yield the number, from 0, and the wanted columns of each row of a DataFrame (pandas, Polars), or of dicts.
+    """Yield (number from 0, wanted columns) of each row of a DataFrame (pandas, Polars) or of a list of dicts.
 
     Raises:
-        InputError: it is neither, or a column is missing.
+        InputError: the table is neither, or a column is missing.
     """
     name = table_name(table)
     if hasattr(table, "columns"):
@@ -119,10 +119,10 @@ def memory_rows(table: Any, columns: Columns, bad: InvalidRows) -> _Numbered:
 
 
 def table_name(table: Any) -> str:
-    """What to call a table in messages: the name of its file, or what it is in memory.
+    """Return the name of a table in messages: its spec, or the kind of a table in memory.
 
     Raises:
-        InputError: it is no table.
+        InputError: the object is not a table.
     """
     if isinstance(table, str):
         return table
@@ -136,7 +136,7 @@ def table_name(table: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a DataFrame as JSON has it: NaN and its like are null."""
+    """Convert a value of a DataFrame to JSON's types; NaN and other missing values become None."""
     if isinstance(value, float) and math.isnan(value):
         return None
     if value is None or isinstance(value, str | bool | int | float | list):
@@ -145,10 +145,10 @@ def _plain(value: Any) -> Any:
 
 
 def parquet_rows(spec: str, columns: Columns, bad: InvalidRows) -> _Numbered:
-    """Yield the number, from 1, and the wanted columns of each row of a Parquet file.
+    """Yield (number from 1, wanted columns) of each row of a Parquet file.
 
     Raises:
-        InputError: there is no pyarrow, the file is missing or damaged, or a column is missing.
+        InputError: pyarrow is not installed, the file is missing or damaged, or a column is missing.
     """
     with open_parquet(spec) as table:
         for name in columns.wanted:
@@ -173,7 +173,7 @@ def tfds_rows(spec: str, columns: Columns, bad: InvalidRows) -> _Numbered:
 
 
 def plain_value(value: Any, feature: Any) -> Any:
-    """A value of a TFDS row as text or number; that of a ClassLabel as its name."""
+    """Convert a value of a TFDS row to text or a number, and a ClassLabel to its name."""
     if hasattr(feature, "int2str"):
         return feature.int2str(int(value)) if int(value) >= 0 else str(int(value))
     if isinstance(value, bytes):

@@ -4,19 +4,19 @@ import numpy as np
 
 
 def held_out(classes: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Choose a share of the rows, stratified: of each class as nearly as whole rows allow.
+    """Choose a share of the rows, stratified by class.
 
-    In all they are `share` of the rows, rounded to the nearest (a half upwards). Of a class of c rows they are
-    `share * c`, rounded down; the rows that are then wanting come one each from the classes that lost most in rounding,
-    of equals the first. A class keeps at least one row that is not held out.
+    The total is `share * n`, rounded to the nearest integer (a half upwards). A class of c rows contributes `share * c`
+    rows, rounded down; the missing rows come one each from the classes that lost most in rounding, the first in a tie.
+    Each class keeps at least one row that is not held out.
 
     Args:
-        classes: int `[n]`, the class of each row, from 0; all 0 where rows have none.
-        share: in (0, 1).
-        seed: of which rows of a class they are.
+        classes: int `[n]`, the class of each row, from 0; all 0 where rows have no classes.
+        share: the share to hold out, in (0, 1).
+        seed: the seed of the choice within a class.
 
     Returns:
-        bool `[n]`, a function of the arguments alone.
+        bool `[n]`, whether each row is held out; depends on the arguments alone.
     """
     counts = np.bincount(classes)
     wanted = share * counts
@@ -34,18 +34,18 @@ def held_out(classes: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def held_out_groups(groups: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Choose whole groups whose rows are as near to a share of all rows as possible.
+    """Choose whole groups whose rows are about a share of all rows.
 
-    The groups are taken one after the other in an order that the seed gives; each is held out if that brings the number
-    of rows nearer to the share.
+    The groups are visited in random order; each is held out if that brings the number of held-out rows nearer to the
+    share.
 
     Args:
         groups: int `[n]`, the group of each row, from 0.
-        share: in (0, 1).
-        seed: of the order.
+        share: the share to hold out, in (0, 1).
+        seed: the seed of the order.
 
     Returns:
-        bool `[n]`.
+        bool `[n]`, whether each row is held out.
     """
     counts = np.bincount(groups)
     wanted, taken, held = share * len(groups), 0, np.zeros(len(counts), bool)

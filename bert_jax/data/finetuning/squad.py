@@ -1,12 +1,12 @@
 """Read questions with answer spans: SQuAD's JSON files, versions 1.1 and 2.0, and TFDS data sets.
 
-Besides the official layout (articles, their paragraphs, their questions), JSON has a row for each question as Hugging
-Face's `squad` and `squad_v2` do: `id`, `title`, `context`, `question` and `answers`, which is
+A JSON file has the official layout (articles, their paragraphs, their questions) or, like Hugging Face's `squad` and
+`squad_v2`, one row per question: `id`, `title`, `context`, `question` and `answers`, which is
 `{"text": [...], "answer_start": [...]}` or a list of objects. Rows are JSON lines, an array, or an object of columns;
-an empty list of answers says that there is none, and that the data are of version 2.0.
+an empty list of answers means that the question has no answer, and that the data are of version 2.0.
 
 Rajpurkar et al. 2016 (arXiv:1606.05250); Rajpurkar et al. 2018 (arXiv:1806.03822), where some questions have no answer.
-Every complaint is an InputError that names the file and the question's id or, before that is known, its place.
+Every error is an InputError that names the file and the question's id or, before the id is known, its position.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ from bert_jax.errors import InputError, did_you_mean
 
 QUESTION_FORMATS = (".json", ".jsonl", ".ndjson", ".parquet")
 _EMPTY_LIST = re.compile(r"\[\s*\]")
-_SHOWN = 60  # characters of a wrong answer in a message
-_OTHER_KIND = "a field of another kind"  # why a question does not fit
+_SHOWN = 60  # the most characters of a wrong answer in a message
+_OTHER_KIND = "a field of another kind"  # the reason of invalid questions
 
 
 class Answer(NamedTuple):
-    """A passage: its text, and the character of the context that it begins at."""
+    """An answer: its text, and the offset in characters at which it begins in the context."""
 
     text: str
     start: int
@@ -42,11 +42,11 @@ class Question:
     """A question about a context.
 
     Attributes:
-        id: its name, unlike that of any other.
-        question, context: texts.
-        answers: those that people gave; none when there is none in the context, or when they are not known.
+        id: the unique id of the question.
+        question, context: the texts.
+        answers: the annotated answers; empty when the context has none, or when they are not known.
         is_impossible: whether the context has no answer; None in data where every question has one (version 1.1).
-        article: the number of the article that its context is from.
+        article: the number of the article of the context.
     """
 
     id: str
@@ -65,17 +65,17 @@ def read_questions(
     Args:
         spec: a file of `FORMATS`, maybe compressed (`storage.COMPRESSED`), or `tfds:NAME[:SPLIT]` (split `train`)
             with the features of TFDS's `squad`.
-        with_answers: whether the answers are read, and must be there. Whether the data are of version 2.0 is told by
-            `is_impossible` of their questions, by the version that the file gives, or by a row without answers.
-        anywhere: whether an answer may stand elsewhere in its context than it says, or not at all: scoring looks at
-            texts alone.
-        bad: counts questions that do not fit, of a caller that lets what is left through `bad.fitting`; None: they are
-            an error.
+        with_answers: whether answers are read and required. Data are of version 2.0 when their questions have
+            `is_impossible`, when the file's version says so, or when a row has no answers.
+        anywhere: whether an answer may be at another position of the context than it says, or not in it at all, as
+            scoring compares texts only.
+        bad: counts invalid questions; the caller passes the yielded questions through `bad.fitting`. None: invalid
+            questions are an error.
 
     Raises:
-        InputError: the file is missing, empty, cut short, not UTF-8, not JSON, or not of SQuAD's structure; or
-            questions do not fit: a field is missing or empty, an id occurs twice, or an answer does not stand in its
-            context. Reading is lazy: so is the complaint.
+        InputError: the file is missing, empty, cut short, not UTF-8, not JSON, or not of SQuAD's structure; or a
+            question is invalid: a field is missing or empty, an id occurs twice, or an answer is not in its context.
+            As reading is lazy, the error is raised during iteration.
     """
     own = bad or InvalidRows(spec, noun="question")
     seen: set[str] = set()
@@ -103,14 +103,14 @@ def read_questions(
 
 
 class _Item(NamedTuple):
-    """The parts of a question to read.
+    """The JSON objects of a question.
 
     Attributes:
-        where: what to call it in messages before its id is known.
-        row: its object, with `id`, `question` and `answers`.
-        context_where, context: what to call the object that its `context` stands in, and that object.
+        where: the name of the question in messages, before its id is known.
+        row: the object with `id`, `question` and `answers`.
+        context_where, context: the name in messages of the object with `context`, and that object.
         article: the number of its article.
-        second: whether the data are of version 2.0 by themselves.
+        second: whether the data as a whole are of version 2.0.
     """
 
     where: str
@@ -162,7 +162,7 @@ def _named_rows(spec: str, bad: InvalidRows) -> Iterator[tuple[str, Any] | Inval
 
 
 def _rows(spec: str, tree: Any) -> Sequence[Any] | None:
-    """The rows of a JSON value, a question each; None where it has the official layout, or another."""
+    """Return the rows of a JSON value with one row per question; None where it has another layout."""
     if isinstance(tree, dict) and isinstance(tree.get("question"), list):
         return _transposed(spec, tree)
     if isinstance(tree, dict) and "question" in tree:
@@ -173,7 +173,7 @@ def _rows(spec: str, tree: Any) -> Sequence[Any] | None:
 
 
 def _transposed(spec: str, columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of an object of columns, lists of one length."""
+    """Return the rows of an object of columns, which must be lists of equal length."""
     size = len(columns["question"])
     for name, values in columns.items():
         if not isinstance(values, list) or len(values) != size:
@@ -183,10 +183,10 @@ def _transposed(spec: str, columns: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _flat_items(rows: Iterable[tuple[str, Any] | InvalidRow], second: bool) -> Iterator[_Item | InvalidRow]:
-    """Rows with a question and its context each; those of one title, or without titles of one context, are an article.
+    """Yield the items of rows with one question each; rows of one title (without titles: one context) are an article.
 
     Args:
-        rows: what to call each in messages, and its object; or what was wrong with it.
+        rows: (name in messages, object) of each row, or its error.
         second: whether the data are of version 2.0.
     """
     articles: dict[Any, int] = {}
@@ -201,7 +201,7 @@ def _flat_items(rows: Iterable[tuple[str, Any] | InvalidRow], second: bool) -> I
 
 
 def _any_unanswered(spec: str) -> bool:
-    """Whether a row of a JSON-lines file says that its question has no answer; broken rows are left for later."""
+    """Return whether a question of a JSON-lines file has an empty list of answers; ignore invalid rows."""
     for number, line in numbered_lines(spec):
         if _EMPTY_LIST.search(line):
             with contextlib.suppress(InputError):
@@ -235,12 +235,12 @@ def _question(where: str, name: str, item: _Item, with_answers: bool) -> Questio
 
 
 def _unanswered(where: str, question: Question, row: dict[str, Any], second: bool) -> Question:
-    """Return the question without its answers, but with whether its data set has questions without answers."""
+    """Return the question without answers, `is_impossible` set where its data set has questions without answers."""
     return dataclasses.replace(question, is_impossible=False) if second or "is_impossible" in row else question
 
 
 def _answered(where: str, question: Question, row: dict[str, Any], second: bool) -> Question:
-    """The question with the answers of its JSON object."""
+    """Return the question with the answers of its JSON object."""
     answers = tuple(
         Answer(_text(f"{where}: answers[{i}]", answer, "text"), _start(f"{where}: answers[{i}]", answer))
         for i, answer in enumerate(_answers(where, row))
@@ -257,7 +257,7 @@ def _answered(where: str, question: Question, row: dict[str, Any], second: bool)
 
 
 def _answers(where: str, row: dict[str, Any]) -> list[Any]:
-    """The answers of a row, an object each; Hugging Face writes one object with a list of texts and one of starts."""
+    """Return the answers of a row, one object each, also from Hugging Face's object of lists of texts and starts."""
     if not isinstance(_field(where, row, "answers"), dict):
         return _list(where, row, "answers")
     texts, starts = (_list(f"{where}: answers", row["answers"], name) for name in ("text", "answer_start"))
@@ -268,7 +268,7 @@ def _answers(where: str, row: dict[str, Any]) -> list[Any]:
 
 
 def _name(item: _Item) -> str:
-    """The id of a question; a number becomes its digits."""
+    """Return the id of a question; a number becomes its digits."""
     value = _field(item.where, item.row, "id")
     return str(value) if type(value) is int else _text(item.where, item.row, "id")
 
@@ -305,7 +305,7 @@ def _field(where: str, row: Any, name: str) -> Any:
 
 
 def _tfds_items(spec: str, with_answers: bool) -> Iterator[_Item]:
-    """The rows of TFDS's `squad` or of a data set with its features; where they have no titles, a context is an
+    """Yield the items of TFDS's `squad`, or of a data set with its features; without titles, a context is an
     article."""
     source, features = open_tfds(spec, ("id", "question", "context", *(("answers",) if with_answers else ())))
     articles: dict[Any, int] = {}

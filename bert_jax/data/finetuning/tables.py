@@ -1,6 +1,6 @@
 """Read labelled texts from tables: TSV, CSV, JSON and Parquet files, TFDS data sets, tables in memory.
 
-`read_examples` streams them one at a time, so that a file larger than memory can be predicted. Every complaint is an
+`read_examples` yields them one at a time, so that a file larger than memory can be predicted. Every error is an
 InputError that names the file and the line.
 """
 
@@ -19,7 +19,7 @@ TABLE_FORMATS = (".tsv", ".csv", ".jsonl", ".json", ".ndjson", ".parquet")
 
 
 class Example(NamedTuple):
-    """One row: its 1-based line, or its index in a data set, and its columns; None for a column that is not wanted."""
+    """One row: its 1-based line, or its index in a data set, and its columns; None for a column that is not read."""
 
     line: int
     text: str
@@ -33,17 +33,17 @@ def read_examples(spec: Any, columns: Columns, bad: InvalidRows | None = None) -
     Args:
         spec: a `.tsv`, `.csv`, `.jsonl` or `.json` file, maybe compressed (`storage.COMPRESSED`), a `.parquet` file, or
             `tfds:NAME[:SPLIT]` (split `train`); or a DataFrame or a list of dicts.
-            TSV is read as GLUE writes it: no quoting, a `"` is a character. CSV has quotes and may have newlines in
-            them. JSON lines hold one object each, as the array of a `.json` file may; a label that is a boolean, a
-            number or a list becomes its JSON text.
-        columns: which columns to read.
-        bad: counts rows that do not fit, of a caller that lets what is left through `bad.fitting`; None: they are an
+            TSV is read as GLUE writes it: without quoting, so that `"` is an ordinary character. CSV has quoted fields,
+            which may hold newlines. A line of JSON lines is an object; a `.json` file may also be an array of objects.
+            A label that is a boolean, a number or a list becomes its JSON text.
+        columns: the columns to read.
+        bad: counts invalid rows; the caller passes the yielded rows through `bad.fitting`. None: invalid rows are an
             error.
 
     Raises:
-        InputError: the file is missing, empty, cut short or not of its format, or a column is missing; or rows do not
-            fit: they are not UTF-8 or not of the format, or have another number of columns than the first line. Reading
-            is lazy: so is the complaint.
+        InputError: the file is missing, empty, cut short or not of its format, or a column is missing; or rows are
+            invalid: not UTF-8, not of the format, or with another number of columns than the first line. As reading is
+            lazy, the error is raised during iteration.
     """
     own = bad or InvalidRows(table_name(spec))
     rows = own.each(_rows(spec, columns, own), lambda row: example_of(row, columns))
@@ -51,13 +51,13 @@ def read_examples(spec: Any, columns: Columns, bad: InvalidRows | None = None) -
 
 
 def example_of(row: tuple[int, dict[str, Any]], columns: Columns) -> Example:
-    """A row of `read_rows` as one of `read_examples`."""
+    """Convert a row of `read_rows` to one of `read_examples`."""
     line, values = row
     return Example(line, values[columns.text], values.get(columns.pair), values.get(columns.label))
 
 
 def read_rows(spec: Any, columns: Columns, bad: InvalidRows | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """As `read_examples`, but yield the line and every wanted column by its name: text, or a list of texts."""
+    """Yield the rows of `read_examples` as (line, column -> text or list of texts), with every wanted column."""
     own = bad or InvalidRows(table_name(spec))
     rows = _rows(spec, columns, own)
     return rows if bad else own.fitting(rows)

@@ -21,16 +21,16 @@ from bert_jax.tokenization import Tokenizer
 
 _ENTITY_TAG = re.compile(
     "[BIESLU]-."
-)  # how those of `bert_jax.data.finetuning.tags.TAG_SCHEMES` begin that name a type
-UNTAGGED = -1  # the label of tokens that are not asked: other pieces than a word's first, special tokens, padding
+)  # the beginning of a tag with a type, in any of `bert_jax.data.finetuning.tags.TAG_SCHEMES`
+UNTAGGED = -1  # the label of tokens without a tag: pieces after a word's first, special tokens, padding
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TaggedFeatures(Features):
     """Rows of tokens, each a sentence or a window of one.
 
-    Of `Features`, `labels` is int32 `[n]`: the place of the first word that is asked in each row. Words are numbered
-    sentence after sentence, and one number is left out between two.
+    The `labels` of `Features` are int32 `[n]`, the number of the first tagged word in each row. Words are numbered
+    over all sentences, and one number is left out between two sentences.
 
     Attributes:
         tags: int32 `[total]`, the class of the word that begins at each token, or UNTAGGED.
@@ -41,7 +41,7 @@ class TaggedFeatures(Features):
     token_fills: ClassVar[Mapping[str, int]] = {**Features.token_fills, "labels": UNTAGGED}
 
     def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
-        """As `Features.pad`: `labels` int32 [B, S] are classes or UNTAGGED; `first_word` int32 [B] is added."""
+        """Return the batch of `Features.pad`, with `labels` int32 [B, S] (or UNTAGGED) and `first_word` int32 [B]."""
         batch = super().pad(index, length, pad_id)
         at = self.starts[np.maximum(index, 0)][:, None] + np.arange(length)
         tags = np.where(batch["attention_mask"] > 0, self.tags[np.minimum(at, len(self.tags) - 1)], UNTAGGED)
@@ -51,9 +51,9 @@ class TaggedFeatures(Features):
 def word_pieces(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[list[list[int]]]:
     """Tokenize each word of each sentence as within a text whose words are separated by spaces.
 
-    A word that a tokenizer makes nothing of (of control characters, say) is the unknown token: it keeps its place.
+    A word without pieces (of control characters, for example) becomes the unknown token, so that it keeps a tag.
     """
-    # Words are cut apart from each other, so each form once; the space matters to pieces of bytes.
+    # Words are tokenised independently, so each distinct form once; byte-level pieces depend on the space.
     spaced = [[words[0], *(" " + word for word in words[1:])] for words in sentences]
     forms = sorted(set(itertools.chain.from_iterable(spaced)))
     ids = dict(zip(forms, tokenizer.encode_batch(forms, parse_special=False), strict=True))
@@ -63,13 +63,13 @@ def word_pieces(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> lis
 def encode_words(
     tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], classes: Sequence[np.ndarray], max_length: int
 ) -> TaggedFeatures:
-    """Encode sentences as rows of at most `max_length` tokens, longer ones as windows, one of which answers each word.
+    """Encode sentences as rows of at most `max_length` tokens; cut longer ones into windows that tag each word once.
 
     Args:
-        tokenizer: makes the pieces.
-        sentences: words.
-        classes: int `[words]` of each sentence.
-        max_length: tokens of a row, special ones counted.
+        tokenizer: the tokenizer of the words.
+        sentences: the words of each sentence.
+        classes: int `[words]` of each sentence, the classes of its words.
+        max_length: the longest row in tokens, special tokens included.
     """
     before, after = tokenizer.layout.start, tokenizer.layout.end
     rows: list[list[int]] = []
@@ -82,7 +82,7 @@ def encode_words(
         for start, stop, own_start, own_stop in overlapping(len(ids), max_length - len(before) - len(after)):
             first, end = np.searchsorted(begins, (own_start, own_stop))
             if first == end:
-                continue  # all that it owns is the middle of one very long word
+                continue  # the window owns only the middle of a very long word
             rows.append([*before, *ids[start:stop], *after])
             tags.append(np.full(len(rows[-1]), UNTAGGED, np.int32))
             tags[-1][begins[first:end] - start + len(before)] = answers[first:end]
@@ -105,21 +105,21 @@ def read_tagged(
     bad: InvalidRows | None = None,
     tag_names: Sequence[str] = (),
 ) -> tuple[list[Sentence], tuple[str, ...]]:
-    """Read sentences whose tags can be learned or scored.
+    """Read tagged sentences for training or evaluation.
 
     Args:
-        spec, columns: what `read_sentences` takes.
-        names: the tags that there may be, in the order of their classes; None to take `tag_names` or, where there are
-            none, those found, `O` before others.
-        bad: what becomes of sentences that do not fit; None: they are an error.
-        tag_names: of the classes that tags are numbers of, in their order; () where tags are names.
+        spec, columns: arguments of `read_sentences`.
+        names: the allowed tags, in the order of their classes; None: `tag_names` or, where these are empty, the tags
+            found, `O` first.
+        bad: how invalid sentences are treated; None: they are an error.
+        tag_names: the names of the classes, in their order, where tags are numbers; () where tags are names.
 
     Returns:
         The sentences and the names of the tags.
 
     Raises:
-        InputError: as `read_sentences`, or sentences with an unknown tag, or with one that is none of entities where
-            most are; or there are fewer than two tags.
+        InputError: as `read_sentences`; a sentence has an unknown tag, or a tag that is not of entities where most
+            are; or there are fewer than two tags.
     """
     bad = bad or InvalidRows(spec, noun="sentence")
     if len(set(tag_names)) < len(tag_names) or len(tag_names) == 1:
@@ -145,7 +145,7 @@ def read_tagged(
 def encode_tagged(
     tokenizer: Tokenizer, sentences: Sequence[Sentence], names: Sequence[str], max_length: int
 ) -> TaggedFeatures:
-    """As `encode_words`, of sentences whose tags are all among `names`."""
+    """Encode sentences as `encode_words` does, with the classes of their tags, all of which are among `names`."""
     number = {name: i for i, name in enumerate(names)}
     classes = [np.array([number[tag] for tag in sentence.tags or ()], np.int32) for sentence in sentences]
     return encode_words(tokenizer, [sentence.words for sentence in sentences], classes, max_length)
@@ -174,7 +174,7 @@ def _wrong_tag(spec: str, sentence: Sentence, expected: str, word: str, tag: str
 def in_order(outputs: Sequence[np.ndarray], batches: Sequence[Batch], fill: float = UNTAGGED) -> np.ndarray:
     """Return the value at each word's first piece in `outputs` [B, S] of each batch, in the order of the words.
 
-    `fill` is where a number is left out between two sentences.
+    The number left out between two sentences has the value `fill`.
     """
     places, values = [], []
     for output, batch in zip(outputs, batches, strict=True):

@@ -1,6 +1,6 @@
-"""Read sentences of words with a tag each: CoNLL files, JSON files and TFDS data sets.
+"""Read sentences whose words have tags: CoNLL files, JSON files and TFDS data sets.
 
-`read_sentences` streams them one at a time. Every complaint is an InputError that names the file and the line.
+`read_sentences` yields them one at a time. Every error is an InputError that names the file and the line.
 """
 
 import dataclasses
@@ -17,11 +17,11 @@ from bert_jax.data.tfds_sets import open_tfds
 from bert_jax.errors import InputError, did_you_mean, logger
 
 JSON_FORMATS = (".jsonl", ".json", ".ndjson", ".parquet")  # the last with pyarrow
-# Of JSON and TFDS, where the caller names none; of CoNLL the first and the last.
+# The default columns of JSON and TFDS; CoNLL's are the first and the last.
 TAGGED_COLUMNS = Columns("tokens", "", "tags")
-_OTHER_LABEL = "ner_tags"  # of JSON objects without `tags`, where the caller names none: Hugging Face's name
+_OTHER_LABEL = "ner_tags"  # the default label column of JSON objects without `tags`, as Hugging Face names it
 _NAMES_SHOWN = 4
-_LONGEST_NUMBER = 9  # digits of the number of a class
+_LONGEST_NUMBER = 9  # digits in the number of a class
 _log = logger(__name__)
 
 
@@ -32,19 +32,19 @@ def read_sentences(
 
     Args:
         spec: a CoNLL file (`CONLL_FORMATS`) or JSON (`JSON_FORMATS`), maybe compressed (`storage.COMPRESSED`), or
-            `tfds:NAME[:SPLIT]` (split `train`). CoNLL has a word a line, its columns apart by tabs or spaces, and a
-            blank line after a sentence (`finetuning.conll`). JSON lines, or one array, hold objects with two lists.
-        columns: `text`, of the words, and `label`, of the tags: in CoNLL as of `read_conll`, names elsewhere (by
-            default `tokens`, and `tags` or in JSON `ner_tags`).
-        tagged: whether tags are wanted; otherwise they need not be there.
-        bad: counts sentences that do not fit, of a caller that lets what is left through `bad.fitting`; None: they are
-            an error.
-        names: of the classes that tags are numbers of, in their order; where there are none, tags are names.
+            `tfds:NAME[:SPLIT]` (split `train`). CoNLL has one word per line, columns separated by tabs or spaces, and
+            a blank line after a sentence (`finetuning.conll`). JSON lines, or one array, hold objects with two lists.
+        columns: `text`, the column of the words, and `label`, the column of the tags: in CoNLL as for `read_conll`,
+            otherwise names (default: `tokens`, and `tags` or, in JSON, `ner_tags`).
+        tagged: whether tags are read; otherwise the file needs none.
+        bad: counts invalid sentences; the caller passes the yielded sentences through `bad.fitting`. None: invalid
+            sentences are an error.
+        names: the names of the classes, in their order, where tags are numbers; () where tags are names.
 
     Raises:
-        InputError: the file is missing, without sentences, cut short or not of its format; or sentences do not fit:
-            they are not UTF-8, a line has another number of columns than the first, a word is empty, or words and tags
-            differ in number. Reading is lazy: so is the complaint.
+        InputError: the file is missing, without sentences, cut short or not of its format; or sentences are invalid:
+            not UTF-8, a line has another number of columns than the first, a word is empty, or words and tags differ
+            in number. As reading is lazy, the error is raised during iteration.
     """
     own = bad or InvalidRows(spec, noun="sentence")
     numbers = _TagNumbers(names)
@@ -70,13 +70,13 @@ def _sentences(spec: str, columns: Columns, tagged: bool, bad: InvalidRows, by_n
 
 
 class _TagNumbers:
-    """Names in the place of tags that are numbers; the first time, it is said which."""
+    """Conversion of tags that are numbers to names; the first conversion is logged."""
 
     def __init__(self, names: Sequence[str]):
         self._names, self._known, self._said = tuple(names), frozenset(names), False
 
     def named(self, spec: str, sentence: Sentence) -> Sentence:
-        """A sentence with names of tags. Raises InvalidRow where a number is none of a class."""
+        """Return the sentence with names of tags. Raises InvalidRow where a number is not that of a class."""
         if not self._names or not sentence.tags or self._known.issuperset(sentence.tags):
             return sentence
         tags = tuple(self._name(place(spec, sentence.line), tag) for tag in sentence.tags)
@@ -114,7 +114,7 @@ def _from_json(spec: str, columns: Columns, tagged: bool, bad: InvalidRows, by_n
 
 
 def _numbers_as_text(where: str, column: str, tags: Any, by_numbers: bool) -> Any:
-    """A list of tags with digits in the place of numbers. Raises InvalidRow where nobody says what these mean."""
+    """Return a list of tags with numbers as digits. Raises InvalidRow where the names of the classes are not known."""
     numbers = [tag for tag in tags if type(tag) is int] if isinstance(tags, list) else []
     if not numbers:
         return tags

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 OUTSIDE, BEGIN, INSIDE, END, SINGLE = range(5)
-# The last tag of an entity and its only one are E and S in some data, L and U in others.
+# The last tag of an entity is E or L, and its only tag S or U, depending on the scheme.
 TAG_SCHEMES = {
     "IOB": {"B": BEGIN, "I": INSIDE},
     "IOBES": {"B": BEGIN, "I": INSIDE, "E": END, "S": SINGLE},
@@ -23,9 +23,9 @@ class TagScheme:
 
     Attributes:
         name: a key of `SCHEMES`.
-        kinds: int8 `[C]`, what each tag says: OUTSIDE, BEGIN, INSIDE, END or SINGLE.
-        types: int32 `[C]`, the place in `type_names` of the entity's type; -1 for OUTSIDE.
-        type_names: sorted; `_` for tags that name none.
+        kinds: int8 `[C]`, the kind of each tag: OUTSIDE, BEGIN, INSIDE, END or SINGLE.
+        types: int32 `[C]`, the index in `type_names` of the entity's type; -1 for OUTSIDE.
+        type_names: the types of entities, sorted; `_` for tags without a type.
     """
 
     name: str
@@ -35,15 +35,16 @@ class TagScheme:
 
 
 def read_scheme(names: Sequence[str]) -> TagScheme | None:
-    """The scheme of the tags `names` in the order of their classes, or None when they are no tags of entities.
+    """Detect the scheme of the tags `names`, in the order of their classes; None when they are not tags of entities.
 
-    They are when all but `O` are `B-TYPE`, `I-TYPE` and so on, in the letters of one scheme, or those letters alone.
+    They are tags of entities when all except `O` are `B-TYPE`, `I-TYPE` and so on, with the letters of one scheme, or
+    those letters alone.
     """
     marks = {name: name.partition("-")[::2] for name in names if name != "O"}
     letters = {letter for letter, _ in marks.values()}
     typed = {bool(kind) for _, kind in marks.values()}
     scheme = next((scheme for scheme, known in TAG_SCHEMES.items() if letters <= known.keys()), None)
-    # Lone letters may as well be parts of speech.
+    # Letters alone may be parts of speech instead.
     if scheme is None or len(typed) != 1 or not (letters & {"B", "I"} if typed == {True} else letters >= {"B", "I"}):
         return None
     types = tuple(sorted({kind or "_" for _, kind in marks.values()}))

@@ -9,11 +9,11 @@ import numpy as np
 from bert_jax.data.finetuning.question_windows import cut_windows
 from bert_jax.tokenization.layout import RowLayout
 
-LONG_TEXTS = ("cut", "windows")  # what becomes of a text that is longer than a row
+LONG_TEXTS = ("cut", "windows")  # how a text that is longer than a row is treated
 
 
 class TextWindow(NamedTuple):
-    """A part of a sequence, and the part of that which is to be answered from it: half-open ranges of tokens."""
+    """A window of a sequence, and the part of it whose predictions are used: half-open ranges of tokens."""
 
     start: int
     stop: int
@@ -24,12 +24,12 @@ class TextWindow(NamedTuple):
 def overlapping(length: int, room: int) -> list[TextWindow]:
     """Cut `length` tokens into windows; none where there are no tokens.
 
-    Neighbours share about a quarter of their tokens and part in the middle of what they share, so that each token is
-    owned by one window, and by that which shows more of what stands around it.
+    Neighbouring windows share about a quarter of their tokens. Each owns half of the shared tokens, so every token is
+    owned by one window: the one that shows more context around it.
 
     Args:
         length: tokens of the sequence.
-        room: tokens of a window, at least 1; the last has as many too, where the sequence has.
+        room: tokens of a window, at least 1; windows are shorter only where the sequence is.
     """
     starts = [*range(0, max(length - room, 0), room - room // 4), max(length - room, 0)] if length else []
     borders = [0, *((start + before + room) // 2 for before, start in itertools.pairwise(starts)), length]
@@ -42,13 +42,13 @@ def text_windows(
     """Cut texts into the rows of a model; a text that fits into one row is encoded as without windows.
 
     Args:
-        texts: ids.
-        layout: of the rows.
-        max_length: tokens of a row.
-        stride: tokens from the beginning of one window to that of the next; 0 = half of those that a row has room for.
+        texts: the ids of each text.
+        layout: the special tokens of a row.
+        max_length: the longest row in tokens, special tokens included.
+        stride: tokens between the beginnings of two neighbouring windows; 0 = half the room of a row.
 
     Returns:
-        The rows, and int32 `[n]`, the text that each is of; windows of a text are neighbours.
+        The rows, and int32 `[n]`, the text of each row; windows of a text are neighbours.
     """
     room = max_length - layout.num_special(False)
     rows, numbers = [], []
@@ -63,12 +63,12 @@ def averaged(logits: np.ndarray, numbers: np.ndarray, lengths: np.ndarray) -> np
     """Average the logits `[n, C]` of each text's windows, each window counted by its number of tokens.
 
     Args:
-        logits: of windows, float32.
-        numbers: int `[n]`, the text of each, from 0.
-        lengths: int `[n]`, tokens of each, special ones among them.
+        logits: float32 `[n, C]`, the logits of each window.
+        numbers: int `[n]`, the text of each window, from 0.
+        lengths: int `[n]`, tokens of each window, special tokens included.
 
     Returns:
-        float32 `[T, C]`; that of a text of one window is this window's to the bit.
+        float32 `[T, C]`, the logits of each text; for a text of one window, bit for bit those of the window.
     """
     sums = np.zeros((int(numbers.max()) + 1, logits.shape[1]))  # in float64 a float32 times a length is exact
     np.add.at(sums, numbers, logits.astype(np.float64) * lengths[:, None])

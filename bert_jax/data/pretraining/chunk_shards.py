@@ -23,14 +23,14 @@ from bert_jax.data.pretraining.manifest import InstanceSet
 from bert_jax.data.pretraining.shards import SHARD_SUFFIX, write_shard
 from bert_jax.tokenization import Tokenizer
 
-_ENCODED_AT_ONCE = 4096  # sentences, so that Python's lists of ids stay small beside the arrays
+_ENCODED_AT_ONCE = 4096  # sentences: keeps Python's lists of ids small compared with the arrays
 
 
 def prepare_chunk(
     chunk: Chunk, settings: PrepareSettings, tokenizer: Tokenizer, directory: storage.Path
 ) -> ChunkResult:
-    """Write the shards of a chunk into `directory`, one for each sequence length; a result of an earlier run with the
-    same settings is reused."""
+    """Write the shards of a chunk into `directory`, one for each sequence length, or reuse the result of an earlier run
+    with the same settings."""
     fingerprint = chunk.fingerprint(settings, tokenizer)
     if earlier := ChunkResult.read(chunk.record(directory), fingerprint):
         return earlier
@@ -52,7 +52,7 @@ def prepare_chunk(
 
 
 def _tokenized(documents: Sequence[Document], tokenizer: Tokenizer) -> list[TokenDocument]:
-    """The documents as ids; without empty ones."""
+    """Tokenize documents, and drop empty ones."""
     dtype = token_dtype(tokenizer.vocab_size)
     texts = [list(_sentences(document)) for document in documents]
     encoded = _encoded(itertools.chain.from_iterable(texts), tokenizer)
@@ -100,7 +100,7 @@ def _write_shard(
 
 
 def _rows(instances: Iterator[Instance], length: int, packed: bool, specials: int) -> Iterator[list[Instance]]:
-    """Yield the instances of each row: one, or as many as fit where rows are packed."""
+    """Yield the instances of each row: one instance, or as many as fit where rows are packed."""
     if not packed:
         yield from ([instance] for instance in instances)
         return

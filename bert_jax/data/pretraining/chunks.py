@@ -1,4 +1,4 @@
-"""Cut a corpus into chunks, and record which of them are done."""
+"""Cut a corpus into chunks, and record the chunks that are done."""
 
 import dataclasses
 import hashlib
@@ -13,14 +13,14 @@ from bert_jax.data.pretraining.manifest import InstanceSet
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.tokenization import Tokenizer
 
-RECORDS_DIR = "done_chunks"  # within the directory, until all is written
-_RECORD_VERSION = 2  # of what they hold
+RECORDS_DIR = "done_chunks"  # within the prepared directory, until it is complete
+_RECORD_VERSION = 2  # version of the records' format
 _logger = logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
 class PrepareSettings:
-    """How a corpus becomes instances; the fields are arguments of `prepare`."""
+    """The settings by which a corpus is cut into instances; the fields are arguments of `prepare`."""
 
     objective: str
     packed: bool
@@ -46,14 +46,14 @@ class PrepareSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """Documents of one split that one process prepares at a time; `index` counts from 0 in each split."""
+    """Documents of one split, the unit of work of one process; `index` counts from 0 in each split."""
 
     split: str
     index: int
     documents: list[Document]
 
     def fingerprint(self, settings: PrepareSettings, tokenizer: Tokenizer) -> str:
-        """Digest of everything that the shards of this chunk depend on."""
+        """Return a digest of everything that the shards of this chunk depend on."""
         made_by = (_RECORD_VERSION, dataclasses.astuple(settings), tokenizer.fingerprint, self.split, self.index)
         digest = hashlib.sha256(repr(made_by).encode())
         for document in self.documents:
@@ -61,25 +61,25 @@ class Chunk:
         return digest.hexdigest()
 
     def record(self, directory: storage.Path) -> storage.Path:
-        """The file that records that this chunk is done."""
+        """Return the path of the file that records that this chunk is done."""
         return directory / RECORDS_DIR / f"{self.split}-{self.index:05d}.json"
 
 
 @dataclasses.dataclass(frozen=True)
 class ChunkResult:
-    """What a chunk became: its shards, and counts of its text."""
+    """The result of preparing a chunk: its shards, and counts of its text."""
 
     split: str
     documents: int
     sentences: int
     characters: int
-    end: int  # of its last document
+    end: int  # the `end` of its last document
     sets: list[InstanceSet]  # one shard each
     counts: TextCounts
 
     @classmethod
     def read(cls, path: storage.Path, fingerprint: str) -> "ChunkResult | None":
-        """Read the result of a chunk from an earlier run; None where it is missing, damaged or of other settings."""
+        """Read the result of an earlier run; None where it is missing, damaged, or made with other settings."""
         try:
             content = json.loads(path.read_bytes())
             if content.pop("fingerprint") != fingerprint:
@@ -98,8 +98,8 @@ class ChunkResult:
 
 
 def cut_chunks(corpus: Iterable[Document], settings: PrepareSettings) -> Iterator[Chunk]:
-    """Yield chunks of at least `shard_bytes`; a split's remainder joins its last chunk unless it is half of one."""
-    full: dict[str, list[Document]] = {}  # a chunk is held back until it is known whether a remainder follows
+    """Yield chunks of at least `shard_bytes`; a remainder of a split joins its last chunk unless it is half of one."""
+    full: dict[str, list[Document]] = {}  # each split's last full chunk, which a small remainder may still join
     filling: dict[str, list[Document]] = {"train": [], "validation": []}
     sizes = dict.fromkeys(filling, 0)
     numbers = dict.fromkeys(filling, 0)
@@ -128,7 +128,7 @@ def cut_chunks(corpus: Iterable[Document], settings: PrepareSettings) -> Iterato
 
 
 def is_held_out(number: int, fraction: float) -> bool:
-    """Whether document `number` (from 0) is the second, or opens another 1/fraction after it."""
+    """Return whether document `number` (from 0) is held out: document 1, then one in every 1/fraction."""
     if number <= 1:
         return number == 1 and fraction > 0
     return int((number - 1) * fraction) > int((number - 2) * fraction)

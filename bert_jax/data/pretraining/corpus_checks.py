@@ -13,14 +13,14 @@ from bert_jax.data.pretraining.instances import TokenDocument
 from bert_jax.data.pretraining.manifest import InstanceSet
 from bert_jax.tokenization import Tokenizer
 
-MOST_RANDOM_PAIRS = 0.6  # of pairs whose second segment is random (nsp) or swapped (sop): half of them are meant
-MOST_ONE_SENTENCE = 0.5  # of documents with one sentence, which has no next one
-MOST_HEADINGS = 0.01  # of paragraphs that are headings as WikiText has them
-MOST_DUPLICATES = 0.2  # of documents whose text an earlier one had
-MOST_UNKNOWN = 0.05  # of tokens that are unknown
-LEAST_FILLED = 0.5  # of max_seq_length that an example has on average
-FEWEST_EXAMPLES = 100  # that a share of examples says anything about
-_MOST_KEPT = 1_000_000  # texts that are counted at a time
+MOST_RANDOM_PAIRS = 0.6  # share of pairs whose second segment is random (nsp) or swapped (sop); the aim is 0.5
+MOST_ONE_SENTENCE = 0.5  # share of documents with a single sentence, which has no next sentence
+MOST_HEADINGS = 0.01  # share of paragraphs that are headings in WikiText's format
+MOST_DUPLICATES = 0.2  # share of documents that repeat the text of an earlier one
+MOST_UNKNOWN = 0.05  # share of tokens that are the unknown token
+LEAST_FILLED = 0.5  # average length of an example as a share of max_seq_length
+FEWEST_EXAMPLES = 100  # examples below which shares of examples are not checked
+_MOST_KEPT = 1_000_000  # distinct texts in memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +28,12 @@ class TextCounts:
     """Counts of the text of some documents.
 
     Attributes:
-        documents: those with text.
-        one_sentence: of them, with a single sentence.
+        documents: documents with text.
+        one_sentence: documents with a single sentence.
         paragraphs: lines of text.
-        headings: of them, headings as WikiText has them.
-        tokens: ids.
-        unknown: of them, the unknown token.
+        headings: paragraphs that are headings in WikiText's format.
+        tokens: tokens.
+        unknown: tokens that are the unknown token.
     """
 
     documents: int = 0
@@ -45,7 +45,7 @@ class TextCounts:
 
     @classmethod
     def of(cls, documents: Sequence[Document], tokenized: Sequence[TokenDocument], tokenizer: Tokenizer) -> Self:
-        """Count documents, and those of them that have tokens."""
+        """Count the text of `documents`; `tokenized` are those of them that have tokens."""
         return cls(
             len(tokenized),
             sum(len(document) == 1 for document in tokenized),
@@ -64,7 +64,7 @@ class TextCounts:
 class Duplicates:
     """Counter of documents whose text repeats that of an earlier one.
 
-    Memory is bounded: of many texts, those are counted whose hash ends in a number of zeros.
+    Memory is bounded: when there are many texts, only those are counted whose hash ends in a number of zero bits.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Duplicates:
         self._mask = 0
 
     def watched(self, documents: Iterable[Document]) -> Iterator[Document]:
-        """Yield the documents, each counted."""
+        """Yield the documents, and count each."""
         for document in documents:
             self._add(document)
             yield document
@@ -101,10 +101,10 @@ def complaints(
     """Return a line for each property of a prepared corpus that makes poor training data.
 
     Args:
-        counts: of all of its documents.
-        duplicates: share of its documents whose text an earlier one had.
-        train: what was made to train on.
-        objective, packed: of `bert_jax.data.pretraining.prepare.prepare`.
+        counts: counts of the text of all documents.
+        duplicates: share of documents that repeat the text of an earlier one.
+        train: the sets of training instances.
+        objective, packed: arguments of `bert_jax.data.pretraining.prepare.prepare`.
     """
     found = []
     if counts.headings > MOST_HEADINGS * counts.paragraphs:
@@ -131,7 +131,7 @@ def complaints(
 
 
 def _of_pairs(counts: TextCounts, train: Sequence[InstanceSet]) -> list[str]:
-    """Return complaints about pairs of segments: documents too short to have two."""
+    """Return complaints about pairs of segments, which need documents of two sentences or more."""
     pairs, label_1 = (sum(getattr(part, name) for part in train) for name in ("examples", "label_1"))
     alone = counts.one_sentence / max(counts.documents, 1)
     is_random = pairs >= FEWEST_EXAMPLES and label_1 > MOST_RANDOM_PAIRS * pairs

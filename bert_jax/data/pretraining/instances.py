@@ -3,8 +3,8 @@
 - nsp, next sentence prediction: as google-research/bert `create_pretraining_data.py`.
 - sop, sentence order prediction: as google-research/albert `create_pretraining_data.py` (Lan et al. 2020,
   arXiv:1909.11942, section 3.1).
-- mlm, nothing but masks: whole sentences until a row is full, on into the next document behind a [SEP] (FULL-SENTENCES
-  of Liu et al. 2019, arXiv:1907.11692, section 4.2).
+- mlm, masks only: whole sentences until a row is full, across documents with a [SEP] between them (FULL-SENTENCES of
+  Liu et al. 2019, arXiv:1907.11692, section 4.2).
 """
 
 import bisect
@@ -25,22 +25,22 @@ _TRIES_FOR_ANOTHER_DOCUMENT = 10
 
 
 def num_special(objective: str, layout: RowLayout) -> int:
-    """The number of special tokens around an instance."""
+    """Return the number of special tokens of an instance."""
     return layout.num_special(pair=objective != "mlm")
 
 
 def smallest_seq_length(layout: RowLayout) -> int:
-    """Tokens of a row with one token on either side."""
+    """Return the number of tokens of a row whose two segments have one token each."""
     return layout.num_special(pair=True) + 2
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenDocument:
-    """The sentences of a document, laid end to end.
+    """The sentences of a document, concatenated.
 
     Attributes:
         tokens: ids.
-        bounds: where sentences begin, and where the last one ends; none is empty.
+        bounds: offsets of the first token of each sentence, and the end of the last; no sentence is empty.
     """
 
     tokens: np.ndarray
@@ -48,17 +48,17 @@ class TokenDocument:
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[int] | np.ndarray], dtype: Any = None) -> "TokenDocument":
-        """Return the document of some sentences, empty ones left out."""
+        """Return the document of some sentences, without empty ones."""
         kept = [sentence for sentence in sentences if len(sentence)]
         tokens = np.array(list(itertools.chain.from_iterable(kept)), dtype)
         return cls(tokens, [0, *itertools.accumulate(map(len, kept))])
 
     def __len__(self) -> int:
-        """The number of sentences."""
+        """Return the number of sentences."""
         return len(self.bounds) - 1
 
     def slice(self, first: int, stop: int) -> np.ndarray:
-        """The ids of sentences `first` to `stop - 1`."""
+        """Return the ids of sentences `first` to `stop - 1`."""
         return self.tokens[self.bounds[first] : self.bounds[stop]]
 
 
@@ -67,9 +67,9 @@ class Instance:
     """One or two segments, unmasked and without special tokens around them.
 
     Attributes:
-        tokens_a: ids of A; at least one.
-        tokens_b: ids of B; none for mlm.
-        label: 0 where B follows A, 1 where it does not: it is of another document, or (sop) what A follows.
+        tokens_a: ids of segment A; at least one.
+        tokens_b: ids of segment B; none for mlm.
+        label: 0 if B follows A in the document; 1 if B is from another document (nsp) or precedes A (sop).
     """
 
     tokens_a: np.ndarray
@@ -94,21 +94,21 @@ def pairs_of_document(
     """Yield the instances of one document (`create_instances_from_document`).
 
     Args:
-        documents: where random second segments come from.
-        index: which of them is cut up.
-        max_seq_length: longest instance in tokens, special ones counted.
-        short_seq_prob: probability that this document's instances aim at a random shorter length, so that fine-tuning's
-            short inputs are no surprise.
-        rng: draws everything.
-        objective: nsp or sop. A sentence that is alone gets a random partner in both.
-        num_special: how many special tokens it has; BERT's three, or as the tokenizer's layout says.
+        documents: the documents that random second segments are drawn from.
+        index: the index of the document to cut.
+        max_seq_length: the longest instance in tokens, special tokens included.
+        short_seq_prob: the probability that this document's instances have a random shorter target length, which
+            prepares the model for the short inputs of fine-tuning.
+        rng: the source of all random numbers.
+        objective: nsp or sop. A lone sentence gets a random second segment in both.
+        num_special: the number of special tokens of an instance: BERT's three, or that of the tokenizer's layout.
     """
     document = documents[index]
     room = max_seq_length - num_special
     target = room
     if rng.random() < short_seq_prob:
         target = rng.randint(_SMALLEST_TARGET, room)
-    first = last = 0  # the sentences that are gathered
+    first = last = 0  # the sentences of the current chunk
     while last < len(document):
         if last == len(document) - 1 or document.bounds[last + 1] - document.bounds[first] >= target:
             size = last + 1 - first
@@ -117,7 +117,7 @@ def pairs_of_document(
             label = int(size == 1 or rng.random() < 0.5)
             if label and (objective == "nsp" or size == 1):
                 tokens_b = _random_segment(documents, index, target - len(tokens_a), rng)
-                last = middle - 1  # the sentences that B did not use are gone through again
+                last = middle - 1  # the sentences that B did not use go to the next chunk
             else:
                 tokens_b = document.slice(middle, last + 1)
                 if label:
@@ -137,15 +137,15 @@ def full_sentences(
 ) -> Iterator[Instance]:
     """Yield instances of a single segment: whole sentences, documents in random order with `sep_id` between them.
 
-    A sentence goes to the next instance when it does not fit; one that is longer than an instance is cut.
+    A sentence goes to the next instance when it does not fit; a sentence longer than an instance is cut.
 
     Args:
-        documents: all are used.
-        max_seq_length: longest instance in tokens, the special ones around it counted.
-        short_seq_prob: probability that an instance aims at a random shorter length.
-        sep_id: of [SEP].
-        rng: draws the order, which is different for each of several passes, and the lengths.
-        num_special: how many special tokens are around it.
+        documents: the documents, all of which are used.
+        max_seq_length: the longest instance in tokens, special tokens included.
+        short_seq_prob: the probability that an instance has a random shorter target length.
+        sep_id: the id of [SEP].
+        rng: the source of the random order of documents, different in each pass, and of the lengths.
+        num_special: the number of special tokens of an instance.
     """
     room = max_seq_length - num_special
 
@@ -155,7 +155,7 @@ def full_sentences(
     row: list[np.ndarray] = []
     length, target = 0, next_target()
     for index in rng.sample(range(len(documents)), len(documents)):
-        opens = bool(row)  # a document that goes on in another's row
+        opens = bool(row)  # the document begins in a row that holds another document
         for start, stop in itertools.pairwise(documents[index].bounds):
             sentence = documents[index].tokens[start:stop]
             for piece in (sentence[i : i + room] for i in range(0, len(sentence), room)):
@@ -170,7 +170,7 @@ def full_sentences(
 
 
 def _random_segment(documents: Sequence[TokenDocument], index: int, length: int, rng: random.Random) -> np.ndarray:
-    """Sentences from a random start in another document (if ten draws find one) until `length` tokens are reached."""
+    """Return sentences from a random start in another document (if ten draws find one), up to `length` tokens."""
     other = index
     for _ in range(_TRIES_FOR_ANOTHER_DOCUMENT):
         other = rng.randint(0, len(documents) - 1)
@@ -195,13 +195,13 @@ def _truncate(a: np.ndarray, b: np.ndarray, room: int, rng: random.Random) -> tu
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """Return the smallest little-endian type that holds the ids of a vocabulary."""
+    """Return the smallest little-endian dtype that holds the ids of a vocabulary."""
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
 
 
 def encode_record(row: Sequence[Instance], dtype: np.dtype) -> bytes:
-    """Return the record of the instances of a row, all of one unsigned type: how many there are; label, length of A
-    and length of B of each; ids of A and of B of each."""
+    """Encode the instances of a row as a record of unsigned integers: the number of instances; (label, length of A,
+    length of B) of each; ids of A and of B of each."""
     header, tokens = [len(row)], []
     for instance in row:
         header += [instance.label, len(instance.tokens_a), len(instance.tokens_b)]
@@ -211,14 +211,14 @@ def encode_record(row: Sequence[Instance], dtype: np.dtype) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class InstanceBatch:
-    """I instances of some rows, laid end to end.
+    """I instances of some rows, concatenated.
 
     Attributes:
-        rows: int64 [I], the row that each is in, ascending from 0.
-        tokens: int32 [sum of lengths], the ids of A then B of each instance in turn.
-        lengths_a: int64 [I].
-        lengths_b: int64 [I].
-        labels: int32 [I].
+        rows: int64 [I], the row of each instance, ascending from 0.
+        tokens: int32 [sum of lengths], the ids of A, then of B, of each instance in turn.
+        lengths_a: int64 [I], the number of tokens of each A.
+        lengths_b: int64 [I], the number of tokens of each B.
+        labels: int32 [I], `Instance.label` of each.
     """
 
     rows: np.ndarray
@@ -236,10 +236,10 @@ def pad_records(records: Sequence[bytes], dtype: np.dtype) -> np.ndarray:
 
 
 def decode_records(records: np.ndarray) -> InstanceBatch:
-    """Return what `encode_record` wrote, for R rows at once.
+    """Decode records of `encode_record`, for R rows at once.
 
     Args:
-        records: unsigned [R, W], a record each; what stands behind its end is ignored.
+        records: unsigned [R, W], one record per row; integers after the end of a record are ignored.
     """
     counts = records[:, 0].astype(np.int64)
     rows = np.repeat(np.arange(len(records)), counts)

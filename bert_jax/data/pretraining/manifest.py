@@ -16,12 +16,12 @@ TOKENIZER_DIR = "tokenizer"
 SPLITS = ("train", "validation")
 _FORMAT = "bert_jax pretraining examples"
 _VERSION = 3
-_ARRAY_RECORD_VERSION = 2  # of directories whose shards are ArrayRecord files
+_ARRAY_RECORD_VERSION = 2  # the version of directories whose shards are ArrayRecord files
 _Found = TypeVar("_Found")
 
 
 def _checked(found: _Found) -> _Found:
-    """Return a dataclass whose fields have the types that it declares. Raises ValueError for the first that has not."""
+    """Return a dataclass after checking its fields' types. Raises ValueError for the first field of a wrong type."""
     for name, kind in typing.get_type_hints(type(found)).items():
         value = getattr(found, name)
         counts = value.values() if kind == dict[str, int] and isinstance(value, dict) else [value]
@@ -60,11 +60,11 @@ class InstanceSet:
 
     Attributes:
         split: one of SPLITS.
-        max_seq_length: the longest that an instance can be, in tokens with [CLS] and [SEP].
-        examples: how many there are.
-        most_per_row: the most in a row; 1 where they are not packed.
-        tokens: total length, special tokens counted.
-        label_1: how many have this label (`Instance.label`).
+        max_seq_length: the longest possible instance, in tokens with [CLS] and [SEP].
+        examples: the number of instances.
+        most_per_row: the greatest number of instances in a row; 1 where rows are not packed.
+        tokens: the total length of the instances in tokens, special tokens included.
+        label_1: the number of instances with label 1 (`Instance.label`).
         shards: the files, in order.
     """
 
@@ -78,7 +78,7 @@ class InstanceSet:
 
     @classmethod
     def parse(cls, content: dict[str, Any]) -> Self:
-        """Return the set that `dataclasses.asdict` made `content` of. Raises ValueError where a field does not fit."""
+        """Rebuild a set from the dict of `dataclasses.asdict`. Raises ValueError where a field is invalid."""
         shards = tuple(_checked(Shard(**shard)) for shard in content["shards"])
         if not sum(shard.rows for shard in shards):
             raise ValueError("a set without rows")
@@ -94,15 +94,15 @@ class Manifest:
     """A prepared directory.
 
     Attributes:
-        settings: the arguments of `prepare`, for the reader of the file.
-        objective: what the examples are made for, one of `instances.OBJECTIVES`.
-        packed: whether rows hold several examples where these are short.
-        tokenizer_fingerprint: of the tokenizer that made the ids; a copy is in `tokenizer/`.
-        vocab_size: of that tokenizer.
-        token_dtype: numpy name of the records' type.
-        documents: number of documents with text, by split.
-        sentences: number of sentences, by split.
-        sets: what is there to read.
+        settings: the arguments of `prepare`, for people who read the file.
+        objective: the pretraining objective, one of `instances.OBJECTIVES`.
+        packed: whether several short examples share a row.
+        tokenizer_fingerprint: the fingerprint of the tokenizer that made the ids; a copy of it is in `tokenizer/`.
+        vocab_size: the vocabulary size of that tokenizer.
+        token_dtype: the NumPy name of the records' dtype.
+        documents: the number of documents with text, by split.
+        sentences: the number of sentences, by split.
+        sets: the sets of instances, one for each split and sequence length.
     """
 
     settings: dict[str, Any]
@@ -126,10 +126,10 @@ class Manifest:
 
     @classmethod
     def read(cls, directory: PathLike) -> Self:
-        """Return the manifest of a prepared directory, having seen that its files are there in their full size.
+        """Read the manifest of a prepared directory, and check that its files exist in their full size.
 
         Raises:
-            InputError: not a prepared directory, one of another version, or a file is missing or cut short.
+            InputError: the directory is not a prepared one or is of another version, or a file is missing or truncated.
         """
         directory = storage.Path(directory)
         path = directory / MANIFEST_FILE

@@ -2,8 +2,8 @@
 
 Which tokens are chosen and what replaces them follows google-research/bert `create_pretraining_data.py`
 (`create_masked_lm_predictions`; Devlin et al. 2018, arXiv:1810.04805, section 3.1). Random numbers come from a
-counter-based generator (splitmix64, Steele et al. 2014): a hash of where a token stands, so that no order of reading,
-number of hosts or batch size changes them.
+counter-based generator (splitmix64, Steele et al. 2014), a hash of (seed, epoch, example, position), so that they do
+not depend on the order of reading, the number of hosts or the batch size.
 """
 
 import dataclasses
@@ -23,17 +23,18 @@ class Masking:
     """Settings by which tokens are chosen and replaced.
 
     Attributes:
-        vocab_size: random replacements are drawn from all of it.
-        mask_id: id of [MASK].
+        vocab_size: V, the size of the vocabulary that random replacements are drawn from.
+        mask_id: the id of [MASK].
         max_predictions: P, the most tokens chosen in a sequence.
-        mask_prob: share of a sequence's tokens, [CLS] and [SEP] counted, that is chosen.
-        unit: what is chosen, one of UNITS, within the same budget: tokens; whole words; or spans of words, of which the
-            last may be cut, and which are hidden, replaced or kept together (Joshi et al. 2020, arXiv:1907.10529).
-        hidden_share: share of the chosen tokens that becomes [MASK].
-        random_share: share of them that becomes a random token; the rest stays as it is.
-        is_continuation: bool [V], pieces that continue a word; needed for words and spans.
-        static: how many masks an example has, taken in turn; 0 draws new ones in every epoch.
-        seed: draws everything, together with epoch and example.
+        mask_prob: the share of a sequence's tokens, [CLS] and [SEP] included, that is chosen.
+        unit: the unit of masking, one of UNITS: tokens; whole words; or spans of words, the last of which may be cut,
+            and whose tokens are all hidden, all replaced or all kept (Joshi et al. 2020, arXiv:1907.10529). The budget
+            is the same for all units.
+        hidden_share: the share of the chosen tokens that becomes [MASK].
+        random_share: the share of the chosen tokens that becomes a random token; the rest is kept.
+        is_continuation: bool [V], whether a piece continues a word; needed for words and spans.
+        static: the number of masks of an example, used in rotation; 0 draws a new mask in every epoch.
+        seed: the seed of all random numbers, together with epoch and example.
     """
 
     vocab_size: int
@@ -48,7 +49,7 @@ class Masking:
     seed: int = 0
 
     def keys(self, epochs: np.ndarray, examples: np.ndarray) -> np.ndarray:
-        """uint64 keys of the masks of these examples [B] in these epochs [B], for `apply_masks`."""
+        """Return the uint64 keys [B] of the masks of examples [B] in epochs [B], for `apply_masks`."""
         return hash_counters(self.seed, epochs % self.static if self.static else epochs, examples)
 
 
@@ -62,38 +63,39 @@ def hash_counters(*counters: np.ndarray | int) -> np.ndarray:
 
 
 def _mix(z: np.ndarray) -> np.ndarray:
-    """The finaliser of splitmix64."""
+    """Apply the finaliser of splitmix64."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
 
 
 def _uniform(bits: np.ndarray) -> np.ndarray:
-    """Random bits as numbers from 0 to 1."""
+    """Convert random uint64 bits to floats in [0, 1)."""
     return (bits >> np.uint64(11)) * 2.0**-53
 
 
 def apply_masks(
     input_ids: np.ndarray, candidates: np.ndarray, lengths: np.ndarray, keys: np.ndarray, masking: Masking
 ) -> dict[str, np.ndarray]:
-    """Chooses tokens to predict and hides them.
+    """Choose tokens to predict and hide them.
 
     Args:
         input_ids: int32 [B, S].
         candidates: bool [B, S], tokens that may be chosen: all but [CLS], [SEP] and padding.
-        lengths: int [B], tokens of each row, [CLS] and [SEP] counted.
+        lengths: int [B], tokens of each row, [CLS] and [SEP] included.
         keys: uint64 [B], `masking.keys` of the rows.
-        masking: how.
+        masking: the settings.
 
     Returns:
-        `input_ids` int32 [B, S] with replacements; `masked_positions` int32 [B, P], ascending and then 0;
-        `masked_labels` int32 [B, P], the ids that were there; `masked_weights` float32 [B, P], 1 for a real prediction.
+        `input_ids` int32 [B, S] with replacements; `masked_positions` int32 [B, P], ascending, padded with 0;
+        `masked_labels` int32 [B, P], the original ids; `masked_weights` float32 [B, P], 1 for a prediction and 0 for
+        padding.
     """
     rows, width = input_ids.shape
     budget = np.rint(lengths * masking.mask_prob).astype(np.int64).clip(1, masking.max_predictions)
     columns = np.arange(width)
-    scores = hash_counters(keys[:, None], _PICK, columns) >> np.uint64(1)  # the top bit free: not a candidate
-    together = np.broadcast_to(columns, input_ids.shape)  # where the random numbers of a token's fate are drawn
+    scores = hash_counters(keys[:, None], _PICK, columns) >> np.uint64(1)  # the top bit then marks non-candidates
+    together = np.broadcast_to(columns, input_ids.shape)  # column whose random numbers decide on hiding and replacing
     if masking.unit == "token":
         chosen = _choose_tokens(candidates, scores, budget)
     elif masking.unit == "word":
@@ -120,7 +122,7 @@ def apply_masks(
 
 
 def _choose_tokens(candidates: np.ndarray, scores: np.ndarray, budget: np.ndarray) -> np.ndarray:
-    """bool [B, S]: the `budget` candidates of each row with the lowest scores."""
+    """Return bool [B, S], the `budget` candidates of each row with the lowest scores."""
     scores = np.where(candidates, scores, np.uint64(1 << 63))
     order = np.argsort(scores, axis=1, kind="stable")
     wanted = np.arange(scores.shape[1]) < budget[:, None]
@@ -132,13 +134,13 @@ def _choose_tokens(candidates: np.ndarray, scores: np.ndarray, budget: np.ndarra
 def _choose_words(
     input_ids: np.ndarray, candidates: np.ndarray, scores: np.ndarray, budget: np.ndarray, masking: Masking
 ) -> np.ndarray:
-    """bool [B, S]: all tokens of words taken in random order, skipping words that would exceed the budget.
+    """Return bool [B, S], all tokens of words drawn in random order, without words that would exceed the budget.
 
-    The original hangs a piece that opens a segment (its word cut by truncation) onto the last word of the segment
-    before; here it is a word of its own.
+    When truncation cuts a word at the beginning of a segment, the original joins its remaining pieces to the last word
+    of the segment before; here they are a word.
     """
     begins, _ = _beginnings(input_ids, candidates, masking)
-    # A word is named by the column of its first token; other columns name words of size 0 that are never reached.
+    # A word is identified by the column of its first token; other columns are words of size 0 that are never chosen.
     columns = np.arange(candidates.shape[1])
     first = np.maximum.accumulate(np.where(begins, columns, 0), axis=1)
     row = np.broadcast_to(np.arange(len(input_ids))[:, None], candidates.shape)
@@ -166,8 +168,11 @@ def _choose_spans(
     keys: np.ndarray,
     masking: Masking,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """bool [B, S]: spans of words until the budget is spent, within one segment each; and int [B, S], for a chosen
-    token the column where its span began."""
+    """Choose spans of words, each within one segment, until the budget is spent.
+
+    Returns:
+        bool [B, S], the chosen tokens; and int [B, S], for a chosen token the column of the first token of its span.
+    """
     begins, segment_begins = _beginnings(input_ids, candidates, masking)
     word, segment = np.cumsum(begins, axis=1), np.cumsum(segment_begins, axis=1)
     order = np.argsort(np.where(begins, scores, np.uint64(1 << 63)), axis=1, kind="stable")
@@ -191,7 +196,7 @@ def _choose_spans(
 
 
 def _beginnings(input_ids: np.ndarray, candidates: np.ndarray, masking: Masking) -> tuple[np.ndarray, np.ndarray]:
-    """bool [B, S]: where words begin, and where segments do."""
+    """Return two bool [B, S]: whether a word begins at each token, and whether a segment does."""
     assert masking.is_continuation is not None, "words are known by the pieces that continue them"
     after_candidate = np.zeros_like(candidates)
     after_candidate[:, 1:] = candidates[:, :-1]

@@ -1,9 +1,9 @@
 """Turn a corpus into shards of examples in bounded memory; the result does not depend on the number of processes.
 
-The corpus is cut into chunks of about `shard_bytes` of text. A chunk is the unit of everything: one process tokenizes
-it and draws random second segments from its other documents, with random numbers keyed by the chunk's number; it
-becomes one shard per sequence length. So memory is a chunk per process, and who does which chunk does not matter. What
-has become of a chunk is written beside its shards, so that a killed run resumes from there.
+The corpus is cut into chunks of about `shard_bytes` of text. One process tokenizes a chunk, draws random second
+segments from the other documents of the chunk, with random numbers keyed by the chunk's number, and writes one shard
+per sequence length. So memory is one chunk per process, and the result does not depend on which process prepares a
+chunk. The result of each chunk is recorded beside its shards, so that a killed run resumes after the last one.
 """
 
 import concurrent.futures.process
@@ -25,15 +25,15 @@ from bert_jax.errors import InputError, logger
 from bert_jax.storage import PathLike
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
-_LEFTOVERS = (SHARD_SUFFIX, ".array_record", ".done.json")  # what this version and an earlier one may have written
+_LEFTOVERS = (SHARD_SUFFIX, ".array_record", ".done.json")  # suffixes of files of this and earlier versions
 
 _logger = logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
 class PrepareProgress:
-    """Progress of `prepare`: documents, characters of their text, instances, and the share of the corpus (None where
-    its size is not known)."""
+    """Progress of `prepare`: numbers of documents, of characters and of instances, and the share of the corpus that is
+    done (None where the size of the corpus is not known)."""
 
     documents: int
     characters: int
@@ -59,31 +59,32 @@ def prepare(
 ) -> Manifest:
     """Write the instances of a corpus, their manifest and a copy of the tokenizer into a new directory.
 
-    A local directory appears when all is written, or not at all; in an object store, the manifest does. Killed or
-    interrupted, and called again, it resumes.
+    A local directory appears when everything is written, or not at all; in an object store, the manifest does. A call
+    after an interrupted one resumes.
 
     Args:
         corpus: documents, or the spec of a corpus (`corpora.py`).
-        tokenizer: cuts the text; "[MASK]" and the like within it are characters like any other.
+        tokenizer: the tokenizer of the text; "[MASK]" and the like within the text are ordinary characters.
         out_dir: a new or empty directory, on a disk or in an object store.
-        objective: what instances are made for, besides masks: nsp, sop or mlm (`instances.py`).
+        objective: the pretraining objective besides masked LM: nsp, sop or mlm (none) (`instances.py`).
         packed: whether short instances share rows of `max_seq_length` tokens (`packing.py`).
-        max_seq_length: longest instance in tokens with [CLS] and [SEP]; several lengths give several sets, from
-            which `PretrainingSource` takes the one that it is asked for (128 then 512, as in the paper).
-        dupe_factor: times that training documents are cut up, each time at other places. Masks are not drawn here.
-        short_seq_prob: probability that a document (for mlm, an instance) aims at a shorter, random length.
-        validation_fraction: share of documents held out: the second, and then one every 1/fraction.
-        seed: draws everything.
-        num_workers: processes; None takes one a core. The result does not depend on it.
-        shard_bytes: characters of text a shard; a longer chunk gives random segments from more documents and costs
+        max_seq_length: the longest instance in tokens with [CLS] and [SEP]; several lengths make several sets, from
+            which `PretrainingSource` selects one by its `seq_length` (128 then 512, as in the paper).
+        dupe_factor: the number of times that training documents are cut, each time differently. Masks are drawn when
+            the examples are read.
+        short_seq_prob: the probability that a document (for mlm, an instance) has a random shorter target length.
+        validation_fraction: the share of documents held out: the second, and then one in every 1/fraction.
+        seed: the seed of all random numbers.
+        num_workers: the number of processes; None: one per core. The result does not depend on it.
+        shard_bytes: characters of text per shard; a longer chunk draws random segments from more documents and costs
             about ten times as many bytes of memory in each process.
         on_progress: called after each chunk.
 
     Returns:
-        The manifest of what was written.
+        The manifest of the new directory.
 
     Raises:
-        InputError: the corpus cannot be read, is empty or too small to hold documents out; a setting makes no sense.
+        InputError: the corpus cannot be read, is empty or is too small to hold documents out; or a setting is invalid.
     """
     lengths = (max_seq_length,) if isinstance(max_seq_length, int) else tuple(sorted(set(max_seq_length)))
     settings = PrepareSettings(
@@ -93,7 +94,7 @@ def prepare(
         raise InputError(f"max_seq_length: expected lengths of at least {smallest}, found {lengths}")
     corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
     with storage.directory_resumably(out_dir) as directory:
-        (directory / MANIFEST_FILE).unlink(missing_ok=True)  # of a run that was killed at its very end
+        (directory / MANIFEST_FILE).unlink(missing_ok=True)  # left by a run that was killed at its very end
         tokenizer.save(directory / TOKENIZER_DIR)
         (directory / RECORDS_DIR).mkdir(exist_ok=True)
         done: list[ChunkResult] = []
@@ -110,13 +111,13 @@ def prepare(
         for complaint in complaints(counts, duplicates.share, train, objective, packed):
             _logger.warning("%s: %s", corpus.spec, complaint)
         manifest.write(directory)
-        # After the manifest, so that a run that is killed before has little to do again.
+        # Removed after the manifest is written, so that a run killed before that repeats little work.
         (directory / RECORDS_DIR).rmtree(missing_ok=True)
     return manifest
 
 
 def _remove_leftovers(directory: storage.Path, manifest: Manifest) -> None:
-    """Remove shards of earlier runs with other settings, and files that a killed run had begun to write."""
+    """Remove shards of earlier runs with other settings, and files that a killed run left unfinished."""
     shards = {shard.name for instances in manifest.sets for shard in instances.shards}
     for path in list(directory.iterdir()):
         begun = path.name.startswith(".") and path.name.endswith(".partial")
@@ -142,7 +143,7 @@ def _run(
     try:
         for chunk in (c for group in ([first, second], chunks) for c in group if c is not None):
             pending.append(pool.submit(_work, chunk))
-            if len(pending) > num_workers:  # one waits while the others are worked on
+            if len(pending) > num_workers:  # one chunk waits while all workers are busy
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()

@@ -23,19 +23,20 @@ class PreparedInstances:
     """Random access to one set of a prepared directory, with masks.
 
     Args:
-        directory: made by `prepare`, on a disk or in an object store.
+        directory: a directory of `prepare`, on a disk or in an object store.
         split: "train" or "validation".
-        seq_length: S, tokens a row. A set prepared for this length is preferred; from one prepared for a longer length,
-            the longer segment of a pair, or the only one, loses tokens at its end until the row fits. Packed rows are
-            taken as long as they are.
-        max_predictions: P, most tokens predicted in an example; None takes mask_prob * S, rounded up. Packed rows have
-            room for what their examples can have together.
-        mask_prob: share of a row's tokens to predict.
-        mask_unit, hidden_share, random_share, static_masks, seed: how masks are drawn (`Masking`).
-        config: of the model to be trained; checked to have the positions and the vocabulary for these examples.
+        seq_length: S, tokens per row. A set prepared for this length is preferred; in a set prepared for a longer
+            length, the longer segment of a pair, or the only segment, is truncated at its end until the row fits.
+            Packed rows are never truncated.
+        max_predictions: P, the most tokens predicted in an example; None: mask_prob * S, rounded up. A packed row has
+            room for the predictions of all its examples.
+        mask_prob: the share of a row's tokens to predict.
+        mask_unit, hidden_share, random_share, static_masks, seed: settings of the masks (`Masking`).
+        config: the config of the model to be trained, which must have the positions and the vocabulary for these
+            examples.
 
     Raises:
-        InputError: not a prepared directory, nothing prepared that is this long, or the model does not fit.
+        InputError: the directory is not a prepared one or has no set of this length, or the model does not fit.
     """
 
     def __init__(
@@ -86,10 +87,10 @@ class PreparedInstances:
         """Return rows by number (any order, repeats allowed), masked as in the epoch given for each.
 
         Returns:
-            As `packing.pack` returns, when they are packed, and otherwise
-            int32 [B, S] `input_ids`, `attention_mask`, `token_type_ids`; int32 [B, P] `masked_positions`,
-            `masked_labels`; float32 [B, P] `masked_weights`; float32 [B] `example_weights` (all 1); and where there
-            are pairs, int32 [B] `next_sentence_labels` (`Instance.label`).
+            The arrays of `packing.pack` when rows are packed. Otherwise int32 [B, S] `input_ids`, `attention_mask`,
+            `token_type_ids`; int32 [B, P] `masked_positions`, `masked_labels`; float32 [B, P] `masked_weights`;
+            float32 [B] `example_weights` (all 1); and where examples are pairs, int32 [B] `next_sentence_labels`
+            (`Instance.label`).
         """
         with self._naming_what_is_read():
             records = self.reader.rows(np.asarray(rows))
@@ -117,15 +118,17 @@ class PreparedInstances:
 
     @property
     def _slots(self) -> int:
-        """The most predictions that the examples of a packed row can have: each has at least one, and rounds."""
+        """The most predictions in a packed row: each of its examples has at least one, and rounds its budget."""
         most, prob = self.instances.most_per_row, self.masking.mask_prob
         shortest = 3  # tokens
         rounded_up = most * max(0.5, 1 - shortest * prob)
         return min(math.ceil(self.seq_length * prob + rounded_up), most * self.masking.max_predictions)
 
     def _assemble(self, instances: InstanceBatch) -> tuple[Batch, np.ndarray, np.ndarray]:
-        """Return the unmasked rows `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]`, or as the tokenizer lays them out,
-        where a mask may fall, and the rows' lengths."""
+        """Return the unmasked rows, bool [B, S] of the tokens that may be masked, and the lengths of the rows.
+
+        A row is `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]`, with the special tokens of the tokenizer's layout.
+        """
         rows, layout = len(instances.lengths_a), self.tokenizer.layout
         specials = num_special(self.manifest.objective, layout)
         between, second_type = (layout.between, layout.second_type) if self.manifest.objective != "mlm" else ((), 0)
@@ -160,7 +163,7 @@ class PreparedInstances:
 
 
 def _fit_pair(lengths_a: np.ndarray, lengths_b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens to keep of each segment: the longer gives way until the pair fits, B where they are equal."""
+    """Return the tokens to keep of A and of B: the longer one (B if equal) is truncated until the pair fits."""
     short = np.minimum(np.minimum(lengths_a, lengths_b), room // 2)
     long = np.minimum(np.maximum(lengths_a, lengths_b), room - short)
     a_is_long = lengths_a >= lengths_b

@@ -1,7 +1,7 @@
 """Random access to the rows of prepared data, on a local disk or in an object store.
 
-The rows are the same wherever they are. Of an object store, whole blocks are fetched ahead by threads where the reader
-was told which ones (`prefetch`), and of other blocks only the span that holds the rows asked for.
+The rows are the same in both. From an object store, threads fetch the blocks of `prefetch` ahead and whole; from any
+other block, only the span that holds the requested rows is fetched.
 """
 
 import abc
@@ -20,15 +20,15 @@ from bert_jax.data.pretraining.instances import pad_records
 from bert_jax.data.pretraining.manifest import InstanceSet, Shard
 from bert_jax.data.pretraining.shards import block_starts, checksum_width, is_intact
 
-_OPEN_FILES = 256  # of a local set
-_THREADS = 32  # that fetch from an object store: at 20 ms a request, 1600 blocks a second
+_OPEN_FILES = 256  # files of a local set open at a time
+_THREADS = 32  # threads that fetch from an object store: at 20 ms a request, 1600 blocks a second
 
 
 class RowReader(abc.ABC):
     """The rows of a set, by number.
 
     Attributes:
-        block_starts: int64 [num_blocks + 1], the first row of each block, and the number of rows.
+        block_starts: int64 [num_blocks + 1], the first row of each block, followed by the number of rows.
     """
 
     def __init__(self, directory: storage.Path, instances: InstanceSet, dtype: np.dtype):
@@ -40,7 +40,7 @@ class RowReader(abc.ABC):
         self.block_starts = block_starts(instances, dtype)
 
     def __len__(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return int(self._shard_starts[-1])
 
     @property
@@ -48,7 +48,7 @@ class RowReader(abc.ABC):
         """Whether `prefetch` makes reading faster."""
         return False
 
-    def prefetch(self, blocks: Iterable[int]) -> None:  # noqa: B027 (on a disk there is nothing to do)
+    def prefetch(self, blocks: Iterable[int]) -> None:  # noqa: B027 (on a disk, nothing to fetch)
         """Fetch these blocks in the background, in this order, and drop all others."""
 
     @abc.abstractmethod
@@ -65,7 +65,7 @@ class RowReader(abc.ABC):
 
 
 class _ShardReader(RowReader):
-    """The rows of `.npy` shards, each with its checksum."""
+    """Reader of `.npy` shards, which checks the checksum of each row."""
 
     def rows(self, numbers: np.ndarray) -> np.ndarray:
         numbers = np.asarray(numbers, np.int64)
@@ -81,16 +81,22 @@ class _ShardReader(RowReader):
 
     @abc.abstractmethod
     def _read(self, numbers: np.ndarray, shards: np.ndarray, within: np.ndarray) -> Iterator[bytes | memoryview]:
-        """Yield the bytes of rows [R]: their numbers in the set, their shards, and their numbers in these."""
+        """Yield the bytes of rows [R].
+
+        Args:
+            numbers: the numbers of the rows in the set.
+            shards: the index of the shard of each row.
+            within: the number of each row in its shard.
+        """
 
 
 def open_rows(directory: storage.Path, instances: InstanceSet, dtype: np.dtype) -> RowReader:
     """Return the reader of a set of a prepared directory.
 
     Args:
-        directory: holds the shards.
-        instances: the set, of the directory's manifest.
-        dtype: of the records, little endian.
+        directory: the directory of the shards.
+        instances: the set, from the directory's manifest.
+        dtype: the little-endian dtype of the records.
     """
     if not all(shard.width for shard in instances.shards):
         return _ArrayRecordReader(directory, instances, dtype)
@@ -98,10 +104,10 @@ def open_rows(directory: storage.Path, instances: InstanceSet, dtype: np.dtype) 
 
 
 class _LocalReader(_ShardReader):
-    """Read each row from the file, through the system's cache.
+    """Reader of local files, one read per row, through the system's cache.
 
-    Rows of a batch lie far apart: mapping the files into memory would be no faster, and there a failing disk kills the
-    process (SIGBUS) where here it raises OSError.
+    The rows of a batch are far apart, so memory-mapping the files would be no faster; and a failing disk would kill the
+    process (SIGBUS) instead of raising OSError.
     """
 
     def __init__(self, directory: storage.Path, instances: InstanceSet, dtype: np.dtype):
@@ -120,7 +126,7 @@ class _LocalReader(_ShardReader):
 
 
 class _RemoteReader(_ShardReader):
-    """Read blocks and spans of blocks by ranged requests, many at a time."""
+    """Reader of files in an object store, which fetches blocks and spans of blocks by concurrent ranged requests."""
 
     def __init__(self, directory: storage.Path, instances: InstanceSet, dtype: np.dtype):
         super().__init__(directory, instances, dtype)
@@ -132,7 +138,7 @@ class _RemoteReader(_ShardReader):
 
     @property
     def cached_bytes(self) -> int:
-        """Bytes of the blocks that are in memory."""
+        """Return the number of bytes of the blocks in memory."""
         with self._lock:
             done = [future for future in self._blocks.values() if future.done() and not future.exception()]
         return sum(len(future.result()) for future in done)
@@ -144,7 +150,7 @@ class _RemoteReader(_ShardReader):
         self._fetcher = _Fetcher(_THREADS)
 
     def _check_fork(self) -> None:
-        """Start again in a forked process, in which threads do not survive."""
+        """Start new threads in a forked process, which inherits none."""
         if self._pid != os.getpid():
             self._start()
 
@@ -163,7 +169,7 @@ class _RemoteReader(_ShardReader):
         return self._fetch(first, stop - 1)
 
     def _fetch(self, first: int, last: int) -> "Future[bytes]":
-        """The bytes of rows `first` to `last`, which are of one shard."""
+        """Request the bytes of rows `first` to `last` (included), which are in one shard."""
         shard = int(self._shards_of(np.array(first)))
         path, offset = self._paths[shard], int(self._shard_starts[shard])
         start, stop = _span(self._shards[shard], first - offset, last - offset, self._dtype)
@@ -172,7 +178,7 @@ class _RemoteReader(_ShardReader):
     def _read(self, numbers: np.ndarray, shards: np.ndarray, within: np.ndarray) -> Iterator[memoryview]:
         self._check_fork()
         blocks = np.searchsorted(self.block_starts, numbers, side="right") - 1
-        spans: dict[int, tuple[int, Future[bytes]]] = {}  # block -> the first row of what is fetched of it
+        spans: dict[int, tuple[int, Future[bytes]]] = {}  # block -> (first row of the fetched span, its bytes)
         with self._lock:
             cached = {block: self._blocks[block] for block in np.unique(blocks).tolist() if block in self._blocks}
         for block in np.unique(blocks[~np.isin(blocks, list(cached))]).tolist():
@@ -188,10 +194,10 @@ class _RemoteReader(_ShardReader):
             yield rows[(number - first) * size : (number - first + 1) * size]
 
     def _cached(self, block: int, future: "Future[bytes]") -> memoryview:
-        """Return the bytes of a block that was to be fetched ahead; a fetch that failed is tried again."""
+        """Return the bytes of a prefetched block; fetch it again if the first fetch failed."""
         try:
             return memoryview(future.result())
-        except Exception:  # CancelledError: another thread let go of the block before its turn came
+        except Exception:  # CancelledError too: another thread dropped the block before it was fetched
             again = self._fetch_block(block)
             with self._lock:
                 if self._blocks.get(block) is future:
@@ -203,7 +209,7 @@ _Requests = queue.SimpleQueue[tuple[Future[bytes], Callable[[], bytes]] | None]
 
 
 class _Fetcher:
-    """Daemon threads that carry out requests, in order; they end with the object."""
+    """Daemon threads that process requests in order; they end when the object is deleted."""
 
     def __init__(self, num_threads: int):
         self._requests: _Requests = queue.SimpleQueue()
@@ -236,7 +242,7 @@ def _end(requests: _Requests, ended: threading.Event, num_threads: int) -> None:
 
 
 class _ArrayRecordReader(RowReader):
-    """The records of a version 2 manifest, which have checksums of their own."""
+    """Reader of the ArrayRecord files of a version 2 manifest; the format has its own checksums."""
 
     def __init__(self, directory: storage.Path, instances: InstanceSet, dtype: np.dtype):
         from grain.sources import ArrayRecordDataSource
@@ -249,13 +255,13 @@ class _ArrayRecordReader(RowReader):
     def rows(self, numbers: np.ndarray) -> np.ndarray:
         try:
             records: Sequence[bytes] = self._records.__getitems__(np.asarray(numbers).tolist())
-        except Exception as error:  # what the file system and the reader's own checks give
+        except Exception as error:  # errors of the file system and of the reader's own checks
             raise ValueError(str(error)) from None
         return pad_records(records, self._dtype)
 
 
 def _span(shard: Shard, first: int, last: int, dtype: np.dtype) -> tuple[int, int]:
-    """The bytes of a shard that hold its rows `first` to `last`: where they begin, and where they end."""
+    """Return the half-open range of bytes of a shard that holds its rows `first` to `last` (included)."""
     row_bytes = shard.width * dtype.itemsize
     return shard.header_bytes + first * row_bytes, shard.header_bytes + (last + 1) * row_bytes
 

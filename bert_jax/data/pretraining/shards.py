@@ -1,4 +1,4 @@
-"""The file format of a shard: a `.npy` matrix of unsigned integers with one row a record.
+"""The file format of a shard: a `.npy` matrix of unsigned integers with one record per row.
 
 A row is the CRC-32 of the rest of the row (4 bytes, little endian), the record, and zeros up to the width of the shard.
 Row i of a shard begins at byte `header_bytes + i * row_bytes`, so one ranged read fetches any run of rows, from a disk
@@ -16,18 +16,18 @@ from bert_jax import storage
 from bert_jax.data.pretraining.manifest import InstanceSet, Shard
 
 SHARD_SUFFIX = ".npy"
-BLOCK_BYTES = 256 << 10  # of a block, the unit in which rows are shuffled and fetched
+BLOCK_BYTES = 256 << 10  # bytes of a block, the unit in which rows are shuffled and fetched
 _CHECKSUM_BYTES = 4
 _ROWS_WRITTEN_AT_ONCE = 4096
 
 
 def checksum_width(dtype: np.dtype) -> int:
-    """Integers at the beginning of a row that hold its checksum."""
+    """Return the number of integers at the beginning of a row that hold its checksum."""
     return _CHECKSUM_BYTES // dtype.itemsize
 
 
 def is_intact(row: bytes | memoryview) -> bool:
-    """Whether the bytes of a row agree with the checksum at its beginning."""
+    """Return whether the bytes of a row agree with the checksum at its beginning."""
     return zlib.crc32(row[_CHECKSUM_BYTES:]) == int.from_bytes(row[:_CHECKSUM_BYTES], "little")
 
 
@@ -35,9 +35,9 @@ def write_shard(path: storage.Path, records: Sequence[bytes], dtype: np.dtype) -
     """Write a shard whole or not at all.
 
     Args:
-        path: is replaced where it exists.
-        records: at least one, each of whole integers of `dtype`.
-        dtype: unsigned and little endian.
+        path: the file, which is replaced if it exists.
+        records: at least one record, each a whole number of integers of `dtype`.
+        dtype: an unsigned little-endian dtype.
     """
     longest = max(map(len, records))
     row_bytes = _CHECKSUM_BYTES + longest
@@ -61,7 +61,7 @@ def block_starts(instances: InstanceSet, dtype: np.dtype) -> np.ndarray:
     """Cut the rows of a set into blocks: runs of rows of one shard, of about BLOCK_BYTES.
 
     Returns:
-        int64 [num_blocks + 1], the number of the first row of each block, and the number of rows.
+        int64 [num_blocks + 1], the number of the first row of each block, followed by the number of rows.
     """
     rows_per_block = max(1, BLOCK_BYTES // ((instances.max_seq_length + 3) * dtype.itemsize))
     starts, first = [], 0

@@ -1,10 +1,10 @@
 """The order of rows in training: random, and readable in blocks.
 
 An epoch is a seeded permutation of the blocks of a set (`shards.block_starts`), cut into windows of about
-`WINDOW_BLOCKS` blocks. The rows of a window, permuted within their blocks and laid end to end, are dealt out to the
-rows of the batch: row b of the batches gets the b-th segment of them, a row for each step that the window lasts. So a
-batch draws evenly from all blocks of a window, while whoever makes only some rows of each batch reads only its share of
-the blocks. Which row is where follows by arithmetic from the seed and the position.
+`WINDOW_BLOCKS` blocks. The rows of a window are permuted within their blocks, concatenated, and cut into B segments:
+row b of the batches gets the b-th segment, one row for each step that the window lasts. So a batch draws evenly from
+all blocks of a window, while a host that makes only some rows of each batch reads only its share of the blocks. The row
+at each position is computed from the seed and the position alone.
 """
 
 import dataclasses
@@ -15,26 +15,25 @@ import numpy as np
 
 from bert_jax.data.pretraining.masking import hash_counters
 
-WINDOW_BLOCKS = 256  # the most in a window; at 256 KiB a block, 64 MiB
-_BLOCK_ORDER, _ROW_ORDER = 0x5348, 0x5349  # set these random numbers apart from one another and from those of masks
+WINDOW_BLOCKS = 256  # the most blocks in a window; at 256 KiB a block, 64 MiB
+_BLOCK_ORDER, _ROW_ORDER = 0x5348, 0x5349  # streams of random numbers, independent of each other and of the masks'
 _CACHED_WINDOWS, _CACHED_EPOCHS = 4, 2
 
 
 class ShuffledRows:
-    """An endless sequence of epochs. Position p of it belongs to step p // batch_size, and there to row
-    p % batch_size of the batch.
+    """An endless sequence of epochs: position p is row p % batch_size of the batch of step p // batch_size.
 
     Args:
         block_starts: int64 [num_blocks + 1] (`shards.block_starts`).
         batch_size: B, rows of a step's batch, over all hosts.
-        seed: draws everything, together with the epoch.
+        seed: the seed of all random numbers, together with the epoch.
     """
 
     def __init__(self, block_starts: np.ndarray, batch_size: int, seed: int):
         self._batch_size = batch_size
         self._num_rows = int(block_starts[-1])
         num_blocks = len(block_starts) - 1
-        self._num_windows = -(-num_blocks // WINDOW_BLOCKS)  # of an epoch
+        self._num_windows = -(-num_blocks // WINDOW_BLOCKS)  # windows in an epoch
         self._epoch = functools.lru_cache(_CACHED_EPOCHS)(
             functools.partial(_Epoch.shuffled, block_starts, self._num_windows, seed)
         )
@@ -43,7 +42,7 @@ class ShuffledRows:
         )
 
     def rows(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of the set at some positions, and the epochs of these: int64, as `positions`."""
+        """Return the rows of the set at some positions, and their epochs: int64 of the shape of `positions`."""
         rows = np.empty_like(positions)
         windows = self._windows(positions)
         for number in np.unique(windows).tolist():
@@ -59,11 +58,11 @@ class ShuffledRows:
         return range(first, max(last, first + 1) + 1)
 
     def blocks(self, window: int, batch_rows: np.ndarray) -> np.ndarray:
-        """Return the blocks of a window that hold what goes to these rows of the batches."""
+        """Return the blocks of a window that hold the rows of the set for these rows of the batches."""
         return self._window(window).blocks_of(batch_rows)
 
     def _windows(self, positions: np.ndarray) -> np.ndarray:
-        """The numbers of the windows that positions belong to, counted on over the epochs."""
+        """Return the numbers of the windows that positions belong to, counted over all epochs."""
         epochs, within = np.divmod(positions, self._num_rows)
         numbers = epochs * self._num_windows
         if self._num_windows > 1:
@@ -76,10 +75,11 @@ class ShuffledRows:
 
 @dataclasses.dataclass(frozen=True)
 class _Epoch:
-    """
+    """The windows of an epoch.
+
     Attributes:
-        blocks: int64 of each window, its blocks.
-        window_starts: int64 [windows], positions within the epoch.
+        blocks: int64 arrays, the blocks of each window.
+        window_starts: int64 [windows], the position within the epoch at which each window begins.
     """
 
     blocks: list[np.ndarray]
@@ -89,22 +89,22 @@ class _Epoch:
     def shuffled(cls, block_starts: np.ndarray, num_windows: int, seed: int, epoch: int) -> "_Epoch":
         num_blocks = len(block_starts) - 1
         order = np.argsort(hash_counters(seed, _BLOCK_ORDER, epoch, np.arange(num_blocks)), kind="stable")
-        bounds = np.arange(num_windows + 1) * num_blocks // num_windows  # of about one size: none draws from few blocks
+        bounds = np.arange(num_windows + 1) * num_blocks // num_windows  # of about one size: none has few blocks
         ends = np.concatenate([[0], np.cumsum(np.diff(block_starts)[order])])
         return cls(np.split(order, bounds[1:-1]), ends[bounds[:-1]])
 
 
 @dataclasses.dataclass(frozen=True)
 class _Window:
-    """K blocks of an epoch, whose n rows are numbered c = 0 to n - 1 in the order in which they are dealt out.
+    """K blocks of an epoch, whose n rows are numbered c = 0 to n - 1 in the shuffled order.
 
     Attributes:
-        position: of its first row in the sequence of epochs.
-        batch_size: B.
-        blocks: int64 [K].
+        position: the position of the window's first row in the sequence of epochs.
+        batch_size: B, rows of a batch.
+        blocks: int64 [K], the numbers of the blocks.
         first_rows: int64 [K], the first row of each block.
-        starts: int64 [K + 1], the c of the first row of each block, and n.
-        order: int32 [K, most rows of a block], the rows of each block in random order, counted from its first.
+        starts: int64 [K + 1], the c of the first row of each block, followed by n.
+        order: int32 [K, most rows of a block], the rows of each block in random order, counted from its first row.
     """
 
     position: int
@@ -130,31 +130,31 @@ class _Window:
         sizes = np.diff(block_starts)[blocks]
         columns = np.arange(sizes.max())
         bits = hash_counters(seed, _ROW_ORDER, epoch, blocks[:, None], columns)
-        bits = np.where(columns < sizes[:, None], bits, np.iinfo(np.uint64).max)  # no row: behind all rows
+        bits = np.where(columns < sizes[:, None], bits, np.iinfo(np.uint64).max)  # padding sorts behind all rows
         order = np.argsort(bits, axis=1, kind="stable").astype(np.int32)
         starts = np.concatenate([[0], np.cumsum(sizes)])
         return cls(position, batch_size, blocks, block_starts[blocks], starts, order)
 
     def rows(self, positions: np.ndarray) -> np.ndarray:
-        """The rows of the set at positions of this window."""
+        """Return the rows of the set at positions of this window."""
         c = self._segment_starts(positions % self.batch_size) + (positions - self.position) // self.batch_size
         block = np.searchsorted(self.starts, c, side="right") - 1
         return self.first_rows[block] + self.order[block, c - self.starts[block]]
 
     def blocks_of(self, batch_rows: np.ndarray) -> np.ndarray:
-        """The blocks that hold the segments of these rows of the batch."""
+        """Return the blocks that hold the segments of these rows of the batch."""
         starts, stops = self._segment_starts(batch_rows), self._segment_starts(batch_rows + 1)
         starts, stops = starts[stops > starts], stops[stops > starts]
-        opened = np.zeros(len(self.starts), np.int64)  # +1 where a segment's first block is, -1 behind its last
+        opened = np.zeros(len(self.starts), np.int64)  # +1 at the first block of a segment, -1 after its last
         np.add.at(opened, np.searchsorted(self.starts, starts, side="right") - 1, 1)
         np.add.at(opened, np.searchsorted(self.starts, stops - 1, side="right"), -1)
         return self.blocks[np.cumsum(opened)[:-1] > 0]
 
     def _segment_starts(self, batch_rows: np.ndarray) -> np.ndarray:
-        """The c of the first row that goes to each of these rows of the batch; n for row B.
+        """Return the c at which the segment of each of these rows of the batch begins; n for row B.
 
-        Row b gets n // B rows, and one more where it is among the n % B rows of the batch, counted round from the one
-        that the window begins with, that come up once more than the others.
+        A segment has n // B rows. The n % B rows of the batch from the one at which the window begins, counted
+        cyclically, have one row more.
         """
         each, more = divmod(int(self.starts[-1]), self.batch_size)
         first = self.position % self.batch_size

@@ -1,8 +1,8 @@
 """Batches for pretraining, each a pure function of the step.
 
-The global batch of a step is a range of positions in an endless sequence of epochs, each of them all examples in an
-order of its own, computed from the seed (`shuffling.py`). So the step number is all the state there is, a host reads
-only its own rows, and the number of hosts may change between runs.
+The global batch of a step is a range of positions in an endless sequence of epochs. Each epoch has all examples, in an
+order computed from the seed (`shuffling.py`). So the step number is the only state, a host reads only its own rows, and
+the number of hosts may change between runs.
 """
 
 import queue
@@ -21,7 +21,7 @@ from bert_jax.storage import PathLike
 Rows = slice | np.ndarray
 ALL_ROWS = slice(None)
 
-_POLL_SECONDS = 0.1  # until a waiting thread notices that the iterator was closed
+_POLL_SECONDS = 0.1  # longest time until a waiting thread notices that the iterator was closed
 
 
 class Source(Protocol):
@@ -33,16 +33,16 @@ class Source(Protocol):
 class PretrainingSource:
     """Endless shuffled batches, with new masks in every epoch; see PreparedInstances for the other arguments.
 
-    Of an object store, blocks of rows are fetched ahead: as much memory as two windows of the order take
-    (`shuffling.WINDOW_BLOCKS`), or this host's share of them.
+    From an object store, blocks of rows are fetched ahead, which takes the memory of two windows of the order
+    (`shuffling.WINDOW_BLOCKS`), or of this host's share of them.
 
     Args:
         batch_size: rows of a step's batch, over all hosts.
 
     Attributes:
         num_examples: examples in an epoch.
-        steps_per_epoch: whole steps in one; epochs follow one another without a gap, so a batch may hold the end of
-            one and the beginning of the next.
+        steps_per_epoch: whole steps in an epoch; epochs follow one another without a gap, so a batch may hold the end
+            of one epoch and the beginning of the next.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class PretrainingSource:
     def _prefetch(self, step: int, batch_rows: np.ndarray) -> None:
         """Start fetching the blocks that these rows of the batch need, now and in the next window.
 
-        Several devices of a host ask for rows of the same step: what the others need is kept.
+        Several devices of a host request rows of the same step, so the blocks of the others are kept.
         """
         if not self.instances.reader.fetches_blocks or not len(batch_rows):
             return
@@ -82,9 +82,9 @@ class PretrainingSource:
 
 
 class PretrainingEvalSource:
-    """Every example once, in order, always with the same masks; see PreparedInstances for the other arguments.
+    """Batches of every example once, in order, always with the same masks; see PreparedInstances for other arguments.
 
-    The last batch is filled up with rows whose weights (`example_weights`, `masked_weights`) are 0.
+    The last batch is padded with rows whose weights (`example_weights`, `masked_weights`) are 0.
 
     Args:
         batch_size: rows of a batch, over all hosts.
@@ -135,10 +135,10 @@ def prefetch(
 ) -> Generator[Any, None, None]:
     """Yield the batches of steps start_step to stop_step - 1, in order.
 
-    Closing the iterator, or leaving it to be collected, ends the thread.
+    A background thread makes the batches; it ends when the iterator is closed or garbage-collected.
 
     Args:
-        source: asked for batches from the background thread.
+        source: the source of the batches, called in the background thread.
         start_step: first step.
         stop_step: the step after the last.
         depth: batches made ahead; at least 1.
@@ -146,7 +146,7 @@ def prefetch(
         transform: applied to each batch in the thread, such as placing it on devices.
 
     Raises:
-        Exception: whatever the source raises, in the place of the batch that it was asked for.
+        Exception: whatever the source raises, in place of the batch.
     """
     ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(maxsize=max(depth, 1))
     stopped = threading.Event()
@@ -165,7 +165,7 @@ def prefetch(
             try:
                 batch = source.batch(step, rows)
                 put((batch if transform is None else transform(batch), None))
-            except BaseException as error:  # handed over, to be raised where the batch is awaited
+            except BaseException as error:  # raised where the batch is awaited
                 put((None, error))
                 return
 

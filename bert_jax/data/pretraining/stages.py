@@ -10,7 +10,7 @@ from bert_jax.data.pretraining.sources import ALL_ROWS, PretrainingSource, Rows,
 from bert_jax.errors import InputError
 from bert_jax.tokenization import Tokenizer
 
-_COUNTED_LABELS = 20_000  # masked tokens among which the most frequent is found
+_COUNTED_LABELS = 20_000  # masked tokens counted to find the most frequent
 
 
 class StagedSource:
@@ -19,10 +19,10 @@ class StagedSource:
     A source begins at its own step 0, so stages that read the same examples should have different seeds.
 
     Args:
-        stages: (number of steps, source); the last may be endless (None).
+        stages: (number of steps, source) of each stage; the last may be endless (None).
 
     Raises:
-        InputError: no stage, or one of no steps.
+        InputError: there is no stage, or a stage has no steps.
     """
 
     def __init__(self, stages: Sequence[tuple[int | None, Source]]):
@@ -34,7 +34,7 @@ class StagedSource:
 
     @property
     def num_steps(self) -> int | None:
-        """All steps together; None when the last stage is endless."""
+        """The number of steps of all stages; None when the last stage is endless."""
         last = self.stages[-1][0]
         return None if last is None else int(self._starts[-1]) + last
 
@@ -57,15 +57,15 @@ class StagedSource:
 
 
 def check_agreement(manifests: Mapping[str, Manifest], tokenizer: Tokenizer, vocabulary: str = "") -> str:
-    """Return the objective of the prepared directories of a run's stages.
+    """Return the objective of the prepared directories of a run's stages, which must agree.
 
     Args:
         manifests: directory -> its manifest, in the order of the stages.
-        tokenizer: of the run.
-        vocabulary: what messages call the tokenizer; "": it is that of the first directory.
+        tokenizer: the tokenizer of the run.
+        vocabulary: the name of the tokenizer in messages; "": the first directory, where it comes from.
 
     Raises:
-        InputError: they have several objectives, or examples in another vocabulary.
+        InputError: the directories differ in objective, or one was prepared with another tokenizer.
     """
     first = next(iter(manifests))
     objective = manifests[first].objective
@@ -79,7 +79,7 @@ def check_agreement(manifests: Mapping[str, Manifest], tokenizer: Tokenizer, voc
 
 
 def most_frequent_label(source: StagedSource) -> int:
-    """Return the id that is masked most often in the first training batches: the baseline of masked-LM accuracy."""
+    """Return the most frequent masked id in the first training batches: the baseline of masked-LM accuracy."""
     first = source.first()
     counts = np.zeros(first.instances.tokenizer.vocab_size, np.int64)
     for step in range(first.steps_per_epoch):
