@@ -215,7 +215,13 @@ def test_the_progress_of_a_run(capsys):
 
 
 # The module that makes text printable, a word before anything is imported, and pages of the documentation.
-PRINT_THEIR_OWN_WORDS = ("cli/output.py", "__main__.py", "recipes/describe.py", "model_files/describe.py")
+PRINT_THEIR_OWN_WORDS = (
+    "cli/output.py",
+    "__main__.py",
+    "cli/describe.py",
+    "recipes/describe.py",
+    "model_files/describe.py",
+)
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
