@@ -69,7 +69,7 @@ def test_json_is_changed_as_json():
         (lambda: pathlib.Path("/absent").read_text(), ""),
         (lambda: 1 / 0, "ZeroDivisionError"),
         (lambda: sys.exit(3), "SystemExit"),
-        (lambda: (_ for _ in ()).throw(InputError("a\nb")), "several lines"),
+        (lambda: (_ for _ in ()).throw(InputError("a\nb")), ""),  # InputError makes one line of it
         (lambda: print("\x1b[31m"), "U+001B is printed"),
         (lambda: print("x" * 1000), "a line of 1000 characters is printed"),
     ],
@@ -82,6 +82,7 @@ def test_verdicts(run, found, capfd):
 
     verdict = worker.tried(run, Printed())
     assert found in verdict["kind"] and bool(found) == bool(verdict["kind"])
+    assert "several lines" in worker.wrong_with("a\nb", one_line=True) and not worker.wrong_with("a\nb")
 
 
 @pytest.mark.parametrize(
