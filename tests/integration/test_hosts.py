@@ -27,6 +27,7 @@ def test_two_hosts_killed_at_any_moment_end_as_if_they_never_were(tmp_path, data
     assert list((tmp_path / "killed" / "checkpoints").glob("unreadable-*"))
 
 
+@pytest.mark.slow  # five meshes; test_two_hosts.py changes the number of hosts once
 def test_the_number_of_devices_and_hosts_may_change_from_run_to_run(tmp_path, data):
     pretraining = recipe(data, "pretraining", log_every=1)
     eight = {"devices": 8, "mesh": {"fsdp": 8, "data": 1}}
