@@ -338,4 +338,4 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
 }
 
 # Former name of a key -> its name, for the `config.json` of older runs and command lines written for them.
-RENAMED_KEYS: Mapping[str, str] = {"data.invalid_rows": "data.invalid_rows"}
+RENAMED_KEYS: Mapping[str, str] = {"data.bad_rows": "data.invalid_rows"}

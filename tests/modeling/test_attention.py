@@ -205,7 +205,7 @@ def test_what_is_cheapest_and_can_do_it_is_taken(expected, arguments):
         ),
         ("splash", "tpu", 500, False, "expected a length that is a multiple of 128, found 500"),
         ("fused", "cpu", 512, False, "needs a tpu, found cpu"),
-        ("fused", "tpu", 4096, False, "up to 2,048 .* found 4096"),
+        ("fused", "tpu", 4096, False, "up to 2,048 .* found length 4096"),
         ("cudnn", "gpu", 512, True, "attention_probs_dropout_prob"),
     ],
 )

@@ -29,7 +29,7 @@ COMMANDS = {
     "'--lr=1e-4'": f"{FINETUNE} --lr=1e-4",
     "config.optimizer.lr": f"{FINETUNE} --config.optimizer.lr=1e-4",
     "config.optimizer.schedule": f"{FINETUNE} --config.optimizer.schedule=cosin",
-    "classification: its task": FINETUNE.replace("finetune", "pretrain"),
+    "classification: the task": FINETUNE.replace("finetune", "pretrain"),
     "config.tokenizer": FINETUNE.replace("path/to/bert", ""),
     "config.data.prepared": "pretrain --config bert_base --workdir runs/new",
     "runs/ss2/model": "fill-mask runs/ss2/model x",
