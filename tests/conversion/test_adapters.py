@@ -118,7 +118,7 @@ def test_an_adapter_that_is_not_merged(tmp_path, content, message):
         (pair("encoder.layer.7.attention.self.query"), "expected updates of tensors of the base .*layer.7"),
         ({name: t for name, t in pair(QUERY).items() if "_A" in name}, "expected lora_B.weight beside"),
         ({name: t[:, :7] if "_A" in name else t for name, t in pair(QUERY).items()}, r"expected an update of shape"),
-        ({f"base_model.model.{QUERY}.lora_magnitude_vector": np.ones(8, np.float32)}, "lora_A and lora_B alone"),
+        ({f"base_model.model.{QUERY}.lora_magnitude_vector": np.ones(8, np.float32)}, r"expected .* lora_B alone"),
     ],
 )  # fmt: skip
 def test_tensors_that_do_not_fit_the_base_model(tmp_path, tensors, message):

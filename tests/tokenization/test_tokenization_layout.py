@@ -116,7 +116,7 @@ def test_models_that_are_not_told_segments_apart_get_one_type(edited):
         ({"type": "BertProcessing", "sep": ["</s>", 3], "cls": ["[CLS]", 2]}, "found '</s>' with ids"),
         (
             template("[CLS]:0 $A:0 [SEP]:0", "$A:0 $B:1", CLS_SEP),
-            r"found '\[CLS\]:0 \$A:0 \[SEP\]:0' and '\$A:0 \$B:1'",
+            r"found '\[CLS\]:0 \$A:0 \[SEP\]:0' for one text and '\$A:0 \$B:1' for a pair",
         ),
         (
             template("[CLS]:0 $A:0", "[CLS]:0 $B:0 $A:0", CLS_SEP),
