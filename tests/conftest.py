@@ -52,7 +52,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 _LONG = (
     "test_runs_on_a_bucket.py",
     "test_tpu_page.py",
-    "test_pages.py",
+    "test_code_blocks.py",
     "test_hosts.py",
     "test_parallel.py",
     "test_resume.py",

@@ -84,7 +84,16 @@ def place(files, tmp_path, monkeypatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page) and page not in RUN_ELSEWHERE])
+# Of the page of the command line every example is run: a minute, for verbs that other pages run too.
+SLOW = ("docs/command_line.md",)
+RUN_HERE = [
+    pytest.param(page, marks=pytest.mark.slow) if page in SLOW else page
+    for page in PAGES
+    if blocks_of(page) and page not in RUN_ELSEWHERE
+]
+
+
+@pytest.mark.parametrize("page", RUN_HERE)
 def test_a_page(page, place, request):
     """A page from its first block to its last, in one folder and one namespace."""
     if page == "docs/api/planning.md":
