@@ -129,10 +129,10 @@ def test_a_new_environment(wheel, tmp_path, python):
     call([program, "-m", "pip", "install", "--quiet", f"{wheel}[demo]", "ipython"], tmp_path)
     (tmp_path / "empty").mkdir()
     task = json.dumps({"home": str(tmp_path / "venv"), "commands": readme_commands()})
-    print(call([program, "-P", WALK], tmp_path / "empty", task, PYTHONPATH=""))
+    print(call([program, "-P", WALK], tmp_path / "empty", task, PYTHONPATH="", XLA_FLAGS=""))
     for path in NOTEBOOKS:
         cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
         (tmp_path / "cells.py").write_text("\n".join(cells[:2]))
-        call([program, "-P", tmp_path / "cells.py"], tmp_path / "empty", PYTHONPATH="")
-    listed = call([tmp_path / "venv" / "bin" / "bert-jax", "config"], tmp_path / "empty", PYTHONPATH="")
+        call([program, "-P", tmp_path / "cells.py"], tmp_path / "empty", PYTHONPATH="", XLA_FLAGS="")
+    listed = call([tmp_path / "venv" / "bin" / "bert-jax", "config"], tmp_path / "empty", PYTHONPATH="", XLA_FLAGS="")
     assert re.search(r"^classification ", listed, re.MULTILINE)
