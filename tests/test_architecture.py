@@ -55,9 +55,6 @@ def test_imports_run_one_way(path):
 # Names that each module of a registry defines: name -> (the modules that may define it, the registry).
 INTERFACES = {
     **dict.fromkeys(("HEAD", "build", "abstract_task"), (("tasks/*.py",), "tasks.TASKS")),
-    **dict.fromkeys(
-        ("evaluate", "predict", "OPTIONS", "COLUMNS", "OUT_FORMATS"), (("evaluation/*.py",), "evaluation.EVALUATORS")
-    ),
     "NAMES": (("conversion/names/*.py",), "conversion.names.NAME_TABLES"),
     **dict.fromkeys(
         ("open_tensors", "begins", "renamed", "write"),

@@ -80,7 +80,7 @@ class Evaluator(abc.ABC):
         """Return the task of an opened model. Raises InputError where the model does not fit it."""
 
     @classmethod
-    def columns(cls, model_dir: storage.PathLike, data: Any, given: Columns) -> Columns:
+    def columns(cls, model_dir: storage.PathLike, given: Columns) -> Columns:
         """Return the caller's columns, completed with those that the model remembers, and with the default ones."""
         return given.filled(read_remembered(model_dir).columns).filled(cls.default_columns)
 
@@ -163,7 +163,7 @@ def evaluate(
     page.check_path(report)
     storage.check_output(report or "", data)
     kind = evaluator_class(model_dir)
-    columns = kind.columns(model_dir, data, columns)
+    columns = kind.columns(model_dir, columns)
     model = kind(model_dir, **options)
     invalid = InvalidRows(table_name(data), invalid_rows, kind.noun, "--skip")
     scores, sections = model.evaluate(data, columns, metric_names, invalid)
@@ -201,7 +201,7 @@ def predict(
     """
     storage.check_output(out, data)
     kind = evaluator_class(model_dir)
-    columns = dataclasses.replace(kind.columns(model_dir, data, columns), label="")
+    columns = dataclasses.replace(kind.columns(model_dir, columns), label="")
     kind.check_predict(out, invalid_rows, **options)
     model = kind(model_dir, **options)
     invalid = InvalidRows(table_name(data), invalid_rows, kind.noun, "--skip", keeping=True)

@@ -89,7 +89,7 @@ class QuestionAnsweringEvaluator(Evaluator):
         return QuestionAnsweringTask(model, self._search, self._null_threshold)
 
     @classmethod
-    def columns(cls, model_dir: storage.PathLike, data: Any, given: Columns) -> Columns:
+    def columns(cls, model_dir: storage.PathLike, given: Columns) -> Columns:
         """Return no columns. Raises InputError where the caller names some."""
         if given != Columns():
             raise InputError("expected no columns, since questions come in SQuAD's JSON, found some named")

@@ -43,7 +43,7 @@ class SentenceEmbeddingEvaluator(Evaluator):
         return SentenceEmbeddingTask(model, "cosine", labelled=True, similarity=similarity, truncate_dim=dimension)
 
     @classmethod
-    def columns(cls, model_dir: storage.PathLike, data: Any, given: Columns) -> Columns:
+    def columns(cls, model_dir: storage.PathLike, given: Columns) -> Columns:
         """Return the columns of `Evaluator.columns`, without the further texts of the model's training."""
         remembered = dataclasses.replace(read_remembered(model_dir).columns, more=(), texts="")
         return given.filled(remembered).filled(cls.default_columns)
