@@ -4,13 +4,14 @@ import contextlib
 import ctypes
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 # Parameters of glibc's mallopt (malloc.h).
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 _NEVER = -1  # read as the largest size_t
-# Files of Linux that stand for TPUs (the second also for other devices of virtual machines) and for GPUs.
+# Device files of TPUs (the second is also that of other devices of virtual machines) and of GPUs.
 _DEVICES = ("accel*", "vfio/[0-9]*", "nvidia*", "kfd", "dxg")
 _POD = ("TPU_NAME", "TPU_WORKER_ID", "TPU_ACCELERATOR_TYPE")
 _GOOGLE = "0x1ae0"  # PCI's number of the vendor of TPUs
@@ -36,6 +37,27 @@ def default_environment(variables: Mapping[str, str]) -> contextlib.AbstractCont
     return environment({name: value for name, value in variables.items() if name not in os.environ})
 
 
+@contextlib.contextmanager
+def unraisable_ignored(ignore: Callable[[Any], bool]) -> Iterator[None]:
+    """Do not print the errors that cannot be raised, as in `__del__`, if `ignore` returns true for them.
+
+    Args:
+        ignore: function of the argument of `sys.unraisablehook`.
+    """
+    before = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if not ignore(unraisable):
+            before(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        if sys.unraisablehook is hook:
+            sys.unraisablehook = before
+
+
 def may_have_accelerators() -> bool:
     """Return whether the machine shows a sign of a TPU or GPU: device files, a PCI device, or a variable of a TPU pod.
 
@@ -43,15 +65,19 @@ def may_have_accelerators() -> bool:
     """
     if not sys.platform.startswith("linux") or any(name in os.environ for name in _POD):
         return True
-    vendors = Path("/sys/bus/pci/devices").glob("*/vendor")
-    on_bus = any(vendor.read_text().strip() == _GOOGLE for vendor in vendors)
-    return on_bus or any(any(Path("/dev").glob(pattern)) for pattern in _DEVICES)
+    if any(any(Path("/dev").glob(pattern)) for pattern in _DEVICES):
+        return True
+    try:
+        vendors = Path("/sys/bus/pci/devices").glob("*/vendor")
+        return any(vendor.read_text().strip() == _GOOGLE for vendor in vendors)
+    except OSError:  # a device that nobody may look at
+        return True
 
 
 def keep_freed_memory() -> bool:
     """Keep the C library from returning freed memory to the kernel, which makes training steps on a CPU faster.
 
-    By default glibc maps each large buffer that a step allocates anew, and the kernel zeroes it page by page: over a
+    By default glibc maps new memory for each large buffer of a step, and the kernel zeroes it page by page: over a
     third of the CPU time of a small model's step. Peak memory grows, as freed blocks are kept.
 
     It holds until the process ends, so only the entry point of a process calls it, as `bert-jax pretrain`, `finetune`

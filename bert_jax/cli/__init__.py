@@ -96,7 +96,7 @@ def process_settings() -> Iterator[None]:
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # a gRPC service, for each bucket's kind
         "EPATH_USE_TF": "false",  # TensorFlow's client, where TensorFlow happens to be installed
     }
-    if not may_have_accelerators():
+    if "JAX_PLATFORMS" not in os.environ and not may_have_accelerators():
         defaults["JAX_PLATFORMS"] = "cpu"
     with compilers.larger_stacks(), default_environment(defaults), _printable_logs(), _printable_warnings():
         yield

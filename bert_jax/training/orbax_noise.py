@@ -1,15 +1,15 @@
 """Suppress the output of Orbax, asyncio and the interpreter about an error that is raised here as one line."""
 
 import contextlib
-import dataclasses
 import gc
 import logging
-import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import orbax.checkpoint  # noqa: F401  (imports absl, whose logger must not exist before)
+
+from bert_jax.process import unraisable_ignored
 
 _LOGGERS = ("absl", "asyncio")
 
@@ -23,21 +23,18 @@ def quiet_orbax() -> Iterator[None]:
     """
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     loggers = [logger for logger in loggers if _not_from_orbax not in logger.filters]  # nested
-    before = sys.unraisablehook
-    hook = sys.unraisablehook = _WithoutOrbax(before)
     for logger in loggers:
         logger.addFilter(_not_from_orbax)
-    try:
-        yield
-    except BaseException as error:
-        _release_frames(error)
-        raise
-    finally:
-        gc.collect()  # triggers the warnings about unfinished coroutines here, not after the block
-        for logger in loggers:
-            logger.removeFilter(_not_from_orbax)
-        if sys.unraisablehook is hook:
-            sys.unraisablehook = before
+    with unraisable_ignored(_is_unfinished):
+        try:
+            yield
+        except BaseException as error:
+            _release_frames(error)
+            raise
+        finally:
+            gc.collect()  # triggers the warnings about unfinished coroutines here, not after the block
+            for logger in loggers:
+                logger.removeFilter(_not_from_orbax)
 
 
 def _release_frames(error: BaseException | None) -> None:
@@ -57,14 +54,8 @@ def _not_from_orbax(record: logging.LogRecord) -> bool:
     return not any("orbax" in path for path in (record.pathname, *(frame.filename for frame in frames)))
 
 
-@dataclasses.dataclass(frozen=True)
-class _WithoutOrbax:
-    """A `sys.unraisablehook` that ignores the errors of failed reads and writes, and passes on all others."""
-
-    hook: Callable[[Any], Any]
-
-    def __call__(self, unraisable: Any) -> None:
-        code = getattr(unraisable.object, "cr_code", None)
-        from_orbax = code is not None and "orbax" in code.co_filename
-        if not from_orbax and str(unraisable.exc_value) != "Event loop is closed":
-            self.hook(unraisable)
+def _is_unfinished(unraisable: Any) -> bool:
+    """Return whether an error is that of a coroutine or an event loop of a failed read or write."""
+    code = getattr(unraisable.object, "cr_code", None)
+    from_orbax = code is not None and "orbax" in code.co_filename
+    return from_orbax or str(unraisable.exc_value) == "Event loop is closed"

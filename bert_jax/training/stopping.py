@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bert_jax.errors import printable
+from bert_jax.process import unraisable_ignored
 
 EXIT_INTERRUPTED = 128 + signal.SIGINT  # the exit status that a shell reports
 EXIT_TERMINATED = 128 + signal.SIGTERM
@@ -166,27 +167,16 @@ def listening(command: str = "") -> Iterator[Stop]:
         stack.callback(_forget)
         if command:
             stack.enter_context(_watched(stop))
-        stack.enter_context(_quiet_callbacks())
+        stack.enter_context(unraisable_ignored(_is_noted))
         stop._install()
         stack.callback(stop._uninstall)
         yield stop
 
 
-@contextlib.contextmanager
-def _quiet_callbacks() -> Iterator[None]:
-    """Do not print an Interrupted or Preempted that is raised where exceptions are lost, as in a callback of the
-    garbage collector or in `__del__`: `Stop` has noted the signal, and `Stop.deferred` handles it."""
-    before = sys.unraisablehook
-
-    def hook(ignored: Any) -> None:
-        if not isinstance(ignored.exc_value, Interrupted | Preempted):
-            before(ignored)
-
-    sys.unraisablehook = hook
-    try:
-        yield
-    finally:
-        sys.unraisablehook = before
+def _is_noted(unraisable: Any) -> bool:
+    """Return whether a signal's exception was raised where exceptions are lost, as in a callback of the garbage
+    collector: `Stop` has noted the signal, and `Stop.deferred` handles it."""
+    return isinstance(unraisable.exc_value, Interrupted | Preempted)
 
 
 def _forget() -> None:
