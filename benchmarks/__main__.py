@@ -58,8 +58,8 @@ def median(rival: Rival) -> float:
     return sorted(rival.rates)[len(rival.rates) // 2]
 
 
-def main() -> None:
-    """Run the benchmark that the command line names."""
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n")[0])
     choices = (
         "step",
@@ -102,7 +102,12 @@ def main() -> None:
     parser.add_argument("--topology", default="v5e:4x4", help="TPU slice of tpu_choices (default: %(default)s)")
     parser.add_argument("--size", default="large", help="size of the model in convert (default: %(default)s)")
     parser.add_argument("--vocab", type=Path, help="vocab.txt of word pieces")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    """Run the benchmark that the command line names."""
+    args = build_parser().parse_args()
     if args.what in ("text", "memory", "learning"):
         if args.vocab is None:
             sys.exit(f"benchmarks: {args.what} needs --vocab")

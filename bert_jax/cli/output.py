@@ -49,12 +49,12 @@ def print_json(value: dict[str, Any]) -> None:
 
 def print_table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """Print a table with a title and named columns."""
-    from rich.table import Table
-
     say(title)
     if not sys.stdout.isatty() and (drawn := _drawn(columns, rows)):
         print(drawn)
         return
+    from rich.table import Table
+
     table = Table(*columns)
     for row in rows:
         table.add_row(*row)
@@ -62,7 +62,7 @@ def print_table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, 
 
 
 def _drawn(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """Draw a table as rich does where nothing has style: a hundred times as fast, for files of many texts.
+    """Draw a table as rich does where nothing has style; rich takes 40 times as long, which counts with many texts.
 
     Returns:
         The lines, or "" for a table that is wider than _FILE_WIDTH, or has a cell with tabs or several lines.
