@@ -228,8 +228,8 @@ _OF_FAMILY = {
     "bert": BERT, "roberta": ROBERTA, "xlm-roberta": XLM_ROBERTA, "distilbert": DISTILBERT, "electra": ELECTRA,
     "mpnet": MPNET, "nomic_bert": NOMIC_BERT, "modernbert": MODERNBERT,
 }  # fmt: skip
-# Keys that are not copied from the read config.json to a written one: they are set anew, or concern files that are not
-# written.
+# Keys that are not copied from the read config.json to a written one: `BertConfig` writes its own, or they concern
+# files that are not written.
 NOT_CARRIED = ("architectures", "model_type", "dtype", "torch_dtype", "num_labels", "_num_labels", "auto_map")
 
 

@@ -193,8 +193,8 @@ SHARED_KEYS = {
 PRETRAINING_KEYS = {
     "stages": Key((), "((num_steps, sequence_length, global_batch_size), ...): stages that run in turn under one "
                   "learning-rate schedule; () = one stage"),
-    "data.prepared": Key("", "directory that `bert-jax prepare` wrote; {sequence_length} in it stands for the stage's "
-                         "sequence length"),
+    "data.prepared": Key("", "directory that `bert-jax prepare` wrote; {sequence_length} in it is replaced by that of "
+                         "the stage"),
     "data.sequence_length": Key(128, "tokens in a sequence; below the prepared length, pairs are cut; above it, an "
                                 "error", least=8),
     "data.mask_prob": Key(0.15, "fraction of tokens that are masked, that is, to be predicted", above=0, below=1),

@@ -130,7 +130,7 @@ class Checkpoints:
             self._manager.check_for_errors()
 
     def preempted(self, step: int) -> bool:
-        """Return whether any host has been told to stop; the result is the same on all hosts at the same step."""
+        """Return whether any host has received SIGTERM; the result is the same on all hosts at the same step."""
         return self._manager.reached_preemption(step)
 
     def steps(self) -> list[int]:

@@ -139,7 +139,7 @@ class _Nesting:
     """
 
     def __init__(self) -> None:
-        self._stack: list[int | None] = []  # None stands for a mark
+        self._stack: list[int | None] = []  # None is a mark
         self._memo: dict[int, int] = {}
 
     def follow(self, opcode: pickletools.OpcodeInfo, argument: Any) -> None:

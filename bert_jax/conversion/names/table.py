@@ -16,7 +16,7 @@ class Entry:
     """A parameter's name in a Hugging Face state dict and its path in the canonical tree.
 
     Attributes:
-        theirs: name in a Hugging Face state dict; `{layer}` stands for the number of the encoder layer.
+        theirs: name in a Hugging Face state dict; `{layer}` is replaced by the number of the encoder layer.
         ours: path in the canonical tree; a tensor of layer i is slice i of the leading axis.
         transpose: whether to swap the last two axes (PyTorch stores a kernel as `[out, in]`).
         part: (i, n): the parameter is the i-th of n equal parts of the foreign tensor, along its first axis.
