@@ -313,7 +313,7 @@ def _cut(value: jax.Array, axes: str, sizes: dict[str, int]) -> np.ndarray:
 def _forward(
     bert: Bert,
     params: Params,
-    inputs: dict[str, jax.Array],
+    inputs: dict[str, Any],
     fields: tuple[str, ...],
     output_hidden_states: bool,
     output_attentions: bool,

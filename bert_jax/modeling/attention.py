@@ -168,8 +168,11 @@ class SelfAttention(nnx.Module):
         is_first: jax.Array | bool,
         dropout_keys: tuple[jax.Array | None, jax.Array | None],
         compute: Compute,
-    ) -> tuple[jax.Array, jax.Array | None]:
-        """Return the block's output and, for xla, the attention probabilities `[B, N, S, S]`."""
+    ) -> tuple[jax.Array, jax.Array | None, tuple[jax.Array, ...]]:
+        """Return the block's output, for xla the attention probabilities `[B, N, S, S]`, and the projections.
+
+        The projections are query, key and value, `[B, S, D]`, before rotary positions.
+        """
         pre = self.config.norm_placement == "pre"
         # The embeddings have normalised the first layer's input.
         normed = jnp.where(is_first, x, self.layer_norm(x)) if pre else x
@@ -183,7 +186,7 @@ class SelfAttention(nnx.Module):
         at = plan.query_positions
         x = x if at is None else at.of(x)
         x += dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1], at)
-        return x if pre else self.layer_norm(x), probabilities
+        return x if pre else self.layer_norm(x), probabilities, projected
 
 
 def attend(

@@ -58,14 +58,14 @@ class EncoderLayer(nnx.Module):
         is_first: jax.Array | bool,
         dropout_key: jax.Array | None,
         compute: Compute,
-    ) -> tuple[jax.Array, jax.Array | None]:
-        """Return `[B, S, D]`, or `[B, P, D]` with query positions, and the attention probabilities or None."""
+    ) -> tuple[jax.Array, jax.Array | None, tuple[jax.Array, ...]]:
+        """Return `[B, S, D]` (`[B, P, D]` with query positions), attention probabilities or None, and projections."""
         keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
-        x, probabilities = self.attention(x, plan, is_first, (keys[0], keys[1]), compute)
+        x, probabilities, projected = self.attention(x, plan, is_first, (keys[0], keys[1]), compute)
         length = "length" if plan.query_positions is None else None
         x = constrain(x, "batch", length, "embed")
         x = self.mlp(x, keys[2], compute, plan.query_positions)
-        return constrain(x, "batch", length, "embed"), probabilities
+        return constrain(x, "batch", length, "embed"), probabilities, projected
 
 
 class Encoder(nnx.Module):
@@ -94,9 +94,10 @@ class Encoder(nnx.Module):
         compute: Compute,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
+        output_projections: bool = False,
         at: Positions | None = None,
-    ) -> tuple[jax.Array, tuple[jax.Array, ...] | None, tuple[jax.Array, ...] | None]:
-        """Return the last hidden state, all `L + 1` hidden states (or None) and all `L` attention maps (or None).
+    ) -> tuple[jax.Array, tuple | None, tuple | None, tuple | None]:
+        """Return the last hidden state; all `L + 1` hidden states, `L` attention maps and `L` projections, or None.
 
         With `at`, the last layer computes only these P positions if layers are unrolled: the last hidden state is
         `[B, P, D]`, with the same values as at these positions of the full result.
@@ -111,8 +112,12 @@ class Encoder(nnx.Module):
         def step(plan: AttentionPlan):
             def run(x, layer_and_key):
                 layer, key, is_first = layer_and_key
-                y, probabilities = nnx.merge(layer_graph, layer)(x, plan, is_first, key, compute)
-                return y, (y if output_hidden_states else None, probabilities if output_attentions else None)
+                y, probabilities, projected = nnx.merge(layer_graph, layer)(x, plan, is_first, key, compute)
+                return y, (
+                    y if output_hidden_states else None,
+                    probabilities if output_attentions else None,
+                    projected if output_projections else None,
+                )
 
             return checkpointed(run, compute)
 
@@ -130,11 +135,12 @@ class Encoder(nnx.Module):
             outputs.append(y)
         if hasattr(self, "layer_norm"):
             x = self.layer_norm(x)
-        states, maps = zip(*outputs, strict=True)
+        states, maps, projections = zip(*outputs, strict=True)
         return (
             x,
             (start, *states[:-1], x) if output_hidden_states else None,
             maps if output_attentions else None,
+            projections if output_projections else None,
         )
 
     def _with_relative_positions(self, plan: AttentionPlan, length: int) -> AttentionPlan:

@@ -117,6 +117,7 @@ class Bert:
         output_last_hidden_state: bool = True,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
+        output_projections: bool = False,
     ) -> BertOutput:
         """Run the forward pass; a pure function, to be jitted by the caller.
 
@@ -136,10 +137,11 @@ class Bert:
                 computed for each example. None means the first token.
             dropout_key: None means no dropout.
             sample_key: if given with `masked_labels`, the output has samples too.
-            output_last_hidden_state: whether to return the last hidden state. Without it and the next two, the last
+            output_last_hidden_state: whether to return the last hidden state. Without it and the next three, the last
                 layer computes only the positions that the head reads if layers are unrolled, with the same results.
             output_hidden_states: whether to return all hidden states.
             output_attentions: whether to return all attention maps.
+            output_projections: whether to return the queries, keys and values of all layers.
 
         Raises:
             InputError: the sequence is longer than the model's positions, or `compute.attention` does not support it.
@@ -159,9 +161,10 @@ class Bert:
         mask = AttentionMask.of(inputs[1], segment_ids)
         plans = self._attention_plans(mask, inputs[3], input_ids.shape[-1], dropout_key is not None, output_attentions)
         rows, at = _Rows(inputs[1], segment_ids, cls_positions, masked_positions), None
-        if not (output_last_hidden_state or output_hidden_states or output_attentions):
+        if not (output_last_hidden_state or output_hidden_states or output_attentions or output_projections):
             at, rows = self._computed(rows, *inputs[0].shape)
-        output = self._encode(module, inputs, plans, rows, keys, at, output_hidden_states, output_attentions)
+        wanted = (output_hidden_states, output_attentions, output_projections)
+        output = self._encode(module, inputs, plans, rows, keys, at, wanted)
         output = dataclasses.replace(
             output, **self._head(module, output, rows, (masked_labels, sample_key), choices, keys[2])
         )
@@ -223,12 +226,12 @@ class Bert:
             made[window] = plan
         return tuple(made[window] for window in windows)
 
-    def _encode(self, module, inputs, plans, rows, keys, at, states, attentions):
+    def _encode(self, module, inputs, plans, rows, keys, at, wanted):
         input_ids, _, token_type_ids, position_ids = inputs
         x = module.embeddings(input_ids, token_type_ids, position_ids, keys[0], self.compute)
-        x, hidden_states, maps = module.encoder(x, plans, keys[1], self.compute, states, attentions, at)
+        x, hidden_states, maps, projections = module.encoder(x, plans, keys[1], self.compute, *wanted, at)
         pooled = module.pooler(_first(x, rows.cls_positions), self.compute) if hasattr(module, "pooler") else None
-        return BertOutput(x, pooled, hidden_states=hidden_states, attentions=maps)
+        return BertOutput(x, pooled, hidden_states=hidden_states, attentions=maps, projections=projections)
 
     def _head(self, module, output, rows, masked, choices, key) -> dict[str, jax.Array]:
         x = output.last_hidden_state

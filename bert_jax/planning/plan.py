@@ -162,12 +162,15 @@ def stage_text(stage: Stage) -> str:
 
 def for_tpu(abstract_task: AbstractTask) -> AbstractTask:
     """Return the abstract task with a model that targets TPU."""
-    model = abstract_task.task.model
-    compute = dataclasses.replace(model.compute, platform="tpu")
-    task: Any = abstract_task.task
-    return dataclasses.replace(
-        abstract_task, task=dataclasses.replace(task, model=dataclasses.replace(model, compute=compute))
-    )
+    return dataclasses.replace(abstract_task, task=_on_tpu(abstract_task.task))
+
+
+def _on_tpu(part: Any) -> Any:
+    """Return a model, or a task with its models, that targets TPU; a task may wrap another."""
+    if hasattr(part, "compute"):
+        return dataclasses.replace(part, compute=dataclasses.replace(part.compute, platform="tpu"))
+    names = {field.name for field in dataclasses.fields(part)} & {"model", "task", "teacher"}
+    return dataclasses.replace(part, **{name: _on_tpu(getattr(part, name)) for name in names if getattr(part, name)})
 
 
 def _plan_stage(

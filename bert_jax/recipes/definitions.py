@@ -16,7 +16,8 @@ from bert_jax.data.invalid_rows import RULES
 DTYPE_CHOICES = ("auto", "float32", "bfloat16")
 OPTIMIZER_CHOICES = ("adamw", "lamb", "adafactor", "muon")
 MASK_UNITS = ("token", "word", "span")
-EMBEDDING_LOSSES = ("in_batch_negatives", "cosine", "triplet")
+EMBEDDING_LOSSES = ("in_batch_negatives", "cosine", "triplet", "none")
+DISTANCES = ("cosine", "squared", "similarities")
 SCHEDULE_CHOICES = ("bert_linear", "linear", "constant", "quadratic", "cosine", "rsqrt", "wsd")
 
 
@@ -140,6 +141,38 @@ _OPTIMIZER = {
                                    "their place; 0 = no average", least=0, below=1),
 }  # fmt: skip
 
+_DISTILLATION = {
+    "distillation.teacher": Key("", "model directory of the teacher; empty = no distillation"),
+    "distillation.student_layers": Key((), "layers of the teacher, from 0, that the student starts from; () = the "
+                                       "student is init_from, or has random parameters"),
+    "distillation.cache": Key("", "directory of the teacher's outputs for the training rows, computed once; the "
+                              "teacher may then have another tokenizer; empty = the teacher runs in every step"),
+    "distillation.weights.labels": Key(1.0, "weight of the task's own loss; 0 = labels of data.train are not read",
+                                       least=0),
+    "distillation.weights.soft_labels": Key(0.0, "weight of the divergence from the teacher's predictions", least=0),
+    "distillation.weights.hidden_states": Key(0.0, "weight of the squared error of hidden states (layer_map)", least=0),
+    "distillation.weights.attentions": Key(0.0, "weight of the squared error of attention scores before the softmax "
+                                           "(layer_map)", least=0),
+    "distillation.weights.relations": Key(0.0, "weight of the divergence of the last layer's self-attention relations",
+                                          least=0),
+    "distillation.weights.last_hidden_state": Key(0.0, "weight of the cosine distance of the last hidden states",
+                                                  least=0),
+    "distillation.weights.embeddings": Key(0.0, "weight of the distance of sentence embeddings (embedding_distance)",
+                                           least=0),
+    "distillation.temperature": Key(1.0, "temperature of soft labels", above=0),
+    "distillation.layer_map": Key((), "((student layer, teacher layer), ...) from 0, where -1 is the output of the "
+                                  "embeddings; () = evenly spaced, with the embeddings"),
+    "distillation.relations": Key(("qq", "kk", "vv"), "self-attention relations of queries, keys and values: any of "
+                                  "qk, qq, kk, vv"),
+    "distillation.relation_heads": Key(0, "number of heads into which widths are split for relations; 0 = the "
+                                       "teacher's attention heads", least=0),
+    "distillation.relation_layer": Key(-1, "layer of the teacher, from 0, whose relations the student's last layer "
+                                       "learns; -1 = the last", least=-1),
+    "distillation.embedding_distance": Key("cosine", "distance of sentence embeddings: cosine, squared = squared "
+                                           "Euclidean, similarities = squared error of the cosines within a batch",
+                                           DISTANCES),
+}  # fmt: skip
+
 SHARED_KEYS = {
     "task": Key("", "task; set by the recipe"),
     "seed": Key(0, "seed of the initial parameters, dropout, and the order and masks of the data", least=0,
@@ -171,6 +204,7 @@ SHARED_KEYS = {
     "lora.alpha": Key(16.0, "LoRA's update is scaled by alpha / rank", above=0),
     "lora.targets": Key(("query", "value"), "matrices that LoRA adapts: any of query, key, value, output, up, gate, "
                         "down"),
+    **_DISTILLATION,
     "log_every": Key(0, "steps between lines of metrics.jsonl; 0 = 100, or a 20th of the steps in a short run",
                      least=0),
     "eval_every": Key(0, "steps between evaluations; 0 = only at the end", least=0),
@@ -311,11 +345,12 @@ QUESTION_ANSWERING_KEYS = _FINE_TUNING | {
 }  # fmt: skip
 SENTENCE_EMBEDDING_KEYS = _FINE_TUNING | _TABLE | {
     "data.loss": Key("in_batch_negatives", "in_batch_negatives = other rows are negatives, cosine = the label is the "
-                     "cosine, triplet = the negative is farther away", EMBEDDING_LOSSES),
+                     "cosine, triplet = the negative is farther away, none = distillation only", EMBEDDING_LOSSES),
     "data.scale": Key(20.0, "in_batch_negatives: factor by which cosines are multiplied before the softmax", above=0),
     "data.label_scale": Key(1.0, "cosine: label of two texts with the same meaning; labels are divided by it", above=0),
     "data.distance": Key("euclidean", "triplet: distance between embeddings", ("euclidean", "cosine")),
     "data.margin": Key(1.0, "triplet: margin by which the negative should be farther away than the positive", above=0),
+    "data.train_columns": Key((), "none: columns of texts in data.train; () = text_column and pair_column"),
     "data.text_column": Key("sentence1", "column of the first text"),
     "data.pair_column": Key("sentence2", "column of the second text"),
     "data.negative_column": Key("", "column of the negative text, which loss triplet needs; empty = none"),

@@ -3,8 +3,9 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from bert_jax.compression.distillation import distillation_of
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.tasks import lora
+from bert_jax.tasks import distillation_setup, lora
 
 if TYPE_CHECKING:
     from bert_jax.tasks.base import AbstractTask, Job
@@ -27,8 +28,10 @@ def build(recipe: Any) -> "Job":
     Raises:
         InputError: the task is not known, or the recipe's data, model or settings are invalid.
     """
-    adaptation = lora.of_recipe(recipe)
+    adaptation, distilled = lora.of_recipe(recipe), distillation_of(recipe)
     job = _module(recipe).build(recipe)
+    if distilled:
+        return distillation_setup.adapt(job, recipe, distilled)
     return lora.adapt(job, adaptation) if adaptation else job
 
 
@@ -41,7 +44,11 @@ def abstract_task(recipe: Any) -> "AbstractTask":
     Raises:
         InputError: as for `build`.
     """
-    adaptation = lora.of_recipe(recipe)
+    adaptation, distilled = lora.of_recipe(recipe), distillation_of(recipe)
+    if distilled:
+        recipe = recipe.copy_and_resolve_references()
+        recipe.distillation.cache = ""  # so that no outputs are computed
+        return distillation_setup.adapt_abstract(_module(recipe).abstract_task(recipe), distilled)
     abstract_task = _module(recipe).abstract_task(recipe)
     return lora.adapt_abstract(abstract_task, adaptation) if adaptation else abstract_task
 

@@ -4,7 +4,7 @@ Devlin et al. 2018 (arXiv:1810.04805), section 4.1.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ import numpy as np
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.columns import Columns, recipe_key
 from bert_jax.data.finetuning.features import Features, encode_texts
-from bert_jax.data.finetuning.labelled_rows import count_classes, labels_of, read_labelled
+from bert_jax.data.finetuning.labelled_rows import count_classes, labels_of, read_labelled, read_unlabelled
 from bert_jax.data.finetuning.labels import LabelRules
 from bert_jax.data.finetuning.packing import packing
 from bert_jax.data.finetuning.tables import Example
@@ -24,6 +24,7 @@ from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage, model_inputs
+from bert_jax.tasks.distillation_setup import reads_no_labels, teacher_classes, with_teacher_outputs
 from bert_jax.tasks.remembered import Remembered
 
 HEAD = "sequence_classification"
@@ -184,17 +185,13 @@ def build(recipe: Any) -> Job:
         raise InputError("config.data.long_texts: expected cut for pairs of texts, found windows")
     loaded, tokenizer, config = setup.starting_model(recipe, HEAD)
     named, rules = table_columns(recipe), _rules(data)
-    rows, names = read_labelled(data.train, named, None, regression, setup.invalid_rows(recipe, data.train), rules)
-    single = data.task_type == "classification"
-    rows, held = setup.hold_out(recipe, rows, classes=labels_of(rows, named, names) if single else None)
-    if data.dev:
-        held, _ = read_labelled(data.dev, named, names, regression, setup.invalid_rows(recipe, data.dev), rules)
+    rows, labels, held, names = _read(recipe, named, rules)
     stride = data.doc_stride if data.long_texts == "windows" else None
 
-    def encoded(side: list[Example]) -> Features:
-        return encode_texts(tokenizer, side, labels_of(side, named, names), data.max_seq_length, stride)
+    def encoded(side: list[Example], labels: np.ndarray) -> Features:
+        return encode_texts(tokenizer, side, labels, data.max_seq_length, stride)
 
-    train, dev = encoded(rows), encoded(held) if held else None
+    train, dev = encoded(rows, labels), encoded(held, labels_of(held, named, names)) if held else None
     config = config.replace(
         pooler=True,
         num_labels=1 if regression else len(names),
@@ -206,15 +203,47 @@ def build(recipe: Any) -> Job:
     task = ClassificationTask(
         model,
         metrics.choose_metrics(data.metrics, regression, len(names), data.task_type == "multi_label", best),
-        class_weights=_class_weights(data, labels_of(rows, named, names), len(names)),
+        class_weights=_class_weights(data, labels, len(names)),
         label_smoothing=recipe.label_smoothing,
         token_dropout=data.token_dropout,
         r_drop=recipe.r_drop,
         mask_id=tokenizer.mask_id if data.token_dropout else 0,
         special_ids=tokenizer.special_ids,
     )
-    remembered = Remembered(named, count_classes(rows, named, names), rules.missing)
-    return setup.fine_tuning(recipe, task, tokenizer, loaded, train, dev, remembered)
+    train = with_teacher_outputs(
+        recipe, model, train, lambda tokenizer, _, length: encode_texts(tokenizer, rows, labels, length)
+    )
+    counts = {} if rows[0].label is None else count_classes(rows, named, names)
+    return setup.fine_tuning(recipe, task, tokenizer, loaded, train, dev, Remembered(named, counts, rules.missing))
+
+
+class _Read(NamedTuple):
+    """The rows of a recipe: those to learn with their labels as numbers, those held out, and the classes."""
+
+    rows: list[Example]
+    labels: np.ndarray
+    held: list[Example]
+    names: tuple[str, ...]
+
+
+def _read(recipe: Any, named: Columns, rules: LabelRules) -> _Read:
+    """Read the rows of a recipe. A student of soft labels has the teacher's classes, and need not have labels."""
+    data, regression = recipe.data, recipe.data.task_type == "regression"
+    bad, names = setup.invalid_rows(recipe, data.train), teacher_classes(recipe, HEAD)
+    names = () if regression and names is not None else names
+    held: list[Example] = []
+    if names is not None and reads_no_labels(recipe):
+        rows = read_unlabelled(data.train, named, bad)
+        width = (len(names),) if data.task_type == "multi_label" else ()
+        labels = np.zeros((len(rows), *width), np.int32 if data.task_type == "classification" else np.float32)
+    else:
+        rows, names = read_labelled(data.train, named, names, regression, bad, rules)
+        single = data.task_type == "classification"
+        rows, held = setup.hold_out(recipe, rows, classes=labels_of(rows, named, names) if single else None)
+        labels = labels_of(rows, named, names)
+    if data.dev:
+        held, _ = read_labelled(data.dev, named, names, regression, setup.invalid_rows(recipe, data.dev), rules)
+    return _Read(rows, labels, held, names)
 
 
 def abstract_task(recipe: Any) -> AbstractTask:
@@ -243,6 +272,6 @@ def abstract_task(recipe: Any) -> AbstractTask:
 def _class_weights(data: Any, labels: np.ndarray, count: int) -> tuple[float, ...]:
     """Return a loss weight per class: for `balanced` in inverse proportion to its rows, with a mean of 1 over all rows;
     otherwise (), for no weights."""
-    if data.class_weights != "balanced":
+    if data.class_weights != "balanced" or not labels.any():  # without labels all are 0
         return ()
     return tuple(len(labels) / (count * np.bincount(labels, minlength=count)))

@@ -12,6 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.compression.distillation import distillation_of
+from bert_jax.compression.teachers import teacher_text_settings
+from bert_jax.conversion.huggingface import Loaded
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.columns import Columns, recipe_key
@@ -27,6 +30,7 @@ from bert_jax.modeling.heads import l2_normalize
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage
+from bert_jax.tasks.distillation_setup import with_teacher_outputs
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 
@@ -43,7 +47,7 @@ class SentenceEmbeddingTask:
         model: a Bert with head `sentence_embedding`.
         loss_name: `in_batch_negatives`: cross entropy of a text's pair among all pairs and negatives of the batch, with
             cosines times `scale` as logits. `cosine`: squared error between cosine and label. `triplet`:
-            max(distance to pair - distance to negative + margin, 0).
+            max(distance to pair - distance to negative + margin, 0). `none`: 0, for distillation.
         labelled: whether the evaluation data has labels.
         metrics: names of `SIMILARITY` or `RETRIEVAL`.
         scale: factor of cosines before the softmax.
@@ -80,6 +84,8 @@ class SentenceEmbeddingTask:
             case "in_batch_negatives":
                 losses, right = _in_batch_negatives(embeddings, real, self.scale)
                 found = {"cross_entropy": losses, "accuracy": right}
+            case "none":
+                losses, found = jnp.zeros_like(real), {}
             case "cosine":
                 losses = jnp.square(_cosines(embeddings[:, 0], embeddings[:, 1]) - batch["labels"])
                 found = {"mse": losses}
@@ -209,7 +215,7 @@ def prompted_texts(rows: Iterable[dict[str, Any]], columns: Columns, prompt: str
 
 
 def _text_names(columns: Columns) -> tuple[str, ...]:
-    return columns.text, columns.pair, *columns.more
+    return tuple(name for name in (columns.text, columns.pair, *columns.more) if name)
 
 
 def choose_embedding_metrics(names: Sequence[str], labelled: bool) -> tuple[str, ...]:
@@ -226,7 +232,7 @@ def choose_embedding_metrics(names: Sequence[str], labelled: bool) -> tuple[str,
 def build(recipe: Any) -> Job:
     """Read the data and the model that a resolved recipe of sentence embeddings names. See `bert_jax.tasks.build`."""
     data = recipe.data
-    _check(data)
+    _check(recipe)
     loaded, tokenizer, config = setup.starting_model(recipe, HEAD, HEAD)
     learned, scored = pair_columns(recipe)
     limit = data.label_scale if data.loss == "cosine" else math.inf
@@ -234,7 +240,7 @@ def build(recipe: Any) -> Job:
     if data.dev_share:  # held-out rows need the columns of evaluation too
         read = dataclasses.replace(learned, label=scored.label, more=learned.more or scored.more)
     rows, held = setup.hold_out(recipe, read_pairs(data.train, read, limit, setup.invalid_rows(recipe, data.train)))
-    settings = dataclasses.replace(loaded.settings if loaded else TextSettings(), max_length=data.max_seq_length)
+    settings = dataclasses.replace(_text_settings(recipe, loaded), max_length=data.max_seq_length)
     prompt = settings.prompt()
     config = config.replace(pooling_skip=settings.pooling_skip(tokenizer, prompt, data.max_seq_length))
     train = encode_pairs(tokenizer, rows, learned, data.max_seq_length, limit, prompt)
@@ -244,6 +250,12 @@ def build(recipe: Any) -> Job:
         _task(recipe, Bert(config, HEAD, setup.compute(recipe))),
         similarity=settings.similarity,
         truncate_dim=settings.truncate_dim,
+    )
+    train = with_teacher_outputs(
+        recipe,
+        task.model,
+        train,
+        lambda tokenizer, prompt, length: encode_pairs(tokenizer, rows, learned, length, limit, prompt),
     )
     if data.dev:
         held = read_pairs(data.dev, scored, bad=setup.invalid_rows(recipe, data.dev))
@@ -260,7 +272,8 @@ def abstract_task(recipe: Any) -> AbstractTask:
     config = setup.config_without_data(recipe, HEAD)
     setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     task = _task(recipe, Bert(config, HEAD, setup.compute(recipe)))
-    texts = 3 if data.negative_column else 2
+    learned, _ = pair_columns(recipe)
+    texts = len(_text_names(learned))
     ids = jax.ShapeDtypeStruct((1, texts, data.max_seq_length), jnp.int32)
     number = jax.ShapeDtypeStruct((1,), jnp.float32)
     row = dict.fromkeys(INPUTS, ids) | {"labels": number, "example_weights": number}
@@ -277,15 +290,47 @@ def pair_columns(recipe: Any) -> tuple[Columns, Columns]:
     )  # fmt: skip
     labelled = dataclasses.replace(pairs, label=data.label_column)
     with_negatives = dataclasses.replace(pairs, more=negative)
-    return (labelled if data.loss == "cosine" else with_negatives, labelled if data.label_column else with_negatives)
+    scored = labelled if data.label_column else with_negatives
+    if data.loss == "none":
+        first, *more = data.train_columns or (data.text_column, *filter(None, (data.pair_column,)))
+        return dataclasses.replace(pairs, text=first, pair="", more=tuple(more)), scored
+    return (labelled if data.loss == "cosine" else with_negatives, scored)
 
 
 def _remembered(learned: Columns, scored: Columns) -> Remembered:
     """Return the columns to record: pairs and the label of evaluation, without negatives."""
-    return Remembered(dataclasses.replace(learned, label=scored.label, more=()))
+    return Remembered(dataclasses.replace(scored, more=()))
 
 
-def _check(data: Any) -> None:
+def _text_settings(recipe: Any, loaded: Loaded | None) -> TextSettings:
+    """Return the settings of the model to train: of `loaded`, or for a fresh student those of its teacher."""
+    distilled = distillation_of(recipe)
+    if distilled is None or "embeddings" not in distilled.weights:
+        return loaded.settings if loaded else TextSettings()
+    taught = teacher_text_settings(distilled)
+    if distilled.cache:  # the teacher reads texts behind its own prompt
+        return loaded.settings if loaded else TextSettings(similarity=taught.similarity)
+    if loaded is None:
+        return dataclasses.replace(taught, truncate_dim=None)
+    if taught.prompt() != loaded.settings.prompt():
+        raise InputError(
+            f"config.distillation.teacher: expected the student's default prompt {loaded.settings.prompt()!r}, as both "
+            f"read the same tokens, found {taught.prompt()!r}; set config.distillation.cache"
+        )
+    return loaded.settings
+
+
+def _check(recipe: Any) -> None:
+    data = recipe.data
+    if data.loss == "none" and distillation_of(recipe) is None:
+        raise InputError("config.data.loss: expected none only with config.distillation.teacher, found no teacher")
+    if data.train_columns and data.loss != "none":
+        raise InputError(f"config.data.train_columns: expected () for loss {data.loss!r}, found {data.train_columns}")
+    if data.loss == "none" and data.dev_share:
+        raise InputError("config.data.dev_share: expected 0 for loss 'none', whose rows are texts to learn from, found "
+                         f"{data.dev_share}; use data.dev")  # fmt: skip
+    if data.loss == "none" and not data.dev:
+        return
     needed = {"text_column": True, "pair_column": True}
     needed |= {"label_column": data.loss == "cosine", "negative_column": data.loss == "triplet"}
     for name, is_needed in needed.items():

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from bert_jax.compression.distillation import distillation_of
+from bert_jax.compression.teachers import student_from_layers, teacher_tokenizer
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
 from bert_jax.conversion.names import NAME_TABLES
@@ -55,7 +57,16 @@ def compute(recipe: Any) -> Compute:
 
 
 def pretrained(recipe: Any, head: str) -> Loaded | None:
-    """Load the model of `init_from` with `head` (initialised where the files lack it); None without init_from."""
+    """Load the model of `init_from` with `head` (initialised where the files lack it), or take layers of a teacher.
+
+    Returns:
+        The model; None with neither `init_from` nor `distillation.student_layers`.
+    """
+    distilled = distillation_of(recipe)
+    if distilled and distilled.student_layers:
+        if recipe.init_from:
+            raise InputError("config.distillation.student_layers: expected () with init_from, found both")
+        return student_from_layers(distilled, head)
     return load_pretrained(recipe.init_from, head) if recipe.init_from else None
 
 
@@ -84,7 +95,7 @@ def starting_model(recipe: Any, head: str, read_head: str = "encoder") -> Starti
     Raises:
         InputError: it is missing, has no such head or too few positions, or the recipe names no training data.
     """
-    loaded = pretrained(recipe, read_head)
+    loaded = pretrained(recipe, head if recipe.distillation.student_layers else read_head)
     found = tokenizer(recipe, loaded=loaded)
     architecture = config(recipe, found, loaded)
     check_head(architecture, head)
@@ -111,8 +122,11 @@ def check_head(config: BertConfig, head: str) -> None:
 
 
 def tokenizer(recipe: Any, data: str = "", loaded: Loaded | None = None) -> Tokenizer:
-    """Load the tokenizer of a recipe: its own, else that of directory `data`, else that of the loaded model."""
+    """Load the tokenizer of a recipe: its own, that of directory `data`, of the loaded model, or of the teacher."""
+    distilled = distillation_of(recipe)
     place = recipe.tokenizer or data or (loaded.directory if loaded else "")
+    if not place and distilled:
+        return teacher_tokenizer(distilled)
     if not place:
         raise InputError("config.tokenizer: expected a tokenizer, or a model in config.init_from, found neither")
     found = load_tokenizer(place)
@@ -138,7 +152,7 @@ def config(recipe: Any, tokenizer: Tokenizer, loaded: Loaded | None) -> BertConf
 def config_without_data(recipe: Any, head: str) -> BertConfig:
     """Return the architecture of a recipe without data, by default with the paper's vocabulary size."""
     loaded = pretrained(recipe, head)
-    if loaded or recipe.tokenizer:
+    if loaded or recipe.tokenizer or recipe.distillation.teacher:
         return config(recipe, tokenizer(recipe, loaded=loaded), loaded)
     return model_config(recipe)
 

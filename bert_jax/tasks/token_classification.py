@@ -19,6 +19,7 @@ from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage, model_inputs
+from bert_jax.tasks.distillation_setup import teacher_classes
 from bert_jax.tasks.remembered import Remembered
 
 HEAD = "token_classification"
@@ -82,7 +83,8 @@ def build(recipe: Any) -> Job:
     loaded, tokenizer, config = setup.starting_model(recipe, HEAD)
     columns = Columns(data.text_column, "", data.label_column)
     numbered = tuple(data.tag_names)
-    rows, names = read_tagged(data.train, columns, None, setup.invalid_rows(recipe, data.train, "sentence"), numbered)
+    names = teacher_classes(recipe, HEAD)
+    rows, names = read_tagged(data.train, columns, names, setup.invalid_rows(recipe, data.train, "sentence"), numbered)
     rows, held = setup.hold_out(recipe, rows)
     if data.dev:
         held, _ = read_tagged(data.dev, columns, names, setup.invalid_rows(recipe, data.dev, "sentence"), numbered)

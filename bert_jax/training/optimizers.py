@@ -30,6 +30,7 @@ def make_optimizer(
     frozen_layers: int = 0,
     frozen_embeddings: bool = False,
     frozen_base: bool = False,
+    frozen_teacher: bool = False,
 ) -> optax.GradientTransformation:
     """Return an optimizer with decoupled weight decay of all parameters except biases and LayerNorm.
 
@@ -54,7 +55,7 @@ def make_optimizer(
         bias_correction: whether adamw corrects its moments.
         layer_decay: the rate of each layer as a multiple of the rate of the layer above (`scale_by_depth`).
         average_decay: the decay of a moving average of the parameters (`average_parameters`); 0 = no average.
-        frozen_layers, frozen_embeddings, frozen_base: the parameters that are frozen (`freeze`).
+        frozen_layers, frozen_embeddings, frozen_base, frozen_teacher: the parameters that are frozen (`freeze`).
 
     Raises:
         InputError: an unknown name.
@@ -79,14 +80,20 @@ def make_optimizer(
         scale_by_depth(layer_decay) if layer_decay != 1 else optax.identity(),
         optax.scale_by_learning_rate(learning_rate),
     )
-    if frozen_layers or frozen_embeddings or frozen_base:
-        held = freeze(optax.chain(*learning), layers=frozen_layers, embeddings=frozen_embeddings, base=frozen_base)
+    if frozen_layers or frozen_embeddings or frozen_base or frozen_teacher:
+        held = freeze(
+            optax.chain(*learning),
+            layers=frozen_layers,
+            embeddings=frozen_embeddings,
+            base=frozen_base,
+            teacher=frozen_teacher,
+        )
         learning = (held,)
     return optax.chain(*learning, average_parameters(average_decay) if average_decay else optax.identity())
 
 
 def freeze(
-    transform: optax.GradientTransformation, *, layers: int, embeddings: bool, base: bool
+    transform: optax.GradientTransformation, *, layers: int, embeddings: bool, base: bool, teacher: bool
 ) -> optax.GradientTransformation:
     """Freeze some parameters: they are unchanged to the bit, and arrays that are frozen entirely have no moments.
 
@@ -97,6 +104,7 @@ def freeze(
         layers: the number of the encoder's lowest layers to freeze; if there are any, the embeddings are frozen too.
         embeddings: whether the embeddings are frozen in any case.
         base: whether the parameters are those of `bert_jax.tasks.lora`, whose embeddings and encoder are frozen.
+        teacher: whether the parameters are those of `bert_jax.tasks.distillation`, whose teacher is frozen.
     """
 
     def labels(params: Any) -> Any:
@@ -105,6 +113,8 @@ def freeze(
             frozen = {"embeddings"} if layers or embeddings else set()
             if base and "base" in names:
                 frozen = {"embeddings", "encoder"}
+            if teacher:
+                frozen.add("teacher")
             return _FROZEN if names & frozen else _TRAINABLE
 
         return jax.tree_util.tree_map_with_path(label, params)
@@ -205,6 +215,8 @@ def scale_by_depth(layer_decay: float) -> optax.GradientTransformation:
 
 
 def _scaled_by_depth(updates: Any, layer_decay: float) -> Any:
+    if not isinstance(updates, dict):  # no part of a model
+        return updates
     if "encoder" not in updates:  # several models in one tree
         return {name: _scaled_by_depth(model, layer_decay) for name, model in updates.items()}
     encoder = updates["encoder"]

@@ -89,4 +89,5 @@ def schedule_and_optimizer(recipe: ConfigDict, num_steps: int) -> tuple[Schedule
     names = ("name", "beta1", "beta2", "eps", "weight_decay", "clip_norm", "bias_correction")
     names += ("layer_decay", "average_decay", "frozen_layers", "frozen_embeddings")
     chosen = {name: c[name] for name in names}
-    return schedule, make_optimizer(schedule, **chosen, frozen_base=recipe.lora.rank > 0)
+    taught = bool(recipe.distillation.teacher and not recipe.distillation.cache)
+    return schedule, make_optimizer(schedule, **chosen, frozen_base=recipe.lora.rank > 0, frozen_teacher=taught)

@@ -103,6 +103,29 @@ def read_labelled(
     return rows, ordered(counts)
 
 
+def read_unlabelled(spec: Any, columns: Columns, bad: InvalidRows | None = None) -> list[Example]:
+    """Read the texts of a table without its labels.
+
+    Args:
+        spec: a table, as for `read_examples`.
+        columns: the columns of the text and maybe of a pair; a label column is not read.
+        bad: how invalid rows are treated; None: they are an error.
+
+    Raises:
+        InputError: as `read_examples`; rows have an empty text; or there are no rows.
+    """
+    bad, columns = bad or InvalidRows(table_name(spec)), dataclasses.replace(columns, label="")
+
+    def checked(row: Example) -> Example:
+        check_texts(place(table_name(spec), row.line), texts_of(row, columns))
+        return row
+
+    rows = list(bad.fitting(bad.each(read_examples(spec, columns, bad), checked)))
+    if not rows:
+        raise InputError(f"{table_name(spec)}: expected at least one row, found none")
+    return rows
+
+
 def _with_numbers(spec: str, bad: InvalidRows, read: Sequence[tuple[Example, Cell]]) -> list[Example]:
     """Return the rows of a regression table, without rows whose label is missing."""
     rows = list(bad.fitting(row for row, _ in read))

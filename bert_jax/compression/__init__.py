@@ -1,0 +1,1 @@
+"""Compression: make a model smaller or faster."""

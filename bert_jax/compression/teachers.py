@@ -1,0 +1,124 @@
+"""Teachers: open the model to distil, and take a student from its layers."""
+
+import hashlib
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from bert_jax.compression.distillation import Distillation
+from bert_jax.config import BertConfig
+from bert_jax.conversion.huggingface import Loaded, load_pretrained
+from bert_jax.conversion.opening import open_model
+from bert_jax.conversion.text_settings import TextSettings
+from bert_jax.errors import InputError
+from bert_jax.inference.loading import open_tokenizer
+from bert_jax.modeling import Bert, Compute, Params
+from bert_jax.tokenization import Tokenizer, load_tokenizer
+
+_KEY = "config.distillation"
+
+
+class Teacher(NamedTuple):
+    """A teacher with its parameters.
+
+    Attributes:
+        model: its architecture and head.
+        params: float32 numpy arrays.
+        tokenizer: its tokenizer.
+        settings: prompts and other settings from sentence-transformers' files.
+    """
+
+    model: Bert
+    params: Params
+    tokenizer: Tokenizer
+    settings: TextSettings
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a hash of the architecture, the parameters and the tokenizer."""
+        found = hashlib.blake2b(repr((self.model.config, self.model.head)).encode(), digest_size=16)
+        for path, array in jax.tree_util.tree_leaves_with_path(self.params):
+            found.update(jax.tree_util.keystr(path).encode())
+            found.update(np.ascontiguousarray(array).data)
+        found.update(self.tokenizer.fingerprint.encode())
+        return found.hexdigest()
+
+
+def teacher_head(settings: Distillation, head: str) -> str:
+    """Return the head whose outputs the loss needs from the teacher of a student with `head`."""
+    if "soft_labels" in settings.weights:
+        return "masked_lm" if head == "pretraining" else head
+    return "sentence_embedding" if "embeddings" in settings.weights else "encoder"
+
+
+def teacher_config(settings: Distillation, head: str) -> BertConfig:
+    """Return the architecture of the teacher with `head`, without reading its weights.
+
+    Raises:
+        InputError: the directory is no model, or has no trained head.
+    """
+    with open_model(settings.teacher, head, "") as opened:
+        _check_trained(settings, head, list(opened.match().missing))
+        return opened.model.config
+
+
+def teacher_tokenizer(settings: Distillation) -> Tokenizer:
+    """Return the teacher's tokenizer, for a student without one of its own."""
+    with open_model(settings.teacher, None, "") as opened:
+        return opened.settings.tokenizer(load_tokenizer(opened.directory))
+
+
+def teacher_text_settings(settings: Distillation) -> TextSettings:
+    """Return the teacher's prompts, similarity and other settings of sentence embeddings."""
+    with open_model(settings.teacher, "sentence_embedding", "") as opened:
+        return opened.settings
+
+
+def _check_trained(settings: Distillation, head: str, missing: list[str]) -> None:
+    if missing:
+        raise InputError(
+            f"{_KEY}.teacher: expected a model with a trained {head} head, found {settings.teacher} without "
+            f"{', '.join(missing[:3])}"
+        )
+
+
+def load_teacher(settings: Distillation, head: str, compute: Compute) -> Teacher:
+    """Load the teacher with `head`.
+
+    Raises:
+        InputError: the directory is no model with a tokenizer, or has no trained head where the loss needs it.
+    """
+    loaded = load_pretrained(settings.teacher, head)
+    _check_trained(settings, head, loaded.missing)
+    return Teacher(Bert(loaded.config, head, compute), loaded.params, open_tokenizer(loaded), loaded.settings)
+
+
+def student_from_layers(settings: Distillation, head: str) -> Loaded:
+    """Return a student that has the teacher's embeddings, the layers `student_layers`, and its head if it is trained.
+
+    Raises:
+        InputError: a layer does not exist, or the chosen layers cannot be a model of the teacher's family.
+    """
+    loaded = load_pretrained(settings.teacher, head)
+    if loaded.missing:
+        loaded = load_pretrained(settings.teacher, "encoder")
+    config, layers = loaded.config, settings.student_layers
+    key, count = f"{_KEY}.student_layers", config.num_hidden_layers
+    for layer in layers:
+        if layer >= count:
+            raise InputError(f"{key}: expected layers of the teacher, 0 to {count - 1}, found {layer}")
+    student = config.replace(num_hidden_layers=len(layers))
+    if config.norm_placement == "pre" and layers[0]:
+        raise InputError(f"{key}: expected 0 first, as only that layer of {config.family} reads the embeddings without "
+                         f"LayerNorm, found {layers[0]}")  # fmt: skip
+    if student.windows != tuple(config.windows[layer] for layer in layers):
+        raise InputError(f"{key}: expected layers whose local windows are those of a model of {len(layers)} layers "
+                         f"(global_every is {config.global_every}), found {layers}")  # fmt: skip
+    return loaded._replace(config=student, params=_with_layers(loaded.params, layers))
+
+
+def _with_layers(params: Params, layers: tuple[int, ...]) -> Params:
+    index = list(layers)
+    chosen: Any = jax.tree.map(lambda leaf: leaf[index], params["encoder"]["layers"])
+    return params | {"encoder": params["encoder"] | {"layers": chosen}}
