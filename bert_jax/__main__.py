@@ -4,7 +4,7 @@ import os
 import sys
 
 _STOPPED = (130, 143)  # by SIGINT or SIGTERM
-_TRAINING = ("pretrain", "finetune", "demo")  # verbs
+_TRAINING = ("pretrain", "finetune", "distill", "demo")  # verbs
 
 
 def main() -> int:

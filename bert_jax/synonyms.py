@@ -64,6 +64,9 @@ _OTHER_NAMES = {
     "packing": "pack sequence_packing",
     "prepared": "data_dir train_dir shards input_file tfrecords",
     "stages": "curriculum phases",
+    "teacher": "teacher_model teacher_name teacher_name_or_path teacher_path",
+    "temperature": "t softmax_temperature kd_temperature",
+    "soft_labels": "kd_loss alpha_ce kd_alpha logits",
     "rank": "lora_r r lora_rank",
     "alpha": "lora_alpha",
     "targets": "target_modules lora_targets",
@@ -126,6 +129,7 @@ _OTHER_NAMES = {
     "spearman": "spearmanr",
     # verbs and flags
     "pretrain": "train",
+    "distill": "distil distillation kd student",
     "finetune": "train fine_tune tune fit training finetuning",
     "evaluate": "eval test score validate",
     "predict": "infer inference run",

@@ -239,5 +239,7 @@ def test_a_recipe_resolves_and_says_its_command(path):
     recipe = recipes.load_recipe(str(path))
     recipes.resolve(recipe)
     verb = "pretrain" if recipe.task in recipes.PRETRAINING else "finetune"
+    if any(weight for term, weight in recipe.distillation.weights.items() if term != "labels"):
+        verb = "distill"
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
     assert f"bert-jax {verb} --config {path.stem}" in docstring

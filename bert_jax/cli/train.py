@@ -1,4 +1,4 @@
-"""The verbs `pretrain` and `finetune`: train a recipe in a work directory."""
+"""The verbs `pretrain`, `finetune` and `distill`: train a recipe in a work directory."""
 
 import argparse
 import math
@@ -39,14 +39,27 @@ def add_verbs(verbs: Any) -> None:
            bert-jax finetune --config classification:cola,CoLA --workdir runs/cola --config.init_from=bert-base/ \\
                --sweep seed=0,1,2 --sweep optimizer.learning_rate=2e-5,5e-5""",
     )
-    finetune.add_argument(
-        "--sweep",
-        action="append",
-        default=[],
-        metavar="KEY=V,V",
-        help="train once for each value of a key, or for each combination where repeated; seeds are averaged",
+    distill = add_verb(
+        verbs,
+        "distill",
+        run_distill,
+        "train a smaller model that learns from a teacher",
+        "Runs the recipe of any task in which the key distillation.teacher names a model. Writes the same files to the "
+        "work directory as `bert-jax pretrain`, of the student alone, and resumes a killed run in the same way.",
+        """bert-jax distill --config distil_sst2:path/to/SST-2 --workdir runs/small \\
+               --config.distillation.teacher=runs/sst2/model
+           bert-jax distill --config distil_text:texts.tsv,text --workdir runs/embed \\
+               --config.distillation.teacher=path/to/all-MiniLM-L6-v2""",
     )
-    for parser in (pretrain, finetune):
+    for parser in (finetune, distill):
+        parser.add_argument(
+            "--sweep",
+            action="append",
+            default=[],
+            metavar="KEY=V,V",
+            help="train once for each value of a key, or for each combination where repeated; seeds are averaged",
+        )
+    for parser in (pretrain, finetune, distill):
         parser.add_argument(
             "--config",
             required=True,
@@ -75,12 +88,17 @@ def add_verbs(verbs: Any) -> None:
 
 def run_pretrain(args: argparse.Namespace) -> int:
     """Train a pretraining recipe (`recipes.PRETRAINING`) and return the exit status."""
-    return _stoppable(args, lambda stop: _train(args, stop, pretraining=True))
+    return _stoppable(args, lambda stop: _train(args, stop, "pretrain"))
 
 
 def run_finetune(args: argparse.Namespace) -> int:
     """Fine-tune a recipe, or run a sweep over values of its keys, and return the exit status."""
-    return _stoppable(args, lambda stop: _sweep(args) if args.sweep else _train(args, stop, pretraining=False))
+    return _stoppable(args, lambda stop: _sweep(args, "finetune") if args.sweep else _train(args, stop, "finetune"))
+
+
+def run_distill(args: argparse.Namespace) -> int:
+    """Train the student of a recipe with a teacher, or run a sweep over its keys, and return the exit status."""
+    return _stoppable(args, lambda stop: _sweep(args, "distill") if args.sweep else _train(args, stop, "distill"))
 
 
 def _stoppable(args: argparse.Namespace, run: Callable[[Stop], None]) -> int:
@@ -97,8 +115,8 @@ def _stoppable(args: argparse.Namespace, run: Callable[[Stop], None]) -> int:
             return code
 
 
-def _train(args: argparse.Namespace, stop: Stop, pretraining: bool) -> None:
-    recipe = _recipe(args, pretraining)
+def _train(args: argparse.Namespace, stop: Stop, verb: str) -> None:
+    recipe = _recipe(args, verb)
     with stop.paused():
         _join_hosts(args)
 
@@ -115,12 +133,12 @@ def _train(args: argparse.Namespace, stop: Stop, pretraining: bool) -> None:
         say(f"{args.workdir}: " + ", ".join(f"{name} {value:.5g}" for name, value in sorted(scores.items())))
 
 
-def _sweep(args: argparse.Namespace) -> None:
+def _sweep(args: argparse.Namespace, verb: str) -> None:
     from bert_jax.training.sweep import RESULTS, parse_grid, sweep
 
     if args.distributed or args.coordinator:
         raise InputError("--sweep: expected one host, found several; run a command for each value instead")
-    _recipe(args, pretraining=False)
+    _recipe(args, verb)
     grid = parse_grid(args.sweep)
     rows = sweep(args.config, overrides_of(args.overrides), grid, args.workdir, progress=not args.quiet)
     from rich.table import Table
@@ -133,14 +151,18 @@ def _sweep(args: argparse.Namespace) -> None:
     console().print(table)
 
 
-def _recipe(args: argparse.Namespace, pretraining: bool) -> Any:
-    """Load the recipe of a command line, and check that its task belongs to the verb."""
+def _recipe(args: argparse.Namespace, verb: str) -> Any:
+    """Load the recipe of a command line, and check that it belongs to the verb: `distill` needs a teacher."""
     from bert_jax.recipes import PRETRAINING, load_recipe
 
     recipe = load_recipe(args.config, overrides_of(args.overrides))
-    if (recipe.task in PRETRAINING) != pretraining:
-        verb = "finetune" if pretraining else "pretrain"
-        raise InputError(f"{args.config}: the task of this recipe is {recipe.task!r}; run it with `bert-jax {verb}`")
+    if verb == "distill":
+        if not recipe.distillation.teacher:
+            raise InputError("config.distillation.teacher: expected the model directory of a teacher, found none")
+        return recipe
+    own = "pretrain" if recipe.task in PRETRAINING else "finetune"
+    if own != verb:
+        raise InputError(f"{args.config}: the task of this recipe is {recipe.task!r}; run it with `bert-jax {own}`")
     return recipe
 
 

@@ -1,0 +1,36 @@
+"""Run by test_distillation.py in a process with 8 devices: gradients on 1 and 8 devices, in 1 and 4 micro-batches."""
+
+import json
+
+import jax
+import numpy as np
+from distilling import batch_of, distilled
+
+from bert_jax import sharding
+from bert_jax.training import step as steps
+from bert_jax.training.feed import device_batch
+
+ROWS = 32
+
+
+def gradients(kind, devices, parts):
+    mesh = sharding.make_mesh(devices=jax.devices()[:devices])
+    task, params = distilled(kind)
+    with jax.set_mesh(mesh):
+        where = jax.sharding.NamedSharding(mesh, sharding.batch_spec())
+        host = batch_of(kind, ROWS)
+        arrays = device_batch(lambda rows: {k: v[rows] for k, v in host.items()}, ROWS, where)
+        params = jax.tree.map(np.asarray, params)
+        grads, metrics = jax.jit(lambda p, b: steps._gradients(task, p, b, jax.random.key(0), parts))(params, arrays)
+    return jax.tree.map(np.asarray, grads), float(metrics["loss"][0])
+
+
+if __name__ == "__main__":
+    found = {}
+    for kind in ("classification", "mlm", "embedding"):
+        expected, loss = gradients(kind, 1, 1)
+        for devices, parts in ((1, 4), (8, 1), (8, 4)):
+            grads, other = gradients(kind, devices, parts)
+            apart = jax.tree.map(lambda a, b: float((abs(a - b) / (abs(b) + 0.01)).max()), grads, expected)
+            found[f"{kind} {devices} {parts}"] = [loss, other, float(np.max(jax.tree.leaves(apart)))]
+    print(json.dumps(found))
