@@ -253,13 +253,15 @@ def abstract_task(recipe: Any) -> AbstractTask:
     length, regression = recipe.data.max_seq_length, recipe.data.task_type == "regression"
     config = setup.config_without_data(recipe, "encoder")
     setup.check_length(length, config, "config.data.max_seq_length")
+    names = None if regression else teacher_classes(recipe, HEAD)
+    count = 1 if regression else len(names) if names else 2
     config = config.replace(
-        pooler=True, num_labels=1 if regression else 2, problem_type=_PROBLEM_TYPES[recipe.data.task_type]
+        pooler=True, num_labels=count, id2label=names, problem_type=_PROBLEM_TYPES[recipe.data.task_type]
     )
     task = ClassificationTask(Bert(config, HEAD, setup.compute(recipe)), (), r_drop=recipe.r_drop)
     ids, number = jax.ShapeDtypeStruct((1, length), jnp.int32), jax.ShapeDtypeStruct((1,), jnp.float32)
     row = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ids)
-    labels = {"regression": number, "multi_label": jax.ShapeDtypeStruct((1, 2), jnp.float32)}
+    labels = {"regression": number, "multi_label": jax.ShapeDtypeStruct((1, count), jnp.float32)}
     row |= {
         "labels": labels.get(recipe.data.task_type, jax.ShapeDtypeStruct((1,), jnp.int32)),
         "example_weights": number,

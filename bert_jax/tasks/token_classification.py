@@ -101,7 +101,9 @@ def abstract_task(recipe: Any) -> AbstractTask:
     if recipe.data.train:
         return setup.abstract_task_of(build(recipe))
     length = recipe.data.max_seq_length
-    config = setup.config_without_data(recipe, "encoder").replace(num_labels=_USUAL_TAGS, id2label=None)
+    names = teacher_classes(recipe, HEAD)
+    count = len(names) if names else _USUAL_TAGS
+    config = setup.config_without_data(recipe, "encoder").replace(num_labels=count, id2label=names)
     setup.check_length(length, config, "config.data.max_seq_length")
     task = TokenClassificationTask(Bert(config, HEAD, setup.compute(recipe)), (), ())
     row = dict.fromkeys(
