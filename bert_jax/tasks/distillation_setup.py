@@ -23,7 +23,7 @@ from bert_jax.tokenization import Tokenizer
 _KEY = "config.distillation"
 _LENGTHS = ("max_seq_length", "sequence_length", "packing")  # keys of data that bound the tokens of a row
 _NAMED = ("sequence_classification", "token_classification")  # heads whose classes have names
-InitParams = Callable[[jax.Array], Any]
+_Init = Callable[[jax.Array], Any]
 
 
 def teacher_classes(recipe: Any, head: str) -> tuple[str, ...] | None:
@@ -120,7 +120,7 @@ def adapt_abstract(abstract_task: AbstractTask, settings: Distillation) -> Abstr
 
 def _wrapped(
     of: Job | AbstractTask, settings: Distillation, teacher: Bert, running: Bert | None
-) -> tuple[DistillationTask, InitParams]:
+) -> tuple[DistillationTask, _Init]:
     """Return the wrapped task and the function that initialises its parameters.
 
     Args:
@@ -189,7 +189,7 @@ def _like_student(teacher: Bert, student: Bert) -> Bert:
     return dataclasses.replace(teacher, config=config)
 
 
-def _fitting(params: Params, init_params: InitParams) -> Params:
+def _fitting(params: Params, init_params: _Init) -> Params:
     """Return the pretrained parameters without heads of another shape, such as of another number of classes."""
     expected = jax.eval_shape(init_params, jax.random.key(0))
     kept: Params = {}

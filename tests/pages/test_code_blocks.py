@@ -64,6 +64,14 @@ ADDED = {
     "pretrain": [*SMALL, "--config.stages=((1,16,4),)", "--config.optimizer.warmup_steps=0",
                  "--config.data.eval_batches=1", "--quiet"],
     "finetune": ["--config.num_steps=1", "--config.global_batch_size=4", "--quiet"],
+    "distill": ["--config.num_steps=1", "--config.global_batch_size=4", "--quiet"],
+}  # fmt: skip
+# What is added to the command of a recipe, for the models of the pages, which have one layer of 32.
+_ONE_LAYER = ["--config.distillation.student_layers=(0,)"]
+ADDED_TO_RECIPES = {
+    **dict.fromkeys(("distil_sst2", "distil_conll2003", "distil_stsb", "distil_text"), _ONE_LAYER),
+    "distil_minilm": ["--config.optimizer.warmup_steps=0", "--config.distillation.relation_heads=4",
+                      "--config.data.eval_batches=1"],
 }  # fmt: skip
 
 
@@ -177,8 +185,14 @@ def _run(block: Block, number: int, words: list[str], written: set[str]) -> None
         contextlib.redirect_stderr(printed),
     ):
         patch.setattr("sys.stdin", io.TextIOWrapper(stdin))
-        status = main([*words, *ADDED.get(words[0], [])])
+        status = main([*words, *_added(words)])
     assert status == 0, f"{block.page}:{block.line}: {words}: {printed.getvalue()[-2000:]}"
+
+
+def _added(words: list[str]) -> list[str]:
+    """What is added to a command: of its verb, and of its recipe."""
+    recipe = words[words.index("--config") + 1].partition(":")[0] if "--config" in words else ""
+    return [*ADDED.get(words[0], []), *ADDED_TO_RECIPES.get(recipe, [])]
 
 
 def _written_by(words: list[str]) -> list[str]:

@@ -1,0 +1,221 @@
+"""Distillation on SST-2, STS-B and CoNLL-2003: a teacher, its students, and the same students without a teacher."""
+
+import dataclasses
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+LAYERS = (1, 3, 5)  # of the teacher, for the students that start from it
+_NARROW = {"num_hidden_layers": 3, "hidden_size": 192, "num_attention_heads": 6, "intermediate_size": 768}
+_ROWS, _TOKENS = 32, 64  # of a forward pass whose speed is measured
+_TIMED = 10  # forward passes
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """A task of the comparison.
+
+    Attributes:
+        recipe: recipe that fine-tunes the teacher; with the data directory.
+        distil: recipe of the students with a teacher.
+        folder: folder in the data directory.
+        dev: evaluation file in it.
+        metric: metric of `bert-jax evaluate`.
+        epochs: epochs of teacher and students.
+        learning_rate: of teacher and students.
+        keys: further keys of teacher and students.
+        narrow: further keys of the narrow student with a teacher.
+    """
+
+    recipe: str
+    distil: str
+    folder: str
+    dev: str
+    metric: str
+    epochs: tuple[float, float]
+    learning_rate: tuple[float, float]
+    keys: dict[str, Any]
+    narrow: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+SUBJECTS = {
+    "sst2": Subject("classification:sst2,{}", "distil_sst2:{}", "glue/SST-2", "dev.tsv", "accuracy", (1, 2),
+                    (1e-4, 1e-4), {"global_batch_size": 32}),
+    "stsb": Subject("stsb_embedding:{}", "distil_stsb:{}", "glue/STS-B", "dev.tsv", "spearman", (4, 8), (2e-5, 1e-4),
+                    {"best_metric": "", "eval_every": 0}, {"distillation.embedding_distance": "similarities"}),
+    "conll2003": Subject("conll2003:{}", "distil_conll2003:{}", "conll2003", "valid.txt", "f1", (3, 6), (2e-4, 3e-4),
+                         {}),
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """The settings of a comparison.
+
+    Attributes:
+        data: data directory.
+        model: all-MiniLM-L6-v2, from which teachers start.
+        corpus: text of the general distillation of the narrow student.
+        workdir: directory of the runs; finished runs are not repeated, interrupted ones resume.
+        record: JSON lines file to which each result is appended; recorded results are not measured again.
+        share: fraction of the epochs of each run.
+        steps: steps of the general distillation.
+    """
+
+    data: Path
+    model: Path
+    corpus: Sequence[str]
+    workdir: Path
+    record: Path
+    share: float
+    steps: int
+
+    def run(self, names: Sequence[str], seeds: int) -> None:
+        """Measure what is not recorded, and print a table of the means over the seeds."""
+        self.record.parent.mkdir(parents=True, exist_ok=True)
+        done = self._recorded()
+        for name in names:
+            for seed in range(seeds):
+                for student in ("teacher", "truncated", "distilled", "alone", "narrow distilled", "narrow alone"):
+                    key = {"task": name, "student": student, "seed": seed, "share": self.share, "steps": self.steps}
+                    if not any(line.items() >= key.items() for line in done):
+                        done.append(key | self._measure(name, student, seed))
+                        with self.record.open("a", encoding="utf-8") as file:
+                            print(json.dumps(done[-1]), file=file, flush=True)
+                        print(json.dumps(done[-1]), flush=True)
+        _print_table([line for line in done if line["share"] == self.share and line["steps"] == self.steps], names)
+
+    def _recorded(self) -> list[dict[str, Any]]:
+        lines = self.record.read_text(encoding="utf-8").splitlines() if self.record.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def _measure(self, name: str, student: str, seed: int) -> dict[str, Any]:
+        """Train a student, and return its score, parameters and speed."""
+        from bert_jax.evaluation import evaluate
+
+        subject, start = SUBJECTS[name], time.monotonic()
+        model = self._model(name, student, seed)
+        seconds = time.monotonic() - start
+        scores = evaluate(model, str(self.data / subject.folder / subject.dev), metric_names=(subject.metric,))
+        return {"score": scores[subject.metric], "training_seconds": round(seconds, 1)} | speed(model)
+
+    def _model(self, name: str, student: str, seed: int) -> Path:
+        """Return the directory of a trained model."""
+        subject, place = SUBJECTS[name], self.workdir / name / f"{student.replace(' ', '_')}_{seed}"
+        teacher = self.workdir / name / f"teacher_{seed}" / "model"
+        number = 0 if student == "teacher" else 1
+        keys = {
+            "num_epochs": subject.epochs[number] * self.share,
+            "optimizer.learning_rate": subject.learning_rate[number],
+            "optimizer.bias_correction": True,
+            "seed": seed,
+            **subject.keys,
+        }
+        match student:
+            case "teacher":
+                return self._train("finetune", subject.recipe, subject, place, keys | {"init_from": self.model})
+            case "truncated":
+                return truncated(teacher, place)
+            case "distilled":
+                keys |= {"distillation.teacher": teacher, "distillation.student_layers": LAYERS}
+                return self._train("distill", subject.distil, subject, place, keys)
+            case "alone":
+                begin = truncated(teacher, self.workdir / name / f"truncated_{seed}")
+                return self._train("finetune", subject.recipe, subject, place, keys | {"init_from": begin})
+        keys["init_from"] = self._general()
+        if student == "narrow alone":
+            return self._train("finetune", subject.recipe, subject, place, keys)
+        keys |= {"distillation.teacher": teacher, "distillation.student_layers": "()", **subject.narrow}
+        return self._train("distill", subject.distil, subject, place, keys)
+
+    def _general(self) -> Path:
+        """Return the narrow student after general distillation by self-attention relations."""
+        from bert_jax.data.pretraining.prepare import prepare
+        from bert_jax.tokenization import load_tokenizer
+
+        prepared = self.workdir / "prepared"
+        if not (prepared / "manifest.json").exists():
+            prepare(list(self.corpus), load_tokenizer(self.model), prepared, objective="mlm", dupe_factor=1)
+        keys = {"distillation.teacher": self.model, "num_steps": self.steps, "global_batch_size": 32,
+                "optimizer.warmup_steps": self.steps // 20, "data.eval_batches": 1,
+                **{f"model.{name}": value for name, value in _NARROW.items()}}  # fmt: skip
+        return run_verb("distill", f"distil_minilm:{prepared}", self.workdir / f"general_{self.steps}", keys)
+
+    def _train(self, verb: str, recipe: str, subject: Subject, place: Path, keys: dict[str, Any]) -> Path:
+        return run_verb(verb, recipe.format(self.data / subject.folder), place, keys)
+
+
+def run_verb(verb: str, recipe: str, workdir: Path, keys: dict[str, Any]) -> Path:
+    """Run a training verb in a process of its own, and return the directory of the model."""
+    command = [sys.executable, "-m", "bert_jax", verb, "--config", recipe, "--workdir", str(workdir), "--quiet"]
+    subprocess.run([*command, *(f"--config.{key}={value}" for key, value in keys.items())], check=True)
+    return workdir / "model"
+
+
+def truncated(teacher: Path, place: Path) -> Path:
+    """Write the teacher with only the layers LAYERS, and return its directory."""
+    import jax
+
+    from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
+    from bert_jax.inference.loading import open_tokenizer
+
+    if not (place / "model" / "config.json").exists():
+        loaded = load_pretrained(teacher)
+        params = dict(loaded.params)
+        chosen = jax.tree.map(lambda leaf: leaf[list(LAYERS)], params["encoder"]["layers"])
+        params["encoder"] = params["encoder"] | {"layers": chosen}
+        config = loaded.config.replace(num_hidden_layers=len(LAYERS))
+        place.mkdir(parents=True, exist_ok=True)
+        save_pretrained(place / "model", config, loaded.head, params, open_tokenizer(loaded), settings=loaded.settings)
+        if (teacher / "bert_jax.json").exists():  # the columns that the teacher was trained on
+            (place / "model" / "bert_jax.json").write_text((teacher / "bert_jax.json").read_text())
+    return place / "model"
+
+
+def speed(model: Path) -> dict[str, Any]:
+    """Return the number of parameters, and the texts/s of the fastest of some forward passes of 32 x 64 tokens."""
+    import jax
+    import numpy as np
+
+    from bert_jax import from_pretrained
+
+    loaded = from_pretrained(model)
+    ids = np.random.default_rng(0).integers(1000, 2000, (_ROWS, _TOKENS), dtype=np.int32)
+    forward = jax.jit(lambda params, ids: loaded.bert.apply(params, ids))
+    jax.block_until_ready(forward(loaded.params, ids))
+    times = []
+    for _ in range(_TIMED):
+        start = time.perf_counter()
+        jax.block_until_ready(forward(loaded.params, ids))
+        times.append(time.perf_counter() - start)
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(loaded.params))
+    return {"parameters": parameters, "texts_per_second": round(_ROWS / min(times), 1)}
+
+
+def _print_table(lines: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
+    """Print mean scores, their share of the teacher's, and speed-ups."""
+    print(
+        "| task | model | seeds | score | of the teacher's | M parameters | speed-up |\n|---|---|---|---|---|---|---|"
+    )
+    for name in names:
+        of_task = [line for line in lines if line["task"] == name]
+        by_student: dict[str, list[dict[str, Any]]] = {}
+        for line in of_task:
+            by_student.setdefault(line["student"], []).append(line)
+        mean = {
+            student: {key: statistics.mean(line[key] for line in found) for key in ("score", "texts_per_second")}
+            for student, found in by_student.items()
+        }
+        for student, found in by_student.items():
+            spread = statistics.stdev(line["score"] for line in found) if len(found) > 1 else 0.0
+            share = mean[student]["score"] / mean["teacher"]["score"]
+            faster = mean[student]["texts_per_second"] / mean["teacher"]["texts_per_second"]
+            print(
+                f"| {name} | {student} | {len(found)} | {mean[student]['score']:.4f} ± {spread:.4f} | {share:.1%} | "
+                f"{found[0]['parameters'] / 1e6:.1f} | {faster:.2f} |"
+            )
