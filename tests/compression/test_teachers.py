@@ -11,6 +11,7 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
+from bert_jax.planning.plan import for_tpu
 from bert_jax.tokenization import word_piece
 
 SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 32}
@@ -103,6 +104,11 @@ def test_the_abstract_task_has_the_steps_of_the_job(place):
     assert {name: array.shape for name, array in abstract.stages[0].batch.items()} == {
         name: array.shape for name, array in batch.items()
     }
+
+
+def test_a_plan_targets_tpu_with_student_and_teacher(place):
+    task = for_tpu(tasks.abstract_task(recipe(place, **SOFT))).task
+    assert task.model.compute.target == task.teacher.compute.target == "tpu"
 
 
 WRONG = {

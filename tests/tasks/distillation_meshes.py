@@ -13,14 +13,14 @@ from bert_jax.training.feed import device_batch
 ROWS = 32
 
 
-def gradients(kind, devices, parts):
-    mesh = sharding.make_mesh(devices=jax.devices()[:devices])
+def gradients(kind, devices, parts, **sizes):
+    mesh = sharding.make_mesh(**sizes, devices=jax.devices()[:devices])
     task, params = distilled(kind)
     with jax.set_mesh(mesh):
         where = jax.sharding.NamedSharding(mesh, sharding.batch_spec())
         host = batch_of(kind, ROWS)
         arrays = device_batch(lambda rows: {k: v[rows] for k, v in host.items()}, ROWS, where)
-        params = jax.tree.map(np.asarray, params)
+        params = jax.device_put(jax.tree.map(np.asarray, params), sharding.param_shardings(mesh, params))
         grads, metrics = jax.jit(lambda p, b: steps._gradients(task, p, b, jax.random.key(0), parts))(params, arrays)
     return jax.tree.map(np.asarray, grads), float(metrics["loss"][0])
 
@@ -29,8 +29,9 @@ if __name__ == "__main__":
     found = {}
     for kind in ("classification", "mlm", "embedding"):
         expected, loss = gradients(kind, 1, 1)
-        for devices, parts in ((1, 4), (8, 1), (8, 4)):
-            grads, other = gradients(kind, devices, parts)
+        splits = {"1 4": (1, 4, {}), "8 1": (8, 1, {}), "8 4": (8, 4, {"data": 2, "fsdp": 2, "tensor": 2})}
+        for split, (devices, parts, sizes) in splits.items():
+            grads, other = gradients(kind, devices, parts, **sizes)
             apart = jax.tree.map(lambda a, b: float((abs(a - b) / (abs(b) + 0.01)).max()), grads, expected)
-            found[f"{kind} {devices} {parts}"] = [loss, other, float(np.max(jax.tree.leaves(apart)))]
+            found[f"{kind} {split}"] = [loss, other, float(np.max(jax.tree.leaves(apart)))]
     print(json.dumps(found))
