@@ -145,8 +145,8 @@ _DISTILLATION = {
     "distillation.teacher": Key("", "model directory of the teacher; empty = no distillation"),
     "distillation.student_layers": Key((), "layers of the teacher, from 0, that the student starts from; () = the "
                                        "student is init_from, or has random parameters"),
-    "distillation.cache": Key("", "directory of the teacher's outputs for the training rows, computed once; the "
-                              "teacher may then have another tokenizer; empty = the teacher runs in every step"),
+    "distillation.cache": Key("", "directory of the teacher's outputs for all training rows, computed once; empty = "
+                              "the teacher runs in every step"),
     "distillation.weights.labels": Key(1.0, "weight of the task's own loss; 0 = labels of data.train are not read",
                                        least=0),
     "distillation.weights.soft_labels": Key(0.0, "weight of the divergence from the teacher's predictions", least=0),
@@ -345,7 +345,7 @@ QUESTION_ANSWERING_KEYS = _FINE_TUNING | {
 }  # fmt: skip
 SENTENCE_EMBEDDING_KEYS = _FINE_TUNING | _TABLE | {
     "data.loss": Key("in_batch_negatives", "in_batch_negatives = other rows are negatives, cosine = the label is the "
-                     "cosine, triplet = the negative is farther away, none = distillation only", EMBEDDING_LOSSES),
+                     "cosine, triplet = the negative is farther, none = distil only", EMBEDDING_LOSSES),
     "data.scale": Key(20.0, "in_batch_negatives: factor by which cosines are multiplied before the softmax", above=0),
     "data.label_scale": Key(1.0, "cosine: label of two texts with the same meaning; labels are divided by it", above=0),
     "data.distance": Key("euclidean", "triplet: distance between embeddings", ("euclidean", "cosine")),

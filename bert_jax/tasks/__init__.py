@@ -31,7 +31,7 @@ def build(recipe: Any) -> "Job":
     adaptation, distilled = lora.of_recipe(recipe), distillation_of(recipe)
     job = _module(recipe).build(recipe)
     if distilled:
-        return distillation_setup.adapt(job, recipe, distilled)
+        return distillation_setup.distil(job, recipe, distilled)
     return lora.adapt(job, adaptation) if adaptation else job
 
 
@@ -48,7 +48,7 @@ def abstract_task(recipe: Any) -> "AbstractTask":
     if distilled:
         recipe = recipe.copy_and_resolve_references()
         recipe.distillation.cache = ""  # so that no outputs are computed
-        return distillation_setup.adapt_abstract(_module(recipe).abstract_task(recipe), distilled)
+        return distillation_setup.distil_abstract(_module(recipe).abstract_task(recipe), distilled)
     abstract_task = _module(recipe).abstract_task(recipe)
     return lora.adapt_abstract(abstract_task, adaptation) if adaptation else abstract_task
 

@@ -72,7 +72,7 @@ def with_teacher_outputs(
     return RowsWithOutputs(rows, cached_outputs(teacher, encoded, settings.cache, recipe.eval_batch_size, length))
 
 
-def adapt(job: Job, recipe: Any, settings: Distillation) -> Job:
+def distil(job: Job, recipe: Any, settings: Distillation) -> Job:
     """Return the training job in which the model of `job` learns from the teacher of the recipe.
 
     Raises:
@@ -103,7 +103,7 @@ def adapt(job: Job, recipe: Any, settings: Distillation) -> Job:
     )
 
 
-def adapt_abstract(abstract_task: AbstractTask, settings: Distillation) -> AbstractTask:
+def distil_abstract(abstract_task: AbstractTask, settings: Distillation) -> AbstractTask:
     """Return the abstract task in which the model also learns from a teacher, of which only the sizes are read."""
     student = abstract_task.task.model
     check_terms(settings, student.head)
