@@ -109,9 +109,9 @@ def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
         "--impossible", action="store_true", help="allow the empty answer, for models trained on SQuAD 2.0"
     )
     parser.add_argument("--max-answer-length", type=int, default=15, metavar="N",
-                        help="most tokens in an answer (default: %(default)s)")  # fmt: skip
+                        help="maximum number of tokens in an answer (default: %(default)s)")  # fmt: skip
     parser.add_argument("--doc-stride", type=int, default=128, metavar="N",
-                        help="tokens from the start of one window of a long text to the next "
+                        help="long texts: tokens from the start of one window to the start of the next "
                         "(default: 128)")  # fmt: skip
 
 

@@ -9,8 +9,8 @@ from bert_jax.training.stopping import EXIT_INTERRUPTED
 
 _HEAD = f"""# Command line
 
-`bert-jax VERB --help` prints the same in a terminal, and `bert-jax --version` prints the version. Options may stand
-before or after the arguments, are never abbreviated, and are all optional unless their description says *required*.
+`bert-jax VERB --help` prints the same in a terminal, and `bert-jax --version` prints the version. Options may come
+before or after the arguments, cannot be abbreviated, and are all optional unless their description says *required*.
 
 | option of every verb | |
 |---|---|

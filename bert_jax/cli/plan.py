@@ -24,7 +24,7 @@ def add_verbs(verbs: Any) -> None:
         verbs,
         "plan",
         run_plan,
-        "compile a recipe for a TPU slice, without the slice",
+        "compile a recipe for a TPU slice that this machine does not have",
         "Compiles the training step of each stage with the TPU compiler (`pip install 'bert-jax[tpu]'`). Prints the "
         "memory, the collectives, a lower bound of the step time, and an upper bound of the MFU. Exits with status 1 "
         "when the step does not fit in memory.",
@@ -43,7 +43,7 @@ def add_verbs(verbs: Any) -> None:
     plan.add_argument(
         "--search",
         action="store_true",
-        help="find the largest batch that fits, for each mesh and rematerialisation (remat)",
+        help="find the largest batch that fits, for each mesh and each setting of remat (rematerialisation)",
     )
     plan.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     plan.add_argument("--config.KEY", dest="_", metavar="VALUE", help="change a value of the recipe: --config.seed=1")

@@ -17,10 +17,11 @@ QUESTION_FLAGS: dict[str, tuple[type, str, str]] = {
     "doc_stride": (
         int,
         "N",
-        "tokens from the start of one window to the next (default: 128 for question answering, half a window for "
+        "tokens from the start of one window to the start of the next (default: 128 for question answering, half "
+        "a window for "
         "classifiers with --long windows)",
     ),
-    "max_answer_length": (int, "N", "most tokens in an answer (default: 30)"),
+    "max_answer_length": (int, "N", "maximum number of tokens in an answer (default: 30)"),
     "null_threshold": (
         float,
         "X",
@@ -49,7 +50,8 @@ def add_verbs(verbs: Any) -> None:
         "predict",
         run_predict,
         "write a fine-tuned model's prediction for every row",
-        "Reads a file of any size in constant memory, and writes one row for each row, in the same order. Column names "
+        "Reads a file of any size in constant memory, and writes one output row for each input row, in the same "
+        "order. Column names "
         "default to those of training, which the model directory records.",
         """bert-jax predict --model runs/sst2/model --data reviews.csv --text-column review --out answers.jsonl
            bert-jax predict --model runs/stsb/model --data pairs.tsv --text-column a --pair-column b --out out.tsv
@@ -61,7 +63,8 @@ def add_verbs(verbs: Any) -> None:
         "--label-column",
         default="",
         metavar="NAME",
-        help="column of the label (default: as in training, else label; tags for taggers, score for embeddings)",
+        help="column of the label (default: the column used in training; if the model does not record it, 'label', "
+        "'tags' for taggers or 'score' for embeddings)",
     )
     evaluate.add_argument(
         "--label-separator", default="", metavar="C", help="separator of several labels in a cell (default: a comma)"
@@ -102,25 +105,26 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
         "--data",
         required=True,
         metavar="FILE",
-        help="data: .tsv, .csv, .jsonl, .parquet, CoNLL for taggers, SQuAD's .json for question answering (any of the "
-        "text formats also compressed), or tfds:NAME[:SPLIT]; see docs/tasks.md",
+        help="file of rows: .tsv, .csv, .jsonl, .parquet, CoNLL (taggers) or SQuAD's .json (question answering); text "
+        "formats may be compressed; or tfds:NAME[:SPLIT]; see docs/tasks.md",
     )
     add(
         "--text-column",
         default="",
         metavar="NAME",
-        help="column of the text (default: as in training, else sentence; sentence1 for embeddings, context for "
-        "multiple choice)",
+        help="column of the text (default: the column used in training; if the model does not record it, 'sentence', "
+        "'sentence1' for embeddings or 'context' for multiple choice)",
     )
     add(
         "--pair-column",
         default="",
         metavar="NAME",
-        help="column of the second text; in multiple choice, of the question or sentence start that each choice "
-        "completes (default: as in training, else none; sentence2 for embeddings)",
+        help="column of the second text; for multiple choice, column of the question or of the beginning of the "
+        "sentence that each choice completes (default: the column used in training; if the model does not record it, "
+        "none, or 'sentence2' for embeddings)",
     )
     add("--choice-columns", default="", metavar="NAME[,NAME]",
-        help="columns of the choices, or one column of lists (default: choices)")  # fmt: skip
+        help="columns of the choices, or one column of lists (default: 'choices')")  # fmt: skip
     add(
         "--delimiter",
         default="",
@@ -129,17 +133,18 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
     )
     add("--encoding", default="", metavar="NAME",
         help="encoding of tables, such as cp1252 (default: UTF-8, or that of the byte order mark)")  # fmt: skip
-    add("--no-header", action="store_true", help="the table has no header; columns are numbers from 0")
+    add("--no-header", action="store_true", help="the table has no header; columns are named by their number, from 0")
     add("--batch-size", type=int, default=32, metavar="N", help="rows in a forward pass (default: %(default)s)")
     add("--max-seq-length", type=int, default=0, metavar="N",
-        help="most tokens in a sequence; longer texts are cut or windowed (default: the model's limit)")  # fmt: skip
+        help="maximum number of tokens in a sequence; longer texts are cut or windowed (default: the model's "
+             "limit)")  # fmt: skip
     add_dtype(parser)
     vectors = parser.add_argument_group("sentence embeddings and cross-encoders")
     add_prompts(vectors)
     add_truncate_dim(vectors)
     rules = parser.add_mutually_exclusive_group()
     rules.add_argument("--strict", action="store_const", dest="invalid_rows", const="strict", default="strict",
-        help="stop with an error if there are invalid rows: name the first, count all (the default)")  # fmt: skip
+        help="if there are invalid rows, exit with an error that names the first and counts all (default)")  # fmt: skip
     rules.add_argument("--skip", action="store_const", dest="invalid_rows", const="skip",
         help="skip invalid rows: name and count them; `predict` writes empty predictions for them")  # fmt: skip
     questions = parser.add_argument_group("question answering")
@@ -217,7 +222,9 @@ def _running(args: argparse.Namespace) -> dict[str, Any]:
     given = {name: value for name in _TASK_OPTIONS if (value := getattr(args, name, None)) is not None}
     if given:
         for name in given.keys() - {*evaluation.evaluator_class(args.model).options}:
-            raise InputError(f"--{name.replace('_', '-')}: expected a model that {_TASK_OPTIONS[name]}, found another")
+            raise InputError(
+                f"--{name.replace('_', '-')}: expected a model that {_TASK_OPTIONS[name]}, found a model that does not"
+            )
     for name in ("batch_size", "max_seq_length", "dtype", "invalid_rows"):
         given[name] = getattr(args, name)
     return given

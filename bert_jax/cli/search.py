@@ -17,8 +17,8 @@ def add_verbs(verbs: Any) -> None:
         "similarity",
         run_similarity,
         "compute the similarity of two texts",
-        "Prints the cosine of their embeddings, from -1 to 1, or the similarity that the model's files name (dot "
-        "product or a negative distance).",
+        "Prints the cosine of their embeddings, from -1 to 1, or the similarity function set in the model's files "
+        "(dot product or a negative distance).",
         'bert-jax similarity all-MiniLM-L6-v2/ "a cat on a mat" "a kitten on a rug"',
     )
     search = add_verb(
@@ -26,8 +26,8 @@ def add_verbs(verbs: Any) -> None:
         "search",
         run_search,
         "find the texts of a file that are most similar to a query",
-        "Compares the embedding of the query with that of every text in the file, by cosine or by the similarity that "
-        "the model's files name. The file may be larger than memory.",
+        "Compares the embedding of the query with that of every text in the file, by cosine or by the similarity "
+        "function set in the model's files. The file may be larger than memory.",
         """bert-jax search all-MiniLM-L6-v2/ "how do cats sleep?" "tax law" --corpus documents.txt --top-k 3
            bert-jax search all-MiniLM-L6-v2/ "how do cats sleep?" --corpus pages.jsonl.gz --text-column body --json""",
     )
@@ -55,7 +55,9 @@ def add_verbs(verbs: Any) -> None:
     rerank.add_argument("query", metavar="QUERY", help="text to search for")
     for parser in (search, rerank):
         add = parser.add_argument
-        add("--corpus", required=True, metavar="FILE", help="file with one text per line, also compressed; or a table")
+        add(
+            "--corpus", required=True, metavar="FILE", help="file with one text per line, or a table; may be compressed"
+        )
         add("--text-column", default="", metavar="NAME",
             help="column of the texts; required if FILE is a table: .tsv, .csv, .jsonl or tfds:NAME")  # fmt: skip
         add("--top-k", type=int, default=10, metavar="K", help="texts per query (default: %(default)s)")

@@ -15,11 +15,20 @@ JSON_LINES = (".jsonl", ".ndjson")
 def add_flags(parser: argparse.ArgumentParser, what: str) -> None:
     """Declare the options that name the source of a verb's texts."""
     add = parser.add_argument
-    add("texts", metavar=what.upper(), nargs="*", help=f"a {what}; without any, they are read from --file or stdin")
+    add(
+        "texts",
+        metavar=what.upper(),
+        nargs="*",
+        help=f"a {what}; if none is given, every {what} is read from --file or stdin",
+    )
     add("--file", metavar="FILE",
-        help=f"file with one {what} per line, or one object per line for .jsonl; also compressed; "
-        "- is stdin")  # fmt: skip
-    add("--jsonl", action="store_true", help="read lines as JSON objects, also from stdin and from other file names")
+        help=f"file with one {what} per line (.jsonl: one JSON object per line); may be compressed; '-' reads "
+        "stdin")  # fmt: skip
+    add(
+        "--jsonl",
+        action="store_true",
+        help="parse each line as a JSON object even if the input is stdin or a file of another name than .jsonl",
+    )
     add(
         "--field",
         default="text",

@@ -55,12 +55,14 @@ def _add_prepare(verbs: Any) -> None:
         help="vocab.txt, vocab.json, tokenizer.json, *.model, or a directory with one of these")  # fmt: skip
     add("--out", required=True, metavar="DIR", help="new directory for the shards")
     add("--objective", default="nsp", metavar="nsp|sop|mlm",
-        help="objective beside masked-LM: nsp = next-sentence prediction as in BERT (default), sop = sentence order "
-        "as in ALBERT, mlm = no other, and examples are filled with full sentences as in RoBERTa")  # fmt: skip
+        help="objective in addition to masked LM: nsp = next-sentence prediction as in BERT (default), sop = "
+             "sentence order "
+        "as in ALBERT, mlm = none (examples are filled with full sentences as in RoBERTa)")  # fmt: skip
     add("--pack", action="store_true",
         help="pack several short examples into a row; they do not attend to each other")  # fmt: skip
     add("--max-seq-length", type=_lengths, default=(128,), metavar="N[,N]",
-        help="most tokens in an example (default: 128); several lengths give a set of shards each")  # fmt: skip
+        help="maximum number of tokens in an example (default: 128); a set of shards is written for each "
+             "length")  # fmt: skip
     add("--dupe-factor", type=int, default=5, metavar="N",
         help="number of times that the corpus is cut into examples, each time differently (default: 5)")  # fmt: skip
     add("--short-seq-prob", type=float, default=0.1, metavar="P",

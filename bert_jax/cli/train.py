@@ -57,15 +57,16 @@ def add_verbs(verbs: Any) -> None:
             action="append",
             default=[],
             metavar="KEY=V,V",
-            help="train once for each value of a key, or for each combination where repeated; seeds are averaged",
+            help="train once for each value of a key; with several --sweep, once for each combination; the scores of "
+            "seeds are averaged",
         )
     for parser in (pretrain, finetune, distill):
         parser.add_argument(
             "--config",
             required=True,
             metavar="RECIPE[:ARG]",
-            help="name of a recipe (`bert-jax config` lists them) or a recipe file; ARG goes to its get_config, "
-            "which often takes a data set and its directory: classification:sst2,DIR",
+            help="name of a recipe (`bert-jax config` lists them) or a recipe file; ARG is the "
+            "argument of its get_config, for many recipes a data set and its directory: classification:sst2,DIR",
         )
         parser.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the run; local or gs://")
         parser.add_argument("--quiet", action="store_true", help="show no progress bar")
@@ -83,7 +84,9 @@ def add_verbs(verbs: Any) -> None:
         )
         hosts.add_argument("--coordinator", metavar="HOST:PORT", help="without --distributed: address of process 0")
         hosts.add_argument("--num-processes", type=int, metavar="N", help="with --coordinator: number of processes")
-        hosts.add_argument("--process-id", type=int, metavar="I", help="with --coordinator: number of this one, from 0")
+        hosts.add_argument(
+            "--process-id", type=int, metavar="I", help="with --coordinator: number of this process, from 0"
+        )
 
 
 def run_pretrain(args: argparse.Namespace) -> int:

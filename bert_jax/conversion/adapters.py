@@ -145,7 +145,10 @@ def open_adapter(directory: storage.Path, content: dict[str, Any]) -> Iterator[A
                     raise InputError(f"{where}: expected {second} beside tensor {name!r}, found none")
                 update = _update(names.pop(name), other, _scale(content, layer), is_embedding)
                 if update is None:
-                    raise InputError(f"{where}: {layer}: expected two matrices that share the rank, found others")
+                    raise InputError(
+                        f"{where}: {layer}: expected lora_A and lora_B to be matrices of the same rank, found "
+                        "other shapes"
+                    )
                 updates[f"{layer}.weight"] = update
         if strange := next((name for name in names if ".lora_" in name), None):
             raise InputError(f"{where}: expected tensors lora_A and lora_B alone, found also {strange!r}")

@@ -221,7 +221,10 @@ def _check_tied(names: Names, tensors: Tensors, used: set[str], where: storage.P
         if name not in tensors or name in used or original not in used:
             continue
         if tensors[name] is not tensors[original] and not _equal(tensors[name], tensors[original]):
-            raise InputError(f"{where}: tensor {name!r}: expected it tied (equal) to {original!r}, found other values")
+            raise InputError(
+                f"{where}: tensor {name!r}: expected the same values as tensor {original!r}, to which it is tied, "
+                "found others"
+            )
         present.add(name)
     return present
 

@@ -29,7 +29,7 @@ from bert_jax.tasks.remembered import read_remembered
 
 
 class ClassificationEvaluator(Evaluator):
-    """A sequence classifier or regressor.
+    """Evaluate a sequence classifier or regressor.
 
     `predict` writes one object per row to a `.jsonl` file: the text (and pair), `label` and `scores` (label ->
     probability), or `score` for a model with one output. A `.tsv`, `.csv` or `.parquet` file has a header and the

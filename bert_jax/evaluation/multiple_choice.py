@@ -29,7 +29,7 @@ from bert_jax.tasks.multiple_choice import (
 
 
 class MultipleChoiceEvaluator(Evaluator):
-    """A multiple-choice model.
+    """Evaluate a multiple-choice model.
 
     `predict` writes one object per row to a `.jsonl` file: `context`, `question` where there is one, `choices`, `label`
     (the number of the predicted choice) and `scores` (one probability per choice). A table has a header and the columns

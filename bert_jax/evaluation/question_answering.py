@@ -34,7 +34,7 @@ _CHUNK = 1024  # questions whose windows are in memory: enough to find rows of s
 
 
 class QuestionAnsweringEvaluator(Evaluator):
-    """A question answering model.
+    """Evaluate a question answering model.
 
     `predict` writes the input of SQuAD's scripts: one JSON object, question id -> text. Where questions may have no
     answer, "" means no answer, and `NAME.null_odds.json` beside `NAME.json` has, for each id, the score of no answer

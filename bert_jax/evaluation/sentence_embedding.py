@@ -25,7 +25,7 @@ from bert_jax.tasks.sentence_embedding import (
 
 
 class SentenceEmbeddingEvaluator(Evaluator):
-    """A model of sentence embeddings, evaluated by the similarity of pairs of texts.
+    """Evaluate a sentence-embedding model by the similarity of pairs of texts.
 
     The similarity is the one that the model's files name, by default cosine. `predict` writes one object per row to a
     `.jsonl` file: `text`, `pair` and `score`. A table has a header and a column `score`. Columns copied from the data

@@ -27,7 +27,7 @@ from bert_jax.tasks.token_classification import HEAD, TokenClassificationTask
 
 
 class TokenClassificationEvaluator(Evaluator):
-    """A tagger.
+    """Evaluate a tagger.
 
     `predict` writes one object per sentence to a `.jsonl` file: `tokens`, `tags` and `scores` (the probability of each
     tag). The other formats are CoNLL: one word per line with its tag, separated by a tab, and a blank line after a

@@ -259,7 +259,7 @@ def _integers(name: str, value: Any) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError:
-        raise InputError(f"{name}: expected rows of one length") from None
+        raise InputError(f"{name}: expected rows of equal length, found rows of different lengths") from None
     if array.dtype == np.bool_:
         array = array.astype(np.int32)
     if not np.issubdtype(array.dtype, np.integer):

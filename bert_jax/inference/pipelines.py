@@ -1,7 +1,6 @@
 """The function `pipeline`, and the pipelines fill-mask, text-classification and feature-extraction."""
 
 import dataclasses
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -145,14 +144,17 @@ class TextClassification(Pipeline):
                 f"expected a doc_stride of at least 0 and a max_length of 4 to {limit} tokens (or 0), "
                 f"found {doc_stride} and {max_length}"
             )
+        names: Sequence[str] = self.model.config.label_names
         answers: list[Any] = []
         parts = (
             self._long(first, max_length or limit, doc_stride) if windows else self._short(first, second, truncation)
         )
-        for logits in itertools.chain.from_iterable(parts):
+        for logits in parts:
             scores = scores_of(self.model.config, logits, self.model.settings.activation)
-            best = np.argsort(-scores, kind="stable")[:count]
-            answers.append([{"label": self.model.config.label_names[i], "score": float(scores[i])} for i in best])
+            best = np.argsort(-scores, axis=-1, kind="stable")[:, :count]
+            answers += [
+                [{"label": names[i], "score": float(row[i])} for i in at] for row, at in zip(scores, best, strict=True)
+            ]
         if top_k == 1:
             return [answer[0] for answer in answers]
         return answers[0] if single else answers

@@ -12,7 +12,7 @@ SHARED_BY_FAMILIES: tuple[FileKey, ...] = (
     honoured("hidden_size", "width of the layers"),
     honoured("num_hidden_layers", "number of layers"),
     honoured("num_attention_heads", "number of attention heads"),
-    honoured("max_position_embeddings", "most tokens in a sequence, or rows of the position embedding"),
+    honoured("max_position_embeddings", "maximum number of tokens in a sequence, or rows of the position embedding"),
     honoured("initializer_range", "parameter of the initialiser of fresh parameters"),
     honoured("pad_token_id", "id of the padding token"),
     honoured("tie_word_embeddings", "whether the masked-LM head's matrix is the word embedding"),

@@ -19,7 +19,7 @@ MODULES = (
 )  # fmt: skip
 # In the directory of the Transformer; also named sentence_roberta_config.json and the like.
 SENTENCE_BERT_CONFIG = (
-    honoured("max_seq_length", "most tokens in an input; longer inputs are cut"),
+    honoured("max_seq_length", "maximum number of tokens in an input; longer inputs are cut"),
     honoured("do_lower_case", "whether texts are lower-cased before tokenization"),
     refused("transformer_task", "other tasks are not supported", *_TASKS),
     refused("modality_config", "inputs other than texts are not supported",
@@ -52,7 +52,7 @@ MODEL_ARGS = (
     harmless("use_memory_efficient_attention", "affects only speed"),
 )
 TOKENIZER_ARGS = (
-    honoured("model_max_length", "most tokens in an input; takes precedence over max_seq_length"),
+    honoured("model_max_length", "maximum number of tokens in an input; takes precedence over max_seq_length"),
     refused("do_lower_case", "a setting that differs from the tokenizer's own files"),
     refused("padding_side", "padding on the left is not supported", "right"),
     refused("truncation_side", "truncation on the left is not supported here", "right"),

@@ -24,7 +24,7 @@ TOKENIZER_CONFIG: tuple[FileKey, ...] = (
     honoured("add_prefix_space", "whether the first word of a text is tokenized as if a space preceded it"),
     honoured("trim_offsets", "whether character ranges leave out the leading space of a token"),
     honoured("clean_up_tokenization_spaces", "whether decoding removes spaces before punctuation"),
-    honoured("model_max_length", "most tokens in a row; above a million = no limit"),
+    honoured("model_max_length", "maximum number of tokens in a row; above a million = no limit"),
     honoured("max_len", "older name of model_max_length"),
     honoured("model_input_names", "inputs of the model; without token_type_ids there are no token types"),
     honoured("truncation_side", "the side on which texts that are too long are cut"),

@@ -76,7 +76,10 @@ def _ranges(c: ConfigDict) -> None:
     if c.data.get("packing") and c.data.length_buckets:
         raise InputError("config.data: expected packing or length_buckets, found both")
     if c.stop_after and not (c.best_metric and c.eval_every):
-        raise InputError("config.stop_after: expected best_metric and eval_every with it, found none")
+        raise InputError(
+            "config.stop_after: expected best_metric and eval_every to be set too, found "
+            + ("eval_every 0" if c.best_metric else "no best_metric")
+        )
     if c.task == "sentence_embedding" and c.data.loss == "in_batch_negatives":
         _check_in_batch_negatives(c)
     if c.profile and not (len(c.profile) == 2 and all(isinstance(n, int) and n > 0 for n in c.profile)):

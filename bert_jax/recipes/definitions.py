@@ -90,7 +90,7 @@ _MODEL = {
     "model.attention_probs_dropout_prob": Key(float, "dropout rate of attention probabilities", least=0, below=1),
     "model.classifier_dropout": Key(float, "dropout rate before a classifier; not set = hidden_dropout_prob", least=0,
                                     below=1),
-    "model.max_position_embeddings": Key(int, "most tokens in a sequence", least=1),
+    "model.max_position_embeddings": Key(int, "maximum number of tokens in a sequence", least=1),
     "model.type_vocab_size": Key(int, "number of segment ids; 0 = no segment embedding", least=0),
     "model.initializer_range": Key(float, "standard deviation parameter of the truncated normal initializer", least=0),
     "model.layer_norm_eps": Key(float, "added to the variance in LayerNorm", above=0),
@@ -257,7 +257,7 @@ _FINE_TUNING = {
     "data.invalid_rows": Key("strict", "invalid rows: strict = stop with an error that names the first, skip = "
                              "skip and count them", RULES),
     "data.length_buckets": Key((), "padded lengths of batches; () = chosen from the data"),
-    "data.max_seq_length": Key(128, "most tokens in an example; longer texts are cut", least=3),
+    "data.max_seq_length": Key(128, "maximum number of tokens in an example; longer texts are cut", least=3),
 }  # fmt: skip
 # How a table is read, beside the names of its columns.
 _TABLE = {
@@ -265,7 +265,7 @@ _TABLE = {
     "data.encoding": Key("", "encoding of TSV, CSV and JSON lines, such as cp1252; empty = UTF-8, or that of the byte "
                          "order mark"),
 }  # fmt: skip
-_HAS_HEADER = Key(True, 'whether the first line names the columns; without it columns are numbers from 0: "3"')
+_HAS_HEADER = Key(True, 'whether the first line names the columns; without it columns are named by number, from 0: "3"')
 _PACKING = Key(0, "tokens in a row of packed examples; a step has global_batch_size rows; 0 = one example per row",
                least=0)  # fmt: skip
 _DOC_STRIDE = "tokens from the start of one window to the start of the next"
@@ -313,7 +313,9 @@ TOKEN_CLASSIFICATION_KEYS = _FINE_TUNING | {
         "metrics of evaluation: any of f1, precision, recall, accuracy, types (f1 of each entity type); "
         "() = all but types",
     ),
-    "data.max_seq_length": Key(128, "most tokens in a sentence; longer sentences become overlapping windows", least=3),
+    "data.max_seq_length": Key(
+        128, "maximum number of tokens in a sentence; longer sentences become overlapping windows", least=3
+    ),
     "data.packing": _PACKING,
 }
 MULTIPLE_CHOICE_KEYS = (
@@ -327,17 +329,20 @@ MULTIPLE_CHOICE_KEYS = (
         ),
         "data.label_column": Key("label", "column of the right choice: its number from 0, or its letter from A"),
         "data.has_header": _HAS_HEADER,
-        "data.max_seq_length": Key(128, "most tokens in a context with a choice; longer texts are cut", least=3),
+        "data.max_seq_length": Key(
+            128, "maximum number of tokens in a context with a choice; longer texts are cut", least=3
+        ),
     }
 )
 QUESTION_ANSWERING_KEYS = _FINE_TUNING | {
     "data.train": Key("", "training data: .json of SQuAD 1.1 or 2.0, or tfds:NAME:SPLIT with the fields of TFDS's "
                       "squad"),
-    "data.max_seq_length": Key(384, "most tokens in question and context; longer contexts become windows", least=3),
+    "data.max_seq_length": Key(384, "maximum number of tokens in question and context; longer contexts become "
+                               "windows", least=3),
     "data.doc_stride": Key(128, _DOC_STRIDE, least=0),
     "data.packing": _PACKING,
-    "data.max_query_length": Key(64, "most tokens in a question; longer questions are cut", least=1),
-    "data.max_answer_length": Key(30, "most tokens in an answer", least=1),
+    "data.max_query_length": Key(64, "maximum number of tokens in a question; longer questions are cut", least=1),
+    "data.max_answer_length": Key(30, "maximum number of tokens in an answer", least=1),
     "data.n_best": Key(20, "number of most likely starts and ends of a window that are combined into answers; 0 = all",
                        least=0),
     "data.null_threshold": Key(0.0, "SQuAD 2.0: predict no answer where its score exceeds the best span's by more than "

@@ -116,7 +116,7 @@ def recipes_page() -> str:
             *_table(KEYS[task], [name for name in KEYS[task] if name not in alike], defaults),
         ]
         others = [f"`{name}={shown_value(defaults[name])}`" for name in alike if defaults[name] != first[name].value]
-        lines += ["", f"Defaults that differ from the table of every task: {', '.join(others)}."]
+        lines += ["", f"Defaults that differ from the table that all tasks share: {', '.join(others)}."]
     return "\n".join(lines) + "\n"
 
 

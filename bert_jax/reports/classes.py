@@ -230,5 +230,5 @@ def column_names(found: Sequence[tuple[int, Mapping[str, str]]]) -> list[Html]:
 
 
 def titles(index: np.ndarray, found: Sequence[tuple[int, Any]]) -> list[tuple[str, int]]:
-    """Return (title, number) of the first few of the worst rows, for `attention.sections`."""
+    """Return (title, row number) of a few of the worst rows, for `attention.sections`."""
     return [(f"Line {line}", int(i)) for i, (line, _) in zip(index, found, strict=True)][: attention.ROWS]

@@ -69,12 +69,18 @@ def read_remembered(model_dir: storage.PathLike) -> Remembered:
     check_keys(content, REMEMBERED_KEYS, path)
     columns, classes = content.get("columns", {}), content.get("classes", {})
     if not isinstance(columns, dict) or not isinstance(classes, dict):
-        raise InputError(f"{path}: expected objects as columns and classes, found other values")
+        raise InputError(
+            f"{path}: expected columns and classes to be objects, found {type(columns).__name__} and "
+            f"{type(classes).__name__}"
+        )
     given: dict[str, Any] = {name: columns.get(name, "") for name in _TEXTS}
     more, has_header = columns.get("more", []), columns.get("has_header", True)
     texts_fit = all(isinstance(value, str) for value in given.values())
     if not texts_fit or not isinstance(has_header, bool) or not _are_texts(more):
-        raise InputError(f"{path}: columns: expected names of columns, found another value")
+        raise InputError(
+            f"{path}: columns: expected names of columns (strings) and has_header true or false, found "
+            f"{repr(columns)[:80]}"
+        )
     rule = "drop" if content.get("missing_labels") == "drop" else "keep"
     counts = {name: count for name, count in classes.items() if isinstance(count, int)}
     return Remembered(Columns(**given, has_header=has_header, more=tuple(more)), counts, rule)

@@ -31,7 +31,10 @@ def check_charsmap(charsmap: bytes, where: str = "precompiled_charsmap") -> None
     ends = np.flatnonzero(np.frombuffer(texts, np.uint8) == 0)
     after = np.searchsorted(ends, starts)
     if len(starts) and (starts.max() >= len(texts) or after.max() >= len(ends)):
-        raise InputError(f"{where}: expected replacements within {len(texts)} bytes, found one outside")
+        raise InputError(
+            f"{where}: expected replacements that begin and end within their {len(texts)} bytes, found a "
+            "replacement that does not"
+        )
     longest = int((ends[after] - starts).max()) if len(starts) else 0
     if longest > _MAX_REPLACEMENT:
         raise InputError(f"{where}: expected replacements of at most {_MAX_REPLACEMENT} bytes, found {longest}")
@@ -39,7 +42,10 @@ def check_charsmap(charsmap: bytes, where: str = "precompiled_charsmap") -> None
         texts.decode("utf-8")
         for start in np.unique(starts):
             if texts[start] & 0xC0 == 0x80:
-                raise InputError(f"{where}: expected replacements of whole characters, found one that begins inside")
+                raise InputError(
+                    f"{where}: expected replacements of whole characters, found a replacement that begins inside a "
+                    "character"
+                )
     except UnicodeDecodeError:
         raise InputError(f"{where}: expected replacements in UTF-8, found other bytes") from None
 

@@ -291,13 +291,18 @@ class Checkpoints:
         for path, leaf in jax.tree_util.tree_leaves_with_path(like):
             name = _key(path)
             if name not in found:
-                raise InputError(f"{where}: expected {name} {leaf.shape}, found no such array: it is of another model")
+                raise InputError(
+                    f"{where}: expected {name} {leaf.shape}, found no such array: the checkpoint is of another model"
+                )
             if (shape := tuple(found.pop(name))) != tuple(leaf.shape):
                 raise InputError(
-                    f"{where}: expected {name} of shape {leaf.shape}, found {shape}: it is of another model"
+                    f"{where}: expected {name} of shape {leaf.shape}, found {shape}: the checkpoint is of another model"
                 )
         if found:
-            raise InputError(f"{where}: expected no array {next(iter(found))}, found one: it is of another model")
+            raise InputError(
+                f"{where}: expected only arrays of this model, found also {next(iter(found))}: the checkpoint is "
+                "of another model"
+            )
 
     def _set_aside(self, steps: list[int]) -> None:
         if not steps:

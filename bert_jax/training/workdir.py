@@ -117,7 +117,7 @@ class Workdir:
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[storage.Claim]:
-        """Lock the directory against other runs while the block runs.
+        """Lock the directory against other runs while the `with` block is active.
 
         Raises:
             InputError: another run is under way in the directory.

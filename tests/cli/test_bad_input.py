@@ -225,7 +225,7 @@ def test_a_checkpoint_of_another_size(place, capfd):
     checkpoints.save(State(params, make_optimizer(lambda step: 0.1).init(params), jnp.int32(1)))
     checkpoints.close()
     line = refused(place, capfd, *FINETUNE, leaves=["out/config.json", "out/data.json"])
-    assert "/out/checkpoints/1: expected params/" in line and line.endswith("it is of another model\n")
+    assert "/out/checkpoints/1: expected params/" in line and line.endswith("the checkpoint is of another model\n")
 
 
 def test_a_vocabulary_larger_than_the_embedding(place, capfd):

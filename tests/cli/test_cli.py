@@ -393,7 +393,7 @@ def test_the_console_script_is_installed():
 
 def test_only_a_classifier_writes_a_submission(models, capsys, tmp_path):
     command = ["predict", "--data", "pairs.tsv", "--out", tmp_path / "out.tsv", "--submission"]
-    assert "--submission: expected a model that classifies texts, found another" in refused(
+    assert "--submission: expected a model that classifies texts, found a model that does not" in refused(
         capsys, *command, "--model", models["sentence_embedding"]
     )
     (tmp_path / "rows.tsv").write_text("sentence\na good film\na bad film\n")

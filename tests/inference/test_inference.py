@@ -108,7 +108,7 @@ def test_sequences_up_to_the_last_position():
         ({"input_ids": [[5, -1]]}, "input_ids: expected 0 to .*, found -1"),
         ({"input_ids": [5, 6]}, r"expected a full \[B, S\] array, found shape \[2\]"),
         ({"input_ids": np.zeros((0, 4), int)}, r"expected a full \[B, S\] array"),
-        ({"input_ids": [[5, 6], [7]]}, "input_ids: expected rows of one length"),
+        ({"input_ids": [[5, 6], [7]]}, "input_ids: expected rows of equal length"),
         ({"input_ids": [[5.0, 6.0]]}, "input_ids: expected integers, found float64"),
         ({"input_ids": [[5, 6]], "attention_mask": [[1]]}, "attention_mask: expected a shape as input_ids"),
         ({"input_ids": [[5, 6]], "attention_mask": [[1, 2]]}, "attention_mask: expected 0 to 1, found 2"),

@@ -242,7 +242,7 @@ def test_a_run_ends_when_it_gets_no_better(place, tmp_path, monkeypatch):
 
 
 def test_stopping_needs_a_metric(place):
-    with pytest.raises(InputError, match="stop_after: expected best_metric and eval_every with it"):
+    with pytest.raises(InputError, match="stop_after: expected best_metric and eval_every to be set too"):
         job(place, stop_after=2, eval_every=4)
 
 

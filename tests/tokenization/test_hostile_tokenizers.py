@@ -170,8 +170,8 @@ def test_damaged_normalisations_are_seen(charsmap):
         (charsmap[:1000], "found 1000 bytes"),
         (packed(units, texts, size - 2), "expected a trie"),
         (packed(out_of_trie, texts), "found a step out of it"),
-        (packed(far_leaf, texts), "found one outside"),
-        (packed(units, b"x" * len(texts)), "found one outside"),
+        (packed(far_leaf, texts), "found a replacement that does not"),
+        (packed(units, b"x" * len(texts)), "found a replacement that does not"),
         (packed(units, b"x" * 300 + texts[300:]), "at most 256 bytes"),
         (packed(units, texts.replace(b"\xc2", b"\xff")), "expected replacements in UTF-8"),
     ):

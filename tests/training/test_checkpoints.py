@@ -195,7 +195,8 @@ def test_when_none_can_be_read_the_run_does_not_start_afresh(tmp_path, caplog):
 def test_a_checkpoint_of_another_size_is_refused(tmp_path):
     checkpoints = saved(tmp_path, [1])
     with pytest.raises(
-        InputError, match=r"expected params/mlm/bias of shape \(65,\), found \(20000,\): it is of another model"
+        InputError,
+        match=r"expected params/mlm/bias of shape \(65,\), found \(20000,\): the checkpoint is of another model",
     ):
         checkpoints.restore_latest(like(state_at(0, width=65)))
     checkpoints.close()

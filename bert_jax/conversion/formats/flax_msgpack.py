@@ -81,16 +81,16 @@ def open_tensors(path: storage.PathLike) -> Iterator[dict[str, LazyTensor]]:
             reader = _Reader(file)
             tree = reader.value()
             if reader.position != file.size:
-                raise InputError(f"expected the end of the file at {reader.position}, found it at {file.size}")
+                raise InputError(f"expected a file of {reader.position} bytes, found {file.size}")
             if isinstance(tree, dict) and isinstance(tree.get("params"), dict):
                 tree = tree["params"]
             if not isinstance(tree, dict):
-                raise InputError("expected a dict of arrays, found something else")
+                raise InputError(f"expected a dict of arrays, found {type(tree).__name__}")
             tensors: dict[str, LazyTensor] = {}
             for name, array in _flatten(tree):
                 for single, tensor in _unstacked(file, name, array):
                     if single in tensors:
-                        raise InputError(f"array {single!r} is there twice")
+                        raise InputError(f"expected each array once, found {single!r} twice")
                     tensors[single] = tensor
                     if len(tensors) > lazy_tensors.MOST_TENSORS:
                         raise InputError(f"expected at most {lazy_tensors.MOST_TENSORS} arrays, found more")
@@ -107,7 +107,9 @@ def renamed(arrays: dict[str, LazyTensor]) -> dict[str, LazyTensor]:
     for name, array in arrays.items():
         new = re.sub(r"(^|/)(kernel|scale|embedding)$", r"\1weight", name).replace("/", ".")
         if new in tensors:
-            raise InputError(f"array {name!r} and another are both {new!r} in PyTorch")
+            raise InputError(
+                f"array {name!r}: expected its PyTorch name {new!r} to be unique, found another array of that name"
+            )
         flipped = re.search(r"(^|/)kernel$", name) and len(array.shape) == 2
         tensors[new] = array.transposed() if flipped else array
     return tensors
@@ -172,11 +174,15 @@ class _Reader:
             return self._skip(4 if kind == 0xCA else 8)
         if 0xC4 <= kind <= 0xC6:  # bytes
             return self._skip(self._number(1 << kind - 0xC4))
-        raise InputError(f"expected nested dicts of arrays, found MessagePack type 0x{kind:02x} at {self.position - 1}")
+        raise InputError(
+            f"expected nested dicts of arrays, found MessagePack type 0x{kind:02x} at byte {self.position - 1}"
+        )
 
     def _dict(self, count: int, depth: int) -> Any:
         if depth >= _DEEPEST:
-            raise InputError(f"expected dicts nested at most {_DEEPEST} deep, found more at {self.position}")
+            raise InputError(
+                f"expected dicts nested at most {_DEEPEST} deep, found deeper ones at byte {self.position}"
+            )
         self._entries += count
         if self._entries > 4 * lazy_tensors.MOST_TENSORS:
             raise InputError(
@@ -187,7 +193,9 @@ class _Reader:
             where = self.position
             key = self.value(_DEEPEST)
             if not isinstance(key, str | int) or str(key) in found:
-                raise InputError(f"expected another name in a dict at {where}, found {str(key)[:80]!r}")
+                raise InputError(
+                    f"expected distinct names in the dict at byte {where}, found {str(key)[:80]!r} twice or no name"
+                )
             found[str(key)] = self.value(depth + 1)
         return _joined(found) if _CHUNKED in found else found
 
@@ -195,25 +203,29 @@ class _Reader:
         """Parse an array and skip its bytes."""
         where, code = self.position, self._take(1)[0]
         if code not in _ARRAYS:
-            raise InputError(f"expected an array at {where}, found an extension of type {code}")
+            raise InputError(f"expected an array at byte {where}, found a MessagePack extension of type {code}")
         end = self.position + size
         if self._take(1) != b"\x93":
-            raise InputError(f"expected an array's shape, dtype and bytes at {where}, found something else")
+            raise InputError(f"expected [shape, dtype, bytes] of an array at byte {where}, found no list of three")
         kind = self._take(1)[0]
         if kind & 0xF0 != 0x90:
-            raise InputError(f"expected an array's shape at {where}, found something else")
-        shape = lazy_tensors.checked_shape([self.value(_DEEPEST) for _ in range(kind & 0x0F)], f"array at {where}")
+            raise InputError(f"expected the shape of an array at byte {where}, found MessagePack type 0x{kind:02x}")
+        shape = lazy_tensors.checked_shape([self.value(_DEEPEST) for _ in range(kind & 0x0F)], f"array at byte {where}")
         name = self.value(_DEEPEST)
         if not isinstance(name, str) or name not in _DTYPES:
-            raise InputError(f"array at {where}: expected a dtype of {', '.join(_DTYPES)}, found {str(name)[:80]!r}")
+            raise InputError(
+                f"array at byte {where}: expected a dtype of {', '.join(_DTYPES)}, found {str(name)[:80]!r}"
+            )
         dtype = _DTYPES[name]
         kind = self._take(1)[0]
         if not 0xC4 <= kind <= 0xC6:
-            raise InputError(f"expected an array's bytes at {self.position}, found something else")
+            raise InputError(
+                f"expected the bytes of an array at byte {self.position}, found MessagePack type 0x{kind:02x}"
+            )
         length = self._number(1 << kind - 0xC4)
         if length != math.prod(shape) * dtype.itemsize or self.position + length != end:
             raise InputError(
-                f"array at {where}: expected {math.prod(shape) * dtype.itemsize} bytes for {name} {list(shape)}, "
+                f"array at byte {where}: expected {math.prod(shape) * dtype.itemsize} bytes for {name} {list(shape)}, "
                 f"found {length} (in a MessagePack extension of {size})"
             )
         start = self.position
@@ -222,19 +234,23 @@ class _Reader:
 
     def _text(self, length: int) -> str:
         if length > _LONGEST_TEXT:
-            raise InputError(f"expected a name at {self.position}, found one of {length} bytes")
+            raise InputError(
+                f"expected a name of at most {_LONGEST_TEXT} bytes at byte {self.position}, found {length} bytes"
+            )
         content = self._take(length)
         try:
             return content.decode()
         except UnicodeDecodeError:
-            raise InputError(f"expected a name in UTF-8 at {self.position}, found {content[:80]!r}") from None
+            raise InputError(f"expected a name in UTF-8 at byte {self.position}, found {content[:80]!r}") from None
 
     def _number(self, width: int, signed: bool = False) -> int:
         return int.from_bytes(self._take(width), "big", signed=signed)
 
     def _skip(self, count: int) -> None:
         if self.position + count > self._file.size:
-            raise InputError(f"expected {count} bytes at {self.position}, found the file's end at {self._file.size}")
+            raise InputError(
+                f"expected {count} bytes from byte {self.position}, found the end of the file at {self._file.size}"
+            )
         self.position += count
 
     def _take(self, count: int) -> bytes:
@@ -250,13 +266,22 @@ def _joined(chunked: dict[str, Any]) -> _Array:
     """Return the array that a dict of chunks describes."""
     sizes, chunks = chunked.get("shape"), chunked.get("chunks")
     if not isinstance(sizes, dict) or not isinstance(chunks, dict):
-        raise InputError("expected the shape and the chunks of an array, found something else")
+        raise InputError(
+            f"expected the shape and the chunks of an array as dicts, found {type(sizes).__name__} and "
+            f"{type(chunks).__name__}"
+        )
     shape = lazy_tensors.checked_shape([sizes.get(str(i)) for i in range(len(sizes))], "a chunked array")
     parts = [part for i in range(len(chunks)) if isinstance(part := chunks.get(str(i)), _Array)]
     if len(parts) != len(chunks) or len({part.dtype for part in parts}) != 1:
-        raise InputError("expected an array in chunks of one dtype, found something else")
+        raise InputError(
+            f"expected the {len(chunks)} chunks of an array to be arrays of the same dtype, found {len(parts)} "
+            f"arrays of {len({part.dtype for part in parts})} dtypes"
+        )
     if sum(math.prod(part.shape) for part in parts) != math.prod(shape):
-        raise InputError(f"expected chunks that make up shape {list(shape)}, found another number of values")
+        raise InputError(
+            f"expected chunks of {math.prod(shape)} values in all, for shape {list(shape)}, found "
+            f"{sum(math.prod(part.shape) for part in parts)}"
+        )
     return _Array(shape, parts[0].dtype, tuple(extent for part in parts for extent in part.parts))
 
 
@@ -281,7 +306,10 @@ def write(path: storage.PathLike, tensors: Mapping[str, np.ndarray | LazyTensor]
             if not isinstance(node, dict):
                 break
         if not isinstance(node, dict) or leaf in node:
-            raise InputError(f"{path}: tensor {name!r}: expected a name of its own in the tree, found it taken")
+            raise InputError(
+                f"{path}: tensor {name!r}: expected a unique name in the tree of dicts, found another tensor or a "
+                "dict there"
+            )
         node[leaf] = (tensor, flipped)
     with storage.open_binary_atomically(path) as file:
         _write_tree(file, tree)

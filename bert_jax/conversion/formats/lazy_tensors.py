@@ -60,7 +60,7 @@ def about(path: storage.Path) -> Iterator[None]:
         named = str(error).startswith((f"{path}: ", f"{path.parent}/"))
         raise error if named else InputError(f"{path}: {error}") from None
     except RecursionError:
-        raise InputError(f"{path}: expected weights, found nesting without end") from None
+        raise InputError(f"{path}: expected weights, found values that are nested too deeply") from None
 
 
 def parse_header(text: bytes, what: str) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def parse_header(text: bytes, what: str) -> dict[str, Any]:
     try:
         found = json.loads(text.decode(), object_pairs_hook=_without_repetition)
     except RecursionError:
-        raise InputError(f"expected {what}, found nesting without end") from None
+        raise InputError(f"expected {what}, found values that are nested too deeply") from None
     except ValueError as error:
         if isinstance(error, InputError):
             raise

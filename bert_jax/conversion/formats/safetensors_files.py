@@ -115,7 +115,7 @@ def _header(file: storage.OpenFile) -> tuple[int, dict[str, Any]]:
 
 def _metadata(metadata: Any) -> dict[str, str]:
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise InputError("expected __metadata__ of strings in the header, found something else")
+        raise InputError(f"expected __metadata__ in the header to be an object of strings, found {repr(metadata)[:80]}")
     return metadata
 
 
@@ -161,9 +161,14 @@ def _checksums(recorded: str | None, entries: Mapping[str, Any]) -> dict[str, An
     try:
         checksums = dict(json.loads(recorded))
     except (ValueError, TypeError, RecursionError):
-        raise InputError(f"expected checksums in the header's {CHECKSUMS!r}, found something else") from None
+        raise InputError(
+            f"expected a JSON object of checksums in the header's {CHECKSUMS!r}, found {recorded[:80]!r}"
+        ) from None
     if unmatched := sorted(checksums.keys() ^ entries.keys()):
-        raise InputError(f"tensor {unmatched[0]!r} and the recorded checksums do not match; the file is damaged")
+        raise InputError(
+            "expected a recorded checksum for every tensor and for no other, found a mismatch at "
+            f"{unmatched[0]!r}; the file is damaged"
+        )
     return checksums
 
 

@@ -152,7 +152,10 @@ def renamed(variables: dict[str, LazyTensor]) -> dict[str, LazyTensor]:
             new = re.sub(pattern, replacement, new)
         new = new.replace("/", ".")
         if new in tensors:
-            raise InputError(f"variable {name!r} and another are both {new!r} in PyTorch")
+            raise InputError(
+                f"variable {name!r}: expected its PyTorch name {new!r} to be unique, found another variable of "
+                "that name"
+            )
         tensors[new] = variable.transposed() if name.endswith("/kernel") else variable
     return tensors
 
@@ -224,7 +227,7 @@ def _fields(message: bytes, what: str) -> Iterator[tuple[int, int | bytes]]:
             yield tag >> 3, value
             continue
         if kind not in (1, 2, 5):
-            raise InputError(f"{what}: expected an entry of a TensorFlow checkpoint, found something else")
+            raise InputError(f"{what}: expected an entry of a TensorFlow checkpoint, found other bytes")
         length = {1: 8, 5: 4}.get(kind)
         if length is None:
             length, position = sstables.varint(message, position)

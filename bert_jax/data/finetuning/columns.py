@@ -1,4 +1,4 @@
-"""Name the columns of a table, and suggest the columns that the user probably meant."""
+"""The columns of a table that a user names, and suggestions for misspelt names."""
 
 import dataclasses
 import difflib
@@ -101,7 +101,7 @@ class Columns:
         return tuple(dict.fromkeys((*ids, *self.keep)))
 
     def carried(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the columns of a row to copy to its answer: name -> value."""
+        """Return the input columns to copy into a row's prediction: name -> value."""
         return {name: values[name] for name in self.kept(values) if name in values} if self.keeps else {}
 
     def naming(self, columns: Mapping[str, str]) -> str:

@@ -92,7 +92,7 @@ def read_cell(where: str, text: str, columns: Columns) -> Cell:
         return cell
     several = recipe_key("task_type", "multi_label")
     message = f"{where}: expected one label in {columns.label!r}, found a list of {len(cell.labels)}"
-    raise InvalidRow(f"{message} ({several} learns several)", "several labels")
+    raise InvalidRow(f"{message} ({several} trains on several labels per row)", "several labels")
 
 
 def _list_in(text: str) -> list[str] | None:
@@ -228,8 +228,10 @@ def check_count(spec: str, labels: Iterable[str], rows: int, columns: Columns) -
     numbers = all(_NUMBER.fullmatch(label.lower()) for label in labels)
     hint = f"for numbers use {recipe_key('task_type', 'regression')}" if numbers else "it looks like a text or an id"
     raise InputError(
-        f"{spec}: expected classes in {columns.label!r}, found {len(labels):,} labels in {rows:,} rows, such as "
-        f"{printable(repr(min(labels)), 60)}; {hint}, or is another column meant ({columns.naming({'label': 'NAME'})})?"
+        f"{spec}: expected a small number of classes in {columns.label!r}, found {len(labels):,} different labels "
+        f"in {rows:,} "
+        f"rows, such as {printable(repr(min(labels)), 60)}; {hint}, or is another column meant "
+        f"({columns.naming({'label': 'NAME'})})?"
     )
 
 

@@ -128,7 +128,7 @@ def cut_chunks(corpus: Iterable[Document], settings: PrepareSettings) -> Iterato
 
 
 def is_held_out(number: int, fraction: float) -> bool:
-    """Return whether document `number` (from 0) is held out: document 1, then one in every 1/fraction."""
+    """Return whether document `number` (from 0) is held out: document 1 is, then every (1 / fraction)-th document."""
     if number <= 1:
         return number == 1 and fraction > 0
     return int((number - 1) * fraction) > int((number - 2) * fraction)

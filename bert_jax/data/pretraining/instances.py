@@ -211,7 +211,7 @@ def encode_record(row: Sequence[Instance], dtype: np.dtype) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class InstanceBatch:
-    """I instances of some rows, concatenated.
+    """The I instances (examples before masking) of several rows, concatenated.
 
     Attributes:
         rows: int64 [I], the row of each instance, ascending from 0.

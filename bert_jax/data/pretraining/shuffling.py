@@ -136,7 +136,7 @@ class _Window:
         return cls(position, batch_size, blocks, block_starts[blocks], starts, order)
 
     def rows(self, positions: np.ndarray) -> np.ndarray:
-        """Return the rows of the set at positions of this window."""
+        """Return the rows of the data set at these positions of the shuffle window."""
         c = self._segment_starts(positions % self.batch_size) + (positions - self.position) // self.batch_size
         block = np.searchsorted(self.starts, c, side="right") - 1
         return self.first_rows[block] + self.order[block, c - self.starts[block]]

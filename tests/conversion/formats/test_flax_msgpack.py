@@ -227,7 +227,7 @@ def test_dicts_without_end(tmp_path):
 
 @pytest.mark.parametrize("names", [("a", "a.b"), ("a.b", "a"), ("a.weight", "a.scale")])
 def test_names_that_no_tree_can_hold_are_not_written(tmp_path, names):
-    with pytest.raises(InputError, match="found it taken"):
+    with pytest.raises(InputError, match="found another tensor or a dict there"):
         flax_msgpack.write(tmp_path / "flax_model.msgpack", dict.fromkeys(names, np.ones(2, np.float32)))
     assert not list(tmp_path.iterdir())
 

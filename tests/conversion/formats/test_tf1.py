@@ -86,7 +86,7 @@ def test_names_of_electra():
 
 
 def test_two_variables_of_one_name():
-    with pytest.raises(InputError, match=r"both 'bert\.x\.weight'"):
+    with pytest.raises(InputError, match=r"PyTorch name 'bert\.x\.weight'"):
         names("bert/x/kernel", "bert/x/gamma")
 
 
@@ -128,7 +128,7 @@ def described(dtype=1, shape=(2,), offset=0, size=8, shard=0, more=b"", crc=None
         ([(b"w", described(shape=(2**40, 2**40)))], "expected a shape that fits into memory"),
         ([(b"w", described(crc=1))], "variable 'w' does not match its checksum"),
         ([(b"w", described(more=bundles.field(7, b"")))], "found slices"),
-        ([(b"w", described() + b"\x0b")], "found something else"),
+        ([(b"w", described() + b"\x0b")], "found other bytes"),
         ([(b"w", described() + b"\x12\xff\x01")], "found a part of one"),
         ([(b"w", described() + b"\xff" * 11)], "expected a number"),
         ([(b"\xff", described())], "expected names in UTF-8"),
