@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.tasks import lora
+from bert_jax.tasks import lora, trained_head
 
 if TYPE_CHECKING:
     from bert_jax.tasks.base import AbstractTask, Job
@@ -29,6 +29,8 @@ def build(recipe: Any) -> "Job":
     """
     adaptation = lora.of_recipe(recipe)
     job = _module(recipe).build(recipe)
+    if recipe.get("keep_head"):
+        job = trained_head.with_trained_head(job, recipe)
     return lora.adapt(job, adaptation) if adaptation else job
 
 
