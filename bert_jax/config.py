@@ -63,7 +63,9 @@ class BertConfig:
         vocab_size: rows of the word embedding.
         hidden_size: width of the residual stream.
         num_hidden_layers: number of encoder layers.
-        num_attention_heads: number of attention heads; must divide `hidden_size`.
+        num_attention_heads: number of attention heads; must divide `hidden_size` if `head_dim` is None.
+        head_dim: width of an attention head, where the heads do not fill `hidden_size`, as after pruning; None =
+            hidden_size / num_attention_heads.
         intermediate_size: width of the feed-forward layer.
         embedding_size: width of the embeddings, which a dense layer projects to `hidden_size`; None = hidden_size.
         hidden_act: one of ACTIVATION_NAMES, such as `gelu` (erf, the 2018 release) or `gelu_tanh` (the small models).
@@ -120,6 +122,7 @@ class BertConfig:
     hidden_size: int = 768
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
+    head_dim: int | None = None
     intermediate_size: int = 3072
     embedding_size: int | None = None
     hidden_act: str = "gelu"
@@ -168,7 +171,7 @@ class BertConfig:
             value = getattr(self, field.name)
             if value is not None or field.name not in MAY_BE_NONE:
                 check_value(field.name, value, field.type)
-        if self.hidden_size % self.num_attention_heads:
+        if self.head_dim is None and self.hidden_size % self.num_attention_heads:
             raise InputError(
                 f"model config: num_attention_heads {self.num_attention_heads} must divide "
                 f"hidden_size {self.hidden_size}"
@@ -176,15 +179,22 @@ class BertConfig:
         if self.position_embedding_type == "rotary" and self.head_size % 2:
             raise InputError(f"model config: rotary positions need heads of an even size, found {self.head_size}")
         _check_embedding(self)
+        if self.head_dim and self.head_dim * self.num_attention_heads == self.hidden_size:
+            object.__setattr__(self, "head_dim", None)  # one value for one architecture
         if self.embedding_size == self.hidden_size:
-            object.__setattr__(self, "embedding_size", None)  # one value for one architecture
+            object.__setattr__(self, "embedding_size", None)  # likewise
         if self.id2label is not None and len(self.id2label) != self.num_labels:
             raise InputError(f"model config: num_labels is {self.num_labels} but id2label names {len(self.id2label)}")
 
     @property
     def head_size(self) -> int:
         """Return the width of an attention head."""
-        return self.hidden_size // self.num_attention_heads
+        return self.head_dim or self.hidden_size // self.num_attention_heads
+
+    @property
+    def attention_width(self) -> int:
+        """Return the width of queries, keys and values: that of all heads together."""
+        return self.head_size * self.num_attention_heads
 
     @property
     def embedding_width(self) -> int:
@@ -263,6 +273,9 @@ class BertConfig:
                 check_value(field, _activation(hf[key]) if field.endswith("_act") else hf[key], types[field], key)
         hf = kind.defaults | {key: value for key, value in hf.items() if value is not None}
         ours = {field: hf[key] for field, key in kind.keys.items() if key in hf} | kind.reads(hf) | dict(kind.fixed)
+        if "head_dim" in hf:
+            check_value("head_dim", hf["head_dim"], types["head_dim"], "head_dim")
+            ours["head_dim"] = hf["head_dim"]
         if offset := kind.position_offset(hf):
             rows = whole_number(hf, "max_position_embeddings")
             if rows <= offset:
@@ -294,6 +307,8 @@ class BertConfig:
                 hf[key] = "gelu_new"
             if key in carried and _activation(carried[key]) == _activation(hf.get(key)):
                 hf[key] = carried[key]  # keep the name from the original file
+        if self.head_dim:
+            hf["head_dim"] = self.head_dim
         if "embedding_size" in kind.keys:
             hf["embedding_size"] = self.embedding_width
         hf["id2label"] = {str(i): name for i, name in enumerate(self.label_names)}

@@ -146,14 +146,6 @@ def _read_nomic(hf: Json) -> Json:
         if other in hf and field in hf and hf[other] != hf[field]:
             raise InputError(f"{other}: expected that of {field}, {_shown(hf[field])}, found {_shown(hf[other])}")
     if "n_embd" not in hf:
-        heads, width = hf.get("num_attention_heads"), hf.get("hidden_size")
-        if (
-            "head_dim" in hf
-            and type(heads) is int
-            and type(width) is int
-            and heads * whole_number(hf, "head_dim") != width
-        ):
-            raise InputError(f"head_dim: expected hidden_size / num_attention_heads, found {hf['head_dim']}")
         return {"rope_theta": _theta(hf, ("rope_parameters",), 1000.0)}
     fields = {field: hf[key] for field, key in _NOMIC_OLD.items() if key in hf}
     return fields | {"hidden_act": "silu", "rope_theta": hf.get("rotary_emb_base", 10000.0)}

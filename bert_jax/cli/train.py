@@ -91,20 +91,20 @@ def add_verbs(verbs: Any) -> None:
 
 def run_pretrain(args: argparse.Namespace) -> int:
     """Train a pretraining recipe (`recipes.PRETRAINING`) and return the exit status."""
-    return _stoppable(args, lambda stop: _train(args, stop, "pretrain"))
+    return stoppable(args, lambda stop: _train(args, stop, "pretrain"))
 
 
 def run_finetune(args: argparse.Namespace) -> int:
     """Fine-tune a recipe, or run a sweep over values of its keys, and return the exit status."""
-    return _stoppable(args, lambda stop: _sweep(args, "finetune") if args.sweep else _train(args, stop, "finetune"))
+    return stoppable(args, lambda stop: _sweep(args, "finetune") if args.sweep else _train(args, stop, "finetune"))
 
 
 def run_distill(args: argparse.Namespace) -> int:
     """Train the student of a recipe with a teacher, or run a sweep over its keys, and return the exit status."""
-    return _stoppable(args, lambda stop: _sweep(args, "distill") if args.sweep else _train(args, stop, "distill"))
+    return stoppable(args, lambda stop: _sweep(args, "distill") if args.sweep else _train(args, stop, "distill"))
 
 
-def _stoppable(args: argparse.Namespace, run: Callable[[Stop], None]) -> int:
+def stoppable(args: argparse.Namespace, run: Callable[[Stop], None]) -> int:
     """Call `run` and return the exit status; Ctrl-C and SIGTERM print what is saved and how to resume."""
     with stopping.listening(shlex.join(["bert-jax", *args.command_line])) as stop:
         try:

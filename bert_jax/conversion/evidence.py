@@ -139,6 +139,7 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
     for field in kind.required:
         if hf.get(keys[field]) is None:
             raise InputError(f"{where}: expected {keys[field]}, which the weights do not imply, found none")
+    _check_head_size(hf, keys["num_attention_heads"], NAME_TABLES[family], tensors, where)
     table = "embeddings/position_embeddings/embedding"
     if hf.get("position_embedding_type") == "rotary" and (name := _tensor_name(NAME_TABLES[family], table)) in tensors:
         raise InputError(
@@ -148,6 +149,17 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
     if type(padding) is int and type(rows) is int and padding >= rows:
         raise InputError(f"{where}: pad_token_id: expected less than vocab_size {rows}, found {padding}")
     return hf
+
+
+def _check_head_size(hf: Json, key: str, names: Names, tensors: Tensors, where: object) -> None:
+    """Raise InputError when the heads of a config.json with head_dim are not as wide as the tensors."""
+    heads, size, name = hf.get(key), hf.get("head_dim"), _tensor_name(names, "encoder/layers/attention/output/kernel")
+    if type(heads) is not int or type(size) is not int or name not in tensors or len(tensors[name].shape) != 2:
+        return
+    width = tensors[name].shape[1]
+    if heads * size != width:
+        raise InputError(f"{where}: head_dim: expected {key} * head_dim = {width}, as in tensor {name!r} of shape "
+                         f"{list(tensors[name].shape)}, found {heads} * {size}")  # fmt: skip
 
 
 def _sizes(names: Names, tensors: Tensors) -> Iterator[tuple[str, Size]]:

@@ -12,6 +12,7 @@ SHARED_BY_FAMILIES: tuple[FileKey, ...] = (
     honoured("hidden_size", "width of the layers"),
     honoured("num_hidden_layers", "number of layers"),
     honoured("num_attention_heads", "number of attention heads"),
+    honoured("head_dim", "width of a head, if not hidden_size / num_attention_heads, as in a model with pruned heads"),
     honoured("max_position_embeddings", "maximum number of tokens in a sequence, or rows of the position embedding"),
     honoured("initializer_range", "parameter of the initialiser of fresh parameters"),
     honoured("pad_token_id", "id of the padding token"),
@@ -152,7 +153,6 @@ NOMIC_BERT: tuple[FileKey, ...] = (
     *_LAYERS,
     *_SEGMENTS,
     honoured("rope_parameters", "base of rotary positions; scaled ones are refused"),
-    honoured("head_dim", "width of a head; must be hidden_size / num_attention_heads"),
     # Keys of the original files.
     honoured("n_embd", "hidden_size"),
     honoured("n_layer", "num_hidden_layers"),

@@ -156,9 +156,10 @@ class SelfAttention(nnx.Module):
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
-        size = config.hidden_size
-        dense = functools.partial(Dense, config, size, size, use_bias=config.attention_bias, rngs=rngs)
-        self.query, self.key, self.value, self.output = dense(), dense(), dense(), dense()
+        size, width = config.hidden_size, config.attention_width
+        dense = functools.partial(Dense, config, use_bias=config.attention_bias, rngs=rngs)
+        self.query, self.key, self.value = dense(size, width), dense(size, width), dense(size, width)
+        self.output = dense(width, size)
         self.layer_norm = LayerNorm(config, size)
 
     def __call__(
@@ -191,7 +192,7 @@ class SelfAttention(nnx.Module):
 
 def attend(
     plan: AttentionPlan,
-    projected: tuple[jax.Array, ...],  # query, key, value [B, S, D]; query [B, P, D] with query positions
+    projected: tuple[jax.Array, ...],  # query, key, value [B, S, N * H]; query [B, P, N * H] with query positions
     config: BertConfig,
     dropout_key: jax.Array | None,
     compute: Compute,
@@ -199,7 +200,7 @@ def attend(
     """Compute scaled dot-product attention with the plan's backend.
 
     Returns:
-        The context `[B, S or P, D]` and, for xla, the attention probabilities `[B, N, S or P, S]`.
+        The context `[B, S or P, N * H]` and, for xla, the attention probabilities `[B, N, S or P, S]`.
     """
     batch, length, size = projected[0].shape
     heads, rate = config.num_attention_heads, config.attention_probs_dropout_prob

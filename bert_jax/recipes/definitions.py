@@ -249,6 +249,8 @@ ELECTRA_KEYS = PRETRAINING_KEYS | {
 }
 
 _FINE_TUNING = {
+    "keep_head": Key(False, "whether training starts from the trained head of init_from, whose classes must be those "
+                     "of the data"),
     "data.train": Key("", "training data: .tsv, .csv, .jsonl or tfds:NAME:SPLIT"),
     "data.dev": Key("", "evaluation data, in the formats of data.train; empty = none"),
     "data.dev_share": Key(0.0, "fraction of the rows that is held out for evaluation; used without data.dev", least=0,

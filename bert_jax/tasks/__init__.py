@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_jax.compression.distillation import distillation_of
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.tasks import distillation_setup, lora
+from bert_jax.tasks import distillation_setup, lora, trained_head
 
 if TYPE_CHECKING:
     from bert_jax.tasks.base import AbstractTask, Job
@@ -30,6 +30,8 @@ def build(recipe: Any) -> "Job":
     """
     adaptation, distilled = lora.of_recipe(recipe), distillation_of(recipe)
     job = _module(recipe).build(recipe)
+    if recipe.get("keep_head"):
+        job = trained_head.with_trained_head(job, recipe)
     if distilled:
         return distillation_setup.distil(job, recipe, distilled)
     return lora.adapt(job, adaptation) if adaptation else job

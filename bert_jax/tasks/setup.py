@@ -38,6 +38,7 @@ _SHAPING = (
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
+    "head_dim",
     "intermediate_size",
     "max_position_embeddings",
     "type_vocab_size",

@@ -86,6 +86,25 @@ class BackendTokenizer(Tokenizer):
     def saved_files(self) -> tuple[str, ...]:
         return "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", *self._vocabulary_files()
 
+    @property
+    def backend(self) -> tokenizers.Tokenizer:
+        """Return the library's tokenizer, which must not be changed."""
+        return self._backend
+
+    @property
+    def is_word_piece(self) -> bool:
+        """Return whether the algorithm is WordPiece."""
+        return isinstance(self._backend.model, tokenizers.models.WordPiece)
+
+    @property
+    def sentencepiece_model(self) -> bytes | None:
+        """Return the bytes of the original SentencePiece model, if there is one."""
+        return self._sentencepiece_model
+
+    def replaced(self, backend: tokenizers.Tokenizer, sentencepiece_model: bytes | None) -> "BackendTokenizer":
+        """Return a tokenizer with the special tokens and settings of this one, over another vocabulary."""
+        return BackendTokenizer(backend, self._special, dict(self._settings), sentencepiece_model)
+
     @functools.cached_property
     def _plain_backend(self) -> tokenizers.Tokenizer:
         """Return a copy that tokenizes the names of special tokens in a text like any other characters."""

@@ -78,6 +78,21 @@ class SentencePieceTokenizer(Tokenizer):
     def saved_files(self) -> tuple[str, ...]:
         return MODEL_FILE, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 
+    @property
+    def model(self) -> bytes:
+        """Return the bytes of the `*.model` file."""
+        return self._model
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the settings, as in `tokenizer_config.json`."""
+        return dict(self._settings)
+
+    @property
+    def added_tokens(self) -> tuple[tokenizers.AddedToken, ...]:
+        """Return the tokens outside the model, in the order of their ids."""
+        return tuple(self._added.values())
+
     def encode_batch(self, texts: Sequence[str], parse_special: bool = True) -> list[list[int]]:
         with named_errors(texts):
             if not parse_special or self._settings.get("split_special_tokens"):

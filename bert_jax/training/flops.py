@@ -62,16 +62,16 @@ def train_flops(
     """Return the model FLOPs of one training step: its matrix products, with 2 FLOPs per multiply-add.
 
     For a sequence of S tokens and P predictions, with hidden size D, embeddings E, feed-forward F, vocabulary V, L
-    layers, C labels:
+    layers, C labels, and all heads A wide (A = D unless heads were pruned):
 
-        layers        L * (8 S D^2 + 4 S D F)                projections, feed-forward (6 S D F where it is gated)
-        attention     4 S K D, summed over layers            scores and sums; K = min(S, 2 window + 1) keys a query
+        layers        L * (8 S D A + 4 S D F)                projections, feed-forward (6 S D F where it is gated)
+        attention     4 S K A, summed over layers            scores and sums; K = min(S, 2 window + 1) keys a query
         embeddings    2 S E D                                where E is not D
         MLM head      P * (2 D E + 2 E V)                    gathered: P = S when no positions are given
         summary       2 D^2                                  pooler, or the classifier's other hidden layer; for each
                                                              token where the head is one of tokens
         classifiers   2 D C (NSP: C = 2; for each token where the head is one of tokens)
-        last layer    R in place of S, except 4 S D^2 for keys and values; R = S unless fewer outputs are computed
+        last layer    R in place of S, except 4 S D A for keys and values; R = S unless fewer outputs are computed
 
     times 3 for forward and backward. Recomputation (remat) is not counted, nor is padding left out.
 
@@ -83,14 +83,14 @@ def train_flops(
         predictions: P; None = S.
         last: R, positions computed in the last layer; None = S.
     """
-    hidden, width = config.hidden_size, config.embedding_width
+    hidden, width, heads = config.hidden_size, config.embedding_width, config.attention_width
     products = 6 if config.gated else 4
     last = length if last is None else last
     queries = (config.num_hidden_layers - 1) * length + last  # query positions, also fed forward, over layers
-    total = queries * hidden * (4 * hidden + products * config.intermediate_size)
-    total += config.num_hidden_layers * length * hidden * 4 * hidden
+    total = queries * hidden * (4 * heads + products * config.intermediate_size)
+    total += config.num_hidden_layers * length * hidden * 4 * heads
     *keys, keys_of_last = (length if window is None else min(length, 2 * window + 1) for window in config.windows)
-    total += 4 * hidden * (length * sum(keys) + last * keys_of_last)
+    total += 4 * heads * (length * sum(keys) + last * keys_of_last)
     if width != hidden:
         total += 2 * length * width * hidden
     if head in ("pretraining", "masked_lm"):

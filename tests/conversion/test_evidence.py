@@ -139,3 +139,19 @@ def test_convert_keeps_what_nothing_here_depends_on(tmp_path):
         and kept.items() <= dict(after.config.carried).items()
     )
     assert (tmp_path / "new" / "generation_config.json").read_text() == '{\n  "max_length": 7\n}\n'
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_head_size_that_the_tensors_contradict(tmp_path, family):
+    """Hidden size 8 and a head of 4: the only one that is left of two."""
+    config = write_model(tmp_path / "model", family, num_attention_heads=1, head_dim=4)
+    assert load_pretrained(tmp_path / "model").config == config
+    assert config.attention_width == 4
+    edit(tmp_path / "model", head_dim=2**30)
+    with pytest.raises(
+        InputError, match=r"head_dim: expected \w+ \* head_dim = 4, as in tensor .* found 1 \* 1073741824"
+    ):
+        load_pretrained(tmp_path / "model")
+    edit(tmp_path / "model", head_dim="4")
+    with pytest.raises(InputError, match="head_dim must be a positive integer, found '4'"):
+        load_pretrained(tmp_path / "model")
