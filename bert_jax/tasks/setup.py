@@ -56,7 +56,7 @@ def compute(recipe: Any) -> Compute:
 
 def pretrained(recipe: Any, head: str) -> Loaded | None:
     """Load the model of `init_from` with `head` (initialised where the files lack it); None without init_from."""
-    return load_pretrained(recipe.init_from, head) if recipe.init_from else None
+    return load_pretrained(recipe.init_from, head, dequantize=True) if recipe.init_from else None
 
 
 class StartingModel(NamedTuple):

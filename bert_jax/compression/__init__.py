@@ -1,0 +1,1 @@
+"""Compression: finished models made smaller."""
