@@ -7,7 +7,9 @@ from typing import Any, NamedTuple, Self
 
 from bert_jax.errors import InputError, did_you_mean, printable
 
-METHOD = "bert_jax"  # quant_method of our quantization_config
+# Our quantization_config has `library` instead of transformers' `quant_method`: transformers raises an error if that key
+# is missing, but ignores a method that it does not know, and would take our integers for parameters.
+_LIBRARY = "bert_jax"
 _MOST_SHOWN = 60  # characters of a value in a message
 
 
@@ -87,7 +89,8 @@ class Quantization:
 
     def quantizes(self, path: str) -> bool:
         """Return whether the parameter of a path such as `encoder/layers/mlp/up/kernel` is quantized."""
-        return path.endswith(("/kernel", "/embedding")) and not any(fnmatchcase(path, glob) for glob in self.keep)
+        named = path.rpartition("/")[2] in ("kernel", "embedding")
+        return named and not any(fnmatchcase(path, glob) for glob in self.keep)
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed."""
@@ -102,13 +105,13 @@ class Quantization:
         """
         if value is None:
             return None
-        if not isinstance(value, dict) or value.get("quant_method") != METHOD:
-            method = value.get("quant_method") if isinstance(value, dict) else value
+        if not isinstance(value, dict) or value.get("library") != _LIBRARY:
+            found = value.get("quant_method", value.get("library")) if isinstance(value, dict) else value
             raise InputError(
-                f"quantization_config: expected quant_method {METHOD!r}, as `bert-jax quantize` writes, found "
-                f"{printable(repr(method), _MOST_SHOWN)}: quantized weights of other libraries are not supported"
+                f"quantization_config: expected one of `bert-jax quantize` (library {_LIBRARY!r}), found "
+                f"{printable(repr(found), _MOST_SHOWN)}: quantized weights of other libraries are not supported"
             )
-        known = {"quant_method", "mode", "modules_to_not_convert", "group_size"}
+        known = {"library", "mode", "modules_to_not_convert", "group_size"}
         if unknown := sorted(value.keys() - known):
             raise InputError(f"quantization_config: {printable(repr(unknown[0]))} is not known"
                              f"{did_you_mean(unknown[0], known)}")  # fmt: skip
@@ -121,7 +124,7 @@ class Quantization:
     def to_hf(self) -> dict[str, Any]:
         """Return the `quantization_config` of a config.json."""
         grouped = {"group_size": self.group_size} if self.kernels == "int4" else {}
-        return {"quant_method": METHOD, "mode": self.mode, "modules_to_not_convert": list(self.keep)} | grouped
+        return {"library": _LIBRARY, "mode": self.mode, "modules_to_not_convert": list(self.keep)} | grouped
 
 
 def check_patterns(patterns: Iterable[str], paths: Iterable[str], option: str) -> None:

@@ -85,7 +85,7 @@ class Quantizer:
             return matmul(x, self.dequantize(values), compute)
         rows = x.reshape(-1, x.shape[-1]) if compute.on_cpu else x
         axes = (((rows.ndim - 1,), (0,)), ((), ()))
-        y = qwix.dot_general(self._inputs(rows, values.get("input_scale")), self._qarray(values), axes)
+        y = qwix.dot_general(self.quantize_inputs(rows, values.get("input_scale")), self._qarray(values), axes)
         return y.reshape(*x.shape[:-1], y.shape[-1]).astype(compute.activation_dtype)
 
     def rounded_inputs(self, x: jax.Array) -> jax.Array:
@@ -94,10 +94,10 @@ class Quantizer:
             return x
         import qwix
 
-        return _straight_through(lambda x: qwix.dequantize(self._inputs(x, None)).astype(x.dtype), x)
+        return _straight_through(lambda x: qwix.dequantize(self.quantize_inputs(x, None)).astype(x.dtype), x)
 
-    def _inputs(self, x: jax.Array, scale: jax.Array | None) -> Any:
-        """Quantize inputs: with a scale for each token, or with the given one."""
+    def quantize_inputs(self, x: jax.Array, scale: jax.Array | None) -> Any:
+        """Quantize inputs `[..., in]` to a qwix.QArray: with a scale for each token, or with the given one, `[1]`."""
         import qwix
 
         x = x.astype(jnp.float32)
