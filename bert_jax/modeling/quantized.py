@@ -22,7 +22,7 @@ from flax import nnx
 
 from bert_jax.errors import InputError
 from bert_jax.modeling.compute import Compute, matmul
-from bert_jax.quantization import Quantization
+from bert_jax.quantization import KEEP, Quantization, check_patterns
 
 _LARGEST_INT8 = 127.5  # 127 and a half: values up to it are rounded to 127
 
@@ -168,11 +168,14 @@ def quantize_module(module: nnx.Module, quantization: Quantization) -> None:
     """Quantize the kernels and tables of a model's dense layers and embeddings, or have them rounded in training.
 
     Raises:
-        InputError: the group size of int4 does not divide the inputs of a dense layer.
+        InputError: the group size of int4 does not divide the inputs of a dense layer; or, in training, a pattern of
+            parameters to keep matches none.
     """
-    layers = [(path, layer) for path, layer in nnx.iter_modules(module) if hasattr(type(layer), "PARAMETER")]
-    for path, layer in layers:
-        name = "/".join(map(str, (*path, layer.PARAMETER)))
+    modules = [(path, layer) for path, layer in nnx.iter_modules(module) if hasattr(type(layer), "PARAMETER")]
+    layers = {"/".join(map(str, (*path, layer.PARAMETER))): layer for path, layer in modules}
+    if quantization.stage == "training":
+        check_patterns((glob for glob in quantization.keep if glob not in KEEP), layers, "config.quantization.keep")
+    for name, layer in layers.items():
         if not quantization.quantizes(name):
             continue
         parameter, table = getattr(layer, layer.PARAMETER), layer.PARAMETER == "embedding"
