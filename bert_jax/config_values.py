@@ -30,8 +30,15 @@ _POSITIVE = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "embedding_size",
     "max_position_embeddings", "num_labels", "local_window", "global_every",
 )  # fmt: skip
-MAY_BE_NONE = ("head_act", "problem_type", "classifier_dropout", "embedding_size", "local_window", "local_rope_theta",
-                "quantization")
+MAY_BE_NONE = (
+    "head_act",
+    "problem_type",
+    "classifier_dropout",
+    "embedding_size",
+    "local_window",
+    "local_rope_theta",
+    "quantization",
+)
 _LARGEST_SIZE = 2**31 - 1
 _MOST_SHOWN = 80  # characters of a value in a message
 _NOT_BELOW_0 = ("initializer_range", "layer_norm_eps")

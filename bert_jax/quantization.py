@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Self
 
 from bert_jax.errors import InputError, did_you_mean, printable
 
-# Our quantization_config has `library` instead of transformers' `quant_method`: transformers raises an error if that key
-# is missing, but ignores a method that it does not know, and would take our integers for parameters.
+# Our quantization_config has `library` instead of transformers' `quant_method`: transformers raises an error if that
+# key is missing, but ignores a method that it does not know, and would take our integers for parameters.
 _LIBRARY = "bert_jax"
 _MOST_SHOWN = 60  # characters of a value in a message
 
@@ -26,7 +26,9 @@ MODES = {
     "int8_dynamic": QuantizationMode("int8", "dynamic", "int8 weights, and int8 inputs with a scale for each token"),
     "int8_static": QuantizationMode("int8", "static", "int8 weights, and int8 inputs with a calibrated scale a layer"),
     "int4": QuantizationMode("int4", "float", "int4 weights with a scale for each group, computed in float"),
-    "fp8": QuantizationMode("float8_e4m3fn", "dynamic", "float8 (e4m3) weights, and inputs with a scale for each token"),
+    "fp8": QuantizationMode(
+        "float8_e4m3fn", "dynamic", "float8 (e4m3) weights and inputs, with a scale for each token"
+    ),
 }
 # Modes of quantization-aware training; scales of inputs in mode int8_static come from calibration.
 TRAINED_MODES = tuple(name for name, mode in MODES.items() if mode.inputs != "static")

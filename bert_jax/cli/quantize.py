@@ -32,12 +32,14 @@ def add_verbs(verbs: Any) -> None:
     add("--out", required=True, metavar="DIR", help="a new directory")
     add("--mode", required=True, metavar="MODE", help=f"one of {', '.join(MODES)}")
     add("--keep", nargs="+", default=[], metavar="PATTERN",
-        help="parameters that stay float32, by their paths with * and ?, besides the default: " + " ".join(KEEP))  # fmt: skip
+        help="parameters that stay float32, by their paths with * and ?, besides the default: "
+        + " ".join(KEEP))  # fmt: skip
     add("--no-default-keep", action="store_true", help="keep only LayerNorms, biases and the patterns of --keep")
     add("--group-size", type=int, default=GROUP_SIZE, metavar="N",
         help="for mode int4, inputs of a dense layer that share a scale (default: %(default)s)")  # fmt: skip
     add("--calibration", metavar="FILE",
-        help="for mode int8_static, texts that resemble those to come: one per line, also compressed; or a table")  # fmt: skip
+        help="for mode int8_static, texts that resemble those to come: one per line, also compressed; or a "
+        "table")  # fmt: skip
     add("--text-column", default="", metavar="NAME",
         help="column of the texts; required if FILE is a table: .tsv, .csv, .jsonl or tfds:NAME")  # fmt: skip
     add("--pair-column", default="", metavar="NAME", help="column of the second text of a pair")

@@ -139,7 +139,7 @@ def _scales_of(params: Params) -> Params:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _largest(model: Bert, scales: Params, params: Params, batch: dict[str, jax.Array]) -> Params:
+def _largest(model: Bert, scales: Params, params: Params, batch: dict[str, Any]) -> Params:
     """Return the input scales of a batch, which a calibrating model gives as their gradients."""
 
     def total(scales: Params) -> jax.Array:

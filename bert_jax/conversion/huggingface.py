@@ -154,9 +154,7 @@ def convert(
         else:
             loaded = _dequantized(Loaded(params=state_dict.read_params(model, matched, 0, where), **report))
             model = Bert(loaded.config, model.head)
-            tensors = state_dict.stored_params(
-                model.config, model.head, loaded.params, np.dtype(SAVED_DTYPES[dtype])
-            )
+            tensors = state_dict.stored_params(model.config, model.head, loaded.params, np.dtype(SAVED_DTYPES[dtype]))
         tokenizer = opened.settings.tokenizer(tokenizer_of(opened.directory))
         _write_directory(
             storage.Path(destination), model, tensors, tokenizer, opened.settings, dtype, write,

@@ -194,9 +194,7 @@ def _fresh(model: Bert, matched: Matched, seed: int) -> dict[str, np.ndarray]:
     return {path: np.asarray(leaf) for path, leaf in fresh(jax.random.key(seed)).items()}
 
 
-def _checked(
-    tensor: LazyTensor, slot: Slot, kind: np.dtype, dtype: np.dtype | None, where: storage.Path
-) -> LazyTensor:
+def _checked(tensor: LazyTensor, slot: Slot, kind: np.dtype, dtype: np.dtype | None, where: storage.Path) -> LazyTensor:
     """Check a tensor's shape and dtype; return it with its values checked and cast to `dtype` when it is read.
 
     The tensor of a parameter of dtype `kind` float32 may be any floating point; a quantized one has its own dtype.

@@ -116,7 +116,10 @@ def _plan(model: Bert, shapes: Params, mode: str, place: Slice, texts: int, leng
     ids = jax.ShapeDtypeStruct((texts, length), jnp.int32, sharding=split)
     forward = functools.partial(model.apply, output_last_hidden_state=model.head == "encoder")
     compiled = compile_step(jax.jit(forward).lower(params, ids, ids), dict(mesh.shape), place)
-    flops, int8_flops = forward_flops(model.config, model.head, texts, length), _int8_flops(model, shapes, texts * length)
+    flops, int8_flops = (
+        forward_flops(model.config, model.head, texts, length),
+        _int8_flops(model, shapes, texts * length),
+    )
     best = (peak_flops(mesh.devices.flat[0]) or 0.0) * mesh.size
     int8_best = INT8_TOPS.get(place.name.partition(":")[0], 0.0) * 1e12 * mesh.size or best
     return ForwardPlan(

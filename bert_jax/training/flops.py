@@ -73,7 +73,8 @@ def train_flops(
         classifiers   2 D C (NSP: C = 2; for each token where the head is one of tokens)
         last layer    R in place of S, except 4 S D^2 for keys and values; R = S unless fewer outputs are computed
 
-    times 3 for forward and backward (`forward_flops` has the forward pass). Recomputation (remat) is not counted, nor is padding left out.
+    times 3 for forward and backward (`forward_flops` has the forward pass alone). Recomputation (remat) is not counted,
+    nor is padding left out.
 
     Args:
         config: the config of the model.

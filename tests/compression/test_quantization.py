@@ -107,7 +107,7 @@ def test_eight_devices_agree_with_one(on_eight_devices, tmp_path):
         assert difference < 1e-4, mode
 
 
-SHARDED = '''
+SHARDED = """
 import json
 import jax, jax.numpy as jnp, numpy as np
 from bert_jax import sharding
@@ -133,7 +133,7 @@ for mode in MODES:
         logits = jax.jit(model.apply)(split, ids).logits
     found[mode] = float(np.median(np.abs(np.asarray(logits) - np.asarray(alone))))
 print(json.dumps(found))
-'''
+"""
 
 
 @pytest.fixture(scope="module")
@@ -223,14 +223,18 @@ def test_errors_are_one_line(encoder, quantized, tmp_path, capsys):
     static = (*out, "--mode", "int8_static")
     line = run(capsys, quantized["masked_lm"], *out, "--mode", "int8")
     assert "expected a model that is not quantized, found mode int8_dynamic" in line
-    assert run(capsys, encoder, *out, "--mode", "int3") == "--mode 'int3' is not known; known: " + ", ".join(sorted(MODES))
+    assert run(capsys, encoder, *out, "--mode", "int3") == "--mode 'int3' is not known; known: " + ", ".join(
+        sorted(MODES)
+    )
     assert run(capsys, encoder, *static).startswith("--calibration: expected a file of texts")
     assert "expected texts, from which mode int8_static" in run(capsys, encoder, *static, "--calibration", empty)
     line = run(capsys, encoder, *out, "--mode", "int8", "--calibration", empty)
     assert line == "--calibration: expected mode int8_static, which alone needs it, found int8"
     line = run(capsys, encoder, *out, "--mode", "int8", "--keep", "encoder/layer/*")
     assert line.startswith("--keep 'encoder/layer/*': expected a pattern of parameters such as")
-    assert run(capsys, encoder, *out, "--mode", "int8", "--keep", "*").startswith("--keep: expected patterns that leave")
+    assert run(capsys, encoder, *out, "--mode", "int8", "--keep", "*").startswith(
+        "--keep: expected patterns that leave"
+    )
     line = run(capsys, encoder, *out, "--mode", "int4", "--group-size", "24")
     assert line.startswith("quantization: group_size: expected a divisor of the 32 inputs of encoder/layers/")
     line = run(capsys, encoder, *out, "--mode", "int4", "--group-size", "7")

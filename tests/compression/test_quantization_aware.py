@@ -1,4 +1,4 @@
-"""Quantization-aware fine-tuning: the finished model is quantized, better than one quantized afterwards, and resumes."""
+"""Quantization-aware fine-tuning: the model ends quantized, better than one quantized afterwards; runs resume."""
 
 import os
 import random
@@ -18,7 +18,7 @@ from bert_jax.tasks.classification import ClassificationTask
 from bert_jax.tokenization import load_tokenizer
 from bert_jax.training.loop import Preempted, train
 
-WORDS = "cat dog bird fish house tree river stone red green".split()
+WORDS = ("cat", "dog", "bird", "fish", "house", "tree", "river", "stone", "red", "green")
 
 
 @pytest.fixture(scope="module")

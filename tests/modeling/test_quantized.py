@@ -147,6 +147,7 @@ def test_calibration_gives_the_largest_input_over_its_bound():
     x, kernel = drawn(3, 5, 32), drawn(32, 8, seed=1)
     x[1, 2, 3] = -51.0
     layer = dense(Quantization("int8_static", stage="calibrating"), kernel)
+
     def total(scale):
         parameter = layer.kernel
         return parameter.quantizer.matmul(jnp.asarray(x), parameter.values | {"input_scale": scale}, Compute()).sum()
