@@ -108,7 +108,7 @@ class Quantization:
         if value is None:
             return None
         if not isinstance(value, dict) or value.get("library") != _LIBRARY:
-            found = value.get("quant_method", value.get("library")) if isinstance(value, dict) else value
+            found = value.get("quant_method", value.get("library", value)) if isinstance(value, dict) else value
             raise InputError(
                 f"quantization_config: expected one of `bert-jax quantize` (library {_LIBRARY!r}), found "
                 f"{printable(repr(found), _MOST_SHOWN)}: quantized weights of other libraries are not supported"

@@ -51,7 +51,7 @@ class Quantizer:
         others = tuple(axis for axis in range(x.ndim) if axis != shared)
         tiles = {shared: self.quantization.group_size} if kind == "int4" else {}
         found = qwix.quantize(x, jnp.dtype(kind), channelwise_axes=others, tiled_axes=tiles)
-        values = {"packed": pack(found.qvalue)} if kind == "int4" else {"quantized": found.qvalue}
+        values = {"packed": pack_int4(found.qvalue)} if kind == "int4" else {"quantized": found.qvalue}
         values["scale"] = found.scale
         if not self.table and self.quantization.inputs == "static":
             values["input_scale"] = jnp.ones((*x.shape[:-2], 1), jnp.float32)
@@ -109,18 +109,18 @@ class Quantizer:
     def _qarray(self, values: dict[str, jax.Array]) -> Any:
         import qwix
 
-        found = unpack(values["packed"]) if "packed" in values else values["quantized"]
+        found = unpack_int4(values["packed"]) if "packed" in values else values["quantized"]
         return qwix.QArray(found, values["scale"])
 
 
-def pack(x: jax.Array) -> jax.Array:
+def pack_int4(x: jax.Array) -> jax.Array:
     """Pack int4 values, two to a byte: `[..., in, out] -> uint8 [..., in / 2, out]`, the even rows in the low bits."""
     x = x.astype(jnp.int8).astype(jnp.uint8)
     return (x[..., 0::2, :] & 15) | (x[..., 1::2, :] << 4)
 
 
-def unpack(x: jax.Array) -> jax.Array:
-    """Unpack what `pack` has packed: `uint8 [..., in / 2, out] -> int8 [..., in, out]`, from -8 to 7."""
+def unpack_int4(x: jax.Array) -> jax.Array:
+    """Unpack what `pack_int4` has packed: `uint8 [..., in / 2, out] -> int8 [..., in, out]`, from -8 to 7."""
     low, high = (part.astype(jnp.int8) >> 4 for part in (x << 4, x))  # shifts of int8 keep the sign
     pairs = jnp.stack([low, high], axis=-2)
     return pairs.reshape(*x.shape[:-2], 2 * x.shape[-2], x.shape[-1])

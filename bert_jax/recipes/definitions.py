@@ -172,8 +172,8 @@ SHARED_KEYS = {
     "lora.alpha": Key(16.0, "LoRA's update is scaled by alpha / rank", above=0),
     "lora.targets": Key(("query", "value"), "matrices that LoRA adapts: any of query, key, value, output, up, gate, "
                         "down"),
-    "quantization.mode": Key("", "quantization-aware training: mode of the finished model, whose weights (and inputs) "
-                             "are rounded in every forward pass; empty = no quantization", ("", *TRAINED_MODES)),
+    "quantization.mode": Key("", "quantization-aware training: mode of the finished model, as which each forward pass "
+                             "rounds; empty = none", ("", *TRAINED_MODES)),
     "quantization.group_size": Key(GROUP_SIZE, "mode int4: inputs of a dense layer that share a scale", least=2),
     "quantization.keep": Key(KEEP, "patterns (with * and ?) of paths of parameters that stay float32"),
     "log_every": Key(0, "steps between lines of metrics.jsonl; 0 = 100, or a 20th of the steps in a short run",

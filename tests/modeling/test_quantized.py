@@ -11,7 +11,14 @@ from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Compute
 from bert_jax.modeling.layers import Dense
-from bert_jax.modeling.quantized import Quantizer, dequantize_params, pack, quantize_module, quantize_params, unpack
+from bert_jax.modeling.quantized import (
+    Quantizer,
+    dequantize_params,
+    pack_int4,
+    quantize_module,
+    quantize_params,
+    unpack_int4,
+)
 from bert_jax.quantization import KEEP, MODES, Quantization
 
 CONFIG = BertConfig(
@@ -102,7 +109,7 @@ def test_int4_has_a_scale_for_each_group_of_inputs():
     kernel = drawn(64, 8)
     quantizer = Quantizer(Quantization("int4", group_size=16))
     values = quantizer.quantize(jnp.asarray(kernel))
-    weights, scale = unpack(values["packed"]).reshape(4, 16, 8), values["scale"][:, None]
+    weights, scale = unpack_int4(values["packed"]).reshape(4, 16, 8), values["scale"][:, None]
     assert_rounded(weights, scale, kernel.reshape(4, 16, 8), 1, 7.5)
     assert values["packed"].shape == (32, 8) and values["packed"].dtype == jnp.uint8
     np.testing.assert_array_equal(quantizer.dequantize(values), (weights * scale).reshape(64, 8))
@@ -110,9 +117,9 @@ def test_int4_has_a_scale_for_each_group_of_inputs():
 
 def test_packing_keeps_every_int4():
     values = np.array([[a, b] for a in range(-8, 8) for b in range(-8, 8)], np.int8).T  # all pairs that share a byte
-    packed = pack(jnp.asarray(values))
+    packed = pack_int4(jnp.asarray(values))
     assert packed.shape == (1, 256) and len(set(np.asarray(packed)[0].tolist())) == 256
-    np.testing.assert_array_equal(unpack(packed), values)
+    np.testing.assert_array_equal(unpack_int4(packed), values)
 
 
 def test_float8_computes_right_on_a_cpu():
