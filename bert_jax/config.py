@@ -11,6 +11,7 @@ from bert_jax.families import FAMILIES, family_of, whole_number
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.config import NOT_CARRIED, config_keys
 from bert_jax.model_files.labels import read_classes
+from bert_jax.quantization import Quantization
 from bert_jax.storage import hub
 
 # (layers, hidden size, heads): base and large from Devlin et al. 2018 (arXiv:1810.04805) section 3, the others from
@@ -113,6 +114,7 @@ class BertConfig:
         pooling_skip: number of leading tokens that are not pooled, such as those of a prompt.
         embedding_layers: layers after the pooling.
         normalize_embeddings: whether a sentence embedding is scaled to unit length.
+        quantization: how parameters are quantized, or None.
         carried: other keys and values of the `config.json` that was read, which `to_hf` writes again. They do not
             affect the model and are ignored in comparisons.
     """
@@ -164,6 +166,7 @@ class BertConfig:
     pooling_skip: int = 0
     embedding_layers: tuple[EmbeddingLayer, ...] = ()
     normalize_embeddings: bool = True
+    quantization: Quantization | None = None
     carried: tuple[tuple[str, Any], ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -262,7 +265,8 @@ class BertConfig:
     def _read(cls, hf: dict[str, Any], family: str, where: str) -> Self:
         count, names = read_classes(hf, where)
         classes = {} if count is None else {"num_labels": count, "id2label": names}
-        return cls._of_family(hf, family, **classes)
+        quantization = Quantization.from_hf(hf.get("quantization_config"))
+        return cls._of_family(hf, family, quantization=quantization, **classes)
 
     @classmethod
     def _of_family(cls, hf: dict[str, Any], family: str, **more: Any) -> Self:
@@ -313,6 +317,8 @@ class BertConfig:
             hf["embedding_size"] = self.embedding_width
         hf["id2label"] = {str(i): name for i, name in enumerate(self.label_names)}
         hf["label2id"] = {name: i for i, name in enumerate(self.label_names)}
+        if self.quantization is not None and self.quantization.stage == "quantized":
+            hf["quantization_config"] = self.quantization.to_hf()
         self._check_said(BertConfig._read(hf, self.family, "config.json"))
         return carried | hf
 
@@ -358,6 +364,7 @@ class BertConfig:
 # Fields that a Hugging Face config.json does not have.
 _NOT_IN_HF = (
     "pooler", "pooling", "pooling_skip", "embedding_layers", "normalize_embeddings", "id2label", "carried",
+    "quantization",
 )  # fmt: skip
 _MAY_BE_NULL = (*MAY_BE_NONE, "pad_token_id")  # fields that may be null in config.json, which means "not set"
 

@@ -32,6 +32,7 @@ _POSITIVE = (
 )  # fmt: skip
 MAY_BE_NONE = (
     "head_act", "head_dim", "problem_type", "classifier_dropout", "embedding_size", "local_window", "local_rope_theta",
+    "quantization",
 )  # fmt: skip
 _LARGEST_SIZE = 2**31 - 1
 _MOST_SHOWN = 80  # characters of a value in a message

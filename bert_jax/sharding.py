@@ -33,6 +33,8 @@ LOGICAL_AXIS_RULES: dict[str, tuple[str, ...]] = {
 # layers) are never split. The first match is used. Vectors of the hidden size are not split, as they are tiny.
 AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"v_(row|col)/.*", ()),  # Adafactor's vectors of a matrix: tiny
+    (r"(kernel|embedding)/scale", (None, None)),  # of a quantized parameter: small
+    (r"kernel/input_scale", (None,)),
     (r"(word_embeddings|decoder)/embedding", ("vocab", "embed")),
     (r"(position|token_type)_embeddings/embedding", (None, "embed")),
     (r"layer_norm/(scale|bias)", (None,)),
@@ -200,7 +202,7 @@ def _spec(logical_axes: Iterable[str | None]) -> PartitionSpec:
 def _logical_axes(path: Any, ndim: int) -> tuple[str | None, ...]:
     if ndim == 0:
         return ()
-    name = parameter_name(path)
+    name = re.sub("/(quantized|packed)$", "", parameter_name(path))
     for pattern, axes in AXES:
         if re.search(rf"(^|/){pattern}$", name):
             # A leaf with fewer dimensions is a placeholder of shape (1,) in Adafactor's state.

@@ -30,9 +30,16 @@ def add_verbs(verbs: Any) -> None:
         "when the step does not fit in memory.",
         """bert-jax plan --config bert_base --topology v5e:4x4
            bert-jax plan --config bert_large --topology v5p:4x4x4 --json
-           bert-jax plan --config bert_large --topology v5litepod-4 --search""",
+           bert-jax plan --config bert_large --topology v5litepod-4 --search
+           bert-jax plan --forward base --topology v6e:1x1 --batch-size 256 --length 128""",
     )
-    plan.add_argument("--config", required=True, metavar="RECIPE[:ARG]", help="name or file of a recipe of any task")
+    what = plan.add_mutually_exclusive_group(required=True)
+    what.add_argument("--config", metavar="RECIPE[:ARG]", help="name or file of a recipe of any task")
+    what.add_argument(
+        "--forward",
+        metavar="MODEL",
+        help="plan forward passes of a model directory or a named size instead, in bfloat16 and quantized",
+    )
     plan.add_argument(
         "--topology",
         required=True,
@@ -45,6 +52,10 @@ def add_verbs(verbs: Any) -> None:
         action="store_true",
         help="find the largest batch that fits, for each mesh and each setting of remat (rematerialisation)",
     )
+    plan.add_argument("--batch-size", type=int, default=256, metavar="N",
+        help="for --forward, texts in a batch over all devices (default: %(default)s)")  # fmt: skip
+    plan.add_argument("--length", type=int, default=128, metavar="N",
+        help="for --forward, tokens per text (default: %(default)s)")  # fmt: skip
     plan.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     plan.add_argument("--config.KEY", dest="_", metavar="VALUE", help="change a value of the recipe: --config.seed=1")
     plan.set_defaults(overrides=[])
@@ -71,6 +82,10 @@ def _plan(args: argparse.Namespace) -> int:
     def say(text: str) -> None:
         complain(f"{text} ...")
 
+    if args.forward:
+        from bert_jax.cli.plan_forward import show_forward
+
+        return show_forward(args, say)
     recipe = load_recipe(args.config, overrides_of(args.overrides))
     place = find_slice(args.topology, args.slices)
     if args.search:

@@ -1,1 +1,1 @@
-"""Compression: make a model smaller or faster."""
+"""Compression: finished models made smaller, by pruning and by quantization."""

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import ml_dtypes
 import numpy as np
 
@@ -16,11 +17,13 @@ from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.opening import open_model
 from bert_jax.conversion.text_settings import TextSettings
-from bert_jax.errors import InputError, did_you_mean
+from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.generation import GENERATION
 from bert_jax.modeling import Bert, Params
+from bert_jax.modeling.quantized import dequantize_params, quantize_params
 
+_log = logger(__name__)
 _GENERATION = "generation_config.json"
 # Format -> its file name and the function that writes it.
 WRITERS = {
@@ -42,7 +45,7 @@ class Loaded(NamedTuple):
     Attributes:
         config: the architecture.
         head: one of `modeling.HEADS`.
-        params: the canonical parameter tree of float32 numpy arrays.
+        params: the canonical parameter tree of numpy arrays: float32, and quantized arrays of a quantized model.
         missing: Hugging Face names of tensors that the files lack and that were freshly initialised.
         unused: names of tensors in the files that this head does not use.
         directory: the directory of the model and its tokenizer.
@@ -69,6 +72,7 @@ def load_pretrained(
     family: str = "",
     base: storage.PathLike | None = None,
     classes: int | tuple[str, ...] | None = None,
+    dequantize: bool = False,
 ) -> Loaded:
     """Read a model directory, tensor by tensor, without PyTorch and without running code in the files.
 
@@ -82,6 +86,7 @@ def load_pretrained(
         family: one of `bert_jax.families.FAMILIES`, which overrides config.json; "" = from config.json.
         base: directory of the base model of an adapter; None = the path in the adapter's config.
         classes: number or names of a classifier's classes; for a trained classifier, new names of its classes.
+        dequantize: whether to dequantize the parameters of a quantized model.
 
     Raises:
         InputError: something is missing, damaged, or does not fit; the message names the file and the tensor.
@@ -89,7 +94,18 @@ def load_pretrained(
     with open_model(path, head, family, base, classes) as opened:
         matched = opened.match()
         params = state_dict.read_params(opened.model, matched, seed, opened.weights.where)
-        return Loaded(params=params, **opened.report(matched))
+        loaded = Loaded(params=params, **opened.report(matched))
+        return _dequantized(loaded) if dequantize else loaded
+
+
+def _dequantized(loaded: Loaded) -> Loaded:
+    """Return a model with float32 parameters."""
+    quantization = loaded.config.quantization
+    if quantization is None:
+        return loaded
+    _log.warning("%s: quantized (%s); its parameters are dequantized", loaded.directory, quantization.mode)
+    params = jax.tree.map(np.asarray, dequantize_params(loaded.params, quantization))
+    return loaded._replace(config=loaded.config.replace(quantization=None), params=params)
 
 
 def saved_head(path: storage.PathLike) -> str:
@@ -111,6 +127,8 @@ def convert(
 ) -> Loaded:
     """Convert a model directory to the Hugging Face layout, holding one tensor at a time in memory.
 
+    A quantized model is dequantized, with all of it in memory.
+
     Args:
         source: as `path` of `load_pretrained`.
         destination: as `directory` of `save_pretrained`.
@@ -130,13 +148,16 @@ def convert(
     write = _writer(dtype, weights)
     with open_model(source, head, family, base) as opened:
         matched = opened.match()
-        report = opened.report(matched)
-        tensors = state_dict.stored_tensors(
-            opened.model, matched, 0, np.dtype(SAVED_DTYPES[dtype]), opened.weights.where
-        )
+        report, model, where = opened.report(matched), opened.model, opened.weights.where
+        if model.config.quantization is None:
+            tensors = state_dict.stored_tensors(model, matched, 0, np.dtype(SAVED_DTYPES[dtype]), where)
+        else:
+            loaded = _dequantized(Loaded(params=state_dict.read_params(model, matched, 0, where), **report))
+            model = Bert(loaded.config, model.head)
+            tensors = state_dict.stored_params(model.config, model.head, loaded.params, np.dtype(SAVED_DTYPES[dtype]))
         tokenizer = opened.settings.tokenizer(tokenizer_of(opened.directory))
         _write_directory(
-            storage.Path(destination), opened.model, tensors, tokenizer, opened.settings, dtype, write,
+            storage.Path(destination), model, tensors, tokenizer, opened.settings, dtype, write,
             _generation_settings(opened.directory),
         )  # fmt: skip
         return Loaded(params={}, **report)
@@ -166,7 +187,8 @@ def save_pretrained(
 ) -> None:
     """Write a model directory that Hugging Face transformers can load, completely or not at all.
 
-    A sentence embedding model is written as a sentence-transformers model.
+    A sentence embedding model is written as a sentence-transformers model. The float32 parameters of
+    quantization-aware training are quantized. Transformers cannot load a quantized model; `convert` dequantizes it.
 
     Args:
         directory: a new or empty directory.
@@ -183,6 +205,12 @@ def save_pretrained(
         InputError: the parameters do not fit config and head, or the directory is not empty.
     """
     write = _writer(dtype, weights)
+    if (quantization := config.quantization) is not None:
+        if (dtype, weights) != ("float32", "safetensors"):
+            raise InputError(f"a quantized model is written as float32 and safetensors, found {dtype} and {weights}")
+        if quantization.stage == "training":
+            quantization = quantization.replace(stage="quantized")
+            params, config = quantize_params(params, quantization), config.replace(quantization=quantization)
     tensors = state_dict.stored_params(config, head, params, np.dtype(SAVED_DTYPES[dtype]))
     home = storage.Path(directory)
     replaced = overwrite and home.is_dir() and any(home.iterdir())

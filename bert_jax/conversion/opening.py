@@ -93,7 +93,8 @@ def open_model(
         if classes is not None:
             config = _with_classes(config, classes, head, head == saved_head)
         if head in ("encoder", "sentence_embedding"):
-            config = config.replace(pooler=f"{names.prefix}pooler.dense.weight" in weights.tensors)
+            kernel = f"{names.prefix}pooler.dense.weight"  # with an ending, if it is quantized
+            config = config.replace(pooler=any(name.startswith(kernel) for name in weights.tensors))
         yield Opened(Bert(config, head), saved_head, weights, settings, directory)
 
 

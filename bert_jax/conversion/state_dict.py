@@ -39,7 +39,7 @@ def stored_params(config: BertConfig, head: str, params: Params, dtype: np.dtype
     """
     model = Bert(config, head)
     names, shapes = names_of(model), _shapes(model)
-    leaves = _flatten(params)
+    kinds, leaves = _dtypes(model), _flatten(params)
     for path in sorted(shapes.keys() | leaves.keys()):
         if path not in leaves or path not in shapes or leaves[path].shape != shapes[path]:
             expected = f"shape {list(shapes[path])}" if path in shapes else "no such parameter"
@@ -47,18 +47,19 @@ def stored_params(config: BertConfig, head: str, params: Params, dtype: np.dtype
             raise InputError(f"parameter {path!r} of head {head!r}: expected {expected}, found {found}")
     tensors = {}
     for name, parts in _by_name(slots(names, head, shapes)).items():
-        tensors[name] = _from_leaves(leaves, parts, dtype)
+        kind = kinds[parts[0].path]
+        tensors[name] = _from_leaves(leaves, parts, dtype if kind == np.float32 else kind)
     return _as_written(tensors, model, dtype)
 
 
 def stored_tensors(model: Bert, matched: "Matched", seed: int, dtype: np.dtype, where: storage.Path) -> Tensors:
     """Convert the tensors of a model's files to a state dict of lazy tensors of `dtype`, without a parameter tree.
 
-    The result equals `stored_params` of what `read_params` returns.
+    The result equals `stored_params` of what `read_params` returns. The model is not quantized.
     """
     tensors = {}
     for name, parts in matched.parts.items():
-        tensors[name] = _checked(matched.tensors[name], parts[0], dtype, where)
+        tensors[name] = _checked(matched.tensors[name], parts[0], np.dtype(np.float32), dtype, where)
     if matched.missing:
         fresh = _fresh(model, matched, seed)
         for name, parts in _by_name(slots(names_of(model), model.head, _shapes(model))).items():
@@ -165,18 +166,19 @@ def match(model: Bert, tensors: Tensors, fresh_head: bool, where: storage.Path) 
 
 
 def read_params(model: Bert, matched: Matched, seed: int, where: storage.Path) -> Params:
-    """Read the model's parameters as float32, and initialise missing ones with `seed`.
+    """Read the model's parameters, float32 if not quantized, and initialise missing ones with `seed`.
 
     Raises:
         InputError: a tensor has another shape than the parameter, is not floating point, or is damaged.
     """
     # Parameters that no file has keep these values; zeros take memory only when they are written to.
+    kinds = _dtypes(model)
     leaves = {
-        path: (np.ones if path.endswith("/scale") else np.zeros)(shape, np.float32)
+        path: (np.ones if path.endswith("/scale") else np.zeros)(shape, kinds[path])
         for path, shape in _shapes(model).items()
     }
     for name, parts in matched.parts.items():
-        values = _checked(matched.tensors[name], parts[0], None, where).read()
+        values = _checked(matched.tensors[name], parts[0], kinds[parts[0].path], None, where).read()
         for slot in parts:
             index, count = slot.part
             rows = len(values) // count if count > 1 else 0
@@ -192,19 +194,26 @@ def _fresh(model: Bert, matched: Matched, seed: int) -> dict[str, np.ndarray]:
     return {path: np.asarray(leaf) for path, leaf in fresh(jax.random.key(seed)).items()}
 
 
-def _checked(tensor: LazyTensor, slot: Slot, dtype: np.dtype | None, where: storage.Path) -> LazyTensor:
-    """Check a tensor's shape and dtype; return it with its values checked and cast to `dtype` when it is read."""
+def _checked(tensor: LazyTensor, slot: Slot, kind: np.dtype, dtype: np.dtype | None, where: storage.Path) -> LazyTensor:
+    """Check a tensor's shape and dtype; return it with its values checked and cast to `dtype` when it is read.
+
+    The tensor of a parameter of dtype `kind` float32 may be any floating point; a quantized one has its own dtype.
+    """
     if tensor.shape != slot.shape:
         raise InputError(
             f"{where}: tensor {slot.name!r} does not have the shape that config.json implies: "
             f"expected {list(slot.shape)}, found {list(tensor.shape)}"
         )
-    if tensor.dtype.name not in ("float32", "float16", "bfloat16", "float64"):
-        raise InputError(f"{where}: tensor {slot.name!r}: expected floating point, found {tensor.dtype.name}")
+    is_float = kind == np.float32
+    if tensor.dtype.name not in (("float32", "float16", "bfloat16", "float64") if is_float else (kind.name,)):
+        expected = "floating point" if is_float else f"{kind.name}, as quantization_config says"
+        raise InputError(f"{where}: tensor {slot.name!r}: expected {expected}, found {tensor.dtype.name}")
 
     def read() -> np.ndarray:
         values = tensor.read()
-        largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))
+        # NumPy has no maximum of float8.
+        numbers = values if is_float or values.dtype.kind in "iu" else values.astype(np.float32)
+        largest = max(float(numbers.max(initial=0)), -float(numbers.min(initial=0)))
         if not largest < _LARGEST_PLAUSIBLE:  # also when it is NaN
             raise InputError(
                 f"{where}: tensor {slot.name!r}: expected finite parameters, found {largest}; the file is damaged"
@@ -254,6 +263,12 @@ def _check_layers(names: Names, tensors: Tensors, config: BertConfig, where: sto
 def _shapes(model: Bert) -> dict[str, tuple[int, ...]]:
     """Return the shape of each parameter by canonical path."""
     return {path: leaf.shape for path, leaf in _flatten(model.abstract_params()).items()}
+
+
+@functools.lru_cache(maxsize=32)
+def _dtypes(model: Bert) -> dict[str, np.dtype]:
+    """Return the dtype of each parameter by canonical path: float32, or that of a quantized array."""
+    return {path: np.dtype(leaf.dtype) for path, leaf in _flatten(model.abstract_params()).items()}
 
 
 def _flatten(tree: Params, prefix: str = "") -> dict[str, Any]:

@@ -27,7 +27,7 @@ SHARED_BY_FAMILIES: tuple[FileKey, ...] = (
     refused("add_cross_attention", "decoders are not supported", False),
     refused("is_encoder_decoder", "encoder-decoders are not supported", False),
     refused("pruned_heads", "pruned heads are not supported", {}, []),
-    refused("quantization_config", "quantized weights are not supported"),
+    honoured("quantization_config", "how `bert-jax quantize` has quantized the weights; others are refused"),
     refused("per_layer_config", "layers of different shapes are not supported", {}),
     refused("rope_scaling", "scaled rotary positions are not supported", {}),
     harmless("dtype", "dtype of the weights; any dtype is read"),
@@ -230,7 +230,16 @@ _OF_FAMILY = {
 }  # fmt: skip
 # Keys that are not copied from the read config.json to a written one: `BertConfig` writes its own, or they concern
 # files that are not written.
-NOT_CARRIED = ("architectures", "model_type", "dtype", "torch_dtype", "num_labels", "_num_labels", "auto_map")
+NOT_CARRIED = (
+    "architectures",
+    "model_type",
+    "dtype",
+    "torch_dtype",
+    "num_labels",
+    "_num_labels",
+    "auto_map",
+    "quantization_config",
+)
 
 
 def config_keys(family: str) -> tuple[FileKey, ...]:

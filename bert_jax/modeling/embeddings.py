@@ -45,9 +45,7 @@ class Embeddings(nnx.Module):
         dropout_key: jax.Array | None,
         compute: Compute,
     ) -> jax.Array:
-        # Gather the table over fsdp: lookups in a split hidden axis would have to be replicated to be resharded.
-        words = constrain(self.word_embeddings.embedding[...], "vocab", None)
-        x = constrain(words[input_ids], "batch", "length", "embed")
+        x = constrain(self.word_embeddings(input_ids), "batch", "length", "embed")
         if self.config.position_embedding_type != "rotary":
             x += self._positions(position_ids, input_ids)
         if self.config.type_vocab_size:
@@ -61,7 +59,7 @@ class Embeddings(nnx.Module):
     def _positions(self, position_ids: jax.Array | None, input_ids: jax.Array) -> jax.Array:
         offset = self.config.position_offset
         if self.config.position_embedding_type == "absolute":
-            table = self.position_embeddings.embedding[...]
+            table = self.position_embeddings.table()
         else:
             table = jnp.asarray(sinusoids(self.config.max_position_embeddings, self.config.embedding_width))
         if position_ids is not None:
@@ -73,7 +71,7 @@ class Embeddings(nnx.Module):
         return table[jnp.cumsum(is_token, axis=1) * is_token + offset - 1]
 
     def _segments(self, token_type_ids: jax.Array | None) -> jax.Array:
-        types = self.token_type_embeddings.embedding[...]
+        types = self.token_type_embeddings.table()
         if token_type_ids is None or len(types) == 1:
             return types[0]
         # A product with a one-hot matrix: a gather from two rows has a slow, serial gradient.

@@ -146,7 +146,7 @@ class Encoder(nnx.Module):
     def _with_relative_positions(self, plan: AttentionPlan, length: int) -> AttentionPlan:
         if not self.config.relative_attention_buckets:
             return plan
-        table = self.relative_attention_bias.embedding[...]
+        table = self.relative_attention_bias.table()
         buckets = jnp.asarray(relative_buckets(length, len(table)))[None]
         bias = table[buckets if plan.query_positions is None else plan.query_positions.of(buckets)].transpose(
             0, 3, 1, 2

@@ -99,7 +99,7 @@ class MaskedLMHead(Transform):
 
     def _output(self, word_embeddings: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return the output matrix `[V, E]` and the bias `[V]`."""
-        table = self.decoder.embedding[...] if hasattr(self, "decoder") else word_embeddings
+        table = self.decoder.table() if hasattr(self, "decoder") else word_embeddings
         return table, self.bias[...] if hasattr(self, "bias") else jnp.zeros(table.shape[:1], jnp.float32)
 
 

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,8 @@ from flax import nnx
 
 from bert_jax.config import BertConfig
 from bert_jax.modeling.compute import Compute, matmul
+from bert_jax.modeling.quantized import QuantizedParameter, Quantizer
+from bert_jax.sharding import constrain
 
 
 def initializer(config: BertConfig) -> jax.nn.initializers.Initializer:
@@ -18,17 +21,25 @@ def initializer(config: BertConfig) -> jax.nn.initializers.Initializer:
 
 
 class Dense(nnx.Module):
-    """A dense layer, `[..., in] -> [..., out]`."""
+    """A dense layer, `[..., in] -> [..., out]`; `quantize_module` may quantize its kernel."""
+
+    PARAMETER = "kernel"  # the parameter that may be quantized
+    quantizer: Quantizer | None = None  # of quantization-aware training
 
     def __init__(
         self, config: BertConfig, features_in: int, features_out: int, *, use_bias: bool = True, rngs: nnx.Rngs
     ):
-        self.kernel = nnx.Param(initializer(config)(rngs.params(), (features_in, features_out), jnp.float32))
+        self.kernel: Any = nnx.Param(initializer(config)(rngs.params(), (features_in, features_out), jnp.float32))
         if use_bias:
             self.bias = nnx.Param(jnp.zeros((features_out,), jnp.float32))
 
     def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:
-        y = matmul(x, self.kernel[...], compute)
+        if isinstance(self.kernel, QuantizedParameter):
+            y = self.kernel.quantizer.matmul(x, self.kernel.values, compute)
+        elif self.quantizer is not None:
+            y = matmul(self.quantizer.rounded_inputs(x), self.quantizer.rounded(self.kernel[...]), compute)
+        else:
+            y = matmul(x, self.kernel[...], compute)
         return y + self.bias[...].astype(y.dtype) if hasattr(self, "bias") else y
 
 
@@ -54,13 +65,30 @@ class LayerNorm(nnx.Module):
 
 
 class Embedding(nnx.Module):
-    """An embedding table `[rows, features]`, indexed by ids."""
+    """An embedding table `[rows, features]`; `quantize_module` may quantize it."""
+
+    PARAMETER = "embedding"
+    quantizer: Quantizer | None = None  # of quantization-aware training
 
     def __init__(self, config: BertConfig, rows: int, features: int, *, rngs: nnx.Rngs):
-        self.embedding = nnx.Param(initializer(config)(rngs.params(), (rows, features), jnp.float32))
+        self.embedding: Any = nnx.Param(initializer(config)(rngs.params(), (rows, features), jnp.float32))
 
     def __call__(self, ids: jax.Array) -> jax.Array:
-        return self.embedding[...][ids]
+        """Look up rows, `[...] -> [..., features]`, in a table that may be split over devices."""
+        # Gather the table over fsdp: lookups in a split hidden axis would have to be replicated to be resharded.
+        if isinstance(self.embedding, QuantizedParameter):
+            values = self.embedding.values
+            values["quantized"] = constrain(values["quantized"], "vocab", None)
+            return self.embedding.quantizer.rows(values, ids)
+        rows = constrain(self.embedding[...], "vocab", None)[ids]
+        return rows if self.quantizer is None else self.quantizer.rounded(rows)
+
+    def table(self) -> jax.Array:
+        """Return the float32 table."""
+        if isinstance(self.embedding, QuantizedParameter):
+            return self.embedding.quantizer.dequantize(self.embedding.values)
+        table = self.embedding[...]
+        return table if self.quantizer is None else self.quantizer.rounded(table)
 
 
 @jax.custom_jvp

@@ -34,6 +34,7 @@ from bert_jax.modeling.heads import (
 from bert_jax.modeling.layers import Dense
 from bert_jax.modeling.outputs import BertOutput
 from bert_jax.modeling.positions import Positions, gather_positions
+from bert_jax.modeling.quantized import quantize_module
 
 Params = dict[str, Any]  # the canonical tree: nested dicts of arrays
 
@@ -62,6 +63,8 @@ class _Module(nnx.Module):
             self.embedding_layers = EmbeddingLayers(config, rngs=rngs)
         if head == "replaced_token_detection":
             self.discriminator = Discriminator(config, rngs=rngs)
+        if config.quantization is not None:
+            quantize_module(self, config.quantization)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +96,7 @@ class Bert:
         return (self,)
 
     def init(self, key: jax.Array) -> Params:
-        """Initialise float32 parameters; jit with `out_shardings` to create them sharded."""
+        """Initialise parameters, float32 if not quantized; jit with `out_shardings` to create them sharded."""
         return nnx.to_pure_dict(nnx.state(self._create(key)))
 
     def abstract_params(self) -> Params:
@@ -246,7 +249,7 @@ class Bert:
         def masked_lm(logits_name: str) -> dict[str, jax.Array]:
             labels, sample_key = masked
             at = x if rows.masked_positions is None else gather_positions(x, rows.masked_positions)
-            table = module.embeddings.word_embeddings.embedding[...]
+            table = module.embeddings.word_embeddings.table()
             if labels is None:
                 return {logits_name: module.mlm.logits(at, table, self.compute)}
             if sample_key is None:

@@ -1,4 +1,4 @@
-"""Translate Google Cloud's accelerator types to topologies: `v5litepod-16` is the slice `v5e:4x4`."""
+"""Peaks in int8, and Google Cloud's accelerator types as topologies: `v5litepod-16` is the slice `v5e:4x4`."""
 
 import itertools
 import re
@@ -25,6 +25,9 @@ _GKE = {
     "tpu-v5p-slice": "v5p",
     "tpu-v6e-slice": "v6e",
 }
+# Generation -> int8 peak of a chip in TOP/s, from docs.cloud.google.com/tpu/docs/{v5e,v6e}; other generations are
+# planned at their bfloat16 peak.
+INT8_TOPS = {"v5e": 393.0, "v6e": 1836.0}
 _WITHIN_A_CUBE = {4: (2, 2, 1), 8: (2, 2, 2), 16: (2, 2, 4), 32: (2, 4, 4)}  # chips -> shape, in three dimensions
 _CUBE = 64  # chips: larger slices of three dimensions are made of cubes of 4 x 4 x 4
 

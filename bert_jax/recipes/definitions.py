@@ -12,6 +12,7 @@ from bert_jax.config_values import CHOICES, POOLINGS
 from bert_jax.data.finetuning.labels import MISSING_RULES, TWIN_RULES
 from bert_jax.data.finetuning.windows import LONG_TEXTS
 from bert_jax.data.invalid_rows import RULES
+from bert_jax.quantization import GROUP_SIZE, KEEP, TRAINED_MODES
 
 DTYPE_CHOICES = ("auto", "float32", "bfloat16")
 OPTIMIZER_CHOICES = ("adamw", "lamb", "adafactor", "muon")
@@ -205,6 +206,10 @@ SHARED_KEYS = {
     "lora.targets": Key(("query", "value"), "matrices that LoRA adapts: any of query, key, value, output, up, gate, "
                         "down"),
     **_DISTILLATION,
+    "quantization.mode": Key("", "quantization-aware training: mode of the finished model, as which each forward pass "
+                             "rounds; empty = none", ("", *TRAINED_MODES)),
+    "quantization.group_size": Key(GROUP_SIZE, "mode int4: inputs of a dense layer that share a scale", least=2),
+    "quantization.keep": Key(KEEP, "patterns (with * and ?) of paths of parameters that stay float32"),
     "log_every": Key(0, "steps between lines of metrics.jsonl; 0 = 100, or a 20th of the steps in a short run",
                      least=0),
     "eval_every": Key(0, "steps between evaluations; 0 = only at the end", least=0),

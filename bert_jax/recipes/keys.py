@@ -7,6 +7,7 @@ from typing import Any
 from ml_collections import ConfigDict, config_dict
 
 from bert_jax.config import BertConfig
+from bert_jax.quantization import Quantization
 from bert_jax.recipes.definitions import KEYS, MODEL_FIELDS
 
 
@@ -107,4 +108,6 @@ def model_config(recipe: ConfigDict, base: BertConfig | None = None, **changes: 
     if recipe.model.vocab_size:
         given["vocab_size"] = recipe.model.vocab_size
     given |= changes
+    if (q := recipe.quantization).mode:
+        given["quantization"] = Quantization(q.mode, tuple(q.keep), q.group_size, stage="training")
     return base.replace(**given) if base is not None else BertConfig.named(recipe.model.size, **given)

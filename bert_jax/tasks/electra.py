@@ -161,7 +161,7 @@ def _pretrained(recipe: Any, model: Electra, discriminator: Loaded) -> Params:
     where = storage.Path(discriminator.directory) / GENERATOR_DIR
     if not where.exists():
         raise InputError(f"{discriminator.directory}: expected the generator in {GENERATOR_DIR}/, found none")
-    generator = load_pretrained(where, "masked_lm")
+    generator = load_pretrained(where, "masked_lm", dequantize=True)
     for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
         expected, found = getattr(model.generator_config, name), getattr(generator.config, name)
         if expected != found:

@@ -19,7 +19,7 @@ from bert_jax.data.finetuning.packing import PackedSource
 from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.errors import InputError
 from bert_jax.inference.loading import check_vocabulary
-from bert_jax.modeling import Compute, Params
+from bert_jax.modeling import Bert, Compute, Params
 from bert_jax.recipes import model_config
 from bert_jax.storage import PathLike
 from bert_jax.tasks import fingerprints
@@ -68,7 +68,7 @@ def pretrained(recipe: Any, head: str) -> Loaded | None:
         if recipe.init_from:
             raise InputError("config.distillation.student_layers: expected () with init_from, found both")
         return student_from_layers(distilled, head)
-    return load_pretrained(recipe.init_from, head) if recipe.init_from else None
+    return load_pretrained(recipe.init_from, head, dequantize=True) if recipe.init_from else None
 
 
 class StartingModel(NamedTuple):
@@ -115,11 +115,14 @@ def heads(recipe: Any) -> tuple[str, ...]:
 
 
 def check_head(config: BertConfig, head: str) -> None:
-    """Raise InputError when the family lacks the head, since the trained model could not be saved."""
+    """Raise InputError when the family lacks the head, so that the trained model could not be saved, or when the
+    quantization does not fit the model."""
     known = NAME_TABLES[config.family].architectures
     if head not in known:
         hint = "; prepare the data with --objective mlm" if head == "pretraining" else ""
         raise InputError(f"config.model.family: expected a family with head {head!r}, found {config.family!r}{hint}")
+    if config.quantization is not None:
+        Bert(config, head).abstract_params()  # which checks it
 
 
 def tokenizer(recipe: Any, data: str = "", loaded: Loaded | None = None) -> Tokenizer:

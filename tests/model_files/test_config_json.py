@@ -57,7 +57,10 @@ def test_any_value_of_any_key_is_read_or_refused_in_one_line(family, caplog):
         ({"model_type": ["bert"]}, r"expected model_type to be one of bert, .*, found \['bert'\]"),
         ({"is_decoder": True}, "is_decoder: expected False, found True: decoders are not supported"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads: expected {} or .*found {'0'"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config: expected none, found {'bits': 4}"),
+        (
+            {"quantization_config": {"bits": 4}},
+            "quantization_config: expected one of `bert-jax quantize` .* found {'bits': 4}",
+        ),
         ({"problem_type": "binary"}, "problem_type 'binary' is not known"),
     ],
 )

@@ -30,6 +30,7 @@ _DTYPES = {
     "BOOL": np.dtype(np.bool_),
     "U8": np.dtype(np.uint8),
     "I8": np.dtype(np.int8),
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
     "I16": np.dtype(np.int16),
     "U16": np.dtype(np.uint16),
     "F16": np.dtype(np.float16),

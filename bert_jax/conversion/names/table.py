@@ -1,6 +1,7 @@
 """Types of the tables of tensor names: one entry per parameter, used for reading and writing."""
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -138,7 +139,8 @@ def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]]) -> Ite
         head: one of `modeling.HEADS`.
         shapes: canonical path -> shape.
     """
-    for entry in (*names.encoder, *names.heads.get(head, ()), *_embedding_layers(shapes)):
+    entries = (*names.encoder, *names.heads.get(head, ()), *_embedding_layers(shapes))
+    for entry in itertools.chain.from_iterable(_quantized(entry) for entry in entries):
         if entry.ours not in shapes:
             continue
         shape = shapes[entry.ours]
@@ -148,6 +150,24 @@ def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]]) -> Ite
         theirs = (theirs[0] * entry.part[1], *theirs[1:])
         for layer in range(entry.first_layer, shape[0]) if stacked else (None,):
             yield Slot(entry.theirs.format(layer=layer), entry.ours, layer, entry.transpose, entry.part, theirs)
+
+
+# Arrays of a quantized parameter -> the end of their names, instead of `weight`; as in compressed-tensors.
+_QUANTIZED = {
+    "quantized": "weight",
+    "packed": "weight_packed",
+    "scale": "weight_scale",
+    "input_scale": "input_scale",
+}
+
+
+def _quantized(entry: Entry) -> Iterator[Entry]:
+    """Yield an entry, and those of the arrays that a quantized parameter has in its place."""
+    yield entry
+    if entry.theirs.endswith(".weight"):
+        for name, ending in _QUANTIZED.items():
+            theirs = entry.theirs.removesuffix("weight") + ending
+            yield dataclasses.replace(entry, theirs=theirs, ours=f"{entry.ours}/{name}")
 
 
 def _embedding_layers(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Entry]:

@@ -1,0 +1,61 @@
+"""The forward passes of the verb `plan`."""
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Callable
+
+from bert_jax.cli.output import print_table
+from bert_jax.config import SIZES, BertConfig
+from bert_jax.errors import InputError
+
+EXIT_NONE_FITS = 1
+
+
+def show_forward(args: argparse.Namespace, say: Callable[[str], None]) -> int:
+    """Print the roofline of forward passes of a model; return 1 when none fits."""
+    from bert_jax.planning.forward import plan_forward
+    from bert_jax.planning.slices import find_slice
+
+    if args.search or args.overrides:
+        found = "--search" if args.search else args.overrides[0]
+        raise InputError(f"--forward: expected no options of recipes with it, found {found}")
+    config, head = _model(args.forward)
+    place = find_slice(args.topology, args.slices)
+    plans = plan_forward(config, head, place, args.batch_size, args.length, say=say)
+    if args.json:
+        rows = [dataclasses.asdict(plan) | {"seconds": plan.seconds, "bound_by": plan.bound_by,
+                                            "texts_per_second": plan.texts_per_second} for plan in plans]  # fmt: skip
+        print(json.dumps({"topology": place.name, "slices": place.num_slices, "plans": rows}, indent=2))
+    else:
+        columns = ("mode", "MB", "peak MB", "compute", "memory", "texts/s", "bound by", "speed")
+        first = plans[0].texts_per_second
+        print_table(
+            f"{args.forward} on {place.name}: {args.batch_size} texts of {args.length} tokens, at the roofline",
+            columns,
+            [
+                (
+                    plan.mode,
+                    f"{plan.parameter_bytes / 1e6:,.1f}",
+                    f"{plan.peak_bytes / 1e6:,.1f}" + ("" if plan.fits else " DOES NOT FIT"),
+                    f"{plan.compute * 1000:,.2f} ms",
+                    f"{plan.memory * 1000:,.2f} ms",
+                    f"{plan.texts_per_second:,.0f}" if plan.fits else "-",
+                    plan.bound_by,
+                    f"{plan.texts_per_second / first:.2f}" if first else "-",
+                )
+                for plan in plans
+            ],
+        )
+    return 0 if any(plan.fits for plan in plans) else EXIT_NONE_FITS
+
+
+def _model(name: str) -> tuple[BertConfig, str]:
+    """Return config and head of a model directory or of a named size."""
+    from bert_jax import storage
+    from bert_jax.conversion.opening import open_model
+
+    if name in SIZES and not storage.Path(name).is_dir():
+        return BertConfig.named(name), "encoder"
+    with open_model(name, None, "") as opened:
+        return opened.model.config, opened.model.head

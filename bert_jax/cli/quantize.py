@@ -1,0 +1,94 @@
+"""The verb `quantize`: write a quantized copy of a model directory."""
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from bert_jax.cli.output import complain, print_table, say
+from bert_jax.cli.verbs import add_verb
+from bert_jax.errors import InputError, did_you_mean
+from bert_jax.quantization import GROUP_SIZE, KEEP, MODES, Quantization
+
+
+def add_verbs(verbs: Any) -> None:
+    """Declare the verb `quantize`."""
+    quantize = add_verb(
+        verbs,
+        "quantize",
+        run_quantize,
+        "quantize a model to int8, int4 or float8",
+        "Quantizes the kernels of the encoder and the word embedding of a fine-tuned or pretrained model. Every verb, "
+        "`pipeline` and `from_pretrained` take the result as it is. Hugging Face transformers cannot open it; "
+        "`bert-jax convert` writes it as float32 again. Modes: "
+        + "; ".join(f"{name} ({mode.says})" for name, mode in MODES.items())
+        + ".",
+        """bert-jax quantize runs/sst2/model --out runs/sst2-int8 --mode int8
+           bert-jax quantize all-MiniLM-L6-v2/ --out minilm-int4 --mode int4 --keep 'encoder/layers/mlp/down/*'
+           bert-jax quantize runs/sst2/model --out runs/sst2-static --mode int8_static \\
+             --calibration SST-2/train.tsv --text-column sentence""",
+    )
+    add = quantize.add_argument
+    add("model", metavar="MODEL", help="a model directory")
+    add("--out", required=True, metavar="DIR", help="a new directory")
+    add("--mode", required=True, metavar="MODE", help=f"one of {', '.join(MODES)}")
+    add("--keep", nargs="+", default=[], metavar="PATTERN",
+        help="parameters that stay float32, by their paths with * and ?, besides the default: "
+        + " ".join(KEEP))  # fmt: skip
+    add("--no-default-keep", action="store_true", help="keep only LayerNorms, biases and the patterns of --keep")
+    add("--group-size", type=int, default=GROUP_SIZE, metavar="N",
+        help="for mode int4, inputs of a dense layer that share a scale (default: %(default)s)")  # fmt: skip
+    add("--calibration", metavar="FILE",
+        help="for mode int8_static, texts that resemble those to come: one per line, also compressed; or a "
+        "table")  # fmt: skip
+    add("--text-column", default="", metavar="NAME",
+        help="column of the texts; required if FILE is a table: .tsv, .csv, .jsonl or tfds:NAME")  # fmt: skip
+    add("--pair-column", default="", metavar="NAME", help="column of the second text of a pair")
+    add("--calibration-rows", type=int, default=512, metavar="N", help="rows of FILE to use (default: %(default)s)")
+
+
+def run_quantize(args: argparse.Namespace) -> None:
+    """Quantize a model directory, and print its size before and after."""
+    if args.mode not in MODES:
+        raise InputError(f"--mode {args.mode!r} is not known{did_you_mean(args.mode, MODES)}")
+    static = MODES[args.mode].inputs == "static"
+    if static and args.calibration is None:
+        raise InputError("--calibration: expected a file of texts, as mode int8_static needs, found none")
+    if not static and args.calibration is not None:
+        raise InputError(f"--calibration: expected mode int8_static, which alone needs it, found {args.mode}")
+    if args.calibration_rows < 1:
+        raise InputError(f"--calibration-rows: expected at least 1, found {args.calibration_rows}")
+    from bert_jax.compression.quantization import quantize
+
+    keep = (*(() if args.no_default_keep else KEEP), *args.keep)
+    done = quantize(
+        args.model,
+        args.out,
+        Quantization(args.mode, keep, args.group_size),
+        _texts(args) if static else (),
+        args.calibration_rows,
+    )
+    before, after = done.bytes_before / 1e6, done.bytes_after / 1e6
+    rows = [
+        ("parameters", f"{done.parameters:,}"),
+        ("quantized", f"{done.quantized:,} ({done.quantized / done.parameters:.1%})"),
+        ("MB in float32", f"{before:,.1f}"),
+        ("MB now", f"{after:,.1f} ({before / after:.2f} times smaller)"),
+    ]
+    if done.calibrated:
+        rows.append(("texts of calibration", f"{done.calibrated:,}"))
+    print_table(f"{args.out}: {args.mode}", ("", ""), rows)
+    complain("transformers cannot open this directory; `bert-jax convert` writes it as float32 again")
+    say(f"{args.out}: {MODES[args.mode].says}")
+
+
+def _texts(args: argparse.Namespace) -> Iterator[str | tuple[str, str]]:
+    from bert_jax.data.finetuning.tables import Columns, read_examples
+    from bert_jax.data.lines import read_lines
+
+    if not args.text_column:
+        if args.pair_column:
+            raise InputError("--pair-column: expected --text-column with it, found none")
+        yield from (line for line in read_lines(args.calibration) if line.strip())
+        return
+    for row in read_examples(args.calibration, Columns(args.text_column, args.pair_column)):
+        yield (row.text, row.pair) if row.pair is not None else row.text
