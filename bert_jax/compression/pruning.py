@@ -72,13 +72,14 @@ class Pruning:
         The layers outside `layers` are removed at once.
 
         Raises:
-            InputError: a share removes nothing or everything, or a layer is out of range.
+            InputError: a share removes nothing or everything, or a layer is out of range or out of order.
         """
         total = config.num_hidden_layers
         if self.num_layers > total:
             raise InputError(f"--num-layers: expected at most the model's {total} layers, found {self.num_layers}")
-        if self.layers and max(self.layers) >= total:
-            raise InputError(f"--layers: expected layers from 0 to {total - 1}, found {max(self.layers)}")
+        if list(self.layers) != sorted(set(self.layers) & set(range(total))):
+            expected = f"--layers: expected ascending numbers from 0 to {total - 1}"
+            raise InputError(f"{expected}, found {', '.join(map(str, self.layers))}")
         kept = {}
         for name, count in (("heads", config.num_attention_heads), ("columns", config.intermediate_size)):
             share = getattr(self, name)
@@ -90,8 +91,8 @@ class Pruning:
             kept[name] = count - round(removed * done)
         layers = len(self.layers)
         if self.num_layers:
-            layers = config.num_hidden_layers - round((config.num_hidden_layers - self.num_layers) * done)
-        return Sizes(kept["heads"], kept["columns"], layers or config.num_hidden_layers)
+            layers = total - round((total - self.num_layers) * done)
+        return Sizes(kept["heads"], kept["columns"], layers or total)
 
 
 class Sizes(NamedTuple):

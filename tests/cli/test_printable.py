@@ -88,6 +88,24 @@ COMMANDS = {
     "config": [["{0}/recipe.py"], [ESCAPES], ["{0}/recipe.py", ESCAPES]],
     "convert": [["{0}/masked_lm", f"{{0}}/converted{ESCAPES}", "--tensors"], ["{0}/absent", "{0}/x"]],
     "demo": [["--workdir", "{0}/table.tsv"]],
+    "distill": [
+        [
+            "--config",
+            "{0}/recipe.py",
+            "--workdir",
+            f"{{0}}/student{ESCAPES}",
+            "--config.distillation.teacher={0}/sequence_classification",
+            "--config.distillation.weights.soft_labels=1",
+        ],
+        [
+            "--config",
+            "{0}/recipe.py",
+            "--workdir",
+            "{0}/x",
+            f"--config.distillation.teacher={{0}}/{ESCAPES}",
+            "--config.distillation.weights.soft_labels=1",
+        ],
+    ],
     "embed": [["{0}/sentence_embedding", f"the {ESCAPES}", LONG[:400]], ["{0}/sentence_embedding", "\ud800"]],
     "evaluate": [
         ["--model", "{0}/sequence_classification", "--data", "{0}/table.tsv"],
