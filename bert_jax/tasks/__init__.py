@@ -3,9 +3,10 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bert_jax.compression.distillation import distillation_of
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.tasks import distillation_setup, lora, trained_head
+from bert_jax.tasks import lora, trained_head
+from bert_jax.tasks.distillation.job import distil, distil_abstract
+from bert_jax.tasks.distillation.settings import distillation_of
 
 if TYPE_CHECKING:
     from bert_jax.tasks.base import AbstractTask, Job
@@ -33,7 +34,7 @@ def build(recipe: Any) -> "Job":
     if recipe.get("keep_head"):
         job = trained_head.with_trained_head(job, recipe)
     if distilled:
-        return distillation_setup.distil(job, recipe, distilled)
+        return distil(job, recipe, distilled)
     return lora.adapt(job, adaptation) if adaptation else job
 
 
@@ -50,7 +51,7 @@ def abstract_task(recipe: Any) -> "AbstractTask":
     if distilled:
         recipe = recipe.copy_and_resolve_references()
         recipe.distillation.cache = ""  # so that no outputs are computed
-        return distillation_setup.distil_abstract(_module(recipe).abstract_task(recipe), distilled)
+        return distil_abstract(_module(recipe).abstract_task(recipe), distilled)
     abstract_task = _module(recipe).abstract_task(recipe)
     return lora.adapt_abstract(abstract_task, adaptation) if adaptation else abstract_task
 

@@ -12,8 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.compression.distillation import distillation_of
-from bert_jax.compression.teachers import teacher_text_settings
 from bert_jax.conversion.huggingface import Loaded
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.data.batches import Batch
@@ -30,7 +28,9 @@ from bert_jax.modeling.heads import l2_normalize
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage
-from bert_jax.tasks.distillation_setup import with_teacher_outputs
+from bert_jax.tasks.distillation.job import with_teacher_outputs
+from bert_jax.tasks.distillation.settings import distillation_of
+from bert_jax.tasks.distillation.teachers import teacher_text_settings
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from bert_jax.compression.distillation import distillation_of
-from bert_jax.compression.teachers import student_from_layers, teacher_tokenizer
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
 from bert_jax.conversion.names import NAME_TABLES
@@ -24,6 +22,8 @@ from bert_jax.recipes import model_config
 from bert_jax.storage import PathLike
 from bert_jax.tasks import fingerprints
 from bert_jax.tasks.base import AbstractTask, Job, Stage, Task
+from bert_jax.tasks.distillation.settings import distillation_of
+from bert_jax.tasks.distillation.teachers import student_from_layers, teacher_tokenizer
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tasks.remembered import write_remembered as write_remembered
 from bert_jax.tokenization import Tokenizer, load_tokenizer

@@ -19,7 +19,7 @@ from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage, model_inputs
-from bert_jax.tasks.distillation_setup import teacher_classes
+from bert_jax.tasks.distillation.job import teacher_classes
 from bert_jax.tasks.remembered import Remembered
 
 HEAD = "token_classification"

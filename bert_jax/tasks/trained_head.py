@@ -27,7 +27,7 @@ def with_trained_head(job: Job, recipe: Any) -> Job:
     """
     if not recipe.init_from:
         raise InputError("config.keep_head: expected a model in config.init_from, whose head is kept, found none")
-    loaded, model = load_pretrained(recipe.init_from), job.task.model
+    loaded, model = load_pretrained(recipe.init_from, dequantize=True), job.task.model
     if loaded.head != model.head:
         raise InputError(f"config.keep_head: expected a model for {model.head} in {recipe.init_from}, found one for "
                          f"{loaded.head}")  # fmt: skip

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from bert_jax import from_pretrained, recipes, tasks
-from bert_jax.compression import teacher_outputs
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
+from bert_jax.tasks.distillation import teacher_outputs
 from bert_jax.tokenization import word_piece
 
 TEXTS = ["the cat sat", "a dog runs", "the bird eats on a red house", "a red house", "old fish"]

@@ -8,16 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.compression.distillation import Distillation, check_terms, distillation_of
-from bert_jax.compression.teacher_outputs import OUTPUTS, RowsWithOutputs, cached_outputs
-from bert_jax.compression.teachers import Teacher, load_teacher, teacher_config, teacher_head
 from bert_jax.config import BertConfig
 from bert_jax.data.finetuning.features import Paddable
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Params
 from bert_jax.storage import PathLike
 from bert_jax.tasks.base import AbstractTask, Job
-from bert_jax.tasks.distillation import DistillationTask
+from bert_jax.tasks.distillation.settings import Distillation, check_terms, distillation_of
+from bert_jax.tasks.distillation.task import DistillationTask
+from bert_jax.tasks.distillation.teacher_outputs import OUTPUTS, RowsWithOutputs, cached_outputs
+from bert_jax.tasks.distillation.teachers import Teacher, load_teacher, teacher_config, teacher_head
 from bert_jax.tokenization import Tokenizer
 
 _KEY = "config.distillation"

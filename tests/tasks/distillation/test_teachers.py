@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 from bert_jax import from_pretrained, recipes, tasks
-from bert_jax.compression.distillation import distillation_of
-from bert_jax.compression.teachers import student_from_layers
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.planning.plan import for_tpu
+from bert_jax.tasks.distillation.settings import distillation_of
+from bert_jax.tasks.distillation.teachers import student_from_layers
 from bert_jax.tokenization import word_piece
 
 SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 32}

@@ -11,11 +11,11 @@ import pytest
 from distilling import PAIRS, STUDENT, TEACHER, batch_of, distilled, settings
 
 from bert_jax import sharding
-from bert_jax.compression import objectives
 from bert_jax.data.packing import pack_examples
 from bert_jax.inference.spans import SpanSearch
 from bert_jax.modeling import Bert
-from bert_jax.tasks.distillation import DistillationTask, Recorder
+from bert_jax.tasks.distillation import objectives
+from bert_jax.tasks.distillation.task import DistillationTask, Recorder
 from bert_jax.tasks.multiple_choice import MultipleChoiceTask
 from bert_jax.tasks.question_answering import QuestionAnsweringTask
 from bert_jax.tasks.token_classification import TokenClassificationTask

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.compression import objectives
+from bert_jax.tasks.distillation import objectives
 
 B, S, N, H, K = 2, 3, 2, 2, 5  # K: hidden size of the student where it differs
 D = N * H

@@ -2,7 +2,7 @@
 
 The parameters are `{"student": tree of the model, "teacher": tree of the frozen teacher, "projections": ...}`. Only the
 student is saved. Teacher and projections are missing where the loss does not need them. The maths is in
-`bert_jax.compression.objectives`.
+`bert_jax.tasks.distillation.objectives`.
 """
 
 import dataclasses
@@ -13,9 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.compression import objectives
-from bert_jax.compression.distillation import RELATIONS, Distillation, LayerPairs
-from bert_jax.compression.teacher_outputs import OUTPUTS
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.packing import is_token
 from bert_jax.data.finetuning.tag_features import UNTAGGED
@@ -24,6 +21,9 @@ from bert_jax.modeling.attention_mask import MASKED
 from bert_jax.modeling.heads import segment_members
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks.base import Metrics, Task
+from bert_jax.tasks.distillation import objectives
+from bert_jax.tasks.distillation.settings import RELATIONS, Distillation, LayerPairs
+from bert_jax.tasks.distillation.teacher_outputs import OUTPUTS
 
 _OWN = "labels/"  # prefix of the denominators of the task's own loss
 _ARGUMENTS = ("position_ids", "masked_positions", "segment_ids", "cls_positions")

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from bert_jax.compression.distillation import Distillation
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained
 from bert_jax.conversion.opening import open_model
@@ -14,6 +13,7 @@ from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError
 from bert_jax.inference.loading import open_tokenizer
 from bert_jax.modeling import Bert, Compute, Params
+from bert_jax.tasks.distillation.settings import Distillation
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
 _KEY = "config.distillation"
@@ -60,7 +60,7 @@ def teacher_config(settings: Distillation, head: str) -> BertConfig:
     """
     with open_model(settings.teacher, head, "") as opened:
         _check_trained(settings, head, list(opened.match().missing))
-        return opened.model.config
+        return opened.model.config.replace(quantization=None)
 
 
 def teacher_tokenizer(settings: Distillation) -> Tokenizer:
@@ -89,7 +89,7 @@ def load_teacher(settings: Distillation, head: str, compute: Compute) -> Teacher
     Raises:
         InputError: the directory is no model with a tokenizer, or has no trained head where the loss needs it.
     """
-    loaded = load_pretrained(settings.teacher, head)
+    loaded = load_pretrained(settings.teacher, head, dequantize=True)
     _check_trained(settings, head, loaded.missing)
     return Teacher(Bert(loaded.config, head, compute), loaded.params, open_tokenizer(loaded), loaded.settings)
 
@@ -100,9 +100,9 @@ def student_from_layers(settings: Distillation, head: str) -> Loaded:
     Raises:
         InputError: a layer does not exist, or the chosen layers cannot be a model of the teacher's family.
     """
-    loaded = load_pretrained(settings.teacher, head)
+    loaded = load_pretrained(settings.teacher, head, dequantize=True)
     if loaded.missing:
-        loaded = load_pretrained(settings.teacher, "encoder")
+        loaded = load_pretrained(settings.teacher, "encoder", dequantize=True)
     config, layers = loaded.config, settings.student_layers
     key, count = f"{_KEY}.student_layers", config.num_hidden_layers
     for layer in layers:

@@ -3,11 +3,11 @@
 import jax
 import numpy as np
 
-from bert_jax.compression.distillation import Distillation
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert
 from bert_jax.tasks.classification import ClassificationTask
-from bert_jax.tasks.distillation import DistillationTask
+from bert_jax.tasks.distillation.settings import Distillation
+from bert_jax.tasks.distillation.task import DistillationTask
 from bert_jax.tasks.pretraining import PretrainingTask
 from bert_jax.tasks.sentence_embedding import SentenceEmbeddingTask
 

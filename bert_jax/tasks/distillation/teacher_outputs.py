@@ -20,12 +20,12 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from bert_jax import storage
-from bert_jax.compression.teachers import Teacher
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.batching import EvalSource, few_buckets
 from bert_jax.data.finetuning.features import Paddable
 from bert_jax.errors import InputError, logger
 from bert_jax.modeling import Bert, Params
+from bert_jax.tasks.distillation.teachers import Teacher
 
 OUTPUTS = "teacher_outputs"  # the name of the outputs in a batch
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")

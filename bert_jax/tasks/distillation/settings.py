@@ -1,6 +1,6 @@
 """Settings of distillation: which terms its loss has, and which layers of student and teacher they compare.
 
-The maths and its sources are in `bert_jax.compression.objectives`.
+The maths and its sources are in `bert_jax.tasks.distillation.objectives`.
 """
 
 import dataclasses

@@ -1,0 +1,1 @@
+"""Distillation: a task whose model also learns from a teacher."""
