@@ -72,8 +72,12 @@ class Pruning:
         The layers outside `layers` are removed at once.
 
         Raises:
-            InputError: a share removes nothing or everything, or a layer is out of range or out of order.
+            InputError: a share removes nothing or everything, a layer is out of range or out of order, or the model is
+                quantized.
         """
+        if config.quantization is not None:
+            raise InputError(f"expected a model that is not quantized, found mode {config.quantization.mode}; prune "
+                             "first, then quantize")  # fmt: skip
         total = config.num_hidden_layers
         if self.num_layers > total:
             raise InputError(f"--num-layers: expected at most the model's {total} layers, found {self.num_layers}")

@@ -65,6 +65,9 @@ def prune_and_recover(
         raise InputError(f"--examples: expected at least 1, found {examples}")
     if pruning.vocabulary and recipe.task in recipes.PRETRAINING:
         raise InputError("--vocabulary: expected a fine-tuning recipe, found one whose prepared data has the old ids")
+    if recipe.quantization.mode:
+        raise InputError(f"config.quantization.mode: expected none in recovery training, found "
+                         f"{recipe.quantization.mode!r}; prune first, then quantize")  # fmt: skip
     recipes.resolve(starting_from(recipe, model_dir))
     original = load_pretrained(model_dir).config
     pruning.sizes(original)
