@@ -12,6 +12,7 @@ they are installed with torch, transformers and onnx (OpenVINO's int8 with nncf)
 import argparse
 import importlib.util
 import json
+import multiprocessing
 import subprocess
 import sys
 import tempfile
@@ -85,21 +86,17 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _ours(task: str, name: str, model: Path, data: Path, count: int) -> dict[str, Any]:
-    from bert_jax.compression.quantization import quantize
     from bert_jax.data.finetuning.columns import Columns
-    from bert_jax.data.finetuning.tables import read_examples
     from bert_jax.evaluation.driver import evaluate
     from bert_jax.inference import pipeline
-    from bert_jax.quantization import Quantization
 
     metric, scored, calibrating, columns = TASKS[task]
     with tempfile.TemporaryDirectory() as directory:
         opened, dtype = model, name if name == "bfloat16" else "float32"
         if name not in ("float32", "bfloat16"):
             opened = Path(directory) / name
-            text = Columns(TASKS["sst2" if task == "conll" else task][3]["text"])
-            texts = (row.text for row in read_examples(str(data / calibrating), text))
-            quantize(model, opened, Quantization(name), texts)
+            column = TASKS["sst2" if task == "conll" else task][3]["text"]
+            _apart(_quantize, name, model, opened, data / calibrating, column)
         kinds = {"stsb": "sentence-embedding", "sst2": "text-classification", "conll": "token-classification"}
         before = _resident()
         run = pipeline(kinds[task], str(opened), dtype=dtype, batch_size=BATCH)
@@ -108,6 +105,24 @@ def _ours(task: str, name: str, model: Path, data: Path, count: int) -> dict[str
         score = evaluate(opened, str(data / scored), Columns(**columns), metric_names=(metric,), dtype=dtype)[metric]
         size = (opened / "model.safetensors").stat().st_size / 1e6
     return _row(metric, score, size, resident, rate)
+
+
+def _quantize(name: str, model: Path, out: Path, calibrating: Path, column: str) -> None:
+    from bert_jax.compression.quantization import quantize
+    from bert_jax.data.finetuning.columns import Columns
+    from bert_jax.data.finetuning.tables import read_examples
+    from bert_jax.quantization import Quantization
+
+    quantize(model, out, Quantization(name), (row.text for row in read_examples(str(calibrating), Columns(column))))
+
+
+def _apart(function: Any, *args: Any) -> None:
+    """Call a function in a process of its own, whose memory is not measured."""
+    process = multiprocessing.get_context("spawn").Process(target=function, args=args)
+    process.start()
+    process.join()
+    if process.exitcode:
+        sys.exit(process.exitcode)
 
 
 def _row(metric: str, score: float, size: float, resident: float, rate: float) -> dict[str, Any]:
@@ -148,8 +163,8 @@ def _theirs(task: str, name: str, model: Path, data: Path, count: int) -> dict[s
     tokenizer = AutoTokenizer.from_pretrained(model)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "model.onnx"
-        _export(task, model, path, tokenizer)
-        file = _quantized(path) if name == "onnxruntime int8" else path
+        file = path.with_name("int8.onnx") if name == "onnxruntime int8" else path
+        _apart(_export, task, model, path, file)
         before = _resident()
         forward, size = _session(name, file)
 
@@ -170,11 +185,12 @@ def _theirs(task: str, name: str, model: Path, data: Path, count: int) -> dict[s
     return _row(metric, score, size, resident, rate)
 
 
-def _export(task: str, model: Path, path: Path, tokenizer: Any) -> None:
-    """Write `model` as ONNX: sentence embeddings for STS-B, logits for SST-2."""
+def _export(task: str, model: Path, path: Path, file: Path) -> None:
+    """Write `model` as ONNX: sentence embeddings for STS-B, logits for SST-2; and quantized, if `file` is another."""
     import torch
-    from transformers import AutoModel, AutoModelForSequenceClassification
+    from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
+    tokenizer = AutoTokenizer.from_pretrained(model)
     kind = AutoModel if task == "stsb" else AutoModelForSequenceClassification
     bert = kind.from_pretrained(model, attn_implementation="eager").eval()
 
@@ -197,15 +213,10 @@ def _export(task: str, model: Path, path: Path, tokenizer: Any) -> None:
         Forward(), tuple(example[name] for name in names), str(path), input_names=names, output_names=["output"],
         dynamic_axes={name: {0: "batch", 1: "length"} for name in names} | {"output": {0: "batch"}}, dynamo=False,
     )  # fmt: skip
+    if file != path:  # int8 weights with a scale for each output, dynamic uint8 inputs; the tables too
+        from onnxruntime.quantization import QuantType, quantize_dynamic
 
-
-def _quantized(path: Path) -> Path:
-    """Quantize an ONNX model as onnxruntime does: int8 weights of each channel, dynamic uint8 inputs, tables too."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    out = path.with_name("int8.onnx")
-    quantize_dynamic(path, out, weight_type=QuantType.QInt8, per_channel=True)
-    return out
+        quantize_dynamic(path, file, weight_type=QuantType.QInt8, per_channel=True)
 
 
 def _session(name: str, path: Path) -> tuple[Any, float]:

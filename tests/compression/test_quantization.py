@@ -92,12 +92,16 @@ def test_padding_has_no_part_in_calibration(encoder, tiny_tokenizer):
     loaded, quantization = load_pretrained(encoder), Quantization("int8_static")
     params = quantize_params(loaded.params, quantization)
     table = params["embeddings"]["word_embeddings"]["embedding"]
+    # A padding token whose one large feature is the largest input that a LayerNorm can give.
     table["scale"] = table["scale"].at[tiny_tokenizer.pad_id].set(1e3)
+    table["quantized"] = table["quantized"].at[tiny_tokenizer.pad_id].set(jnp.int8(0))
+    table["quantized"] = table["quantized"].at[tiny_tokenizer.pad_id, 0].set(127)
     model = Bert(loaded.config.replace(quantization=quantization), "masked_lm")
     both = input_scales(model, params, tiny_tokenizer, ["the cat", "two big birds sat under it by the river"])
     alone = [input_scales(model, params, tiny_tokenizer, [text])
              for text in ("the cat", "two big birds sat under it by the river")]  # fmt: skip
     jax.tree.map(np.testing.assert_array_equal, both, jax.tree.map(np.maximum, *alone))
+    assert both["encoder"]["layers"]["attention"]["query"]["kernel"]["input_scale"][0] < 5 / 127.5  # not sqrt(31)
 
 
 def test_eight_devices_agree_with_one(on_eight_devices, tmp_path):
