@@ -11,7 +11,7 @@ from bert_jax.families import FAMILIES, family_of, whole_number
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.config import NOT_CARRIED, config_keys
 from bert_jax.model_files.labels import read_classes
-from bert_jax.quantization import Quantization
+from bert_jax.quantization_config import Quantization
 from bert_jax.storage import hub
 
 # (layers, hidden size, heads): base and large from Devlin et al. 2018 (arXiv:1810.04805) section 3, the others from

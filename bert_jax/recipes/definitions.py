@@ -12,7 +12,7 @@ from bert_jax.config_values import CHOICES, POOLINGS
 from bert_jax.data.finetuning.labels import MISSING_RULES, TWIN_RULES
 from bert_jax.data.finetuning.windows import LONG_TEXTS
 from bert_jax.data.invalid_rows import RULES
-from bert_jax.quantization import GROUP_SIZE, KEEP, TRAINED_MODES
+from bert_jax.quantization_config import GROUP_SIZE, KEEP, TRAINED_MODES
 
 DTYPE_CHOICES = ("auto", "float32", "bfloat16")
 OPTIMIZER_CHOICES = ("adamw", "lamb", "adafactor", "muon")

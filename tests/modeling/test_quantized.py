@@ -19,7 +19,7 @@ from bert_jax.modeling.quantized import (
     quantize_params,
     unpack_int4,
 )
-from bert_jax.quantization import KEEP, MODES, Quantization
+from bert_jax.quantization_config import KEEP, MODES, Quantization
 
 CONFIG = BertConfig(
     vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,

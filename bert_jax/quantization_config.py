@@ -129,7 +129,7 @@ class Quantization:
         return {"library": _LIBRARY, "mode": self.mode, "modules_to_not_convert": list(self.keep)} | grouped
 
 
-def check_patterns(patterns: Iterable[str], paths: Iterable[str], option: str) -> None:
+def check_keep_patterns(patterns: Iterable[str], paths: Iterable[str], option: str) -> None:
     """Raise InputError when a pattern of `keep` matches none of a model's parameters that may be quantized."""
     candidates = sorted(path for path in paths if path.endswith(("/kernel", "/embedding")))
     for pattern in patterns:
