@@ -94,6 +94,21 @@ class Quantization:
         named = path.rpartition("/")[2] in ("kernel", "embedding")
         return named and not any(fnmatchcase(path, glob) for glob in self.keep)
 
+    def check_keep(self, paths: Iterable[str], option: str) -> None:
+        """Raise InputError when a pattern of `keep` that is no default matches no parameter that may be quantized.
+
+        Args:
+            paths: the paths of a model's parameters.
+            option: the option that sets the patterns, for the message.
+        """
+        candidates = sorted(path for path in paths if path.endswith(("/kernel", "/embedding")))
+        for pattern in self.keep:
+            if pattern not in KEEP and not any(fnmatchcase(path, pattern) for path in candidates):
+                raise InputError(
+                    f"{option} {printable(repr(pattern))}: expected a pattern of parameters such as "
+                    f"'encoder/layers/mlp/down/*', found no parameter that matches{did_you_mean(pattern, candidates)}"
+                )
+
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed."""
         return dataclasses.replace(self, **changes)
@@ -127,14 +142,3 @@ class Quantization:
         """Return the `quantization_config` of a config.json."""
         grouped = {"group_size": self.group_size} if self.kernels == "int4" else {}
         return {"library": _LIBRARY, "mode": self.mode, "modules_to_not_convert": list(self.keep)} | grouped
-
-
-def check_keep_patterns(patterns: Iterable[str], paths: Iterable[str], option: str) -> None:
-    """Raise InputError when a pattern of `keep` matches none of a model's parameters that may be quantized."""
-    candidates = sorted(path for path in paths if path.endswith(("/kernel", "/embedding")))
-    for pattern in patterns:
-        if not any(fnmatchcase(path, pattern) for path in candidates):
-            raise InputError(
-                f"{option} {printable(repr(pattern))}: expected a pattern of parameters such as "
-                f"'encoder/layers/mlp/down/*', found no parameter that matches{did_you_mean(pattern, candidates)}"
-            )

@@ -18,9 +18,10 @@ MOST_LINES = 400
 
 # Each part imports only from the parts before it.
 ORDER = (
-    "process", "compilers", "synonyms", "errors", "storage", "model_files", "families", "config_values", "quantization_config",
-    "config", "sharding", "modeling", "tokenization", "data", "conversion", "recipes", "inference", "reports",
-    "metrics", "tasks", "evaluation", "training", "compression", "planning", "demo", "cli", "__main__",
+    "process", "compilers", "synonyms", "errors", "storage", "model_files", "families", "config_values",
+    "quantization_config", "config", "sharding", "modeling", "tokenization", "data", "conversion", "recipes",
+    "inference", "reports", "metrics", "tasks", "evaluation", "training", "compression", "planning", "demo", "cli",
+    "__main__",
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from bert_jax.errors import InputError
 from bert_jax.inference.loading import open_tokenizer
 from bert_jax.modeling import Bert, Params
 from bert_jax.modeling.quantized import quantize_params
-from bert_jax.quantization_config import KEEP, Quantization, check_keep_patterns
+from bert_jax.quantization_config import Quantization
 from bert_jax.sharding import parameter_name
 from bert_jax.tasks.remembered import FILE, read_remembered, write_remembered
 from bert_jax.tokenization import Tokenizer, has_tokenizer
@@ -74,7 +74,7 @@ def quantize(
         raise InputError(f"{model}: expected a model that is not quantized, found mode "
                          f"{loaded.config.quantization.mode}; quantize the model that it was made from")  # fmt: skip
     before = {parameter_name(path): leaf.size for path, leaf in jax.tree_util.tree_leaves_with_path(loaded.params)}
-    check_keep_patterns((glob for glob in quantization.keep if glob not in KEEP), before, "--keep")
+    quantization.check_keep(before, "--keep")
     quantized = [path for path in before if quantization.quantizes(path)]
     if not quantized:
         raise InputError("--keep: expected patterns that leave a parameter to quantize, found none left")

@@ -22,7 +22,7 @@ from flax import nnx
 
 from bert_jax.errors import InputError
 from bert_jax.modeling.compute import Compute, matmul
-from bert_jax.quantization_config import KEEP, Quantization, check_keep_patterns
+from bert_jax.quantization_config import Quantization
 
 _LARGEST_INT8 = 127.5  # 127 and a half: values up to it are rounded to 127
 
@@ -174,9 +174,7 @@ def quantize_module(module: nnx.Module, quantization: Quantization) -> None:
     modules: list[Any] = [entry for entry in nnx.iter_modules(module) if hasattr(type(entry[1]), "PARAMETER")]
     layers = {"/".join(map(str, (*path, layer.PARAMETER))): layer for path, layer in modules}
     if quantization.stage == "training":
-        check_keep_patterns(
-            (glob for glob in quantization.keep if glob not in KEEP), layers, "config.quantization.keep"
-        )
+        quantization.check_keep(layers, "config.quantization.keep")
     for name, layer in layers.items():
         if not quantization.quantizes(name):
             continue
