@@ -88,7 +88,7 @@ def _results(
     whole = open_for_pruning(teacher)[0]
     if ("whole", "") not in done:
         found = score(teacher)
-        yield _result(task, "whole", "", metric, figures_of([whole, whole]), found, found)
+        yield _result(task, "whole", "", metric, figures_of([whole]) * 2, found, found)
     recipe.update_from_flattened_dict({"num_epochs": recovery * share})
     for curve, points in PRUNINGS.items():
         for pruning in points:
@@ -124,7 +124,9 @@ def draw(results: Sequence[Mapping[str, Any]], picture: Path) -> None:
     import matplotlib.pyplot as plt
 
     tasks = list(dict.fromkeys(line["task"] for line in results))
-    figure, grid = plt.subplots(len(tasks), len(_AXES), figsize=(13, 4 * len(tasks)), squeeze=False)
+    figure, grid = plt.subplots(
+        len(tasks), len(_AXES), figsize=(13, 4 * len(tasks)), squeeze=False, layout="constrained"
+    )
     for task, row in zip(tasks, grid, strict=True):
         own = [line for line in results if line["task"] == task]
         for axes, (name, unit) in zip(row, _AXES.items(), strict=True):
