@@ -78,15 +78,15 @@ def add_verbs(verbs: Any) -> None:
 
 def run_pretrain(args: argparse.Namespace) -> int:
     """Train a pretraining recipe (`recipes.PRETRAINING`) and return the exit status."""
-    return _stoppable(args, lambda stop: _train(args, stop, pretraining=True))
+    return stoppable(args, lambda stop: _train(args, stop, pretraining=True))
 
 
 def run_finetune(args: argparse.Namespace) -> int:
     """Fine-tune a recipe, or run a sweep over values of its keys, and return the exit status."""
-    return _stoppable(args, lambda stop: _sweep(args) if args.sweep else _train(args, stop, pretraining=False))
+    return stoppable(args, lambda stop: _sweep(args) if args.sweep else _train(args, stop, pretraining=False))
 
 
-def _stoppable(args: argparse.Namespace, run: Callable[[Stop], None]) -> int:
+def stoppable(args: argparse.Namespace, run: Callable[[Stop], None]) -> int:
     """Call `run` and return the exit status; Ctrl-C and SIGTERM print what is saved and how to resume."""
     with stopping.listening(shlex.join(["bert-jax", *args.command_line])) as stop:
         try:

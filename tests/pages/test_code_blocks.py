@@ -45,7 +45,18 @@ SMALLER = {
         '"bert_base"': '"bert_base", ["config.model.size=tiny", "config.stages=((1,128,16),)", '
         '"config.optimizer.warmup_steps=0"]'
     },
-    "docs/command_line.md": {"python-docs ": "books/ ", "seed=0,1,2 ": "seed=0 "},
+    "docs/command_line.md": {
+        "python-docs ": "books/ ",
+        "seed=0,1,2 ": "seed=0 ",
+        "--heads 0.25 --columns 0.25 --data": "--heads 0.5 --columns 0.25 --data",
+        "--layers 0,2,4": "--layers 0",
+        "--rounds 2": "--rounds 2 --config.num_steps=1 --config.global_batch_size=4 --quiet",
+        "--heads 0.25 --columns 0.5": "--heads 0.5 --columns 0.5",
+    },
+    "docs/pruning.md": {
+        "--heads 0.25 --columns 0.25": "--heads 0.5 --columns 0.25",
+        "--rounds 2 ": "--rounds 2 --config.num_steps=1 --config.global_batch_size=4 --quiet ",
+    },
     "docs/tasks.md": {"seed=0,1,2 ": "seed=0 "},
 }
 OF_ALTERNATIVES = ("docs/command_line.md",)  # pages whose commands are each for itself

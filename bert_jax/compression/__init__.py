@@ -1,0 +1,1 @@
+"""Make a trained model smaller: structured pruning."""

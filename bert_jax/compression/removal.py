@@ -1,0 +1,176 @@
+"""Structured removal: a config and a parameter tree with fewer heads, feed-forward columns, layers or pieces.
+
+Every function is pure: it returns a new config and a new tree of NumPy arrays, and leaves its arguments unchanged. The
+smaller model computes what the larger one computes where the removed parts contribute zero.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax.config import BertConfig
+from bert_jax.errors import InputError
+from bert_jax.modeling import Params
+
+_BIAS_TABLE = "relative_attention_bias"
+
+
+def keep_heads(config: BertConfig, params: Params, heads: np.ndarray) -> tuple[BertConfig, Params]:
+    """Keep some attention heads of each layer.
+
+    The head size stays the same, so that queries, keys and values get narrower: `num_attention_heads` is K and
+    `head_dim` is H.
+
+    Args:
+        config: the architecture, with N heads of size H.
+        params: its parameters.
+        heads: int `[L, K]`, the heads to keep in each layer, ascending.
+
+    Raises:
+        InputError: the heads are out of range, or differ between the layers of a model whose layers share a bias for
+            each head and distance (MPNet).
+    """
+    heads = _checked(heads, config, config.num_attention_heads, "heads")
+    shared = bool(config.relative_attention_buckets)
+    if shared and (heads != heads[0]).any():
+        raise InputError("heads: expected the same heads in all layers, which share a bias for each head, found others")
+    count, size = heads.shape[1], config.head_size
+    columns = (heads[:, :, None] * size + np.arange(size)).reshape(len(heads), -1)  # [L, K * H]
+    attention = dict(params["encoder"]["layers"]["attention"])
+    for name in ("query", "key", "value"):
+        attention[name] = {leaf: _take(array, columns, -1) for leaf, array in attention[name].items()}
+    attention["output"] = attention["output"] | {"kernel": _take(attention["output"]["kernel"], columns, 1)}
+    pruned = _with_layers(params, attention=attention)
+    if shared:
+        table = np.asarray(params["encoder"][_BIAS_TABLE]["embedding"])[:, heads[0]]
+        pruned["encoder"][_BIAS_TABLE] = {"embedding": table}
+    return config.replace(num_attention_heads=count, head_dim=size), pruned
+
+
+def keep_columns(config: BertConfig, params: Params, columns: np.ndarray) -> tuple[BertConfig, Params]:
+    """Keep some columns of each feed-forward layer: outputs of `up` and `gate`, and the rows of `down` that read them.
+
+    Args:
+        config: the architecture, with feed-forward size F.
+        params: its parameters.
+        columns: int `[L, K]`, the columns to keep in each layer, ascending.
+
+    Raises:
+        InputError: the columns are out of range.
+    """
+    columns = _checked(columns, config, config.intermediate_size, "columns")
+    mlp = dict(params["encoder"]["layers"]["mlp"])
+    for name in ("up", "gate"):
+        if name in mlp:
+            mlp[name] = {leaf: _take(array, columns, -1) for leaf, array in mlp[name].items()}
+    mlp["down"] = mlp["down"] | {"kernel": _take(mlp["down"]["kernel"], columns, 1)}
+    return config.replace(intermediate_size=columns.shape[1]), _with_layers(params, mlp=mlp)
+
+
+def keep_layers(config: BertConfig, params: Params, layers: Sequence[int]) -> tuple[BertConfig, Params]:
+    """Keep some encoder layers.
+
+    Args:
+        config: the architecture, with L layers.
+        params: its parameters.
+        layers: the layers to keep, ascending, from 0.
+
+    Raises:
+        InputError: a layer is out of range or named twice; or layer 0, which has no LayerNorm before attention in
+            models with LayerNorm first, is removed from such a model; or the remaining local and global layers do not
+            alternate as a config can describe.
+    """
+    kept = list(layers)
+    if not kept or kept != sorted(set(kept)) or not 0 <= kept[0] <= kept[-1] < config.num_hidden_layers:
+        raise InputError(f"layers: expected ascending numbers from 0 to {config.num_hidden_layers - 1}, found {kept}")
+    if config.norm_placement == "pre" and kept[0] != 0:
+        raise InputError(f"layers: expected layer 0, which the LayerNorm of the embeddings precedes, found {kept}")
+    smaller = config.replace(num_hidden_layers=len(kept))
+    if config.local_window:
+        windows = tuple(config.windows[layer] for layer in kept)
+        every = range(1, len(kept) + 1)
+        fitting = [n for n in every if smaller.replace(global_every=n).windows == windows]
+        if not fitting:
+            found = ", ".join("local" if window else "global" for window in windows)
+            raise InputError(f"layers: expected one global layer in every n, starting with the first, found {found}")
+        smaller = smaller.replace(global_every=fitting[0])
+    stacked = _map(lambda leaf: np.asarray(leaf)[kept], params["encoder"]["layers"])
+    return smaller, params | {"encoder": params["encoder"] | {"layers": stacked}}
+
+
+def keep_pieces(config: BertConfig, params: Params, ids: np.ndarray, pad_id: int) -> tuple[BertConfig, Params]:
+    """Keep some rows of the word embedding, and of the masked-LM head's matrix and bias.
+
+    Args:
+        config: the architecture, with V rows.
+        params: its parameters.
+        ids: int `[K]`, the ids to keep, ascending; the row of ids[i] becomes row i.
+        pad_id: the new id of padding.
+
+    Raises:
+        InputError: an id is out of range.
+    """
+    ids = np.asarray(ids)
+    if not len(ids) or (np.diff(ids) <= 0).any() or ids[0] < 0 or ids[-1] >= config.vocab_size:
+        raise InputError(f"ids: expected ascending ids from 0 to {config.vocab_size - 1}, found others")
+    rows = {"embedding": np.asarray(params["embeddings"]["word_embeddings"]["embedding"])[ids]}
+    pruned = params | {"embeddings": params["embeddings"] | {"word_embeddings": rows}}
+    if "mlm" in params:
+        head = dict(params["mlm"])
+        if "bias" in head:
+            head["bias"] = np.asarray(head["bias"])[ids]
+        if "decoder" in head:
+            head["decoder"] = {"embedding": np.asarray(head["decoder"]["embedding"])[ids]}
+        pruned["mlm"] = head
+    renamed = {int(old): new for new, old in enumerate(ids)}
+    carried = tuple((key, _new_id(key, value, renamed)) for key, value in config.carried)
+    return config.replace(vocab_size=len(ids), pad_token_id=pad_id, carried=carried), pruned
+
+
+def most_important(importance: np.ndarray, count: int, *, together: bool = False) -> np.ndarray:
+    """Return the `count` most important parts of each layer, int `[L, count]`, ascending; of equals, the first ones.
+
+    Args:
+        importance: `[L, N]`.
+        count: the number of parts to keep.
+        together: whether to keep the same parts in all layers, those with the greatest sum.
+    """
+    if together:
+        importance = np.broadcast_to(importance.sum(axis=0), importance.shape)
+    best = np.argsort(-importance, axis=1, kind="stable")[:, :count]
+    return np.sort(best, axis=1)
+
+
+def _new_id(key: str, value: Any, renamed: dict[int, int]) -> Any:
+    """Return the new id of a token that config.json names, such as `cls_token_id`; other values stay the same."""
+    return renamed.get(value, value) if key.endswith("_token_id") and type(value) is int else value
+
+
+def _checked(kept: np.ndarray, config: BertConfig, size: int, what: str) -> np.ndarray:
+    kept = np.asarray(kept)
+    ascending = kept.ndim == 2 and kept.shape[1] > 0 and (np.diff(kept, axis=1) > 0).all()
+    if not ascending or len(kept) != config.num_hidden_layers or kept.min() < 0 or kept.max() >= size:
+        expected = f"[{config.num_hidden_layers}, K] ascending numbers from 0 to {size - 1}"
+        raise InputError(f"{what}: expected {expected}, found an array of shape {list(kept.shape)}")
+    return kept
+
+
+def _take(array: Any, index: np.ndarray, axis: int) -> np.ndarray:
+    """Take entries `index [L, K]` along an axis of `array [L, ...]`, other ones in each layer."""
+    array = np.asarray(array)
+    axis %= array.ndim
+    shape = [1] * array.ndim
+    shape[0], shape[axis] = index.shape
+    return np.take_along_axis(array, index.reshape(shape), axis)
+
+
+def _with_layers(params: Params, **parts: Any) -> Params:
+    """Return the parameters with some parts of the stacked layers replaced."""
+    encoder = dict(params["encoder"])
+    encoder["layers"] = encoder["layers"] | parts
+    return params | {"encoder": encoder}
+
+
+def _map(function: Any, tree: Any) -> Any:
+    return {k: _map(function, v) for k, v in tree.items()} if isinstance(tree, dict) else function(tree)
