@@ -23,6 +23,8 @@
                                                  scores of pruned models by parameters, seconds and megabytes
     python -m benchmarks                         the first three
 
+`python -m benchmarks.quantization` measures quantized models, beside onnxruntime and OpenVINO.
+
 `tasks` and `pipelines` need a data directory with glue/SST-2, glue/CoLA, glue/STS-B, conll2003, squad2_articles,
 hellaswag, zh_chnsenticorp and its initial model tf1_simbert_tiny. All need torch and transformers
 (`pip install '.[torch,dev]'`).
