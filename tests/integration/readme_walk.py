@@ -29,6 +29,8 @@ ADDED = {
                  "--config.data.eval_batches=1", "--quiet"],
     "finetune": ["--config.num_steps=1", "--config.global_batch_size=4", "--config.data.max_seq_length=16",
                  "--config.data.length_buckets=(16,)", "--quiet"],
+    "distill": ["--config.num_steps=1", "--config.global_batch_size=4", "--config.distillation.student_layers=(0,)",
+                "--quiet"],
 }  # fmt: skip
 ORDER = ["config", "train-tokenizer", "prepare", "pretrain", "finetune", "evaluate", "predict"]
 # Where README's models come from: the head that the pretrained model is given.
