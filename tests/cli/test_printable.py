@@ -128,6 +128,22 @@ COMMANDS = {
     ],
     "prepare": [["{0}/corpus.txt", "--tokenizer", "{0}/masked_lm", "--out", f"{{0}}/prepared{ESCAPES}"]],
     "pretrain": [["--config", f"{{0}}/{ESCAPES}.py", "--workdir", "{0}/x"]],
+    "prune": [
+        [
+            "{0}/sequence_classification",
+            "--out",
+            f"{{0}}/pruned{ESCAPES}",
+            "--columns",
+            "0.25",
+            "--data",
+            "{0}/table.tsv",
+        ],
+        ["{0}/sequence_classification", "--out", "{0}/x", "--columns", "0.25", "--data", f"{{0}}/{ESCAPES}"],
+    ],
+    "quantize": [
+        ["{0}/sequence_classification", "--out", f"{{0}}/quantized{ESCAPES}", "--mode", "int8"],
+        ["{0}/sequence_classification", "--out", "{0}/x", "--mode", "int8", "--keep", ESCAPES],
+    ],
     "rerank": [["{0}/sequence_classification", f"the {ESCAPES}", "--corpus", "{0}/lines.txt"]],
     "search": [["{0}/sentence_embedding", f"the {ESCAPES}", "--corpus", "{0}/lines.txt"]],
     "similarity": [["{0}/sentence_embedding", f"the {ESCAPES}", "\x1b"]],

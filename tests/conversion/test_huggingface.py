@@ -150,7 +150,7 @@ def test_tied_tensors_may_be_there_and_must_be_equal(directory):
     assert equal(loaded.params, random_params(CONFIG, "masked_lm")) and loaded.unused == []
     for name, tensor in decoder.items():
         rewrite(directory, tensors | {name: tensor + 1})
-        with pytest.raises(InputError, match=f"{name}.*expected it tied"):
+        with pytest.raises(InputError, match=f"{name}.*to which it is tied"):
             load_pretrained(directory)
     alone = {name: tensor for name, tensor in (tensors | decoder).items() if name != "cls.predictions.bias"}
     rewrite(directory, alone)

@@ -99,7 +99,7 @@ def test_shards_are_opened_by_their_index(tmp_path):
         ('{"weight_map": {"w": 1}}', "expected a weight_map"),
         ("{}", "expected a weight_map"),
         ('{"weight_map": {"w": "a", "w": "b"}}', "found 'w' twice"),
-        ("[" * 30_000, "nesting"),
+        ("[" * 30_000, "nested too deeply"),
         ("[" * 200_000, "at most 2000 tensors"),
         ("{", "expected a weight_map in JSON, found"),
     ],

@@ -117,7 +117,7 @@ def test_what_a_model_remembers_of_its_table(place, tmp_path, capsys):
 def test_a_memory_that_others_wrote_is_checked(tmp_path):
     assert remembered.read_remembered(tmp_path) == remembered.Remembered()
     for text, found in (
-        ('{"columns": 3}', "expected objects"),
+        ('{"columns": 3}', "columns and classes to be objects"),
         ('{"columns": {"text": 3}}', "names of columns"),
         ("[]", "expected a JSON object, found list"),
     ):

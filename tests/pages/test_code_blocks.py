@@ -218,7 +218,7 @@ def _parse(words: list[str]) -> Any:
     parser, _ = build_parser()
     args, unknown = parser.parse_known_args(words)
     assert all(word.startswith("--config.") for word in unknown), unknown
-    if getattr(args, "config", None):
+    if (getattr(args, "config", "") or "...") != "...":
         resolve(load_recipe(args.config, overrides_of(unknown)))
     return args
 

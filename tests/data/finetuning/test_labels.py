@@ -153,8 +153,11 @@ def test_twins_of_numbers():
 @pytest.mark.parametrize(
     ("labels", "found"),
     [
-        ([f"text {i}" for i in range(1500)], "found 1,500 labels in 1,500 rows.* looks like a text or an id"),
-        ([f"{i}.25" for i in range(1500)], "found 1,500 labels.*for numbers use --config.data.task_type=regression"),
+        ([f"text {i}" for i in range(1500)], "found 1,500 different labels in 1,500 rows.* looks like a text or an id"),
+        (
+            [f"{i}.25" for i in range(1500)],
+            "found 1,500 different labels.*for numbers use --config.data.task_type=regression",
+        ),
         (["x" * 2000, "y"], "line 2: expected a label in 'label', found a text of 2,000 characters"),
     ],
 )
@@ -166,7 +169,7 @@ def test_columns_that_are_no_classes_are_refused(tmp_path, labels, found):
 def test_very_many_labels_are_refused_while_reading(tmp_path, monkeypatch):
     monkeypatch.setattr("bert_jax.data.finetuning.labelled_rows.MAX_CLASSES", 50)
     monkeypatch.setattr("bert_jax.data.finetuning.labels.MAX_CLASSES", 50)
-    with pytest.raises(InputError, match="found 51 labels in 51 rows"):
+    with pytest.raises(InputError, match="found 51 different labels in 51 rows"):
         classes(table(tmp_path, *[f"l{i // 3}" for i in range(90)], *[f"m{i}" for i in range(100)]))
     assert len(classes(table(tmp_path, *[f"l{i % 50}" for i in range(200)]))) == 50
 
