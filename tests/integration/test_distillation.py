@@ -32,7 +32,8 @@ def distilling(data, teachers, task="classification", **changes):
     return recipe(data, task, **(usual | changes))
 
 
-@pytest.mark.parametrize("cached", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow  # test_resume.py kills other tasks
+@pytest.mark.parametrize("cached", [False, True])
 def test_killed_and_never_killed_end_alike(tmp_path, data, teachers, cached):
     changes = {f"distillation.weights.{term}": 1.0 for term in (TERMS[:1] if cached else TERMS)}
     changes |= {"distillation.cache": str(tmp_path / "cache") if cached else "", "eval_every": 0}
@@ -42,6 +43,7 @@ def test_killed_and_never_killed_end_alike(tmp_path, data, teachers, cached):
     assert_alike(tmp_path / "whole", tmp_path / "killed")
 
 
+@pytest.mark.slow  # three runs
 def test_a_resumed_run_with_another_teacher_is_refused(tmp_path, data, teachers, write_small, capsys):
     changes = {"distillation.weights.soft_labels": 1.0, "eval_every": 0, "num_steps": 2, "checkpoint_every": 1}
     made = distilling(data, teachers, **changes)

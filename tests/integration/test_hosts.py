@@ -10,7 +10,8 @@ HOSTS = {"processes": 2, "devices": 4}
 SPREAD = 0.3  # seconds in which a kill may come: some ten steps with their saves and evaluations
 
 
-@pytest.mark.parametrize(("kills", "devices"), [(2, 2), pytest.param(100, 4, marks=pytest.mark.slow)])
+@pytest.mark.slow  # test_two_hosts.py and test_launched_training.py stop and resume two hosts
+@pytest.mark.parametrize(("kills", "devices"), [(2, 2), (100, 4)])
 def test_two_hosts_killed_at_any_moment_end_as_if_they_never_were(tmp_path, data, kills, devices):
     hosts = HOSTS | {"devices": devices}
     pretraining = recipe(data, "pretraining", **{"mesh.data": 1, "mesh.fsdp": 2 * devices})

@@ -102,7 +102,7 @@ def disk(tmp_path_factory, data):
     return workdir
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_again_and_again_on_a_bucket(tmp_path, disk, bucket, remote, count):
     runs = [*kills(count, within=2.0), {}]
     train_in_processes(recipe(remote, "pretraining"), f"gs://{bucket.name}/run", runs, tmp_path)
@@ -232,6 +232,7 @@ def test_every_verb_reads_and_writes_on_a_bucket(tmp_path, data, bucket, remote,
     assert not list(tmp_path.glob("gs:*")) and not os.path.exists("gs:")
 
 
+@pytest.mark.slow  # test_resume.py keeps the best checkpoint on a disk
 def test_the_best_checkpoint_becomes_the_model(bucket, remote):
     made = recipe(remote, "classification", num_steps=6, eval_every=2, keep_checkpoints=1, best_metric="accuracy")
     results = train(made, f"gs://{bucket.name}/run", progress=False)

@@ -52,6 +52,7 @@ def run(capfd, *arguments):
     return status, out, err
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.usefixtures("compiled_quickly")
 def test_copies_of_the_parameters_exchange_gradients_as_large_as_they(recipe_file, tmp_path, monkeypatch):
@@ -184,6 +185,7 @@ def test_meshes_keep_all_but_data_within_a_slice():
     assert search.meshes(4, 1, heads=3) == [{"data": 4, "fsdp": 1, "tensor": 1}, {"data": 1, "fsdp": 4, "tensor": 1}]
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_between_slices_only_data_is_exchanged(recipe_file):
     made = plan(recipes.load_recipe(recipe_file, ["--config.mesh.fsdp=4"]), find_slice("v5e:2x2", 2))
