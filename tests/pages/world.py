@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
+from bert_jax.demo import SEQUENCE_LENGTH
 from bert_jax.modeling import Bert
 from bert_jax.recipes import load_recipe, resolve, to_json
 from bert_jax.tokenization import Tokenizer
@@ -22,6 +23,7 @@ TEXTS = ["the cat sat on the tree", "a dull and grey film", "the dog sees a red 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 # Path of a model -> its head, and fields of its config.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "demo_workdir/pretraining/model": ("pretraining", {"max_position_embeddings": SEQUENCE_LENGTH}),
     "path/to/bert": ("pretraining", {}),
     "path/to/all-MiniLM-L6-v2": ("sentence_embedding", {}),
     "path/to/cross-encoder": ("sequence_classification", {"num_labels": 1}),
@@ -37,7 +39,6 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 # The same models under other names.
 ALIASES = {
-    "demo_workdir/pretraining/model": "path/to/bert",
     "bert-base": "path/to/bert",
     "bert-base-uncased": "path/to/bert",
     "old-bert": "path/to/bert",
