@@ -38,8 +38,8 @@ def add_verbs(verbs: Any) -> None:
     add("--group-size", type=int, default=GROUP_SIZE, metavar="N",
         help="for mode int4, inputs of a dense layer that share a scale (default: %(default)s)")  # fmt: skip
     add("--calibration", metavar="FILE",
-        help="for mode int8_static, texts that resemble those to come: one per line, also compressed; or a "
-        "table")  # fmt: skip
+        help="for mode int8_static, file of texts that resemble those to come: one per line, or a table; may be "
+        "compressed")  # fmt: skip
     add("--text-column", default="", metavar="NAME",
         help="column of the texts; required if FILE is a table: .tsv, .csv, .jsonl or tfds:NAME")  # fmt: skip
     add("--pair-column", default="", metavar="NAME", help="column of the second text of a pair")

@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_jax import recipes, storage, tasks
 from bert_jax.conversion.huggingface import Loaded, load_pretrained
+from bert_jax.conversion.opening import open_model
 from bert_jax.data.batches import Batch
 from bert_jax.data.corpora.sources import open_corpus
 from bert_jax.data.finetuning.columns import Columns
@@ -49,27 +50,26 @@ class Examples(NamedTuple):
     batches: Iterable[Batch]
 
 
-def examples_of_data(model_dir: storage.PathLike, data: str, count: int) -> Examples:
-    """Return the loss of a model directory on data: labelled rows, or text for a model with a masked-LM head.
+def examples_of_data(loaded: Loaded, data: str, count: int) -> Examples:
+    """Return the loss of a model on data: labelled rows, or text for a model with a masked-LM head.
 
     Columns are those that `bert_jax.json` records, or else the defaults of the task's recipe.
 
     Args:
-        model_dir: a model directory in the Hugging Face layout.
+        loaded: the model, with the head that it was saved with.
         data: a file of labelled data (`data.train` of the task's recipe), or a corpus (`open_corpus`).
         count: the most examples.
 
     Raises:
         InputError: the model has a head without a loss, or the data are invalid.
     """
-    loaded = load_pretrained(model_dir)
     if loaded.head in _MASKED_LM:
-        return _masked_lm(model_dir, data, count)
+        return _masked_lm(loaded.directory, data, count)
     if loaded.head not in _TASKS:
         expected = f"a model for one of {', '.join([*_MASKED_LM, *_TASKS])}"
-        raise InputError(f"{model_dir}: expected {expected}, whose loss importance is computed from, found one for "
-                         f"{loaded.head}; name a recipe with --config")  # fmt: skip
-    return examples_of_recipe(_recipe_of(model_dir, loaded, data), model_dir, count)
+        raise InputError(f"{loaded.directory}: expected {expected}, whose loss importance is computed from, found one "
+                         f"for {loaded.head}; name a recipe with --config")  # fmt: skip
+    return examples_of_recipe(_recipe_of(loaded, data), loaded.directory, count)
 
 
 def examples_of_recipe(recipe: Any, model_dir: storage.PathLike, count: int) -> Examples:
@@ -112,7 +112,8 @@ def starting_from(recipe: Any, model_dir: storage.PathLike) -> Any:
     if "keep_head" in changed:
         changed.keep_head = True
     if "label_names" in changed.data and not changed.data.label_names and changed.data.task_type != "regression":
-        changed.data.label_names = tuple(load_pretrained(model_dir).config.label_names)
+        with open_model(str(model_dir), None, "") as opened:
+            changed.data.label_names = opened.model.config.label_names
     return changed.lock()
 
 
@@ -126,10 +127,10 @@ def _first(batches: Iterable[Batch], count: int) -> Iterator[Batch]:
             return
 
 
-def _recipe_of(model_dir: storage.PathLike, loaded: Loaded, data: str) -> Any:
+def _recipe_of(loaded: Loaded, data: str) -> Any:
     """Return the recipe of the task for which a model was fine-tuned, with the columns that it remembers."""
     task = _TASKS[loaded.head]
-    recipe, remembered = recipes.RECIPES[task](), read_remembered(model_dir)
+    recipe, remembered = recipes.RECIPES[task](), read_remembered(loaded.directory)
     longest = loaded.settings.longest(loaded.config.max_position_embeddings, open_tokenizer(loaded))
     changes: dict[str, Any] = {"data.train": data, "data.max_seq_length": min(longest, _LONGEST), "num_epochs": 1.0}
     changes |= _columns_of(task, remembered.columns)

@@ -11,7 +11,7 @@ import numpy as np
 from bert_jax.compression.pruning import PrunedModel
 from bert_jax.inference import PretrainedModel
 from bert_jax.modeling import Compute, resolved_dtype
-from bert_jax.training.flops import train_flops
+from bert_jax.training.flops import forward_flops
 
 _ROWS, _LENGTH, _TURNS = 8, 128, 7
 
@@ -46,10 +46,11 @@ def figures_of(models: Sequence[PrunedModel]) -> list[Figures]:
 def _figures(model: PrunedModel, seconds: float) -> Figures:
     config = model.config
     parameters = sum(int(np.size(leaf)) for leaf in jax.tree.leaves(model.params))
-    flops = train_flops(config, model.head, 1, min(_LENGTH, config.max_position_embeddings))
+    length = min(_LENGTH, config.max_position_embeddings)
+    flops = forward_flops(config, model.head, 1, length)
     return Figures(
         config.num_hidden_layers, config.num_attention_heads, config.intermediate_size, config.vocab_size, parameters,
-        parameters * 4 / 1e6, flops / 3 / min(_LENGTH, config.max_position_embeddings), seconds,
+        parameters * 4 / 1e6, flops / length, seconds,
     )  # fmt: skip
 
 

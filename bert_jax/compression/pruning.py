@@ -151,19 +151,18 @@ def prune(
     Raises:
         InputError: a path, the data or the pruning is invalid.
     """
-    loaded = load_pretrained(model_dir)
-    sizes = pruning.sizes(loaded.config)
+    model, loaded = open_for_pruning(model_dir)
+    sizes = pruning.sizes(model.config)
     if pruning.needs_examples and not data:
         raise InputError("--data: expected data from which importance is computed, found none")
     if data and not pruning.needs_examples:
         raise InputError("--data: expected --heads, --columns or --num-layers, which need it, found none of them")
     if examples < 1:
         raise InputError(f"--examples: expected at least 1, found {examples}")
-    check_new(out)
-    model = _opened(loaded)
+    storage.new_directory(out)
     if pruning.vocabulary:
         model = without_unused_pieces(model, loaded, pruning.vocabulary)
-    importance = importance_of(examples_of_data(model_dir, data, examples)) if pruning.needs_examples else None
+    importance = importance_of(examples_of_data(loaded, data, examples)) if pruning.needs_examples else None
     model = without_parts(model, sizes, importance, pruning.layers)
     write_pruned(out, model, loaded)
     return model
@@ -228,17 +227,11 @@ def without_unused_pieces(model: PrunedModel, loaded: Loaded, corpora: Sequence[
     return model._replace(config=config, params=params, tokenizer=tokenizer)
 
 
-def check_new(out: storage.PathLike) -> None:
-    """Raise InputError when a directory to write has files in it."""
-    path = storage.Path(out)
-    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise InputError(f"{path}: expected a new or empty directory, found one with files in it")
-
-
 def open_for_pruning(model_dir: storage.PathLike) -> tuple[PrunedModel, Loaded]:
     """Open a model directory with the head that it was saved with. Raises InputError as `load_pretrained`."""
     loaded = load_pretrained(model_dir)
-    return _opened(loaded), loaded
+    tokenizer = open_tokenizer(loaded) if has_tokenizer(loaded.directory) else None
+    return PrunedModel(loaded.config, loaded.head, loaded.params, tokenizer), loaded
 
 
 def write_pruned(out: storage.PathLike, model: PrunedModel, source: Loaded) -> None:
@@ -253,11 +246,6 @@ def write_pruned(out: storage.PathLike, model: PrunedModel, source: Loaded) -> N
         save_pretrained(directory, model.config, head, model.params, model.tokenizer, settings=settings)
         if record.exists():
             storage.write_atomically(directory / remembered.FILE, record.read_bytes())
-
-
-def _opened(loaded: Loaded) -> PrunedModel:
-    tokenizer = open_tokenizer(loaded) if has_tokenizer(loaded.directory) else None
-    return PrunedModel(loaded.config, loaded.head, loaded.params, tokenizer)
 
 
 def _most_important_layers(config: BertConfig, importance: np.ndarray, count: int) -> list[int]:

@@ -16,7 +16,7 @@ from bert_jax import recipes, storage
 from bert_jax.compression import pruning as pruned
 from bert_jax.compression.examples import examples_of_recipe, starting_from
 from bert_jax.compression.pruning import EXAMPLES, PrunedModel, Pruning
-from bert_jax.conversion.huggingface import load_pretrained
+from bert_jax.conversion.opening import open_model
 from bert_jax.errors import InputError
 from bert_jax.training import resuming
 from bert_jax.training.loop import train
@@ -69,9 +69,10 @@ def prune_and_recover(
         raise InputError(f"config.quantization.mode: expected none in recovery training, found "
                          f"{recipe.quantization.mode!r}; prune first, then quantize")  # fmt: skip
     recipes.resolve(starting_from(recipe, model_dir))
-    original = load_pretrained(model_dir).config
+    with open_model(str(model_dir), None, "") as opened:
+        original = opened.model.config
     pruning.sizes(original)
-    pruned.check_new(out)
+    storage.new_directory(out)
     root.mkdir(parents=True, exist_ok=True)
     with storage.claimed(root, f"{root}: another pruning is under way there; use another --workdir"):
         _check_settings(root, model_dir, pruning, recipe, rounds, examples)

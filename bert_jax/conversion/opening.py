@@ -16,7 +16,7 @@ from bert_jax.conversion.weights import Weights, open_weights
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.families import architectures_of
 from bert_jax.modeling import HEADS, Bert
-from bert_jax.modeling.heads import CLASSIFIERS
+from bert_jax.modeling.heads import CLASSIFIERS, NAMED_CLASSIFIERS
 from bert_jax.storage import hub
 from bert_jax.tokenization import has_tokenizer
 
@@ -101,7 +101,7 @@ def open_model(
 def _with_classes(config: BertConfig, classes: int | tuple[str, ...], head: str, trained: bool) -> BertConfig:
     """Return the config with another number of classes, or with other class names."""
     count = classes if isinstance(classes, int) else len(classes)
-    if head not in ("sequence_classification", "token_classification"):
+    if head not in NAMED_CLASSIFIERS:
         raise InputError(f"num_labels: expected head='sequence_classification' or 'token_classification', found {head}")
     if trained and count != config.num_labels:
         raise InputError(

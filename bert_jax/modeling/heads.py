@@ -30,6 +30,7 @@ HEADS = (
 WITHOUT_POOLER = ("masked_lm", "token_classification", "question_answering", "replaced_token_detection")
 # Their output layer has one name, `classifier`, but what is trained for one of them means nothing to another.
 CLASSIFIERS = ("sequence_classification", "token_classification", "multiple_choice")
+NAMED_CLASSIFIERS = CLASSIFIERS[:2]  # whose classes have names
 
 
 def summary_of(config: BertConfig, head: str) -> str | None:

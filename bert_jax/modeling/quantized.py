@@ -58,7 +58,7 @@ class Quantizer:
         return values
 
     def dequantize(self, values: dict[str, jax.Array]) -> jax.Array:
-        """Return the float32 kernel or table that the quantized values stand for."""
+        """Return the float32 kernel or table: the quantized values times their scales."""
         import qwix
 
         return qwix.dequantize(self._qarray(values))
@@ -211,7 +211,7 @@ def quantize_params(params: dict[str, Any], quantization: Quantization) -> dict[
 
 
 def dequantize_params(params: dict[str, Any], quantization: Quantization) -> dict[str, Any]:
-    """Return the canonical tree of float32 parameters that quantized parameters stand for."""
+    """Return the canonical tree with float32 parameters in place of quantized ones."""
     if "scale" in params and ("quantized" in params or "packed" in params):
         return _dequantized(Quantizer(quantization), params)  # type: ignore[return-value]
     return {

@@ -89,7 +89,7 @@ def directory_atomically(path: PathLike) -> Iterator[Path]:
     Raises:
         InputError: `path` exists and is not an empty directory.
     """
-    path = _checked_new(path)
+    path = new_directory(path)
     if path.is_remote:
         with tempfile.TemporaryDirectory() as folder, naming(path, folder):
             yield Path(folder)
@@ -112,11 +112,11 @@ def directory_resumably(path: PathLike) -> Iterator[Path]:
     Raises:
         InputError: `path` exists and is not an empty directory, or another process is writing it.
     """
-    path = _checked_new(path, keep_incomplete=True)
+    path = new_directory(path, keep_incomplete=True)
     busy = f"{path}: another process is writing there"
     if path.is_remote:
         with claimed(path, busy):
-            _checked_new(path, keep_incomplete=True)  # again, as its last owner may have completed it meanwhile
+            new_directory(path, keep_incomplete=True)  # again, as its last owner may have completed it meanwhile
             (path / INCOMPLETE).write_bytes(b"")
             try:
                 yield path
@@ -135,7 +135,16 @@ def directory_resumably(path: PathLike) -> Iterator[Path]:
         yield beside
 
 
-def _checked_new(path: PathLike, keep_incomplete: bool = False) -> Path:
+def new_directory(path: PathLike, keep_incomplete: bool = False) -> Path:
+    """Return the path of a directory to write, after removing what a killed process left in it in an object store.
+
+    Args:
+        path: a new or empty directory.
+        keep_incomplete: whether to leave an incomplete directory as it is.
+
+    Raises:
+        InputError: the directory has files in it.
+    """
     path = Path(path)
     if not path.exists():
         return path

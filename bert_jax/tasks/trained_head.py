@@ -8,9 +8,8 @@ import numpy as np
 from bert_jax.conversion.huggingface import Loaded, load_pretrained
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Params
+from bert_jax.modeling.heads import NAMED_CLASSIFIERS
 from bert_jax.tasks.base import Job
-
-_NAMED = ("sequence_classification", "token_classification")  # heads whose outputs are classes with names
 
 
 def with_trained_head(job: Job, recipe: Any) -> Job:
@@ -32,7 +31,7 @@ def with_trained_head(job: Job, recipe: Any) -> Job:
         raise InputError(f"config.keep_head: expected a model for {model.head} in {recipe.init_from}, found one for "
                          f"{loaded.head}")  # fmt: skip
     params = loaded.params
-    if model.head in _NAMED:
+    if model.head in NAMED_CLASSIFIERS:
         params = params | {"classifier": _in_order(params["classifier"], loaded, model, recipe.init_from)}
     return dataclasses.replace(job, pretrained=params)
 

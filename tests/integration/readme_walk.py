@@ -1,6 +1,7 @@
 """Run in an empty folder: walks README's commands and every verb's help with whatever bert_jax is importable there.
 
-Reads `{"home": where bert_jax must come from, "commands": [words, ...]}` from stdin; exits 1 and prints what failed.
+Reads `{"home": where bert_jax must come from, "commands": [words, ...], "added": {verb: words}}` from
+stdin, where `added` makes a command take seconds; exits 1 and prints what failed.
 """
 
 import contextlib
@@ -15,23 +16,6 @@ import bert_jax
 from bert_jax.cli import build_parser, main
 
 SENTENCES = ["the cat sat on the mat", "a dull and grey film", "a gripping , funny film", "two hours lost"]
-SMALL = [
-    "--config.model.hidden_size=16",
-    "--config.model.intermediate_size=32",
-    "--config.model.num_hidden_layers=1",
-    "--config.model.num_attention_heads=2",
-]
-# Verb -> what is added to README's command, so that it takes seconds.
-ADDED = {
-    "train-tokenizer": ["--vocab-size", "80"],
-    "prepare": ["--num-workers", "1", "--dupe-factor", "1"],
-    "pretrain": [*SMALL, "--config.stages=((1,16,4),)", "--config.optimizer.warmup_steps=0",
-                 "--config.data.eval_batches=1", "--quiet"],
-    "finetune": ["--config.num_steps=1", "--config.global_batch_size=4", "--config.data.max_seq_length=16",
-                 "--config.data.length_buckets=(16,)", "--quiet"],
-    "distill": ["--config.num_steps=1", "--config.global_batch_size=4", "--config.distillation.student_layers=(0,)",
-                "--quiet"],
-}  # fmt: skip
 ORDER = ["config", "train-tokenizer", "prepare", "pretrain", "finetune", "evaluate", "predict"]
 # Where README's models come from: the head that the pretrained model is given.
 HEADS = {
@@ -69,7 +53,7 @@ def run(words):
     return "" if status == 0 else f"{words}: status {status}: {printed.getvalue()[-600:]}"
 
 
-def walk(commands):
+def walk(commands, added):
     """All commands in the order in which each finds what it needs."""
     commands = sorted(commands, key=lambda words: ORDER.index(words[0]) if words[0] in ORDER else len(ORDER))
     finetuned = False
@@ -81,7 +65,7 @@ def walk(commands):
             for name, head in HEADS.items():
                 yield run(["convert", "path/to/bert", name, "--head", head])
         if not any("gs://" in word for word in words):
-            yield run([*words, *ADDED.get(words[0], [])])
+            yield run([*words, *added.get(words[0], [])])
 
 
 if __name__ == "__main__":
@@ -89,7 +73,7 @@ if __name__ == "__main__":
     assert str(Path(bert_jax.__file__).resolve()).startswith(task["home"]), bert_jax.__file__
     write_data()
     _, verbs = build_parser()
-    failures = [run([verb, "--help"]) for verb in verbs] + list(walk(task["commands"]))
+    failures = [run([verb, "--help"]) for verb in verbs] + list(walk(task["commands"], task["added"]))
     failures = [failure for failure in failures if failure]
     print("\n".join(failures) or f"{len(verbs)} verbs and {len(task['commands'])} commands")
     sys.exit(bool(failures))

@@ -20,7 +20,7 @@ SLOW = pytest.mark.slow
     [("pretraining", 2), pytest.param("pretraining", 5, marks=SLOW), pytest.param("classification", 5, marks=SLOW)],
 )
 def test_killed_and_never_killed_end_alike(tmp_path, data, task, kills):
-    steps = sorted(random.SystemRandom().sample(range(2, STEPS - 3), kills))  # anew in every test run: any must do
+    steps = sorted(random.SystemRandom().sample(range(2, STEPS - 3), kills))  # others in every run: any must do
     train_in_processes(recipe(data, task), tmp_path / "whole", [{}])
     train_in_processes(recipe(data, task), tmp_path / "killed", [*({"kill_at": step} for step in steps), {}])
     assert_alike(tmp_path / "whole", tmp_path / "killed")

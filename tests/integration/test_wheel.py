@@ -12,11 +12,18 @@ from types import SimpleNamespace
 
 import nbformat
 import pytest
+import small_commands
 from test_docs import ROOT, commands
 
 from bert_jax.recipes.shipped import recipe_files
 
 WALK = Path(__file__).parent / "readme_walk.py"
+ADDED = small_commands.ADDED | {
+    "train-tokenizer": ["--vocab-size", "80"],
+    "finetune": [*small_commands.ADDED["finetune"], "--config.data.max_seq_length=16",
+                 "--config.data.length_buckets=(16,)"],
+    "distill": [*small_commands.ADDED["distill"], "--config.distillation.student_layers=(0,)"],
+}  # fmt: skip
 NOTEBOOKS = sorted((ROOT / "colab").glob("*.ipynb"))
 BUILD = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
 
@@ -67,7 +74,7 @@ def test_the_wheel_has_the_recipes_and_no_other_package(installed):
 
 def test_readmes_walk_and_every_verb_from_the_wheel(installed, tmp_path):
     assert len(readme_commands()) > 15
-    task = json.dumps({"home": str(installed), "commands": readme_commands()})
+    task = json.dumps({"home": str(installed), "commands": readme_commands(), "added": ADDED})
     print(call([sys.executable, "-P", WALK], tmp_path, task, PYTHONPATH=str(installed)))
 
 
@@ -128,7 +135,7 @@ def test_a_new_environment(wheel, tmp_path, python):
     program = tmp_path / "venv" / "bin" / "python"
     call([program, "-m", "pip", "install", "--quiet", f"{wheel}[demo]", "ipython"], tmp_path)
     (tmp_path / "empty").mkdir()
-    task = json.dumps({"home": str(tmp_path / "venv"), "commands": readme_commands()})
+    task = json.dumps({"home": str(tmp_path / "venv"), "commands": readme_commands(), "added": ADDED})
     print(call([program, "-P", WALK], tmp_path / "empty", task, PYTHONPATH="", XLA_FLAGS=""))
     for path in NOTEBOOKS:
         cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]

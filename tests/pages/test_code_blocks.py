@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import pytest
+import small_commands
 import world
 from blocks import PAGES, ROOT, Block, blocks_of
 from test_troubleshooting import MESSAGES, PAGE
@@ -62,21 +63,7 @@ SMALLER = {
 OF_ALTERNATIVES = ("docs/command_line.md",)  # pages whose commands are each for itself
 # Programs of others, which are not run: their command lines are the reader's to try.
 OF_OTHERS = ("gcloud", "kubectl", "podman", "unzip", "cd", "export", "python3", ".")
-# What is added to a verb's command, so that it takes seconds.
-SMALL = [
-    "--config.model.hidden_size=16",
-    "--config.model.intermediate_size=32",
-    "--config.model.num_hidden_layers=1",
-    "--config.model.num_attention_heads=2",
-]
-ADDED = {
-    "train-tokenizer": ["--vocab-size", "400"],
-    "prepare": ["--num-workers", "1", "--dupe-factor", "1"],
-    "pretrain": [*SMALL, "--config.stages=((1,16,4),)", "--config.optimizer.warmup_steps=0",
-                 "--config.data.eval_batches=1", "--quiet"],
-    "finetune": ["--config.num_steps=1", "--config.global_batch_size=4", "--quiet"],
-    "distill": ["--config.num_steps=1", "--config.global_batch_size=4", "--quiet"],
-}  # fmt: skip
+ADDED = small_commands.ADDED | {"train-tokenizer": ["--vocab-size", "400"]}
 # What is added to the command of a recipe, for the models of the pages, which have one layer of 32.
 _ONE_LAYER = ["--config.distillation.student_layers=(0,)"]
 ADDED_TO_RECIPES = {

@@ -12,6 +12,7 @@ from bert_jax.config import BertConfig
 from bert_jax.data.finetuning.features import Paddable
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Params
+from bert_jax.modeling.heads import NAMED_CLASSIFIERS
 from bert_jax.storage import PathLike
 from bert_jax.tasks.base import AbstractTask, Job
 from bert_jax.tasks.distillation.settings import Distillation, check_terms, distillation_of
@@ -22,7 +23,6 @@ from bert_jax.tokenization import Tokenizer
 
 _KEY = "config.distillation"
 _LENGTHS = ("max_seq_length", "sequence_length", "packing")  # keys of data that bound the tokens of a row
-_NAMED = ("sequence_classification", "token_classification")  # heads whose classes have names
 _Init = Callable[[jax.Array], Any]
 
 
@@ -104,7 +104,7 @@ def distil(job: Job, recipe: Any, settings: Distillation) -> Job:
 
 
 def distil_abstract(abstract_task: AbstractTask, settings: Distillation) -> AbstractTask:
-    """Return the abstract task in which the model also learns from a teacher, of which only the sizes are read."""
+    """Return the abstract task in which the model also learns from a teacher; the teacher's weights are not read."""
     student = abstract_task.task.model
     check_terms(settings, student.head)
     head = teacher_head(settings, student.head)
@@ -223,7 +223,7 @@ def _check_outputs(settings: Distillation, student: Bert, teacher: Bert) -> None
     if "soft_labels" not in settings.weights:
         return
     ours, theirs = student.config, teacher.config
-    if student.head in _NAMED:
+    if student.head in NAMED_CLASSIFIERS:
         kinds = (_problem(ours), _problem(theirs))
         if kinds[0] != kinds[1]:
             raise InputError(f"{_KEY}.teacher: expected a teacher of {kinds[0]}, found one of {kinds[1]}")

@@ -96,7 +96,7 @@ def cached_outputs(
         rows: n rows, tokenized for the teacher.
         directory: the cache, local or `gs://`.
         batch_size: rows of a forward pass.
-        max_length: most tokens in a row.
+        max_length: maximum number of tokens in a row.
 
     Returns:
         float32 `[n, C]` logits, or `[n, T, D]` embeddings of T texts.
