@@ -1,9 +1,11 @@
 """Print to stdout and stderr: JSON lines unchanged, text and tables with control characters escaped."""
 
+import functools
 import json
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from bert_jax.errors import MAX_MESSAGE, printable, printable_lines
@@ -70,28 +72,23 @@ def _drawn(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     from rich.cells import cell_len
 
     cells = [tuple(map(printable, row)) for row in (columns, *rows)]
-    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
-    if sum(widths) + 3 * len(widths) + 1 > _FILE_WIDTH or any(
-        "\n" in cell or "\t" in cell for row in cells for cell in row
-    ):
+    lengths = [[len(cell) if cell.isascii() else cell_len(cell) for cell in row] for row in cells]
+    widths = tuple(map(max, zip(*lengths, strict=True)))
+    if sum(widths) + 3 * len(widths) + 1 > _FILE_WIDTH or any("\n" in cell or "\t" in cell for cell in chain(*cells)):
         return ""
-
-    def line(left: str, between: str, right: str, parts: Iterable[str]) -> str:
-        return left + between.join(parts) + right
-
-    def content(row: tuple[str, ...]) -> Iterable[str]:
-        return (f" {cell}{' ' * (size - cell_len(cell))} " for cell, size in zip(row, widths, strict=True))
-
-    head, *body = cells
-    return "\n".join(
-        [
-            line("┏", "┳", "┓", ("━" * (size + 2) for size in widths)),
-            line("┃", "┃", "┃", content(head)),
-            line("┡", "╇", "┩", ("━" * (size + 2) for size in widths)),
-            *(line("│", "│", "│", content(row)) for row in body),
-            line("└", "┴", "┘", ("─" * (size + 2) for size in widths)),
-        ]
+    above, below_names, below = _borders(widths)
+    head, *body = (
+        [f" {cell}{' ' * (width - length)} " for cell, length, width in zip(row, long, widths, strict=True)]
+        for row, long in zip(cells, lengths, strict=True)
     )
+    return "\n".join([above, f"┃{'┃'.join(head)}┃", below_names, *(f"│{'│'.join(row)}│" for row in body), below])
+
+
+@functools.lru_cache(maxsize=64)
+def _borders(widths: tuple[int, ...]) -> tuple[str, str, str]:
+    """Draw the lines above a table, below the names of its columns, and below it."""
+    thick, thin = ["━" * (width + 2) for width in widths], ["─" * (width + 2) for width in widths]
+    return f"┏{'┳'.join(thick)}┓", f"┡{'╇'.join(thick)}┩", f"└{'┴'.join(thin)}┘"
 
 
 def console() -> "Console":

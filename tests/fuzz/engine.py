@@ -20,7 +20,8 @@ from typing import Any
 
 import cases
 
-SECONDS = 10  # of processor time for a case, and two for each MB; of the clock, three times as long
+SECONDS = 10  # of processor time in which a case must end or print more, and two for each MB; of the clock, thrice that
+MOST = 20  # times as long, for a case that keeps printing: a million texts get a million answers
 MEMORY = 1 << 30  # bytes for a case, beyond twice those of its files
 STARTING = 180  # seconds for a worker to be ready
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -116,7 +117,7 @@ class Worker:
         case = self._answer(STARTING, STARTING, 1 << 40)
         try:
             seconds = SECONDS + 2 * (case["bytes"] >> 20)
-            verdict = self._answer(seconds, 3 * seconds, MEMORY + 2 * case["bytes"])
+            verdict = self._answer(seconds, 3 * seconds, MEMORY + 2 * case["bytes"], MOST)
         except Died as error:
             raise Died(str(error), f"{case['what']}\n{error.text}") from None
         verdict["text"] = f"{case['what']}\n{verdict['text']}"
@@ -144,22 +145,32 @@ class Worker:
             said = (self._root / "starting").read_bytes() + said
             raise RuntimeError(f"a worker did not start: {error}\n{said.decode(errors='replace')[-3000:]}") from None
 
-    def _answer(self, seconds: float, longest: float, memory: int) -> dict[str, Any]:
+    def _answer(self, seconds: float, longest: float, memory: int, most: int = 1) -> dict[str, Any]:
         process = self._process
         assert process is not None and process.stdout is not None
-        start, used = time.monotonic(), _processor_seconds(process.pid)
+        start, used = first = time.monotonic(), _processor_seconds(process.pid)
+        printed = self._printed()
         held = _resident(process.pid)
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
             while not selector.select(0.1):
-                if time.monotonic() - start > longest or _processor_seconds(process.pid) - used > seconds:
+                now = time.monotonic(), _processor_seconds(process.pid)
+                if now[0] - start > longest or now[1] - used > seconds:
                     raise self._killed(f"not done after {seconds} seconds")
+                if now[0] - first[0] > most * longest or now[1] - first[1] > most * seconds:
+                    raise self._killed(f"not done after {most * seconds} seconds")
+                if most > 1 and self._printed() > printed:
+                    (start, used), printed = now, self._printed()
                 if _resident(process.pid) - held > memory:
                     raise self._killed(f"over {MEMORY >> 20} MB of memory")
         line = process.stdout.readline()
         if not line:
             raise self._dead()
         return json.loads(line)
+
+    def _printed(self) -> int:
+        output = self._root / "output"
+        return output.stat().st_size if output.exists() else 0
 
     def _dead(self) -> Died:
         assert self._process is not None

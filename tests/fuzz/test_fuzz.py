@@ -85,10 +85,22 @@ def test_verdicts(run, found, capfd):
     assert "several lines" in worker.wrong_with("a\nb", one_line=True) and not worker.wrong_with("a\nb")
 
 
+def test_output_is_looked_at_in_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker.os, "dup2", lambda *_: None)
+    monkeypatch.setattr(worker, "_AT_ONCE", 8)
+    output = worker.Output(tmp_path / "output")
+    for written, found in (("fine\n" * 9, ""), ("fine\n" * 9 + "\x1b\n" + "fine\n" * 9, "U+001B is printed")):
+        (tmp_path / "output").write_text(written)
+        taken = output.take()
+        assert len(taken) < 16 and worker.wrong_with(taken) == found
+        assert not output.take() and not (tmp_path / "output").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("code", "found"),
     [
         ("any(iter(int, 1))", "not done after 2 seconds"),
+        ("any(iter(lambda: open(sys.argv[1] + '/output', 'a').write('x') < 0, 1))", "not done after 4 seconds"),
         ("import os; os.abort()", "the process ended by SIGABRT"),
         ("import time; held = bytearray(400 << 20); time.sleep(9)", "over 256 MB of memory"),
     ],
@@ -102,6 +114,7 @@ def test_a_worker_that_hangs_dies_or_takes_memory(code, found, tmp_path, monkeyp
     (tmp_path / "worker.py").write_text(script)
     monkeypatch.setattr(engine, "_HERE", tmp_path)
     monkeypatch.setattr(engine, "SECONDS", 2)
+    monkeypatch.setattr(engine, "MOST", 2)
     monkeypatch.setattr(engine, "MEMORY", 256 << 20)
     tried = engine.Worker(tmp_path / "root", tmp_path / "seeds", "")
     try:

@@ -19,6 +19,7 @@ import cases
 
 ADDRESS_SPACE = 6 << 30  # bytes beyond what the imports take: an allocation that is larger fails at once
 LONGEST_LINE = 570  # characters: 500 of a message, and which logger or command says it
+_AT_ONCE = 1 << 20  # bytes of output: a million texts print more than may be held
 _SHOWN = 300  # characters of a message in a report
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -32,15 +33,19 @@ class Output:
             os.dup2(self._file.fileno(), stream)
 
     def take(self) -> str:
-        """What came since the last call."""
+        """Of what came since the last call, the first part that no terminal should get, or else the last part."""
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(ValueError):
                 stream.flush()
         self._file.seek(0)
-        found = self._file.read()
+        found = ""
+        while lines := self._file.readlines(_AT_ONCE):
+            found = b"".join(lines).decode("utf-8", "surrogateescape")
+            if wrong_with(found):
+                break
         self._file.seek(0)
         self._file.truncate()
-        return found.decode("utf-8", "surrogateescape")
+        return found
 
 
 def wrong_with(text: str, one_line: bool = False) -> str:
