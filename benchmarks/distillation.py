@@ -1,17 +1,28 @@
-"""Distillation on SST-2, STS-B and CoNLL-2003: a teacher, its students, and the same students without a teacher."""
+"""Distillation on SST-2, STS-B and CoNLL-2003: a teacher, its students, and the same students without a teacher.
+
+Of each task there is one teacher, seed 0, and the same teacher cut to the layers LAYERS. Students are of every seed.
+"""
 
 import dataclasses
 import json
+import re
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_jax import storage
+from bert_jax.data.corpora.sources import open_corpus
+from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.finetuning.tables import read_examples
+from bert_jax.data.finetuning.tagged import read_sentences
+
 LAYERS = (1, 3, 5)  # of the teacher, for the students that start from it
 _NARROW = {"num_hidden_layers": 3, "hidden_size": 192, "num_attention_heads": 6, "intermediate_size": 768}
+STUDENTS = ("distilled", "alone", "narrow distilled", "narrow alone")
 _ROWS, _TOKENS = 32, 64  # of a forward pass whose speed is measured
 _TIMED = 10  # forward passes
 
@@ -60,11 +71,10 @@ class Comparison:
     Attributes:
         data: data directory.
         model: all-MiniLM-L6-v2, from which teachers start.
-        corpus: text of the general distillation of the narrow student.
+        corpus: corpora of the general distillation of the narrow student.
         workdir: directory of the runs; finished runs are not repeated, interrupted ones resume.
         record: JSON lines file to which each result is appended; recorded results are not measured again.
         share: fraction of the epochs of each run.
-        steps: steps of the general distillation.
     """
 
     data: Path
@@ -73,7 +83,6 @@ class Comparison:
     workdir: Path
     record: Path
     share: float
-    steps: int
 
     def run(self, names: Sequence[str], seeds: int) -> None:
         """Measure what is not recorded, and print a table of the means over the seeds."""
@@ -81,14 +90,14 @@ class Comparison:
         done = self._recorded()
         for name in names:
             for seed in range(seeds):
-                for student in ("teacher", "truncated", "distilled", "alone", "narrow distilled", "narrow alone"):
-                    key = {"task": name, "student": student, "seed": seed, "share": self.share, "steps": self.steps}
+                for student in (*("teacher", "truncated") * (seed == 0), *STUDENTS):
+                    key = {"task": name, "student": student, "seed": seed, "share": self.share}
                     if not any(line.items() >= key.items() for line in done):
                         done.append(key | self._measure(name, student, seed))
                         with self.record.open("a", encoding="utf-8") as file:
                             print(json.dumps(done[-1]), file=file, flush=True)
                         print(json.dumps(done[-1]), flush=True)
-        _print_table([line for line in done if line["share"] == self.share and line["steps"] == self.steps], names)
+        _print_table([line for line in done if line["share"] == self.share], names)
 
     def _recorded(self) -> list[dict[str, Any]]:
         lines = self.record.read_text(encoding="utf-8").splitlines() if self.record.exists() else []
@@ -107,7 +116,7 @@ class Comparison:
     def _model(self, name: str, student: str, seed: int) -> Path:
         """Return the directory of a trained model."""
         subject, place = SUBJECTS[name], self.workdir / name / f"{student.replace(' ', '_')}_{seed}"
-        teacher = self.workdir / name / f"teacher_{seed}" / "model"
+        teacher = self.workdir / name / "teacher_0" / "model"
         number = 0 if student == "teacher" else 1
         keys = {
             "num_epochs": subject.epochs[number] * self.share,
@@ -125,7 +134,7 @@ class Comparison:
                 keys |= {"distillation.teacher": teacher, "distillation.student_layers": LAYERS}
                 return self._train("distill", subject.distil, subject, place, keys)
             case "alone":
-                begin = truncated(teacher, self.workdir / name / f"truncated_{seed}")
+                begin = truncated(teacher, self.workdir / name / "truncated_0")
                 return self._train("finetune", subject.recipe, subject, place, keys | {"init_from": begin})
         keys["init_from"] = self._general()
         if student == "narrow alone":
@@ -134,17 +143,35 @@ class Comparison:
         return self._train("distill", subject.distil, subject, place, keys)
 
     def _general(self) -> Path:
-        """Return the narrow student after general distillation by self-attention relations."""
-        from bert_jax.data.pretraining.prepare import prepare
-        from bert_jax.tokenization import load_tokenizer
-
-        prepared = self.workdir / "prepared"
-        if not (prepared / "manifest.json").exists():
-            prepare(list(self.corpus), load_tokenizer(self.model), prepared, objective="mlm", dupe_factor=1)
-        keys = {"distillation.teacher": self.model, "num_steps": self.steps, "global_batch_size": 32,
-                "optimizer.warmup_steps": self.steps // 20, "data.eval_batches": 1,
+        """Return the narrow student after general distillation, of vectors and hidden states of plain text."""
+        keys = {"distillation.teacher": self.model, "distillation.student_layers": "()",
+                "distillation.student_embeddings": True, "distillation.weights.hidden_states": 1.0,
+                "distillation.embedding_distance": "similarities", "num_epochs": 2 * self.share,
+                "optimizer.learning_rate": 1e-3,
                 **{f"model.{name}": value for name, value in _NARROW.items()}}  # fmt: skip
-        return run_verb("distill", f"distil_minilm:{prepared}", self.workdir / f"general_{self.steps}", keys)
+        return run_verb("distill", f"distil_text:{self._texts()},text", self.workdir / f"general_{self.share:g}", keys)
+
+    def _texts(self) -> Path:
+        """Return a table of the sentences of the corpora and of the training data, which lacks the labels."""
+        place = self.workdir / "texts.jsonl"
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with storage.open_atomically(place) as file:
+                for text in dict.fromkeys(self._sentences()):
+                    file.write(json.dumps({"text": text}) + "\n")
+        return place
+
+    def _sentences(self) -> Iterator[str]:
+        for corpus in self.corpus:
+            for document in open_corpus(corpus):
+                for text in document.texts:
+                    yield from filter(None, re.split(r"(?<=[.!?]) +", text))
+        glue = self.data / "glue"
+        yield from (row.text for row in read_examples(str(glue / "SST-2" / "train.tsv"), Columns()))
+        for row in read_examples(str(glue / "STS-B" / "train.tsv"), Columns(label="score")):
+            yield from filter(None, (row.text, row.pair))
+        for sentence in read_sentences(str(self.data / "conll2003" / "train.txt"), Columns()):
+            yield " ".join(sentence.words)
 
     def _train(self, verb: str, recipe: str, subject: Subject, place: Path, keys: dict[str, Any]) -> Path:
         return run_verb(verb, recipe.format(self.data / subject.folder), place, keys)

@@ -1,4 +1,4 @@
-"""Entry point of `bert-jax` and `python -m bert_jax`: the process is set up for it; Ctrl-C ends it in one line."""
+"""Entry point of `bert-jax` and `python -m bert_jax`: set up the process, and report Ctrl-C without a traceback."""
 
 import os
 import sys

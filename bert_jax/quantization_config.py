@@ -22,13 +22,13 @@ class QuantizationMode(NamedTuple):
 
 
 MODES = {
-    "int8": QuantizationMode("int8", "float", "int8 weights, computed in float"),
-    "int8_dynamic": QuantizationMode("int8", "dynamic", "int8 weights, and int8 inputs with a scale for each token"),
-    "int8_static": QuantizationMode("int8", "static", "int8 weights, and int8 inputs with a calibrated scale a layer"),
-    "int4": QuantizationMode("int4", "float", "int4 weights with a scale for each group, computed in float"),
-    "fp8": QuantizationMode(
-        "float8_e4m3fn", "dynamic", "float8 (e4m3) weights and inputs, with a scale for each token"
+    "int8": QuantizationMode("int8", "float", "int8 weights, float arithmetic"),
+    "int8_dynamic": QuantizationMode("int8", "dynamic", "int8 weights, and int8 inputs with one scale per token"),
+    "int8_static": QuantizationMode(
+        "int8", "static", "int8 weights, and int8 inputs with one calibrated scale per layer"
     ),
+    "int4": QuantizationMode("int4", "float", "int4 weights with one scale per group, float arithmetic"),
+    "fp8": QuantizationMode("float8_e4m3fn", "dynamic", "float8 (e4m3) weights and inputs, with one scale per token"),
 }
 # Modes of quantization-aware training; scales of inputs in mode int8_static come from calibration.
 TRAINED_MODES = tuple(name for name, mode in MODES.items() if mode.inputs != "static")

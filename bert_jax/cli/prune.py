@@ -1,4 +1,4 @@
-"""The verb `prune`: a smaller model without the least important heads, columns, layers and pieces."""
+"""The verb `prune`: remove attention heads, feed-forward columns, layers or unused vocabulary from a model."""
 
 import argparse
 import json
@@ -20,11 +20,12 @@ def add_verbs(verbs: Any) -> None:
         verbs,
         "prune",
         run_prune,
-        "remove the least important heads, columns, layers and pieces of a model",
-        "Writes a smaller and faster model directory. Importance is computed from gradients of the model's own loss on "
-        "--data, or on the training data of --config, whose recipe then trains the pruned model (recovery). With "
-        "--rounds, each round removes a part of the total and trains; the same command line resumes a killed run "
-        "exactly.",
+        "remove attention heads, feed-forward columns, layers or unused vocabulary from a model",
+        "Writes a smaller and faster model directory. --heads, --columns and --num-layers remove what is least "
+        "important; importance is computed from gradients of the model's own loss on --data. With --config, it is "
+        "computed on the training data of the recipe, which then trains the pruned model (recovery training). With "
+        "--rounds N, the sizes are reached in N rounds of pruning and training. The same command line resumes a killed "
+        "run exactly.",
         """bert-jax prune runs/sst2/model --out small/ --heads 0.25 --columns 0.25 --data SST-2/train.tsv
            bert-jax prune runs/sst2/model --out small/ --layers 0,2,4
            bert-jax prune runs/base/model --out english/ --vocabulary corpus/

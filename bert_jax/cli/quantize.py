@@ -32,7 +32,7 @@ def add_verbs(verbs: Any) -> None:
     add("--out", required=True, metavar="DIR", help="a new directory")
     add("--mode", required=True, metavar="MODE", help=f"one of {', '.join(MODES)}")
     add("--keep", nargs="+", default=[], metavar="PATTERN",
-        help="parameters that stay float32, by their paths with * and ?, besides the default: "
+        help="patterns, with * and ?, of paths of parameters that stay float32, in addition to the default patterns: "
         + " ".join(KEEP))  # fmt: skip
     add("--no-default-keep", action="store_true", help="keep only LayerNorms, biases and the patterns of --keep")
     add("--group-size", type=int, default=GROUP_SIZE, metavar="N",

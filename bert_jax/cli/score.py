@@ -63,8 +63,8 @@ def add_verbs(verbs: Any) -> None:
         "--label-column",
         default="",
         metavar="NAME",
-        help="column of the label (default: the column used in training; if the model does not record it, 'label', "
-        "'tags' for taggers or 'score' for embeddings)",
+        help="column of the label (default: the column used in training; if the model does not record it: 'tags' for "
+        "taggers, 'score' for embeddings, otherwise 'label')",
     )
     evaluate.add_argument(
         "--label-separator", default="", metavar="C", help="separator of several labels in a cell (default: a comma)"
@@ -112,16 +112,16 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
         "--text-column",
         default="",
         metavar="NAME",
-        help="column of the text (default: the column used in training; if the model does not record it, 'sentence', "
-        "'sentence1' for embeddings or 'context' for multiple choice)",
+        help="column of the text (default: the column used in training; if the model does not record it: 'sentence1' "
+        "for embeddings, 'context' for multiple choice, otherwise 'sentence')",
     )
     add(
         "--pair-column",
         default="",
         metavar="NAME",
-        help="column of the second text; for multiple choice, column of the question or of the beginning of the "
-        "sentence that each choice completes (default: the column used in training; if the model does not record it, "
-        "none, or 'sentence2' for embeddings)",
+        help="column of the second text; for multiple choice, column of the question or of the unfinished sentence "
+        "(default: the column used in training; if the model does not record it: 'sentence2' for embeddings, otherwise "
+        "none)",
     )
     add("--choice-columns", default="", metavar="NAME[,NAME]",
         help="columns of the choices, or one column of lists (default: 'choices')")  # fmt: skip

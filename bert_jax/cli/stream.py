@@ -13,7 +13,7 @@ JSON_LINES = (".jsonl", ".ndjson")
 
 
 def add_flags(parser: argparse.ArgumentParser, what: str) -> None:
-    """Declare the options that name the source of a verb's texts."""
+    """Declare the arguments that say where a verb reads its texts: arguments, --file or stdin."""
     add = parser.add_argument
     add(
         "texts",

@@ -44,8 +44,8 @@ def add_verbs(verbs: Any) -> None:
         "distill",
         run_distill,
         "train a smaller model that learns from a teacher",
-        "Runs the recipe of any task in which the key distillation.teacher names a model. Writes the same files to the "
-        "work directory as `bert-jax pretrain`, of the student alone, and resumes a killed run in the same way.",
+        "Runs a recipe of any task whose key distillation.teacher names a model. Writes the same files as `bert-jax "
+        "pretrain` to the work directory, for the student alone, and resumes a killed run in the same way.",
         """bert-jax distill --config distil_sst2:path/to/SST-2 --workdir runs/small \\
                --config.distillation.teacher=runs/sst2/model
            bert-jax distill --config distil_text:texts.tsv,text --workdir runs/embed \\
@@ -57,8 +57,8 @@ def add_verbs(verbs: Any) -> None:
             action="append",
             default=[],
             metavar="KEY=V,V",
-            help="train once for each value of a key; with several --sweep, once for each combination; the scores of "
-            "seeds are averaged",
+            help="train once for each value of a key; with several --sweep, once for each combination; scores are "
+            "averaged over the values of the key seed",
         )
     for parser in (pretrain, finetune, distill):
         parser.add_argument(

@@ -231,7 +231,8 @@ def _saved_head(
     if classes and asked is None:
         known = [*names.architectures.values(), *names.other_architectures]
         raise InputError(
-            f"{where}: architecture {classes[0]!r} is not known{did_you_mean(classes[0], known)}; or choose a head"
+            f"{where}: architecture {classes[0]!r} is not known{did_you_mean(classes[0], known)}; to open it with a "
+            "head of your choice, name the head (--head)"
         )
     if classes:
         return None

@@ -146,6 +146,8 @@ _DISTILLATION = {
     "distillation.teacher": Key("", "model directory of the teacher; empty = no distillation"),
     "distillation.student_layers": Key((), "layers of the teacher, from 0, that the student starts from; () = the "
                                        "student is init_from, or has random parameters"),
+    "distillation.student_embeddings": Key(False, "start the embeddings of a student that is narrower than the teacher "
+                                           "from the principal components of the teacher's"),
     "distillation.cache": Key("", "directory of the teacher's outputs for all training rows, computed once; empty = "
                               "the teacher runs in every step"),
     "distillation.weights.labels": Key(1.0, "weight of the task's own loss; 0 = labels of data.train are not read",

@@ -123,11 +123,11 @@ def read_choice_questions(spec: str, columns: Columns, bad: InvalidRows | None =
         choices = values[columns.texts] if columns.texts else [values[name] for name in columns.more]
         count = len(choices)
         if count < 2:
-            raise InvalidRow(f"{where}: expected at least 2 choices, found {count}", "another number of choices")
+            raise InvalidRow(f"{where}: expected at least 2 choices, found {count}", "a wrong number of choices")
         expected = expected or count
         if count != expected:
             message = f"{where}: expected {expected} choices as in the first row, found {count}"
-            raise InvalidRow(message, "another number of choices")
+            raise InvalidRow(message, "a wrong number of choices")
         names = [f"{columns.texts}[{i}]" for i in range(count)] if columns.texts else columns.more
         check_texts(where, {columns.text: values[columns.text]} | dict(zip(names, choices, strict=True)))
         kept, question = columns.carried(values), values.get(columns.pair, "")

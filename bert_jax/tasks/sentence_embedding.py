@@ -202,7 +202,7 @@ def encode_pairs(
     label_limit: float = math.inf,
     prompt: str = "",
 ) -> Groups:
-    """Tokenize rows of `read_pairs`, each text behind the prompt; labels are divided by a finite `label_limit`."""
+    """Tokenize rows of `read_pairs`, with the prompt before each text; divide the labels by `label_limit` if finite."""
     labels, unit_label = np.zeros(len(rows), np.float32), label_limit if math.isfinite(label_limit) else 1.0
     if columns.label:
         labels[:] = [float(values[columns.label]) / unit_label for _, values in rows]

@@ -109,7 +109,9 @@ class Checkpoints:
         self._failures += 1
         if worst == 2 or self._failures > _MOST_FAILURES:
             raise failure or InputError(f"{self.directory}: another host could not write its part of a checkpoint")
-        log.warning("%s; the next save makes up for it", failure or f"{self.directory}: another host failed to save")
+        log.warning(
+            "%s; training continues, and saves again later", failure or f"{self.directory}: another host failed to save"
+        )
         self._manager.reload()
         return False
 

@@ -108,8 +108,8 @@ JSON = b"""{"sentence": "one", "label": 1}
 @pytest.mark.parametrize(
     ("name", "data", "lines", "reasons"),
     [
-        ("a.tsv", TSV, [2, 8], "3 with another number of columns, 2 with other bytes than UTF-8"),
-        ("a.csv", CSV, [2, 7, 8], "1 with broken CSV, 1 with another number of columns, 1 with other bytes than UTF-8"),
+        ("a.tsv", TSV, [2, 8], "3 with a wrong number of columns, 2 with other bytes than UTF-8"),
+        ("a.csv", CSV, [2, 7, 8], "1 with broken CSV, 1 with a wrong number of columns, 1 with other bytes than UTF-8"),
         ("a.jsonl", JSON, [1, 10], "2 with broken JSON, 2 with a field of another kind, 2 with other bytes than UTF-8, "
                                    "1 with a missing field"),
     ],
@@ -142,7 +142,7 @@ def test_sentences_are_skipped_whole(tmp_path, caplog):
     rows, said = skipped(read_sentences, caplog, spec, Columns(), noun="sentence")
     assert [(row.line, row.words) for row in rows] == [(1, ("EU", "rejects")), (11, ("last",))]
     assert said[0] == f"{spec}: line 4: expected 2 columns as in line 1, found 1; skipped"
-    assert said[-1].startswith(f"{spec}: skipped 3 of 5 sentences: 2 with another number of columns, 1 with other")
+    assert said[-1].startswith(f"{spec}: skipped 3 of 5 sentences: 2 with a wrong number of columns, 1 with other")
     lines = ['{"tokens": ["a", "b"], "tags": ["O"]}', '{"tokens": ["a"], "tags": ["O"]}', '{"tokens": []}', "{"]
     rows, said = skipped(read_sentences, caplog, write(tmp_path / "a.jsonl", "\n".join(lines)), Columns())
     assert [row.line for row in rows] == [2]
@@ -166,5 +166,5 @@ def test_questions(tmp_path, caplog):
     assert said[0].startswith(f"{spec}: question 'b': expected the answer '1815' at character 11")
     reasons = {part.split(" with ")[1] for part in said[-1].split(": ")[-1].split(", ")}
     assert reasons == {"an answer that is not in its context", "a missing field", "an empty text", "the id of another",
-                       "another number of answers", "a field of another kind"}  # fmt: skip
+                       "a wrong number of answers", "a field of another kind"}  # fmt: skip
     assert "skipped 6 of 9 questions" in said[-1]

@@ -128,7 +128,7 @@ def test_a_torn_checkpoint_is_moved_aside_and_the_one_before_is_taken(tmp_path, 
 def test_credentials_that_expire_in_a_save_cost_no_more_than_that_save(tmp_path, disk, bucket, remote, step):
     bucket.faults(**EXPIRED_IN_SAVE | {"expire_match": EXPIRED_IN_SAVE["expire_match"] + step})
     said = train_in_processes(recipe(remote, "pretraining"), f"gs://{bucket.name}/run", [{}], tmp_path)
-    assert bucket.counts()["faults"]["401"] and "the next save makes up for it" in said
+    assert bucket.counts()["faults"]["401"] and "training continues, and saves again later" in said
     assert_alike(disk, fetched(bucket, "run", tmp_path / "bucket"))
 
 

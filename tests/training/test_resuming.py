@@ -220,6 +220,8 @@ def test_a_changed_architecture_is_named():
         ([[5, 24, 8]], [[9, 24, 8]], 3, True),
         ([[5, 24, 8]], [[5, 24, 8], [2, 32, 4]], 5, True),  # a further stage
         ([[5, 24, 8], [5, 32, 4]], [[5, 24, 8], [3, 32, 4]], 8, True),  # shorter, but not than what is done
+        ([[5, 24, 8], [5, 32, 4]], [[5, 24, 8], [5, 40, 8]], 5, True),  # a stage that has not begun
+        ([[5, 24, 8], [5, 32, 4]], [[5, 24, 8], [5, 40, 8]], 6, False),
         ([[5, 24, 8], [5, 32, 4]], [[6, 24, 8], [5, 32, 4]], 8, False),  # a stage that is over was changed
         ([[5, 24, 8]], [[5, 24, 4]], 3, False),  # another batch
         ([[5, 24, 8]], [], 3, False),

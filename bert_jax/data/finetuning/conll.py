@@ -157,7 +157,7 @@ def _sentence(spec: str, lines: Lines, shape: _Shape, tagged: bool) -> Sentence:
         check_utf8(where, line)
         if len(fields) != shape.width:
             message = f"{where}: expected {shape.width} columns as in line {shape.first}, found {len(fields)}"
-            raise InvalidRow(message, "another number of columns")
+            raise InvalidRow(message, "a wrong number of columns")
         if shape.is_u and _SKIPPED_ID.fullmatch(fields[0]):
             continue
         if shape.is_u and not _ID.fullmatch(fields[0]):

@@ -176,7 +176,7 @@ def _rows(
         fields = fields_of(where, row[1], columns)
         if len(fields) != width:
             message = f"{where}: expected {width} columns as in the first line, found {len(fields)}"
-            raise InvalidRow(message, "another number of columns")
+            raise InvalidRow(message, "a wrong number of columns")
         return row[0], {name: fields[at] for name, at in places.items()}
 
     yield from bad.each(rows if columns.has_header else itertools.chain([first], rows), picked)

@@ -33,7 +33,7 @@ def object_rows(rows: Iterable[tuple[int, str, Any]], columns: Columns, bad: Inv
 
 
 def numbered_objects(spec: str, rows: Iterable[Any], start: int = 0) -> Iterator[tuple[int, str, Any]]:
-    """Yield (number, name in messages, row) of each row."""
+    """Yield (number, name of the row in error messages, row) for each row."""
     return ((number, f"{spec}: row {number}", row) for number, row in enumerate(rows, start))
 
 

@@ -252,7 +252,7 @@ def _answered(where: str, question: Question, row: dict[str, Any], second: bool)
         raise InvalidRow(f"{where}: expected true or false in 'is_impossible', found {impossible!r}", _OTHER_KIND)
     if bool(answers) == bool(impossible):
         expected = "no answer, since is_impossible is true" if impossible else "at least one answer"
-        raise InvalidRow(f"{where}: expected {expected}, found {len(answers)}", "another number of answers")
+        raise InvalidRow(f"{where}: expected {expected}, found {len(answers)}", "a wrong number of answers")
     return dataclasses.replace(question, answers=answers, is_impossible=impossible)
 
 
@@ -263,7 +263,7 @@ def _answers(where: str, row: dict[str, Any]) -> list[Any]:
     texts, starts = (_list(f"{where}: answers", row["answers"], name) for name in ("text", "answer_start"))
     if len(texts) != len(starts):
         message = f"{where}: answers: expected a start for each text, found {len(texts)} texts and {len(starts)} starts"
-        raise InvalidRow(message, "another number of answers")
+        raise InvalidRow(message, "numbers of answer texts and starts that differ")
     return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
 
 

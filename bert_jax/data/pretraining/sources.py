@@ -115,7 +115,7 @@ class PretrainingEvalSource:
     def batch(self, step: int, rows: Rows = ALL_ROWS) -> Batch:
         """Return the rows of batch `step`, from 0 to num_batches - 1, as `PreparedInstances.batch` does."""
         if not 0 <= step < self.num_batches:
-            raise IndexError(f"batch {step} of {self.num_batches}")
+            raise IndexError(f"expected a batch from 0 to {self.num_batches - 1}, found {step}")
         positions = step * self.batch_size + np.arange(self.batch_size)[rows]
         real = positions < self.num_examples
         batch = self.instances.batch(self._examples[np.where(real, positions, 0)], np.zeros(len(positions), np.int64))

@@ -18,7 +18,13 @@ from bert_jax.tasks.base import AbstractTask, Job
 from bert_jax.tasks.distillation.settings import Distillation, check_terms, distillation_of
 from bert_jax.tasks.distillation.task import DistillationTask
 from bert_jax.tasks.distillation.teacher_outputs import OUTPUTS, RowsWithOutputs, cached_outputs
-from bert_jax.tasks.distillation.teachers import Teacher, load_teacher, teacher_config, teacher_head
+from bert_jax.tasks.distillation.teachers import (
+    Teacher,
+    load_teacher,
+    principal_embeddings,
+    teacher_config,
+    teacher_head,
+)
 from bert_jax.tokenization import Tokenizer
 
 _KEY = "config.distillation"
@@ -89,6 +95,8 @@ def distil(job: Job, recipe: Any, settings: Distillation) -> Job:
         _check_inputs(recipe, job.tokenizer, teacher)
         model = running = _like_student(teacher.model, student)
         given["teacher"] = teacher.params
+        if settings.student_embeddings:
+            given["student"] = principal_embeddings(teacher, student.config)
 
         def record() -> dict[str, Any]:
             return job.data() | {"teacher": [teacher.fingerprint]}

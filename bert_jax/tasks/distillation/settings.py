@@ -26,6 +26,7 @@ class Distillation:
         teacher: model directory of the teacher.
         cache: directory of the teacher's outputs; "" = the teacher runs in every step.
         student_layers: layers of the teacher that the student starts from; () = none.
+        student_embeddings: whether a narrower student starts from principal components of the teacher's embeddings.
         labels: weight of the task's own loss.
         weights: term of TERMS -> its weight, above 0.
         temperature: temperature of soft labels.
@@ -39,6 +40,7 @@ class Distillation:
     teacher: str
     cache: str
     student_layers: tuple[int, ...]
+    student_embeddings: bool
     labels: float
     weights: Mapping[str, float]
     temperature: float
@@ -141,12 +143,17 @@ def distillation_of(recipe: Any) -> Distillation | None:
         raise InputError(f"{_KEY}.relations: expected at least one of {', '.join(RELATIONS)}, found none")
     if not all(isinstance(layer, int) and layer >= 0 for layer in c.student_layers):
         raise InputError(f"{_KEY}.student_layers: expected layers of the teacher from 0, found {c.student_layers!r}")
+    if c.student_embeddings:
+        for key, value in (("distillation.student_layers", c.student_layers), ("distillation.cache", c.cache),
+                           ("init_from", recipe.init_from)):  # fmt: skip
+            if value:
+                raise InputError(f"config.{key}: expected none with distillation.student_embeddings, found {value}")
     for pair in c.layer_map:
         if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(layer, int) for layer in pair)):
             raise InputError(f"{_KEY}.layer_map: expected pairs (student layer, teacher layer), found {pair!r}")
     return Distillation(
-        c.teacher, c.cache, tuple(c.student_layers), c.weights.labels, weights, c.temperature, tuple(c.layer_map),
-        tuple(c.relations), c.relation_heads, c.relation_layer, c.embedding_distance,
+        c.teacher, c.cache, tuple(c.student_layers), c.student_embeddings, c.weights.labels, weights, c.temperature,
+        tuple(c.layer_map), tuple(c.relations), c.relation_heads, c.relation_layer, c.embedding_distance,
     )  # fmt: skip
 
 

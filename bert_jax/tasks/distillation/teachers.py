@@ -118,6 +118,37 @@ def student_from_layers(settings: Distillation, head: str) -> Loaded:
     return loaded._replace(config=student, params=_with_layers(loaded.params, layers))
 
 
+def principal_embeddings(teacher: Teacher, student: BertConfig) -> Params:
+    """Return the teacher's embedding tables projected on the principal components of its word embeddings.
+
+    A product of two embeddings changes as little as the student's width allows (Eckart and Young 1936). The LayerNorm
+    of the embeddings is left out, as its weights belong to the teacher's components.
+
+    Args:
+        teacher: embeddings of width D.
+        student: architecture with embeddings of width d < D and the same tables.
+
+    Raises:
+        InputError: the student's embeddings are not narrower, or a table has another number of rows.
+    """
+    width, key = student.embedding_width, f"{_KEY}.student_embeddings"
+    if width >= teacher.model.config.embedding_width:
+        raise InputError(f"{key}: expected a student with embeddings narrower than the teacher's "
+                         f"{teacher.model.config.embedding_width}, found {width}")  # fmt: skip
+    expected = Bert(student, "encoder").abstract_params()["embeddings"]
+    tables = {name: tree for name, tree in teacher.params["embeddings"].items() if name.endswith("_embeddings")}
+    words = np.asarray(tables["word_embeddings"]["embedding"], np.float64)
+    basis = np.linalg.eigh(words.T @ words)[1][:, : -width - 1 : -1]  # [D, d], the largest components first
+    found: Params = {}
+    for name, tree in tables.items():
+        table = np.asarray(tree["embedding"] @ basis, np.float32)
+        shape = expected[name]["embedding"].shape if name in expected else "none"
+        if table.shape != shape:
+            raise InputError(f"{key}: expected {name} of shape {table.shape}, as the teacher has, found {shape}")
+        found[name] = {"embedding": table}
+    return {"embeddings": found}
+
+
 def _with_layers(params: Params, layers: tuple[int, ...]) -> Params:
     index = list(layers)
     chosen: Any = jax.tree.map(lambda leaf: leaf[index], params["encoder"]["layers"])

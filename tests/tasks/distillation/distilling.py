@@ -25,7 +25,8 @@ TERMS = {
 
 
 def settings(weights, labels=1.0, **changes):
-    values = {"teacher": "teacher", "cache": "", "student_layers": (), "labels": labels, "weights": weights,
+    values = {"teacher": "teacher", "cache": "", "student_layers": (), "student_embeddings": False,
+              "labels": labels, "weights": weights,
               "temperature": 2.0, "layer_map": PAIRS, "relations": ("qk", "vv"), "relation_heads": 8,
               "relation_layer": -1, "embedding_distance": "squared"}  # fmt: skip
     return Distillation(**(values | changes))

@@ -69,6 +69,22 @@ def test_a_student_from_layers_is_the_truncated_teacher(place):
         np.testing.assert_array_equal(ours, theirs[[0, 2]])
 
 
+def test_a_narrow_student_starts_from_the_principal_components_of_the_embeddings(place):
+    narrow = {"distillation.student_embeddings": True, "model.hidden_size": 8}
+    job = tasks.build(recipe(place, **SOFT, **narrow))
+    teacher = load_pretrained(place / "classifier").params["embeddings"]
+    student = job.pretrained["student"]["embeddings"]
+    words = teacher["word_embeddings"]["embedding"].astype(np.float64)
+    u, sizes, v = np.linalg.svd(words, full_matrices=False)
+    nearest = (u[:, :8] * sizes[:8]) @ v[:8]  # of all matrices of rank 8
+    found = student["word_embeddings"]["embedding"]
+    np.testing.assert_allclose(found @ found.T, nearest @ nearest.T, atol=1e-4)
+    positions = student["position_embeddings"]["embedding"]
+    expected = words @ v[:8].T @ v[:8] @ teacher["position_embeddings"]["embedding"].T
+    np.testing.assert_allclose(found @ positions.T, expected, atol=1e-4)  # the same components for every table
+    assert student.keys() == {"word_embeddings", "position_embeddings", "token_type_embeddings"}
+
+
 def test_a_head_of_other_classes_is_not_taken(place):
     """Without soft labels the student may have classes of its own."""
     hidden = {"distillation.weights.hidden_states": 1.0, "distillation.layer_map": ((1, 3),)}
@@ -136,6 +152,20 @@ WRONG = {
     "layers and a model to start from": (
         {**SOFT, **LAYERS, "init_from": "encoder"},
         "config.distillation.student_layers: expected () with init_from, found both",
+    ),
+    "components of embeddings that are not narrower": (
+        {**SOFT, "distillation.student_embeddings": True},
+        "config.distillation.student_embeddings: expected a student with embeddings narrower than the teacher's 16, "
+        "found 16",
+    ),
+    "components of embeddings with fewer positions": (
+        {**SOFT, "distillation.student_embeddings": True, "model.hidden_size": 8, "model.max_position_embeddings": 16},
+        "config.distillation.student_embeddings: expected position_embeddings of shape (32, 8), as the teacher has, "
+        "found (16, 8)",
+    ),
+    "components of embeddings and a model to start from": (
+        {**SOFT, "distillation.student_embeddings": True, "init_from": "encoder"},
+        "config.init_from: expected none with distillation.student_embeddings, found ",
     ),
     "layers whose windows differ": (
         {"teacher": "modernbert", "distillation.weights.hidden_states": 1.0, "distillation.student_layers": (0, 3)},
