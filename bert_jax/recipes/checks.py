@@ -43,8 +43,11 @@ def resolve(recipe: ConfigDict, platform: str = "") -> ConfigDict:
 
 def _choices(c: ConfigDict) -> None:
     if c.task not in KEYS:
-        raise InputError(f"config.task: {c.task!r} is not known{did_you_mean(c.task, KEYS)}")
+        raise InputError(f"config.task: {c.task!r} is not known{did_you_mean(str(c.task), KEYS)}")
     flat = flatten(c)
+    for name, key in KEYS[c.task].items():
+        if flat[name] is None and key.value is not None:
+            raise InputError(f"config.{name}: expected {key.type.__name__}, found None")
     choices = {name: key.choices for name, key in KEYS[c.task].items() if key.choices and flat[name] is not None}
     if c.task == "classification" and c.data.task_type != "classification":
         choices["data.class_weights"] = ("",)

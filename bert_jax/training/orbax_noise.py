@@ -51,6 +51,8 @@ def _not_from_orbax(record: logging.LogRecord) -> bool:
     frames = traceback.extract_tb(record.exc_info[2]) if record.exc_info else ()
     if record.name == "asyncio" and any(frame.name == "_wrap_awaitable" for frame in frames):
         return False  # a future of TensorStore, which is not a coroutine
+    if record.name == "asyncio" and record.exc_info and "[tensorstore_spec=" in str(record.exc_info[1]):
+        return False  # the same, where its task was cancelled first: an error without frames
     return not any("orbax" in path for path in (record.pathname, *(frame.filename for frame in frames)))
 
 

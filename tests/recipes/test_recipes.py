@@ -147,6 +147,20 @@ def beyond(key):
 
 
 @pytest.mark.parametrize("task", KEYS)
+def test_only_a_key_without_a_default_may_be_none(task):
+    for name, key in KEYS[task].items():
+        recipe = recipes.RECIPES[task]()
+        recipe.update_from_flattened_dict({name: None})
+        if key.value is None:
+            continue
+        message = (
+            "config.task: None is not known" if name == "task" else rf"config.{name}: expected {key.type.__name__}, "
+        )
+        with pytest.raises(InputError, match=message):
+            recipes.resolve(recipe, "cpu")
+
+
+@pytest.mark.parametrize("task", KEYS)
 def test_a_value_outside_of_a_keys_table_is_refused_by_name(task):
     for name, key in KEYS[task].items():
         for value in beyond(key):

@@ -1,5 +1,6 @@
 """What Orbax, asyncio and the interpreter say beside an error is left out, and what others say is not."""
 
+import asyncio
 import gc
 import logging
 import resource
@@ -44,6 +45,16 @@ def test_nothing_is_said_of_a_failed_save_once_its_block_has_ended(tmp_path, cap
         del raised
         gc.collect()
     assert not caplog.records and "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "said"), [("full [tensorstore_spec='{}']", 0), ("of somebody else", 1)])
+def test_nothing_is_said_of_a_future_whose_task_was_cancelled(caplog, text, said):
+    async def fail():
+        asyncio.get_running_loop().create_future().set_exception(ValueError(text))
+
+    with quiet_orbax():
+        asyncio.run(fail())
+    assert len(caplog.records) == said
 
 
 def test_a_block_restores_what_was_before():
