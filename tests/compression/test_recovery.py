@@ -1,6 +1,11 @@
 """Iterative pruning with recovery training, and how it resumes."""
 
+import contextlib
 import json
+import random
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +106,34 @@ def test_a_killed_run_resumes_to_the_same_bytes(killed, folder, whole, monkeypat
     recover(folder, name)
     for part in ("out", "work/round-1/pruned", "work/round-2/pruned"):
         assert files_of(folder / name / part) == files_of(folder / "whole" / part), part
+
+
+@pytest.mark.slow
+def test_a_command_killed_at_any_moment_ends_in_the_same_bytes(folder):
+    table = folder / "train.tsv"
+
+    def command(name):
+        return [
+            sys.executable, "-m", "bert_jax", "prune", folder / "model", "--out", folder / name / "out",
+            "--heads", "0.5", "--columns", "0.5", "--examples", "8", "--rounds", "2", "--config", "classification",
+            "--workdir", folder / name / "work", "--quiet", f"--config.data.train={table}", f"--config.data.dev={table}",
+            "--config.num_steps=30", "--config.data.max_seq_length=8", "--config.checkpoint_every=3",
+        ]  # fmt: skip
+
+    start = time.monotonic()
+    subprocess.run(command("alive"), check=True)
+    longest, kills = time.monotonic() - start, 0
+    while not (folder / "killed" / "out").exists():
+        process = subprocess.Popen(command("killed"))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(None if kills == 8 else random.SystemRandom().uniform(0.3, 1) * longest)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+            kills += 1
+    assert kills
+    for part in ("out", "work/round-1/pruned", "work/round-2/pruned"):
+        assert files_of(folder / "killed" / part) == files_of(folder / "alive" / part), part
 
 
 def test_training_starts_from_the_pruned_model_with_its_head(folder, whole):
