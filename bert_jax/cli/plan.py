@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bert_jax.cli.output import complain, console, say
 from bert_jax.cli.train import overrides_of
 from bert_jax.cli.verbs import add_verb
+from bert_jax.errors import InputError
 
 if TYPE_CHECKING:
     from bert_jax.planning.plan import Plan, StagePlan
@@ -52,10 +53,9 @@ def add_verbs(verbs: Any) -> None:
         action="store_true",
         help="find the largest batch that fits, for each mesh and each setting of remat (rematerialisation)",
     )
-    plan.add_argument("--batch-size", type=int, default=256, metavar="N",
-        help="for --forward, texts in a batch over all devices (default: %(default)s)")  # fmt: skip
-    plan.add_argument("--length", type=int, default=128, metavar="N",
-        help="for --forward, tokens per text (default: %(default)s)")  # fmt: skip
+    plan.add_argument("--batch-size", type=int, metavar="N",
+        help="for --forward, texts in a batch over all devices (default: 256)")  # fmt: skip
+    plan.add_argument("--length", type=int, metavar="N", help="for --forward, tokens per text (default: 128)")
     plan.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     plan.add_argument("--config.KEY", dest="_", metavar="VALUE", help="change a value of the recipe: --config.seed=1")
     plan.set_defaults(overrides=[])
@@ -86,6 +86,9 @@ def _plan(args: argparse.Namespace) -> int:
         from bert_jax.cli.plan_forward import show_forward
 
         return show_forward(args, say)
+    for flag, value in (("--batch-size", args.batch_size), ("--length", args.length)):
+        if value is not None:
+            raise InputError(f"{flag}: expected --forward with it, as a recipe has its own, found {value}")
     recipe = load_recipe(args.config, overrides_of(args.overrides))
     place = find_slice(args.topology, args.slices)
     if args.search:

@@ -22,7 +22,9 @@ def show_forward(args: argparse.Namespace, say: Callable[[str], None]) -> int:
         raise InputError(f"--forward: expected no options of recipes with it, found {found}")
     config, head = _model(args.forward)
     place = find_slice(args.topology, args.slices)
-    plans = plan_forward(config, head, place, args.batch_size, args.length, say=say)
+    batch_size = 256 if args.batch_size is None else args.batch_size
+    length = 128 if args.length is None else args.length
+    plans = plan_forward(config, head, place, batch_size, length, say=say)
     if args.json:
         rows = [dataclasses.asdict(plan) | {"seconds": plan.seconds, "bound_by": plan.bound_by,
                                             "texts_per_second": plan.texts_per_second} for plan in plans]  # fmt: skip
@@ -31,7 +33,7 @@ def show_forward(args: argparse.Namespace, say: Callable[[str], None]) -> int:
         columns = ("mode", "MB", "peak MB", "compute", "memory", "texts/s", "bound by", "speed")
         first = plans[0].texts_per_second
         print_table(
-            f"{args.forward} on {place.name}: {args.batch_size} texts of {args.length} tokens, at the roofline",
+            f"{args.forward} on {place.name}: {batch_size} texts of {length} tokens, at the roofline",
             columns,
             [
                 (

@@ -137,6 +137,10 @@ def test_version(capsys):
             "--num-workers: expected a positive",
         ),
         (["inspect", "nowhere"], "nowhere: no such model directory"),
+        (
+            ["plan", "--config", "demo", "--topology", "v5e:1x1", "--length", "64"],
+            "--length: expected --forward with it, as a recipe has its own",
+        ),
         (["classify", "m", "text", "--batch-size", "0"], "--batch-size: expected a positive integer, found 0"),
         (["predict", "--model", "m", "--data", "d", "--out", "o.tsv", "--batch-size", "-1"], "--batch-size"),
         (["pretrain", "--config", "nowhere.py", "--workdir", "w"], "nowhere.py: no such recipe file"),

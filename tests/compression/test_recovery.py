@@ -116,7 +116,8 @@ def test_a_command_killed_at_any_moment_ends_in_the_same_bytes(folder):
         return [
             sys.executable, "-m", "bert_jax", "prune", folder / "model", "--out", folder / name / "out",
             "--heads", "0.5", "--columns", "0.5", "--examples", "8", "--rounds", "2", "--config", "classification",
-            "--workdir", folder / name / "work", "--quiet", f"--config.data.train={table}", f"--config.data.dev={table}",
+            "--workdir", folder / name / "work", "--quiet", f"--config.data.train={table}",
+            f"--config.data.dev={table}",
             "--config.num_steps=30", "--config.data.max_seq_length=8", "--config.checkpoint_every=3",
         ]  # fmt: skip
 
