@@ -1,6 +1,8 @@
 """Distillation on SST-2, STS-B and CoNLL-2003: a teacher, its students, and the same students without a teacher.
 
-Of each task there is one teacher, seed 0, and the same teacher cut to the layers LAYERS. Students are of every seed.
+Of each task there is one teacher, seed 0, and the same teacher cut to the layers LAYERS. Students have 3 layers and
+start from these, or are narrow and start from a general distillation. Without a teacher, they start from the cut
+teacher, from the same general distillation, or from random parameters. Students are of every seed.
 """
 
 import dataclasses
@@ -15,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import storage
+from bert_jax.compression.figures import figures_of
+from bert_jax.compression.pruning import open_for_pruning
 from bert_jax.data.corpora.sources import open_corpus
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.tables import read_examples
@@ -22,9 +26,7 @@ from bert_jax.data.finetuning.tagged import read_sentences
 
 LAYERS = (1, 3, 5)  # of the teacher, for the students that start from it
 _NARROW = {"num_hidden_layers": 3, "hidden_size": 192, "num_attention_heads": 6, "intermediate_size": 768}
-STUDENTS = ("distilled", "alone", "narrow distilled", "narrow alone")
-_ROWS, _TOKENS = 32, 64  # of a forward pass whose speed is measured
-_TIMED = 10  # forward passes
+STUDENTS = ("distilled", "alone", "narrow distilled", "narrow from general", "narrow alone")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Subject:
         epochs: epochs of teacher and students.
         learning_rate: of teacher and students.
         keys: further keys of teacher and students.
+        taught: further keys of students with a teacher.
         narrow: further keys of the narrow student with a teacher.
     """
 
@@ -50,17 +53,19 @@ class Subject:
     metric: str
     epochs: tuple[float, float]
     learning_rate: tuple[float, float]
-    keys: dict[str, Any]
+    keys: dict[str, Any] = dataclasses.field(default_factory=dict)
+    taught: dict[str, Any] = dataclasses.field(default_factory=dict)
     narrow: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 SUBJECTS = {
-    "sst2": Subject("classification:sst2,{}", "distil_sst2:{}", "glue/SST-2", "dev.tsv", "accuracy", (1, 2),
-                    (1e-4, 1e-4), {"global_batch_size": 32}),
-    "stsb": Subject("stsb_embedding:{}", "distil_stsb:{}", "glue/STS-B", "dev.tsv", "spearman", (4, 8), (2e-5, 1e-4),
-                    {"best_metric": "", "eval_every": 0}, {"distillation.embedding_distance": "similarities"}),
-    "conll2003": Subject("conll2003:{}", "distil_conll2003:{}", "conll2003", "valid.txt", "f1", (3, 6), (2e-4, 3e-4),
-                         {}),
+    "sst2": Subject("classification:sst2,{}", "distil_sst2:{}", "glue/SST-2", "dev.tsv", "accuracy", (1, 1),
+                    (1e-4, 1e-4), {"global_batch_size": 32},
+                    {"distillation.cache": "cache", "distillation.weights.hidden_states": 0.0}),
+    "stsb": Subject("stsb_embedding:{}", "distil_stsb:{}", "glue/STS-B", "dev.tsv", "spearman", (4, 4), (2e-5, 1e-4),
+                    {"best_metric": "", "eval_every": 0}, {"distillation.cache": "cache"},
+                    {"distillation.embedding_distance": "similarities"}),
+    "conll2003": Subject("conll2003:{}", "distil_conll2003:{}", "conll2003", "valid.txt", "f1", (3, 3), (2e-4, 3e-4)),
 }  # fmt: skip
 
 
@@ -104,14 +109,17 @@ class Comparison:
         return [json.loads(line) for line in lines]
 
     def _measure(self, name: str, student: str, seed: int) -> dict[str, Any]:
-        """Train a student, and return its score, parameters and speed."""
+        """Train a model, and return its score, its parameters, and its speed relative to the teacher's."""
         from bert_jax.evaluation import evaluate
 
         subject, start = SUBJECTS[name], time.monotonic()
         model = self._model(name, student, seed)
         seconds = time.monotonic() - start
         scores = evaluate(model, str(self.data / subject.folder / subject.dev), metric_names=(subject.metric,))
-        return {"score": scores[subject.metric], "training_seconds": round(seconds, 1)} | speed(model)
+        teacher = self.workdir / name / "teacher_0" / "model"
+        whole, own = figures_of([open_for_pruning(path)[0] for path in (teacher, model)])  # timed in alternation
+        return {"score": scores[subject.metric], "training_seconds": round(seconds, 1), "parameters": own.parameters,
+                "speed_up": whole.seconds / own.seconds}  # fmt: skip
 
     def _model(self, name: str, student: str, seed: int) -> Path:
         """Return the directory of a trained model."""
@@ -130,16 +138,18 @@ class Comparison:
                 return self._train("finetune", subject.recipe, subject, place, keys | {"init_from": self.model})
             case "truncated":
                 return truncated(teacher, place)
-            case "distilled":
-                keys |= {"distillation.teacher": teacher, "distillation.student_layers": LAYERS}
-                return self._train("distill", subject.distil, subject, place, keys)
             case "alone":
                 begin = truncated(teacher, self.workdir / name / "truncated_0")
                 return self._train("finetune", subject.recipe, subject, place, keys | {"init_from": begin})
-        keys["init_from"] = self._general()
-        if student == "narrow alone":
-            return self._train("finetune", subject.recipe, subject, place, keys)
-        keys |= {"distillation.teacher": teacher, "distillation.student_layers": "()", **subject.narrow}
+            case "narrow from general":
+                return self._train("finetune", subject.recipe, subject, place, keys | {"init_from": self._general()})
+            case "narrow alone":
+                return self._train("finetune", subject.recipe, subject, place, keys | _sizes() | {"tokenizer": teacher})
+        keys |= {"distillation.teacher": teacher, "distillation.student_layers": LAYERS, **subject.taught}
+        if "distillation.cache" in keys:
+            keys["distillation.cache"] = self.workdir / name / "cache"
+        if student == "narrow distilled":
+            keys |= {"init_from": self._general(), "distillation.student_layers": "()", **subject.narrow}
         return self._train("distill", subject.distil, subject, place, keys)
 
     def _general(self) -> Path:
@@ -147,8 +157,7 @@ class Comparison:
         keys = {"distillation.teacher": self.model, "distillation.student_layers": "()",
                 "distillation.student_embeddings": True, "distillation.weights.hidden_states": 1.0,
                 "distillation.embedding_distance": "similarities", "num_epochs": 2 * self.share,
-                "optimizer.learning_rate": 1e-3,
-                **{f"model.{name}": value for name, value in _NARROW.items()}}  # fmt: skip
+                "optimizer.learning_rate": 1e-3, **_sizes()}  # fmt: skip
         return run_verb("distill", f"distil_text:{self._texts()},text", self.workdir / f"general_{self.share:g}", keys)
 
     def _texts(self) -> Path:
@@ -175,6 +184,11 @@ class Comparison:
 
     def _train(self, verb: str, recipe: str, subject: Subject, place: Path, keys: dict[str, Any]) -> Path:
         return run_verb(verb, recipe.format(self.data / subject.folder), place, keys)
+
+
+def _sizes() -> dict[str, Any]:
+    """Return the recipe keys of the narrow student's architecture."""
+    return {f"model.{name}": value for name, value in _NARROW.items()}
 
 
 def run_verb(verb: str, recipe: str, workdir: Path, keys: dict[str, Any]) -> Path:
@@ -204,26 +218,6 @@ def truncated(teacher: Path, place: Path) -> Path:
     return place / "model"
 
 
-def speed(model: Path) -> dict[str, Any]:
-    """Return the number of parameters, and the texts/s of the fastest of some forward passes of 32 x 64 tokens."""
-    import jax
-    import numpy as np
-
-    from bert_jax import from_pretrained
-
-    loaded = from_pretrained(model)
-    ids = np.random.default_rng(0).integers(1000, 2000, (_ROWS, _TOKENS), dtype=np.int32)
-    forward = jax.jit(lambda params, ids: loaded.bert.apply(params, ids))
-    jax.block_until_ready(forward(loaded.params, ids))
-    times = []
-    for _ in range(_TIMED):
-        start = time.perf_counter()
-        jax.block_until_ready(forward(loaded.params, ids))
-        times.append(time.perf_counter() - start)
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(loaded.params))
-    return {"parameters": parameters, "texts_per_second": round(_ROWS / min(times), 1)}
-
-
 def _print_table(lines: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
     """Print mean scores, their share of the teacher's, and speed-ups."""
     print(
@@ -235,14 +229,13 @@ def _print_table(lines: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
         for line in of_task:
             by_student.setdefault(line["student"], []).append(line)
         mean = {
-            student: {key: statistics.mean(line[key] for line in found) for key in ("score", "texts_per_second")}
+            student: {key: statistics.mean(line[key] for line in found) for key in ("score", "speed_up")}
             for student, found in by_student.items()
         }
         for student, found in by_student.items():
             spread = statistics.stdev(line["score"] for line in found) if len(found) > 1 else 0.0
             share = mean[student]["score"] / mean["teacher"]["score"]
-            faster = mean[student]["texts_per_second"] / mean["teacher"]["texts_per_second"]
             print(
                 f"| {name} | {student} | {len(found)} | {mean[student]['score']:.4f} ± {spread:.4f} | {share:.1%} | "
-                f"{found[0]['parameters'] / 1e6:.1f} | {faster:.2f} |"
+                f"{found[0]['parameters'] / 1e6:.1f} | {mean[student]['speed_up']:.2f} |"
             )
