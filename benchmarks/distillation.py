@@ -156,7 +156,7 @@ class Comparison:
         """Return the narrow student after general distillation, of vectors and hidden states of plain text."""
         keys = {"distillation.teacher": self.model, "distillation.student_layers": "()",
                 "distillation.student_embeddings": True, "distillation.weights.hidden_states": 1.0,
-                "distillation.embedding_distance": "similarities", "num_epochs": 2 * self.share,
+                "distillation.embedding_distance": "similarities", "num_epochs": self.share,
                 "optimizer.learning_rate": 1e-3, **_sizes()}  # fmt: skip
         return run_verb("distill", f"distil_text:{self._texts()},text", self.workdir / f"general_{self.share:g}", keys)
 

@@ -80,6 +80,7 @@ def assert_went_on_and_finished(workdir):
     assert (workdir / "model" / "model.safetensors").exists()
 
 
+@pytest.mark.slow  # test_two_hosts.py runs two hosts without a launcher
 def test_two_hosts_of_a_slice_go_on_after_one_is_told_to_stop(cloud, real, recipe, tmp_path):
     workdir = tmp_path / "it's a workdir"
     with cloud.google() as google:
