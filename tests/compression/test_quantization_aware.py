@@ -87,7 +87,10 @@ def test_training_with_rounding_beats_rounding_afterwards(trained, table, tmp_pa
     assert after == pytest.approx(result["eval/mse"], rel=1e-3)  # evaluated in training as it is saved
 
 
-@pytest.mark.parametrize("mode", TRAINED_MODES)
+@pytest.mark.parametrize(
+    "mode",
+    [pytest.param(mode, marks=pytest.mark.slow if mode.startswith("int8") else ()) for mode in TRAINED_MODES],
+)
 def test_the_finished_model_is_quantized(write_small, table, tmp_path, mode):
     start = write_small(tmp_path / "start", "encoder")
     few = {"num_steps": 2, "quantization.mode": mode, "quantization.keep": (*KEEP, "encoder/layers/attention/*")}
