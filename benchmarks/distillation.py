@@ -176,8 +176,8 @@ class Comparison:
                 for text in document.texts:
                     yield from filter(None, re.split(r"(?<=[.!?]) +", text))
         glue = self.data / "glue"
-        yield from (row.text for row in read_examples(str(glue / "SST-2" / "train.tsv"), Columns()))
-        for row in read_examples(str(glue / "STS-B" / "train.tsv"), Columns(label="score")):
+        yield from (row.text for row in read_examples(str(glue / "SST-2" / "train.tsv"), Columns("sentence")))
+        for row in read_examples(str(glue / "STS-B" / "train.tsv"), Columns("sentence1", "sentence2")):
             yield from filter(None, (row.text, row.pair))
         for sentence in read_sentences(str(self.data / "conll2003" / "train.txt"), Columns()):
             yield " ".join(sentence.words)

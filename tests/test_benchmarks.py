@@ -1,5 +1,6 @@
 """The command line of the benchmarks, and the general text of the distillation."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,19 @@ ROOT = Path(__file__).resolve().parents[1]
 def run(*words):
     command = [sys.executable, "-m", *words]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_the_text_of_the_general_distillation(monkeypatch, shared_data, tmp_path):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.distillation import Comparison
+
+    (tmp_path / "corpus.txt").write_text("One sentence. And another!\n\nA third one?\n")
+    made = Comparison(shared_data, tmp_path, [str(tmp_path / "corpus.txt")], tmp_path, tmp_path / "record", 1.0)
+    texts = [json.loads(line)["text"] for line in made._texts().read_text().splitlines()]
+    assert texts[:3] == ["One sentence.", "And another!", "A third one?"]
+    assert len(set(texts)) == len(texts) > 80_000
+    for text in ("hide new secretions from the parental units", "A plane is taking off.", "Peter Blackburn"):
+        assert text in map(str.strip, texts)
 
 
 @pytest.mark.parametrize("module", ["benchmarks", "benchmarks.quantization", "benchmarks.input"])
