@@ -131,7 +131,7 @@ def _tpu_choices(args: argparse.Namespace) -> None:
     tpu_choices.main(args.topology)
 
 
-# Name -> its function, what it measures, and the flags that it has beside the defaults of `_FLAGS`.
+# Name -> its function, what it measures, and its flags (of `_FLAGS`) with their defaults; a tuple has the choices.
 BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str, object]]] = {
     "step": (_step, "BERT-base pretraining step, 16 x 128, dropout, on the CPU", {"turns": 7}),
     "tasks": (_tasks, "fine-tuning on seven tasks: speed of whole processes, and scores",

@@ -86,8 +86,9 @@ def check_new_length(saved: dict[str, Any], recipe: ConfigDict, num_steps: int, 
     left = done
     stages = [[plain(stage) for stage in each] for each in (saved.get("stages") or (), recipe.get("stages") or ())]
     for before, now in zip(*stages, strict=False):
-        shorter = min(before[0], left) > now[0] or (now[0] != before[0] and left > before[0])
-        if left and (before[1:] != now[1:] or shorter):
+        if not left:  # stages that have not begun may change
+            break
+        if before[1:] != now[1:] or min(before[0], left) > now[0] or (now[0] != before[0] and left > before[0]):
             raise InputError(
                 f"config.stages: the run has done {done} steps, whose stages must not change: expected {before}, "
                 f"found {now}"
