@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import logging
+import re
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,8 @@ import orbax.checkpoint  # noqa: F401  (imports absl, whose logger must not exis
 from bert_jax.process import unraisable_ignored
 
 _LOGGERS = ("absl", "asyncio")
+
+_STATUS = re.compile("[A-Z]+(_[A-Z]+)*: ")  # with which each error of TensorStore begins, such as OUT_OF_RANGE
 
 
 @contextlib.contextmanager
@@ -51,7 +54,7 @@ def _not_from_orbax(record: logging.LogRecord) -> bool:
     frames = traceback.extract_tb(record.exc_info[2]) if record.exc_info else ()
     if record.name == "asyncio" and any(frame.name == "_wrap_awaitable" for frame in frames):
         return False  # a future of TensorStore, which is not a coroutine
-    if record.name == "asyncio" and record.exc_info and "[tensorstore_spec=" in str(record.exc_info[1]):
+    if record.name == "asyncio" and record.exc_info and _STATUS.match(str(record.exc_info[1])):
         return False  # the same, where its task was cancelled first: an error without frames
     return not any("orbax" in path for path in (record.pathname, *(frame.filename for frame in frames)))
 

@@ -47,7 +47,9 @@ def test_nothing_is_said_of_a_failed_save_once_its_block_has_ended(tmp_path, cap
     assert not caplog.records and "Traceback" not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(("text", "said"), [("full [tensorstore_spec='{}']", 0), ("of somebody else", 1)])
+@pytest.mark.parametrize(
+    ("text", "said"), [('OUT_OF_RANGE: Error writing "params.13/0" in OCDBT', 0), ("of somebody else", 1)]
+)
 def test_nothing_is_said_of_a_future_whose_task_was_cancelled(caplog, text, said):
     async def fail():
         asyncio.get_running_loop().create_future().set_exception(ValueError(text))
