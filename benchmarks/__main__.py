@@ -67,6 +67,18 @@ def _pipelines(args: argparse.Namespace) -> None:
     pipelines.main(args.data / "glue" / "SST-2", _minilm(args), args.turns)
 
 
+def _first_answer(args: argparse.Namespace) -> None:
+    from benchmarks import first_answer
+
+    first_answer.main(_minilm(args), args.turns)
+
+
+def _batch_invariance(args: argparse.Namespace) -> None:
+    from benchmarks import batch_invariance
+
+    batch_invariance.main(args.data / "glue" / "SST-2", _minilm(args), args.turns)
+
+
 def _text(args: argparse.Namespace) -> None:
     from benchmarks import text  # imported here, as it disables the tokenizers' threads
 
@@ -139,6 +151,10 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str,
                "seeds": 3}),
     "pipelines": (_pipelines, "speed and memory of classifying and embedding texts",
                   {"data": DATA, "model": None, "turns": 7}),
+    "first_answer": (_first_answer, "seconds from the start of a process to its first answer",
+                     {"data": DATA, "model": None, "turns": 7}),
+    "batch_invariance": (_batch_invariance, "equal bits of a text in every batch, and what they cost",
+                         {"data": DATA, "model": None, "turns": 7}),
     "text": (_text, "speed of `prepare` and of making batches, on one core",
              {"corpus": ["python-docs"], "vocab": None, "turns": 7}),
     "memory": (_memory, "peak memory of `prepare` on a repeated corpus",

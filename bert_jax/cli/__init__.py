@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 import bert_jax
-from bert_jax import compilers
+from bert_jax import compilers, program_cache
 from bert_jax.cli import ask, config, demo, models, plan, prune, quantize, score, search, text, train
 from bert_jax.cli.output import complain
 from bert_jax.errors import InputError, did_you_mean, one_line, printable
@@ -89,13 +89,16 @@ def _run(argv: list[str]) -> int:
 def process_settings() -> Iterator[None]:
     """Set what a command line needs of its process while the block runs; after it the process is as before.
 
-    The TPU's compiler has the stack it needs, and is not loaded on a machine without accelerators; clients of object
-    stores neither print nor ask more than is needed; logs of libraries and warnings are fit for a terminal.
+    The TPU's compiler has the stack it needs, and is not loaded on a machine without accelerators; compiled programs
+    are kept for the next process; clients of object stores neither print nor ask more than is needed; logs of libraries
+    and warnings are fit for a terminal.
     """
     defaults = {
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # a gRPC service, for each bucket's kind
         "EPATH_USE_TF": "false",  # TensorFlow's client, where TensorFlow happens to be installed
     }
+    if folder := program_cache.default_directory():
+        defaults["JAX_COMPILATION_CACHE_DIR"] = str(folder)
     if "JAX_PLATFORMS" not in os.environ and not may_have_accelerators():
         defaults["JAX_PLATFORMS"] = "cpu"
     with compilers.larger_stacks(), default_environment(defaults), _printable_logs(), _printable_warnings():

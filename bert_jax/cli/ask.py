@@ -7,7 +7,7 @@ from typing import Any
 
 from bert_jax.cli import stream
 from bert_jax.cli.output import complain, print_json, print_table, say
-from bert_jax.cli.verbs import add_dtype, add_prompts, add_truncate_dim, add_verb
+from bert_jax.cli.verbs import add_batching, add_dtype, add_prompts, add_truncate_dim, add_verb
 from bert_jax.errors import InputError
 
 TEXTS_AT_ONCE = 4096  # texts that one call of a pipeline takes
@@ -91,9 +91,7 @@ def add_verbs(verbs: Any) -> None:
         parser.add_argument("model", metavar="MODEL", help="a model directory")
         stream.add_flags(parser, what)
         parser.add_argument("--json", action="store_true", help=f"print one JSON object per {what} instead of tables")
-        parser.add_argument(
-            "--batch-size", type=int, metavar="N", help="texts in a forward pass (default: chosen for the device)"
-        )
+        add_batching(parser, what)
         add_dtype(parser)
 
 
@@ -266,7 +264,7 @@ def _answers(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]]
     )  # read before the model is opened, so that errors in texts come first
     from bert_jax.inference import pipeline
 
-    pipe = pipeline(task, args.model, args.dtype, args.batch_size)
+    pipe = pipeline(task, args.model, args.dtype, args.batch_size, batch_invariant=args.batch_invariant)
     with stream.counting(args.json or bool(getattr(args, "out", None))) as done:
         while chunk:
             yield from zip(chunk, ask(pipe, chunk), strict=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_jax.cli.output import print_json, print_table
-from bert_jax.cli.verbs import add_dtype, add_prompts, add_truncate_dim, add_verb
+from bert_jax.cli.verbs import add_batching, add_dtype, add_prompts, add_truncate_dim, add_verb
 from bert_jax.errors import InputError
 
 
@@ -61,7 +61,7 @@ def add_verbs(verbs: Any) -> None:
         add("--text-column", default="", metavar="NAME",
             help="column of the texts; required if FILE is a table: .tsv, .csv, .jsonl or tfds:NAME")  # fmt: skip
         add("--top-k", type=int, default=10, metavar="K", help="texts per query (default: %(default)s)")
-        add("--batch-size", type=int, metavar="N", help="texts in a forward pass (default: chosen for the device)")
+        add_batching(parser)
 
 
 def run_similarity(args: argparse.Namespace) -> None:
@@ -99,7 +99,7 @@ def _pipeline(args: argparse.Namespace, task: str) -> Any:
             raise InputError(f"--{name.replace('_', '-')}: expected a positive integer, found {value}")
     from bert_jax.inference import pipeline
 
-    return pipeline(task, args.model, args.dtype, args.batch_size)
+    return pipeline(task, args.model, args.dtype, args.batch_size, batch_invariant=args.batch_invariant)
 
 
 def _corpus(args: argparse.Namespace) -> Iterator[str]:

@@ -51,6 +51,14 @@ def add_dtype(parser: argparse.ArgumentParser) -> None:
         help="dtype of matrix products (default: auto = bfloat16 on accelerators, float32 on CPU)")  # fmt: skip
 
 
+def add_batching(parser: argparse.ArgumentParser, what: str = "text") -> None:
+    """Declare `--batch-size` and `--batch-invariant`."""
+    parser.add_argument("--batch-size", type=int, metavar="N",
+        help=f"{what}s in a forward pass (default: chosen for the device)")  # fmt: skip
+    parser.add_argument("--batch-invariant", action="store_true",
+        help=f"make answers bitwise independent of the other {what}s; one {what} takes as long as a batch")  # fmt: skip
+
+
 def add_prompts(parser: Any, of: str = "texts") -> None:
     """Declare `--prompt-name` and `--prompt`."""
     parser.add_argument("--prompt-name", metavar="NAME",

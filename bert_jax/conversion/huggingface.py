@@ -21,7 +21,6 @@ from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.generation import GENERATION
 from bert_jax.modeling import Bert, Params
-from bert_jax.modeling.quantized import dequantize_params, quantize_params
 
 _log = logger(__name__)
 _GENERATION = "generation_config.json"
@@ -103,6 +102,8 @@ def _dequantized(loaded: Loaded) -> Loaded:
     quantization = loaded.config.quantization
     if quantization is None:
         return loaded
+    from bert_jax.modeling.quantized import dequantize_params  # imports Flax
+
     _log.warning("%s: quantized (%s); its parameters are dequantized", loaded.directory, quantization.mode)
     params = jax.tree.map(np.asarray, dequantize_params(loaded.params, quantization))
     return loaded._replace(config=loaded.config.replace(quantization=None), params=params)
@@ -209,6 +210,8 @@ def save_pretrained(
         if (dtype, weights) != ("float32", "safetensors"):
             raise InputError(f"a quantized model is written as float32 and safetensors, found {dtype} and {weights}")
         if quantization.stage == "training":
+            from bert_jax.modeling.quantized import quantize_params  # imports Flax
+
             quantization = quantization.replace(stage="quantized")
             params, config = quantize_params(params, quantization), config.replace(quantization=quantization)
     tensors = state_dict.stored_params(config, head, params, np.dtype(SAVED_DTYPES[dtype]))

@@ -16,7 +16,7 @@ from bert_jax.conversion.weights import Weights, open_weights
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.families import architectures_of
 from bert_jax.modeling import HEADS, Bert
-from bert_jax.modeling.heads import CLASSIFIERS, NAMED_CLASSIFIERS
+from bert_jax.modeling.head_names import CLASSIFIERS, NAMED_CLASSIFIERS
 from bert_jax.storage import hub
 from bert_jax.tokenization import has_tokenizer
 

@@ -1,21 +1,24 @@
 """Convert between the canonical parameter tree and a Hugging Face state dict, one tensor at a time."""
 
+import contextlib
 import functools
+import json
 import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import storage
+from bert_jax import program_cache, storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.conversion.names import NAME_TABLES, Names, Slot, slots
 from bert_jax.conversion.names.table import Tensors
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Params
-from bert_jax.modeling.embeddings import sinusoids
+from bert_jax.modeling.positions import sinusoids
 
 # Parameters of a trained BERT are far smaller than this; a flipped exponent bit makes them far larger.
 _LARGEST_PLAUSIBLE = 1e6
@@ -259,16 +262,27 @@ def _check_layers(names: Names, tensors: Tensors, config: BertConfig, where: sto
             )
 
 
-@functools.lru_cache(maxsize=32)
 def _shapes(model: Bert) -> dict[str, tuple[int, ...]]:
     """Return the shape of each parameter by canonical path."""
-    return {path: leaf.shape for path, leaf in _flatten(model.abstract_params()).items()}
+    return {path: leaf.shape for path, leaf in _abstract(model).items()}
+
+
+def _dtypes(model: Bert) -> dict[str, np.dtype]:
+    """Return the dtype of each parameter by canonical path: float32, or that of a quantized array."""
+    return {path: np.dtype(leaf.dtype) for path, leaf in _abstract(model).items()}
 
 
 @functools.lru_cache(maxsize=32)
-def _dtypes(model: Bert) -> dict[str, np.dtype]:
-    """Return the dtype of each parameter by canonical path: float32, or that of a quantized array."""
-    return {path: np.dtype(leaf.dtype) for path, leaf in _flatten(model.abstract_params()).items()}
+def _abstract(model: Bert) -> dict[str, jax.ShapeDtypeStruct]:
+    """Return the leaves of `Bert.abstract_params` by canonical path, cached on disk because tracing is slow."""
+    name = program_cache.fingerprint("parameters", model.config, model.head)
+    with contextlib.suppress(ValueError, TypeError):  # damaged
+        if cached := json.loads(program_cache.read_entry(name) or b""):
+            return {path: jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for path, (shape, dtype) in cached.items()}
+    leaves = _flatten(model.abstract_params())
+    described = {path: (leaf.shape, leaf.dtype.name) for path, leaf in leaves.items()}
+    program_cache.write_entry(name, json.dumps(described).encode())
+    return leaves
 
 
 def _flatten(tree: Params, prefix: str = "") -> dict[str, Any]:

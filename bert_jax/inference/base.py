@@ -19,6 +19,8 @@ _WINDOW = 4096
 # Tokens in a forward pass; on a CPU, more would not fit into its caches.
 _TOKENS = {"cpu": 1024}
 _TOKENS_ELSEWHERE = 16_384
+# The same with `batch_invariant`, where a single text takes a forward pass of this size too.
+_INVARIANT_TOKENS = {"cpu": 256}
 # Number of batches that are dispatched ahead before the outputs of a batch are fetched.
 _AHEAD = 2
 # Tokens of padding that a new padded length must save before it is compiled. Compiling takes two CPU cores as long as
@@ -37,6 +39,9 @@ class Pipeline(abc.ABC):
     Attributes:
         model: the model that computes the answers.
         batch_size: most texts in a forward pass, which a call can override; None = chosen for the device.
+        batch_invariant: whether the answer for a text is bitwise independent of the other texts of the call. The number
+            of tokens of a text then determines the shape of its forward pass, `batch_size` is ignored, and a single
+            text takes as long as a full batch. Other processors, versions and XLA flags may still round differently.
     """
 
     head: ClassVar[str]  # the head whose outputs the pipeline reads
@@ -46,18 +51,26 @@ class Pipeline(abc.ABC):
         if "__call__" in vars(cls):
             cls.__call__ = _with_options(cls.__call__)  # type: ignore[method-assign]
 
-    def __init__(self, model: PretrainedModel, batch_size: int | None = None, **options: Any):
+    def __init__(
+        self,
+        model: PretrainedModel,
+        batch_size: int | None = None,
+        batch_invariant: bool = False,
+        **options: Any,
+    ):
         if batch_size is not None:
             positive("batch_size", batch_size)
         known = list(inspect.signature(type(self).__call__).parameters)[2:]
         for name in options:
             if name not in known:
-                raise InputError(f"option {name!r} is not known{did_you_mean(name, [*known, 'batch_size'])}")
+                known += ["batch_size", "batch_invariant"]
+                raise InputError(f"option {name!r} is not known{did_you_mean(name, known)}")
         self._options = options
         if model.tokenizer is None:
             raise InputError("expected a model with a tokenizer, found none in its directory")
         self.model = model
         self.batch_size = batch_size
+        self.batch_invariant = batch_invariant
         self.tokenizer: Tokenizer = model.tokenizer
         self._lengths: set[int] = set()  # padded lengths in use
         self._spare: Counter[int] = Counter()  # tokens of padding that each other padded length would have saved
@@ -98,30 +111,51 @@ class Pipeline(abc.ABC):
         """
         model = model or self.model
         lengths = inputs["attention_mask"].sum(axis=1)
+        shapes = self._invariant_shapes(inputs, lengths) if self.batch_invariant else self._shapes(lengths)
+        begun: deque[tuple[np.ndarray, np.ndarray, Callable[[], BertOutput]]] = deque()
+        for rows, full, padded, masks in shapes:
+            longest = lengths[rows].max()
+            batch = {
+                name: array[rows, :masks] if name == "masked_positions" else array[rows, :longest]
+                for name, array in inputs.items()
+            }
+            begun.append((rows, lengths[rows], model.begin(batch, fields, rows=full, length=padded)))
+            while len(begun) > _AHEAD:
+                yield _fetched(*begun.popleft())
+        while begun:
+            yield _fetched(*begun.popleft())
+
+    def _shapes(self, lengths: np.ndarray) -> Iterator[tuple[np.ndarray, int | None, int, None]]:
+        """Yield row numbers, padded number of rows (None = any), padded length and masks (None = all) of each batch."""
         order = np.argsort(-lengths, kind="stable")  # the longest first, so that running out of memory shows at once
         self._choose_lengths(lengths)
-        begun: deque[tuple[np.ndarray, np.ndarray, Callable[[], BertOutput]]] = deque()
         start = 0
         while start < len(order):
             padded = min(length for length in self._lengths if length >= lengths[order[start]])
             most = self.batch_size or self._rows(padded)
-            rows = order[start : start + most]
-            longest = lengths[rows].max()
-            batch = {
-                name: array[rows] if name == "masked_positions" else array[rows, :longest]
-                for name, array in inputs.items()
-            }
-            full = most if len(order) > most else None  # the last batch is padded to the shape of the others
-            begun.append((rows, lengths[rows], model.begin(batch, fields, rows=full, length=padded)))
-            start += len(rows)
-            while len(begun) > (_AHEAD if start < len(order) else 0):
-                rows, sizes, output = begun.popleft()
-                yield rows, sizes, output()
+            # The last batch is padded to the shape of the others.
+            yield order[start : start + most], most if len(order) > most else None, padded, None
+            start += most
+
+    def _invariant_shapes(
+        self, inputs: dict[str, np.ndarray], lengths: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, int, int, int | None]]:
+        """Yield as `_shapes` does, with shapes that depend only on a row's own length and number of masks."""
+        padded = np.minimum([_length(size) for size in lengths.tolist()], self.model.config.max_position_embeddings)
+        masks = np.zeros_like(lengths)
+        if "masked_positions" in inputs:
+            masks = (inputs["input_ids"] == self.tokenizer.mask_id).sum(axis=1)
+        tokens = _INVARIANT_TOKENS.get(self.model.compute.target, _TOKENS_ELSEWHERE)
+        for length, count in sorted({*zip(padded.tolist(), masks.tolist(), strict=True)}, reverse=True):
+            same = np.flatnonzero((padded == length) & (masks == count))
+            most = _rows_of(tokens, length)
+            for start in range(0, len(same), most):
+                yield same[start : start + most], most, length, count
 
     def _rows(self, length: int) -> int:
         """Return the number of texts in a forward pass when they are padded to `length` tokens."""
         tokens = _TOKENS.get(self.model.compute.target, _TOKENS_ELSEWHERE)
-        return 1 << max(0, (tokens // length).bit_length() - 1)
+        return _rows_of(tokens, length)
 
     def _choose_lengths(self, lengths: np.ndarray) -> None:
         """Add padded lengths whose saved padding outweighs the cost of compiling them.
@@ -165,6 +199,17 @@ def _with_options(call: Callable[..., Any]) -> Callable[..., Any]:
             self.batch_size = before
 
     return called
+
+
+def _fetched(
+    rows: np.ndarray, lengths: np.ndarray, output: Callable[[], BertOutput]
+) -> tuple[np.ndarray, np.ndarray, BertOutput]:
+    return rows, lengths, output()
+
+
+def _rows_of(tokens: int, length: int) -> int:
+    """Return the largest power of two of rows of `length` with at most `tokens` tokens, at least 1."""
+    return 1 << max(0, (tokens // length).bit_length() - 1)
 
 
 def _length(size: int) -> int:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
@@ -77,7 +76,7 @@ def load_model(
     return PretrainedModel(
         loaded.config,
         loaded.head,
-        jax.tree.map(jnp.asarray, loaded.params),
+        jax.device_put(loaded.params),
         tokenizer,
         compute,
         max_length=loaded.settings.longest(loaded.config.max_position_embeddings, tokenizer),

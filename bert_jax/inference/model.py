@@ -13,6 +13,7 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion import huggingface
 from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
 from bert_jax.errors import InputError
+from bert_jax.inference import programs
 from bert_jax.inference.scoring import normalize_vectors, similarities
 from bert_jax.modeling import Bert, BertOutput, Compute, Params
 from bert_jax.tokenization import Tokenizer
@@ -130,6 +131,7 @@ class PretrainedModel:
         *,
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
+        batch_invariant: bool = False,
     ) -> np.ndarray:
         """Embed texts as vectors, like `SentenceTransformer.encode`.
 
@@ -141,6 +143,8 @@ class PretrainedModel:
             show_progress_bar: whether to show a progress bar on stderr.
             normalize_embeddings: whether to scale the (truncated) vectors to length 1.
             truncate_dim: number of leading dimensions to keep; None = from the model's files.
+            batch_invariant: whether a vector is bitwise independent of the other texts; see
+                `bert_jax.inference.Pipeline`.
 
         Returns:
             float32 `[D]` for one text, `[N, D]` for a list.
@@ -150,7 +154,7 @@ class PretrainedModel:
         """
         from bert_jax.inference.pipelines import pipeline  # which imports this module
 
-        embed = pipeline("sentence-embedding", self, batch_size=batch_size)
+        embed = pipeline("sentence-embedding", self, batch_size=batch_size, batch_invariant=batch_invariant)
         found = embed(
             texts, prompt_name=prompt_name, prompt=prompt, truncate_dim=truncate_dim, progress=show_progress_bar
         )
@@ -199,8 +203,7 @@ class PretrainedModel:
         """
         arrays = self._checked(inputs)
         padded, sizes = _padded(arrays, self.config, rows, length)
-        output = _forward(self.bert, self.params, padded, fields, output_hidden_states, output_attentions)
-        values = {field.name: getattr(output, field.name) for field in dataclasses.fields(output)}
+        values = programs.forward(self.bert, self.params, padded, fields, output_hidden_states, output_attentions)
         axes = _PADDED_AXES | {name: _LOGITS_AXES.get(self.head, "B.") for name in ("logits", "prediction_logits")}
         if "masked_positions" in arrays:
             axes |= dict.fromkeys(("logits", "prediction_logits"), "BP.")
@@ -295,38 +298,14 @@ def _padded(
 
 def _fetched(values: Mapping[str, Any], axes: Mapping[str, str], sizes: Mapping[str, int], choices: int) -> BertOutput:
     """Copy fields of the output to the host and cut off the padding."""
-    cut = dict(values)
+    cut: dict[str, Any] = {"last_hidden_state": None}
     for name, value in values.items():
-        if value is not None:
-            # In multiple choice, outputs of the encoder have a row per choice, logits a row per question.
-            rows = sizes["B"] * (1 if name == "logits" else choices)
-            cut[name] = jax.tree.map(functools.partial(_cut, axes=axes[name], sizes={**sizes, "B": rows}), value)
+        # In multiple choice, outputs of the encoder have a row per choice, logits a row per question.
+        rows = sizes["B"] * (1 if name == "logits" else choices)
+        cut[name] = jax.tree.map(functools.partial(_cut, axes=axes[name], sizes={**sizes, "B": rows}), value)
     return BertOutput(**cut)
 
 
 def _cut(value: jax.Array, axes: str, sizes: dict[str, int]) -> np.ndarray:
     """Copy an output to the host and cut off the padding."""
     return np.asarray(value)[tuple(slice(sizes.get(axis)) for axis in axes)]
-
-
-@functools.partial(jax.jit, static_argnames=("bert", "fields", "output_hidden_states", "output_attentions"))
-def _forward(
-    bert: Bert,
-    params: Params,
-    inputs: dict[str, Any],
-    fields: tuple[str, ...],
-    output_hidden_states: bool,
-    output_attentions: bool,
-) -> BertOutput:
-    """Run the compiled forward pass; only outputs among `fields` (() = all) are computed."""
-    output = bert.apply(
-        params,
-        **inputs,
-        output_last_hidden_state=not fields or "last_hidden_state" in fields,
-        output_hidden_states=output_hidden_states,
-        output_attentions=output_attentions,
-    )
-    if not fields:
-        return output
-    dropped: Any = {field.name: None for field in dataclasses.fields(output) if field.name not in fields}
-    return dataclasses.replace(output, **dropped)

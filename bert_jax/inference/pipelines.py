@@ -248,6 +248,7 @@ def pipeline(
     dtype: str = "auto",
     batch_size: int | None = None,
     device: str | int | jax.Device | None = None,
+    batch_invariant: bool = False,
     **options: Any,
 ) -> Any:
     """Return a pipeline: a callable from texts to answers.
@@ -259,6 +260,7 @@ def pipeline(
         batch_size: most texts in a forward pass; None = chosen for the device.
         device: one of `jax.devices()`, its number, or a name such as `cpu`, `gpu`, `cuda:1` or `tpu:0`; -1 is the CPU.
             None means JAX's default device.
+        batch_invariant: whether an answer is bitwise independent of the other texts of the call; see `Pipeline`.
         options: defaults for the options of calls, such as `aggregation_strategy` or `top_k`.
 
     Raises:
@@ -274,8 +276,9 @@ def pipeline(
         opened = load_model(model, kind.head, dtype)
         if opened.missing:
             raise InputError(f"{model}: {task} needs a trained {kind.head} head, found none ({opened.missing[0]})")
-        return kind(_on(opened, where), batch_size, **options)
-    return kind(_on(_with_head(model, kind.head, task), where), batch_size, **options)
+        return kind(_on(opened, where), batch_size, batch_invariant=batch_invariant, **options)
+    chosen = _on(_with_head(model, kind.head, task), where)
+    return kind(chosen, batch_size, batch_invariant=batch_invariant, **options)
 
 
 def _device(device: str | int | jax.Device) -> jax.Device:

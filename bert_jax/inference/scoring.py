@@ -4,30 +4,42 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy import special
 
 from bert_jax.config import BertConfig
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Return the softmax over the last axis."""
-    return special.softmax(logits.astype(np.float64), axis=-1)
+    return np.exp(log_softmax(logits))
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     """float64 logarithms of the probabilities over the last axis."""
-    return special.log_softmax(logits.astype(np.float64), axis=-1)
+    exact = logits.astype(np.float64)
+    shifted = exact - exact.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """Return 1 / (1 + exp(-x)) without overflow, and without rounding small values to 0."""
+    return np.exp(-np.logaddexp(0, -x))
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    from scipy import special  # slow to import
+
+    return x * 0.5 * (1 + special.erf(x / math.sqrt(2)))
 
 
 # Activations of torch.nn in float64, by the names of `bert_jax.config_values.LAYER_ACTIVATIONS`, and softmax.
 _ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "identity": lambda x: x,
-    "sigmoid": special.expit,
+    "sigmoid": sigmoid,
     "softmax": softmax,
     "tanh": np.tanh,
     "relu": lambda x: np.maximum(x, 0),
-    "gelu": lambda x: x * 0.5 * (1 + special.erf(x / math.sqrt(2))),
-    "silu": lambda x: x * special.expit(x),
+    "gelu": _gelu,
+    "silu": lambda x: x * sigmoid(x),
     "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
     "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
     "softplus": lambda x: np.logaddexp(0, x),

@@ -9,8 +9,6 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
-import rich.console
-import rich.progress
 
 from bert_jax.conversion.text_settings import CORPUS_PROMPTS, QUERY_PROMPTS
 from bert_jax.errors import InputError
@@ -53,7 +51,13 @@ class SentenceEmbedding(Pipeline):
             InputError: an item is no text or is too long, or the prompt does not exist.
         """
         listed, text = as_texts(texts), self.model.settings.prompt(prompt_name, prompt)
-        with rich.progress.Progress(console=rich.console.Console(stderr=True), disable=not progress) as bar:
+        if not progress:
+            found = self._embed(listed, text, truncation, truncate_dim)
+            return found[0] if isinstance(texts, str) else found
+        from rich import console  # slow to import
+        from rich import progress as bars
+
+        with bars.Progress(console=console.Console(stderr=True)) as bar:
             task = bar.add_task("texts", total=len(listed))
             found = self._embed(listed, text, truncation, truncate_dim, lambda rows: bar.advance(task, rows))
         return found[0] if isinstance(texts, str) else found

@@ -2,7 +2,7 @@
 
 from bert_jax.modeling.compute import Compute, resolved_dtype
 from bert_jax.modeling.electra import Electra
-from bert_jax.modeling.heads import HEADS
+from bert_jax.modeling.head_names import HEADS
 from bert_jax.modeling.models import Bert, Params
 from bert_jax.modeling.outputs import BertOutput
 

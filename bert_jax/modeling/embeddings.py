@@ -2,23 +2,14 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from bert_jax.config import BertConfig
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import Dense, Embedding, LayerNorm
+from bert_jax.modeling.positions import sinusoids
 from bert_jax.sharding import constrain
-
-
-def sinusoids(length: int, features: int) -> np.ndarray:
-    """Return fixed position embeddings `[length, features]`: sines in even columns, cosines in odd columns.
-
-    Vaswani et al. 2017 (arXiv:1706.03762), section 3.5.
-    """
-    angles = np.arange(length)[:, None] / 10000 ** (2 * (np.arange(features) // 2) / features)[None]
-    return np.where(np.arange(features) % 2 == 0, np.sin(angles), np.cos(angles)).astype(np.float32)
 
 
 class Embeddings(nnx.Module):

@@ -14,38 +14,6 @@ from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm
 from bert_jax.modeling.losses import vocabulary_cross_entropy, vocabulary_cross_entropy_and_samples
 from bert_jax.modeling.positions import gather_positions
 
-HEADS = (
-    "encoder",
-    "pretraining",
-    "masked_lm",
-    "next_sentence",
-    "sequence_classification",
-    "token_classification",
-    "question_answering",
-    "multiple_choice",
-    "replaced_token_detection",
-    "sentence_embedding",
-)
-# The original's classes: these have no pooler whatever the config says.
-WITHOUT_POOLER = ("masked_lm", "token_classification", "question_answering", "replaced_token_detection")
-# Their output layer has one name, `classifier`, but what is trained for one of them means nothing to another.
-CLASSIFIERS = ("sequence_classification", "token_classification", "multiple_choice")
-NAMED_CLASSIFIERS = CLASSIFIERS[:2]  # whose classes have names
-
-
-def summary_of(config: BertConfig, head: str) -> str | None:
-    """Return the layer between the encoder and a head: one of `bert_jax.config_values.SUMMARIES`, or None."""
-    match head:
-        case "pretraining" | "next_sentence":
-            return "pooler"
-        case "sequence_classification":
-            return config.classifier_summary
-        case "multiple_choice":
-            return config.choice_summary
-        case "token_classification" | "question_answering" if config.classifier_summary == "transform":
-            return "transform"
-    return None
-
 
 class Pooler(nnx.Module):
     """The pooler, `[..., D] -> [..., D]`: tanh of a dense layer on the [CLS] token."""

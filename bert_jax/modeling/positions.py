@@ -1,9 +1,10 @@
-"""Selected positions of a sequence, for layers that do not compute all positions."""
+"""Selected positions of a sequence, for layers that do not compute all positions, and sinusoids of positions."""
 
 import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def gather_positions(x: jax.Array, positions: jax.Array) -> jax.Array:
@@ -28,3 +29,12 @@ class Positions:
     def of(self, x: jax.Array) -> jax.Array:
         """Gather `x` at these positions: `[B or 1, S, ...] -> [B, P, ...]`."""
         return gather_positions(x, self.index)
+
+
+def sinusoids(length: int, features: int) -> np.ndarray:
+    """Return fixed position embeddings `[length, features]`: sines in even columns, cosines in odd columns.
+
+    Vaswani et al. 2017 (arXiv:1706.03762), section 3.5.
+    """
+    angles = np.arange(length)[:, None] / 10000 ** (2 * (np.arange(features) // 2) / features)[None]
+    return np.where(np.arange(features) % 2 == 0, np.sin(angles), np.cos(angles)).astype(np.float32)

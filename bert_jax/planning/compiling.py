@@ -4,14 +4,13 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
-import os
 import re
 import time
 from typing import Any
 
 import jax
 
-from bert_jax import compilers, storage
+from bert_jax import compilers, program_cache, storage
 from bert_jax.planning import hlo
 from bert_jax.planning.hlo import Collective, HloModule
 from bert_jax.planning.slices import Slice
@@ -66,9 +65,7 @@ def _read(path: storage.Path) -> Compiled | None:
 
 
 def _cache() -> storage.Path:
-    return (
-        storage.Path(os.environ.get("XDG_CACHE_HOME") or storage.Path("~/.cache").expanduser()) / "bert_jax" / "plans"
-    )
+    return storage.Path(program_cache.user_directory()) / "plans"
 
 
 def _fingerprint(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> str:

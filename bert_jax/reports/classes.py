@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import special
 
-from bert_jax.inference.scoring import log_softmax
+from bert_jax.inference.scoring import log_softmax, sigmoid
 from bert_jax.reports import attention, figures, measures
 from bert_jax.reports.measures import PerClass
 from bert_jax.reports.page import (
@@ -73,7 +72,7 @@ def several_labels(
     """Return the sections of a report on a multi-label classifier; `labels [n, C]` are 0 or 1, else as `one_label`."""
     scores = logits.astype(np.float64)
     answers, gold = logits > 0, labels > 0
-    shares = special.expit(scores)
+    shares = sigmoid(scores)
     losses = (np.logaddexp(0, scores) - labels * scores).mean(-1)
     wrong = (answers != gold).any(-1)
     index = measures.worst(losses, wrong)

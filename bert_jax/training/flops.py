@@ -8,7 +8,7 @@ import jax
 
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Electra
-from bert_jax.modeling.heads import summary_of
+from bert_jax.modeling.head_names import summary_of
 
 # Dense bfloat16 peak of one JAX device in TFLOP/s, from the vendors' sheets: cloud.google.com/tpu/docs/{v2,v3,v4,v5e,
 # v5p,v6e,tpu7x}; nvidia.com data sheets of A100, H100 and H200 SXM (without sparsity). Looked up in `device_kind`, in

@@ -12,7 +12,8 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.errors import InputError
 from bert_jax.inference import PIPELINES, PretrainedModel, from_pretrained, pipeline
-from bert_jax.inference.model import _bucket, _forward
+from bert_jax.inference.model import _bucket
+from bert_jax.inference.programs import _programs
 from bert_jax.modeling import HEADS, Bert, Compute
 from bert_jax.tokenization import word_piece
 
@@ -89,10 +90,10 @@ def test_shapes_are_few():
     assert all(n <= _bucket(n, 16) <= max(16, 1.5 * n) for n in range(1, 600))
     model = model_of("encoder")
     model(**rows((5, 9), (9, 9, 8, 9, 9)))
-    compiled = _forward._cache_size()
+    compiled = len(_programs)
     for batch, length in ((5, 10), (6, 11), (8, 16), (5, 1)):
         assert model(**rows((batch, length), (length,) * batch)).last_hidden_state.shape == (batch, length, 16)
-    assert _forward._cache_size() == compiled
+    assert len(_programs) == compiled
 
 
 def test_sequences_up_to_the_last_position():

@@ -13,7 +13,7 @@ from bert_jax.errors import InputError
 from bert_jax.modeling import HEADS, Bert, Compute
 from bert_jax.modeling.compute import matmul
 from bert_jax.modeling.dropout import dropout, random_bits
-from bert_jax.modeling.embeddings import sinusoids
+from bert_jax.modeling.positions import sinusoids
 
 CONFIG = BertConfig.named("tiny", vocab_size=97, max_position_embeddings=24, num_hidden_layers=3)
 

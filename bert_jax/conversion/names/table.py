@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
-from bert_jax.modeling.heads import CLASSIFIERS
+from bert_jax.modeling.head_names import CLASSIFIERS
 
 Tensors = dict[str, LazyTensor]
 

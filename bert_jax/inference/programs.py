@@ -1,0 +1,126 @@
+"""The compiled forward pass, cached on disk so that a later process neither traces nor compiles it."""
+
+import contextlib
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.experimental import serialize_executable
+
+from bert_jax import program_cache
+from bert_jax.modeling import Bert, Params
+
+Output = dict[str, Any]  # fields of `BertOutput` that are not None
+
+
+class _Program(NamedTuple):
+    """Everything that determines a compiled program: the key of the cache in memory."""
+
+    bert: Bert
+    fields: tuple[str, ...]
+    output_hidden_states: bool
+    output_attentions: bool
+    params: tuple[Any, ...]  # structure, and (shape, dtype) of each leaf
+    inputs: tuple[tuple[str, tuple[int, ...], str], ...]
+    device: jax.Device
+    settings: tuple[Any, ...]
+
+
+_programs: dict[_Program, Any] = {}
+
+
+def forward(
+    bert: Bert,
+    params: Params,
+    inputs: Mapping[str, np.ndarray],
+    fields: tuple[str, ...],
+    output_hidden_states: bool,
+    output_attentions: bool,
+) -> Output:
+    """Dispatch the forward pass and return its output; only `fields` (() = all) are computed.
+
+    Args:
+        bert: the model.
+        params: its parameters.
+        inputs: arguments of `Bert.apply` by name.
+        fields: fields of `BertOutput`.
+        output_hidden_states: whether to return all hidden states.
+        output_attentions: whether to return all attention maps.
+    """
+    config: Any = jax.config
+    options = (fields, output_hidden_states, output_attentions)
+    leaves, tree = jax.tree.flatten(params)
+    device = _device_of(leaves)
+    if device is None:
+        return _forward(bert, params, inputs, *options)
+    program = _Program(
+        bert,
+        *options,
+        (tree, tuple((leaf.shape, leaf.dtype.name) for leaf in leaves)),
+        tuple((name, array.shape, array.dtype.name) for name, array in inputs.items()),
+        device,
+        (config.jax_enable_x64, config.jax_default_matmul_precision),
+    )
+    if program not in _programs:
+        _programs[program] = _load_or_compile(program, params, inputs)
+    return _programs[program](params, inputs)
+
+
+def _device_of(leaves: list[Any]) -> jax.Device | None:
+    """Return the device of all parameters; None if they are not on one, or if JAX's settings require `jax.jit`."""
+    config: Any = jax.config
+    if config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs or config.jax_default_device:
+        return None
+    if not all(isinstance(leaf, jax.Array) for leaf in leaves):
+        return None
+    devices = {device for leaf in leaves for device in leaf.sharding.device_set}
+    return devices.pop() if len(devices) == 1 else None
+
+
+def _load_or_compile(program: _Program, params: Params, inputs: Mapping[str, np.ndarray]) -> Any:
+    """Load the compiled program from the disk cache, or compile it and add it to the cache."""
+    device = program.device
+    where = (device.platform, device.device_kind, device.id, device.client.platform_version)
+    structure, shapes = program.params
+    described = (*program[:4], str(structure), shapes, program.inputs, where, program.settings)
+    name = program_cache.fingerprint("forward", described)
+    if (cached := program_cache.read_entry(name)) is not None:
+        with contextlib.suppress(Exception):  # a damaged entry, for which JAX documents no error
+            head, _, content = cached.partition(b"\n")
+            outputs = {field: (0,) * count if count else 0 for field, count in json.loads(head).items()}
+            arguments = jax.tree.structure(((params, inputs), {}))
+            return serialize_executable.deserialize_and_load(
+                content, arguments, jax.tree.structure(outputs), device.client, [device]
+            )
+    lowered = _forward.lower(program.bert, params, inputs, *program[1:4])
+    compiled = lowered.compile()
+    with contextlib.suppress(ValueError, NotImplementedError, RuntimeError):  # JAX cannot serialize the program
+        content, _, outputs = serialize_executable.serialize(compiled)
+        fields = jax.tree.unflatten(outputs, [0] * outputs.num_leaves)
+        head = json.dumps({field: len(value) if value else 0 for field, value in fields.items()})
+        program_cache.write_entry(name, head.encode() + b"\n" + content)
+    return compiled
+
+
+@functools.partial(jax.jit, static_argnames=("bert", "fields", "output_hidden_states", "output_attentions"))
+def _forward(
+    bert: Bert,
+    params: Params,
+    inputs: Mapping[str, Any],
+    fields: tuple[str, ...],
+    output_hidden_states: bool,
+    output_attentions: bool,
+) -> Output:
+    output = bert.apply(
+        params,
+        **inputs,
+        output_last_hidden_state=not fields or "last_hidden_state" in fields,
+        output_hidden_states=output_hidden_states,
+        output_attentions=output_attentions,
+    )
+    return {
+        field: value for field, value in vars(output).items() if value is not None and (not fields or field in fields)
+    }

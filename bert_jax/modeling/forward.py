@@ -1,0 +1,265 @@
+"""The forward pass of `Bert`, and its parameters as NNX modules."""
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from bert_jax.config import BertConfig
+from bert_jax.errors import InputError
+from bert_jax.modeling.attention import AttentionPlan, plan_attention, rotation
+from bert_jax.modeling.attention_mask import AttentionMask
+from bert_jax.modeling.compute import Compute
+from bert_jax.modeling.dropout import dropout
+from bert_jax.modeling.embeddings import Embeddings
+from bert_jax.modeling.encoder import Encoder
+from bert_jax.modeling.head_names import CLASSIFIERS, WITHOUT_POOLER, summary_of
+from bert_jax.modeling.heads import (
+    Discriminator,
+    EmbeddingLayers,
+    MaskedLMHead,
+    Pooler,
+    Summary,
+    Transform,
+    l2_normalize,
+    pool_segments,
+    pool_tokens,
+)
+from bert_jax.modeling.layers import Dense
+from bert_jax.modeling.models import Bert, Params
+from bert_jax.modeling.outputs import BertOutput
+from bert_jax.modeling.positions import Positions, gather_positions
+from bert_jax.modeling.quantized import quantize_module
+
+
+class _Module(nnx.Module):
+    """The parameters of a BERT with one head; attribute names are the paths of the canonical tree."""
+
+    def __init__(self, config: BertConfig, head: str, *, rngs: nnx.Rngs):
+        size, summary = config.hidden_size, summary_of(config, head)
+        self.embeddings = Embeddings(config, rngs=rngs)
+        self.encoder = Encoder(config, rngs=rngs)
+        if config.pooler and head not in WITHOUT_POOLER and summary in (None, "pooler"):
+            self.pooler = Pooler(config, rngs=rngs)
+        if summary not in (None, "pooler"):
+            kind = Transform(config, size, rngs=rngs) if summary == "transform" else Summary(config, summary, rngs=rngs)
+            self.summary: Transform | Summary = kind
+        if head in ("pretraining", "masked_lm"):
+            self.mlm = MaskedLMHead(config, rngs=rngs)
+        if head in ("pretraining", "next_sentence"):
+            self.nsp = Dense(config, size, 2, rngs=rngs)
+        if head in CLASSIFIERS:
+            self.classifier = Dense(config, size, 1 if head == "multiple_choice" else config.num_labels, rngs=rngs)
+        if head == "question_answering":
+            self.qa_outputs = Dense(config, size, 2, rngs=rngs)
+        if head == "sentence_embedding" and config.embedding_layers:
+            self.embedding_layers = EmbeddingLayers(config, rngs=rngs)
+        if head == "replaced_token_detection":
+            self.discriminator = Discriminator(config, rngs=rngs)
+        if config.quantization is not None:
+            quantize_module(self, config.quantization)
+
+
+def init(bert: Bert, key: jax.Array) -> Params:
+    """Initialise parameters; see `Bert.init`."""
+    return nnx.to_pure_dict(nnx.state(_Module(bert.config, bert.head, rngs=nnx.Rngs(params=key))))
+
+
+def apply(
+    bert: Bert,
+    params: Params,
+    input_ids: jax.Array,
+    attention_mask: jax.Array | None,
+    token_type_ids: jax.Array | None,
+    position_ids: jax.Array | None,
+    masked_positions: jax.Array | None,
+    masked_labels: jax.Array | None,
+    segment_ids: jax.Array | None,
+    cls_positions: jax.Array | None,
+    dropout_key: jax.Array | None,
+    sample_key: jax.Array | None,
+    output_last_hidden_state: bool,
+    output_hidden_states: bool,
+    output_attentions: bool,
+    output_projections: bool,
+) -> BertOutput:
+    """Run the forward pass; arguments as for `Bert.apply`."""
+    choices = input_ids.shape[1] if bert.head == "multiple_choice" else None
+    inputs = (input_ids, attention_mask, token_type_ids, position_ids)
+    if choices is not None:
+        inputs = jax.tree.map(lambda ids: ids.reshape(-1, ids.shape[-1]), inputs)
+    module = _merge(bert, params)
+    keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
+    mask = AttentionMask.of(inputs[1], segment_ids)
+    plans = _attention_plans(bert, mask, inputs[3], input_ids.shape[-1], dropout_key is not None, output_attentions)
+    rows, at = _Rows(inputs[1], segment_ids, cls_positions, masked_positions), None
+    if not (output_last_hidden_state or output_hidden_states or output_attentions or output_projections):
+        at, rows = _computed(bert, rows, *inputs[0].shape)
+    wanted = (output_hidden_states, output_attentions, output_projections)
+    output = _encode(bert, module, inputs, plans, rows, keys, at, wanted)
+    output = dataclasses.replace(
+        output, **_head(bert, module, output, rows, (masked_labels, sample_key), choices, keys[2])
+    )
+    return output if output_last_hidden_state else dataclasses.replace(output, last_hidden_state=None)
+
+
+class _Rows(NamedTuple):
+    """The arguments of `Bert.apply` that tell which tokens belong to which example, and which are read."""
+
+    attention_mask: jax.Array | None
+    segment_ids: jax.Array | None
+    cls_positions: jax.Array | None
+    masked_positions: jax.Array | None
+
+
+def _first(x: jax.Array, cls_positions: jax.Array | None) -> jax.Array:
+    return x[:, 0] if cls_positions is None else gather_positions(x, cls_positions)
+
+
+def _pool(x: jax.Array, rows: _Rows, poolings: tuple[str, ...], skip: int = 0) -> jax.Array:
+    if rows.segment_ids is not None and rows.cls_positions is not None:
+        if skip:
+            raise InputError("pooling_skip: expected rows of one example each, found rows of several")
+        return pool_segments(x, rows.segment_ids, rows.cls_positions, poolings)
+    mask = jnp.ones(x.shape[:2], jnp.int32) if rows.attention_mask is None else rows.attention_mask
+    if poolings == ("cls",) and not skip:
+        return x[:, 0].astype(jnp.float32)
+    return pool_tokens(x, mask, poolings, skip)
+
+
+def _computed(bert: Bert, rows: _Rows, batch: int, length: int) -> tuple[Positions | None, _Rows]:
+    """Return the positions that the last layer computes (None = all), and the rows with indices into these."""
+    first, masked = rows.cls_positions, rows.masked_positions
+    sentences, predictions = (None if at is None else at.shape[1] for at in (first, masked))
+    if bert.places_computed(length, sentences or 1, predictions) == length:
+        return None, rows
+    parts = [] if bert.head == "masked_lm" else [jnp.zeros((batch, 1), jnp.int32) if first is None else first]
+    before = sum(part.shape[1] for part in parts)
+    if masked is not None:
+        parts.append(masked)
+    index = jnp.concatenate(parts, axis=1)
+    places = jnp.broadcast_to(jnp.arange(index.shape[1]), index.shape)
+    return Positions(index, length), rows._replace(
+        cls_positions=None if first is None else places[:, :before],
+        masked_positions=None if masked is None else places[:, before:],
+    )
+
+
+def _attention_plans(bert: Bert, mask, position_ids, length: int, drops: bool, maps: bool) -> tuple[AttentionPlan, ...]:
+    """Return the attention plans of the first layers; they repeat through the later layers."""
+    config = bert.config
+    made = {}
+    windows = config.windows[: config.global_every if config.local_window else 1]
+    for window in set(windows):
+        seen = dataclasses.replace(mask, window=window)
+        plan = plan_attention(seen, config, bert.compute, length, drops=drops, maps=maps)
+        if config.position_embedding_type == "rotary":
+            theta = (config.local_rope_theta if window else None) or config.rope_theta
+            plan = dataclasses.replace(plan, rotation=rotation(length, position_ids, config.head_size, theta))
+        made[window] = plan
+    return tuple(made[window] for window in windows)
+
+
+def _encode(bert: Bert, module, inputs, plans, rows, keys, at, wanted):
+    input_ids, _, token_type_ids, position_ids = inputs
+    x = module.embeddings(input_ids, token_type_ids, position_ids, keys[0], bert.compute)
+    x, hidden_states, maps, projections = module.encoder(x, plans, keys[1], bert.compute, *wanted, at)
+    pooled = module.pooler(_first(x, rows.cls_positions), bert.compute) if hasattr(module, "pooler") else None
+    return BertOutput(x, pooled, hidden_states=hidden_states, attentions=maps, projections=projections)
+
+
+def _head(bert: Bert, module, output, rows, masked, choices, key) -> dict[str, jax.Array]:
+    x = output.last_hidden_state
+    assert x is not None
+    drop = functools.partial(dropout, rate=_classifier_dropout(bert), key=key)
+
+    def dense(layer, x):  # [..., D] -> [..., out], in float32: these products are small and their outputs are logits
+        return layer(x.astype(jnp.float32), Compute(platform=bert.compute.platform))
+
+    def masked_lm(logits_name: str) -> dict[str, jax.Array]:
+        labels, sample_key = masked
+        at = x if rows.masked_positions is None else gather_positions(x, rows.masked_positions)
+        table = module.embeddings.word_embeddings.table()
+        if labels is None:
+            return {logits_name: module.mlm.logits(at, table, bert.compute)}
+        if sample_key is None:
+            losses, correct = module.mlm.losses(at, labels, table, bert.compute)
+            return {"masked_lm_losses": losses, "masked_lm_correct": correct}
+        found = module.mlm.losses_and_samples(at, labels, table, sample_key, bert.compute)
+        return dict(zip(("masked_lm_losses", "masked_lm_correct", "masked_lm_samples"), found, strict=True))
+
+    match bert.head:
+        case "pretraining":
+            labels = dense(module.nsp, output.pooler_output)
+            return masked_lm("prediction_logits") | {"seq_relationship_logits": labels}
+        case "masked_lm":
+            return masked_lm("logits")
+        case "next_sentence":
+            return {"logits": dense(module.nsp, output.pooler_output)}
+        case "sequence_classification":
+            return {"logits": dense(module.classifier, drop(_summary(bert, module, output, rows, key)))}
+        case "token_classification":
+            return {"logits": dense(module.classifier, drop(_of_tokens(bert, module, x)))}
+        case "multiple_choice":
+            summary = _summary(bert, module, output, rows, None)
+            return {"logits": dense(module.classifier, drop(summary)).reshape(-1, choices)}
+        case "question_answering":
+            x = dropout(_of_tokens(bert, module, x), bert.config.qa_dropout, key)
+            logits = dense(module.qa_outputs, x)
+            return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+        case "replaced_token_detection":
+            return {"logits": module.discriminator(x, bert.compute)}
+        case "sentence_embedding":
+            return {"sentence_embedding": _sentence(bert, module, x, rows, key)}
+    return {}
+
+
+def _sentence(bert: Bert, module, x: jax.Array, rows: _Rows, key: jax.Array | None) -> jax.Array:
+    config = bert.config
+    pooled = _pool(x, rows, config.poolings, config.pooling_skip)
+    if hasattr(module, "embedding_layers"):
+        pooled = module.embedding_layers(pooled, config, bert.compute, key)
+    return l2_normalize(pooled) if config.normalize_embeddings else pooled
+
+
+def _classifier_dropout(bert: Bert) -> float:
+    rate = bert.config.classifier_dropout
+    return bert.config.hidden_dropout_prob if rate is None else rate
+
+
+def _summary(bert: Bert, module, output: BertOutput, rows: _Rows, dropout_key) -> jax.Array:
+    """Return the input of a sequence classifier: `[B, D]`, or `[B, M, D]` with cls_positions."""
+    if not hasattr(module, "summary"):
+        assert output.pooler_output is not None
+        return output.pooler_output
+    x, config = output.last_hidden_state, bert.config
+    assert x is not None
+    if config.classifier_pooling == "mean":
+        first = _pool(x, rows, ("mean",)).astype(x.dtype)
+    else:
+        first = _first(x, rows.cls_positions)
+    if config.drop_before_summary:
+        key = None if dropout_key is None else jax.random.fold_in(dropout_key, 1)
+        first = dropout(first, _classifier_dropout(bert), key)
+    return module.summary(first, bert.compute)
+
+
+def _of_tokens(bert: Bert, module, x: jax.Array) -> jax.Array:
+    """Return the input `[B, S, D]` of a head for tokens or spans."""
+    return module.summary(x, bert.compute) if hasattr(module, "summary") else x
+
+
+def _merge(bert: Bert, params: Params) -> _Module:
+    graph, empty = _skeleton(bert.config, bert.head)
+    state = jax.tree.map(lambda leaf: leaf, empty)  # a copy, which takes the parameters
+    nnx.replace_by_pure_dict(state, params)
+    return nnx.merge(graph, state)
+
+
+@functools.lru_cache(maxsize=64)
+def _skeleton(config: BertConfig, head: str):
+    """Return the NNX graph and the abstract state of a model; cached, so that each model is traced once."""
+    return nnx.split(nnx.eval_shape(lambda: _Module(config, head, rngs=nnx.Rngs(params=jax.random.key(0)))))
