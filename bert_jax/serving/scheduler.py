@@ -107,7 +107,7 @@ class Scheduler:
                 others = [other.clock for other in self._queues.values() if other and other is not queue]
                 queue.clock = max(queue.clock, min(others, default=queue.clock))
             queue.add(submission)
-            self._changed.notify()
+            self._changed.notify_all()
         return submission
 
     def drop(self, model: str, submission: Submission) -> None:
