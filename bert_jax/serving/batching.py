@@ -189,7 +189,7 @@ class Queue:
 
 
 def static_shapes(max_length: int, tokens: int) -> tuple[Shape, ...]:
-    """Return the static shapes of a model: for each padded length a full batch, and single rows for powers of two.
+    """Return the static shapes of a model: for each padded length a single row, and a full batch.
 
     Args:
         max_length: most tokens in an input of the model.
@@ -197,6 +197,5 @@ def static_shapes(max_length: int, tokens: int) -> tuple[Shape, ...]:
     """
     lengths = [length for power in (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
                for length in (power, power // 2 * 3) if length < max_length]  # fmt: skip
-    shapes = {Shape(max(1, tokens // length), length) for length in (*lengths, max_length)}
-    single = {length for length in (*lengths, max_length) if length & (length - 1) == 0 or length == max_length}
-    return tuple(sorted(shapes | {Shape(1, length) for length in single}))
+    lengths.append(max_length)
+    return tuple(sorted({Shape(rows, length) for length in lengths for rows in (1, max(1, tokens // length))}))

@@ -26,7 +26,8 @@ class JaxBackend:
 
     Attributes:
         shapes: the static shapes.
-        ahead: number of batches that are dispatched ahead of the one whose outputs are fetched.
+        ahead: number of batches dispatched ahead of the one whose outputs are fetched, so that no core or device waits
+            for the host.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class JaxBackend:
         self._model, self._task = model, task
         tokens = batch_tokens or _BATCH_TOKENS.get(platform, _BATCH_TOKENS_ELSEWHERE)
         self.shapes = static_shapes(model.max_length, tokens)
-        self.ahead = 0 if platform == "cpu" else 1
+        self.ahead = 1
 
     def begin(self, rows: Sequence[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
         """Dispatch a forward pass of up to `shape.rows` rows.

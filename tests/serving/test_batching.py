@@ -25,8 +25,8 @@ def test_shapes_are_few_and_cover_every_length():
     shapes = static_shapes(256, 512)
     assert Shape(32, 16) in shapes and Shape(2, 256) in shapes and Shape(1, 256) in shapes
     assert max(shape.rows * shape.length for shape in shapes) == 512
-    assert len(shapes) == 14 and max(shape.length for shape in shapes) == 256
-    assert static_shapes(10, 512) == (Shape(1, 10), Shape(51, 10))
+    assert len(shapes) == 18 and max(shape.length for shape in shapes) == 256
+    assert static_shapes(10, 512) == (Shape(1, 10), Shape(51, 10)) and static_shapes(10, 9) == (Shape(1, 10),)
 
 
 def test_a_batch_has_the_rows_of_one_length_and_is_filled_with_shorter_ones():

@@ -91,8 +91,6 @@ def test_errors_name_the_file(folder):
     with pytest.raises(
         InputError, match=r"model.onnx: expected an output logits for tag, found \['last_hidden_state'\]"
     ):
-        from bert_jax.serving.tasks import ServedTask
-
         open_onnx_model(str(path), "a", "onnx/model.onnx", ServedTask.TAG, None)
     (path / "onnx" / "model.onnx").write_bytes(b"no model")
     with pytest.raises(InputError, match=r"model.onnx: expected an ONNX model, found"):
