@@ -44,7 +44,7 @@ async def embed(
         Refusal: an argument does not fit the model, or the request cannot be run.
     """
     call.texts, call.model = len(texts) + len(ids), model.name
-    call.service.check_texts(call.texts)
+    call.service.check(model, call.texts)
     size, settings = model.config.sentence_embedding_size, model.settings
     if dimensions is not None and dimensions > size:
         raise Refusal(Reason.INVALID, f"dimensions: expected at most {size}, found {dimensions}")
@@ -82,7 +82,7 @@ async def logits(
         Refusal: a text does not fit the model, or the request cannot be run.
     """
     call.texts, call.model = len(pairs), model.name
-    call.service.check_texts(len(pairs))
+    call.service.check(model, len(pairs))
 
     def tokenize() -> list[Row]:
         rows: list[Row | None] = [None] * len(pairs)
@@ -139,7 +139,7 @@ async def fill_masks(
         Refusal: a text has no mask, or the request cannot be run.
     """
     call.texts, call.model = len(texts), model.name
-    call.service.check_texts(len(texts))
+    call.service.check(model, len(texts))
     tokenizer = model.tokenizer
 
     def tokenize() -> list[tuple[int, Row]]:
@@ -153,7 +153,6 @@ async def fill_masks(
         return found
 
     rows = await call.service.in_thread(tokenize)
-    call.service.check_texts(len(rows))
     outputs = await call.run(model, [row for _, row in rows])
 
     def answers() -> list[dict[str, Any]]:
@@ -200,7 +199,7 @@ async def entities(
         Refusal: a text is too long, or the request cannot be run.
     """
     call.texts, call.model = len(texts), model.name
-    call.service.check_texts(len(texts))
+    call.service.check(model, len(texts))
     layout = model.tokenizer.layout
     room = model.max_length - layout.num_special(False)
 

@@ -43,7 +43,7 @@ class Call:
         self.model: str | None = None
         self._receive = receive
         self._held = 0
-        self._disconnected: asyncio.ServedTask[None] | None = None
+        self._disconnected: asyncio.Task[None] | None = None
 
     async def read(self, headers: dict[bytes, bytes]) -> None:
         """Read the body into `body`. Raises `Refusal` when it is too large, too slow or no JSON object."""
@@ -163,6 +163,8 @@ class Endpoint:
                 more["connection"] = "close"
             if refusal.reason is Reason.UNAUTHORIZED:
                 more["www-authenticate"] = "Bearer"
+        if service.stopping:
+            more["connection"] = "close"
         await respond(send, status, body, more)
         self._finish(call, status, started, refusal.message if refusal else None)
 

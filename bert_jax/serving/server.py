@@ -17,6 +17,7 @@ from bert_jax.serving.service import Service
 from bert_jax.serving.settings import ServerSettings
 
 _BACKLOG = 2048  # connections that the kernel accepts before the server does
+_DRAIN = 0.3  # seconds from the end of the port to the end of idle connections
 _POLL = 0.05  # seconds between checks for the end of the warm-up
 
 
@@ -136,10 +137,17 @@ async def run_server(
 
 
 async def _stopped(service: Service, server: uvicorn.Server, stop: asyncio.Event) -> None:
-    """Wait for the event, and make the server finish the requests that it has accepted."""
+    """Wait for the event, then close the port, and make the server finish the requests that it has accepted.
+
+    For `_DRAIN` seconds open connections stay open, and answers ask clients to close them: a request that is already
+    on its way is answered too.
+    """
     await stop.wait()
     log_event("stopping", in_flight=service.in_flight)
     service.stopping = True
+    for port in getattr(server, "servers", ()):  # none if it stops before it has started
+        port.close()
+    await asyncio.sleep(_DRAIN)
     server.should_exit = True
 
 

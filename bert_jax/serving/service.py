@@ -72,25 +72,21 @@ class Service:
         except InputError as error:
             raise Refusal(Reason.TOKENIZER, str(error)) from None
 
-    def check_texts(self, count: int) -> None:
-        """Raise `Refusal` when a request has no text, or more than `max_texts`."""
+    def check(self, model: ServedModel, count: int) -> None:
+        """Raise `Refusal` when a request has no text or too many, or would wait too long; called before tokenization.
+
+        Args:
+            model: the model.
+            count: number of texts or pairs.
+        """
         if count < 1:
             raise Refusal(Reason.INVALID, "expected at least one text, found none")
         if count > self.settings.max_texts:
             raise Refusal(Reason.TOO_LARGE, f"expected at most {self.settings.max_texts} texts, found {count}")
-
-    def admit(self, model: ServedModel, rows: Sequence[Row]) -> None:
-        """Raise `Refusal` when the request is too large, or would wait longer than `max_wait`."""
-        tokens = sum(row.size for row in rows)
-        if tokens > self.settings.max_request_tokens:
-            most = self.settings.max_request_tokens
-            raise Refusal(Reason.TOO_LARGE, f"expected at most {most} tokens in a request, found {tokens}")
-        wait = self.scheduler.expected_wait(model.name)
-        if wait > self.settings.max_wait:
-            message = (
-                f"the server is overloaded: expected a wait of at most {self.settings.max_wait:g} s, found {wait:.1f} s"
-            )
-            raise Refusal(Reason.OVERLOADED, message, max(1, math.ceil(wait - self.settings.max_wait)))
+        wait, most = self.scheduler.expected_wait(model.name), self.settings.max_wait
+        if wait > most:
+            message = f"the server is overloaded: expected a wait of at most {most:g} s, found {wait:.1f} s"
+            raise Refusal(Reason.OVERLOADED, message, max(1, math.ceil(wait - most)))
 
     async def run(
         self, model: ServedModel, rows: Sequence[Row], disconnected: "asyncio.Future[Any]"
@@ -106,7 +102,10 @@ class Service:
             Refusal: the server is overloaded, the time limit passed, or the forward pass failed.
             ConnectionError: the client is gone.
         """
-        self.admit(model, rows)
+        tokens, most = sum(row.size for row in rows), self.settings.max_request_tokens
+        if tokens > most:
+            raise Refusal(Reason.TOO_LARGE, f"expected at most {most} tokens in a request, found {tokens}")
+        self.check(model, len(rows))
         submission = self.scheduler.submit(model.name, rows)
         try:
             await asyncio.wait({submission.future, disconnected}, timeout=self.settings.request_timeout,

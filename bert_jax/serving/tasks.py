@@ -57,7 +57,7 @@ _PIPELINES = {
     ServedTask.FILL_MASK: "fill-mask",
     ServedTask.TAG: "token-classification",
 }
-# ServedTask for each saved head of a model.
+# The task for each saved head of a model.
 TASK_OF_HEAD = {
     "encoder": ServedTask.EMBED,
     "sentence_embedding": ServedTask.EMBED,
