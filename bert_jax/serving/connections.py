@@ -41,12 +41,11 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse bytes; close the connection when the headers of a request are too long."""
-        if self._in_headers:
+        super().data_received(data)
+        if self._in_headers and not self.transport.is_closing():
             self._header_bytes += len(data)
             if self._header_bytes > _MOST_HEADER_BYTES:
                 self.send_400_response("headers: expected at most 64 KiB, found more")
-                return
-        super().data_received(data)
 
     def on_message_begin(self) -> None:
         """Start the time limit of a request."""

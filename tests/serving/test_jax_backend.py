@@ -49,6 +49,7 @@ print(json.dumps([outputs, devices]))
 """
 
 
+@pytest.mark.slow
 def test_each_device_has_a_copy(models, tmp_path, on_eight_devices):
     script = tmp_path / "devices.py"
     script.write_text(SCRIPT.format(path=str(models["embedder"])))
