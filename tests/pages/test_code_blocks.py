@@ -30,6 +30,7 @@ from bert_jax.recipes import load_recipe, resolve
 RUN_ELSEWHERE = {
     "README.md": "tests/integration/test_wheel.py",  # from the built package; its Python by tests/test_docs.py
     "docs/coming_from.md": "tests/test_docs.py",
+    "docs/serving.md": "tests/serving/test_page.py",  # against a server
     "docs/tpu.md": "tests/launch/test_tpu_page.py",  # against an emulator of Cloud Storage
 }
 # Blocks that are no commands, by page and first line -> the test that checks them.
@@ -62,7 +63,7 @@ SMALLER = {
 }
 OF_ALTERNATIVES = ("docs/command_line.md",)  # pages whose commands are each for itself
 # Programs of others, which are not run: their command lines are the reader's to try.
-OF_OTHERS = ("gcloud", "kubectl", "podman", "unzip", "cd", "export", "python3", ".")
+OF_OTHERS = ("gcloud", "kubectl", "podman", "unzip", "cd", "curl", "export", "python3", ".")
 ADDED = small_commands.ADDED | {"train-tokenizer": ["--vocab-size", "400"]}
 # What is added to the command of a recipe, for the models of the pages, which have one layer of 32.
 _ONE_LAYER = ["--config.distillation.student_layers=(0,)"]
@@ -128,7 +129,7 @@ def test_a_page_that_another_test_runs(page):
     test = (ROOT / RUN_ELSEWHERE[page]).read_text()
     assert Path(page).name in test
     for block in blocks_of(page):
-        assert block.language in ("python", "bash", "")
+        assert block.language in ("python", "bash", "javascript", "")
         for words in block.commands if block.language == "bash" else ():
             if words[0] != "bert-jax":
                 _check(words)
@@ -219,6 +220,7 @@ def _plan(words: list[str]) -> None:
 PARSED: dict[str, Callable[[list[str]], Any]] = {
     "plan": _plan,
     "demo": _parse,
+    "serve": _parse,
 }  # tests/test_notebook.py tells its story
 
 

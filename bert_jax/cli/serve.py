@@ -1,0 +1,92 @@
+"""The verb `serve`: models behind HTTP."""
+
+import argparse
+import os
+from typing import Any
+
+from bert_jax.cli.verbs import add_dtype, add_verb
+from bert_jax.errors import InputError
+from bert_jax.serving.settings import ServerSettings
+
+_KEY = "BERT_JAX_API_KEY"
+# Flag -> the field of `ServerSettings` and the help; the default is the field's.
+_LIMITS = {
+    "--max-body-bytes": "most bytes in the body of a request",
+    "--max-texts": "most texts in a request",
+    "--max-request-tokens": "most tokens in a request",
+    "--max-concurrent-requests": "most requests at a time; more are refused with status 429",
+}
+_TIMES = {
+    "--max-wait": "refuse a request with status 429 if its first batch is further away",
+    "--read-timeout": "in which a request must arrive",
+    "--request-timeout": "after which a request is answered with status 504",
+    "--stop-timeout": "in which accepted requests are answered after SIGTERM",
+}
+
+
+def add_verbs(verbs: Any) -> None:
+    """Declare the verb of this module."""
+    parser = add_verb(
+        verbs,
+        "serve",
+        run_serve,
+        "serve models over HTTP",
+        "Routes: /v1/embeddings (OpenAI), /embed, /predict, /rerank and /info (text-embeddings-inference; Cohere and "
+        "Jina), /v2/models/NAME/infer (Open Inference Protocol), /health, /metrics, /openapi.json, and a page at /. "
+        "Needs `pip install 'bert-jax[serve]'`.",
+        """bert-jax serve path/to/all-MiniLM-L6-v2
+           bert-jax serve path/to/all-MiniLM-L6-v2 path/to/cross-encoder --name embedder --name reranker --port 8000""",
+    )
+    add = parser.add_argument
+    add("models", metavar="MODEL", nargs="+", help="a model directory; requests name it by its last part")
+    add("--name", action="append", default=[], metavar="NAME", help="name of a model; once per MODEL, in order")
+    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s; 0.0.0.0 = all)")
+    add("--port", type=int, default=8080, help="port (default: %(default)s; 0 = any free port)")
+    add("--task", choices=("embed", "classify", "fill-mask", "tag"),
+        help="what the models compute (default: by the head of each)")  # fmt: skip
+    add("--backend", choices=("jax", "onnxruntime"), default="jax",
+        help="jax, or onnxruntime with the ONNX file of the directory (default: %(default)s)")  # fmt: skip
+    add("--onnx-file", default="onnx/model.onnx", metavar="FILE",
+        help="ONNX file of --backend onnxruntime, in the directory (default: %(default)s)")  # fmt: skip
+    add("--api-key", metavar="KEY", help=f"require Authorization: Bearer KEY (default: ${_KEY}, or none)")
+    add("--auto-truncate", action="store_true",
+        help="cut texts over the model's limit if a request does not say (default: an error)")  # fmt: skip
+    add("--batch-tokens", type=int, metavar="N", help="tokens in a batch (default: chosen for the device)")
+    for flag, text in _LIMITS.items():
+        add(flag, type=int, metavar="N", help=f"{text} (default: {getattr(ServerSettings, _field(flag)):,})")
+    for flag, text in _TIMES.items():
+        add(flag, type=float, metavar="SECONDS", help=f"{text} (default: {getattr(ServerSettings, _field(flag)):g})")
+    add("--quiet", action="store_true", help="log no line per request")
+    add_dtype(parser)
+
+
+def _field(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def run_serve(args: argparse.Namespace) -> None:
+    """Open the models and serve them until SIGTERM or Ctrl-C."""
+    try:
+        from bert_jax.serving.onnx_backend import open_onnx_model
+        from bert_jax.serving.server import serve
+    except ImportError as error:
+        raise InputError(
+            f"serve: expected the packages of pip install 'bert-jax[serve]', found no {error.name}"
+        ) from None
+    from bert_jax.serving.models import model_names, open_jax_model
+    from bert_jax.serving.tasks import ServedTask
+
+    if args.batch_tokens is not None and args.batch_tokens < 1:
+        raise InputError(f"--batch-tokens: expected a positive integer, found {args.batch_tokens}")
+    names = map(_field, (*_LIMITS, *_TIMES))
+    given = {name: value for name in names if (value := getattr(args, name)) is not None}
+    key = os.environ.get(_KEY, "") if args.api_key is None else args.api_key
+    settings = ServerSettings(args.host, args.port, key, args.auto_truncate, log_requests=not args.quiet, **given)
+    task = ServedTask(args.task) if args.task else None
+    models = []
+    for path, name in zip(args.models, model_names(args.models, args.name), strict=True):
+        if args.backend == "jax":
+            models.append(open_jax_model(path, name, task, args.dtype, args.batch_tokens))
+        else:
+            models.append(open_onnx_model(path, name, args.onnx_file, task, args.batch_tokens))
+    serve(models, settings)

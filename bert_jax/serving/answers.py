@@ -1,0 +1,231 @@
+"""From texts to vectors, class scores, filled masks and entities, for the routes of all APIs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax.errors import InputError
+from bert_jax.inference.scoring import normalize_vectors, scores_of, softmax
+from bert_jax.inference.tagging import Pieces, entities_of, words_begin
+from bert_jax.serving.batching import Row
+from bert_jax.serving.endpoint import Call
+from bert_jax.serving.models import ServedModel
+from bert_jax.serving.refusals import Reason, Refusal
+
+
+async def embed(
+    call: Call,
+    model: ServedModel,
+    texts: Sequence[str],
+    ids: Sequence[Sequence[int]] = (),
+    *,
+    truncate: bool,
+    prompt_name: str | None = None,
+    normalize: bool | None = None,
+    dimensions: int | None = None,
+) -> np.ndarray:
+    """Return the vectors of texts, or of texts as token ids.
+
+    Args:
+        call: the request.
+        model: an embedding model.
+        texts: N texts, or none if `ids` are given.
+        ids: N texts as token ids without special tokens.
+        truncate: whether long texts are cut.
+        prompt_name: name of the prompt to put before each text; None = the model's default.
+        normalize: whether the vectors have length 1; None = as the model's files say.
+        dimensions: number of leading dimensions to keep; None = as the model's files say.
+
+    Returns:
+        float32 `[N, dimensions]`.
+
+    Raises:
+        Refusal: an argument does not fit the model, or the request cannot be run.
+    """
+    call.texts, call.model = len(texts) + len(ids), model.name
+    call.service.check(model, call.texts)
+    size, settings = model.config.sentence_embedding_size, model.settings
+    if dimensions is not None and dimensions > size:
+        raise Refusal(Reason.INVALID, f"dimensions: expected at most {size}, found {dimensions}")
+    if normalize is False and model.normalized:
+        raise Refusal(Reason.INVALID, "normalize: expected true, as the ONNX file normalizes vectors, found false")
+
+    def tokenize() -> list[Row]:
+        if ids:
+            return model.rows_of_ids(ids, truncate)
+        prompt = settings.prompt(prompt_name)
+        if not settings.include_prompt and prompt != settings.prompt():
+            raise InputError(
+                f"prompt_name: expected the default, as the model does not pool prompts, found {prompt_name!r}"
+            )
+        return model.rows(texts, None, truncate, prompt)
+
+    vectors = np.stack(await call.run(model, await call.service.in_thread(tokenize)))
+    vectors = vectors[:, : settings.dimension(dimensions)]
+    wanted = model.config.normalize_embeddings if normalize is None else normalize
+    return np.ascontiguousarray(normalize_vectors(vectors) if wanted else vectors, np.float32)
+
+
+async def logits(
+    call: Call, model: ServedModel, pairs: Sequence[tuple[str, str | None]], *, truncate: bool
+) -> np.ndarray:
+    """Return the logits `[N, C]` of a classifier.
+
+    Args:
+        call: the request.
+        model: a sequence classifier.
+        pairs: N texts, each with a second text or None.
+        truncate: whether long texts are cut.
+
+    Raises:
+        Refusal: a text does not fit the model, or the request cannot be run.
+    """
+    call.texts, call.model = len(pairs), model.name
+    call.service.check(model, len(pairs))
+
+    def tokenize() -> list[Row]:
+        rows: list[Row | None] = [None] * len(pairs)
+        for paired in (False, True):
+            numbers = [i for i, (_, second) in enumerate(pairs) if (second is not None) is paired]
+            if numbers:
+                seconds = [str(pairs[i][1]) for i in numbers] if paired else None
+                made = model.rows([pairs[i][0] for i in numbers], seconds, truncate, model.settings.prompt())
+                for i, row in zip(numbers, made, strict=True):
+                    rows[i] = row
+        return [row for row in rows if row is not None]
+
+    return np.stack(await call.run(model, await call.service.in_thread(tokenize)))
+
+
+def class_scores(model: ServedModel, found: np.ndarray, raw: bool = False) -> np.ndarray:
+    """Return float32 scores `[N, C]` of logits `[N, C]`: the logits if `raw`, else with the model's activation."""
+    return (found if raw else scores_of(model.config, found, model.settings.activation)).astype(np.float32)
+
+
+async def relevance(
+    call: Call, model: ServedModel, query: str, documents: Sequence[str], *, truncate: bool, raw: bool = False
+) -> np.ndarray:
+    """Return the relevance `[N]` of documents to a query: the score of a model's only or second output.
+
+    Raises:
+        Refusal: the model has more than two outputs, or as `logits` does.
+    """
+    if (outputs := model.config.num_labels) > 2:
+        raise Refusal(
+            Reason.WRONG_MODEL, f"model {model.name!r}: expected one output or two to rerank, found {outputs}"
+        )
+    found = await logits(call, model, [(query, document) for document in documents], truncate=truncate)
+    return class_scores(model, found, raw)[:, -1]
+
+
+async def fill_masks(
+    call: Call, model: ServedModel, texts: Sequence[str], top_k: int, *, truncate: bool
+) -> list[dict[str, Any]]:
+    """Return the most likely tokens for each mask token of the texts, in order.
+
+    Args:
+        call: the request.
+        model: a masked language model.
+        texts: texts with one or more mask tokens each.
+        top_k: number of tokens per mask.
+        truncate: whether long texts are cut.
+
+    Returns:
+        A dict per mask of `text_index`, and lists of `top_k` items: `token` (ids), `token_str`, `score`
+        (probabilities), and `sequence` (the text with the token filled in).
+
+    Raises:
+        Refusal: a text has no mask, or the request cannot be run.
+    """
+    call.texts, call.model = len(texts), model.name
+    call.service.check(model, len(texts))
+    tokenizer = model.tokenizer
+
+    def tokenize() -> list[tuple[int, Row]]:
+        found = []
+        for number, row in enumerate(model.rows(texts, None, truncate)):
+            positions = np.flatnonzero(row.input_ids == tokenizer.mask_id).tolist()
+            if not positions:
+                mask = tokenizer.id_to_token(tokenizer.mask_id)
+                raise InputError(f"text {number}: expected a {mask} to fill, found none")
+            found += [(number, Row(row.input_ids, row.token_type_ids, position)) for position in positions]
+        return found
+
+    rows = await call.service.in_thread(tokenize)
+    outputs = await call.run(model, [row for _, row in rows])
+
+    def answers() -> list[dict[str, Any]]:
+        numbers = [number for number, _ in rows]
+        found = []
+        for (number, row), output in zip(rows, outputs, strict=True):
+            probabilities = softmax(output)[: tokenizer.vocab_size]
+            best = np.argsort(-probabilities, kind="stable")[:top_k].tolist()
+            only = numbers.count(number) == 1
+            found.append({
+                "text_index": number,
+                "token": best,
+                "token_str": [tokenizer.decode([token], skip_special_tokens=False) for token in best],
+                "score": probabilities[best],
+                "sequence": [_filled(model, row, token, only) for token in best],
+            })  # fmt: skip
+        return found
+
+    return await call.service.in_thread(answers)
+
+
+def _filled(model: ServedModel, row: Row, token: int, only: bool) -> str:
+    ids = row.input_ids.copy()
+    ids[row.masked_position] = token
+    return model.tokenizer.decode(ids.tolist(), skip_special_tokens=only)
+
+
+async def entities(
+    call: Call, model: ServedModel, texts: Sequence[str], strategy: str, *, truncate: bool
+) -> list[list[dict[str, Any]]]:
+    """Return the entities of each text, without those of type `O`.
+
+    Args:
+        call: the request.
+        model: a token classifier.
+        texts: N texts.
+        strategy: `simple`, `first`, `average` or `max`, as for `TokenClassification`.
+        truncate: whether long texts are cut.
+
+    Returns:
+        N lists of dicts of `entity_group`, `score`, `word`, `start` and `end` (characters of the text).
+
+    Raises:
+        Refusal: a text is too long, or the request cannot be run.
+    """
+    call.texts, call.model = len(texts), model.name
+    call.service.check(model, len(texts))
+    layout = model.tokenizer.layout
+    room = model.max_length - layout.num_special(False)
+
+    def tokenize() -> list[tuple[np.ndarray, np.ndarray]]:
+        found = []
+        for number, (ids, ranges) in enumerate(model.tokenizer.encode_batch_with_offsets(texts)):
+            if len(ids) > room and not truncate:
+                raise InputError(f"text {number}: expected at most {room} tokens, found {len(ids)}")
+            found.append((np.array(ids[:room], np.int64), np.array(ranges[:room], np.int64).reshape(-1, 2)))
+        return found
+
+    encoded = await call.service.in_thread(tokenize)
+    rows = []
+    for ids, _ in encoded:
+        row = np.array([*layout.start, *ids, *layout.end], np.int32)
+        rows.append(Row(row, np.zeros_like(row)))
+    outputs = await call.run(model, rows)
+
+    def answers() -> list[list[dict[str, Any]]]:
+        found = []
+        for text, (ids, ranges), output in zip(texts, encoded, outputs, strict=True):
+            shares = softmax(output[len(layout.start) : len(layout.start) + len(ids)])
+            pieces = Pieces(ids, ranges, shares)
+            begins = None if strategy == "simple" else words_begin(text, pieces, model.tokenizer)
+            groups = entities_of(text, pieces, model.config.label_names, begins, strategy)
+            found.append([group for group in groups if group["entity_group"] != "O"])
+        return found
+
+    return await call.service.in_thread(answers)

@@ -1,0 +1,201 @@
+"""Rows of tokens that wait for one model, and the choice of the next batch among its static shapes."""
+
+import asyncio
+import dataclasses
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+PATIENCE = 0.1  # seconds after which the oldest row is in the next batch, whatever else would fill a batch better
+_FIRST_RATE = 20_000.0  # assumed tokens/s of a shape before it was measured; only the ratios between shapes matter
+_OVERHEAD = 64  # tokens that take as long as the fixed cost of a forward pass, before it was measured
+_SMOOTHING = 0.2  # weight of the newest measurement in the mean
+
+
+class Shape(NamedTuple):
+    """A static shape of a forward pass: number of rows, and padded length in tokens."""
+
+    rows: int
+    length: int
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Row:
+    """One row of model input.
+
+    Attributes:
+        input_ids: int32 `[S]`, with special tokens.
+        token_type_ids: int32 `[S]`.
+        masked_position: position whose masked-LM logits are wanted; 0 for other heads.
+    """
+
+    input_ids: np.ndarray
+    token_type_ids: np.ndarray
+    masked_position: int = 0
+
+    @property
+    def size(self) -> int:
+        """Return the number of tokens."""
+        return len(self.input_ids)
+
+
+class Submission:
+    """The rows of one request.
+
+    Attributes:
+        rows: the rows.
+        outputs: the output of each row, once computed.
+        future: resolved with `outputs`, in the event loop.
+        submitted: time (`time.monotonic`) at which it was queued.
+        begun: time at which its first row was in a batch; 0 before.
+        left: number of rows without an output.
+        waiting: number of rows that are in no batch yet.
+        waiting_tokens: their tokens.
+        dropped: whether the client is gone; its waiting rows are left out of batches.
+    """
+
+    __slots__ = (
+        "begun",
+        "dropped",
+        "future",
+        "left",
+        "outputs",
+        "rows",
+        "submitted",
+        "waiting",
+        "waiting_tokens",
+    )
+
+    def __init__(self, rows: Sequence[Row], future: "asyncio.Future[list[np.ndarray]]", submitted: float):
+        self.rows, self.future, self.submitted = rows, future, submitted
+        self.outputs: list[np.ndarray | None] = [None] * len(rows)
+        self.left = self.waiting = len(rows)
+        self.waiting_tokens = sum(row.size for row in rows)
+        self.begun = 0.0
+        self.dropped = False
+
+
+class Waiting(NamedTuple):
+    """A row in a queue: the request that it belongs to, and its number there."""
+
+    submission: Submission
+    number: int
+
+
+class RowBatch(NamedTuple):
+    """Rows for one forward pass, with its shape."""
+
+    shape: Shape
+    rows: list[Waiting]
+
+    @property
+    def tokens(self) -> int:
+        """Return the number of tokens without padding."""
+        return sum(item.submission.rows[item.number].size for item in self.rows)
+
+
+class Queue:
+    """The waiting rows of one model, by padded length. Not safe for threads: the scheduler holds a lock.
+
+    Args:
+        shapes: the static shapes of the model.
+
+    Attributes:
+        clock: seconds of device time that the model has used, for fair turns between models.
+        tokens: number of waiting tokens.
+        rate: measured tokens/s without padding; 0 = not measured yet.
+    """
+
+    def __init__(self, shapes: Sequence[Shape]):
+        self.shapes = tuple(shapes)
+        self.lengths = sorted({shape.length for shape in shapes})
+        self._buckets: dict[int, deque[Waiting]] = {length: deque() for length in self.lengths}
+        self._seconds = {s: (s.rows * s.length + _OVERHEAD) / _FIRST_RATE for s in shapes}
+        self._measured: set[Shape] = set()
+        self.clock = self.rate = 0.0
+        self.tokens = 0
+
+    def __bool__(self) -> bool:
+        return self.tokens > 0
+
+    def add(self, submission: Submission) -> None:
+        """Queue the rows of a request; each row fits the longest padded length."""
+        for number, row in enumerate(submission.rows):
+            length = next(length for length in self.lengths if length >= row.size)
+            self._buckets[length].append(Waiting(submission, number))
+        self.tokens += submission.waiting_tokens
+
+    def drop(self, submission: Submission) -> None:
+        """Leave the waiting rows of a request out of all later batches."""
+        if not submission.dropped:
+            submission.dropped = True
+            self.tokens -= submission.waiting_tokens
+            submission.waiting = submission.waiting_tokens = 0
+
+    def take(self, now: float) -> RowBatch | None:
+        """Remove and return the next batch; None if no row waits.
+
+        The shape is the one with the most tokens per second, unless a row has waited longer than `PATIENCE`: then it is
+        the best one for that row. Free rows of a batch are filled with shorter ones.
+        """
+        for bucket in self._buckets.values():
+            while bucket and bucket[0].submission.dropped:
+                bucket.popleft()
+        waiting = [length for length in self.lengths if self._buckets[length]]
+        if not waiting:
+            return None
+        oldest = min(waiting, key=lambda length: self._buckets[length][0].submission.submitted)
+        if now - self._buckets[oldest][0].submission.submitted > PATIENCE:
+            waiting = [oldest]
+        shape = max((shape for shape in self.shapes if shape.length in waiting), key=self._expected_rate)
+        rows: list[Waiting] = []
+        for length in reversed([length for length in self.lengths if length <= shape.length]):
+            bucket = self._buckets[length]
+            while bucket and len(rows) < shape.rows:
+                item = bucket.popleft()
+                if not item.submission.dropped:
+                    self._mark_begun(item, now)
+                    rows.append(item)
+        return RowBatch(shape, rows)
+
+    def measured(self, shape: Shape, tokens: int, seconds: float) -> None:
+        """Note how long a batch took, for the choice of shapes and for `rate`."""
+        seconds = max(seconds, 1e-6)
+        self.clock += seconds
+        old = self._seconds[shape] if shape in self._measured else seconds
+        self._seconds[shape] = old + _SMOOTHING * (seconds - old)
+        self._measured.add(shape)
+        rate = tokens / seconds
+        self.rate = self.rate + _SMOOTHING * (rate - self.rate) if self.rate else rate
+
+    def _mark_begun(self, item: Waiting, now: float) -> None:
+        submission = item.submission
+        size = submission.rows[item.number].size
+        submission.waiting -= 1
+        submission.waiting_tokens -= size
+        submission.begun = submission.begun or now
+        self.tokens -= size
+
+    def _expected_rate(self, shape: Shape) -> float:
+        """Return the tokens per second of a batch of this shape, with rows counted at their padded lengths."""
+        free, tokens = shape.rows, 0
+        for length in reversed([length for length in self.lengths if length <= shape.length]):
+            count = min(free, len(self._buckets[length]))
+            free -= count
+            tokens += count * length
+        return tokens / self._seconds[shape]
+
+
+def static_shapes(max_length: int, tokens: int) -> tuple[Shape, ...]:
+    """Return the static shapes of a model: for each padded length a single row, and a full batch.
+
+    Args:
+        max_length: most tokens in an input of the model.
+        tokens: tokens in a full batch.
+    """
+    lengths = [length for power in (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+               for length in (power, power // 2 * 3) if length < max_length]  # fmt: skip
+    lengths.append(max_length)
+    return tuple(sorted({Shape(rows, length) for length in lengths for rows in (1, max(1, tokens // length))}))

@@ -1,0 +1,80 @@
+"""The JAX backend: a model on one device, compiled for a few static shapes."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+
+from bert_jax.inference.model import PretrainedModel
+from bert_jax.serving.batching import Row, Shape, static_shapes
+from bert_jax.serving.tasks import ServedTask
+
+# Tokens in a full batch, by platform. On a CPU, larger batches are no faster and make others wait.
+_BATCH_TOKENS = {"cpu": 512}
+_BATCH_TOKENS_ELSEWHERE = 16_384
+
+
+class JaxBackend:
+    """A model with its parameters on one device.
+
+    Args:
+        model: the model, with the head of the task.
+        task: the task, which says what output to fetch.
+        device: the device; None = the one that holds the parameters.
+        batch_tokens: tokens in a full batch; None = chosen for the platform.
+
+    Attributes:
+        shapes: the static shapes.
+        ahead: number of batches dispatched ahead of the one whose outputs are fetched, so that no core or device waits
+            for the host.
+    """
+
+    def __init__(
+        self,
+        model: PretrainedModel,
+        task: ServedTask,
+        device: jax.Device | None = None,
+        batch_tokens: int | None = None,
+    ):
+        if device is not None:
+            compute = dataclasses.replace(model.compute, platform=device.platform)
+            model = dataclasses.replace(model, params=jax.device_put(model.params, device), compute=compute)
+        platform = model.compute.target
+        self._model, self._task = model, task
+        tokens = batch_tokens or _BATCH_TOKENS.get(platform, _BATCH_TOKENS_ELSEWHERE)
+        self.shapes = static_shapes(model.max_length, tokens)
+        self.ahead = 1
+
+    def begin(self, rows: Sequence[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
+        """Dispatch a forward pass of up to `shape.rows` rows.
+
+        Args:
+            rows: rows of at most `shape.length` tokens.
+            shape: one of `shapes`.
+
+        Returns:
+            A function that waits and returns float32 arrays, one per row: an embedding `[D]`, the logits `[C]` of a
+            classifier, the logits `[V]` at the masked position, or the logits `[S, C]` of the row's S tokens.
+        """
+        inputs = padded(rows, shape.length, self._model.config.pad_token_id)
+        if self._task is ServedTask.FILL_MASK:
+            inputs["masked_positions"] = np.array([[row.masked_position] for row in rows], np.int32)
+        fetch = self._model.begin(inputs, (self._task.output,), rows=shape.rows, length=shape.length)
+        sizes = [row.size for row in rows]
+        return lambda: self._task.per_row(getattr(fetch(), self._task.output), sizes)
+
+
+def padded(rows: Sequence[Row], length: int, pad_id: int) -> dict[str, np.ndarray]:
+    """Return `input_ids`, `token_type_ids` and `attention_mask` of rows, int32 `[B, length]`."""
+    shape = (len(rows), length)
+    inputs = {
+        "input_ids": np.full(shape, pad_id, np.int32),
+        "token_type_ids": np.zeros(shape, np.int32),
+        "attention_mask": np.zeros(shape, np.int32),
+    }
+    for number, row in enumerate(rows):
+        inputs["input_ids"][number, : row.size] = row.input_ids
+        inputs["token_type_ids"][number, : row.size] = row.token_type_ids
+        inputs["attention_mask"][number, : row.size] = 1
+    return inputs

@@ -1,0 +1,174 @@
+"""`ServedModel`: a model directory opened for a server, and its texts as rows of tokens."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax import storage
+from bert_jax.config import BertConfig
+from bert_jax.conversion.text_settings import TextSettings
+from bert_jax.errors import InputError, did_you_mean
+from bert_jax.serving.batching import Row
+from bert_jax.serving.scheduler import Backend
+from bert_jax.serving.tasks import TASK_OF_HEAD, ServedTask
+from bert_jax.tokenization import Tokenizer
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ServedModel:
+    """A model as the routes see it.
+
+    Attributes:
+        name: name in requests.
+        path: its directory.
+        task: what it computes.
+        config: the architecture.
+        tokenizer: its tokenizer.
+        settings: prompts, activation and other settings from sentence-transformers' files.
+        max_length: most tokens in an input.
+        dtype: dtype of matrix products.
+        normalized: whether the backend's embeddings have length 1 already.
+        backends: the model on each device.
+    """
+
+    name: str
+    path: str
+    task: ServedTask
+    config: BertConfig
+    tokenizer: Tokenizer
+    settings: TextSettings
+    max_length: int
+    dtype: str
+    normalized: bool
+    backends: list[Backend]
+
+    def rows(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, truncate: bool = False, prompt: str = ""
+    ) -> list[Row]:
+        """Tokenize texts or pairs of texts.
+
+        Args:
+            texts: N texts.
+            pairs: N second texts, or None.
+            truncate: whether rows over `max_length` are cut; otherwise they are an error.
+            prompt: text to put before each first text.
+
+        Raises:
+            InputError: a text is too long, or is not valid Unicode.
+        """
+        inputs = self.tokenizer(
+            [prompt + text for text in texts], pairs, max_length=self.max_length, truncation=truncate
+        )
+        sizes = inputs["attention_mask"].sum(axis=1).tolist()
+        return [
+            Row(ids[:size].copy(), types[:size].copy())
+            for ids, types, size in zip(inputs["input_ids"], inputs["token_type_ids"], sizes, strict=True)
+        ]
+
+    def rows_of_ids(self, texts: Sequence[Sequence[int]], truncate: bool) -> list[Row]:
+        """Return the rows of texts that are already tokenized, without special tokens.
+
+        Raises:
+            InputError: an id is outside the vocabulary, or a row is too long.
+        """
+        layout = self.tokenizer.layout
+        room = self.max_length - layout.num_special(False)
+        rows = []
+        for number, ids in enumerate(texts):
+            wrong = [i for i in ids if not 0 <= i < self.tokenizer.vocab_size]
+            if wrong or not ids:
+                found = f"found {wrong[0]}" if wrong else "found none"
+                raise InputError(f"text {number}: expected token ids 0 to {self.tokenizer.vocab_size - 1}, {found}")
+            if len(ids) > room and not truncate:
+                raise InputError(f"text {number}: expected at most {room} tokens, found {len(ids)}")
+            kept = list(ids[-room:] if self.tokenizer.truncation_side == "left" else ids[:room])
+            array = np.array([*layout.start, *kept, *layout.end], np.int32)
+            rows.append(Row(array, np.zeros_like(array)))
+        return rows
+
+
+def open_jax_model(path: str, name: str, task: ServedTask | None, dtype: str, batch_tokens: int | None) -> ServedModel:
+    """Open a model directory for the JAX backend, on all local devices.
+
+    Args:
+        path: the directory.
+        name: name in requests.
+        task: None = by the saved head.
+        dtype: as for `from_pretrained`.
+        batch_tokens: tokens in a full batch; None = chosen for the platform.
+
+    Raises:
+        InputError: the directory has no model with a tokenizer, or its head has no route.
+    """
+    import jax
+
+    from bert_jax.inference.loading import load_model
+    from bert_jax.inference.pipelines import pipeline
+    from bert_jax.serving.jax_backend import JaxBackend
+
+    loaded = load_model(path, task.head if task is not None else None, dtype)
+    if task is None and loaded.head not in TASK_OF_HEAD:
+        raise InputError(f"{path}: expected a head among {', '.join(TASK_OF_HEAD)}, found {loaded.head}")
+    if loaded.head == "encoder":  # its pooling is in the settings of the other head
+        loaded = load_model(path, "sentence_embedding", dtype)
+    task = task or TASK_OF_HEAD[loaded.head]
+    if loaded.missing:
+        raise InputError(f"{path}: {task.value} needs a trained {task.head} head, found none ({loaded.missing[0]})")
+    model = pipeline(task.pipeline, loaded).model
+    config, settings = model.config, model.settings
+    if task is ServedTask.EMBED:  # the routes normalize, as a request may ask for vectors of any length
+        skip = settings.pooling_skip(model.tokenizer, settings.prompt(), model.max_length)
+        model = dataclasses.replace(model, config=config.replace(normalize_embeddings=False, pooling_skip=skip))
+    assert model.tokenizer is not None
+    devices = jax.local_devices()
+    backends: list[Backend] = [JaxBackend(model, task, device, batch_tokens) for device in devices]
+    return ServedModel(name, path, task, config, model.tokenizer, settings, model.max_length, model.compute.dtype,
+                       False, backends)  # fmt: skip
+
+
+def model_names(paths: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the name of each model: those given, else the last part of its path.
+
+    Raises:
+        InputError: the number of names is not the number of models, or two models have the same name.
+    """
+    if names and len(names) != len(paths):
+        raise InputError(f"--name: expected one per model or none, found {len(names)} for {len(paths)} models")
+    found = list(names) or [_last_part(path) for path in paths]
+    for name in found:
+        if found.count(name) > 1:
+            raise InputError(f"--name: expected a name of its own for each model, found {name!r} twice")
+        if not name or "/" in name or not name.isprintable():
+            raise InputError(f"--name: expected printable characters without a slash, found {name!r}")
+    return found
+
+
+def _last_part(path: str) -> str:
+    """Return the last part of a path that names a model: `runs/sst2/model` is `sst2`."""
+    parts = [part for part in str(storage.Path(path)).split("/") if part not in ("", ".", "..")]
+    if len(parts) > 1 and parts[-1] == "model":
+        parts.pop()
+    return parts[-1] if parts else "model"
+
+
+def find_model(models: dict[str, ServedModel], name: Any, tasks: Sequence[ServedTask]) -> ServedModel:
+    """Return the model that a request names, or the first with one of the tasks if it names none.
+
+    Raises:
+        LookupError: there is no model of this name; the message says which there are.
+        InputError: the model's task is another one.
+    """
+    wanted = " or ".join(task.value for task in tasks)
+    if name is None:
+        model = next((model for model in models.values() if model.task in tasks), None)
+        if model is None:
+            raise InputError(f"expected a server with a model for {wanted}, found none")
+        return model
+    model = models.get(name) if isinstance(name, str) else None
+    if model is None:
+        raise LookupError(f"model {name!r} is not known{did_you_mean(str(name), models)}")
+    if model.task not in tasks:
+        raise InputError(f"model {name!r}: expected a model for {wanted}, found one for {model.task.value}")
+    return model

@@ -1,0 +1,133 @@
+"""The onnxruntime backend: a folder with `onnx/model.onnx` beside `config.json` and the tokenizer."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax import storage
+from bert_jax.config import BertConfig
+from bert_jax.conversion import sentence_transformers
+from bert_jax.conversion.text_settings import NO_SETTINGS
+from bert_jax.errors import InputError, one_line
+from bert_jax.inference.loading import check_vocabulary
+from bert_jax.serving.batching import Row, Shape, static_shapes
+from bert_jax.serving.jax_backend import padded
+from bert_jax.serving.models import ServedModel
+from bert_jax.serving.tasks import ServedTask
+from bert_jax.storage import hub
+from bert_jax.tokenization import load_tokenizer
+
+DEFAULT_FILE = "onnx/model.onnx"
+_BATCH_TOKENS = 512
+_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
+
+
+class OnnxBackend:
+    """An ONNX model in onnxruntime, whose number of rows and length may be any.
+
+    Args:
+        session: an `onnxruntime.InferenceSession`.
+        task: the task, which says what output to read.
+        output: name of that output.
+        pooling: pooling of `last_hidden_state` into an embedding, `mean`, `cls` or `max`; "" = the output is pooled.
+        pad_id: id of the padding token.
+        shapes: upper bounds of the batches.
+    """
+
+    ahead = 0
+
+    def __init__(
+        self, session: Any, task: ServedTask, output: str, pooling: str, pad_id: int, shapes: tuple[Shape, ...]
+    ):
+        self._session, self._task, self._output, self._pooling, self._pad_id = session, task, output, pooling, pad_id
+        self._names = {found.name for found in session.get_inputs()}
+        self.shapes = shapes
+
+    def begin(self, rows: Sequence[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
+        """Run a forward pass when the returned function is called; see `JaxBackend.begin` for its outputs."""
+        return lambda: self._run(rows)
+
+    def _run(self, rows: Sequence[Row]) -> list[np.ndarray]:
+        inputs = padded(rows, max(row.size for row in rows), self._pad_id)
+        feed = {name: array.astype(np.int64) for name, array in inputs.items() if name in self._names}
+        (output,) = self._session.run([self._output], feed)
+        output = output.astype(np.float32, copy=False)
+        if self._pooling:
+            output = pool(output, inputs["attention_mask"], self._pooling)
+        if self._task is ServedTask.FILL_MASK:
+            output = output[np.arange(len(rows)), [row.masked_position for row in rows]][:, None]
+        return self._task.per_row(output, [row.size for row in rows])
+
+
+def pool(states: np.ndarray, mask: np.ndarray, pooling: str) -> np.ndarray:
+    """Pool hidden states `[B, S, D]` with mask `[B, S]` to vectors `[B, D]`: the `mean`, the `max`, or `cls`."""
+    weights = mask[:, :, None].astype(states.dtype)
+    if pooling == "cls":
+        return states[:, 0]
+    if pooling == "max":
+        return np.where(weights > 0, states, -np.inf).max(axis=1)
+    return (states * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1e-9)
+
+
+def open_onnx_model(path: str, name: str, file: str, task: ServedTask | None, batch_tokens: int | None) -> ServedModel:
+    """Open an exported model directory for onnxruntime.
+
+    Args:
+        path: a directory with `config.json`, the files of the tokenizer, and the ONNX file.
+        name: name in requests.
+        file: the ONNX file, relative to `path`.
+        task: None = by the outputs of the file.
+        batch_tokens: tokens in a full batch; None = 512.
+
+    Raises:
+        InputError: a file is missing or damaged, or the inputs and outputs of the ONNX file are not those of a BERT.
+    """
+    try:
+        import onnxruntime
+    except ImportError:
+        raise InputError("--backend onnxruntime: expected the package onnxruntime, found none") from None
+    root = hub.locate(path)
+    config = BertConfig.from_pretrained(root)
+    tokenizer = load_tokenizer(root)
+    layout = sentence_transformers.read_layout(root)
+    settings = layout.settings if layout is not None else NO_SETTINGS
+    with storage.local_copy(storage.existing(root / file)) as local:
+        try:
+            session = onnxruntime.InferenceSession(str(local), providers=onnxruntime.get_available_providers())
+        except Exception as error:  # its errors have no common class
+            raise InputError(f"{root / file}: expected an ONNX model, found {one_line(str(error))}") from None
+    outputs = {found.name: list(found.shape) for found in session.get_outputs()}
+    inputs = {found.name for found in session.get_inputs()}
+    if not {"input_ids", "attention_mask"} <= inputs <= _INPUTS:
+        raise InputError(f"{root / file}: expected the inputs {sorted(_INPUTS)}, found {sorted(inputs)}")
+    task = task or _task_of(outputs, config, f"{root / file}")
+    output, pooling = "logits", ""
+    if task is ServedTask.EMBED:
+        if layout is not None:
+            config, settings, _ = sentence_transformers.read_embedding(layout, config)
+        output = "sentence_embedding" if "sentence_embedding" in outputs else "last_hidden_state"
+        pooling = "" if output == "sentence_embedding" else config.pooling
+        if pooling not in ("", "mean", "cls", "max") or (pooling and config.embedding_layers):
+            raise InputError(f"{root / file}: expected an output sentence_embedding for pooling {pooling}, found none")
+    if output not in outputs:
+        raise InputError(f"{root / file}: expected an output {output} for {task.value}, found {sorted(outputs)}")
+    tokenizer = settings.tokenizer(tokenizer)
+    check_vocabulary(tokenizer, config, root)
+    max_length = settings.longest(config.max_position_embeddings, tokenizer)
+    shapes = static_shapes(max_length, batch_tokens or _BATCH_TOKENS)
+    backend = OnnxBackend(session, task, output, pooling, tokenizer.pad_id, shapes)
+    return ServedModel(name, path, task, config, tokenizer, settings, max_length, "float32",
+                       not pooling and config.normalize_embeddings, [backend])  # fmt: skip
+
+
+def _task_of(outputs: dict[str, list[Any]], config: BertConfig, where: str) -> ServedTask:
+    """Return the task of a model by the names and ranks of its outputs."""
+    if outputs.keys() & {"sentence_embedding", "last_hidden_state"}:
+        return ServedTask.EMBED
+    if "logits" in outputs:
+        shape = outputs["logits"]
+        if len(shape) == 2:
+            return ServedTask.CLASSIFY
+        return ServedTask.FILL_MASK if shape[-1] == config.vocab_size else ServedTask.TAG
+    raise InputError(f"{where}: expected an output logits, sentence_embedding or last_hidden_state, found {outputs}")

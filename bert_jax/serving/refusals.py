@@ -1,0 +1,90 @@
+"""`Refusal`: why a request is not answered, and its status and body in the shape of each API."""
+
+import enum
+from typing import Any
+
+
+class Reason(enum.Enum):
+    """Why a request is refused; the value is its HTTP status in most APIs."""
+
+    INVALID = 400
+    UNAUTHORIZED = 401
+    NOT_FOUND = 404
+    METHOD = 405
+    SLOW_BODY = 408
+    TOO_LARGE = 413
+    TOKENIZER = 422
+    WRONG_MODEL = 424
+    OVERLOADED = 429
+    BACKEND = 500
+    NOT_READY = 503
+    TIMEOUT = 504
+
+
+class Refusal(Exception):
+    """A request that is not answered.
+
+    Attributes:
+        reason: why.
+        message: one line: what was expected, what was found.
+        retry_after: seconds after which a client may try again; None = not said.
+    """
+
+    def __init__(self, reason: Reason, message: str, retry_after: int | None = None):
+        super().__init__(message)
+        self.reason, self.message, self.retry_after = reason, message, retry_after
+
+
+Shaped = tuple[int, dict[str, Any]]  # status and body
+
+_TEI_TYPES = {
+    Reason.TOKENIZER: "Tokenizer",
+    Reason.WRONG_MODEL: "Backend",
+    Reason.OVERLOADED: "Overloaded",
+    Reason.BACKEND: "Backend",
+    Reason.NOT_READY: "Unhealthy",
+    Reason.TIMEOUT: "Backend",
+}
+_OPENAI_TYPES = {
+    Reason.UNAUTHORIZED: "authentication_error",
+    Reason.NOT_FOUND: "not_found_error",
+    Reason.OVERLOADED: "rate_limit_error",
+    Reason.BACKEND: "server_error",
+    Reason.NOT_READY: "server_error",
+    Reason.TIMEOUT: "server_error",
+}
+
+
+def tei_error(refusal: Refusal) -> Shaped:
+    """Return status and body as text-embeddings-inference does (`ErrorResponse` of its OpenAPI schema)."""
+    status = 422 if refusal.reason is Reason.INVALID else 424 if refusal.reason is Reason.BACKEND else None
+    kind = _TEI_TYPES.get(refusal.reason, "Validation")
+    return status or refusal.reason.value, {"error": refusal.message, "error_type": kind}
+
+
+def rerank_error(refusal: Refusal) -> Shaped:
+    """Return status and body for rerank routes: TEI's fields, and `message` and `detail` for clients of Cohere and
+    Jina."""
+    status, body = tei_error(refusal)
+    return status, body | {"message": refusal.message, "detail": refusal.message}
+
+
+def openai_error(refusal: Refusal) -> Shaped:
+    """Return status and body as OpenAI's API does."""
+    status = 400 if refusal.reason in (Reason.TOKENIZER, Reason.WRONG_MODEL) else refusal.reason.value
+    kind = _OPENAI_TYPES.get(refusal.reason, "invalid_request_error")
+    code = "model_not_found" if refusal.reason is Reason.NOT_FOUND else None
+    return status, {"error": {"message": refusal.message, "type": kind, "param": None, "code": code}}
+
+
+def open_inference_error(refusal: Refusal) -> Shaped:
+    """Return status and body as the Open Inference Protocol v2 does."""
+    status = 400 if refusal.reason in (Reason.TOKENIZER, Reason.WRONG_MODEL) else refusal.reason.value
+    return status, {"error": refusal.message}
+
+
+def error_shape(path: str) -> Any:
+    """Return the function that shapes the errors of a path."""
+    if path.endswith("/rerank"):
+        return rerank_error
+    return openai_error if path.startswith("/v1/") else open_inference_error if path.startswith("/v2") else tei_error

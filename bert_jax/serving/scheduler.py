@@ -1,0 +1,214 @@
+"""The scheduler: one thread per device runs batches of the waiting rows, with fair turns between models."""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from bert_jax.errors import logger
+from bert_jax.serving.batching import Queue, Row, RowBatch, Shape, Submission
+
+_log = logger(__name__)
+
+
+class Backend(Protocol):
+    """A model on one device, as the scheduler sees it.
+
+    Attributes:
+        shapes: the static shapes of its forward pass.
+        ahead: number of batches to dispatch before the outputs of a batch are fetched.
+    """
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]: ...
+
+    @property
+    def ahead(self) -> int: ...
+
+    def begin(self, rows: Sequence[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
+        """Dispatch a forward pass; return a function that waits for it and returns the output of each row."""
+
+
+class _Begun(NamedTuple):
+    """A batch on a device."""
+
+    model: str
+    batch: RowBatch
+    started: float
+    fetch: Callable[[], list[np.ndarray]]
+
+
+class Scheduler:
+    """Runs rows of several models on their backends.
+
+    Args:
+        backends: model name -> its backend on each device; every model is on the same devices.
+        observe: called after each batch with the model's name, the batch, and its seconds, in the thread of the device.
+
+    Attributes:
+        ready: whether all shapes of all models are warm on all devices.
+        failed: the exception that ended the warm-up, or None.
+    """
+
+    def __init__(
+        self, backends: dict[str, list[Backend]], observe: Callable[[str, RowBatch, float], None] = lambda *_: None
+    ):
+        self._backends = backends
+        self._queues = {name: Queue(found[0].shapes) for name, found in backends.items()}
+        self._observe = observe
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._cold = self._devices = min(map(len, backends.values()))
+        self._threads = [
+            threading.Thread(target=self._work, args=(device,), name=f"device-{device}", daemon=True)
+            for device in range(self._devices)
+        ]
+        self.failed: Exception | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self._cold == 0
+
+    def start(self) -> None:
+        """Start the threads, which first warm every shape of every model."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Run what waits, then end the threads."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def waiting_tokens(self, model: str) -> int:
+        """Return the number of tokens that wait for a model."""
+        return self._queues[model].tokens
+
+    def expected_wait(self, model: str) -> float:
+        """Return the seconds until a new request's first batch, by the measured rates; 0 before the first batch."""
+        with self._changed:
+            queue = self._queues[model]
+            active = sum(bool(other) for other in self._queues.values() if other is not queue) + 1
+            return queue.tokens / queue.rate * active / self._devices if queue.rate else 0.0
+
+    def submit(self, model: str, rows: Sequence[Row]) -> Submission:
+        """Queue rows; called in an event loop, in which the future of the submission is resolved."""
+        submission = Submission(rows, asyncio.get_running_loop().create_future(), time.monotonic())
+        with self._changed:
+            queue = self._queues[model]
+            if not queue:  # an idle model has no claim to the time that it did not use
+                others = [other.clock for other in self._queues.values() if other and other is not queue]
+                queue.clock = max(queue.clock, min(others, default=queue.clock))
+            queue.add(submission)
+            self._changed.notify_all()
+        return submission
+
+    def drop(self, model: str, submission: Submission) -> None:
+        """Drop the waiting rows of a request whose client is gone."""
+        with self._changed:
+            self._queues[model].drop(submission)
+
+    def _work(self, device: int) -> None:
+        try:
+            self._warm(device)
+        except Exception as error:
+            self.failed = error
+            return
+        begun: deque[_Begun] = deque()
+        finished = 0.0
+        while True:
+            model, batch = self._take(wait=not begun)
+            if batch is None and not begun:
+                return
+            ahead = 0
+            if batch is not None:
+                backend = self._backends[model][device]
+                started = time.monotonic()
+                begun.append(_Begun(model, batch, started, self._begin(backend, batch)))
+                ahead = backend.ahead
+            if len(begun) > ahead:
+                finished = self._finish(begun.popleft(), finished)
+
+    def _warm(self, device: int) -> None:
+        for backends in self._backends.values():
+            backend = backends[device]
+            for shape in backend.shapes:
+                if self._stopping:
+                    return
+                ids = np.zeros(shape.length, np.int32)
+                backend.begin([Row(ids, ids)], shape)()
+        with self._changed:
+            self._cold -= 1
+
+    def _take(self, wait: bool) -> tuple[str, RowBatch | None]:
+        """Return the next batch and its model: of the models with waiting rows, the one with the least device time."""
+        with self._changed:
+            while True:
+                active = [name for name, queue in self._queues.items() if queue]
+                if active:
+                    name = min(active, key=lambda name: self._queues[name].clock)
+                    if (batch := self._queues[name].take(time.monotonic())) is not None:
+                        return name, batch
+                if self._stopping or not wait:
+                    return "", None
+                self._changed.wait()
+
+    def _begin(self, backend: Backend, batch: RowBatch) -> Callable[[], list[np.ndarray]]:
+        try:
+            return backend.begin([item.submission.rows[item.number] for item in batch.rows], batch.shape)
+        except Exception as error:
+            return _raising(error)
+
+    def _finish(self, begun: _Begun, before: float) -> float:
+        """Fetch the outputs of a batch and resolve the requests that are complete; return the time."""
+        error: Exception | None = None
+        outputs: Sequence[Any] = [None] * len(begun.batch.rows)
+        try:
+            outputs = begun.fetch()
+        except Exception as found:
+            _log.error("%s: a batch of %s failed: %s: %s", begun.model, begun.batch.shape, type(found).__name__, found)
+            error = found
+        now = time.monotonic()
+        seconds = now - max(begun.started, before)
+        with self._changed:
+            self._queues[begun.model].measured(begun.batch.shape, begun.batch.tokens, seconds)
+        done = []
+        for item, output in zip(begun.batch.rows, outputs, strict=True):
+            submission = item.submission
+            with self._changed:  # rows of one request may end on several devices at a time
+                submission.outputs[item.number] = output
+                submission.left -= 1
+                complete = submission.left == 0
+            if complete or error is not None:
+                done.append(submission)
+        if done:
+            loop = done[0].future.get_loop()
+            try:
+                loop.call_soon_threadsafe(_resolve, done, error)
+            except RuntimeError:  # the loop is closed: nobody waits
+                return now
+        self._observe(begun.model, begun.batch, seconds)
+        return now
+
+
+def _raising(error: Exception) -> Callable[[], list[np.ndarray]]:
+    def fetch() -> list[np.ndarray]:
+        raise error
+
+    return fetch
+
+
+def _resolve(submissions: Sequence[Submission], error: Exception | None) -> None:
+    for submission in submissions:
+        if not submission.future.done():
+            if error is None:
+                submission.future.set_result(submission.outputs)  # type: ignore[arg-type]
+            else:
+                submission.future.set_exception(error)

@@ -1,0 +1,130 @@
+"""`Service`: the models, the scheduler and the limits that all routes of a server share."""
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+
+from bert_jax.errors import InputError
+from bert_jax.serving.batching import Row
+from bert_jax.serving.metrics import ServerMetrics
+from bert_jax.serving.models import ServedModel, find_model
+from bert_jax.serving.refusals import Reason, Refusal
+from bert_jax.serving.scheduler import Scheduler
+from bert_jax.serving.settings import ServerSettings
+from bert_jax.serving.tasks import ServedTask
+
+_T = TypeVar("_T")
+TOKENIZER_THREADS = 2
+
+
+class Service:
+    """What the routes of a server share.
+
+    Args:
+        models: the models by name.
+        settings: limits, timeouts and the API key.
+
+    Attributes:
+        metrics: the metrics.
+        scheduler: the scheduler of all models.
+        in_flight: number of requests in flight.
+        buffered: bytes of bodies in memory.
+        stopping: whether the server was told to stop.
+    """
+
+    def __init__(self, models: dict[str, ServedModel], settings: ServerSettings):
+        self.models, self.settings = models, settings
+        self.metrics = ServerMetrics()
+        self.scheduler = Scheduler({name: model.backends for name, model in models.items()}, self.metrics.batch)
+        self.in_flight = self.buffered = 0
+        self.stopping = False
+        self._threads = ThreadPoolExecutor(TOKENIZER_THREADS, "tokenizer")
+
+    @property
+    def ready(self) -> bool:
+        """Return whether requests are answered: every shape is compiled, and the server is not stopping."""
+        return self.scheduler.ready and not self.stopping
+
+    def check_ready(self) -> None:
+        """Raise `Refusal` with status 503 before the models are warm."""
+        if not self.scheduler.ready:
+            failed = self.scheduler.failed
+            why = f"the warm-up failed: {failed}" if failed else "the models are being compiled"
+            raise Refusal(Reason.NOT_READY, f"expected a ready server, found one that is not: {why}", 1)
+
+    def model(self, name: Any, *tasks: ServedTask) -> ServedModel:
+        """Return the model that a request names; None = the first with one of the tasks. Raises `Refusal`."""
+        try:
+            return find_model(self.models, name, tasks)
+        except LookupError as error:
+            raise Refusal(Reason.NOT_FOUND, str(error.args[0])) from None
+        except InputError as error:
+            raise Refusal(Reason.WRONG_MODEL, str(error)) from None
+
+    async def in_thread(self, function: Callable[[], _T]) -> _T:
+        """Run a function in a thread, so that the event loop goes on serving; an `InputError` becomes a `Refusal`."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+        except InputError as error:
+            raise Refusal(Reason.TOKENIZER, str(error)) from None
+
+    def check(self, model: ServedModel, count: int) -> None:
+        """Raise `Refusal` when a request has no text or too many, or would wait too long; called before tokenization.
+
+        Args:
+            model: the model.
+            count: number of texts or pairs.
+        """
+        if count < 1:
+            raise Refusal(Reason.INVALID, "expected at least one text, found none")
+        if count > self.settings.max_texts:
+            raise Refusal(Reason.TOO_LARGE, f"expected at most {self.settings.max_texts} texts, found {count}")
+        wait, most = self.scheduler.expected_wait(model.name), self.settings.max_wait
+        if wait > most:
+            message = f"the server is overloaded: expected a wait of at most {most:g} s, found {wait:.1f} s"
+            raise Refusal(Reason.OVERLOADED, message, max(1, math.ceil(wait - most)))
+
+    async def run(
+        self, model: ServedModel, rows: Sequence[Row], disconnected: "asyncio.Future[Any]"
+    ) -> list[np.ndarray]:
+        """Run rows and return the output of each.
+
+        Args:
+            model: the model.
+            rows: the rows of one request.
+            disconnected: a future that is done when the client is gone.
+
+        Raises:
+            Refusal: the server is overloaded, the time limit passed, or the forward pass failed.
+            ConnectionError: the client is gone.
+        """
+        tokens, most = sum(row.size for row in rows), self.settings.max_request_tokens
+        if tokens > most:
+            raise Refusal(Reason.TOO_LARGE, f"expected at most {most} tokens in a request, found {tokens}")
+        self.check(model, len(rows))
+        submission = self.scheduler.submit(model.name, rows)
+        try:
+            await asyncio.wait({submission.future, disconnected}, timeout=self.settings.request_timeout,
+                               return_when=asyncio.FIRST_COMPLETED)  # fmt: skip
+            if not submission.future.done():
+                if disconnected.done():
+                    raise ConnectionError("the client closed the connection")
+                seconds = self.settings.request_timeout
+                raise Refusal(Reason.TIMEOUT, f"expected an answer within {seconds:g} s, found none")
+            if (error := submission.future.exception()) is not None:
+                raise Refusal(Reason.BACKEND, f"the forward pass failed: {type(error).__name__}")
+        finally:
+            if not submission.future.done():
+                submission.future.cancel()
+                self.scheduler.drop(model.name, submission)
+        self.metrics.answered(model.name, len(rows), max(0.0, submission.begun - submission.submitted))
+        return submission.future.result()
+
+    def close(self) -> None:
+        """End the threads, after the batches that run."""
+        self.scheduler.stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)

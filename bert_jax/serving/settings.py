@@ -1,0 +1,58 @@
+"""`ServerSettings`: address, limits, timeouts and API key of a server."""
+
+import dataclasses
+import math
+from typing import Any
+
+from bert_jax.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerSettings:
+    """Settings of a server. Every limit has a default that protects a small machine.
+
+    Attributes:
+        host: address to listen on.
+        port: TCP port; 0 = any free port.
+        api_key: key that requests must carry as `Authorization: Bearer KEY`; "" = none.
+        auto_truncate: whether texts over the model's limit are cut if a request does not say; otherwise they are an
+            error.
+        max_body_bytes: most bytes in the body of a request.
+        max_texts: most texts (or pairs) in a request.
+        max_request_tokens: most tokens in a request, after truncation.
+        max_concurrent_requests: most requests in flight; more are refused with status 429.
+        max_buffered_bytes: most bytes of bodies held in memory at a time; more are refused with status 429.
+        max_wait: seconds; a request that would wait longer for its first batch is refused with status 429.
+        read_timeout: seconds in which the headers and the body of a request must arrive.
+        request_timeout: seconds after which a request is answered with status 504.
+        stop_timeout: seconds in which accepted requests are answered after SIGTERM.
+        keep_alive: seconds after which an idle connection is closed.
+        log_requests: whether to log a line per request.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    api_key: str = dataclasses.field(default="", repr=False)
+    auto_truncate: bool = False
+    max_body_bytes: int = 2 << 20
+    max_texts: int = 2048
+    max_request_tokens: int = 1 << 17
+    max_concurrent_requests: int = 1024
+    max_buffered_bytes: int = 64 << 20
+    max_wait: float = 10.0
+    read_timeout: float = 10.0
+    request_timeout: float = 60.0
+    stop_timeout: float = 30.0
+    keep_alive: int = 65
+    log_requests: bool = True
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value: Any = getattr(self, field.name)
+            if field.name == "port":
+                if not 0 <= value <= 65535:
+                    raise InputError(f"port: expected 0 to 65535, found {value}")
+            elif isinstance(value, int | float) and not (value > 0 and math.isfinite(value)) and value is not False:
+                raise InputError(f"{field.name}: expected a positive number, found {value}")
+        if not self.api_key.isascii():
+            raise InputError("api_key: expected ASCII characters, found others")

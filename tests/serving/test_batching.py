@@ -1,0 +1,164 @@
+"""The queue of a model and the scheduler of several: which rows run next, and in which shape."""
+
+import asyncio
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from served import SHAPES, StandIn
+
+from bert_jax.serving.batching import PATIENCE, Queue, Row, Shape, Submission, static_shapes
+from bert_jax.serving.scheduler import Scheduler
+
+
+def row(size):
+    ids = np.full(size, 7, np.int32)
+    return Row(ids, np.zeros_like(ids))
+
+
+def submission(*sizes, at=0.0):
+    return Submission([row(size) for size in sizes], SimpleNamespace(), at)
+
+
+def test_shapes_are_few_and_cover_every_length():
+    shapes = static_shapes(256, 512)
+    assert Shape(32, 16) in shapes and Shape(2, 256) in shapes and Shape(1, 256) in shapes
+    assert max(shape.rows * shape.length for shape in shapes) == 512
+    assert len(shapes) == 18 and max(shape.length for shape in shapes) == 256
+    assert static_shapes(10, 512) == (Shape(1, 10), Shape(51, 10)) and static_shapes(10, 9) == (Shape(1, 10),)
+
+
+def test_a_batch_has_the_rows_of_one_length_and_is_filled_with_shorter_ones():
+    queue = Queue(SHAPES)
+    for size in (20, 4, 30, 5, 6):
+        queue.add(submission(size))
+    batch = queue.take(0.0)
+    assert batch.shape == Shape(4, 32) and batch.tokens == 20 + 30 + 4 + 5
+    assert [item.submission.rows[0].size for item in batch.rows] == [20, 30, 4, 5]
+    assert queue.tokens == 6
+    assert queue.take(0.0).shape == Shape(1, 16)
+    assert queue.take(0.0) is None and not queue
+
+
+def test_the_fullest_shape_runs_first_but_no_row_waits_for_ever():
+    def filled(now):
+        queue = Queue(SHAPES)
+        queue.add(submission(20, at=0.0))
+        queue.add(submission(10, 11, 12, 13, at=0.01))
+        return queue.take(now)
+
+    assert filled(0.02).shape == Shape(4, 16)
+    assert filled(PATIENCE * 2).shape.length == 32
+
+
+def test_measured_times_choose_the_shape():
+    queue = Queue(SHAPES)
+    queue.add(submission(10, 10, 10))
+    queue.measured(Shape(4, 16), 40, 1.0)
+    queue.measured(Shape(1, 16), 10, 0.01)
+    assert queue.take(0.0).shape == Shape(1, 16)
+    assert queue.clock == pytest.approx(1.01)
+
+
+def test_rows_of_a_client_that_is_gone_are_left_out():
+    queue = Queue(SHAPES)
+    gone, stays = submission(10, 11, 12, 13, 14), submission(9)
+    queue.add(gone)
+    queue.add(stays)
+    assert len(queue.take(0.0).rows) == 4
+    queue.drop(gone)
+    queue.drop(gone)
+    assert queue.tokens == 9
+    assert [item.submission for item in queue.take(0.0).rows] == [stays]
+    assert queue.take(0.0) is None and queue.tokens == 0
+
+
+def run(backends, body):
+    """Runs a coroutine with a scheduler, which is stopped after it."""
+    scheduler = Scheduler(backends)
+    scheduler.start()
+
+    async def main():
+        while not scheduler.ready:
+            await asyncio.sleep(0.01)
+        try:
+            return await asyncio.wait_for(body(scheduler), 30)
+        finally:
+            await asyncio.get_running_loop().run_in_executor(None, scheduler.stop)
+
+    return asyncio.run(main())
+
+
+def test_outputs_are_in_the_order_of_the_rows():
+    backend = StandIn()
+
+    async def body(scheduler):
+        found = [scheduler.submit("a", [row(size) for size in sizes]) for sizes in ((5, 30, 12), (20,), (3, 4))]
+        return [(await one.future) for one in found]
+
+    outputs = run({"a": [backend]}, body)
+    assert [[int(output[0]) for output in found] for found in outputs] == [[5, 30, 12], [20], [3, 4]]
+
+
+def test_a_busy_model_does_not_starve_another():
+    """A thousand rows of one model wait; eight requests of the other, one after another, take eight turns each."""
+    busy, other = StandIn(0.005), StandIn(0.005)
+
+    async def body(scheduler):
+        flood = scheduler.submit("busy", [row(10)] * 1000)
+        await asyncio.sleep(0.05)
+        waits = []
+        for _ in range(8):
+            started = time.monotonic()
+            await scheduler.submit("other", [row(10)]).future
+            waits.append(time.monotonic() - started)
+        assert not flood.future.done()
+        scheduler.drop("busy", flood)
+        return waits
+
+    waits = run({"busy": [busy], "other": [other]}, body)
+    assert sorted(waits)[4] < 0.1  # of 250 batches of the other model, which take 1.25 s
+
+
+def test_several_devices_share_the_rows():
+    backends = [StandIn(0.01), StandIn(0.01)]
+
+    async def body(scheduler):
+        await scheduler.submit("a", [row(10)] * 80).future
+
+    run({"a": backends}, body)
+    counts = [len(backend.batches) for backend in backends]
+    assert sum(counts) == 20 and min(counts) >= 5
+
+
+def test_an_error_of_a_batch_is_that_of_its_requests_only():
+    backend = StandIn()
+
+    async def body(scheduler):
+        backend.error = RuntimeError("out of memory")
+        with pytest.raises(RuntimeError, match="out of memory"):
+            await scheduler.submit("a", [row(10)] * 9).future
+        backend.error = None
+        return await scheduler.submit("a", [row(11)]).future
+
+    assert run({"a": [backend]}, body)[0][0] == 11
+
+
+def test_stopping_runs_what_waits():
+    backend = StandIn(0.01)
+
+    async def body(scheduler):
+        return scheduler.submit("a", [row(10)] * 40)
+
+    assert len(backend.batches) == 0
+    assert run({"a": [backend]}, body).left == 0
+
+
+def test_a_failed_warm_up_is_reported():
+    backend = StandIn()
+    backend.error = RuntimeError("no memory")
+    scheduler = Scheduler({"a": [backend]})
+    scheduler.start()
+    scheduler.stop()
+    assert not scheduler.ready and "no memory" in str(scheduler.failed)

@@ -1,0 +1,58 @@
+"""The JAX backend: a batch in a static shape gives what the model gives, also of MiniLM, also on several devices."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from bert_jax import from_pretrained
+from bert_jax.errors import InputError
+from bert_jax.serving.batching import Shape
+from bert_jax.serving.models import open_jax_model
+from bert_jax.serving.tasks import ServedTask
+
+TEXTS = ["a cat on a mat", "a kitten on a rug", "tax law"]
+
+
+def test_minilm_in_one_shape(minilm):
+    model = open_jax_model(str(minilm), "minilm", None, "float32", None)
+    (backend,) = model.backends
+    assert model.max_length == 256 and Shape(32, 16) in backend.shapes
+    vectors = np.stack(backend.begin(model.rows(TEXTS), Shape(10, 48))())
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert abs(lengths - 1).min() > 0.01  # the route normalizes
+    expected = from_pretrained(minilm).encode(TEXTS)
+    np.testing.assert_allclose(vectors / lengths, expected, atol=1e-6)
+
+
+def test_a_task_that_is_named(models, tmp_path):
+    model = open_jax_model(str(models["masks"]), "vectors", ServedTask.EMBED, "float32", 16)
+    assert model.task is ServedTask.EMBED and model.config.sentence_embedding_size == 32
+    other = shutil.copytree(models["reranker"], tmp_path / "other")
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMultipleChoice"]}))
+    with pytest.raises(InputError, match=r"expected a head among .*, found multiple_choice"):
+        open_jax_model(str(other), "other", None, "float32", 16)
+
+
+SCRIPT = """
+import json, numpy as np, threading
+from bert_jax.serving.models import open_jax_model
+from bert_jax.serving.batching import Shape
+model = open_jax_model({path!r}, "m", None, "float32", 16)
+rows = model.rows(["a dog", "the cat"])
+outputs = [np.stack(backend.begin(rows[:1], Shape(1, 16))()).tolist() for backend in model.backends]
+biases = [backend._model.params["embeddings"]["layer_norm"]["bias"] for backend in model.backends]
+devices = [str(bias.device) for bias in biases]
+print(json.dumps([outputs, devices]))
+"""
+
+
+@pytest.mark.slow
+def test_each_device_has_a_copy(models, tmp_path, on_eight_devices):
+    script = tmp_path / "devices.py"
+    script.write_text(SCRIPT.format(path=str(models["embedder"])))
+    outputs, devices = on_eight_devices(script)
+    assert len(set(devices)) == 8 == len(outputs)
+    assert all(json.dumps(output) == json.dumps(outputs[0]) for output in outputs)
