@@ -52,6 +52,8 @@ def add_verbs(verbs: Any) -> None:
     add("--auto-truncate", action="store_true",
         help="cut texts over the model's limit if a request does not say (default: an error)")  # fmt: skip
     add("--batch-tokens", type=int, metavar="N", help="tokens in a batch (default: chosen for the device)")
+    add("--batch-invariant", action="store_true",
+        help="make answers bitwise independent of other requests; one text takes as long as a batch")  # fmt: skip
     for flag, text in _LIMITS.items():
         add(flag, type=int, metavar="N", help=f"{text} (default: {getattr(ServerSettings, _field(flag)):,})")
     for flag, text in _TIMES.items():
@@ -83,10 +85,10 @@ def run_serve(args: argparse.Namespace) -> None:
     key = os.environ.get(_KEY, "") if args.api_key is None else args.api_key
     settings = ServerSettings(args.host, args.port, key, args.auto_truncate, log_requests=not args.quiet, **given)
     task = ServedTask(args.task) if args.task else None
-    models = []
+    models, batching = [], (args.batch_tokens, args.batch_invariant)
     for path, name in zip(args.models, model_names(args.models, args.name), strict=True):
         if args.backend == "jax":
-            models.append(open_jax_model(path, name, task, args.dtype, args.batch_tokens))
+            models.append(open_jax_model(path, name, task, args.dtype, *batching))
         else:
-            models.append(open_onnx_model(path, name, args.onnx_file, task, args.batch_tokens))
+            models.append(open_onnx_model(path, name, args.onnx_file, task, *batching))
     serve(models, settings)

@@ -101,6 +101,8 @@ class Queue:
 
     Args:
         shapes: the static shapes of the model.
+        batch_invariant: whether a row is computed only in the shape of its own padded length, so that its output is
+            bitwise independent of other requests.
 
     Attributes:
         clock: seconds of device time that the model has used, for fair turns between models.
@@ -108,8 +110,9 @@ class Queue:
         rate: measured tokens/s without padding; 0 = not measured yet.
     """
 
-    def __init__(self, shapes: Sequence[Shape]):
+    def __init__(self, shapes: Sequence[Shape], batch_invariant: bool = False):
         self.shapes = tuple(shapes)
+        self._batch_invariant = batch_invariant
         self.lengths = sorted({shape.length for shape in shapes})
         self._buckets: dict[int, deque[Waiting]] = {length: deque() for length in self.lengths}
         self._seconds = {s: (s.rows * s.length + _OVERHEAD) / _FIRST_RATE for s in shapes}
@@ -138,7 +141,7 @@ class Queue:
         """Remove and return the next batch; None if no row waits.
 
         The shape is the one with the most tokens per second, unless a row has waited longer than `PATIENCE`: then it is
-        the best one for that row. Free rows of a batch are filled with shorter ones.
+        the best one for that row. Free rows of a batch are filled with shorter ones, unless the batch is invariant.
         """
         for bucket in self._buckets.values():
             while bucket and bucket[0].submission.dropped:
@@ -151,7 +154,7 @@ class Queue:
             waiting = [oldest]
         shape = max((shape for shape in self.shapes if shape.length in waiting), key=self._expected_rate)
         rows: list[Waiting] = []
-        for length in reversed([length for length in self.lengths if length <= shape.length]):
+        for length in self._lengths_in(shape):
             bucket = self._buckets[length]
             while bucket and len(rows) < shape.rows:
                 item = bucket.popleft()
@@ -178,24 +181,32 @@ class Queue:
         submission.begun = submission.begun or now
         self.tokens -= size
 
+    def _lengths_in(self, shape: Shape) -> list[int]:
+        """Return the padded lengths whose rows may be in a batch of this shape, the longest first."""
+        if self._batch_invariant:
+            return [shape.length]
+        return [length for length in reversed(self.lengths) if length <= shape.length]
+
     def _expected_rate(self, shape: Shape) -> float:
         """Return the tokens per second of a batch of this shape, with rows counted at their padded lengths."""
         free, tokens = shape.rows, 0
-        for length in reversed([length for length in self.lengths if length <= shape.length]):
+        for length in self._lengths_in(shape):
             count = min(free, len(self._buckets[length]))
             free -= count
             tokens += count * length
         return tokens / self._seconds[shape]
 
 
-def static_shapes(max_length: int, tokens: int) -> tuple[Shape, ...]:
+def static_shapes(max_length: int, tokens: int, batch_invariant: bool = False) -> tuple[Shape, ...]:
     """Return the static shapes of a model: for each padded length a single row, and a full batch.
 
     Args:
         max_length: most tokens in an input of the model.
         tokens: tokens in a full batch.
+        batch_invariant: whether to leave out the single rows, whose outputs differ in their last bits.
     """
     lengths = [length for power in (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
                for length in (power, power // 2 * 3) if length < max_length]  # fmt: skip
     lengths.append(max_length)
-    return tuple(sorted({Shape(rows, length) for length in lengths for rows in (1, max(1, tokens // length))}))
+    smallest = set() if batch_invariant else {1}
+    return tuple(sorted({Shape(rows, length) for length in lengths for rows in smallest | {max(1, tokens // length)}}))

@@ -23,6 +23,7 @@ class JaxBackend:
         task: the task, which says what output to fetch.
         device: the device; None = the one that holds the parameters.
         batch_tokens: tokens in a full batch; None = chosen for the platform.
+        batch_invariant: whether outputs must be bitwise independent of the other rows of a batch.
 
     Attributes:
         shapes: the static shapes.
@@ -36,6 +37,7 @@ class JaxBackend:
         task: ServedTask,
         device: jax.Device | None = None,
         batch_tokens: int | None = None,
+        batch_invariant: bool = False,
     ):
         if device is not None:
             compute = dataclasses.replace(model.compute, platform=device.platform)
@@ -43,7 +45,8 @@ class JaxBackend:
         platform = model.compute.target
         self._model, self._task = model, task
         tokens = batch_tokens or _BATCH_TOKENS.get(platform, _BATCH_TOKENS_ELSEWHERE)
-        self.shapes = static_shapes(model.max_length, tokens)
+        self.batch_invariant = batch_invariant
+        self.shapes = static_shapes(model.max_length, tokens, batch_invariant)
         self.ahead = 1
 
     def begin(self, rows: Sequence[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:

@@ -89,7 +89,9 @@ class ServedModel:
         return rows
 
 
-def open_jax_model(path: str, name: str, task: ServedTask | None, dtype: str, batch_tokens: int | None) -> ServedModel:
+def open_jax_model(
+    path: str, name: str, task: ServedTask | None, dtype: str, batch_tokens: int | None, batch_invariant: bool = False
+) -> ServedModel:
     """Open a model directory for the JAX backend, on all local devices.
 
     Args:
@@ -98,6 +100,7 @@ def open_jax_model(path: str, name: str, task: ServedTask | None, dtype: str, ba
         task: None = by the saved head.
         dtype: as for `from_pretrained`.
         batch_tokens: tokens in a full batch; None = chosen for the platform.
+        batch_invariant: whether answers must be bitwise independent of other requests.
 
     Raises:
         InputError: the directory has no model with a tokenizer, or its head has no route.
@@ -123,7 +126,7 @@ def open_jax_model(path: str, name: str, task: ServedTask | None, dtype: str, ba
         model = dataclasses.replace(model, config=config.replace(normalize_embeddings=False, pooling_skip=skip))
     assert model.tokenizer is not None
     devices = jax.local_devices()
-    backends: list[Backend] = [JaxBackend(model, task, device, batch_tokens) for device in devices]
+    backends: list[Backend] = [JaxBackend(model, task, device, batch_tokens, batch_invariant) for device in devices]
     return ServedModel(name, path, task, config, model.tokenizer, settings, model.max_length, model.compute.dtype,
                        False, backends)  # fmt: skip
 

@@ -33,23 +33,34 @@ class OnnxBackend:
         pooling: pooling of `last_hidden_state` into an embedding, `mean`, `cls` or `max`; "" = the output is pooled.
         pad_id: id of the padding token.
         shapes: upper bounds of the batches.
+        batch_invariant: whether to pad each batch to its shape, so that outputs do not depend on the other rows.
     """
 
     ahead = 0
 
     def __init__(
-        self, session: Any, task: ServedTask, output: str, pooling: str, pad_id: int, shapes: tuple[Shape, ...]
+        self,
+        session: Any,
+        task: ServedTask,
+        output: str,
+        pooling: str,
+        pad_id: int,
+        shapes: tuple[Shape, ...],
+        batch_invariant: bool = False,
     ):
         self._session, self._task, self._output, self._pooling, self._pad_id = session, task, output, pooling, pad_id
         self._names = {found.name for found in session.get_inputs()}
-        self.shapes = shapes
+        self.shapes, self.batch_invariant = shapes, batch_invariant
 
     def begin(self, rows: Sequence[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
         """Run a forward pass when the returned function is called; see `JaxBackend.begin` for its outputs."""
-        return lambda: self._run(rows)
+        if not self.batch_invariant:
+            return lambda: self._run(rows, max(row.size for row in rows))
+        full = [*rows, *[rows[0]] * (shape.rows - len(rows))]
+        return lambda: self._run(full, shape.length)[: len(rows)]
 
-    def _run(self, rows: Sequence[Row]) -> list[np.ndarray]:
-        inputs = padded(rows, max(row.size for row in rows), self._pad_id)
+    def _run(self, rows: Sequence[Row], length: int) -> list[np.ndarray]:
+        inputs = padded(rows, length, self._pad_id)
         feed = {name: array.astype(np.int64) for name, array in inputs.items() if name in self._names}
         (output,) = self._session.run([self._output], feed)
         output = output.astype(np.float32, copy=False)
@@ -70,7 +81,9 @@ def pool(states: np.ndarray, mask: np.ndarray, pooling: str) -> np.ndarray:
     return (states * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1e-9)
 
 
-def open_onnx_model(path: str, name: str, file: str, task: ServedTask | None, batch_tokens: int | None) -> ServedModel:
+def open_onnx_model(
+    path: str, name: str, file: str, task: ServedTask | None, batch_tokens: int | None, batch_invariant: bool = False
+) -> ServedModel:
     """Open an exported model directory for onnxruntime.
 
     Args:
@@ -79,6 +92,7 @@ def open_onnx_model(path: str, name: str, file: str, task: ServedTask | None, ba
         file: the ONNX file, relative to `path`.
         task: None = by the outputs of the file.
         batch_tokens: tokens in a full batch; None = 512.
+        batch_invariant: whether answers must be bitwise independent of other requests.
 
     Raises:
         InputError: a file is missing or damaged, or the inputs and outputs of the ONNX file are not those of a BERT.
@@ -115,8 +129,8 @@ def open_onnx_model(path: str, name: str, file: str, task: ServedTask | None, ba
     tokenizer = settings.tokenizer(tokenizer)
     check_vocabulary(tokenizer, config, root)
     max_length = settings.longest(config.max_position_embeddings, tokenizer)
-    shapes = static_shapes(max_length, batch_tokens or _BATCH_TOKENS)
-    backend = OnnxBackend(session, task, output, pooling, tokenizer.pad_id, shapes)
+    shapes = static_shapes(max_length, batch_tokens or _BATCH_TOKENS, batch_invariant)
+    backend = OnnxBackend(session, task, output, pooling, tokenizer.pad_id, shapes, batch_invariant)
     return ServedModel(name, path, task, config, tokenizer, settings, max_length, "float32",
                        not pooling and config.normalize_embeddings, [backend])  # fmt: skip
 

@@ -21,6 +21,7 @@ class Backend(Protocol):
     Attributes:
         shapes: the static shapes of its forward pass.
         ahead: number of batches to dispatch before the outputs of a batch are fetched.
+        batch_invariant: whether outputs must be bitwise independent of the other rows of a batch.
     """
 
     @property
@@ -28,6 +29,9 @@ class Backend(Protocol):
 
     @property
     def ahead(self) -> int: ...
+
+    @property
+    def batch_invariant(self) -> bool: ...
 
     def begin(self, rows: Sequence[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
         """Dispatch a forward pass; return a function that waits for it and returns the output of each row."""
@@ -58,7 +62,7 @@ class Scheduler:
         self, backends: dict[str, list[Backend]], observe: Callable[[str, RowBatch, float], None] = lambda *_: None
     ):
         self._backends = backends
-        self._queues = {name: Queue(found[0].shapes) for name, found in backends.items()}
+        self._queues = {name: Queue(found[0].shapes, found[0].batch_invariant) for name, found in backends.items()}
         self._observe = observe
         self._changed = threading.Condition()
         self._stopping = False

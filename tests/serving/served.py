@@ -36,6 +36,7 @@ class StandIn:
     """
 
     ahead = 0
+    batch_invariant = False
 
     def __init__(self, seconds: float = 0.0, shapes: Sequence[Shape] = SHAPES):
         self.seconds, self.shapes = seconds, tuple(shapes)

@@ -41,6 +41,17 @@ def test_a_batch_has_the_rows_of_one_length_and_is_filled_with_shorter_ones():
     assert queue.take(0.0) is None and not queue
 
 
+def test_an_invariant_batch_has_rows_of_its_own_length_only():
+    queue = Queue((Shape(4, 16), Shape(4, 32)), batch_invariant=True)
+    for size in (20, 4, 30, 5):
+        queue.add(submission(size))
+    batches = [queue.take(0.0), queue.take(0.0)]
+    sizes = {b.shape: sorted(item.submission.rows[0].size for item in b.rows) for b in batches}
+    assert sizes == {Shape(4, 32): [20, 30], Shape(4, 16): [4, 5]}
+    shapes = static_shapes(256, 512, batch_invariant=True)
+    assert len({shape.length for shape in shapes}) == len(shapes) and Shape(32, 16) in shapes
+
+
 def test_the_fullest_shape_runs_first_but_no_row_waits_for_ever():
     def filled(now):
         queue = Queue(SHAPES)

@@ -26,6 +26,17 @@ def test_minilm_in_one_shape(minilm):
     np.testing.assert_allclose(vectors / lengths, expected, atol=1e-6)
 
 
+def test_an_invariant_batch_has_one_shape_for_each_length(minilm):
+    model = open_jax_model(str(minilm), "minilm", None, "float32", 128, batch_invariant=True)
+    (backend,) = model.backends
+    lengths = [shape.length for shape in backend.shapes]
+    assert len(set(lengths)) == len(lengths) and Shape(8, 16) in backend.shapes
+    rows = model.rows(TEXTS)
+    together = backend.begin(rows, Shape(8, 16))()
+    for row, vector in zip(rows, together, strict=True):
+        np.testing.assert_array_equal(backend.begin([row], Shape(8, 16))()[0], vector)
+
+
 def test_a_task_that_is_named(models, tmp_path):
     model = open_jax_model(str(models["masks"]), "vectors", ServedTask.EMBED, "float32", 16)
     assert model.task is ServedTask.EMBED and model.config.sentence_embedding_size == 32

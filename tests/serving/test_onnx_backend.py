@@ -1,6 +1,7 @@
 """The onnxruntime backend, on ONNX files that the tests make: an embedding and its mean, and two linear heads."""
 
 import shutil
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -78,6 +79,22 @@ def test_classes_tokens_and_masks(folder):
             states = table[row.input_ids] @ kernel
             expected = {"classes": states[0], "tokens": states, "masks": states[1]}[kind]
             np.testing.assert_allclose(output, expected, atol=1e-5)
+
+
+def test_an_invariant_batch_is_padded_to_its_shape(folder, monkeypatch):
+    path, _ = folder("vectors", "embedder")
+    model = open_onnx_model(str(path), "vectors", "onnx/model.onnx", None, None, batch_invariant=True)
+    (backend,) = model.backends
+    seen = []
+    run = backend._session.run
+    noted = SimpleNamespace(run=lambda names, feed: seen.append(feed) or run(names, feed))
+    monkeypatch.setattr(backend, "_session", noted)
+    rows = model.rows(["a dog", "the cat"])
+    together = backend.begin(rows, backend.shapes[0])()
+    assert len(together) == 2
+    for row, vector in zip(rows, together, strict=True):
+        np.testing.assert_array_equal(backend.begin([row], backend.shapes[0])()[0], vector)
+    assert {feed["input_ids"].shape for feed in seen} == {tuple(backend.shapes[0])}
 
 
 def test_poolings():
