@@ -103,7 +103,7 @@ def _versions() -> tuple[object, ...]:
     files = sorted(path for pattern in _SOURCES for path in home.glob(pattern))
     sources = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     packages = tuple(importlib.metadata.version(package) for package in _PACKAGES)
-    return packages, sources, os.environ.get("XLA_FLAGS"), os.environ.get("LIBTPU_INIT_ARGS")
+    return packages, sources, os.environ.get("XLA_FLAGS")
 
 
 @functools.cache

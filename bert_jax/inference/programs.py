@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -84,6 +85,8 @@ def _load_or_compile(program: _Program, params: Params, inputs: Mapping[str, np.
     """Load the compiled program from the disk cache, or compile it and add it to the cache."""
     device = program.device
     where = (device.platform, device.device_kind, device.id, device.client.platform_version)
+    if device.platform == "tpu":
+        where += (os.environ.get("LIBTPU_INIT_ARGS"),)
     structure, shapes = program.params
     described = (*program[:4], str(structure), shapes, program.inputs, where, program.settings)
     name = program_cache.fingerprint("forward", described)
