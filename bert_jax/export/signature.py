@@ -1,5 +1,6 @@
 """The inputs and outputs of an exported model, and its forward pass in JAX."""
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -16,6 +17,23 @@ _HEAD_OUTPUTS = {
 }
 _BATCH, _LENGTH, _CHOICES = "batch_size", "sequence_length", "num_choices"
 Arrays = dict[str, np.ndarray]
+Runner = Callable[[Arrays], Arrays]  # a model in its runtime: inputs by name -> outputs by name
+
+
+class Source(NamedTuple):
+    """A model to export.
+
+    Attributes:
+        config: the architecture, without quantization.
+        head: one of `modeling.HEADS`.
+        params: the canonical parameter tree of float32 arrays.
+        calibration: int32 inputs without padding, for dtype int8_static.
+    """
+
+    config: BertConfig
+    head: str
+    params: Params
+    calibration: Sequence[Arrays] = ()
 
 
 class Signature(NamedTuple):
@@ -89,3 +107,8 @@ def example_inputs(config: BertConfig, head: str, sizes: tuple[int, ...], seed: 
     if "token_type_ids" in signature_of(config, head).inputs:
         arrays["token_type_ids"] = generator.integers(0, config.type_vocab_size, sizes, np.int32)
     return arrays
+
+
+def as_int64(arrays: Arrays) -> Arrays:
+    """Return arrays as int64, the dtype of inputs in ONNX files of transformers and optimum."""
+    return {name: array.astype(np.int64) for name, array in arrays.items()}

@@ -6,38 +6,41 @@ from typing import Any
 
 import jax
 import jax.export
+import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.formats import safetensors_files
-from bert_jax.export.signature import Arrays, forward, signature_of
+from bert_jax.export.signature import Arrays, Runner, Source, forward, signature_of
 from bert_jax.modeling import Bert, Compute, Params
 from bert_jax.sharding import parameter_name
 
 PLATFORMS = ("cpu", "tpu", "cuda")
-PROGRAM, WEIGHTS = "model.stablehlo", "weights.safetensors"
+WEIGHTS = "weights.safetensors"
+PROGRAMS = {"float32": "model.stablehlo", "bfloat16": "model_bf16.stablehlo"}
 
 
-def write_stablehlo(
-    directory: storage.Path, config: BertConfig, head: str, params: Params, dtype: str = "float32"
-) -> None:
-    """Write the program and its parameters into a local directory.
+def write_stablehlo(directory: storage.Path, source: Source, dtypes: tuple[str, ...]) -> None:
+    """Write `PROGRAMS` of some dtypes of matrix products, and the float32 parameters, into a local directory.
 
-    The parameters are arguments of the program, not constants in it: a program with constants of hundreds of megabytes
+    The parameters are arguments of a program, not constants in it: a program with constants of hundreds of megabytes
     compiles slowly, and cannot hold more than 2 GiB.
-
-    Args:
-        directory: the directory.
-        config: the architecture, without quantization.
-        head: one of `modeling.HEADS`.
-        params: the canonical parameter tree of float32 arrays.
-        dtype: dtype of matrix products: float32 or bfloat16.
     """
-    weights = flat_weights(params)
-    program = stablehlo_program(config, head, weights, dtype)
-    storage.write_atomically(directory / PROGRAM, bytes(program.serialize()))
+    weights = flat_weights(source.params)
     safetensors_files.write(directory / WEIGHTS, weights)
+    for dtype in dtypes:
+        program = stablehlo_program(source.config, source.head, weights, dtype)
+        storage.write_atomically(directory / PROGRAMS[dtype], bytes(program.serialize()))
+
+
+def open_stablehlo(directory: storage.Path, dtype: str) -> Runner:
+    """Open a program and its parameters from their files, as a function of int32 inputs."""
+    program = jax.export.deserialize(bytearray((directory / PROGRAMS[dtype]).read_bytes()))
+    with safetensors_files.open_tensors(directory / WEIGHTS) as tensors:
+        weights = {name: np.asarray(tensor.read()) for name, tensor in tensors.items()}
+    run = jax.jit(program.call)
+    return lambda inputs: {name: np.asarray(value) for name, value in run(weights, *inputs.values()).items()}
 
 
 def stablehlo_program(
@@ -55,8 +58,9 @@ def stablehlo_program(
         The program: a function of the weights and the int32 inputs of `signature_of` in their order, which returns a
         dict of its float32 outputs.
     """
-    # The forms of operations for CPUs and the backend xla run on every platform.
-    bert = Bert(config, head, Compute(dtype=dtype, attention="xla", platform="cpu"))
+    # Every platform runs the backend xla, the float32 form for CPUs, and the bfloat16 form for accelerators.
+    platform = "cpu" if dtype == "float32" else "tpu"
+    bert = Bert(config, head, Compute(dtype=dtype, attention="xla", platform=platform))
     shapes = {name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for name, leaf in weights.items()}
     run = jax.jit(functools.partial(flat_forward, bert))
     return jax.export.export(run, platforms=PLATFORMS)(shapes, *_symbolic_inputs(config, head))
@@ -65,7 +69,8 @@ def stablehlo_program(
 def flat_forward(bert: Bert, weights: dict[str, jax.Array], *inputs: jax.Array) -> dict[str, jax.Array]:
     """Run the forward pass on weights named as by `flat_weights` and on inputs in the order of `signature_of`."""
     names = signature_of(bert.config, bert.head).inputs
-    return forward(bert, _tree(weights), dict(zip(names, inputs, strict=True)))
+    outputs = forward(bert, _tree(weights), dict(zip(names, inputs, strict=True)))
+    return {name: value.astype(jnp.float32) for name, value in outputs.items()}
 
 
 def flat_weights(params: Params) -> Arrays:
