@@ -20,7 +20,7 @@ MOST_LINES = 400
 ORDER = (
     "process", "compilers", "synonyms", "errors", "storage", "model_files", "families", "config_values",
     "quantization_config", "config", "sharding", "modeling", "tokenization", "data", "conversion", "recipes",
-    "inference", "reports", "metrics", "tasks", "evaluation", "training", "compression", "planning", "demo", "cli",
+    "inference", "reports", "metrics", "tasks", "evaluation", "training", "compression", "export", "planning", "demo", "cli",
     "__main__",
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from bert_jax.modeling import Bert, Compute
 # that is above 1; for the others it is the root mean square of differences, relative to that of the values.
 LIMITS = {"float32": 1e-5, "bfloat16": 0.1, "float16": 0.02, "int8_dynamic": 0.5, "int8_static": 0.5}
 _SHORT, _LONG = 7, 33  # tokens of the two batches
-_TEXTS = 2  # of the calibration
+_TEXTS = 2
 
 
 class Difference(NamedTuple):
@@ -29,10 +29,10 @@ class Difference(NamedTuple):
 
 
 def check_outputs(run: Runner, source: Source, dtype: str, where: str) -> Difference:
-    """Compare an exported model with bert_jax, on two batches of random tokens or on two calibration texts.
+    """Compare an exported model with bert_jax, on two batches of random tokens or on two texts.
 
-    The random batches have 1 short row, and 3 longer rows with padding. Calibrated scales do not fit random tokens, so
-    int8_static is compared on the calibration texts.
+    The random batches have 1 short row, and 3 longer rows with padding. int8 is compared on texts if there are any,
+    since random tokens have activations that no text has.
 
     Args:
         run: the exported model in its runtime.
@@ -47,7 +47,9 @@ def check_outputs(run: Runner, source: Source, dtype: str, where: str) -> Differ
     expected_of, worst = jax.jit(forward, static_argnums=0), Difference(0.0, 0.0)
     bert = Bert(source.config, source.head, Compute(attention="xla"))
     batches = [example_inputs(source.config, source.head, sizes) for sizes in _sizes(source)]
-    for inputs in source.calibration[:_TEXTS] if dtype == "int8_static" else batches:
+    if dtype.startswith("int8") and source.texts:
+        batches = list(source.texts[:_TEXTS])
+    for inputs in batches:
         expected = jax.device_get(expected_of(bert, source.params, inputs))
         found = _run(run, inputs, where)
         for name, ours in expected.items():

@@ -1,5 +1,6 @@
 """Export a model directory: `export_model`."""
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,12 @@ from bert_jax.export.onnx import files as onnx_files
 from bert_jax.export.signature import Arrays, Runner, Source, signature_of
 from bert_jax.inference.loading import open_tokenizer
 from bert_jax.tokenization import Tokenizer, has_tokenizer
+
+# What the check of int8 takes without calibration texts.
+_SENTENCES: Sequence[Text] = (
+    "The river was frozen for the first time in thirty years, and people walked across it to the other bank.",
+    "Who wrote the letter?",
+)
 
 
 class Format(NamedTuple):
@@ -93,9 +100,13 @@ def export_model(
     storage.new_directory(out)
     loaded = _exportable(load_pretrained(model, head), model)
     tokenizer = open_tokenizer(loaded) if has_tokenizer(loaded.directory) else None
-    source = Source(loaded.config, loaded.head, loaded.params)
-    if "int8_static" in dtypes:
-        source = source._replace(calibration=_calibration(loaded, tokenizer, calibration, rows))
+    texts: Sequence[Text] = list(itertools.islice(calibration, rows)) if "int8_static" in dtypes else _SENTENCES
+    if not texts:
+        raise InputError("--calibration: expected texts, from which int8_static takes the scales of inputs, found none")
+    if tokenizer is None and "int8_static" in dtypes:
+        raise InputError(f"{loaded.directory}: expected a tokenizer for the calibration texts, found none")
+    tokenized = [] if tokenizer is None else _tokenized(loaded, tokenizer, texts)
+    source = Source(loaded.config, loaded.head, loaded.params, tokenized)
     with storage.directory_atomically(out) as beside:
         save_description(beside, loaded.config, loaded.head, loaded.params, tokenizer, loaded.settings)
         exporter.write(beside, source, dtypes)
@@ -130,20 +141,17 @@ def _exportable(loaded: Loaded, model: storage.PathLike) -> Loaded:
     return loaded
 
 
-def _calibration(loaded: Loaded, tokenizer: Tokenizer | None, texts: Iterable[Text], rows: int) -> list[Arrays]:
-    """Tokenize calibration texts one by one, so that no batch has padding."""
-    if tokenizer is None:
-        raise InputError(f"{loaded.directory}: expected a tokenizer for the calibration texts, found none")
-    names, batches = signature_of(loaded.config, loaded.head).inputs, []
+def _tokenized(loaded: Loaded, tokenizer: Tokenizer, texts: Iterable[Text]) -> list[Arrays]:
+    """Tokenize texts one by one, so that no batch has padding."""
+    names, found = signature_of(loaded.config, loaded.head).inputs, []
     longest = loaded.settings.longest(loaded.config.max_position_embeddings, tokenizer)
-    for text, _ in zip(texts, range(rows), strict=False):
+    for text in texts:
         inputs = tokenize_texts(tokenizer, [text], max_length=longest)
         arrays = {name: np.asarray(inputs[name], np.int32) for name in names}
-        expand = loaded.head == "multiple_choice"
-        batches.append({name: array[:, None] if expand else array for name, array in arrays.items()})
-    if not batches:
-        raise InputError("--calibration: expected texts, from which int8_static takes the scales of inputs, found none")
-    return batches
+        found.append(
+            {name: array[:, None] if loaded.head == "multiple_choice" else array for name, array in arrays.items()}
+        )
+    return found
 
 
 def _size(directory: storage.Path, path: str) -> int:

@@ -13,8 +13,8 @@ _DTYPES = {
     "float32": "float32",
     "float16": "float16 parameters and activations; outputs are float32",
     "bfloat16": "bfloat16 matrix products and activations, float32 parameters and outputs",
-    "int8_dynamic": "int8 parameters of dense layers and word embedding; inputs of dense layers are quantized at run time",
-    "int8_static": "int8 parameters of dense layers and word embedding; inputs of dense layers have calibrated scales",
+    "int8_dynamic": "int8 parameters of dense layers and word embedding; inputs are quantized at run time",
+    "int8_static": "int8 parameters of dense layers and word embedding; inputs have calibrated scales",
 }
 # Reads the parameters with numpy alone, since safetensors may not be installed.
 _STABLEHLO = """\

@@ -8,7 +8,7 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.export.extras import import_extra
 from bert_jax.export.signature import Runner, Source, signature_of
-from bert_jax.export.stablehlo import PLATFORMS, flat_forward, flat_weights
+from bert_jax.export.stablehlo import PLATFORMS, flat_forward, flat_weights, without_locations
 from bert_jax.modeling import Bert, Compute
 from bert_jax.modeling.layers import erf_by_arithmetic
 
@@ -27,7 +27,7 @@ def write_savedmodel(directory: storage.Path, source: Source, dtypes: tuple[str,
     bert = Bert(source.config, source.head, Compute(attention="xla", platform="cpu"))
     signature = signature_of(source.config, source.head)
     axes = {name: ", ".join(names) for name, names in signature.inputs.items()}
-    with erf_by_arithmetic():  # TensorFlow 2.21 cannot read the erf of JAX 0.10
+    with without_locations(), erf_by_arithmetic():  # TensorFlow 2.21 cannot read the erf of JAX 0.10
         run = jax2tf.convert(
             functools.partial(flat_forward, bert),
             polymorphic_shapes=[None, *axes.values()],

@@ -27,13 +27,14 @@ class Source(NamedTuple):
         config: the architecture, without quantization.
         head: one of `modeling.HEADS`.
         params: the canonical parameter tree of float32 arrays.
-        calibration: int32 inputs without padding, for dtype int8_static.
+        texts: int32 inputs of one tokenized text each, without padding: the calibration of int8_static, and what the
+            check of int8 takes; empty without a tokenizer.
     """
 
     config: BertConfig
     head: str
     params: Params
-    calibration: Sequence[Arrays] = ()
+    texts: Sequence[Arrays] = ()
 
 
 class Signature(NamedTuple):

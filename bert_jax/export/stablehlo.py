@@ -1,7 +1,8 @@
 """A model as a serialized StableHLO program of `jax.export`, with its parameters in a safetensors file."""
 
+import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -63,7 +64,20 @@ def stablehlo_program(
     bert = Bert(config, head, Compute(dtype=dtype, attention="xla", platform=platform))
     shapes = {name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for name, leaf in weights.items()}
     run = jax.jit(functools.partial(flat_forward, bert))
-    return jax.export.export(run, platforms=PLATFORMS)(shapes, *_symbolic_inputs(config, head))
+    with without_locations():
+        return jax.export.export(run, platforms=PLATFORMS)(shapes, *_symbolic_inputs(config, head))
+
+
+@contextlib.contextmanager
+def without_locations() -> Iterator[None]:
+    """Lower programs without the paths and lines of their Python code while the block runs."""
+    option = "jax_traceback_in_locations_limit"
+    before = getattr(jax.config, option)
+    jax.config.update(option, 0)
+    try:
+        yield
+    finally:
+        jax.config.update(option, before)
 
 
 def flat_forward(bert: Bert, weights: dict[str, jax.Array], *inputs: jax.Array) -> dict[str, jax.Array]:

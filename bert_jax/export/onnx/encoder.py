@@ -29,7 +29,10 @@ def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig)
             segments = graph.parameter("embeddings.token_type_embeddings", types[0])
         else:
             segments = graph.op(
-                "Gather", graph.parameter("embeddings.token_type_embeddings", types), graph.inputs["token_type_ids"], axis=0
+                "Gather",
+                graph.parameter("embeddings.token_type_embeddings", types),
+                graph.inputs["token_type_ids"],
+                axis=0,
             )
         x = graph.op("Add", x, segments)
     x = add_layer_norm(graph, x, params["layer_norm"], "embeddings.layer_norm", config)

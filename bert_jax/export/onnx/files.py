@@ -31,7 +31,7 @@ def write_onnx_files(directory: storage.Path, source: Source, dtypes: tuple[str,
     if "int8_dynamic" in dtypes:
         quantize_dynamically(paths["float32"], paths["int8_dynamic"])
     if "int8_static" in dtypes:
-        quantize_statically(paths["float32"], paths["int8_static"], source.calibration)
+        quantize_statically(paths["float32"], paths["int8_static"], source.texts)
     if "float32" not in dtypes:
         for path in (directory / FOLDER).iterdir():
             if path.name in ("model.onnx", "model.onnx_data"):
