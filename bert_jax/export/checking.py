@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from bert_jax.errors import InputError, one_line
-from bert_jax.export.signature import Arrays, Runner, Source, example_inputs, forward
+from bert_jax.export.signature import Arrays, Runner, SourceModel, example_inputs, forward
 from bert_jax.modeling import Bert, Compute
 
 # dtype -> the largest difference that passes. For float32 it is of single values, relative to the largest value where
@@ -28,7 +28,7 @@ class Difference(NamedTuple):
     relative: float
 
 
-def check_outputs(run: Runner, source: Source, dtype: str, where: str) -> Difference:
+def check_outputs(run: Runner, source: SourceModel, dtype: str, where: str) -> Difference:
     """Compare an exported model with bert_jax, on two batches of random tokens or on two texts.
 
     The random batches have 1 short row, and 3 longer rows with padding. int8 is compared on texts if there are any,
@@ -70,7 +70,7 @@ def _run(run: Runner, inputs: Arrays, where: str) -> Arrays:
         raise InputError(f"{where}: expected outputs, found {type(error).__name__}: {one_line(str(error))}") from error
 
 
-def _sizes(source: Source) -> list[tuple[int, ...]]:
+def _sizes(source: SourceModel) -> list[tuple[int, ...]]:
     """Return the shapes of the two random batches; rows of the second are longer than a local attention window."""
     longest = source.config.max_position_embeddings
     long = max(_LONG, 2 * (source.config.local_window or 0) + 1)

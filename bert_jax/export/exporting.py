@@ -13,7 +13,7 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.export import readme, savedmodel, stablehlo
 from bert_jax.export.checking import Difference, check_outputs
 from bert_jax.export.onnx import files as onnx_files
-from bert_jax.export.signature import Arrays, Runner, Source, signature_of
+from bert_jax.export.signature import Arrays, Runner, SourceModel, signature_of
 from bert_jax.inference.loading import open_tokenizer
 from bert_jax.tokenization import Tokenizer, has_tokenizer
 
@@ -34,11 +34,11 @@ class Format(NamedTuple):
     """
 
     files: dict[str, str]
-    write: Callable[[storage.Path, Source, tuple[str, ...]], None]
+    write: Callable[[storage.Path, SourceModel, tuple[str, ...]], None]
     open: Callable[[storage.Path, str], Runner]
 
 
-FORMATS = {
+EXPORT_FORMATS = {
     "stablehlo": Format(stablehlo.PROGRAMS, stablehlo.write_stablehlo, stablehlo.open_stablehlo),
     "onnx": Format(onnx_files.ONNX_FILES, onnx_files.write_onnx_files, onnx_files.open_onnx),
     "savedmodel": Format(savedmodel.FOLDER_OF_DTYPE, savedmodel.write_savedmodel, savedmodel.open_savedmodel),
@@ -79,7 +79,7 @@ def export_model(
     Args:
         model: as `path` of `huggingface.load_pretrained`.
         out: a new or empty directory.
-        format: one of `FORMATS`.
+        format: one of `EXPORT_FORMATS`.
         dtypes: one or more of the format's dtypes; a file is written for each.
         head: one of `modeling.HEADS`; None means the saved head.
         calibration: texts or pairs that resemble those to come, for dtype int8_static.
@@ -90,9 +90,9 @@ def export_model(
         InputError: the format or a dtype is not known, a package is missing, the model is quantized or lacks the
             head, the calibration texts are missing or not needed, `out` is not empty, or a check failed.
     """
-    if format not in FORMATS:
-        raise InputError(f"--format {format!r} is not known{did_you_mean(format, FORMATS)}")
-    exporter, dtypes = FORMATS[format], tuple(dict.fromkeys(dtypes))
+    if format not in EXPORT_FORMATS:
+        raise InputError(f"--format {format!r} is not known{did_you_mean(format, EXPORT_FORMATS)}")
+    exporter, dtypes = EXPORT_FORMATS[format], tuple(dict.fromkeys(dtypes))
     for dtype in dtypes:
         if dtype not in exporter.files:
             raise InputError(f"--dtype: expected one that {format} has, found {dtype!r}"
@@ -106,7 +106,7 @@ def export_model(
     if tokenizer is None and "int8_static" in dtypes:
         raise InputError(f"{loaded.directory}: expected a tokenizer for the calibration texts, found none")
     tokenized = [] if tokenizer is None else _tokenized(loaded, tokenizer, texts)
-    source = Source(loaded.config, loaded.head, loaded.params, tokenized)
+    source = SourceModel(loaded.config, loaded.head, loaded.params, tokenized)
     with storage.directory_atomically(out) as beside:
         save_description(beside, loaded.config, loaded.head, loaded.params, tokenizer, loaded.settings)
         exporter.write(beside, source, dtypes)

@@ -5,7 +5,7 @@ import jax
 import bert_jax
 from bert_jax.export.onnx.graph import OPSET
 from bert_jax.export.savedmodel import SIGNATURE
-from bert_jax.export.signature import Source, signature_of
+from bert_jax.export.signature import SourceModel, signature_of
 from bert_jax.export.stablehlo import PLATFORMS, WEIGHTS
 
 _TITLES = {"stablehlo": "StableHLO", "onnx": "ONNX", "savedmodel": "TensorFlow SavedModel"}
@@ -46,11 +46,11 @@ outputs = run({inputs})
 _IDS = {"input_ids": "[[{0}, {1}, {2}]]", "attention_mask": "[[1, 1, 1]]", "token_type_ids": "[[0, 0, 0]]"}
 
 
-def exported_readme(format: str, files: dict[str, str], source: Source) -> str:
+def exported_readme(format: str, files: dict[str, str], source: SourceModel) -> str:
     """Return the text of README.md in an exported directory.
 
     Args:
-        format: a key of `exporting.FORMATS`.
+        format: a key of `exporting.EXPORT_FORMATS`.
         files: dtype -> file or folder of each program.
         source: the model.
     """
@@ -85,7 +85,7 @@ def _shape(axes: tuple[str | int, ...]) -> str:
     return f"[{', '.join(map(str, axes))}]"
 
 
-def _program(format: str, path: str, source: Source) -> str:
+def _program(format: str, path: str, source: SourceModel) -> str:
     """Return the lines that run the program on a row of three tokens."""
     signature, size = signature_of(source.config, source.head), source.config.vocab_size
     rows = {name: _IDS[name].format(size - 1, size // 2, size // 3) for name in signature.inputs}

@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.export.extras import import_extra
-from bert_jax.export.signature import Runner, Source, signature_of
+from bert_jax.export.signature import Runner, SourceModel, signature_of
 from bert_jax.export.stablehlo import PLATFORMS, flat_forward, flat_weights, without_locations
 from bert_jax.modeling import Bert, Compute
 from bert_jax.modeling.layers import erf_by_arithmetic
@@ -17,7 +17,7 @@ FOLDER_OF_DTYPE = {"float32": "saved_model"}
 _EXTRA = "savedmodel"
 
 
-def write_savedmodel(directory: storage.Path, source: Source, dtypes: tuple[str, ...]) -> None:
+def write_savedmodel(directory: storage.Path, source: SourceModel, dtypes: tuple[str, ...]) -> None:
     """Write a SavedModel into a local directory, for any batch size and any length up to the model's positions.
 
     Raises:

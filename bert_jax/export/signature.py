@@ -1,7 +1,7 @@
 """The inputs and outputs of an exported model, and its forward pass in JAX."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ Arrays = dict[str, np.ndarray]
 Runner = Callable[[Arrays], Arrays]  # a model in its runtime: inputs by name -> outputs by name
 
 
-class Source(NamedTuple):
+class SourceModel(NamedTuple):
     """A model to export.
 
     Attributes:
@@ -83,7 +83,7 @@ def _output_axes(name: str, config: BertConfig, head: str) -> tuple[str | int, .
     return logits[head] if name == "logits" else axes[name]
 
 
-def forward(bert: Bert, params: Params, inputs: dict[str, jax.Array]) -> dict[str, jax.Array]:
+def forward(bert: Bert, params: Params, inputs: dict[str, Any]) -> dict[str, jax.Array]:
     """Run the forward pass on the inputs of `signature_of`, and return its outputs by name; to be jitted."""
     names = signature_of(bert.config, bert.head).outputs
     output = bert.apply(params, **inputs, output_last_hidden_state="last_hidden_state" in names)

@@ -13,7 +13,7 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.formats import safetensors_files
-from bert_jax.export.signature import Arrays, Runner, Source, forward, signature_of
+from bert_jax.export.signature import Arrays, Runner, SourceModel, forward, signature_of
 from bert_jax.modeling import Bert, Compute, Params
 from bert_jax.sharding import parameter_name
 
@@ -22,7 +22,7 @@ WEIGHTS = "weights.safetensors"
 PROGRAMS = {"float32": "model.stablehlo", "bfloat16": "model_bf16.stablehlo"}
 
 
-def write_stablehlo(directory: storage.Path, source: Source, dtypes: tuple[str, ...]) -> None:
+def write_stablehlo(directory: storage.Path, source: SourceModel, dtypes: tuple[str, ...]) -> None:
     """Write `PROGRAMS` of some dtypes of matrix products, and the float32 parameters, into a local directory.
 
     The parameters are arguments of a program, not constants in it: a program with constants of hundreds of megabytes

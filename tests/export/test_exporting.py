@@ -16,7 +16,7 @@ from bert_jax.compression.quantization import quantize
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
 from bert_jax.export import checking
-from bert_jax.export.exporting import FORMATS, export_model
+from bert_jax.export.exporting import EXPORT_FORMATS, export_model
 from bert_jax.inference import from_pretrained
 from bert_jax.quantization_config import Quantization
 
@@ -109,10 +109,10 @@ def test_a_savedmodel(tmp_path, classifier, monkeypatch):
 
 def test_a_wrong_program_is_not_left_behind(tmp_path, classifier, monkeypatch):
     def wrong(*args):
-        run = FORMATS["stablehlo"].open(*args)
+        run = EXPORT_FORMATS["stablehlo"].open(*args)
         return lambda inputs: {name: value + 1e-3 for name, value in run(inputs).items()}
 
-    monkeypatch.setitem(FORMATS, "wrong", FORMATS["stablehlo"]._replace(open=wrong))
+    monkeypatch.setitem(EXPORT_FORMATS, "wrong", EXPORT_FORMATS["stablehlo"]._replace(open=wrong))
     with pytest.raises(InputError, match=r"out/model.stablehlo: expected outputs within 1e-05 .* of 0.00"):
         export_model(classifier, tmp_path / "out", "wrong")
     assert not list(tmp_path.iterdir())
@@ -128,7 +128,7 @@ def test_a_wrong_program_is_not_left_behind(tmp_path, classifier, monkeypatch):
 )
 def test_what_the_check_finds(classifier, change, message):
     loaded = load_pretrained(classifier)
-    source = checking.Source(loaded.config, loaded.head, loaded.params)
+    source = checking.SourceModel(loaded.config, loaded.head, loaded.params)
     expected = from_pretrained(classifier, dtype="float32")
 
     def run(inputs):

@@ -4,7 +4,7 @@ from bert_jax import storage
 from bert_jax.export.extras import import_extra
 from bert_jax.export.onnx.int8 import quantize_dynamically, quantize_statically
 from bert_jax.export.onnx.model import onnx_model, write_onnx
-from bert_jax.export.signature import Arrays, Runner, Source, as_int64
+from bert_jax.export.signature import Arrays, Runner, SourceModel, as_int64
 
 FOLDER = "onnx"
 ONNX_FILES = {
@@ -15,7 +15,7 @@ ONNX_FILES = {
 }
 
 
-def write_onnx_files(directory: storage.Path, source: Source, dtypes: tuple[str, ...]) -> None:
+def write_onnx_files(directory: storage.Path, source: SourceModel, dtypes: tuple[str, ...]) -> None:
     """Write `ONNX_FILES` of some dtypes into a local directory.
 
     Raises:
