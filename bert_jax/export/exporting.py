@@ -20,7 +20,11 @@ from bert_jax.tokenization import Tokenizer, has_tokenizer
 # What the check of int8 takes without calibration texts.
 _SENTENCES: Sequence[Text] = (
     "The river was frozen for the first time in thirty years, and people walked across it to the other bank.",
-    "Who wrote the letter?",
+    "Who wrote the letter to the editor in March 1921?",
+    "I loved every minute of it: a warm, funny and beautiful film.",
+    "The room was dirty, the food was cold and nobody said sorry. Never again.",
+    "Anna Meyer of Siemens flew from Berlin to Tokyo on Monday.",
+    "To make the dough, mix the flour with water and salt, and let it rest for an hour.",
 )
 
 
