@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bert_jax.cli import main
+from bert_jax.cli.export import _FORMATS
 from bert_jax.compression.quantization import quantize
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
@@ -154,6 +155,10 @@ def test_what_is_refused(options, message, tmp_path, classifier, capsys):
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_the_help_names_every_format():
+    assert _FORMATS == tuple(EXPORT_FORMATS)
 
 
 def test_directories_that_are_refused(tmp_path, classifier, capsys):
