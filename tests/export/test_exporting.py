@@ -158,7 +158,7 @@ def test_what_is_refused(options, message, tmp_path, classifier, capsys):
 
 
 def test_the_help_names_every_format():
-    assert _FORMATS == tuple(EXPORT_FORMATS)
+    assert tuple(EXPORT_FORMATS) == _FORMATS
 
 
 def test_directories_that_are_refused(tmp_path, classifier, capsys):
