@@ -214,7 +214,9 @@ def test_int8_of_minilm_keeps_its_score(tmp_path, minilm, shared_data):
     from bert_jax.metrics.scores import spearman
     from bert_jax.storage import Path as StoragePath
 
-    rows = list(read_examples(shared_data / "glue/STS-B/dev.tsv", Columns("sentence1", "sentence2", "score")))[:400]
+    rows = list(read_examples(str(shared_data / "glue/STS-B/dev.tsv"), Columns("sentence1", "sentence2", "score")))[
+        :400
+    ]
     export_model(minilm, tmp_path / "out", "onnx", ["float32", "int8_dynamic"])
     tokenizer, scores = from_pretrained(minilm).tokenizer, {}
     assert tokenizer is not None
