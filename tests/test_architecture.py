@@ -20,8 +20,8 @@ MOST_LINES = 400
 ORDER = (
     "process", "compilers", "program_cache", "synonyms", "errors", "storage", "model_files", "families",
     "config_values", "quantization_config", "config", "sharding", "modeling", "tokenization", "data", "conversion",
-    "recipes", "inference", "reports", "metrics", "tasks", "evaluation", "training", "compression", "planning",
-    "serving", "demo", "cli", "__main__",
+    "recipes", "inference", "reports", "metrics", "tasks", "evaluation", "training", "compression", "export",
+    "planning", "serving", "demo", "cli", "__main__",
 )  # fmt: skip
 
 
@@ -162,7 +162,8 @@ def test_direct_file_access_is_seen(code):
 # Modules that set something of the whole process: while a block runs, or, as an entry point, for good.
 SET_THE_PROCESS = {
     "process.py", "__main__.py", "cli/__init__.py", "cli/plan.py", "training/orbax_noise.py", "training/stopping.py",
-    "data/finetuning/delimited.py", "data/corpora/python_docs.py", "metrics/scores.py",
+    "data/finetuning/delimited.py", "data/corpora/python_docs.py", "metrics/scores.py", "export/stablehlo.py",
+    "export/onnx/int8.py",
 }  # fmt: skip
 IN_WORKER_PROCESSES = {"os.environ['TOKENIZERS_PARALLELISM']"}
 PROCESS_VALUES = re.compile(r"os\.environ\[.*|sys\.(\w*hook|stdout|stderr|path)|warnings\.\w+|.*\.(propagate|disabled)")
@@ -210,7 +211,7 @@ DISTRIBUTIONS = {
     "sklearn": {"scikit-learn"}, "tensorboardX": {"tensorboardx"}, "tensorflow_datasets": {"tensorflow-datasets"},
 }  # fmt: skip
 # Declared and imported by nothing here: by another dependency (pyproject.toml says which), by name, or by fsspec.
-IMPORTED_ELSEWHERE = {"array-record", "pyarrow", "s3fs", "adlfs", "httptools"}
+IMPORTED_ELSEWHERE = {"array-record", "pyarrow", "s3fs", "adlfs", "httptools", "onnx", "onnxruntime", "tensorflow"}
 
 
 def test_what_is_imported_is_declared_and_the_reverse():

@@ -1,7 +1,7 @@
 """The verb `quantize`: write a quantized copy of a model directory."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert_jax.cli.output import complain, print_table, say
@@ -37,8 +37,14 @@ def add_verbs(verbs: Any) -> None:
     add("--no-default-keep", action="store_true", help="keep only LayerNorms, biases and the patterns of --keep")
     add("--group-size", type=int, default=GROUP_SIZE, metavar="N",
         help="for mode int4, inputs of a dense layer that share a scale (default: %(default)s)")  # fmt: skip
+    add_calibration(quantize, "mode")
+
+
+def add_calibration(parser: argparse.ArgumentParser, option: str) -> None:
+    """Declare the flags of `calibration_texts`, which int8_static of `--mode` or `--dtype` needs."""
+    add = parser.add_argument
     add("--calibration", metavar="FILE",
-        help="for mode int8_static, file of texts that resemble those to come: one per line, or a table; may be "
+        help=f"for {option} int8_static, file of texts that resemble those to come: one per line, or a table; may be "
         "compressed")  # fmt: skip
     add("--text-column", default="", metavar="NAME",
         help="column of the texts; required if FILE is a table: .tsv, .csv, .jsonl or tfds:NAME")  # fmt: skip
@@ -46,17 +52,23 @@ def add_verbs(verbs: Any) -> None:
     add("--calibration-rows", type=int, default=512, metavar="N", help="rows of FILE to use (default: %(default)s)")
 
 
+def check_calibration(args: argparse.Namespace, option: str, chosen: Sequence[str]) -> None:
+    """Raise InputError when `--calibration` is missing, or not needed, or has an invalid number of rows."""
+    static = any(MODES[name].inputs == "static" for name in chosen if name in MODES)
+    if static and args.calibration is None:
+        raise InputError(f"--calibration: expected a file of texts, as {option} int8_static needs, found none")
+    if not static and args.calibration is not None:
+        raise InputError(f"--calibration: expected {option} int8_static, which alone needs it, found "
+                         f"{', '.join(chosen)}")  # fmt: skip
+    if args.calibration_rows < 1:
+        raise InputError(f"--calibration-rows: expected at least 1, found {args.calibration_rows}")
+
+
 def run_quantize(args: argparse.Namespace) -> None:
     """Quantize a model directory, and print its size before and after."""
     if args.mode not in MODES:
         raise InputError(f"--mode {args.mode!r} is not known{did_you_mean(args.mode, MODES)}")
-    static = MODES[args.mode].inputs == "static"
-    if static and args.calibration is None:
-        raise InputError("--calibration: expected a file of texts, as mode int8_static needs, found none")
-    if not static and args.calibration is not None:
-        raise InputError(f"--calibration: expected mode int8_static, which alone needs it, found {args.mode}")
-    if args.calibration_rows < 1:
-        raise InputError(f"--calibration-rows: expected at least 1, found {args.calibration_rows}")
+    check_calibration(args, "mode", [args.mode])
     from bert_jax.compression.quantization import quantize
 
     keep = (*(() if args.no_default_keep else KEEP), *args.keep)
@@ -64,7 +76,7 @@ def run_quantize(args: argparse.Namespace) -> None:
         args.model,
         args.out,
         Quantization(args.mode, keep, args.group_size),
-        _texts(args) if static else (),
+        calibration_texts(args),
         args.calibration_rows,
     )
     before, after = done.bytes_before / 1e6, done.bytes_after / 1e6
@@ -81,7 +93,10 @@ def run_quantize(args: argparse.Namespace) -> None:
     say(f"{args.out}: {MODES[args.mode].says}")
 
 
-def _texts(args: argparse.Namespace) -> Iterator[str | tuple[str, str]]:
+def calibration_texts(args: argparse.Namespace) -> Iterator[str | tuple[str, str]]:
+    """Yield the texts or pairs of `--calibration`; none without it."""
+    if args.calibration is None:
+        return
     from bert_jax.data.finetuning.tables import Columns, read_examples
     from bert_jax.data.lines import read_lines
 

@@ -154,19 +154,20 @@ def _batches(model: Bert, tokenizer: Tokenizer, texts: Sequence[Text]) -> Iterat
     by_length: dict[int, list[Text]] = {}
     lengths = [length for length in _LENGTHS if length <= model.config.max_position_embeddings]
     for text in texts:
-        found = _tokenized(tokenizer, [text])["input_ids"].shape[1]
+        found = tokenize_texts(tokenizer, [text])["input_ids"].shape[1]
         if fitting := [length for length in lengths if length <= found]:
             by_length.setdefault(fitting[-1], []).append(text)
     for length, members in sorted(by_length.items()):
         for start in range(0, len(members), _ROWS):
             rows = list(itertools.islice(itertools.cycle(members[start : start + _ROWS]), _ROWS))  # of one shape
-            inputs = _tokenized(tokenizer, rows, max_length=length)
+            inputs = tokenize_texts(tokenizer, rows, max_length=length)
             names = ["input_ids"] + ["token_type_ids"] * (model.config.type_vocab_size > 1)
             expand = model.head == "multiple_choice"
             yield {name: inputs[name][:, None] if expand else inputs[name] for name in names}
 
 
-def _tokenized(tokenizer: Tokenizer, texts: Sequence[Text], **options: Any) -> dict[str, Any]:
+def tokenize_texts(tokenizer: Tokenizer, texts: Sequence[Text], **options: Any) -> dict[str, Any]:
+    """Tokenize texts, or pairs, with options of `Tokenizer.__call__`."""
     if isinstance(texts[0], str):
         return tokenizer(texts, **options)  # type: ignore[arg-type]
     firsts, seconds = zip(*texts, strict=True)

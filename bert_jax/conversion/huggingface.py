@@ -225,6 +225,24 @@ def save_pretrained(
         storage.replace_directory(home, target)
 
 
+def save_description(
+    directory: storage.Path,
+    config: BertConfig,
+    head: str,
+    params: Params,
+    tokenizer: _SavesItself | None,
+    settings: TextSettings,
+) -> None:
+    """Write the files of `save_pretrained` except for the weights of the model, for weights in another format.
+
+    The layers after the pooling of a sentence embedding model have their weights in folders of their own.
+    """
+    tensors = state_dict.stored_params(config, head, params, np.dtype(np.float32))
+    _write_directory(
+        directory, Bert(config, head), tensors, tokenizer, settings, "float32", lambda directory, tensors: None
+    )
+
+
 def _writer(dtype: str, weights: str) -> Callable[[storage.Path, Tensors], None]:
     """Return the function that writes tensors into a directory. Raises InputError for an unknown dtype or format."""
     for what, value, known in (("dtype", dtype, SAVED_DTYPES), ("weights", weights, WRITERS)):

@@ -43,7 +43,8 @@ class AttentionMask:
             ids = self.query_ids if self.query_ids is None or at is None else at.of(self.query_ids)
             queries = jnp.int32(1) if ids is None else ids[:, None, :, None]
             seen = queries == self.key_ids[:, None, None, :]
-        if self.window is not None and self.window < length - 1:
+        # A symbolic length (`jax.export`) may be longer than the window.
+        if self.window is not None and not (isinstance(length, int) and length - 1 <= self.window):
             place = jnp.arange(length)
             query_places = place[None] if at is None else at.index
             near = (abs(query_places[..., None] - place) <= self.window)[:, None]

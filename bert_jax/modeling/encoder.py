@@ -147,7 +147,9 @@ class Encoder(nnx.Module):
         if not self.config.relative_attention_buckets:
             return plan
         table = self.relative_attention_bias.table()
-        buckets = jnp.asarray(relative_buckets(length, len(table)))[None]
+        # A symbolic length (`jax.export`) is at most the model's positions.
+        longest = length if isinstance(length, int) else self.config.max_position_embeddings
+        buckets = jnp.asarray(relative_buckets(longest, len(table)))[None, :length, :length]
         bias = table[buckets if plan.query_positions is None else plan.query_positions.of(buckets)].transpose(
             0, 3, 1, 2
         )

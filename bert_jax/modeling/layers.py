@@ -1,8 +1,10 @@
 """Basic layers: dense, LayerNorm, embedding, activations."""
 
+import contextlib
+import contextvars
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -111,7 +113,28 @@ def _gelu_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[ja
 
 def _normal(x: jax.Array) -> jax.Array:
     """Return the normal distribution function, in float32."""
-    return 0.5 * (1 + jax.lax.erf(x.astype(jnp.float32) * math.sqrt(0.5)))
+    erf = _arithmetic_erf if _ERF_BY_ARITHMETIC.get() else jax.lax.erf
+    return 0.5 * (1 + erf(x.astype(jnp.float32) * math.sqrt(0.5)))
+
+
+_ERF_BY_ARITHMETIC = contextvars.ContextVar("erf_by_arithmetic", default=False)
+
+
+@contextlib.contextmanager
+def erf_by_arithmetic() -> Iterator[None]:
+    """Trace erf as sums and products while the block runs, for readers of StableHLO that lack the operation erf."""
+    token = _ERF_BY_ARITHMETIC.set(True)
+    try:
+        yield
+    finally:
+        _ERF_BY_ARITHMETIC.reset(token)
+
+
+def _arithmetic_erf(x: jax.Array) -> jax.Array:
+    """Compute erf with an error below 5e-7 (Abramowitz and Stegun 1964, formula 7.1.26)."""
+    t = 1 / (1 + 0.3275911 * jnp.abs(x))
+    series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+    return jnp.sign(x) * (1 - series * jnp.exp(-x * x))
 
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {

@@ -113,6 +113,11 @@ COMMANDS = {
         ["--model", "{0}/sequence_classification", "--data", "{0}/table.tsv", "--text-column", ESCAPES],
         ["--model", "{0}/token_classification", "--data", "{0}/tags.conll"],
     ],
+    "export": [
+        ["{0}/sequence_classification", "--out", f"{{0}}/exported{ESCAPES}", "--format", "stablehlo"],
+        ["{0}/sequence_classification", "--out", "{0}/x", "--format", ESCAPES],
+        ["{0}/sequence_classification", "--out", "{0}/x", "--format", "stablehlo", "--dtype", ESCAPES],
+    ],
     "fill-mask": [["{0}/masked_lm", f"the [MASK] {ESCAPES}", "--top-k", "20"], ["{0}/masked_lm", f"the {LONG}"]],
     "finetune": [
         ["--config", "{0}/recipe.py", "--workdir", f"{{0}}/run{ESCAPES}"],

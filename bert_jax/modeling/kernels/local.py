@@ -14,8 +14,8 @@ from bert_jax.modeling.kernels.plain import plain_attention
 
 
 def supports(length: int, window: int | None) -> bool:
-    """Return whether the blocks save at least half of the scores."""
-    return window is not None and length >= 8 * window
+    """Return whether the blocks save at least half of the scores; never for a symbolic length (`jax.export`)."""
+    return window is not None and isinstance(length, int) and length >= 8 * window
 
 
 def bias(mask: AttentionMask, length: int) -> jax.Array:

@@ -1,0 +1,1 @@
+"""A model as an ONNX graph, built from its config and parameters with ONNX's own operators."""

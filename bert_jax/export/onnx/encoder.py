@@ -1,0 +1,185 @@
+"""The embedding layer and the encoder as ONNX nodes."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from bert_jax.config import BertConfig
+from bert_jax.export.onnx.graph import OnnxGraph
+from bert_jax.export.onnx.layers import add_activation, add_dense, add_layer_norm
+from bert_jax.modeling.attention import relative_buckets
+from bert_jax.modeling.embeddings import sinusoids
+
+
+def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig) -> tuple[str, str]:
+    """Add the embedding layer, `input_ids [B, S] -> [B, S, D]`.
+
+    Returns:
+        The result, and the word embedding `[V, E]`, which the masked-LM head reads too.
+    """
+    graph.prefix = "embeddings/"
+    table = graph.parameter("embeddings.word_embeddings", params["word_embeddings"]["embedding"])
+    x = graph.op("Gather", table, graph.inputs["input_ids"], axis=0)
+    if config.position_embedding_type != "rotary":
+        x = graph.op("Add", x, _positions(graph, params, config))
+    if config.type_vocab_size:
+        types = params["token_type_embeddings"]["embedding"]
+        if config.type_vocab_size == 1:
+            segments = graph.parameter("embeddings.token_type_embeddings", types[0])
+        else:
+            segments = graph.op(
+                "Gather",
+                graph.parameter("embeddings.token_type_embeddings", types),
+                graph.inputs["token_type_ids"],
+                axis=0,
+            )
+        x = graph.op("Add", x, segments)
+    x = add_layer_norm(graph, x, params["layer_norm"], "embeddings.layer_norm", config)
+    if "projection" in params:
+        x = add_dense(graph, x, params["projection"], "embeddings.projection")
+    return x, table
+
+
+def _positions(graph: OnnxGraph, params: dict[str, Any], config: BertConfig) -> str:
+    """Add learned or sinusoidal position embeddings, `[S, E]`, or `[B, S, E]` in families with a position offset."""
+    if config.position_embedding_type == "absolute":
+        rows = params["position_embeddings"]["embedding"]
+    else:
+        rows = sinusoids(config.max_position_embeddings, config.embedding_width)
+    table = graph.parameter("embeddings.position_embeddings", rows)
+    if not config.position_offset:
+        # A gather, not a slice: a sequence that is too long is an error of the runtime.
+        return graph.op("Gather", table, _range(graph), axis=0)
+    # As in RoBERTa: positions count only tokens, and padding takes the row before the first position.
+    padding = graph.op("Equal", graph.inputs["input_ids"], graph.constant(config.pad_token_id, np.int64))
+    is_token = graph.cast(graph.op("Not", padding), np.int64)
+    places = graph.op("Mul", graph.op("CumSum", is_token, graph.constant(1, np.int64)), is_token)
+    rows_of = graph.op("Add", places, graph.constant(config.position_offset - 1, np.int64))
+    return graph.op("Gather", table, rows_of, axis=0)
+
+
+def add_encoder(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfig) -> str:
+    """Add the encoder layers, `[B, S, D] -> [B, S, D]`; the stacked parameters become those of each layer."""
+    graph.prefix = "encoder/"
+    relative = params.get("relative_attention_bias")
+    shared = None if relative is None else _relative_bias(graph, relative["embedding"], config)
+    biases = {window: _attention_bias(graph, window, shared) for window in dict.fromkeys(config.windows)}
+    thetas = {window: (config.local_rope_theta if window else None) or config.rope_theta for window in biases}
+    rotations = {}
+    if config.position_embedding_type == "rotary":
+        rotations = {theta: _rotation(graph, theta, config.head_size) for theta in dict.fromkeys(thetas.values())}
+    for i, window in enumerate(config.windows):
+        layer = jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), params["layers"])
+        graph.prefix = f"encoder/layers.{i}/"
+        plan = (biases[window], rotations.get(thetas[window]))
+        x = _attention_block(graph, x, layer["attention"], plan, i, config)
+        x = _feed_forward(graph, x, layer["mlp"], i, config)
+    graph.prefix = "encoder/"
+    if config.norm_placement == "pre":
+        x = add_layer_norm(graph, x, params["layer_norm"], "encoder.layer_norm", config)
+    return x
+
+
+def _attention_block(
+    graph: OnnxGraph,
+    x: str,
+    params: dict[str, Any],
+    plan: tuple[str, tuple[str, str] | None],
+    number: int,
+    config: BertConfig,
+) -> str:
+    pre, name = config.norm_placement == "pre", f"encoder.layers.{number}.attention"
+
+    def norm(x: str) -> str:
+        return add_layer_norm(graph, x, params["layer_norm"], f"{name}.layer_norm", config)
+
+    # The embeddings have normalised the first layer's input.
+    normed = norm(x) if pre and number else x
+    bias, rotation = plan
+    query, key, value = (
+        _heads(graph, add_dense(graph, normed, params[part], f"{name}.{part}"), config)
+        for part in ("query", "key", "value")
+    )
+    if rotation is not None:
+        query, key = _rotated(graph, query, rotation), _rotated(graph, key, rotation)
+    query = graph.op("Mul", query, graph.constant(config.head_size**-0.5))
+    scores = graph.op("MatMul", query, graph.op("Transpose", key, perm=[0, 1, 3, 2]))  # [B, N, S, S]
+    probabilities = graph.op("Softmax", graph.op("Add", scores, bias), axis=-1)
+    context = graph.op("Transpose", graph.op("MatMul", probabilities, value), perm=[0, 2, 1, 3])
+    context = graph.reshape(context, [0, 0, config.attention_width])
+    x = graph.op("Add", add_dense(graph, context, params["output"], f"{name}.output"), x)
+    return x if pre else norm(x)
+
+
+def _heads(graph: OnnxGraph, x: str, config: BertConfig) -> str:
+    """Split into heads, `[B, S, N * H] -> [B, N, S, H]`."""
+    apart = graph.reshape(x, [0, 0, config.num_attention_heads, config.head_size])
+    return graph.op("Transpose", apart, perm=[0, 2, 1, 3])
+
+
+def _feed_forward(graph: OnnxGraph, x: str, params: dict[str, Any], number: int, config: BertConfig) -> str:
+    pre, name = config.norm_placement == "pre", f"encoder.layers.{number}.mlp"
+
+    def norm(x: str) -> str:
+        return add_layer_norm(graph, x, params["layer_norm"], f"{name}.layer_norm", config)
+
+    normed = norm(x) if pre else x
+    y = add_dense(graph, normed, params["up"], f"{name}.up")
+    if config.gated:
+        gate = add_activation(graph, add_dense(graph, normed, params["gate"], f"{name}.gate"), config.hidden_act)
+        y = graph.op("Mul", y, gate)
+    else:
+        y = add_activation(graph, y, config.hidden_act)
+    x = graph.op("Add", add_dense(graph, y, params["down"], f"{name}.down"), x)
+    return x if pre else norm(x)
+
+
+def _range(graph: OnnxGraph) -> str:
+    """Return the positions 0, 1, ..., int64 `[S]`."""
+    length = graph.squeeze(graph.size(graph.inputs["input_ids"], 1), 0)
+    return graph.op("Range", graph.constant(0, np.int64), length, graph.constant(1, np.int64))
+
+
+def _distances(graph: OnnxGraph) -> str:
+    """Return key position minus query position, int64 `[S, S]`."""
+    places = _range(graph)
+    return graph.op("Sub", graph.unsqueeze(places, 0), graph.unsqueeze(places, 1))
+
+
+def _attention_bias(graph: OnnxGraph, window: int | None, relative: str | None) -> str:
+    """Return the bias of the scores from mask, window and relative positions, `[B, 1 or N, 1 or S, S]`."""
+    seen = graph.unsqueeze(graph.op("Greater", graph.inputs["attention_mask"], graph.constant(0, np.int64)), 1, 2)
+    if window is not None:
+        distance = graph.op("Abs", _distances(graph))
+        seen = graph.op("And", seen, graph.op("LessOrEqual", distance, graph.constant(window, np.int64)))
+    bias = graph.op("Where", seen, graph.constant(0), graph.constant(graph.lowest()))
+    return bias if relative is None else graph.op("Add", bias, relative)
+
+
+def _relative_bias(graph: OnnxGraph, table: np.ndarray, config: BertConfig) -> str:
+    """Return the bias of relative positions, `[1, N, S, S]`, from the table `[buckets, N]`."""
+    longest = config.max_position_embeddings
+    buckets = relative_buckets(longest, len(table))
+    # Distances from 1 - longest to longest - 1: the last row backwards, then the first row.
+    of_distances = np.concatenate([buckets[-1], buckets[0, 1:]])
+    by_distance = graph.parameter("encoder.relative_attention_bias", np.asarray(table)[of_distances])
+    row = graph.op("Add", _distances(graph), graph.constant(longest - 1, np.int64))
+    return graph.unsqueeze(graph.op("Transpose", graph.op("Gather", by_distance, row, axis=0), perm=[2, 0, 1]), 0)
+
+
+def _rotation(graph: OnnxGraph, theta: float, size: int) -> tuple[str, str]:
+    """Return cosines and sines of rotary positions, `[S, H / 2]`; angles are float32 in every graph."""
+    speeds = np.float32(theta) ** -(np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
+    places = graph.unsqueeze(graph.cast(_range(graph), np.float32), 1)
+    angles = graph.op("Mul", places, graph.constant(speeds, np.float32))
+    return graph.cast(graph.op("Cos", angles)), graph.cast(graph.op("Sin", angles))
+
+
+def _rotated(graph: OnnxGraph, x: str, rotation: tuple[str, str]) -> str:
+    """Apply rotary positions to `[B, N, S, H]`."""
+    a, b = graph.ops("Split", x, outputs=2, axis=-1)
+    cosines, sines = rotation
+    first = graph.op("Sub", graph.op("Mul", a, cosines), graph.op("Mul", b, sines))
+    second = graph.op("Add", graph.op("Mul", b, cosines), graph.op("Mul", a, sines))
+    return graph.op("Concat", first, second, axis=-1)

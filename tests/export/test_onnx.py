@@ -1,0 +1,177 @@
+"""ONNX graphs of every family and head in onnxruntime, against the model in JAX."""
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.config import BertConfig, EmbeddingLayer
+from bert_jax.config_values import ACTIVATION_NAMES, LAYER_ACTIVATIONS
+from bert_jax.export.signature import as_int64, example_inputs, forward, signature_of
+from bert_jax.families import FAMILIES
+from bert_jax.modeling import HEADS, Bert, Compute
+from bert_jax.modeling.heads import _LAYER_ACTIVATIONS
+from bert_jax.modeling.layers import ACTIVATIONS
+
+pytest.importorskip("onnx", reason="needs onnx: pip install 'bert-jax[onnx]'")
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'bert-jax[onnx]'")
+
+from bert_jax.export.onnx import model as onnx_models  # noqa: E402
+from bert_jax.export.onnx.graph import OnnxGraph  # noqa: E402
+from bert_jax.export.onnx.layers import add_activation  # noqa: E402
+
+SHAPE = {
+    "vocab_size": 31, "hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 12,
+    "max_position_embeddings": 12, "pad_token_id": 1, "num_labels": 3,
+}  # fmt: skip
+LOCAL = {"local_window": 2}  # of a ModernBERT, so that short sequences are longer than the window
+
+
+def small_model(family="bert", head="encoder", **fields):
+    """A model whose parameters are large enough for every one of them to show in its outputs."""
+    more = LOCAL if family == "modernbert" else {}
+    config = BertConfig.named("tiny", family, **SHAPE | more | fields)
+    bert, generator = Bert(config, head, Compute(attention="xla")), np.random.default_rng(0)
+    params = jax.tree.map(lambda leaf: generator.normal(0, 0.4, leaf.shape).astype(np.float32), bert.abstract_params())
+    return bert, params
+
+
+def in_onnxruntime(model, inputs):
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return dict(
+        zip([output.name for output in session.get_outputs()], session.run(None, as_int64(inputs)), strict=True)
+    )
+
+
+def assert_same(bert, params, *shapes, dtype="float32", within=1e-5):
+    model = onnx_models.onnx_model(bert.config, bert.head, params, dtype)
+    for shape in shapes:
+        inputs = example_inputs(bert.config, bert.head, shape)
+        expected = jax.jit(forward, static_argnums=0)(bert, params, inputs)
+        found = in_onnxruntime(model, inputs)
+        assert list(found) == list(signature_of(bert.config, bert.head).outputs)
+        for name, values in found.items():
+            assert values.dtype == np.float32
+            np.testing.assert_allclose(values, expected[name], rtol=0, atol=within, err_msg=name)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_at_any_batch_and_length(family):
+    assert_same(*small_model(family), (1, 1), (3, 11))
+
+
+@pytest.mark.parametrize("head", [head for head in HEADS if head != "encoder"])
+def test_every_head(head):
+    assert_same(*small_model("bert", head), (3, 2, 9) if head == "multiple_choice" else (3, 9))
+
+
+@pytest.mark.parametrize("family, head", [("roberta", "sequence_classification"), ("modernbert", "question_answering")])
+def test_heads_with_a_layer_of_their_own(family, head):
+    assert_same(*small_model(family, head), (3, 9))
+
+
+def test_a_mean_before_the_classifier_and_a_decoder_of_its_own():
+    assert_same(*small_model("modernbert", "sequence_classification", classifier_pooling="mean"), (3, 9))
+    assert_same(*small_model("modernbert", "masked_lm", tie_word_embeddings=False), (3, 9))
+
+
+@pytest.mark.parametrize(
+    "pooling, skip", [("cls+max", 2), ("mean_sqrt_len_tokens+weightedmean", 1), ("lasttoken+mean", 4)]
+)
+def test_every_pooling(pooling, skip):
+    """A skip of 4 leaves no token of the row with 4, whose vectors are then 0."""
+    fields = {"pooling": pooling, "pooling_skip": skip, "num_hidden_layers": 1}
+    assert_same(*small_model("bert", "sentence_embedding", **fields), (2, 9))
+
+
+def test_layers_after_the_pooling():
+    layers = (
+        EmbeddingLayer("dense", 8, 6, activation="tanh", residual=True),
+        EmbeddingLayer("layer_norm", 6, 6),
+        EmbeddingLayer("dropout", 6, 6, rate=0.5),
+        EmbeddingLayer("normalize", 6, 6),
+        EmbeddingLayer("dense", 6, 6, bias=False, residual=True),
+    )
+    bert, params = small_model("bert", "sentence_embedding", embedding_layers=layers, normalize_embeddings=False)
+    assert_same(bert, params, (2, 9))
+
+
+def test_switches_that_no_family_sets():
+    fields = {"norm": "rms_norm", "norm_bias": False, "position_embedding_type": "sinusoidal", "head_dim": 6}
+    assert_same(*small_model("bert", **fields), (2, 9))
+
+
+def test_every_activation():
+    graph, names = OnnxGraph(), sorted({*ACTIVATION_NAMES, *LAYER_ACTIVATIONS})
+    x = graph.op("Div", graph.cast("input_ids"), graph.constant(100))
+    for name in names:
+        graph.output(add_activation(graph, x, name), name)
+    model = graph.model({"input_ids": ("n",)}, dict.fromkeys(names, ("n",)), "")
+    values = np.arange(-1500, 1500)
+    found = in_onnxruntime(model, {"input_ids": values})
+    for name in names:
+        expected = {**ACTIVATIONS, **_LAYER_ACTIVATIONS}[name](np.float32(values / 100))
+        np.testing.assert_allclose(found[name], expected, rtol=1e-6, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("family, head", [("bert", "sentence_embedding"), ("modernbert", "masked_lm")])
+def test_float16(family, head):
+    assert_same(*small_model(family, head), (3, 9), dtype="float16", within=0.1)
+
+
+def test_the_opset_and_the_names_are_said():
+    bert, params = small_model("bert", "question_answering", num_hidden_layers=1)
+    model = onnx_models.onnx_model(bert.config, bert.head, params)
+    assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 17)]
+    assert [value.name for value in model.graph.input] == ["input_ids", "attention_mask", "token_type_ids"]
+    sizes = [dim.dim_param for dim in model.graph.input[0].type.tensor_type.shape.dim]
+    assert sizes == ["batch_size", "sequence_length"]
+    names = {tensor.name for tensor in model.graph.initializer}
+    assert {"encoder.layers.0.attention.query.kernel", "embeddings.word_embeddings", "qa_outputs.bias"} <= names
+
+
+def test_a_sequence_that_is_too_long_is_an_error():
+    bert, params = small_model("bert", num_hidden_layers=1)
+    with pytest.raises(Exception, match="ONNXRuntimeError"):
+        in_onnxruntime(
+            onnx_models.onnx_model(bert.config, bert.head, params), example_inputs(bert.config, "encoder", (1, 13))
+        )
+
+
+def test_large_models_have_their_parameters_in_a_second_file(tmp_path, monkeypatch):
+    from bert_jax import storage
+
+    monkeypatch.setattr(onnx_models, "MOST_BYTES_INSIDE", 0)
+    bert, params = small_model("bert", vocab_size=400)
+    onnx_models.write_onnx(
+        onnx_models.onnx_model(bert.config, bert.head, params), storage.Path(tmp_path / "model.onnx")
+    )
+    assert (tmp_path / "model.onnx_data").stat().st_size >= 400 * 8 * 4
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    inputs = example_inputs(bert.config, bert.head, (2, 9))
+    expected = jax.jit(forward, static_argnums=0)(bert, params, inputs)
+    np.testing.assert_allclose(session.run(None, as_int64(inputs))[0], expected["last_hidden_state"], atol=1e-5)
+
+
+# Fields of `BertConfig` that do not change what a trained model computes.
+WITHOUT_EFFECT = {
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "qa_dropout", "drop_before_summary",
+    "initializer_range", "problem_type", "id2label", "carried", "quantization", "family",
+}  # fmt: skip
+# Those that only decide which parameters there are, and what `BertConfig` derives from others.
+OF_PARAMETERS = {
+    "norm_bias", "attention_bias", "mlp_bias", "head_bias", "decoder_bias", "tie_word_embeddings", "num_labels",
+    "head_dim", "embedding_size", "intermediate_size", "hidden_size", "num_hidden_layers", "vocab_size", "pooler",
+    "classifier_summary", "choice_summary", "local_window", "global_every", "pooling", "relative_attention_buckets",
+}  # fmt: skip
+
+
+def test_every_switch_of_the_config_is_known_to_the_graph():
+    """A new switch of the encoder has to be built here too; this names it."""
+    folder = Path(onnx_models.__file__).parent
+    code = "".join(path.read_text() for path in folder.glob("*.py"))
+    fields = {field.name for field in dataclasses.fields(BertConfig)}
+    read = {name for name in fields if f"config.{name}" in code}
+    assert fields - read - WITHOUT_EFFECT - OF_PARAMETERS == set()
