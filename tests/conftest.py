@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import gc
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -14,7 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
 import pytest
 from bucket import Bucket
 
@@ -34,14 +34,14 @@ os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 # in the processes that tests start. As many of these as there are cores run at a time, so each takes one.
 quickly = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
 quickly += "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_multi_thread_eigen=false "
-if jax.__version_info__ < (0, 11):
+if tuple(map(int, importlib.metadata.version("jax").split(".")[:2])) < (0, 11):
     quickly += "--xla_cpu_use_fusion_emitters=false"  # later versions have no other emitters
 else:
     quickly += "--xla_cpu_opt_preset=CPU_OPT_PRESET_FAST_COMPILE"
 os.environ.setdefault("XLA_FLAGS", quickly)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch's
 
-# What one process of the tests has compiled, the others read.
+# What one process of the tests has compiled, the others read. JAX reads these when it is imported: not before here.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     compiled = tempfile.mkdtemp(prefix="bert_jax_compiled_")
     atexit.register(shutil.rmtree, compiled, ignore_errors=True)

@@ -1,10 +1,12 @@
 """The scheduler: one thread per device runs batches of the waiting rows, with fair turns between models."""
 
 import asyncio
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -141,13 +143,15 @@ class Scheduler:
                 finished = self._finish(begun.popleft(), finished)
 
     def _warm(self, device: int) -> None:
-        for backends in self._backends.values():
-            backend = backends[device]
-            for shape in backend.shapes:
-                if self._stopping:
-                    return
+        def warm(backend: Backend, shape: Shape) -> None:
+            if not self._stopping:
                 ids = np.zeros(shape.length, np.int32)
                 backend.begin([Row(ids, ids)], shape)()
+
+        with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // self._devices)) as threads:
+            found = [backends[device] for backends in self._backends.values()]
+            for done in [threads.submit(warm, backend, shape) for backend in found for shape in backend.shapes]:
+                done.result()
         with self._changed:
             self._cold -= 1
 
