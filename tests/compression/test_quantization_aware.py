@@ -89,7 +89,7 @@ def test_training_with_rounding_beats_rounding_afterwards(trained, table, tmp_pa
 
 @pytest.mark.parametrize(
     "mode",
-    [pytest.param(mode, marks=pytest.mark.slow if mode.startswith("int8") else ()) for mode in TRAINED_MODES],
+    [pytest.param(mode, marks=() if mode == "int4" else pytest.mark.slow) for mode in TRAINED_MODES],
 )
 def test_the_finished_model_is_quantized(write_small, table, tmp_path, mode):
     start = write_small(tmp_path / "start", "encoder")

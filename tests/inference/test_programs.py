@@ -46,8 +46,8 @@ def kept(folder):
     [
         ("sentence-embedding", "sentence_embedding"),
         ("classify", "sequence_classification"),
-        ("tag", "token_classification"),
-        ("fill-mask", "masked_lm"),
+        pytest.param("tag", "token_classification", marks=pytest.mark.slow),
+        pytest.param("fill-mask", "masked_lm", marks=pytest.mark.slow),
     ],
 )
 def test_a_second_process_compiles_nothing_and_imports_no_more_than_it_needs(write_small, tmp_path, task, head):

@@ -102,7 +102,8 @@ def disk(tmp_path_factory, data):
     return workdir
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 20])
 def test_killed_again_and_again_on_a_bucket(tmp_path, disk, bucket, remote, count):
     runs = [*kills(count, within=2.0), {}]
     train_in_processes(recipe(remote, "pretraining"), f"gs://{bucket.name}/run", runs, tmp_path)

@@ -83,6 +83,7 @@ def test_copies_of_the_parameters_exchange_gradients_as_large_as_they(recipe_fil
         plan(recipes.load_recipe(recipe_file), find_slice("v5e:2x2"))
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.usefixtures("compiled_quickly")
 def test_parameters_that_are_split_take_their_share(recipe_file, capfd):

@@ -225,6 +225,7 @@ print(names.index("python-docs:assert") < names.index("python-docs:argparse") < 
 """
 
 
+@pytest.mark.slow
 def test_python_docs_are_large_without_repetition_and_import_nothing():
     found = subprocess.run([sys.executable, "-c", PYTHON_DOCS], capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
