@@ -188,7 +188,7 @@ def read_params(model: Bert, matched: Matched, seed: int, where: storage.Path) -
             _view(leaves[slot.path], slot)[...] = values[index * rows : (index + 1) * rows] if rows else values
     if matched.missing:
         leaves |= _fresh(model, matched, seed)
-    return _nest(leaves)
+    return nest(leaves)
 
 
 def _fresh(model: Bert, matched: Matched, seed: int) -> dict[str, np.ndarray]:
@@ -294,8 +294,8 @@ def _flatten(tree: Params, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _nest(flat: dict[str, Any]) -> Params:
-    """Nest a dict of `a/b/c` paths; the inverse of `_flatten`."""
+def nest(flat: dict[str, Any]) -> Params:
+    """Nest a dict of leaves by `a/b/c` paths into a parameter tree."""
     tree: Params = {}
     for path, leaf in flat.items():
         *parents, name = path.split("/")

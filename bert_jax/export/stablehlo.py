@@ -13,6 +13,7 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.formats import safetensors_files
+from bert_jax.conversion.state_dict import nest
 from bert_jax.export.signature import Arrays, Runner, SourceModel, forward, signature_of
 from bert_jax.modeling import Bert, Compute, Params
 from bert_jax.sharding import parameter_name
@@ -83,7 +84,7 @@ def without_locations() -> Iterator[None]:
 def flat_forward(bert: Bert, weights: dict[str, jax.Array], *inputs: jax.Array) -> dict[str, jax.Array]:
     """Run the forward pass on weights named as by `flat_weights` and on inputs in the order of `signature_of`."""
     names = signature_of(bert.config, bert.head).inputs
-    outputs = forward(bert, _tree(weights), dict(zip(names, inputs, strict=True)))
+    outputs = forward(bert, nest(weights), dict(zip(names, inputs, strict=True)))
     return {name: value.astype(jnp.float32) for name, value in outputs.items()}
 
 
@@ -91,17 +92,6 @@ def flat_weights(params: Params) -> Arrays:
     """Return the parameters by their paths, such as `encoder/layers/mlp/up/kernel`."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return {parameter_name(path): np.asarray(leaf) for path, leaf in leaves}
-
-
-def _tree(weights: Mapping[str, Any]) -> Params:
-    tree: Params = {}
-    for path, leaf in weights.items():
-        *folders, name = path.split("/")
-        node = tree
-        for folder in folders:
-            node = node.setdefault(folder, {})
-        node[name] = leaf
-    return tree
 
 
 def _symbolic_inputs(config: BertConfig, head: str) -> list[jax.ShapeDtypeStruct]:
