@@ -203,7 +203,9 @@ class PretrainedModel:
         """
         arrays = self._checked(inputs)
         padded, sizes = _padded(arrays, self.config, rows, length)
-        values = programs.forward(self.bert, self.params, padded, fields, output_hidden_states, output_attentions)
+        values = programs.dispatch_forward(
+            self.bert, self.params, padded, fields, output_hidden_states, output_attentions
+        )
         axes = _PADDED_AXES | {name: _LOGITS_AXES.get(self.head, "B.") for name in ("logits", "prediction_logits")}
         if "masked_positions" in arrays:
             axes |= dict.fromkeys(("logits", "prediction_logits"), "BP.")

@@ -33,7 +33,7 @@ class _Program(NamedTuple):
 _programs: dict[_Program, Any] = {}
 
 
-def forward(
+def dispatch_forward(
     bert: Bert,
     params: Params,
     inputs: Mapping[str, np.ndarray],
