@@ -95,7 +95,7 @@ def flat_weights(params: Params) -> Arrays:
 
 
 def _symbolic_inputs(config: BertConfig, head: str) -> list[jax.ShapeDtypeStruct]:
-    """Return int32 inputs with symbolic sizes, of which the length is at most the model's positions."""
+    """Return int32 inputs with symbolic sizes; the length is at most the model's positions."""
     signature = signature_of(config, head)
     scope = jax.export.SymbolicScope([f"sequence_length <= {config.max_position_embeddings}"])
     return [

@@ -19,6 +19,7 @@ from bert_jax.inference.search import Rerank, Search, SentenceEmbedding, Similar
 from bert_jax.inference.tagging import TokenClassification
 from bert_jax.inference.zero_shot import ZeroShotClassification
 from bert_jax.storage import PathLike
+from bert_jax.tokenization import Tokenizer
 
 _LONG_TEXTS = 256  # texts whose windows are in memory together
 
@@ -75,14 +76,11 @@ class FillMask(Pipeline):
         return answers[0] if len(answers) == 1 else answers
 
     def _filled(self, ids: np.ndarray, place: int, token: int, probabilities: np.ndarray, only: bool) -> dict[str, Any]:
-        filled = ids.copy()
-        filled[place] = token
         return {
             "score": float(probabilities[token]),
             "token": token,
             "token_str": self.tokenizer.decode([token], skip_special_tokens=False),
-            # With several masks, the special tokens stay, so that the other masks remain visible.
-            "sequence": self.tokenizer.decode(filled.tolist(), skip_special_tokens=only),
+            "sequence": filled_text(self.tokenizer, ids, place, token, only),
         }
 
     def _targets(self, targets: Sequence[str]) -> np.ndarray:
@@ -98,6 +96,16 @@ class FillMask(Pipeline):
         if not ids:
             raise InputError("targets: expected at least one token, found none")
         return np.unique(ids)
+
+
+def filled_text(tokenizer: Tokenizer, ids: np.ndarray, place: int, token: int, only: bool) -> str:
+    """Return the text of `ids [S]` with a token at position `place`.
+
+    Special tokens are left out if it is the `only` mask; with several they stay, so that the others remain visible.
+    """
+    filled = ids.copy()
+    filled[place] = token
+    return tokenizer.decode(filled.tolist(), skip_special_tokens=only)
 
 
 class TextClassification(Pipeline):

@@ -51,15 +51,15 @@ class SentenceEmbedding(Pipeline):
             InputError: an item is no text or is too long, or the prompt does not exist.
         """
         listed, text = as_texts(texts), self.model.settings.prompt(prompt_name, prompt)
-        if not progress:
-            found = self._embed(listed, text, truncation, truncate_dim)
-            return found[0] if isinstance(texts, str) else found
-        from rich import console  # slow to import
-        from rich import progress as bars
+        if progress:
+            from rich import console  # slow to import
+            from rich import progress as bars
 
-        with bars.Progress(console=console.Console(stderr=True)) as bar:
-            task = bar.add_task("texts", total=len(listed))
-            found = self._embed(listed, text, truncation, truncate_dim, lambda rows: bar.advance(task, rows))
+            with bars.Progress(console=console.Console(stderr=True)) as bar:
+                task = bar.add_task("texts", total=len(listed))
+                found = self._embed(listed, text, truncation, truncate_dim, lambda rows: bar.advance(task, rows))
+        else:
+            found = self._embed(listed, text, truncation, truncate_dim)
         return found[0] if isinstance(texts, str) else found
 
     def _embed(

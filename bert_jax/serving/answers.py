@@ -1,11 +1,13 @@
 """From texts to vectors, class scores, filled masks and entities, for the routes of all APIs."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_jax.errors import InputError
+from bert_jax.inference.pipelines import filled_text
 from bert_jax.inference.scoring import normalize_vectors, scores_of, softmax
 from bert_jax.inference.tagging import Pieces, entities_of, words_begin
 from bert_jax.serving.batching import Row
@@ -156,28 +158,22 @@ async def fill_masks(
     outputs = await call.run(model, [row for _, row in rows])
 
     def answers() -> list[dict[str, Any]]:
-        numbers = [number for number, _ in rows]
+        masks = Counter(number for number, _ in rows)
         found = []
         for (number, row), output in zip(rows, outputs, strict=True):
             probabilities = softmax(output)[: tokenizer.vocab_size]
             best = np.argsort(-probabilities, kind="stable")[:top_k].tolist()
-            only = numbers.count(number) == 1
+            only = masks[number] == 1
             found.append({
                 "text_index": number,
                 "token": best,
                 "token_str": [tokenizer.decode([token], skip_special_tokens=False) for token in best],
                 "score": probabilities[best],
-                "sequence": [_filled(model, row, token, only) for token in best],
+                "sequence": [filled_text(tokenizer, row.input_ids, row.masked_position, i, only) for i in best],
             })  # fmt: skip
         return found
 
     return await call.service.in_thread(answers)
-
-
-def _filled(model: ServedModel, row: Row, token: int, only: bool) -> str:
-    ids = row.input_ids.copy()
-    ids[row.masked_position] = token
-    return model.tokenizer.decode(ids.tolist(), skip_special_tokens=only)
 
 
 async def entities(
@@ -212,11 +208,7 @@ async def entities(
         return found
 
     encoded = await call.service.in_thread(tokenize)
-    rows = []
-    for ids, _ in encoded:
-        row = np.array([*layout.start, *ids, *layout.end], np.int32)
-        rows.append(Row(row, np.zeros_like(row)))
-    outputs = await call.run(model, rows)
+    outputs = await call.run(model, [model.row_of_ids(ids) for ids, _ in encoded])
 
     def answers() -> list[list[dict[str, Any]]]:
         found = []

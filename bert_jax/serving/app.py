@@ -35,7 +35,7 @@ async def answer_health(call: Call) -> dict[str, Any]:
 
 
 def _apis() -> Iterator[Api]:
-    """Yield the routes; those of the Open Inference Protocol also with a version, of which a model has one."""
+    """Yield the routes; those of the Open Inference Protocol also with a version, which is always 1."""
     openai, rerank, tei, v2 = (
         refusals.openai_error,
         refusals.rerank_error,

@@ -73,8 +73,7 @@ class ServedModel:
         Raises:
             InputError: an id is outside the vocabulary, or a row is too long.
         """
-        layout = self.tokenizer.layout
-        room = self.max_length - layout.num_special(False)
+        room = self.max_length - self.tokenizer.layout.num_special(False)
         rows = []
         for number, ids in enumerate(texts):
             wrong = [i for i in ids if not 0 <= i < self.tokenizer.vocab_size]
@@ -84,9 +83,14 @@ class ServedModel:
             if len(ids) > room and not truncate:
                 raise InputError(f"text {number}: expected at most {room} tokens, found {len(ids)}")
             kept = list(ids[-room:] if self.tokenizer.truncation_side == "left" else ids[:room])
-            array = np.array([*layout.start, *kept, *layout.end], np.int32)
-            rows.append(Row(array, np.zeros_like(array)))
+            rows.append(self.row_of_ids(kept))
         return rows
+
+    def row_of_ids(self, ids: Sequence[int] | np.ndarray) -> Row:
+        """Return a row of token ids, with special tokens around them."""
+        layout = self.tokenizer.layout
+        array = np.array([*layout.start, *ids, *layout.end], np.int32)
+        return Row(array, np.zeros_like(array))
 
 
 def open_jax_model(
@@ -107,16 +111,17 @@ def open_jax_model(
     """
     import jax
 
+    from bert_jax.conversion.huggingface import saved_head
     from bert_jax.inference.loading import load_model
     from bert_jax.inference.pipelines import pipeline
     from bert_jax.serving.jax_backend import JaxBackend
 
-    loaded = load_model(path, task.head if task is not None else None, dtype)
-    if task is None and loaded.head not in TASK_OF_HEAD:
-        raise InputError(f"{path}: expected a head among {', '.join(TASK_OF_HEAD)}, found {loaded.head}")
-    if loaded.head == "encoder":  # its pooling is in the settings of the other head
-        loaded = load_model(path, "sentence_embedding", dtype)
-    task = task or TASK_OF_HEAD[loaded.head]
+    head = saved_head(path) if task is None else task.head
+    if task is None and head not in TASK_OF_HEAD:
+        raise InputError(f"{path}: expected a head among {', '.join(TASK_OF_HEAD)}, found {head}")
+    task = task or TASK_OF_HEAD[head]
+    # The pooling of a bare encoder is in the settings of the other head.
+    loaded = load_model(path, "sentence_embedding" if head == "encoder" else head, dtype)
     if loaded.missing:
         raise InputError(f"{path}: {task.value} needs a trained {task.head} head, found none ({loaded.missing[0]})")
     model = pipeline(task.pipeline, loaded).model

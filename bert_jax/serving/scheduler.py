@@ -152,8 +152,9 @@ class Scheduler:
             found = [backends[device] for backends in self._backends.values()]
             for done in [threads.submit(warm, backend, shape) for backend in found for shape in backend.shapes]:
                 done.result()
-        with self._changed:
-            self._cold -= 1
+        if not self._stopping:
+            with self._changed:
+                self._cold -= 1
 
     def _take(self, wait: bool) -> tuple[str, RowBatch | None]:
         """Return the next batch and its model: of the models with waiting rows, the one with the least device time."""

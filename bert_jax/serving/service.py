@@ -33,7 +33,7 @@ class Service:
         scheduler: the scheduler of all models.
         in_flight: number of requests in flight.
         buffered: bytes of bodies in memory.
-        stopping: whether the server was told to stop.
+        stopping: whether the server is stopping.
     """
 
     def __init__(self, models: dict[str, ServedModel], settings: ServerSettings):
