@@ -171,5 +171,8 @@ def test_a_failed_warm_up_is_reported():
     backend.error = RuntimeError("no memory")
     scheduler = Scheduler({"a": [backend]})
     scheduler.start()
+    deadline = time.monotonic() + 30
+    while scheduler.failed is None and time.monotonic() < deadline:  # a warm-up that is stopped at once may not begin
+        time.sleep(0.01)
     scheduler.stop()
     assert not scheduler.ready and "no memory" in str(scheduler.failed)
