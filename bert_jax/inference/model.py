@@ -203,14 +203,27 @@ class PretrainedModel:
         """
         arrays = self._checked(inputs)
         padded, sizes = _padded(arrays, self.config, rows, length)
-        values = programs.dispatch_forward(
+        forward = programs.compile_forward(
             self.bert, self.params, padded, fields, output_hidden_states, output_attentions
         )
+        values = forward(self.params, padded)
         axes = _PADDED_AXES | {name: _LOGITS_AXES.get(self.head, "B.") for name in ("logits", "prediction_logits")}
         if "masked_positions" in arrays:
             axes |= dict.fromkeys(("logits", "prediction_logits"), "BP.")
         choices = arrays["input_ids"].shape[1] if self.head == "multiple_choice" else 1
         return functools.partial(_fetched, values, axes, sizes, choices)
+
+    def compile(self, inputs: Mapping[str, Any], fields: tuple[str, ...], rows: int, length: int) -> None:
+        """Compile the forward pass for inputs padded to `rows` and `length`, or read it from the disk cache.
+
+        Args:
+            inputs: arrays like those of `begin`, of at most `rows` rows and `length` tokens.
+            fields: as in `begin`.
+            rows: number of rows.
+            length: number of tokens of a row.
+        """
+        padded, _ = _padded(self._checked(inputs), self.config, rows, length)
+        programs.compile_forward(self.bert, self.params, padded, fields)
 
     def save_pretrained(self, directory: storage.PathLike, overwrite: bool = False) -> None:
         """Write a model directory that Hugging Face transformers can load (`huggingface.save_pretrained`)."""

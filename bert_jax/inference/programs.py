@@ -1,10 +1,10 @@
 """The compiled forward pass, cached on disk so that a later process neither traces nor compiles it."""
 
 import contextlib
-import functools
 import json
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -33,21 +33,21 @@ class _Program(NamedTuple):
 _programs: dict[_Program, Any] = {}
 
 
-def dispatch_forward(
+def compile_forward(
     bert: Bert,
     params: Params,
     inputs: Mapping[str, np.ndarray],
     fields: tuple[str, ...],
-    output_hidden_states: bool,
-    output_attentions: bool,
-) -> Output:
-    """Dispatch the forward pass and return its output; only `fields` (() = all) are computed.
+    output_hidden_states: bool = False,
+    output_attentions: bool = False,
+) -> Callable[[Params, Mapping[str, np.ndarray]], Output]:
+    """Return the compiled forward pass, a function of `params` and `inputs` that does not wait for its output.
 
     Args:
         bert: the model.
         params: its parameters.
-        inputs: arguments of `Bert.apply` by name.
-        fields: fields of `BertOutput`.
+        inputs: arguments of `Bert.apply` by name, of the shapes for which to compile.
+        fields: fields of `BertOutput` to compute, () = all.
         output_hidden_states: whether to return all hidden states.
         output_attentions: whether to return all attention maps.
     """
@@ -56,7 +56,7 @@ def dispatch_forward(
     leaves, tree = jax.tree.flatten(params)
     device = _device_of(leaves)
     if device is None:
-        return _forward(bert, params, inputs, *options)
+        return lambda params, inputs: _forward(bert, params, inputs, *options)
     program = _Program(
         bert,
         *options,
@@ -67,7 +67,7 @@ def dispatch_forward(
     )
     if program not in _programs:
         _programs[program] = _load_or_compile(program, params, inputs)
-    return _programs[program](params, inputs)
+    return _programs[program]
 
 
 def _device_of(leaves: list[Any]) -> jax.Device | None:
@@ -98,8 +98,11 @@ def _load_or_compile(program: _Program, params: Params, inputs: Mapping[str, np.
             return serialize_executable.deserialize_and_load(
                 content, arguments, jax.tree.structure(outputs), device.client, [device]
             )
-    lowered = _forward.lower(program.bert, params, inputs, *program[1:4])
+    lowered = _forward_named(f"forward_{name}").lower(program.bert, params, inputs, *program[1:4])
+    _compiling.from_cache = False
     compiled = lowered.compile()
+    if _compiling.from_cache:
+        return compiled
     with contextlib.suppress(ValueError, NotImplementedError, RuntimeError):  # JAX cannot serialize the program
         content, _, outputs = serialize_executable.serialize(compiled)
         fields = jax.tree.unflatten(outputs, [0] * outputs.num_leaves)
@@ -108,22 +111,42 @@ def _load_or_compile(program: _Program, params: Params, inputs: Mapping[str, np.
     return compiled
 
 
-@functools.partial(jax.jit, static_argnames=("bert", "fields", "output_hidden_states", "output_attentions"))
-def _forward(
-    bert: Bert,
-    params: Params,
-    inputs: Mapping[str, Any],
-    fields: tuple[str, ...],
-    output_hidden_states: bool,
-    output_attentions: bool,
-) -> Output:
-    output = bert.apply(
-        params,
-        **inputs,
-        output_last_hidden_state=not fields or "last_hidden_state" in fields,
-        output_hidden_states=output_hidden_states,
-        output_attentions=output_attentions,
-    )
-    return {
-        field: value for field, value in vars(output).items() if value is not None and (not fields or field in fields)
-    }
+# XLA on a CPU serializes a program that JAX read from its own cache without its machine code: such a program must not
+# be written. That the name of the program, a part of JAX's key, is that of our entry makes this rare.
+_compiling = threading.local()
+
+
+def _note_cache_hit(event: str, **_: object) -> None:
+    if event == "/jax/compilation_cache/cache_hits":
+        _compiling.from_cache = True
+
+
+jax.monitoring.register_event_listener(_note_cache_hit)
+
+
+def _forward_named(name: str) -> Any:
+    """Return the forward pass, compiled under a name."""
+
+    def forward(
+        bert: Bert,
+        params: Params,
+        inputs: Mapping[str, Any],
+        fields: tuple[str, ...],
+        output_hidden_states: bool,
+        output_attentions: bool,
+    ) -> Output:
+        output = bert.apply(
+            params,
+            **inputs,
+            output_last_hidden_state=not fields or "last_hidden_state" in fields,
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
+        )
+        values = {field: value for field, value in vars(output).items() if value is not None}
+        return {field: value for field, value in values.items() if not fields or field in fields}
+
+    forward.__name__ = name
+    return jax.jit(forward, static_argnames=("bert", "fields", "output_hidden_states", "output_attentions"))
+
+
+_forward = _forward_named("forward")

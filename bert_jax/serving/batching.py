@@ -41,6 +41,11 @@ class Row:
         return len(self.input_ids)
 
 
+def blank_row(size: int) -> Row:
+    """Return a row of `size` tokens of id 0."""
+    return Row(np.zeros(size, np.int32), np.zeros(size, np.int32))
+
+
 class Submission:
     """The rows of one request.
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from bert_jax.inference.model import PretrainedModel
-from bert_jax.serving.batching import Row, Shape, static_shapes
+from bert_jax.serving.batching import Row, Shape, blank_row, static_shapes
 from bert_jax.serving.tasks import ServedTask
 
 # Tokens in a full batch, by platform. On a CPU, larger batches are no faster and make others wait.
@@ -49,6 +49,12 @@ class JaxBackend:
         self.shapes = static_shapes(model.max_length, tokens, batch_invariant)
         self.ahead = 1
 
+    def warm(self, shape: Shape) -> None:
+        """Compile the forward pass of one of `shapes`, or read it from the disk cache."""
+        self._model.compile(
+            self._inputs([blank_row(shape.length)], shape), (self._task.output,), rows=shape.rows, length=shape.length
+        )
+
     def begin(self, rows: Sequence[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
         """Dispatch a forward pass of up to `shape.rows` rows.
 
@@ -60,12 +66,16 @@ class JaxBackend:
             A function that waits and returns float32 arrays, one per row: an embedding `[D]`, the logits `[C]` of a
             classifier, the logits `[V]` at the masked position, or the logits `[S, C]` of the row's S tokens.
         """
-        inputs = padded(rows, shape.length, self._model.config.pad_token_id)
-        if self._task is ServedTask.FILL_MASK:
-            inputs["masked_positions"] = np.array([[row.masked_position] for row in rows], np.int32)
+        inputs = self._inputs(rows, shape)
         fetch = self._model.begin(inputs, (self._task.output,), rows=shape.rows, length=shape.length)
         sizes = [row.size for row in rows]
         return lambda: self._task.per_row(getattr(fetch(), self._task.output), sizes)
+
+    def _inputs(self, rows: Sequence[Row], shape: Shape) -> dict[str, np.ndarray]:
+        inputs = padded(rows, shape.length, self._model.config.pad_token_id)
+        if self._task is ServedTask.FILL_MASK:
+            inputs["masked_positions"] = np.array([[row.masked_position] for row in rows], np.int32)
+        return inputs
 
 
 def padded(rows: Sequence[Row], length: int, pad_id: int) -> dict[str, np.ndarray]:

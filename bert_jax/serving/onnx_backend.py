@@ -11,7 +11,7 @@ from bert_jax.conversion import sentence_transformers
 from bert_jax.conversion.text_settings import NO_SETTINGS
 from bert_jax.errors import InputError, one_line
 from bert_jax.inference.loading import check_vocabulary
-from bert_jax.serving.batching import Row, Shape, static_shapes
+from bert_jax.serving.batching import Row, Shape, blank_row, static_shapes
 from bert_jax.serving.jax_backend import padded
 from bert_jax.serving.models import ServedModel
 from bert_jax.serving.tasks import ServedTask
@@ -51,6 +51,11 @@ class OnnxBackend:
         self._session, self._task, self._output, self._pooling, self._pad_id = session, task, output, pooling, pad_id
         self._names = {found.name for found in session.get_inputs()}
         self.shapes, self.batch_invariant = shapes, batch_invariant
+
+    def warm(self, shape: Shape) -> None:
+        """Run the session once: it compiles nothing for a shape."""
+        if shape == self.shapes[0]:
+            self._run([blank_row(shape.length)], shape.length)
 
     def begin(self, rows: Sequence[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
         """Run a forward pass when the returned function is called; see `JaxBackend.begin` for its outputs."""

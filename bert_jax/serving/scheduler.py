@@ -35,6 +35,9 @@ class Backend(Protocol):
     @property
     def batch_invariant(self) -> bool: ...
 
+    def warm(self, shape: Shape) -> None:
+        """Do what would make the first forward pass of a shape slower than the later ones."""
+
     def begin(self, rows: Sequence[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
         """Dispatch a forward pass; return a function that waits for it and returns the output of each row."""
 
@@ -145,8 +148,7 @@ class Scheduler:
     def _warm(self, device: int) -> None:
         def warm(backend: Backend, shape: Shape) -> None:
             if not self._stopping:
-                ids = np.zeros(shape.length, np.int32)
-                backend.begin([Row(ids, ids)], shape)()
+                backend.warm(shape)
 
         with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // self._devices)) as threads:
             found = [backends[device] for backends in self._backends.values()]

@@ -8,6 +8,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from bert_jax import program_cache
 from bert_jax.conversion import state_dict
@@ -28,13 +29,17 @@ print(json.dumps({"answer": str(answer), "compiled": compiled, "imported": sorte
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """A folder for the programs of one test."""
-    before = jax.config.jax_compilation_cache_dir
+    """A folder for the programs of one test; JAX's own cache, in the same folder, keeps none of them."""
+    before = jax.config.jax_compilation_cache_dir, jax.config.jax_persistent_cache_min_compile_time_secs
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "programs"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)
+    compilation_cache.reset_cache()  # else JAX stays with its folder
     monkeypatch.setattr(programs, "_programs", {})
     state_dict._abstract.cache_clear()
     yield tmp_path / "programs"
-    jax.config.update("jax_compilation_cache_dir", before)
+    jax.config.update("jax_compilation_cache_dir", before[0])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", before[1])
+    compilation_cache.reset_cache()
 
 
 def kept(folder):
@@ -84,11 +89,30 @@ def test_outputs_of_every_kind_come_back(write_small, tmp_path, folder, monkeypa
     expected = outputs(model, **options)
     assert len(kept(folder)) == 2  # the program and the shapes of the parameters
     monkeypatch.setattr(programs, "_programs", {})
-    monkeypatch.setattr(programs._forward, "lower", None, raising=False)
-    monkeypatch.setattr(programs, "_forward", None)
+    monkeypatch.setattr(programs, "_forward_named", None)
     found = outputs(model, **options)
     assert_equal(found, expected)
     assert [type(part) for part in found] == [type(part) for part in expected]
+
+
+def test_a_program_that_came_from_the_cache_of_jax_is_not_written(write_small, tmp_path, folder, monkeypatch):
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    model = from_pretrained(write_small(tmp_path / "model", "sequence_classification"))
+
+    def again():
+        monkeypatch.setattr(programs, "_programs", {})
+        assert_equal(outputs(model), expected)
+        return kept(folder)
+
+    expected = outputs(model)
+    program, shapes = sorted(kept(folder), key=lambda name: (folder / name).read_bytes()[:1] != b"{")
+    (folder / program).unlink()
+    assert again() == [shapes]
+    monkeypatch.setattr(program_cache, "_versions", lambda: "other versions")
+    names = again()
+    assert len(names) == 2
+    monkeypatch.setattr(programs, "_forward_named", None)
+    assert again() == names
 
 
 @pytest.mark.parametrize("damage", [lambda content: b"", lambda content: content[:100], lambda content: b"{}\n"])

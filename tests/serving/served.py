@@ -32,7 +32,7 @@ class StandIn:
 
     Attributes:
         gate: batches wait until it is set.
-        batches: rows of each batch after the warm-up.
+        batches: rows of each batch.
     """
 
     ahead = 0
@@ -45,19 +45,24 @@ class StandIn:
         self.batches: list[list[Row]] = []
         self.error: Exception | None = None
 
+    def warm(self, shape: Shape) -> None:
+        self._work()
+
     def begin(self, rows: Sequence[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
         assert len(rows) <= shape.rows and all(row.size <= shape.length for row in rows)
-        if any(row.input_ids.any() for row in rows):  # else it is the warm-up
-            self.batches.append(list(rows))
+        self.batches.append(list(rows))
 
         def fetch() -> list[np.ndarray]:
-            self.gate.wait(30)
-            time.sleep(self.seconds)
-            if self.error is not None:
-                raise self.error
+            self._work()
             return [np.array([row.size, row.input_ids[2], 0, 0], np.float32) for row in rows]
 
         return fetch
+
+    def _work(self) -> None:
+        self.gate.wait(30)
+        time.sleep(self.seconds)
+        if self.error is not None:
+            raise self.error
 
 
 def stand_in_model(tokenizer: Tokenizer, backend: StandIn, name: str = "sleeper") -> ServedModel:
