@@ -19,9 +19,10 @@ def add_verbs(verbs: Any) -> None:
         "export a model to StableHLO, ONNX or SavedModel",
         "Writes a program for any batch size and length, with the tokenizer, the config and a README.md that has the "
         "lines that run it. Each file is then run in its own runtime, and its outputs are compared with those of "
-        "bert_jax. Formats and their dtypes: stablehlo, for jax.export (float32, bfloat16); onnx, for onnxruntime and "
-        "transformers.js (float32, float16, int8_dynamic, int8_static; `pip install 'bert-jax[onnx]'`); savedmodel, "
-        "for TensorFlow (float32; `pip install 'bert-jax[savedmodel]'`).",
+        "bert_jax. Formats and their dtypes: stablehlo, for jax.export (float32, bfloat16; `pip install "
+        "'bert-jax[stablehlo]'`); onnx, for onnxruntime and transformers.js (float32, float16, int8_dynamic, "
+        "int8_static; `pip install 'bert-jax[onnx]'`); savedmodel, for TensorFlow (float32; `pip install "
+        "'bert-jax[savedmodel]'`).",
         """bert-jax export runs/sst2/model --out exported/ --format onnx
            bert-jax export all-MiniLM-L6-v2/ --out minilm-onnx --format onnx --dtype float32 float16 int8_dynamic
            bert-jax export runs/sst2/model --out sst2-onnx --format onnx --dtype int8_static \\

@@ -16,6 +16,7 @@ _DTYPES = {
     "int8_dynamic": "int8 parameters of dense layers and word embedding; inputs are quantized at run time",
     "int8_static": "int8 parameters of dense layers and word embedding; inputs have calibrated scales",
 }
+_PACKAGES = {"stablehlo": "jax flatbuffers", "onnx": "onnxruntime", "savedmodel": "tensorflow"}
 # Reads the parameters with numpy alone, since safetensors may not be installed.
 _STABLEHLO = """\
 import json, jax, jax.export, numpy as np
@@ -71,6 +72,7 @@ def exported_readme(format: str, files: dict[str, str], source: SourceModel) -> 
               "`config.json` and the tokenizer's files are those of Hugging Face transformers."]  # fmt: skip
     if source.head == "sentence_embedding":
         lines += ["", "`sentence_embedding` is pooled and, where the model does so, normalized."]
+    lines += ["", f"These lines need `pip install {_PACKAGES[format]}`:"]
     lines += ["", "```python", _program(format, path, source).rstrip(), "```", ""]
     return "\n".join(lines)
 

@@ -14,6 +14,7 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.formats import safetensors_files
 from bert_jax.conversion.state_dict import nest
+from bert_jax.export.extras import import_extra
 from bert_jax.export.signature import Arrays, Runner, SourceModel, forward, signature_of
 from bert_jax.modeling import Bert, Compute, Params
 from bert_jax.sharding import parameter_name
@@ -29,6 +30,7 @@ def write_stablehlo(directory: storage.Path, source: SourceModel, dtypes: tuple[
     The parameters are arguments of a program, not constants in it: a program with constants of hundreds of megabytes
     compiles slowly, and cannot hold more than 2 GiB.
     """
+    import_extra("flatbuffers", "stablehlo")
     weights = flat_weights(source.params)
     safetensors_files.write(directory / WEIGHTS, weights)
     for dtype in dtypes:

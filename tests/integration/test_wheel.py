@@ -11,10 +11,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import nbformat
+import numpy as np
 import pytest
 import small_commands
 from test_docs import ROOT, commands
 
+from bert_jax.inference import from_pretrained, pipeline
 from bert_jax.recipes.shipped import recipe_files
 
 WALK = Path(__file__).parent / "readme_walk.py"
@@ -25,6 +27,24 @@ ADDED = small_commands.ADDED | {
     "distill": [*small_commands.ADDED["distill"], "--config.distillation.student_layers=(0,)"],
 }  # fmt: skip
 NOTEBOOKS = sorted((ROOT / "colab").glob("*.ipynb"))
+# Starts a server, asks it once when it is ready, and prints the vector.
+SERVE = """
+import json, signal, subprocess, sys, time, urllib.request
+
+address = "http://127.0.0.1:18231"
+server = subprocess.Popen([*sys.argv[1:], "--port", "18231"])
+for _ in range(600):
+    try:
+        urllib.request.urlopen(address + "/health").close()
+        break
+    except OSError:
+        assert server.poll() is None, "the server ended"
+        time.sleep(0.1)
+request = urllib.request.Request(address + "/embed", json.dumps({"inputs": "a big dog"}).encode())
+print(urllib.request.urlopen(request).read().decode())
+server.send_signal(signal.SIGTERM)
+assert server.wait() == 0
+"""
 BUILD = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
 
 
@@ -143,3 +163,36 @@ def test_a_new_environment(wheel, tmp_path, python):
         call([program, "-P", tmp_path / "cells.py"], tmp_path / "empty", PYTHONPATH="", XLA_FLAGS="")
     listed = call([tmp_path / "venv" / "bin" / "bert-jax", "config"], tmp_path / "empty", PYTHONPATH="", XLA_FLAGS="")
     assert re.search(r"^classification ", listed, re.MULTILINE)
+
+
+def new_environment(folder, *packages):
+    """The Python of a new virtual environment with some packages."""
+    call([sys.executable, "-m", "venv", folder], folder.parent)
+    call([folder / "bin" / "python", "-m", "pip", "install", "--quiet", *packages], folder)
+    return folder / "bin" / "python"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["stablehlo", "onnx", "savedmodel"])
+def test_an_exported_model_in_environments_of_its_own(wheel, write_small, tmp_path, format):
+    model, out = write_small(tmp_path / "model", "sequence_classification"), tmp_path / "out"
+    ours = new_environment(tmp_path / "ours", f"{wheel}[{format}]")
+    call([ours, "-m", "bert_jax", "export", model, "--out", out, "--format", format], tmp_path, PYTHONPATH="")
+    readme = (out / "README.md").read_text()
+    (packages,) = re.findall(r"need `pip install (.*)`", readme)
+    (lines,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    theirs = new_environment(tmp_path / "theirs", *packages.split())
+    printed = call([theirs, "-c", f"{lines}print(outputs['logits'])"], out, PYTHONPATH="")
+    ids = np.int32(json.loads(re.search(r"\[\[.*?\]\]", lines).group()))
+    expected = from_pretrained(model, dtype="float32")(ids).logits
+    numbers = np.array(re.findall(r"-?\d+\.\d+(?:e-?\d+)?", printed), np.float32)
+    np.testing.assert_allclose(numbers[: expected.size], expected.ravel(), rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_server_in_an_environment_of_its_own(wheel, write_small, tmp_path):
+    model = write_small(tmp_path / "all-MiniLM", "sentence_embedding")
+    python = new_environment(tmp_path / "venv", f"{wheel}[serve]")
+    printed = call([python, "-c", SERVE, python, "-m", "bert_jax", "serve", model], tmp_path, PYTHONPATH="")
+    expected = pipeline("sentence-embedding", str(model))("a big dog")
+    np.testing.assert_allclose(json.loads(printed.splitlines()[-1]), [expected], rtol=0, atol=1e-5)
