@@ -5,7 +5,7 @@ import json
 from typing import Any, Self
 
 from bert_jax import storage
-from bert_jax.config_values import MAY_BE_NONE, POOLINGS, check_value
+from bert_jax.config_values import MAY_BE_NONE, check_fields_together, check_value
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.families import FAMILIES, family_of, whole_number
 from bert_jax.model_files import check_keys
@@ -69,6 +69,7 @@ class BertConfig:
             hidden_size / num_attention_heads.
         intermediate_size: width of the feed-forward layer.
         embedding_size: width of the embeddings, which a dense layer projects to `hidden_size`; None = hidden_size.
+        norm_after_projection: whether the LayerNorm of the embeddings follows this dense layer, which then has no bias.
         hidden_act: one of ACTIVATION_NAMES, such as `gelu` (erf, the 2018 release) or `gelu_tanh` (the small models).
         gated: whether the feed-forward layer is act(gate) * up (Shazeer 2020, arXiv:2002.05202), or act(up).
         hidden_dropout_prob: dropout rate after embeddings, attention output and feed-forward output.
@@ -76,13 +77,24 @@ class BertConfig:
         classifier_dropout: dropout rate before a classifier; None means `hidden_dropout_prob`.
         qa_dropout: dropout rate before the span head.
         max_position_embeddings: most tokens in a sequence.
-        position_embedding_type: `absolute` (learned), `sinusoidal` (fixed), or `rotary` (Su et al. 2021,
-            arXiv:2104.09864), which rotates queries and keys instead of adding embeddings.
+        position_embedding_type: `absolute` (learned), `sinusoidal` (fixed), `rotary` (Su et al. 2021,
+            arXiv:2104.09864), which rotates queries and keys instead of adding embeddings, or `none`.
         position_offset: rows of the position table before the first position, one of which is for padding.
         rope_theta: base of rotary positions.
         local_rope_theta: base of rotary positions in local layers; None = `rope_theta`.
         relative_attention_buckets: buckets of distances between tokens, each with a bias of attention scores that all
-            layers share (Raffel et al. 2019, arXiv:1910.10683, section 2.1); 0 = no relative positions.
+            layers share (Raffel et al. 2019, arXiv:1910.10683, section 2.1); 0 = no such bias.
+        pos_att_type: terms of disentangled attention (He et al. 2020, arXiv:2006.03654, section 3.1): `c2p` (content to
+            position), `p2c` (position to content), or both; () = plain attention.
+        position_buckets: buckets of the distances of disentangled attention on either side, the farther ones on a log
+            scale; 0 = each distance has an embedding.
+        max_relative_positions: the distance of disentangled attention from which on all are alike; 0 =
+            max_position_embeddings.
+        share_att_key: whether disentangled attention projects positions by the layers for queries and keys.
+        norm_rel_ebd: whether the embeddings of relative positions pass through a LayerNorm.
+        conv_kernel_size: width of a convolution over the embeddings that is added to the output of the first layer; 0 =
+            none.
+        conv_act: activation of this convolution.
         local_window: greatest distance to which a token attends in local layers; None = all layers are global.
         global_every: one layer in this number, from the first, is global.
         type_vocab_size: number of segment ids; 0 = no segment embedding.
@@ -101,11 +113,13 @@ class BertConfig:
             also comes before the heads for tokens and spans.
         choice_summary: the layer before a multiple-choice classifier, likewise.
         classifier_pooling: input of a `transform` summary: the first token (`cls`) or the `mean` of all tokens.
+        pooler_dropout: dropout rate before a classifier's own dense layer.
         drop_before_summary: whether there is also dropout before a sequence classifier's own dense layer.
         head_act: activation of the masked-LM head; None = `hidden_act`.
         head_bias: whether the dense layer of the masked-LM head has a bias.
         decoder_bias: whether the masked-LM head has a bias for each token.
         tie_word_embeddings: whether the output matrix of the masked-LM head is the word embedding.
+        legacy: whether a DeBERTa's files name the tensors of the masked-LM head as BERT's.
         num_labels: number of classes of a classifier (1 for regression).
         id2label: names of the classes, or None.
         problem_type: type of a sequence classifier, one of PROBLEM_TYPES, or None.
@@ -127,6 +141,7 @@ class BertConfig:
     head_dim: int | None = None
     intermediate_size: int = 3072
     embedding_size: int | None = None
+    norm_after_projection: bool = False
     hidden_act: str = "gelu"
     gated: bool = False
     hidden_dropout_prob: float = 0.1
@@ -139,6 +154,13 @@ class BertConfig:
     rope_theta: float = 10000.0
     local_rope_theta: float | None = None
     relative_attention_buckets: int = 0
+    pos_att_type: tuple[str, ...] = ()
+    position_buckets: int = 0
+    max_relative_positions: int = 0
+    share_att_key: bool = False
+    norm_rel_ebd: bool = False
+    conv_kernel_size: int = 0
+    conv_act: str = "tanh"
     local_window: int | None = None
     global_every: int = 1
     type_vocab_size: int = 2
@@ -154,11 +176,13 @@ class BertConfig:
     classifier_summary: str = "pooler"
     choice_summary: str = "pooler"
     classifier_pooling: str = "cls"
+    pooler_dropout: float = 0.0
     drop_before_summary: bool = False
     head_act: str | None = None
     head_bias: bool = True
     decoder_bias: bool = True
     tie_word_embeddings: bool = True
+    legacy: bool = True
     num_labels: int = 2
     id2label: tuple[str, ...] | None = None
     problem_type: str | None = None
@@ -174,14 +198,7 @@ class BertConfig:
             value = getattr(self, field.name)
             if value is not None or field.name not in MAY_BE_NONE:
                 check_value(field.name, value, field.type)
-        if self.head_dim is None and self.hidden_size % self.num_attention_heads:
-            raise InputError(
-                f"model config: num_attention_heads {self.num_attention_heads} must divide "
-                f"hidden_size {self.hidden_size}"
-            )
-        if self.position_embedding_type == "rotary" and self.head_size % 2:
-            raise InputError(f"model config: rotary positions need heads of an even size, found {self.head_size}")
-        _check_embedding(self)
+        check_fields_together(self)
         if self.head_dim and self.head_dim * self.num_attention_heads == self.hidden_size:
             object.__setattr__(self, "head_dim", None)  # one value for one architecture
         if self.embedding_size == self.hidden_size:
@@ -203,6 +220,11 @@ class BertConfig:
     def embedding_width(self) -> int:
         """Return the width of the embeddings."""
         return self.embedding_size or self.hidden_size
+
+    @property
+    def relative_span(self) -> int:
+        """Return half the number of rows of disentangled attention's table: the distances on either side."""
+        return self.position_buckets or self.max_relative_positions or self.max_position_embeddings
 
     @property
     def poolings(self) -> tuple[str, ...]:
@@ -228,7 +250,7 @@ class BertConfig:
             InputError: the size or the family is not known.
         """
         check_value("family", family, str)
-        base = cls._of_family({}, family)
+        base = cls._of_family(dict(FAMILIES[family].fresh), family)
         sizes = {name: (*shape, 4 * shape[1]) for name, shape in SIZES.items()} | dict(FAMILIES[family].sizes)
         if size not in sizes:
             raise InputError(f"model size {size!r} is not known{did_you_mean(size, sizes)}")
@@ -367,24 +389,6 @@ _NOT_IN_HF = (
     "quantization",
 )  # fmt: skip
 _MAY_BE_NULL = (*MAY_BE_NONE, "pad_token_id")  # fields that may be null in config.json, which means "not set"
-
-
-def _check_embedding(config: BertConfig) -> None:
-    """Raise InputError when the fields of a sentence embedding do not fit together."""
-    modes = config.pooling.split("+") if isinstance(config.pooling, str) else [config.pooling]
-    for mode in modes:
-        if mode not in POOLINGS:
-            raise InputError(f"model config: pooling {mode!r} is not known{did_you_mean(str(mode), POOLINGS)}")
-    if len(set(modes)) < len(modes):
-        raise InputError(f"model config: pooling: expected each of several once, found {config.pooling!r}")
-    width = config.hidden_size * len(modes)
-    for i, layer in enumerate(config.embedding_layers):
-        if layer.inputs != width:
-            raise InputError(
-                f"model config: embedding_layers[{i}] ({layer.kind}): expected {width} inputs, the output size of the "
-                f"layer before, found {layer.inputs}"
-            )
-        width = layer.features
 
 
 def _activation(name: Any) -> Any:

@@ -13,12 +13,14 @@ ACTIVATION_NAMES = (
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 LAYER_ACTIVATIONS = ("identity", "tanh", "sigmoid", "relu", "gelu", "silu", "elu", "leaky_relu", "softplus", "mish")
+POS_ATT_TYPES = ("c2p", "p2c")  # content to position, position to content
 SUMMARIES = ("pooler", "tanh", "relu", "gelu", "transform")
 CHOICES: dict[str, tuple[str, ...]] = {
     "family": tuple(FAMILIES),
     "hidden_act": ACTIVATION_NAMES,
+    "conv_act": ACTIVATION_NAMES,
     "head_act": ACTIVATION_NAMES,
-    "position_embedding_type": ("absolute", "sinusoidal", "rotary"),
+    "position_embedding_type": ("absolute", "sinusoidal", "rotary", "none"),
     "norm": ("layer_norm", "rms_norm"),
     "norm_placement": ("post", "pre"),
     "classifier_summary": SUMMARIES,
@@ -63,3 +65,56 @@ def check_value(name: str, value: Any, kind: Any, key: str = "") -> None:
             raise InputError(f"{label} must be a {what} number, found {found}")
     elif kind is bool and not isinstance(value, bool):
         raise InputError(f"{label} must be true or false, found {found}")
+
+
+def check_fields_together(config: Any) -> None:
+    """Raise InputError when fields of a `BertConfig`, each valid by itself, do not fit together."""
+    if config.head_dim is None and config.hidden_size % config.num_attention_heads:
+        raise InputError(
+            f"model config: num_attention_heads {config.num_attention_heads} must divide "
+            f"hidden_size {config.hidden_size}"
+        )
+    if config.position_embedding_type == "rotary" and config.head_size % 2:
+        raise InputError(f"model config: rotary positions need heads of an even size, found {config.head_size}")
+    width = config.conv_kernel_size
+    if width and width % 2 == 0:
+        raise InputError(f"model config: conv_kernel_size: expected 0 or an odd number, found {width}")
+    _check_relative_positions(config)
+    _check_embedding(config)
+
+
+def _check_relative_positions(config: Any) -> None:
+    """Raise InputError when the fields of disentangled attention do not fit together."""
+    types = config.pos_att_type
+    for kind in types:
+        if kind not in POS_ATT_TYPES:
+            expected = f"{' or '.join(POS_ATT_TYPES)}, or both"
+            raise InputError(f"model config: pos_att_type: expected {expected}, found {printable(repr(kind), 60)}")
+    if len(set(types)) < len(types):
+        raise InputError(f"model config: pos_att_type: expected each term once, found {'|'.join(types)}")
+    exact, longest = config.position_buckets // 2, config.max_relative_positions or config.max_position_embeddings
+    if config.position_buckets == 1:
+        raise InputError("model config: position_buckets: expected 0 or at least 2, found 1")
+    if types and exact and config.max_position_embeddings - 1 > exact >= longest - 1:
+        raise InputError(
+            f"model config: max_relative_positions: expected more than {exact + 1} with position_buckets "
+            f"{config.position_buckets}, found {longest}"
+        )
+
+
+def _check_embedding(config: Any) -> None:
+    """Raise InputError when the fields of a sentence embedding do not fit together."""
+    modes = config.pooling.split("+") if isinstance(config.pooling, str) else [config.pooling]
+    for mode in modes:
+        if mode not in POOLINGS:
+            raise InputError(f"model config: pooling {mode!r} is not known{did_you_mean(str(mode), POOLINGS)}")
+    if len(set(modes)) < len(modes):
+        raise InputError(f"model config: pooling: expected each of several once, found {config.pooling!r}")
+    width = config.hidden_size * len(modes)
+    for i, layer in enumerate(config.embedding_layers):
+        if layer.inputs != width:
+            raise InputError(
+                f"model config: embedding_layers[{i}] ({layer.kind}): expected {width} inputs, the output size of the "
+                f"layer before, found {layer.inputs}"
+            )
+        width = layer.features

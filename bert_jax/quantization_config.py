@@ -40,6 +40,7 @@ KEEP = (
     "embeddings/position_embeddings/*",
     "embeddings/token_type_embeddings/*",
     "encoder/relative_attention_bias/*",
+    "encoder/relative_embeddings/*",
     "pooler/*",
     "summary/*",
     "embedding_layers/*",

@@ -38,14 +38,16 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"(word_embeddings|decoder)/embedding", ("vocab", "embed")),
     (r"(position|token_type)_embeddings/embedding", (None, "embed")),
     (r"layer_norm/(scale|bias)", (None,)),
-    (r"attention/(query|key|value)/kernel", ("embed", "heads")),
-    (r"attention/(query|key|value)/bias", ("heads",)),
+    (r"attention/(query|key|value|position_query|position_key)/kernel", ("embed", "heads")),
+    (r"attention/(query|key|value|position_query|position_key)/bias", ("heads",)),
     (r"attention/output/kernel", ("heads", "embed")),
     (r"mlp/(up|gate)/kernel", ("embed", "mlp")),
     (r"mlp/(up|gate)/bias", ("mlp",)),
     (r"mlp/down/kernel", ("mlp", "embed")),
     (r"mlm/bias", ("vocab",)),
     (r"relative_attention_bias/embedding", (None, None)),
+    (r"relative_embeddings/embedding", (None, "embed")),
+    (r"conv/kernel", (None, "embed", None)),
     (r"lora/.*/[ab]", (None, None)),  # thin
     (r"embedding_layers/.*/kernel", (None, None)),  # of any width
     (r"projections/.*/kernel", (None, None)),  # of a distillation, of any width

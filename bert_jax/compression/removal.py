@@ -38,7 +38,7 @@ def keep_heads(config: BertConfig, params: Params, heads: np.ndarray) -> tuple[B
     count, size = heads.shape[1], config.head_size
     columns = (heads[:, :, None] * size + np.arange(size)).reshape(len(heads), -1)  # [L, K * H]
     attention = dict(params["encoder"]["layers"]["attention"])
-    for name in ("query", "key", "value"):
+    for name in attention.keys() & {"query", "key", "value", "position_query", "position_key"}:
         attention[name] = {leaf: _take(array, columns, -1) for leaf, array in attention[name].items()}
     attention["output"] = attention["output"] | {"kernel": _take(attention["output"]["kernel"], columns, 1)}
     pruned = _with_layers(params, attention=attention)
@@ -78,14 +78,16 @@ def keep_layers(config: BertConfig, params: Params, layers: Sequence[int]) -> tu
 
     Raises:
         InputError: a layer is out of range or named twice; or layer 0, which has no LayerNorm before attention in
-            models with LayerNorm first, is removed from such a model; or the remaining local and global layers do not
-            alternate as a config can describe.
+            models with LayerNorm first, is removed from such a model or from one with a convolution; or the remaining
+            local and global layers do not alternate as a config can describe.
     """
     kept = list(layers)
     if not kept or kept != sorted(set(kept)) or not 0 <= kept[0] <= kept[-1] < config.num_hidden_layers:
         raise InputError(f"layers: expected ascending numbers from 0 to {config.num_hidden_layers - 1}, found {kept}")
     if config.norm_placement == "pre" and kept[0] != 0:
         raise InputError(f"layers: expected layer 0, which the LayerNorm of the embeddings precedes, found {kept}")
+    if config.conv_kernel_size and kept[0] != 0:
+        raise InputError(f"layers: expected layer 0, to which the convolution belongs, found {kept}")
     smaller = config.replace(num_hidden_layers=len(kept))
     if config.local_window:
         windows = tuple(config.windows[layer] for layer in kept)

@@ -28,6 +28,7 @@ _SIGNS = (
     (r"(^|\.)encoder\.layers\.\d+\.|(^|\.)layers\.\d+\.(self_attn|post_attention_layernorm)\.", "nomic_bert"),
     (r"(^|\.)transformer\.layer\.\d+\.", "distilbert"),
     (r"(^|\.)layer\.\d+\.attention\.attn\.", "mpnet"),
+    (r"(^|\.)layer\.\d+\.attention\.self\.query_proj\.", "deberta-v2"),
     (r"^electra\.|^embeddings_project\.|^(generator|discriminator)_predictions\.", "electra"),
     (r"^roberta\.|^lm_head\.", "roberta"),
     (r"^bert\.|^cls\.", "bert"),
@@ -125,6 +126,8 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
     if kind.older_keys.get("hidden_size") in hf:
         keys |= kind.older_keys
     hf = dict(hf)
+    if "legacy" in keys and any(name.startswith("lm_predictions.") for name in tensors):
+        hf.setdefault("legacy", False)  # the files of DeBERTa's authors do not have the key
     for field, size in _sizes(NAME_TABLES[family], tensors):
         if (key := keys.get(field)) is None:
             continue

@@ -105,7 +105,7 @@ def names_of(model: Bert) -> Names:
     if model.head not in names.architectures:
         heads = ", ".join(names.architectures)
         raise InputError(f"family {model.config.family} has no head {model.head!r}; it has {heads}")
-    return names
+    return names if model.config.legacy else names.not_legacy or names
 
 
 def _positions(names: Names) -> str:

@@ -23,7 +23,7 @@ from bert_jax.errors import InputError
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.compute import CONTEXT, Compute
 from bert_jax.modeling.dropout import bits_of_scores, dropout
-from bert_jax.modeling.kernels import fused, local, splash
+from bert_jax.modeling.kernels import disentangled, fused, local, splash
 from bert_jax.modeling.kernels.plain import plain_attention
 from bert_jax.modeling.layers import Dense, LayerNorm
 from bert_jax.modeling.positions import Positions
@@ -32,6 +32,11 @@ from bert_jax.sharding import constrain, device_share, mapped
 _PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
 _DROPPING = ("xla", "fused")
 _LOCAL = "local"  # replaces xla if the window is small relative to the length
+
+
+# Embeddings of relative positions, projected to `[R, N, H]`: as keys for content to position, and as queries for
+# position to content.
+PositionTerms = tuple[jax.Array | None, jax.Array | None]
 
 
 @jax.tree_util.register_dataclass
@@ -45,6 +50,7 @@ class AttentionPlan:
         bias: bias of the scores from `mask` and relative positions, shared by all such layers: for xla
             `[B or 1, N or 1, 1 or S, S]`, for local by blocks; None for the other backends.
         rotation: cosines and sines `[B or 1, S, 1, H / 2]` of rotary positions; None without rotary positions.
+        relative_embeddings: embeddings `[R, D]` of relative positions for disentangled attention, or None.
         query_positions: the P query positions; None means all positions. With P positions, `bias` is
             `[B or 1, N or 1, 1 or P, S]`.
     """
@@ -53,6 +59,7 @@ class AttentionPlan:
     mask: AttentionMask
     bias: jax.Array | None
     rotation: tuple[jax.Array, jax.Array] | None = None
+    relative_embeddings: jax.Array | None = None
     query_positions: Positions | None = None
 
     def only(self, positions: Positions) -> "AttentionPlan":
@@ -77,7 +84,8 @@ def plan_attention(
         backend = _cheapest(config, compute, mask.window, length, drops)
     elif reason := _unfit(backend, config, compute, length, drops):
         raise InputError(f"attention={backend}: {reason}; use auto or xla")
-    if backend == "xla" and not maps and not config.relative_attention_buckets and local.supports(length, mask.window):
+    relative = config.relative_attention_buckets or config.pos_att_type
+    if backend == "xla" and not maps and not relative and local.supports(length, mask.window):
         return AttentionPlan(_LOCAL, mask, local.bias(mask, length))
     return AttentionPlan(backend, mask, mask.bias(length) if backend == "xla" else None)
 
@@ -128,7 +136,7 @@ def _unfit(backend: str, config: BertConfig, compute: Compute, length: int, drop
     platform = _PLATFORMS.get(backend, compute.target)
     if platform != compute.target:
         return f"needs a {platform}, found {compute.target}"
-    if config.relative_attention_buckets and backend != "xla":
+    if (config.relative_attention_buckets or config.pos_att_type) and backend != "xla":
         return "does not support relative positions"
     if drops and backend not in _DROPPING:
         return (f"expected attention_probs_dropout_prob of 0, as this backend has no dropout, found "
@@ -159,6 +167,11 @@ class SelfAttention(nnx.Module):
         size, width = config.hidden_size, config.attention_width
         dense = functools.partial(Dense, config, use_bias=config.attention_bias, rngs=rngs)
         self.query, self.key, self.value = dense(size, width), dense(size, width), dense(size, width)
+        if not config.share_att_key:
+            if "c2p" in config.pos_att_type:
+                self.position_key = dense(size, width)
+            if "p2c" in config.pos_att_type:
+                self.position_query = dense(size, width)
         self.output = dense(width, size)
         self.layer_norm = LayerNorm(config, size)
 
@@ -182,12 +195,29 @@ class SelfAttention(nnx.Module):
             constrain(project(states, compute), "batch", None, "heads")
             for project, states in ((self.query, queries), (self.key, normed), (self.value, normed))
         )
-        context, probabilities = attend(plan, projected, self.config, dropout_keys[0], compute)
+        positions = self._positions(plan, dropout_keys[1], compute)
+        context, probabilities = attend(plan, projected, self.config, dropout_keys[0], compute, positions)
         context = checkpoint_name(context, CONTEXT)
         at = plan.query_positions
         x = x if at is None else at.of(x)
         x += dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1], at)
         return x if pre else self.layer_norm(x), probabilities, projected
+
+    def _positions(self, plan: AttentionPlan, dropout_key: jax.Array | None, compute: Compute) -> PositionTerms | None:
+        """Return the projections of the embeddings of relative positions; None without disentangled attention."""
+        if plan.relative_embeddings is None:
+            return None
+        config = self.config
+        key = None if dropout_key is None else jax.random.fold_in(dropout_key, 1)
+        x = dropout(plan.relative_embeddings, config.hidden_dropout_prob, key)
+
+        def term(kind: str, shared: str, own: str) -> jax.Array | None:
+            if kind not in config.pos_att_type:
+                return None
+            projected = getattr(self, shared if config.share_att_key else own)(x, compute)
+            return projected.reshape(len(x), config.num_attention_heads, config.head_size)
+
+        return term("c2p", "key", "position_key"), term("p2c", "query", "position_query")
 
 
 def attend(
@@ -196,8 +226,12 @@ def attend(
     config: BertConfig,
     dropout_key: jax.Array | None,
     compute: Compute,
+    positions: PositionTerms | None = None,
 ) -> tuple[jax.Array, jax.Array | None]:
     """Compute scaled dot-product attention with the plan's backend.
+
+    With `positions` the attention is disentangled: the scores are the sum of one to three products, scaled by the root
+    of their number besides that of the head size (He et al. 2020, arXiv:2006.03654, equation 4).
 
     Returns:
         The context `[B, S or P, N * H]` and, for xla, the attention probabilities `[B, N, S or P, S]`.
@@ -224,9 +258,35 @@ def attend(
         context = local.local_attention(plan.bias, plan.mask, query, key, value, words, rate, compute)
         probabilities = None
     else:
+        if positions is not None:
+            query, plan = _disentangled(plan, query, key, positions, config, compute)
         context, probabilities = _xla(plan, query, key, value, words, rate, compute)
     context = constrain(context, "batch", "heads", None, None)  # its gradient stays split by heads too
     return context.swapaxes(1, 2).reshape(batch, length, size), probabilities
+
+
+def _disentangled(
+    plan: AttentionPlan,
+    query: jax.Array,  # [B, N, S or P, H]
+    key: jax.Array,  # [B, N, S, H]
+    positions: PositionTerms,
+    config: BertConfig,
+    compute: Compute,
+) -> tuple[jax.Array, AttentionPlan]:
+    """Return the scaled queries, and the plan with the position terms of the scores in its bias."""
+    query *= (1 + len(config.pos_att_type)) ** -0.5
+    scale = config.head_size**-0.5
+    position_key, position_query = positions
+    if position_query is not None:
+        position_query *= scale * (1 + len(config.pos_att_type)) ** -0.5
+    most = config.max_relative_positions or config.max_position_embeddings
+    symbolic = not isinstance(key.shape[2], int)  # `jax.export`: at most the model's positions
+    longest = config.max_position_embeddings if symbolic else key.shape[2]
+    rows = disentangled.distance_rows(longest, config.relative_span, config.position_buckets, most)
+    terms = disentangled.position_scores(
+        query * scale, key, position_key, position_query, rows, plan.query_positions, compute
+    )
+    return query, dataclasses.replace(plan, bias=terms if plan.bias is None else terms + plan.bias)
 
 
 def _xla(

@@ -24,9 +24,10 @@ class Embeddings(nnx.Module):
             self.position_embeddings = Embedding(config, rows, width, rngs=rngs)
         if config.type_vocab_size:
             self.token_type_embeddings = Embedding(config, config.type_vocab_size, width, rngs=rngs)
-        self.layer_norm = LayerNorm(config, width)
+        after = config.norm_after_projection
+        self.layer_norm = LayerNorm(config, config.hidden_size if after else width)
         if width != config.hidden_size:
-            self.projection = Dense(config, width, config.hidden_size, rngs=rngs)
+            self.projection = Dense(config, width, config.hidden_size, use_bias=not after, rngs=rngs)
 
     def __call__(
         self,
@@ -37,15 +38,20 @@ class Embeddings(nnx.Module):
         compute: Compute,
     ) -> jax.Array:
         x = constrain(self.word_embeddings(input_ids), "batch", "length", "embed")
-        if self.config.position_embedding_type != "rotary":
+        if self.config.position_embedding_type in ("absolute", "sinusoidal"):
             x += self._positions(position_ids, input_ids)
         if self.config.type_vocab_size:
             x += self._segments(token_type_ids)
+        if self.config.norm_after_projection:
+            x = self._projected(x, compute)
         x = constrain(self.layer_norm(x).astype(compute.activation_dtype), "batch", "length", "embed")
         x = dropout(x, self.config.hidden_dropout_prob, dropout_key)
-        if hasattr(self, "projection"):
-            x = constrain(self.projection(x, compute), "batch", "length", "embed")
-        return x
+        return x if self.config.norm_after_projection else self._projected(x, compute)
+
+    def _projected(self, x: jax.Array, compute: Compute) -> jax.Array:
+        if not hasattr(self, "projection"):
+            return x
+        return constrain(self.projection(x, compute), "batch", "length", "embed")
 
     def _positions(self, position_ids: jax.Array | None, input_ids: jax.Array) -> jax.Array:
         offset = self.config.position_offset

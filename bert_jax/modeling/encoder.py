@@ -10,9 +10,10 @@ from flax import nnx
 
 from bert_jax.config import BertConfig
 from bert_jax.modeling.attention import AttentionPlan, SelfAttention, relative_buckets
-from bert_jax.modeling.compute import Compute, checkpointed
+from bert_jax.modeling.attention_mask import AttentionMask
+from bert_jax.modeling.compute import Compute, checkpointed, matmul
 from bert_jax.modeling.dropout import dropout
-from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm
+from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm, initializer
 from bert_jax.modeling.positions import Positions
 from bert_jax.sharding import constrain
 
@@ -68,6 +69,57 @@ class EncoderLayer(nnx.Module):
         return constrain(x, "batch", length, "embed"), probabilities, projected
 
 
+class RelativeEmbeddings(Embedding):
+    """The embeddings of relative positions of disentangled attention, `[R, D]`, with an optional LayerNorm."""
+
+    def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
+        super().__init__(config, 2 * config.relative_span, config.hidden_size, rngs=rngs)
+        if config.norm_rel_ebd:
+            self.layer_norm = LayerNorm(config, config.hidden_size)
+
+    def rows(self) -> jax.Array:
+        """Return all rows, normalised if the model does so."""
+        return self.layer_norm(self.table()) if hasattr(self, "layer_norm") else self.table()
+
+
+class Convolution(nnx.Module):
+    """A convolution over the tokens, `[B, S, D] -> [B, S, D]`, as in DeBERTa-v2 (github.com/microsoft/DeBERTa).
+
+    Its output is added to that of the first layer, and a LayerNorm follows. A token sees only tokens that its mask
+    shows: no padding, and in packed rows only its own example.
+    """
+
+    def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
+        self.config = config
+        shape = (config.conv_kernel_size, config.hidden_size, config.hidden_size)  # [K, in, out]
+        self.kernel = nnx.Param(initializer(config)(rngs.params(), shape, jnp.float32))
+        self.bias = nnx.Param(jnp.zeros((config.hidden_size,), jnp.float32))
+        self.layer_norm = LayerNorm(config, config.hidden_size)
+
+    def __call__(
+        self,
+        x: jax.Array,  # [B, S, D], the embeddings
+        residual: jax.Array,  # [B, S, D], or [B, P, D] with `at`
+        mask: AttentionMask,
+        dropout_key: jax.Array | None,
+        compute: Compute,
+        at: Positions | None,
+    ) -> jax.Array:
+        size, length = self.config.conv_kernel_size, x.shape[1]
+        reach = size // 2
+        padded = jnp.pad(x, ((0, 0), (reach, reach), (0, 0)))
+        taps = [jax.lax.slice_in_dim(padded, i, i + length, axis=1) for i in range(size)]
+        if mask.key_ids is not None:
+            queries, keys = mask.ids(*x.shape[:2])
+            keys = jnp.pad(keys, ((0, 0), (reach, reach)))
+            seen = [jax.lax.slice_in_dim(keys, i, i + length, axis=1) == queries for i in range(size)]
+            taps = [jnp.where(shown[..., None], tap, 0) for shown, tap in zip(seen, taps, strict=True)]
+        y = matmul(jnp.concatenate(taps, axis=-1), self.kernel[...].reshape(-1, x.shape[-1]), compute)
+        y += self.bias[...].astype(y.dtype)
+        y = ACTIVATIONS[self.config.conv_act](dropout(y, self.config.hidden_dropout_prob, dropout_key))
+        return self.layer_norm(residual + (y if at is None else at.of(y)))
+
+
 class Encoder(nnx.Module):
     """The encoder, `[B, S, D] -> [B, S, D]`: layers whose parameters are stacked `[L, ...]`."""
 
@@ -83,6 +135,10 @@ class Encoder(nnx.Module):
         if config.relative_attention_buckets:
             buckets, heads = config.relative_attention_buckets, config.num_attention_heads
             self.relative_attention_bias = Embedding(config, buckets, heads, rngs=rngs)
+        if config.pos_att_type:
+            self.relative_embeddings = RelativeEmbeddings(config, rngs=rngs)
+        if config.conv_kernel_size:
+            self.conv = Convolution(config, rngs=rngs)
         if config.norm_placement == "pre":
             self.layer_norm = LayerNorm(config, config.hidden_size)
 
@@ -123,16 +179,29 @@ class Encoder(nnx.Module):
 
         steps = [step(plan) for plan in plans]
         start, stacked, outputs = x, (layers, keys, first), []
-        whole = count - count % period if compute.layers == "scan" else 0  # layers in complete periods
+
+        def run_apart(x: jax.Array, begin: int, end: int) -> jax.Array:
+            for i, layer in enumerate(_apart(end - begin, _rows(stacked, begin, end, count)), start=begin):
+                run, here = steps[i % period], at if i == count - 1 else None
+                if here is not None:
+                    run = step(self._with_relative_positions(last.only(here), start.shape[1]))
+                x, y = run(x, layer)
+                if hasattr(self, "conv") and i == 0:
+                    key = None if dropout_key is None else jax.random.fold_in(dropout_key, count)
+                    x = self.conv(start, x, plans[0].mask, key, compute, here)
+                    y = (x if output_hidden_states else None, *y[1:])
+                outputs.append(y)
+            return x
+
+        lead = min(period, count) if hasattr(self, "conv") and compute.layers == "scan" else 0  # those before the scan
+        # Layers in complete periods.
+        whole = (count - lead) // period * period if compute.layers == "scan" else 0
+        if lead:
+            x = run_apart(x, 0, lead)
         if whole:
-            x, ys = _scan(steps, x, _rows(stacked, 0, whole, count))
+            x, ys = _scan(steps, x, _rows(stacked, lead, lead + whole, count))
             outputs += [jax.tree.map(lambda leaf, i=i: leaf[i], ys) for i in range(whole)]
-        for i, layer in enumerate(_apart(count - whole, _rows(stacked, whole, count, count)), start=whole):
-            run = steps[i % period]
-            if at is not None and i == count - 1:
-                run = step(self._with_relative_positions(last.only(at), x.shape[1]))
-            x, y = run(x, layer)
-            outputs.append(y)
+        x = run_apart(x, lead + whole, count)
         if hasattr(self, "layer_norm"):
             x = self.layer_norm(x)
         states, maps, projections = zip(*outputs, strict=True)
@@ -144,6 +213,8 @@ class Encoder(nnx.Module):
         )
 
     def _with_relative_positions(self, plan: AttentionPlan, length: int) -> AttentionPlan:
+        if self.config.pos_att_type:
+            plan = dataclasses.replace(plan, relative_embeddings=self.relative_embeddings.rows())
         if not self.config.relative_attention_buckets:
             return plan
         table = self.relative_attention_bias.table()

@@ -241,9 +241,9 @@ def _summary(bert: Bert, module, output: BertOutput, rows: _Rows, dropout_key) -
         first = _pool(x, rows, ("mean",)).astype(x.dtype)
     else:
         first = _first(x, rows.cls_positions)
-    if config.drop_before_summary:
+    if rate := _classifier_dropout(bert) if config.drop_before_summary else config.pooler_dropout:
         key = None if dropout_key is None else jax.random.fold_in(dropout_key, 1)
-        first = dropout(first, _classifier_dropout(bert), key)
+        first = dropout(first, rate, key)
     return module.summary(first, bert.compute)
 
 

@@ -95,8 +95,16 @@ _MODEL = {
     "model.type_vocab_size": Key(int, "number of segment ids; 0 = no segment embedding", least=0),
     "model.initializer_range": Key(float, "standard deviation parameter of the truncated normal initializer", least=0),
     "model.layer_norm_eps": Key(float, "added to the variance in LayerNorm", above=0),
-    "model.position_embedding_type": Key(str, "positions: learned, fixed sinusoids, or rotary",
+    "model.position_embedding_type": Key(str, "positions: learned, fixed sinusoids, rotary, or none",
                                          CHOICES["position_embedding_type"]),
+    "model.position_buckets": Key(int, "buckets of a DeBERTa's relative positions on either side; 0 = one for each "
+                                  "distance", least=0),
+    "model.max_relative_positions": Key(int, "distance from which on a DeBERTa's relative positions are alike; 0 = "
+                                        "max_position_embeddings", least=0),
+    "model.share_att_key": Key(bool, "whether a DeBERTa projects relative positions as queries and keys"),
+    "model.norm_rel_ebd": Key(bool, "whether a DeBERTa's embeddings of relative positions have a LayerNorm"),
+    "model.conv_kernel_size": Key(int, "width of a DeBERTa's convolution beside the first layer, an odd number; 0 = "
+                                  "none", least=0),
     "model.embedding_size": Key(int, "width of the embeddings; not set = hidden_size", least=1),
     "model.local_window": Key(int, "local layers attend to this number of tokens on either side; not set = all layers "
                               "are global", least=1),

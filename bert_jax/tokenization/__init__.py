@@ -1,6 +1,6 @@
 """Tokenizers: WordPiece, SentencePiece and byte-level BPE behind one interface, from files or trained."""
 
-from bert_jax.tokenization.families import byte_level_bpe, mpnet, xlm_roberta
+from bert_jax.tokenization.families import byte_level_bpe, deberta_v2, mpnet, xlm_roberta
 from bert_jax.tokenization.huggingface import word_piece
 from bert_jax.tokenization.interface import Tokenizer
 from bert_jax.tokenization.layout import RowLayout
@@ -13,6 +13,7 @@ __all__ = [
     "SentencePieceTokenizer",
     "Tokenizer",
     "byte_level_bpe",
+    "deberta_v2",
     "has_tokenizer",
     "load_tokenizer",
     "mpnet",

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 from bert_jax.errors import InputError, printable
 
-WORD_PIECE, MPNET, BYTE_LEVEL_BPE, XLM_ROBERTA = "WordPiece", "MPNet's WordPiece", "byte-level BPE", "XLM-R's unigrams"
+WORD_PIECE, MPNET, BYTE_LEVEL_BPE = "WordPiece", "MPNet's WordPiece", "byte-level BPE"
+XLM_ROBERTA, DEBERTA_V2 = "XLM-R's unigrams", "DeBERTa-v2's unigrams"
 
 # Algorithm -> lower-case names of tokenizer classes and model types, without "Tokenizer", "Fast", "-" and "_".
 _CLASSES = {
@@ -14,6 +15,7 @@ _CLASSES = {
     MPNET: "mpnet",
     BYTE_LEVEL_BPE: """roberta robertaprelayernorm longformer led bart data2vectext ibert lilt mega mra bridgetower""",
     XLM_ROBERTA: "xlmroberta xmod gte jinaembeddingsv3 trocr",
+    DEBERTA_V2: "debertav2",
 }
 _ALGORITHMS = {name: algorithm for algorithm, names in _CLASSES.items() for name in names.split()}
 # Names that do not determine the algorithm; the files do.
@@ -27,7 +29,8 @@ _PYTHON_ONLY = """bartpho bertgeneration bertjapanese bertweet biogpt byt5 canin
 _MODELS = {
     "WordPiece": f"{_CLASSES[WORD_PIECE]} mpnet funnel layoutlmv2 splinter",
     "BPE": f"{_CLASSES[BYTE_LEVEL_BPE]} herbert gpt2 deberta blenderbot clip codegen gptneox",
-    "Unigram": f"{_CLASSES[XLM_ROBERTA]} camembert t5 albert debertav2 xlnet rembert fnet mbart barthez pegasus",
+    "Unigram": f"{_CLASSES[XLM_ROBERTA]} {_CLASSES[DEBERTA_V2]} camembert t5 albert xlnet rembert fnet mbart barthez "
+    "pegasus",
 }
 
 

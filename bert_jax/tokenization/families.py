@@ -1,4 +1,4 @@
-"""Build the tokenizers of RoBERTa (byte-level BPE), XLM-R (SentencePiece) and MPNet (WordPiece)."""
+"""Build the tokenizers of RoBERTa (byte-level BPE), XLM-R and DeBERTa-v2 (SentencePiece), and MPNet (WordPiece)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import tokenizers
 
 from bert_jax.errors import InputError
-from bert_jax.tokenization.added_tokens import add_tokens
-from bert_jax.tokenization.huggingface import BackendTokenizer, sep_and_cls, word_piece_backend
+from bert_jax.tokenization.added_tokens import add_tokens, plain_special
+from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer, sep_and_cls, word_piece_backend
 from bert_jax.tokenization.sentencepiece import sentencepiece_proto
 from bert_jax.tokenization.settings import NO_TOKEN_TYPES, TokenizerFiles
 
@@ -115,6 +115,76 @@ def xlm_roberta(
     )
     own = {} if add_prefix_space else {"add_prefix_space": False}
     settings = _settings(files, "XLMRobertaTokenizer", max_length, own)
+    return BackendTokenizer(backend, special, settings, sentencepiece_model=model)
+
+
+def deberta_v2(
+    model: bytes,
+    *,
+    special: Mapping[str, str] = WORD_PIECE_SPECIALS,
+    lowercase: bool = False,
+    split_by_punct: bool = False,
+    add_prefix_space: bool = True,
+    max_length: int | None = None,
+    files: TokenizerFiles | None = None,
+) -> BackendTokenizer:
+    """Return the tokenizer of DeBERTa-v2 and v3 over its SentencePiece model (`spm.model`, which is a unigram model).
+
+    Ids are those of the model, followed by `[MASK]`. Rows are laid out as in BERT. As in transformers 5, text is
+    normalised to NFC only: the model's own normalisation (NFKC) is not applied.
+
+    Args:
+        model: the bytes of the model.
+        special: names of the special tokens by role.
+        lowercase: whether text is lower-cased.
+        split_by_punct: whether each punctuation mark is a word of its own.
+        add_prefix_space: whether to tokenize text after a special token as if a space preceded it.
+        max_length: most tokens in an input of the model; None = not known.
+        files: contents of the files beside the model: added tokens and settings.
+
+    Raises:
+        InputError: the bytes are not a unigram model of SentencePiece, or a special token is missing.
+    """
+    proto = sentencepiece_proto(model)
+    if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
+        raise InputError("expected DeBERTa's SentencePiece model, a unigram model, found a model of another type")
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+    unknown = (special["unk"], 0.0)
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.Unigram(pieces, pieces.index(unknown) if unknown in pieces else proto.trainer_spec.unk_id)
+    )
+    backend.normalizer = tokenizers.normalizers.Sequence(
+        [
+            *([tokenizers.normalizers.Lowercase()] if lowercase else []),
+            tokenizers.normalizers.Replace(tokenizers.Regex(r"\s{2,}|[\n\r\t]"), " "),
+            tokenizers.normalizers.NFC(),
+            tokenizers.normalizers.Strip(left=False, right=True),
+        ]
+    )
+    scheme = "always" if add_prefix_space else "first"
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [
+            *([tokenizers.pre_tokenizers.Punctuation("isolated")] if split_by_punct else []),
+            tokenizers.pre_tokenizers.Metaspace(prepend_scheme=scheme),
+        ]
+    )
+    backend.decoder = tokenizers.decoders.Metaspace(prepend_scheme=scheme)
+    for kind, is_special in ((proto.SentencePiece.CONTROL, True), (proto.SentencePiece.USER_DEFINED, False)):
+        added = [piece.piece for piece in proto.pieces if piece.type == kind]
+        backend.add_tokens([tokenizers.AddedToken(piece, normalized=False, special=is_special) for piece in added])
+    files = files or TokenizerFiles()
+    if "mask" in special and files.rows is None and not files.added:
+        backend.add_special_tokens([plain_special("mask", special["mask"])])  # the model does not have it
+    special = add_tokens(backend, special, files)
+    tokens = sep_and_cls(special, backend)
+    (sep, _), (cls, _) = tokens
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single=[cls, "$A", sep], pair=[cls, "$A", sep, "$B:1", f"{sep}:1"], special_tokens=list(tokens)
+    )
+    own = {"do_lower_case": lowercase, "split_by_punct": split_by_punct}
+    own |= {} if add_prefix_space else {"add_prefix_space": False}
+    limit = {} if max_length is None else {"model_max_length": max_length}
+    settings = {"tokenizer_class": "DebertaV2Tokenizer", **files.settings, **limit, **own}
     return BackendTokenizer(backend, special, settings, sentencepiece_model=model)
 
 

@@ -192,7 +192,8 @@ class BackendTokenizer(Tokenizer):
         if isinstance(self._backend.model, tokenizers.models.WordPiece):
             return {"vocab.txt": "".join(f"{piece}\n" for piece in self._model_pieces)}
         if self._sentencepiece_model is not None:
-            return {"sentencepiece.bpe.model": self._sentencepiece_model}
+            is_deberta = str(self._settings.get("tokenizer_class")).startswith("DebertaV2Tokenizer")
+            return {"spm.model" if is_deberta else "sentencepiece.bpe.model": self._sentencepiece_model}
         if str(self._settings.get("tokenizer_class")).startswith("RobertaTokenizer"):
             merges = (part_of(self._backend.model) or {})["merges"]
             vocabulary = {piece: i for i, piece in enumerate(self._model_pieces) if piece}

@@ -11,8 +11,15 @@ from bert_jax.model_files import check_keys
 from bert_jax.model_files.tokenizer import TOKENIZER_CONFIG
 from bert_jax.storage import PathLike
 from bert_jax.tokenization.added_tokens import add_tokens
-from bert_jax.tokenization.classes import BYTE_LEVEL_BPE, MPNET, WORD_PIECE, XLM_ROBERTA, check_model
-from bert_jax.tokenization.families import MPNET_SPECIALS, ROBERTA_SPECIALS, byte_level_bpe, mpnet, xlm_roberta
+from bert_jax.tokenization.classes import BYTE_LEVEL_BPE, DEBERTA_V2, MPNET, WORD_PIECE, XLM_ROBERTA, check_model
+from bert_jax.tokenization.families import (
+    MPNET_SPECIALS,
+    ROBERTA_SPECIALS,
+    byte_level_bpe,
+    deberta_v2,
+    mpnet,
+    xlm_roberta,
+)
 from bert_jax.tokenization.huggingface import (
     WORD_PIECE_SPECIALS,
     BackendTokenizer,
@@ -45,8 +52,9 @@ _SPECIALS: dict[str, dict[str, str]] = {
     MPNET: MPNET_SPECIALS,
     BYTE_LEVEL_BPE: ROBERTA_SPECIALS,
     XLM_ROBERTA: ROBERTA_SPECIALS,
+    DEBERTA_V2: WORD_PIECE_SPECIALS,
 }
-_ALGORITHMS = {"vocab.txt": (WORD_PIECE, MPNET), "vocab.json": (BYTE_LEVEL_BPE,), "*.model": (XLM_ROBERTA,)}
+_ALGORITHMS = {"vocab.txt": (WORD_PIECE, MPNET), "vocab.json": (BYTE_LEVEL_BPE,), "*.model": (XLM_ROBERTA, DEBERTA_V2)}
 _MAX_BYTES = 256 << 20  # limit of a vocabulary file
 # Characters that are stripped from the end of a line of vocab.txt, as in the tokenizers library: Unicode White_Space.
 _SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
@@ -106,6 +114,15 @@ def _from_file(path: storage.Path, files: TokenizerFiles, forced: bool) -> Token
         special = named_specials(ROBERTA_SPECIALS, files.settings)
         prefix = files.settings.get("add_prefix_space", True)
         return xlm_roberta(_bytes(path), special=special, add_prefix_space=prefix, files=files)
+    if kind == "*.model" and algorithm == DEBERTA_V2:
+        return deberta_v2(
+            _bytes(path),
+            special=named_specials(WORD_PIECE_SPECIALS, files.settings),
+            lowercase=bool(files.settings.get("do_lower_case")),
+            split_by_punct=bool(files.settings.get("split_by_punct")),
+            add_prefix_space=files.settings.get("add_prefix_space", True),
+            files=files,
+        )
     if kind == "*.model":
         return SentencePieceTokenizer(_bytes(path), files=files)
     if kind == "vocab.txt":

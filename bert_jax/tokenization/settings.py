@@ -19,6 +19,7 @@ NO_TOKEN_TYPES = {"model_input_names": ["input_ids", "attention_mask"]}  # setti
 # Family -> default tokenizer class.
 _CLASSES = {
     "bert": "BertTokenizer",
+    "debertav2": "DebertaV2Tokenizer",
     "distilbert": "DistilBertTokenizer",
     "electra": "ElectraTokenizer",
     "modernbert": "PreTrainedTokenizerFast",
@@ -31,7 +32,7 @@ MAX_ID = 1 << 22  # the largest vocabularies have a quarter of this
 _MAX_TOKEN = 1000  # characters
 _BOOLEANS = (
     "do_lower_case", "tokenize_chinese_chars", "add_prefix_space", "trim_offsets", "clean_up_tokenization_spaces",
-    "split_special_tokens",
+    "split_special_tokens", "split_by_punct",
 )  # fmt: skip
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 _OTHER_ROLES = ("bos_token", "eos_token")

@@ -66,6 +66,9 @@ def train_flops(
 
         layers        L * (8 S D A + 4 S D F)                projections, feed-forward (6 S D F where it is gated)
         attention     4 S K A, summed over layers            scores and sums; K = min(S, 2 window + 1) keys a query
+        positions     2 S K A for each of `pos_att_type`, summed over layers, and once a step 2 R D A for each, where
+                                                             R are the rows of the table of relative positions
+        convolution   2 k S D^2                              k = conv_kernel_size
         embeddings    2 S E D                                where E is not D
         MLM head      P * (2 D E + 2 E V)                    gathered: P = S when no positions are given
         summary       2 D^2                                  pooler, or the classifier's other hidden layer; for each
@@ -103,7 +106,8 @@ def forward_flops(
     total = queries * hidden * (4 * heads + products * config.intermediate_size)
     total += config.num_hidden_layers * length * hidden * 4 * heads
     *keys, keys_of_last = (length if window is None else min(length, 2 * window + 1) for window in config.windows)
-    total += 4 * heads * (length * sum(keys) + last * keys_of_last)
+    total += (4 + 2 * len(config.pos_att_type)) * heads * (length * sum(keys) + last * keys_of_last)
+    total += 2 * config.conv_kernel_size * length * hidden**2
     if width != hidden:
         total += 2 * length * width * hidden
     if head in ("pretraining", "masked_lm"):
@@ -121,4 +125,5 @@ def forward_flops(
         "replaced_token_detection": 1,
     }
     total += 2 * places * hidden * outputs.get(head, 0)
-    return float(sequences * total)
+    projected = len(config.pos_att_type) * config.num_hidden_layers * 2 * config.relative_span
+    return float(sequences * total + projected * 2 * hidden * heads)

@@ -145,6 +145,8 @@ def test_parts_that_an_architecture_cannot_lose():
         removal.keep_heads(*small("mpnet"), HEADS)
     with pytest.raises(InputError, match="layers: expected layer 0"):
         removal.keep_layers(*small("modernbert"), [1, 2])
+    with pytest.raises(InputError, match="layers: expected layer 0, to which the convolution"):
+        removal.keep_layers(*small("deberta-v2", conv_kernel_size=3), [1, 2])
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from bert_jax import from_pretrained
+from bert_jax.config import BertConfig
 from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.state_dict import to_huggingface
 from bert_jax.errors import InputError
 from bert_jax.modeling.attention import relative_buckets
+from bert_jax.modeling.kernels.disentangled import distance_rows
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle; installed on Python 3.11 only")
@@ -31,9 +33,41 @@ CONFIGS = {
     "mpnet": _BERT | {"pad_token_id": 1, "max_position_embeddings": 40},
     "nomic_bert": _BERT,
     "modernbert": _BERT | {"num_hidden_layers": 5, "local_attention": 8, "pad_token_id": 1},
+    # As v3, with buckets that are smaller than the distances.
+    "deberta-v2": _BERT
+    | {
+        "relative_attention": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "position_buckets": 8,
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+        "position_biased_input": False,
+    },
 }
 QUICK = ("masked_lm", "replaced_token_detection")
 CASES = [(f, head) for f, names in NAME_TABLES.items() for head in names.architectures if head != "sentence_embedding"]
+
+
+# Switches that some models of a family set otherwise: (family, head, changes of its config, whether it is quick).
+VARIANTS = {
+    "v2-xlarge": ("deberta-v2", "masked_lm", {
+        "conv_kernel_size": 3, "conv_act": "gelu", "share_att_key": False, "norm_rel_ebd": "none", "legacy": False,
+        "type_vocab_size": 2, "position_biased_input": True}, True),
+    "embeddings of another width": ("deberta-v2", "encoder", {
+        "embedding_size": 16, "position_buckets": -1, "max_relative_positions": 9, "conv_kernel_size": 5,
+        "num_hidden_layers": 1}, True),
+    "c2p": ("deberta-v2", "encoder", {"pos_att_type": "c2p", "share_att_key": False}, False),
+    "p2c": ("deberta-v2", "encoder", {"pos_att_type": "p2c", "position_buckets": -1}, False),
+    "shared, without buckets": ("deberta-v2", "encoder", {"position_buckets": -1}, False),
+    "only absolute positions": ("deberta-v2", "encoder", {
+        "relative_attention": False, "pos_att_type": None, "norm_rel_ebd": "none",
+        "position_biased_input": True}, False),
+    "another pooler": ("deberta-v2", "sequence_classification", {"pooler_hidden_act": "tanh"}, False),
+}  # fmt: skip
+VARIED = [
+    pytest.param(family, head, changes, id=name, marks=[] if quick else pytest.mark.slow)
+    for name, (family, head, changes, quick) in VARIANTS.items()
+]
 
 
 def relative(ours, theirs) -> float:
@@ -86,7 +120,15 @@ def run(model, inputs):
 @pytest.mark.parametrize("padded", [True, False], ids=["padded", "full"])
 @pytest.mark.parametrize(("family", "head"), CASES)
 def test_outputs(tmp_path, family, head, padded):
-    model = oracle(family, head)
+    check_outputs(tmp_path, oracle(family, head), family, head, padded)
+
+
+@pytest.mark.parametrize(("family", "head", "changes"), VARIED)
+def test_outputs_of_variants(tmp_path, family, head, changes):
+    check_outputs(tmp_path, oracle(family, head, **changes), family, head, padded=True)
+
+
+def check_outputs(tmp_path, model, family, head, padded):
     model.save_pretrained(tmp_path)
     ours = from_pretrained(tmp_path)
     assert (ours.config.family, ours.head, ours.missing) == (family, head, ())
@@ -122,7 +164,15 @@ def test_outputs(tmp_path, family, head, padded):
     [pytest.param(*case, marks=[] if case[0] == "bert" or case[1] in QUICK else pytest.mark.slow) for case in CASES],
 )
 def test_gradients(tmp_path, family, head):
-    model = oracle(family, head)
+    check_gradients(tmp_path, oracle(family, head), family, head)
+
+
+@pytest.mark.parametrize(("family", "head", "changes"), VARIED)
+def test_gradients_of_variants(tmp_path, family, head, changes):
+    check_gradients(tmp_path, oracle(family, head, **changes), family, head)
+
+
+def check_gradients(tmp_path, model, family, head):
     model.save_pretrained(tmp_path)
     ours = from_pretrained(tmp_path)
     inputs = batch(model, head)
@@ -159,7 +209,15 @@ def tensors(inputs):
 
 @pytest.mark.parametrize(("family", "head"), CASES)
 def test_round_trip_is_bitwise(tmp_path, family, head):
-    model = oracle(family, head)
+    check_round_trip(tmp_path, oracle(family, head))
+
+
+@pytest.mark.parametrize(("family", "head", "changes"), VARIED)
+def test_round_trip_of_variants_is_bitwise(tmp_path, family, head, changes):
+    check_round_trip(tmp_path, oracle(family, head, **changes))
+
+
+def check_round_trip(tmp_path, model):
     model.save_pretrained(tmp_path / "theirs")
     from_pretrained(tmp_path / "theirs").save_pretrained(tmp_path / "ours")
     again, info = type(model).from_pretrained(tmp_path / "ours", output_loading_info=True)
@@ -180,6 +238,48 @@ def test_distances_have_the_buckets_of_mpnet():
     distances = torch.arange(300)[None] - torch.arange(300)[:, None]
     expected = MPNetEncoder.relative_position_bucket(distances, num_buckets=32).numpy()
     np.testing.assert_array_equal(relative_buckets(300, 32), expected)
+
+
+@pytest.mark.parametrize(("buckets", "most"), [(256, 512), (8, 64), (32, 100), (3, 9), (256, 100)])
+def test_distances_have_the_buckets_of_deberta(buckets, most):
+    from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
+
+    length = min(most, 700) if most < buckets else 700
+    rows = torch.zeros(length, 1)
+    expected = build_relative_position(rows, rows, bucket_size=buckets, max_position=most)[0].numpy()
+    expected = np.clip(expected + buckets, 0, 2 * buckets - 1)
+    found = distance_rows(length, buckets, buckets, most)
+    at = np.arange(length)
+    np.testing.assert_array_equal(found[at[:, None] - at + length - 1], expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pos_att_type": "c2c|p2c"}, "pos_att_type: expected c2p or p2c, or both, found 'c2c'"),
+        ({"pos_att_type": 3}, "pos_att_type: expected names joined by | or in a list, found 3"),
+        ({"pos_att_type": ["c2p", "c2p"]}, "pos_att_type: expected each term once, found c2p|c2p"),
+        ({"relative_attention": False}, "relative_attention: expected true with pos_att_type"),
+        ({"position_biased_input": 1}, "position_biased_input must be true or false, found 1"),
+        ({"position_buckets": 1.5}, "position_buckets must be an integer, found 1.5"),
+        ({"position_buckets": 1}, "position_buckets: expected 0 or at least 2, found 1"),
+        (
+            {"max_relative_positions": 5},
+            "max_relative_positions: expected more than 5 with position_buckets 8, found 5",
+        ),
+        ({"norm_rel_ebd": "rms"}, "norm_rel_ebd: expected none or layer_norm, found 'rms'"),
+        ({"pooler_hidden_act": "mish"}, "pooler_hidden_act: expected one of tanh, relu, gelu, found 'mish'"),
+        ({"pooler_hidden_size": 7}, "pooler_hidden_size: expected that of hidden_size, 48, found 7"),
+        ({"conv_kernel_size": 4}, "conv_kernel_size: expected 0 or an odd number, found 4"),
+        ({"conv_groups": 2}, "conv_groups: expected 1, found 2"),
+    ],
+)
+def test_a_deberta_that_is_not_known_is_refused(changes, message):
+    hf = {"model_type": "deberta-v2", "vocab_size": VOCABULARY} | CONFIGS["deberta-v2"]
+    BertConfig.from_hf(hf)
+    with pytest.raises(InputError) as error:
+        BertConfig.from_hf(hf | changes)
+    assert str(error.value).startswith("config.json: ") and message in str(error.value)
 
 
 def test_the_files_of_nomicberts_authors(tmp_path):

@@ -98,6 +98,18 @@ def test_layers_after_the_pooling():
     assert_same(bert, params, (2, 9))
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"conv_kernel_size": 3, "conv_act": "gelu", "share_att_key": False, "position_buckets": 0},
+        {"pos_att_type": ("c2p",), "norm_rel_ebd": False, "embedding_size": 6, "max_relative_positions": 5,
+         "position_buckets": 4},
+    ],
+)  # fmt: skip
+def test_switches_of_disentangled_attention(fields):
+    assert_same(*small_model("deberta-v2", **fields), (2, 1), (3, 11))
+
+
 def test_switches_that_no_family_sets():
     fields = {"norm": "rms_norm", "norm_bias": False, "position_embedding_type": "sinusoidal", "head_dim": 6}
     assert_same(*small_model("bert", **fields), (2, 9))
@@ -158,13 +170,15 @@ def test_large_models_have_their_parameters_in_a_second_file(tmp_path, monkeypat
 # Fields of `BertConfig` that do not change what a trained model computes.
 WITHOUT_EFFECT = {
     "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "qa_dropout", "drop_before_summary",
-    "initializer_range", "problem_type", "id2label", "carried", "quantization", "family",
+    "pooler_dropout",
+    "initializer_range", "problem_type", "id2label", "carried", "quantization", "family", "legacy",
 }  # fmt: skip
 # Those that only decide which parameters there are, and what `BertConfig` derives from others.
 OF_PARAMETERS = {
     "norm_bias", "attention_bias", "mlp_bias", "head_bias", "decoder_bias", "tie_word_embeddings", "num_labels",
     "head_dim", "embedding_size", "intermediate_size", "hidden_size", "num_hidden_layers", "vocab_size", "pooler",
     "classifier_summary", "choice_summary", "local_window", "global_every", "pooling", "relative_attention_buckets",
+    "norm_rel_ebd",
 }  # fmt: skip
 
 

@@ -14,7 +14,17 @@ from targets import command, command_on_rows
 
 Seeds = dict[str, list[Files]]
 _DIGITS, _DEEP, _HALF = RAW["@digits"], RAW["@deep"], RAW["@half"]
-_FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta", "electra", "mpnet", "nomic_bert", "modernbert")
+_FAMILIES = (
+    "bert",
+    "distilbert",
+    "roberta",
+    "xlm-roberta",
+    "electra",
+    "mpnet",
+    "nomic_bert",
+    "modernbert",
+    "deberta-v2",
+)
 
 
 class Named(NamedTuple):

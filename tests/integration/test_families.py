@@ -20,6 +20,7 @@ FAMILIES = {
     "distilbert": {},
     "mpnet": {},
     "nomic_bert": {},
+    "deberta-v2": {"position_buckets": 8, "conv_kernel_size": 3},
 }
 STEPS = 8
 QUICK = ("modernbert",)  # the one that is least like BERT

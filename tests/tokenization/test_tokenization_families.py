@@ -114,6 +114,24 @@ def xlm_roberta_folder(directory, texts):
     return transformers.AutoTokenizer.from_pretrained(directory)
 
 
+def deberta_files(**settings):
+    def write(directory, texts):
+        model = unigrams(texts, pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]",
+                         eos_piece="[SEP]", unk_piece="[UNK]", user_defined_symbols=["<0>"])  # fmt: skip
+        (directory / "spm.model").write_bytes(model)
+        write_json(directory / "config.json", {"model_type": "deberta-v2"})
+        write_json(directory / "tokenizer_config.json", {"vocab_type": "spm"} | settings)  # as in the releases
+        return transformers.AutoTokenizer.from_pretrained(directory)
+
+    return write
+
+
+def deberta_folder(directory, texts):
+    (directory / "old").mkdir()
+    deberta_files()(directory / "old", texts).save_pretrained(directory)
+    return transformers.AutoTokenizer.from_pretrained(directory)
+
+
 def word_pieces(texts, specials, unk):
     backend = tokenizers.Tokenizer(models.WordPiece(unk_token=unk))
     backend.normalizer = tokenizers.normalizers.BertNormalizer()
@@ -174,6 +192,9 @@ FAMILIES = {
     "roberta with a space before texts": roberta_folder(True),
     "xlm-r sentencepiece.bpe.model": xlm_roberta_files,
     "xlm-r": xlm_roberta_folder,
+    "deberta-v2 spm.model": deberta_files(do_lower_case=False),
+    "deberta-v2 spm.model, uncased": deberta_files(do_lower_case=True, split_by_punct=True),
+    "deberta-v2": deberta_folder,
     "mpnet vocab.txt": mpnet_files,
     "mpnet": mpnet_folder,
     "modernbert": modernbert_folder,
@@ -264,6 +285,18 @@ def test_hundreds_of_real_lines_are_cut_as_transformers_cuts_them(name, every, l
     some = lines[::every]
     for start in range(0, len(some), 50):
         assert_same(ours, theirs, some[start : start + 50])
+
+
+def test_deberta_cuts_questions_and_random_characters_as_transformers_does(shared_data, tmp_path):
+    with gzip.open(shared_data / "tokenizer_oracle" / "question_tokens.json.gz", "rt", encoding="utf-8") as file:
+        questions = [question["original"] for question in json.load(file)]
+    theirs = deberta_files(do_lower_case=False)(tmp_path, questions[:2000])
+    rng = np.random.default_rng(0)
+    planes = [rng.integers(0x20, highest, (500, 40)) for highest in (0x250, 0x3000, 0xD800, 0x20000)]
+    codes = np.where(np.concatenate(planes) // 0x800 == 0x1B, 0x20, np.concatenate(planes))  # no surrogates
+    texts = questions + ["".join(map(chr, row)) for row in codes]
+    ours = load_tokenizer(tmp_path)
+    assert ours.encode_batch(texts) == theirs(texts, add_special_tokens=False)["input_ids"]
 
 
 def test_the_vocabulary_of_roberta_base_cuts_real_lines_as_transformers_does(shared_data, lines, tmp_path):

@@ -26,6 +26,15 @@ def test_all_positions_count_when_none_are_gathered():
     assert gathered == all_of_them > train_flops(config, "encoder", 1, 100)
 
 
+def test_positions_and_convolution_of_deberta_count():
+    config = BertConfig.named("tiny", "deberta-v2", conv_kernel_size=3, position_buckets=8)
+    plain = config.replace(pos_att_type=(), conv_kernel_size=0)
+    # Two layers of width 128: two products with distances, a table of 16 rows projected twice, and 3 * 128 columns.
+    positions, table, convolution = 2 * 2 * 2 * 100**2 * 128, 2 * 2 * 16 * 2 * 128**2, 2 * 3 * 100 * 128**2
+    difference = train_flops(config, "encoder", 4, 100) - train_flops(plain, "encoder", 4, 100)
+    assert difference == 3 * (4 * (positions + convolution) + table)
+
+
 def test_both_models_of_electra_count():
     config = BertConfig.named("small", "electra")
     small = generator_config(config, 0.25)

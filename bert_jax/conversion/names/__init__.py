@@ -1,6 +1,6 @@
 """The tables of tensor names, one per family: Hugging Face name -> path in the canonical parameter tree."""
 
-from bert_jax.conversion.names import bert, distilbert, electra, modernbert, mpnet, nomic_bert, roberta
+from bert_jax.conversion.names import bert, deberta, distilbert, electra, modernbert, mpnet, nomic_bert, roberta
 from bert_jax.conversion.names.table import Names, Slot, slots
 
 __all__ = ["FAMILIES", "Names", "Slot", "slots"]
@@ -14,4 +14,5 @@ NAME_TABLES: dict[str, Names] = {
     "mpnet": mpnet.NAMES,
     "nomic_bert": nomic_bert.NAMES,
     "modernbert": modernbert.NAMES,
+    "deberta-v2": deberta.NAMES,
 }

@@ -19,7 +19,7 @@ class Entry:
     Attributes:
         theirs: name in a Hugging Face state dict; `{layer}` is replaced by the number of the encoder layer.
         ours: path in the canonical tree; a tensor of layer i is slice i of the leading axis.
-        transpose: whether to swap the last two axes (PyTorch stores a kernel as `[out, in]`).
+        transpose: whether to reverse the axes (PyTorch stores a kernel as `[out, in]`, or `[out, in, width]`).
         part: (i, n): the parameter is the i-th of n equal parts of the foreign tensor, along its first axis.
         first_layer: the first layer that has the parameter; lower layers keep their initial values, which are unused.
     """
@@ -43,6 +43,7 @@ class Names:
         other_architectures: further Hugging Face classes -> head with the same tensors.
         tied: (second name, original name) of tensors that files may store twice, with equal values.
         older: function that renames the tensors of older files to the names above.
+        not_legacy: the table of models whose config has `legacy` False, if it differs.
     """
 
     prefix: str
@@ -52,6 +53,7 @@ class Names:
     other_architectures: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tied: tuple[tuple[str, str], ...] = ()
     older: Callable[[Tensors], Tensors] = dict
+    not_legacy: "Names | None" = None
 
     def head_of(self, architecture: str) -> str | None:
         """Return the head of a Hugging Face class; None for an unknown class."""

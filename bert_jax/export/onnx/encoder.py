@@ -6,6 +6,13 @@ import jax
 import numpy as np
 
 from bert_jax.config import BertConfig
+from bert_jax.export.onnx.disentangled import (
+    RelativePositions,
+    add_convolution,
+    add_position_terms,
+    relative_positions,
+    score_scale,
+)
 from bert_jax.export.onnx.graph import OnnxGraph
 from bert_jax.export.onnx.layers import add_activation, add_dense, add_layer_norm
 from bert_jax.modeling.attention import relative_buckets
@@ -21,7 +28,7 @@ def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig)
     graph.prefix = "embeddings/"
     table = graph.parameter("embeddings.word_embeddings", params["word_embeddings"]["embedding"])
     x = graph.op("Gather", table, graph.inputs["input_ids"], axis=0)
-    if config.position_embedding_type != "rotary":
+    if config.position_embedding_type in ("absolute", "sinusoidal"):
         x = graph.op("Add", x, _positions(graph, params, config))
     if config.type_vocab_size:
         types = params["token_type_embeddings"]["embedding"]
@@ -35,10 +42,13 @@ def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig)
                 axis=0,
             )
         x = graph.op("Add", x, segments)
-    x = add_layer_norm(graph, x, params["layer_norm"], "embeddings.layer_norm", config)
-    if "projection" in params:
-        x = add_dense(graph, x, params["projection"], "embeddings.projection")
-    return x, table
+
+    def projected(x: str) -> str:
+        return add_dense(graph, x, params["projection"], "embeddings.projection") if "projection" in params else x
+
+    if config.norm_after_projection:
+        return add_layer_norm(graph, projected(x), params["layer_norm"], "embeddings.layer_norm", config), table
+    return projected(add_layer_norm(graph, x, params["layer_norm"], "embeddings.layer_norm", config)), table
 
 
 def _positions(graph: OnnxGraph, params: dict[str, Any], config: BertConfig) -> str:
@@ -63,18 +73,24 @@ def add_encoder(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertCo
     """Add the encoder layers, `[B, S, D] -> [B, S, D]`; the stacked parameters become those of each layer."""
     graph.prefix = "encoder/"
     relative = params.get("relative_attention_bias")
-    shared = None if relative is None else _relative_bias(graph, relative["embedding"], config)
-    biases = {window: _attention_bias(graph, window, shared) for window in dict.fromkeys(config.windows)}
+    by_head = None if relative is None else _relative_bias(graph, relative["embedding"], config)
+    biases = {window: _attention_bias(graph, window, by_head) for window in dict.fromkeys(config.windows)}
     thetas = {window: (config.local_rope_theta if window else None) or config.rope_theta for window in biases}
     rotations = {}
     if config.position_embedding_type == "rotary":
         rotations = {theta: _rotation(graph, theta, config.head_size) for theta in dict.fromkeys(thetas.values())}
+    shared = None
+    if config.pos_att_type:
+        shared = relative_positions(graph, params["relative_embeddings"], config)
+    embeddings = x
     for i, window in enumerate(config.windows):
         layer = jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), params["layers"])
         graph.prefix = f"encoder/layers.{i}/"
-        plan = (biases[window], rotations.get(thetas[window]))
+        plan = (biases[window], rotations.get(thetas[window]), shared)
         x = _attention_block(graph, x, layer["attention"], plan, i, config)
         x = _feed_forward(graph, x, layer["mlp"], i, config)
+        if "conv" in params and i == 0:
+            x = add_convolution(graph, embeddings, x, params["conv"], config)
     graph.prefix = "encoder/"
     if config.norm_placement == "pre":
         x = add_layer_norm(graph, x, params["layer_norm"], "encoder.layer_norm", config)
@@ -85,7 +101,7 @@ def _attention_block(
     graph: OnnxGraph,
     x: str,
     params: dict[str, Any],
-    plan: tuple[str, tuple[str, str] | None],
+    plan: tuple[str, tuple[str, str] | None, RelativePositions | None],
     number: int,
     config: BertConfig,
 ) -> str:
@@ -96,15 +112,17 @@ def _attention_block(
 
     # The embeddings have normalised the first layer's input.
     normed = norm(x) if pre and number else x
-    bias, rotation = plan
+    bias, rotation, shared = plan
     query, key, value = (
         _heads(graph, add_dense(graph, normed, params[part], f"{name}.{part}"), config)
         for part in ("query", "key", "value")
     )
     if rotation is not None:
         query, key = _rotated(graph, query, rotation), _rotated(graph, key, rotation)
-    query = graph.op("Mul", query, graph.constant(config.head_size**-0.5))
+    query = graph.op("Mul", query, graph.constant(score_scale(config)))
     scores = graph.op("MatMul", query, graph.op("Transpose", key, perm=[0, 1, 3, 2]))  # [B, N, S, S]
+    if shared is not None:
+        scores = add_position_terms(graph, scores, query, key, params, shared, name, config)
     probabilities = graph.op("Softmax", graph.op("Add", scores, bias), axis=-1)
     context = graph.op("Transpose", graph.op("MatMul", probabilities, value), perm=[0, 2, 1, 3])
     context = graph.reshape(context, [0, 0, config.attention_width])

@@ -1,0 +1,112 @@
+"""The position terms of disentangled attention in plain XLA (He et al. 2020, arXiv:2006.03654, section 3.1).
+
+A term is the product of a query or a key with the projected embedding of its distance to the other. Embeddings are
+laid out by distance first, with static indices, so that each block of rows is one matrix product whose result is only
+shifted, row by row: neither the forward nor the backward pass gathers or scatters scores.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.modeling.compute import Compute
+from bert_jax.modeling.positions import Positions
+
+_BLOCK = 128  # rows of a block, where they divide the length
+
+
+def distance_rows(longest: int, span: int, buckets: int, most: int) -> np.ndarray:
+    """Return the row of the table of relative positions for each distance from query to key.
+
+    Distances up to half of the buckets have a row each; the farther ones share rows on a log scale, and those from
+    `most` on have the last (He et al. 2021, arXiv:2111.09543, appendix A.5 of 2006.03654).
+
+    Args:
+        longest: S, the greatest length.
+        span: half of the number of rows.
+        buckets: number of buckets on either side; 0 = a row for each distance.
+        most: distance at which the buckets end.
+
+    Returns:
+        int32 `[2S - 1]`, for query minus key = 1 - S, ..., S - 1.
+    """
+    distance = np.arange(1 - longest, longest)
+    if buckets:
+        exact = buckets // 2
+        far = np.maximum(abs(distance), exact).astype(np.float32) / np.float32(exact)
+        scale = np.log(np.float32((most - 1) / exact)) if most - 1 > exact else np.float32(1)
+        bucket = np.ceil(np.log(far) / scale * np.float32(exact - 1)).astype(np.int64) + exact
+        distance = np.where(abs(distance) <= exact, distance, np.sign(distance) * bucket)
+    return np.clip(distance + span, 0, 2 * span - 1).astype(np.int32)
+
+
+def position_scores(
+    query: jax.Array,  # [B, N, S, H], scaled; [B, N, P, H] with query positions
+    key: jax.Array,  # [B, N, S, H]
+    position_key: jax.Array | None,  # [R, N, H], for content to position
+    position_query: jax.Array | None,  # [R, N, H], scaled, for position to content
+    rows: np.ndarray,  # the result of `distance_rows`
+    at: Positions | None,
+    compute: Compute,
+) -> jax.Array:
+    """Return the sum of the position terms of the scores, float32 `[B, N, S or P, S]`."""
+    length, total = key.shape[2], None
+    longest = len(rows) // 2 + 1
+    if at is not None:
+        place = at.index[..., None] - jnp.arange(length) + longest - 1  # [B, P, S]
+        index = jnp.asarray(rows)[place][:, None]
+    terms = []
+    if position_key is not None:
+        if at is None:
+            terms.append(_by_distance(query, position_key, rows[::-1], compute))
+        else:
+            products = _products("bnph,rnh->bnpr", query, position_key, compute)
+            terms.append(jnp.take_along_axis(products, index, axis=3))
+    if position_query is not None:
+        if at is None:
+            terms.append(_by_distance(key, position_query, rows, compute).swapaxes(2, 3))
+        else:
+            products = _products("bnsh,rnh->bnrs", key, position_query, compute)
+            terms.append(jnp.take_along_axis(products, index, axis=2))
+    for term in terms:
+        total = term if total is None else total + term
+    assert total is not None
+    return total
+
+
+def _by_distance(x: jax.Array, table: jax.Array, rows: np.ndarray, compute: Compute) -> jax.Array:
+    """Return `[B, N, S, S]`: the product of `x [B, N, S, H]` at i with `table [R, N, H]` at the row of distance j - i.
+
+    Args:
+        x: queries or keys.
+        table: projected embeddings of relative positions.
+        rows: row of the table for distances 1 - S, ..., S - 1, or those of a longer sequence.
+        compute: dtype and platform.
+    """
+    batch, heads, length, size = x.shape
+    block = _BLOCK if isinstance(length, int) and length % _BLOCK == 0 else length
+    blocks, longest = length // block, len(rows) // 2 + 1
+    rows = np.append(rows, rows[-1])  # one more, which no score has, for the shift
+    if isinstance(length, int):
+        first = [longest - block - c * block for c in range(blocks)]
+        laid_out = table[np.stack([rows[start : start + length + block] for start in first])]  # [C, S + Q, N, H]
+    else:  # a symbolic length (`jax.export`)
+        laid_out = table[jnp.asarray(rows)[longest - length : longest + length]][None]
+    # Row q of a block at position i has the product for distance j - i in column j + Q - 1 - q.
+    products = _products("bncqh,cwnh->bncqw", x.reshape(batch, heads, blocks, block, size), laid_out, compute)
+    return _shifted(products).reshape(batch, heads, length, length)
+
+
+def _shifted(x: jax.Array) -> jax.Array:
+    """Return `[..., Q, S]` from `x [..., Q, S + Q]`: row q without its first Q - 1 - q columns, then its last q + 1."""
+    *outer, rows, width = x.shape
+    # In rows that are shorter by one, the columns of row q stand q places further to the right. What is left over is
+    # cut off as one row of Q, since a symbolic length (`jax.export`) allows no slice of an axis of S * 2S.
+    x = jax.lax.slice_in_dim(x.reshape(*outer, width, rows), 0, width - 1, axis=-2)
+    return x.reshape(*outer, rows, width - 1)[..., rows - 1 :]
+
+
+def _products(form: str, x: jax.Array, table: jax.Array, compute: Compute) -> jax.Array:
+    exact = jax.lax.Precision.HIGHEST if compute.dtype == "float32" else None
+    x, table = x.astype(compute.dtype), table.astype(compute.dtype)
+    return jnp.einsum(form, x, table, precision=exact, preferred_element_type=jnp.float32)
