@@ -282,6 +282,23 @@ def test_a_deberta_that_is_not_known_is_refused(changes, message):
     assert str(error.value).startswith("config.json: ") and message in str(error.value)
 
 
+def test_the_files_of_debertas_authors(tmp_path):
+    """Their masked-LM head has names of its own, which no key says; other tensors are those of the pretraining."""
+    model = oracle("deberta-v2", "masked_lm", legacy=False)
+    model.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    del config["legacy"], config["architectures"]
+    path.write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").unlink()
+    others = {"deberta.embeddings.position_embeddings.weight": torch.zeros(64, 48),
+              "mask_predictions.dense.weight": torch.zeros(48, 48)}  # fmt: skip
+    torch.save(model.state_dict() | others, tmp_path / "pytorch_model.bin")
+    ours, inputs = from_pretrained(tmp_path, head="masked_lm"), batch(model, "masked_lm", padded=False)
+    assert (ours.missing, ours.config.legacy) == ((), False)
+    assert relative(ours(**inputs).logits, run(model, inputs).logits) < 1e-5
+
+
 def test_the_files_of_nomicberts_authors(tmp_path):
     model = oracle("nomic_bert", "encoder")
     model.save_pretrained(tmp_path / "theirs")
