@@ -5,6 +5,8 @@ laid out by distance first, with static indices, so that each block of rows is o
 shifted, row by row: neither the forward nor the backward pass gathers or scatters scores.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,7 +52,7 @@ def position_scores(
     compute: Compute,
 ) -> jax.Array:
     """Return the sum of the position terms of the scores, float32 `[B, N, S or P, S]`."""
-    length, total = key.shape[2], None
+    length = key.shape[2]
     longest = len(rows) // 2 + 1
     if at is not None:
         place = at.index[..., None] - jnp.arange(length) + longest - 1  # [B, P, S]
@@ -68,10 +70,7 @@ def position_scores(
         else:
             products = _products("bnsh,rnh->bnrs", key, position_query, compute)
             terms.append(jnp.take_along_axis(products, index, axis=2))
-    for term in terms:
-        total = term if total is None else total + term
-    assert total is not None
-    return total
+    return functools.reduce(jnp.add, (term.astype(jnp.float32) for term in terms))
 
 
 def _by_distance(x: jax.Array, table: jax.Array, rows: np.ndarray, compute: Compute) -> jax.Array:
@@ -107,6 +106,7 @@ def _shifted(x: jax.Array) -> jax.Array:
 
 
 def _products(form: str, x: jax.Array, table: jax.Array, compute: Compute) -> jax.Array:
+    """Return the products in the dtype of activations: float32 would double what the shifts move through memory."""
     exact = jax.lax.Precision.HIGHEST if compute.dtype == "float32" else None
     x, table = x.astype(compute.dtype), table.astype(compute.dtype)
-    return jnp.einsum(form, x, table, precision=exact, preferred_element_type=jnp.float32)
+    return jnp.einsum(form, x, table, precision=exact, preferred_element_type=compute.activation_dtype)
