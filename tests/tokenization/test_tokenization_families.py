@@ -277,7 +277,9 @@ def test_the_config_says_whether_a_space_stands_before_texts(tmp_path):
 
 
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name.startswith("deberta") else ()) for name in FAMILIES]
+)  # DeBERTa has a test of its own with more lines
 def test_hundreds_of_real_lines_are_cut_as_transformers_cuts_them(name, every, lines, tmp_path):
     theirs = FAMILIES[name](tmp_path, lines)
     ours = load_tokenizer(tmp_path)
