@@ -86,9 +86,11 @@ class BertConfig:
         local_window: greatest distance to which a token attends in local layers; None = all layers are global.
         global_every: one layer in this number, from the first, is global.
         type_vocab_size: number of segment ids; 0 = no segment embedding.
+        task_type_vocab_size: number of task ids (Sun et al. 2019, arXiv:1907.12412); 0 = no task embedding.
+        embedding_norm: whether a LayerNorm follows the sum of the embeddings.
         norm: `layer_norm` or `rms_norm`.
-        norm_placement: `post` (after each residual sum) or `pre` (before each block and after the last layer; the first
-            block has none, as the embeddings have one).
+        norm_placement: `post` (after each residual sum) or `pre` (before each block and after the last layer).
+        first_layer_norm: whether the first attention block of a `pre` model has a LayerNorm.
         norm_bias: whether LayerNorm has a bias.
         attention_bias: whether the dense layers of attention have biases.
         mlp_bias: whether the feed-forward layers have biases.
@@ -142,8 +144,11 @@ class BertConfig:
     local_window: int | None = None
     global_every: int = 1
     type_vocab_size: int = 2
+    task_type_vocab_size: int = 0
+    embedding_norm: bool = True
     norm: str = "layer_norm"
     norm_placement: str = "post"
+    first_layer_norm: bool = True
     norm_bias: bool = True
     attention_bias: bool = True
     mlp_bias: bool = True

@@ -249,8 +249,8 @@ def write_pruned(out: storage.PathLike, model: PrunedModel, source: Loaded) -> N
 
 
 def _most_important_layers(config: BertConfig, importance: np.ndarray, count: int) -> list[int]:
-    """Return the most important layers, ascending; the first layer stays where LayerNorm comes first."""
+    """Return the most important layers, ascending; the first layer stays if only it has no LayerNorm."""
     values = np.array(importance, np.float64)
-    if config.norm_placement == "pre":
+    if not config.first_layer_norm:
         values[0] = np.inf
     return sorted(np.argsort(-values, kind="stable")[:count].tolist())

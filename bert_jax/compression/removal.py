@@ -77,14 +77,14 @@ def keep_layers(config: BertConfig, params: Params, layers: Sequence[int]) -> tu
         layers: the layers to keep, ascending, from 0.
 
     Raises:
-        InputError: a layer is out of range or named twice; or layer 0, which has no LayerNorm before attention in
-            models with LayerNorm first, is removed from such a model; or the remaining local and global layers do not
+        InputError: a layer is out of range or named twice; or layer 0 is removed from a model in which only that
+            layer has no LayerNorm before attention; or the remaining local and global layers do not
             alternate as a config can describe.
     """
     kept = list(layers)
     if not kept or kept != sorted(set(kept)) or not 0 <= kept[0] <= kept[-1] < config.num_hidden_layers:
         raise InputError(f"layers: expected ascending numbers from 0 to {config.num_hidden_layers - 1}, found {kept}")
-    if config.norm_placement == "pre" and kept[0] != 0:
+    if not config.first_layer_norm and kept[0] != 0:
         raise InputError(f"layers: expected layer 0, which the LayerNorm of the embeddings precedes, found {kept}")
     smaller = config.replace(num_hidden_layers=len(kept))
     if config.local_window:

@@ -55,7 +55,7 @@ class EncoderLayer(nnx.Module):
         self,
         x: jax.Array,
         plan: AttentionPlan,
-        is_first: jax.Array | bool,
+        is_first: jax.Array | bool | None,
         dropout_key: jax.Array | None,
         compute: Compute,
     ) -> tuple[jax.Array, jax.Array | None, tuple[jax.Array, ...]]:
@@ -105,7 +105,7 @@ class Encoder(nnx.Module):
         count, period = self.config.num_hidden_layers, len(plans)
         layer_graph, layers = nnx.split(self.layers)
         keys = None if dropout_key is None else jax.random.split(dropout_key, count)
-        first = np.arange(count) == 0 if self.config.norm_placement == "pre" else None
+        first = None if self.config.first_layer_norm else np.arange(count) == 0
         last = plans[(count - 1) % period]
         plans = tuple(self._with_relative_positions(plan, x.shape[1]) for plan in plans)
 

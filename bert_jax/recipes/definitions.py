@@ -93,6 +93,7 @@ _MODEL = {
                                     below=1),
     "model.max_position_embeddings": Key(int, "maximum number of tokens in a sequence", least=1),
     "model.type_vocab_size": Key(int, "number of segment ids; 0 = no segment embedding", least=0),
+    "model.task_type_vocab_size": Key(int, "number of task ids; 0 = no task embedding", least=0),
     "model.initializer_range": Key(float, "standard deviation parameter of the truncated normal initializer", least=0),
     "model.layer_norm_eps": Key(float, "added to the variance in LayerNorm", above=0),
     "model.position_embedding_type": Key(str, "positions: learned, fixed sinusoids, or rotary",

@@ -42,6 +42,7 @@ _SHAPING = (
     "intermediate_size",
     "max_position_embeddings",
     "type_vocab_size",
+    "task_type_vocab_size",
     "position_embedding_type",
     "norm_bias",
     "attention_bias",

@@ -27,7 +27,11 @@ def silence_heads(config, params, heads):
             kernel[layer, head * size : (head + 1) * size] = 0
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+# One of the families with the same layers.
+DIFFERENT = [f for f in FAMILIES if f not in ("xlm-roberta", "camembert", "data2vec-text", "ernie", "xlm-roberta-xl")]
+
+
+@pytest.mark.parametrize("family", DIFFERENT)
 def test_heads_whose_output_projection_is_zero_change_nothing(family):
     """Up to rounding: the sum over the rows of the output projection has fewer terms, so its order may be another."""
     config, params = small(family)
@@ -46,7 +50,7 @@ def test_a_head_that_contributes_changes_the_output():
     assert abs(last_hidden_state(smaller, pruned, IDS) - last_hidden_state(config, params, IDS)).max() > 1e-3
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", DIFFERENT)
 def test_columns_whose_down_rows_are_zero_change_nothing(family):
     config, params = small(family)
     random = np.random.default_rng(2)

@@ -50,12 +50,14 @@ def test_what_no_tensor_shows_has_to_be_said(tmp_path, family, key):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_that_is_not_said(tmp_path, family):
     """By architectures; else by names that only one family has, and the vocabulary's file where two share them."""
-    head = "masked_lm" if family in ("bert", "roberta", "xlm-roberta") else "encoder"
+    head = "masked_lm" if family in ("bert", "roberta", "xlm-roberta", "data2vec-text", "ernie") else "encoder"
     changes = {"embedding_size": 4} if family == "electra" else {}
     write_model(tmp_path / "model", family, head, **changes)
     whole = load_pretrained(tmp_path / "model")
     edit(tmp_path / "model", model_type=None)
     assert load_pretrained(tmp_path / "model").config == whole.config
+    if family == "camembert":
+        return  # its tensors and files are named as XLM-R's
     edit(tmp_path / "model", architectures=None)
     if family == "xlm-roberta":
         (tmp_path / "model" / "sentencepiece.bpe.model").write_bytes(b"")

@@ -20,6 +20,9 @@ FAMILIES = {
     "distilbert": {},
     "mpnet": {},
     "nomic_bert": {},
+    "megatron-bert": {},
+    "ernie": {"task_type_vocab_size": 2},
+    "xlm-roberta-xl": {"type_vocab_size": 1},
 }
 STEPS = 8
 QUICK = ("modernbert",)  # the one that is least like BERT

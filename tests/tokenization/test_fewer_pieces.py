@@ -14,6 +14,7 @@ from bert_jax.errors import InputError
 from bert_jax.tokenization import (
     SentencePieceTokenizer,
     byte_level_bpe,
+    camembert,
     load_tokenizer,
     train_bpe,
     train_sentencepiece,
@@ -53,6 +54,7 @@ TOKENIZERS = {
     "unigram": lambda: train_sentencepiece(TRAINING, 150),
     "sentencepiece bpe": lambda: train_sentencepiece(TRAINING, 150, model_type="bpe"),
     "xlm-r": lambda: xlm_roberta(from_sentencepiece(150)),
+    "camembert": lambda: camembert(from_sentencepiece(150)),
 }
 
 

@@ -1,6 +1,16 @@
 """The tables of tensor names, one per family: Hugging Face name -> path in the canonical parameter tree."""
 
-from bert_jax.conversion.names import bert, distilbert, electra, modernbert, mpnet, nomic_bert, roberta
+from bert_jax.conversion.names import (
+    bert,
+    distilbert,
+    electra,
+    ernie,
+    megatron_bert,
+    modernbert,
+    mpnet,
+    nomic_bert,
+    roberta,
+)
 from bert_jax.conversion.names.table import Names, Slot, slots
 
 __all__ = ["FAMILIES", "Names", "Slot", "slots"]
@@ -10,6 +20,12 @@ NAME_TABLES: dict[str, Names] = {
     "distilbert": distilbert.NAMES,
     "roberta": roberta.NAMES,
     "xlm-roberta": roberta.XLM_NAMES,
+    "camembert": roberta.CAMEMBERT_NAMES,
+    "data2vec-text": roberta.DATA2VEC_NAMES,
+    "roberta-prelayernorm": roberta.PRE_LAYER_NORM_NAMES,
+    "xlm-roberta-xl": roberta.XLM_XL_NAMES,
+    "ernie": ernie.NAMES,
+    "megatron-bert": megatron_bert.NAMES,
     "electra": electra.NAMES,
     "mpnet": mpnet.NAMES,
     "nomic_bert": nomic_bert.NAMES,

@@ -93,8 +93,8 @@ def embedding(theirs: str, ours: str) -> Entry:
 
 
 def embeddings(prefix: str, layer_norm: str = "LayerNorm") -> tuple[Entry, ...]:
-    """Return the entries of word, position and token type embeddings with BERT's names."""
-    tables = ("word_embeddings", "position_embeddings", "token_type_embeddings")
+    """Return the entries of word, position, token type and task type embeddings with BERT's names."""
+    tables = ("word_embeddings", "position_embeddings", "token_type_embeddings", "task_type_embeddings")
     return (
         *(embedding(f"{prefix}embeddings.{table}", f"embeddings/{table}") for table in tables),
         *norm(f"{prefix}embeddings.{layer_norm}", "embeddings/layer_norm"),

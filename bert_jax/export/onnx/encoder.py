@@ -35,7 +35,11 @@ def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig)
                 axis=0,
             )
         x = graph.op("Add", x, segments)
-    x = add_layer_norm(graph, x, params["layer_norm"], "embeddings.layer_norm", config)
+    if config.task_type_vocab_size:  # task 0
+        task = params["task_type_embeddings"]["embedding"][0]
+        x = graph.op("Add", x, graph.parameter("embeddings.task_type_embeddings", task))
+    if config.embedding_norm:
+        x = add_layer_norm(graph, x, params["layer_norm"], "embeddings.layer_norm", config)
     if "projection" in params:
         x = add_dense(graph, x, params["projection"], "embeddings.projection")
     return x, table
@@ -94,8 +98,8 @@ def _attention_block(
     def norm(x: str) -> str:
         return add_layer_norm(graph, x, params["layer_norm"], f"{name}.layer_norm", config)
 
-    # The embeddings have normalised the first layer's input.
-    normed = norm(x) if pre and number else x
+    # Without a LayerNorm in the first layer, the embeddings have normalised its input.
+    normed = norm(x) if pre and (number or config.first_layer_norm) else x
     bias, rotation = plan
     query, key, value = (
         _heads(graph, add_dense(graph, normed, params[part], f"{name}.{part}"), config)

@@ -109,7 +109,7 @@ def student_from_layers(settings: Distillation, head: str) -> Loaded:
         if layer >= count:
             raise InputError(f"{key}: expected layers of the teacher, 0 to {count - 1}, found {layer}")
     student = config.replace(num_hidden_layers=len(layers))
-    if config.norm_placement == "pre" and layers[0]:
+    if not config.first_layer_norm and layers[0]:
         raise InputError(f"{key}: expected 0 first, as only that layer of {config.family} reads the embeddings without "
                          f"LayerNorm, found {layers[0]}")  # fmt: skip
     if student.windows != tuple(config.windows[layer] for layer in layers):
