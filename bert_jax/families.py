@@ -236,6 +236,11 @@ def _write_ernie(fields: Json) -> Json:
     return {"use_task_id": rows > 0} | ({"task_type_vocab_size": rows} if rows else {})
 
 
+def _read_albert(hf: Json) -> Json:
+    """Return the number of layers: a config.json counts the uses of groups."""
+    return {"num_hidden_layers": whole_number(hf, "num_hidden_layers", 1) * whole_number(hf, "inner_group_num", 1)}
+
+
 _PRE = {"norm_placement": "pre", "embedding_norm": False}  # each LayerNorm is before a block or after the last layer
 
 FAMILIES: dict[str, Family] = {
@@ -275,6 +280,20 @@ FAMILIES: dict[str, Family] = {
         fixed=_PRE,
         keys=_keys(without=("classifier_dropout",)),
         defaults={"vocab_size": 29056},
+    ),
+    "albert": Family(
+        classes="Albert",
+        fixed={"embedding_projection": True},
+        sizes={"base": (12, 768, 12, 3072), "large": (24, 1024, 16, 4096), "xlarge": (24, 2048, 16, 8192),
+               "xxlarge": (12, 4096, 64, 16384)},
+        keys=_keys("embedding_size", "num_hidden_groups", "inner_group_num",
+                   classifier_dropout="classifier_dropout_prob"),
+        required=("num_attention_heads", "hidden_act", "num_hidden_layers"),
+        defaults={"vocab_size": 30000, "embedding_size": 128, "num_hidden_layers": 12, "num_hidden_groups": 1,
+                  "inner_group_num": 1, "hidden_act": "gelu_new", "hidden_dropout_prob": 0.0,
+                  "attention_probs_dropout_prob": 0.0, "classifier_dropout_prob": 0.1},
+        reads=_read_albert,
+        writes=lambda fields: {"num_hidden_layers": fields["num_hidden_layers"] // fields["inner_group_num"]},
     ),
     "electra": Family(
         classes="Electra",

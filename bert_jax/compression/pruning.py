@@ -78,6 +78,8 @@ class Pruning:
         if config.quantization is not None:
             raise InputError(f"expected a model that is not quantized, found mode {config.quantization.mode}; prune "
                              "first, then quantize")  # fmt: skip
+        if self.heads or self.columns or self.layers or self.num_layers:
+            removal.check_untied(config)
         total = config.num_hidden_layers
         if self.num_layers > total:
             raise InputError(f"--num-layers: expected at most the model's {total} layers, found {self.num_layers}")

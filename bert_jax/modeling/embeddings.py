@@ -28,7 +28,7 @@ class Embeddings(nnx.Module):
             self.task_type_embeddings = Embedding(config, config.task_type_vocab_size, width, rngs=rngs)
         if config.embedding_norm:
             self.layer_norm = LayerNorm(config, width)
-        if width != config.hidden_size:
+        if width != config.hidden_size or config.embedding_projection:
             self.projection = Dense(config, width, config.hidden_size, rngs=rngs)
 
     def __call__(

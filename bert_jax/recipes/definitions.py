@@ -82,7 +82,10 @@ _MODEL = {
     "model.vocab_size": Key(0, "number of rows in the word embedding; 0 = the tokenizer's number of tokens", least=0),
     "model.family": Key(str, "family of the encoder; not set = the family of init_from, or bert", CHOICES["family"]),
     "model.hidden_size": Key(int, "width of the residual stream", least=1),
-    "model.num_hidden_layers": Key(int, "number of encoder layers", least=1),
+    "model.num_hidden_layers": Key(int, "number of encoder layers, counting each use of tied parameters", least=1),
+    "model.num_hidden_groups": Key(int, "number of groups of layers with tied parameters; 0 = every layer has its own "
+                                   "parameters", least=0),
+    "model.inner_group_num": Key(int, "number of layers in a group of tied layers", least=1),
     "model.num_attention_heads": Key(int, "number of attention heads; must divide hidden_size", least=1),
     "model.intermediate_size": Key(int, "width of the feed-forward layer", least=1),
     "model.hidden_act": Key(str, "activation of the feed-forward layer", CHOICES["hidden_act"]),

@@ -37,6 +37,8 @@ _SHAPING = (
     "embedding_size",
     "hidden_size",
     "num_hidden_layers",
+    "num_hidden_groups",
+    "inner_group_num",
     "num_attention_heads",
     "head_dim",
     "intermediate_size",

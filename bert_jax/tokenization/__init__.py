@@ -1,6 +1,6 @@
 """Tokenizers: WordPiece, SentencePiece and byte-level BPE behind one interface, from files or trained."""
 
-from bert_jax.tokenization.families import byte_level_bpe, camembert, mpnet, xlm_roberta
+from bert_jax.tokenization.families import albert, byte_level_bpe, camembert, mpnet, xlm_roberta
 from bert_jax.tokenization.fast_bpe import FastBpeTokenizer
 from bert_jax.tokenization.huggingface import word_piece
 from bert_jax.tokenization.interface import Tokenizer
@@ -14,6 +14,7 @@ __all__ = [
     "RowLayout",
     "SentencePieceTokenizer",
     "Tokenizer",
+    "albert",
     "byte_level_bpe",
     "camembert",
     "has_tokenizer",

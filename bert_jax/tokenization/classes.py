@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from bert_jax.errors import InputError, printable
 
 WORD_PIECE, MPNET, BYTE_LEVEL_BPE, FAST_BPE = "WordPiece", "MPNet's WordPiece", "byte-level BPE", "fastBPE"
-XLM_ROBERTA, CAMEMBERT = "XLM-R's unigrams", "CamemBERT's unigrams"
+XLM_ROBERTA, CAMEMBERT, ALBERT = "XLM-R's unigrams", "CamemBERT's unigrams", "ALBERT's unigrams"
 
 # Algorithm -> lower-case names of tokenizer classes and model types, without "Tokenizer", "Fast", "-" and "_".
 _CLASSES = {
@@ -16,6 +16,7 @@ _CLASSES = {
     BYTE_LEVEL_BPE: """roberta robertaprelayernorm longformer led bart data2vectext ibert lilt mega mra bridgetower""",
     XLM_ROBERTA: "xlmroberta xlmrobertaxl xmod gte jinaembeddingsv3 trocr",
     CAMEMBERT: "camembert",
+    ALBERT: "albert",
     FAST_BPE: "bertweet phobert",
 }
 _ALGORITHMS = {name: algorithm for algorithm, names in _CLASSES.items() for name in names.split()}

@@ -1,4 +1,4 @@
-"""Build the tokenizers of RoBERTa (byte-level BPE), XLM-R and CamemBERT (SentencePiece), and MPNet (WordPiece)."""
+"""Build the tokenizers of RoBERTa (byte-level BPE), XLM-R, CamemBERT, ALBERT (SentencePiece) and MPNet (WordPiece)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,9 +9,10 @@ from bert_jax.errors import InputError
 from bert_jax.tokenization.added_tokens import add_tokens
 from bert_jax.tokenization.huggingface import BackendTokenizer, sep_and_cls, word_piece_backend
 from bert_jax.tokenization.sentencepiece import sentencepiece_proto
-from bert_jax.tokenization.settings import NO_TOKEN_TYPES, TokenizerFiles
+from bert_jax.tokenization.settings import NO_TOKEN_TYPES, TOKEN_TYPES, TokenizerFiles
 
 ROBERTA_SPECIALS = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
+ALBERT_SPECIALS = {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 MPNET_SPECIALS = {**ROBERTA_SPECIALS, "unk": "[UNK]"}
 _MPNET_MAX_CHARS_PER_WORD = 100  # BERT allows 200
 
@@ -90,7 +91,7 @@ def xlm_roberta(
     pieces = [(names[role], 0.0) for role in ("cls", "pad", "sep", "unk")]
     pieces += [(piece.piece, piece.score) for piece in proto.pieces[3:]]
     pieces.append((names["mask"], 0.0))
-    backend = _unigram_backend(proto, pieces, 3, add_prefix_space)
+    backend = _unigram_backend(proto, pieces, 3, names, add_prefix_space)
     files = files or TokenizerFiles()
     special = add_tokens(backend, special, files, special_token)
     backend.post_processor = _fairseq_rows(backend, special)
@@ -123,13 +124,77 @@ def camembert(
     pieces.append(("<unk>NOTUSED", -100.0))  # the least score, from which that of unknown characters follows
     pieces += [(piece.piece, piece.score) for piece in proto.pieces[1:]]
     pieces.append((names["mask"], 0.0))
-    backend = _unigram_backend(proto, pieces, 3, add_prefix_space)
+    backend = _unigram_backend(proto, pieces, 3, names, add_prefix_space)
     files = files or TokenizerFiles()
     special = add_tokens(backend, special, files, special_token)
     backend.post_processor = _fairseq_rows(backend, special)
     own = {} if add_prefix_space else {"add_prefix_space": False}
     settings = _settings(files, "CamembertTokenizer", max_length, own)
     return BackendTokenizer(backend, special, settings, sentencepiece_model=model)
+
+
+def albert(
+    model: bytes,
+    *,
+    special: Mapping[str, str] = ALBERT_SPECIALS,
+    lowercase: bool = True,
+    keep_accents: bool = False,
+    add_prefix_space: bool = True,
+    max_length: int | None = None,
+    files: TokenizerFiles | None = None,
+) -> BackendTokenizer:
+    """Return ALBERT's tokenizer over its SentencePiece model (`spiece.model`, a unigram model).
+
+    Ids are those of the model. Rows are laid out as in BERT, with two token types.
+
+    Args:
+        model: the bytes of the model, whose first tokens must be `<pad>` and `<unk>`.
+        special: names of the special tokens by role.
+        lowercase: whether text is lower-cased.
+        keep_accents: whether text keeps its accents, and characters their compatibility forms (NFKD).
+        add_prefix_space: whether to tokenize each word as if a space preceded it.
+        max_length: most tokens in an input of the model; None = not known.
+        files: contents of the files beside the model: added tokens and settings.
+
+    Raises:
+        InputError: the bytes are not ALBERT's SentencePiece model.
+    """
+    proto = _unigram_proto(model, "ALBERT", (special["pad"], special["unk"]))
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+    backend = _unigram_backend(proto, pieces, 1, special, add_prefix_space)
+    backend.normalizer = albert_normalizer(lowercase, keep_accents, proto.normalizer_spec.precompiled_charsmap)
+    files = files or TokenizerFiles()
+    special = add_tokens(backend, special, files, special_token)
+    tokens = sep_and_cls(special, backend)
+    (sep, _), (cls, _) = tokens
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single=[cls, "$A", sep], pair=f"{cls} $A {sep} $B:1 {sep}:1", special_tokens=list(tokens)
+    )
+    limit = {} if max_length is None else {"model_max_length": max_length}
+    own = {"do_lower_case": lowercase, "keep_accents": keep_accents, "add_prefix_space": add_prefix_space}
+    settings = {"tokenizer_class": "AlbertTokenizer", **TOKEN_TYPES, **files.settings, **limit, **own}
+    return BackendTokenizer(backend, special, settings, sentencepiece_model=model)
+
+
+def albert_normalizer(lowercase: bool, keep_accents: bool, charsmap: bytes | None) -> tokenizers.normalizers.Normalizer:
+    """Return ALBERT's normalizer (google-research/albert `tokenization.py`, `preprocess_text`).
+
+    Args:
+        lowercase: as for `albert`.
+        keep_accents: as for `albert`.
+        charsmap: rules of a SentencePiece model; None or b"" = none.
+    """
+    steps: list[tokenizers.normalizers.Normalizer] = [
+        tokenizers.normalizers.Replace("``", '"'),
+        tokenizers.normalizers.Replace("''", '"'),
+    ]
+    if not keep_accents:
+        steps += [tokenizers.normalizers.NFKD(), tokenizers.normalizers.StripAccents()]
+    if lowercase:
+        steps.append(tokenizers.normalizers.Lowercase())
+    if charsmap:
+        steps.append(tokenizers.normalizers.Precompiled(charsmap))
+    return tokenizers.normalizers.Sequence(steps)
 
 
 def _unigram_proto(model: bytes, name: str, first: tuple[str, ...]) -> Any:
@@ -146,7 +211,11 @@ def _unigram_proto(model: bytes, name: str, first: tuple[str, ...]) -> Any:
 
 
 def _unigram_backend(
-    proto: Any, pieces: Sequence[tuple[str, float]], unk_id: int, add_prefix_space: bool
+    proto: Any,
+    pieces: Sequence[tuple[str, float]],
+    unk_id: int,
+    special: Mapping[str, str],
+    add_prefix_space: bool,
 ) -> tokenizers.Tokenizer:
     """Return the library's tokenizer with these pieces and scores, and the normalizer of a SentencePiece model."""
     backend = tokenizers.Tokenizer(tokenizers.models.Unigram(list(pieces), unk_id))
@@ -157,7 +226,8 @@ def _unigram_backend(
         [tokenizers.pre_tokenizers.WhitespaceSplit(), tokenizers.pre_tokenizers.Metaspace(prepend_scheme=scheme)]
     )
     backend.decoder = tokenizers.decoders.Metaspace(prepend_scheme=scheme)
-    added = [piece.piece for piece in proto.pieces[3:] if piece.type == piece.USER_DEFINED]
+    defined = [piece.piece for piece in proto.pieces[3:] if piece.type == piece.USER_DEFINED]
+    added = [piece for piece in defined if piece not in special.values()]
     backend.add_tokens([tokenizers.AddedToken(piece, normalized=False) for piece in added])
     return backend
 

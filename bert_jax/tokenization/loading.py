@@ -12,6 +12,7 @@ from bert_jax.model_files.tokenizer import TOKENIZER_CONFIG
 from bert_jax.storage import PathLike
 from bert_jax.tokenization.added_tokens import add_tokens
 from bert_jax.tokenization.classes import (
+    ALBERT,
     BYTE_LEVEL_BPE,
     CAMEMBERT,
     FAST_BPE,
@@ -21,8 +22,11 @@ from bert_jax.tokenization.classes import (
     check_model,
 )
 from bert_jax.tokenization.families import (
+    ALBERT_SPECIALS,
     MPNET_SPECIALS,
     ROBERTA_SPECIALS,
+    albert,
+    albert_normalizer,
     byte_level_bpe,
     camembert,
     mpnet,
@@ -40,6 +44,7 @@ from bert_jax.tokenization.interface import Tokenizer
 from bert_jax.tokenization.layout import layout_of
 from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
 from bert_jax.tokenization.settings import (
+    TOKEN_TYPES,
     TokenizerFiles,
     check_id,
     named_special,
@@ -62,11 +67,12 @@ _SPECIALS: dict[str, dict[str, str]] = {
     BYTE_LEVEL_BPE: ROBERTA_SPECIALS,
     XLM_ROBERTA: ROBERTA_SPECIALS,
     CAMEMBERT: ROBERTA_SPECIALS,
+    ALBERT: ALBERT_SPECIALS,
 }
 _ALGORITHMS = {
     "vocab.txt": (WORD_PIECE, MPNET, FAST_BPE),
     "vocab.json": (BYTE_LEVEL_BPE,),
-    "*.model": (XLM_ROBERTA, CAMEMBERT),
+    "*.model": (XLM_ROBERTA, CAMEMBERT, ALBERT),
 }
 _OF_MODELS = {XLM_ROBERTA: xlm_roberta, CAMEMBERT: camembert}
 _MAX_BYTES = 256 << 20  # limit of a vocabulary file
@@ -80,11 +86,11 @@ def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
     Args:
         path: `tokenizer.json`, `vocab.txt` (one token per line; with `bpe.codes` beside it, PhoBERT's or BERTweet's),
             `vocab.json` with `merges.txt` beside it (RoBERTa), a SentencePiece `*.model`, or a directory with one of
-            these. In a directory, the vocab_file of
-            `tokenizer_config.json` comes first, then the order above. `tokenizer_config.json` is honoured:
-            do_lower_case, strip_accents, tokenize_chinese_chars, add_prefix_space, trim_offsets, model_max_length,
-            model_input_names, and names of special tokens. Its tokenizer_class, or the model_type of `config.json`,
-            distinguishes the models of XLM-R and CamemBERT from others, and MPNet's `vocab.txt` from BERT's.
+            these. In a directory, the vocab_file of `tokenizer_config.json` comes first, then the order above.
+            `tokenizer_config.json` is honoured: do_lower_case, strip_accents, keep_accents, tokenize_chinese_chars,
+            add_prefix_space, trim_offsets, model_max_length, model_input_names, and names of special tokens. Its
+            tokenizer_class, or the model_type of `config.json`, distinguishes the models of XLM-R, CamemBERT and ALBERT
+            from others, and MPNet's `vocab.txt` from BERT's.
         lowercase: whether to lower-case text, overriding the files; no effect for RoBERTa, XLM-R and ModernBERT. If
             neither is given, a vocab.txt counts as uncased if no token outside brackets has an ASCII capital.
 
@@ -129,6 +135,16 @@ def _from_file(path: storage.Path, files: TokenizerFiles, forced: bool) -> Token
         special = named_specials(ROBERTA_SPECIALS, files.settings)
         prefix = files.settings.get("add_prefix_space", True)
         return _OF_MODELS[algorithm](_bytes(path), special=special, add_prefix_space=prefix, files=files)
+    if kind == "*.model" and algorithm == ALBERT:
+        settings = files.settings
+        return albert(
+            _bytes(path),
+            special=named_specials(ALBERT_SPECIALS, settings),
+            lowercase=settings.get("do_lower_case", True),
+            keep_accents=settings.get("keep_accents", False),
+            add_prefix_space=settings.get("add_prefix_space", True),
+            files=files,
+        )
     if kind == "*.model":
         return SentencePieceTokenizer(_bytes(path), files=files)
     has_codes = kind == "vocab.txt" and (path.parent / CODES_FILE).exists()
@@ -245,6 +261,8 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
         settings.setdefault("clean_up_tokenization_spaces", False)
     if files.algorithm == BYTE_LEVEL_BPE:
         _override_byte_level(content, settings)
+    if files.algorithm == ALBERT:
+        _override_albert(content, settings)
     backend = _backend(content)
     special = _specials_of(backend, files)
     special = add_tokens(backend, special, files)
@@ -284,6 +302,19 @@ def _override_byte_level(content: dict[str, Any], settings: dict[str, Any]) -> N
         for name in ("add_prefix_space", "trim_offsets"):
             if name in part:
                 part[name] = settings.setdefault(name, part[name])
+
+
+def _override_albert(content: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Override the normalizer with that of the settings, as transformers does; missing settings are the content's."""
+    for name, value in TOKEN_TYPES.items():  # transformers 5 has no token types unless the settings say so
+        settings.setdefault(name, value)
+    steps = _parts_of(content.get("normalizer"), "normalizers")
+    kinds = [step.get("type") for step in steps]
+    lowercase = settings.setdefault("do_lower_case", "Lowercase" in kinds)
+    keep_accents = settings.setdefault("keep_accents", "StripAccents" not in kinds)
+    made = part_of(albert_normalizer(lowercase, keep_accents, None)) or {}
+    charsmap = [step for step in steps if step.get("type") == "Precompiled"]
+    content["normalizer"] = made | {"normalizers": [*made["normalizers"], *charsmap]}
 
 
 def _override_normalizer(normalizer: Any, settings: dict[str, Any]) -> None:

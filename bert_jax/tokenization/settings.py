@@ -18,9 +18,11 @@ WITHOUT_TOKEN_TYPES = (
     "roberta", "xlmroberta", "xlmrobertaxl", "camembert", "data2vectext", "robertaprelayernorm", "mpnet", "distilbert",
     "modernbert",
 )  # fmt: skip
+TOKEN_TYPES = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
 NO_TOKEN_TYPES = {"model_input_names": ["input_ids", "attention_mask"]}  # settings of models with one segment
 # Family -> default tokenizer class.
 _CLASSES = {
+    "albert": "AlbertTokenizer",
     "bert": "BertTokenizer",
     "camembert": "CamembertTokenizer",
     "data2vectext": "RobertaTokenizer",
@@ -40,7 +42,7 @@ MAX_ID = 1 << 22  # the largest vocabularies have a quarter of this
 _MAX_TOKEN = 1000  # characters
 _BOOLEANS = (
     "do_lower_case", "tokenize_chinese_chars", "add_prefix_space", "trim_offsets", "clean_up_tokenization_spaces",
-    "split_special_tokens",
+    "split_special_tokens", "keep_accents",
 )  # fmt: skip
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 _OTHER_ROLES = ("bos_token", "eos_token")

@@ -5,6 +5,7 @@ import pytest
 from pruned_models import last_hidden_state, small
 
 from bert_jax.compression import removal
+from bert_jax.compression.pruning import Pruning
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
 from bert_jax.families import FAMILIES
@@ -28,7 +29,8 @@ def silence_heads(config, params, heads):
 
 
 # One of the families with the same layers.
-DIFFERENT = [f for f in FAMILIES if f not in ("xlm-roberta", "camembert", "data2vec-text", "ernie", "xlm-roberta-xl")]
+SAME = ("xlm-roberta", "camembert", "data2vec-text", "ernie", "xlm-roberta-xl")
+DIFFERENT = [family for family in FAMILIES if family not in (*SAME, "albert")]
 
 
 @pytest.mark.parametrize("family", DIFFERENT)
@@ -147,6 +149,13 @@ def test_invalid_parts(remove, says):
 def test_parts_that_an_architecture_cannot_lose():
     with pytest.raises(InputError, match="heads: expected the same heads in all layers"):
         removal.keep_heads(*small("mpnet"), HEADS)
+    for remove, kept in ((removal.keep_heads, HEADS), (removal.keep_columns, HEADS), (removal.keep_layers, [0])):
+        with pytest.raises(
+            InputError, match="expected a model whose layers have parameters of their own, found num_hid"
+        ):
+            remove(*small("albert"), kept)
+    with pytest.raises(InputError, match="only pieces of the vocabulary can be removed"):
+        Pruning(heads=0.5).sizes(small("albert")[0])
     with pytest.raises(InputError, match="layers: expected layer 0"):
         removal.keep_layers(*small("modernbert"), [1, 2])
 

@@ -16,7 +16,7 @@ Seeds = dict[str, list[Files]]
 _DIGITS, _DEEP, _HALF = RAW["@digits"], RAW["@deep"], RAW["@half"]
 _FAMILIES = (
     "bert", "distilbert", "roberta", "xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm",
-    "xlm-roberta-xl", "ernie", "megatron-bert", "electra", "mpnet", "nomic_bert", "modernbert",
+    "xlm-roberta-xl", "ernie", "megatron-bert", "albert", "electra", "mpnet", "nomic_bert", "modernbert",
 )  # fmt: skip
 
 

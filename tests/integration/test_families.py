@@ -21,6 +21,7 @@ FAMILIES = {
     "mpnet": {},
     "nomic_bert": {},
     "megatron-bert": {},
+    "albert": {"num_hidden_groups": 1},
     "ernie": {"task_type_vocab_size": 2},
     "xlm-roberta-xl": {"type_vocab_size": 1},
 }

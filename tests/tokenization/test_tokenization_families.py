@@ -126,6 +126,38 @@ def camembert_folder(directory, texts):
     return transformers.AutoTokenizer.from_pretrained(directory)
 
 
+# transformers 5 gives no token types for ALBERT, unlike transformers 4; the settings can name its inputs.
+TYPES = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+
+
+def albert_files(**options):
+    """`spiece.model`, in which some pieces are user-defined as in ALBERT's release, and settings."""
+
+    def write(directory, texts):
+        model = unigrams(texts, pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+                         user_defined_symbols=["(", ")", '"'])  # fmt: skip
+        (directory / "spiece.model").write_bytes(model)
+        write_json(directory / "config.json", {"model_type": "albert"})
+        write_json(directory / "tokenizer_config.json", options)
+        theirs = transformers.AlbertTokenizer.from_pretrained(directory, **TYPES)
+        # As in the tokenizer.json of ALBERT's release; transformers 5 lets the mask of a spiece.model absorb no space.
+        theirs.backend_tokenizer.add_special_tokens([AddedToken("[MASK]", lstrip=True, normalized=False)])
+        return theirs
+
+    return write
+
+
+def albert_folder(**options):
+    def write(directory, texts):
+        (directory / "old").mkdir()
+        albert_files(**options)(directory / "old", texts).save_pretrained(directory)
+        config = json.loads((directory / "tokenizer_config.json").read_text())
+        write_json(directory / "tokenizer_config.json", config | TYPES)
+        return transformers.AutoTokenizer.from_pretrained(directory)
+
+    return write
+
+
 def fast_bpe_files(name):
     """`vocab.txt` and `bpe.codes` as fastBPE writes them, without the tokens of which the texts have few."""
 
@@ -208,6 +240,10 @@ FAMILIES = {
     "xlm-r": xlm_roberta_folder,
     "camembert sentencepiece.bpe.model": camembert_files,
     "camembert": camembert_folder,
+    "albert spiece.model": albert_files(),
+    "albert spiece.model with case and accents": albert_files(do_lower_case=False, keep_accents=True),
+    "albert": albert_folder(),
+    "albert with case and accents": albert_folder(do_lower_case=False, keep_accents=True),
     "phobert": fast_bpe_files("PhobertTokenizer"),
     "bertweet": fast_bpe_files("BertweetTokenizer"),
     "mpnet vocab.txt": mpnet_files,
@@ -221,7 +257,7 @@ FAMILIES = {
 }
 
 
-SAME = ("ernie", "megatron-bert")  # as BERT's: real lines are not cut again
+SAME = ("ernie", "megatron-bert", "albert with case and accents")  # as others: real lines are not cut again
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

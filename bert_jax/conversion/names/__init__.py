@@ -1,6 +1,7 @@
 """The tables of tensor names, one per family: Hugging Face name -> path in the canonical parameter tree."""
 
 from bert_jax.conversion.names import (
+    albert,
     bert,
     distilbert,
     electra,
@@ -11,9 +12,9 @@ from bert_jax.conversion.names import (
     nomic_bert,
     roberta,
 )
-from bert_jax.conversion.names.table import Names, Slot, slots
+from bert_jax.conversion.names.table import PLACEHOLDERS, Names, Slot, numbers_of, slots
 
-__all__ = ["FAMILIES", "Names", "Slot", "slots"]
+__all__ = ["NAME_TABLES", "PLACEHOLDERS", "Names", "Slot", "numbers_of", "slots"]
 
 NAME_TABLES: dict[str, Names] = {
     "bert": bert.NAMES,
@@ -26,6 +27,7 @@ NAME_TABLES: dict[str, Names] = {
     "xlm-roberta-xl": roberta.XLM_XL_NAMES,
     "ernie": ernie.NAMES,
     "megatron-bert": megatron_bert.NAMES,
+    "albert": albert.NAMES,
     "electra": electra.NAMES,
     "mpnet": mpnet.NAMES,
     "nomic_bert": nomic_bert.NAMES,

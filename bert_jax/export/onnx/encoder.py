@@ -73,12 +73,14 @@ def add_encoder(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertCo
     rotations = {}
     if config.position_embedding_type == "rotary":
         rotations = {theta: _rotation(graph, theta, config.head_size) for theta in dict.fromkeys(thetas.values())}
-    for i, window in enumerate(config.windows):
-        layer = jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), params["layers"])
+    rows = range(config.num_parameter_rows)
+    layers = [jax.tree.map(lambda leaf, row=row: np.asarray(leaf[row]), params["layers"]) for row in rows]
+    for i, (row, window) in enumerate(zip(config.parameter_rows, config.windows, strict=True)):
         graph.prefix = f"encoder/layers.{i}/"
         plan = (biases[window], rotations.get(thetas[window]))
-        x = _attention_block(graph, x, layer["attention"], plan, i, config)
-        x = _feed_forward(graph, x, layer["mlp"], i, config)
+        has_norm = config.first_layer_norm or i > 0
+        x = _attention_block(graph, x, layers[row]["attention"], plan, (row, has_norm), config)
+        x = _feed_forward(graph, x, layers[row]["mlp"], row, config)
     graph.prefix = "encoder/"
     if config.norm_placement == "pre":
         x = add_layer_norm(graph, x, params["layer_norm"], "encoder.layer_norm", config)
@@ -90,16 +92,17 @@ def _attention_block(
     x: str,
     params: dict[str, Any],
     plan: tuple[str, tuple[str, str] | None],
-    number: int,
+    row: tuple[int, bool],  # of the stacked parameters, and whether there is a LayerNorm before the block
     config: BertConfig,
 ) -> str:
+    number, has_norm = row
     pre, name = config.norm_placement == "pre", f"encoder.layers.{number}.attention"
 
     def norm(x: str) -> str:
         return add_layer_norm(graph, x, params["layer_norm"], f"{name}.layer_norm", config)
 
     # Without a LayerNorm in the first layer, the embeddings have normalised its input.
-    normed = norm(x) if pre and (number or config.first_layer_norm) else x
+    normed = norm(x) if pre and has_norm else x
     bias, rotation = plan
     query, key, value = (
         _heads(graph, add_dense(graph, normed, params[part], f"{name}.{part}"), config)

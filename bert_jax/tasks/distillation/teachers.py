@@ -108,6 +108,11 @@ def student_from_layers(settings: Distillation, head: str) -> Loaded:
     for layer in layers:
         if layer >= count:
             raise InputError(f"{key}: expected layers of the teacher, 0 to {count - 1}, found {layer}")
+    if config.num_hidden_groups:
+        raise InputError(
+            f"{key}: expected a teacher whose layers have parameters of their own, found num_hidden_groups "
+            f"{config.num_hidden_groups}, which ties them"
+        )
     student = config.replace(num_hidden_layers=len(layers))
     if not config.first_layer_norm and layers[0]:
         raise InputError(f"{key}: expected 0 first, as only that layer of {config.family} reads the embeddings without "
