@@ -28,7 +28,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 _POSITIVE = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "embedding_size",
-    "head_dim", "max_position_embeddings", "num_labels", "local_window", "global_every",
+    "head_dim", "max_position_embeddings", "num_labels", "local_window", "global_every", "inner_group_num",
 )  # fmt: skip
 MAY_BE_NONE = (
     "head_act", "head_dim", "problem_type", "classifier_dropout", "embedding_size", "local_window", "local_rope_theta",

@@ -1,4 +1,4 @@
-"""The embedding layer: the sum of word, position and token type embeddings, LayerNorm, dropout."""
+"""The embedding layer: the sum of word, position, token type and task type embeddings, LayerNorm, dropout."""
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,11 @@ class Embeddings(nnx.Module):
             self.position_embeddings = Embedding(config, rows, width, rngs=rngs)
         if config.type_vocab_size:
             self.token_type_embeddings = Embedding(config, config.type_vocab_size, width, rngs=rngs)
-        self.layer_norm = LayerNorm(config, width)
-        if width != config.hidden_size:
+        if config.task_type_vocab_size:
+            self.task_type_embeddings = Embedding(config, config.task_type_vocab_size, width, rngs=rngs)
+        if config.embedding_norm:
+            self.layer_norm = LayerNorm(config, width)
+        if width != config.hidden_size or config.embedding_projection:
             self.projection = Dense(config, width, config.hidden_size, rngs=rngs)
 
     def __call__(
@@ -33,6 +36,7 @@ class Embeddings(nnx.Module):
         input_ids: jax.Array,  # [B, S]
         token_type_ids: jax.Array | None,  # [B, S]
         position_ids: jax.Array | None,  # [B, S]
+        task_type_ids: jax.Array | None,  # [B, S]
         dropout_key: jax.Array | None,
         compute: Compute,
     ) -> jax.Array:
@@ -40,8 +44,12 @@ class Embeddings(nnx.Module):
         if self.config.position_embedding_type != "rotary":
             x += self._positions(position_ids, input_ids)
         if self.config.type_vocab_size:
-            x += self._segments(token_type_ids)
-        x = constrain(self.layer_norm(x).astype(compute.activation_dtype), "batch", "length", "embed")
+            x += _looked_up(self.token_type_embeddings, token_type_ids)
+        if self.config.task_type_vocab_size:
+            x += _looked_up(self.task_type_embeddings, task_type_ids)
+        if hasattr(self, "layer_norm"):
+            x = self.layer_norm(x)
+        x = constrain(x.astype(compute.activation_dtype), "batch", "length", "embed")
         x = dropout(x, self.config.hidden_dropout_prob, dropout_key)
         if hasattr(self, "projection"):
             x = constrain(self.projection(x, compute), "batch", "length", "embed")
@@ -61,9 +69,11 @@ class Embeddings(nnx.Module):
         is_token = (input_ids != self.config.pad_token_id).astype(jnp.int32)
         return table[jnp.cumsum(is_token, axis=1) * is_token + offset - 1]
 
-    def _segments(self, token_type_ids: jax.Array | None) -> jax.Array:
-        types = self.token_type_embeddings.table()
-        if token_type_ids is None or len(types) == 1:
-            return types[0]
-        # A product with a one-hot matrix: a gather from two rows has a slow, serial gradient.
-        return jnp.dot(jax.nn.one_hot(token_type_ids, types.shape[0]), types, precision=jax.lax.Precision.HIGHEST)
+
+def _looked_up(embedding: Embedding, ids: jax.Array | None) -> jax.Array:
+    """Return the rows `[B, S, E]` of a table of a few rows; row 0, `[E]`, for all tokens if `ids` is None."""
+    rows = embedding.table()
+    if ids is None or len(rows) == 1:
+        return rows[0]
+    # A product with a one-hot matrix: a gather from few rows has a slow, serial gradient.
+    return jnp.dot(jax.nn.one_hot(ids, len(rows)), rows, precision=jax.lax.Precision.HIGHEST)

@@ -170,6 +170,8 @@ class BackendTokenizer(Tokenizer):
                 step["strip_accents"] = step["lowercase"]
             step["lowercase"] = True
             settings |= {"do_lower_case": True, "strip_accents": step["strip_accents"]}
+        if "do_lower_case" in settings:  # transformers rebuilds ALBERT's normalizer from the settings
+            settings["do_lower_case"] = True
         if not bert:
             before = [{"type": "Lowercase"}]
             content["normalizer"] = {"type": "Sequence", "normalizers": before + [step for step in steps if step]}
@@ -192,7 +194,8 @@ class BackendTokenizer(Tokenizer):
         if isinstance(self._backend.model, tokenizers.models.WordPiece):
             return {"vocab.txt": "".join(f"{piece}\n" for piece in self._model_pieces)}
         if self._sentencepiece_model is not None:
-            return {"sentencepiece.bpe.model": self._sentencepiece_model}
+            is_albert = str(self._settings.get("tokenizer_class")).startswith("AlbertTokenizer")
+            return {"spiece.model" if is_albert else "sentencepiece.bpe.model": self._sentencepiece_model}
         if str(self._settings.get("tokenizer_class")).startswith("RobertaTokenizer"):
             merges = (part_of(self._backend.model) or {})["merges"]
             vocabulary = {piece: i for i, piece in enumerate(self._model_pieces) if piece}

@@ -70,7 +70,7 @@ def check_mesh(recipe: ConfigDict, model: Bert | Electra, mesh: Mesh, evaluates:
 def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
     """Raise InputError when batches or heads do not divide over the mesh, or the recipe does not fit model or data."""
     check_mesh(recipe, job.task.model, mesh, job.eval_source is not None)
-    layers = min(part.config.num_hidden_layers for part in job.task.model.parts)
+    layers = min(part.config.num_parameter_rows for part in job.task.model.parts)
     for name, count in (
         ("fresh_layers", recipe.fresh_layers),
         ("optimizer.frozen_layers", recipe.optimizer.frozen_layers),

@@ -20,6 +20,10 @@ FAMILIES = {
     "distilbert": {},
     "mpnet": {},
     "nomic_bert": {},
+    "megatron-bert": {},
+    "albert": {"num_hidden_groups": 1},
+    "ernie": {"task_type_vocab_size": 2},
+    "xlm-roberta-xl": {"type_vocab_size": 1},
 }
 STEPS = 8
 QUICK = ("modernbert",)  # the one that is least like BERT

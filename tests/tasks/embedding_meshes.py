@@ -1,5 +1,4 @@
-"""Run by test_sentence_embedding.py in a process with 8 devices: loss and gradients of one batch on 1 and on 8, whole and
-in two parts."""
+"""Run by test_sentence_embedding.py in a process with 8 devices: the loss and gradients of one batch, whole and in parts."""
 
 import dataclasses
 import json
