@@ -1,4 +1,4 @@
-"""Run by test_sentence_embedding.py in a process with 8 devices: the loss and gradients of one batch, whole and in parts."""
+"""Run by test_sentence_embedding.py in a process with 8 devices: loss and gradients of a batch, whole and in parts."""
 
 import dataclasses
 import json
