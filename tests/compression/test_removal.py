@@ -29,7 +29,7 @@ def silence_heads(config, params, heads):
 
 
 # One of the families with the same layers.
-SAME = ("xlm-roberta", "camembert", "data2vec-text", "ernie", "xlm-roberta-xl")
+SAME = ("xlm-roberta", "camembert", "data2vec-text", "ernie", "xlm-roberta-xl", "roberta-prelayernorm")
 DIFFERENT = [family for family in FAMILIES if family not in (*SAME, "albert")]
 
 

@@ -42,11 +42,19 @@ CONFIGS = {
 }
 OUR_NAMES = {"sop_logits": "seq_relationship_logits"}
 THEIR_NAMES = {ours: theirs for theirs, ours in OUR_NAMES.items()}
+SLOW = pytest.mark.slow
 QUICK = ("masked_lm", "replaced_token_detection")
-# Families whose heads are those of RoBERTa or BERT: all heads but one are slow tests.
+# Of families whose heads are those of RoBERTa or BERT: other heads, and gradients of all but two, are slow tests.
 SAME_HEADS = ("camembert", "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "ernie", "megatron-bert")
+QUICK_HEADS = dict.fromkeys(SAME_HEADS, ("masked_lm",)) | {"albert": ("pretraining", "sequence_classification")}
+QUICK_GRADIENTS = {
+    *((family, head) for family in NAME_TABLES for head in QUICK if family not in QUICK_HEADS),
+    ("xlm-roberta-xl", "masked_lm"),
+    ("ernie", "masked_lm"),
+    ("albert", "pretraining"),
+}
 CASES = [
-    pytest.param(family, head, marks=[pytest.mark.slow] if family in SAME_HEADS and head != "masked_lm" else [])
+    pytest.param(family, head, marks=[] if head in QUICK_HEADS.get(family, (head,)) else [SLOW])
     for family, names in NAME_TABLES.items()
     for head in names.architectures
     if head != "sentence_embedding"
@@ -139,9 +147,7 @@ def test_outputs(tmp_path, family, head, padded):
 @pytest.mark.parametrize(
     ("family", "head"),
     [
-        pytest.param(
-            *case.values, marks=[] if case.values[0] == "bert" or case.values[1] in QUICK else pytest.mark.slow
-        )
+        pytest.param(*case.values, marks=[] if case.values[0] == "bert" or case.values in QUICK_GRADIENTS else SLOW)
         for case in CASES
     ],
 )
