@@ -5,7 +5,7 @@ import json
 from typing import Any, Self
 
 from bert_jax import storage
-from bert_jax.config_values import MAY_BE_NONE, POOLINGS, check_value
+from bert_jax.config_values import MAY_BE_NONE, check_embedding, check_groups, check_value
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.families import FAMILIES, family_of, whole_number
 from bert_jax.model_files import check_keys
@@ -193,8 +193,8 @@ class BertConfig:
             )
         if self.position_embedding_type == "rotary" and self.head_size % 2:
             raise InputError(f"model config: rotary positions need heads of an even size, found {self.head_size}")
-        _check_groups(self)
-        _check_embedding(self)
+        check_groups(self)
+        check_embedding(self)
         if self.head_dim and self.head_dim * self.num_attention_heads == self.hidden_size:
             object.__setattr__(self, "head_dim", None)  # one value for one architecture
         if self.embedding_size == self.hidden_size:
@@ -394,39 +394,6 @@ _NOT_IN_HF = (
     "quantization",
 )  # fmt: skip
 _MAY_BE_NULL = (*MAY_BE_NONE, "pad_token_id")  # fields that may be null in config.json, which means "not set"
-
-
-def _check_groups(config: BertConfig) -> None:
-    """Raise InputError when the layers cannot be divided into the groups."""
-    layers, inner = config.num_hidden_layers, config.inner_group_num
-    if layers % inner or (inner > 1 and not config.num_hidden_groups):
-        raise InputError(
-            f"model config: inner_group_num {inner} must divide num_hidden_layers {layers}, with num_hidden_groups "
-            f"above 0, found {config.num_hidden_groups}"
-        )
-    if config.num_hidden_groups > layers // inner:
-        raise InputError(
-            f"model config: num_hidden_groups: expected at most {layers // inner}, the number of layers over "
-            f"inner_group_num, found {config.num_hidden_groups}"
-        )
-
-
-def _check_embedding(config: BertConfig) -> None:
-    """Raise InputError when the fields of a sentence embedding do not fit together."""
-    modes = config.pooling.split("+") if isinstance(config.pooling, str) else [config.pooling]
-    for mode in modes:
-        if mode not in POOLINGS:
-            raise InputError(f"model config: pooling {mode!r} is not known{did_you_mean(str(mode), POOLINGS)}")
-    if len(set(modes)) < len(modes):
-        raise InputError(f"model config: pooling: expected each of several once, found {config.pooling!r}")
-    width = config.hidden_size * len(modes)
-    for i, layer in enumerate(config.embedding_layers):
-        if layer.inputs != width:
-            raise InputError(
-                f"model config: embedding_layers[{i}] ({layer.kind}): expected {width} inputs, the output size of the "
-                f"layer before, found {layer.inputs}"
-            )
-        width = layer.features
 
 
 def _activation(name: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The values that each field of `BertConfig` may have."""
+"""The values that the fields of `BertConfig` may have, alone and together."""
 
 from typing import Any
 
@@ -63,3 +63,36 @@ def check_value(name: str, value: Any, kind: Any, key: str = "") -> None:
             raise InputError(f"{label} must be a {what} number, found {found}")
     elif kind is bool and not isinstance(value, bool):
         raise InputError(f"{label} must be true or false, found {found}")
+
+
+def check_groups(config: Any) -> None:
+    """Raise InputError when the layers cannot be divided into the groups."""
+    layers, inner = config.num_hidden_layers, config.inner_group_num
+    if layers % inner or (inner > 1 and not config.num_hidden_groups):
+        raise InputError(
+            f"model config: inner_group_num {inner} must divide num_hidden_layers {layers}, with num_hidden_groups "
+            f"above 0, found {config.num_hidden_groups}"
+        )
+    if config.num_hidden_groups > layers // inner:
+        raise InputError(
+            f"model config: num_hidden_groups: expected at most {layers // inner}, the number of layers over "
+            f"inner_group_num, found {config.num_hidden_groups}"
+        )
+
+
+def check_embedding(config: Any) -> None:
+    """Raise InputError when the fields of a sentence embedding do not fit together."""
+    modes = config.pooling.split("+") if isinstance(config.pooling, str) else [config.pooling]
+    for mode in modes:
+        if mode not in POOLINGS:
+            raise InputError(f"model config: pooling {mode!r} is not known{did_you_mean(str(mode), POOLINGS)}")
+    if len(set(modes)) < len(modes):
+        raise InputError(f"model config: pooling: expected each of several once, found {config.pooling!r}")
+    width = config.hidden_size * len(modes)
+    for i, layer in enumerate(config.embedding_layers):
+        if layer.inputs != width:
+            raise InputError(
+                f"model config: embedding_layers[{i}] ({layer.kind}): expected {width} inputs, the output size of the "
+                f"layer before, found {layer.inputs}"
+            )
+        width = layer.features
