@@ -63,12 +63,16 @@ class BertConfig:
         family: one of `bert_jax.families.FAMILIES`, which determines the layout of the model's files.
         vocab_size: rows of the word embedding.
         hidden_size: width of the residual stream.
-        num_hidden_layers: number of encoder layers.
+        num_hidden_layers: number of encoder layers, counting each use of tied parameters.
+        num_hidden_groups: number of groups of layers with tied parameters (Lan et al. 2020, arXiv:1909.11942, section
+            3.1): a group's layers are used in turn, again and again; 0 = every layer has its own parameters.
+        inner_group_num: number of layers in a group; must divide `num_hidden_layers`.
         num_attention_heads: number of attention heads; must divide `hidden_size` if `head_dim` is None.
         head_dim: width of an attention head, where the heads do not fill `hidden_size`, as after pruning; None =
             hidden_size / num_attention_heads.
         intermediate_size: width of the feed-forward layer.
         embedding_size: width of the embeddings, which a dense layer projects to `hidden_size`; None = hidden_size.
+        embedding_projection: whether there is such a dense layer also if the embeddings are as wide as `hidden_size`.
         norm_after_projection: whether the LayerNorm of the embeddings follows this dense layer, which then has no bias.
         hidden_act: one of ACTIVATION_NAMES, such as `gelu` (erf, the 2018 release) or `gelu_tanh` (the small models).
         gated: whether the feed-forward layer is act(gate) * up (Shazeer 2020, arXiv:2002.05202), or act(up).
@@ -98,9 +102,11 @@ class BertConfig:
         local_window: greatest distance to which a token attends in local layers; None = all layers are global.
         global_every: one layer in this number, from the first, is global.
         type_vocab_size: number of segment ids; 0 = no segment embedding.
+        task_type_vocab_size: number of task ids (Sun et al. 2019, arXiv:1907.12412); 0 = no task embedding.
+        embedding_norm: whether a LayerNorm follows the sum of the embeddings.
         norm: `layer_norm` or `rms_norm`.
-        norm_placement: `post` (after each residual sum) or `pre` (before each block and after the last layer; the first
-            block has none, as the embeddings have one).
+        norm_placement: `post` (after each residual sum) or `pre` (before each block and after the last layer).
+        first_layer_norm: whether the first attention block of a `pre` model has a LayerNorm.
         norm_bias: whether LayerNorm has a bias.
         attention_bias: whether the dense layers of attention have biases.
         mlp_bias: whether the feed-forward layers have biases.
@@ -137,10 +143,13 @@ class BertConfig:
     vocab_size: int = 30522
     hidden_size: int = 768
     num_hidden_layers: int = 12
+    num_hidden_groups: int = 0
+    inner_group_num: int = 1
     num_attention_heads: int = 12
     head_dim: int | None = None
     intermediate_size: int = 3072
     embedding_size: int | None = None
+    embedding_projection: bool = False
     norm_after_projection: bool = False
     hidden_act: str = "gelu"
     gated: bool = False
@@ -164,8 +173,11 @@ class BertConfig:
     local_window: int | None = None
     global_every: int = 1
     type_vocab_size: int = 2
+    task_type_vocab_size: int = 0
+    embedding_norm: bool = True
     norm: str = "layer_norm"
     norm_placement: str = "post"
+    first_layer_norm: bool = True
     norm_bias: bool = True
     attention_bias: bool = True
     mlp_bias: bool = True
@@ -236,6 +248,20 @@ class BertConfig:
         """Return the width of a sentence embedding."""
         pooled = self.hidden_size * len(self.poolings)
         return self.embedding_layers[-1].features if self.embedding_layers else pooled
+
+    @property
+    def parameter_rows(self) -> tuple[int, ...]:
+        """Return for each layer the row of the stacked parameters that it uses: its own, unless layers are tied."""
+        if not self.num_hidden_groups:
+            return tuple(range(self.num_hidden_layers))
+        uses, inner = self.num_hidden_layers // self.inner_group_num, range(self.inner_group_num)
+        groups = (int(use / (uses / self.num_hidden_groups)) for use in range(uses))
+        return tuple(group * self.inner_group_num + i for group in groups for i in inner)
+
+    @property
+    def num_parameter_rows(self) -> int:
+        """Return the number of layers that have parameters of their own."""
+        return self.num_hidden_groups * self.inner_group_num or self.num_hidden_layers
 
     @property
     def windows(self) -> tuple[int | None, ...]:

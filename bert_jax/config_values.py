@@ -1,4 +1,4 @@
-"""The values that each field of `BertConfig` may have."""
+"""The values that the fields of `BertConfig` may have, alone and together."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 _POSITIVE = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "embedding_size",
-    "head_dim", "max_position_embeddings", "num_labels", "local_window", "global_every",
+    "head_dim", "max_position_embeddings", "num_labels", "local_window", "global_every", "inner_group_num",
 )  # fmt: skip
 MAY_BE_NONE = (
     "head_act", "head_dim", "problem_type", "classifier_dropout", "embedding_size", "local_window", "local_rope_theta",
@@ -80,6 +80,7 @@ def check_fields_together(config: Any) -> None:
     if width and width % 2 == 0:
         raise InputError(f"model config: conv_kernel_size: expected 0 or an odd number, found {width}")
     _check_relative_positions(config)
+    _check_groups(config)
     _check_embedding(config)
 
 
@@ -99,6 +100,21 @@ def _check_relative_positions(config: Any) -> None:
         raise InputError(
             f"model config: max_relative_positions: expected more than {exact + 1} with position_buckets "
             f"{config.position_buckets}, found {longest}"
+        )
+
+
+def _check_groups(config: Any) -> None:
+    """Raise InputError when the layers cannot be divided into the groups."""
+    layers, inner = config.num_hidden_layers, config.inner_group_num
+    if layers % inner or (inner > 1 and not config.num_hidden_groups):
+        raise InputError(
+            f"model config: inner_group_num {inner} must divide num_hidden_layers {layers}, with num_hidden_groups "
+            f"above 0, found {config.num_hidden_groups}"
+        )
+    if config.num_hidden_groups > layers // inner:
+        raise InputError(
+            f"model config: num_hidden_groups: expected at most {layers // inner}, the number of layers over "
+            f"inner_group_num, found {config.num_hidden_groups}"
         )
 
 

@@ -224,6 +224,25 @@ def _read_distilbert(hf: Json) -> Json:
     return {}
 
 
+def _read_ernie(hf: Json) -> Json:
+    """Return the number of task ids, which counts only if `use_task_id` is set."""
+    use = hf.get("use_task_id", False)
+    if not isinstance(use, bool):
+        raise InputError(f"use_task_id must be true or false, found {_shown(use)}")
+    rows = whole_number({"task_type_vocab_size": 3} | hf, "task_type_vocab_size", 1)
+    return {"task_type_vocab_size": rows if use else 0}
+
+
+def _write_ernie(fields: Json) -> Json:
+    rows = fields["task_type_vocab_size"]
+    return {"use_task_id": rows > 0} | ({"task_type_vocab_size": rows} if rows else {})
+
+
+def _read_albert(hf: Json) -> Json:
+    """Return the number of layers: a config.json counts the uses of groups."""
+    return {"num_hidden_layers": whole_number(hf, "num_hidden_layers", 1) * whole_number(hf, "inner_group_num", 1)}
+
+
 # --- DeBERTa
 
 
@@ -285,6 +304,8 @@ def _boolean(hf: Json, key: str) -> bool:
 _DEBERTA_SWITCHES = {"relative_attention": False, "position_biased_input": True}
 _POOLER_ACTIVATIONS = ("tanh", "relu", "gelu")  # those of `BertConfig.classifier_summary`
 
+_PRE = {"norm_placement": "pre", "embedding_norm": False}  # each LayerNorm is before a block or after the last layer
+
 FAMILIES: dict[str, Family] = {
     "bert": Family(classes="Bert", keys=_keys("position_embedding_type")),
     "distilbert": Family(
@@ -302,6 +323,40 @@ FAMILIES: dict[str, Family] = {
     "roberta": _ROBERTA,
     "xlm-roberta": dataclasses.replace(
         _ROBERTA, classes="XLMRoberta", defaults=_ROBERTA.defaults | {"vocab_size": 250002}
+    ),
+    "camembert": dataclasses.replace(
+        _ROBERTA, classes="Camembert", defaults=_ROBERTA.defaults | {"vocab_size": 32005}
+    ),
+    "data2vec-text": dataclasses.replace(_ROBERTA, classes="Data2VecText"),
+    "roberta-prelayernorm": dataclasses.replace(
+        _ROBERTA, classes="RobertaPreLayerNorm", fixed=_ROBERTA_HEADS | {"norm_placement": "pre"}
+    ),
+    "xlm-roberta-xl": dataclasses.replace(
+        _ROBERTA,
+        classes="XLMRobertaXL",
+        fixed=_ROBERTA_HEADS | _PRE,
+        defaults=_ROBERTA.defaults | {"vocab_size": 250880},
+    ),
+    "ernie": Family(classes="Ernie", reads=_read_ernie, writes=_write_ernie),
+    "megatron-bert": Family(
+        classes="MegatronBert",
+        fixed=_PRE,
+        keys=_keys(without=("classifier_dropout",)),
+        defaults={"vocab_size": 29056},
+    ),
+    "albert": Family(
+        classes="Albert",
+        fixed={"embedding_projection": True},
+        sizes={"base": (12, 768, 12, 3072), "large": (24, 1024, 16, 4096), "xlarge": (24, 2048, 16, 8192),
+               "xxlarge": (12, 4096, 64, 16384)},
+        keys=_keys("embedding_size", "num_hidden_groups", "inner_group_num",
+                   classifier_dropout="classifier_dropout_prob"),
+        required=("num_attention_heads", "hidden_act", "num_hidden_layers"),
+        defaults={"vocab_size": 30000, "embedding_size": 128, "num_hidden_layers": 12, "num_hidden_groups": 1,
+                  "inner_group_num": 1, "hidden_act": "gelu_new", "hidden_dropout_prob": 0.0,
+                  "attention_probs_dropout_prob": 0.0, "classifier_dropout_prob": 0.1},
+        reads=_read_albert,
+        writes=lambda fields: {"num_hidden_layers": fields["num_hidden_layers"] // fields["inner_group_num"]},
     ),
     "electra": Family(
         classes="Electra",
@@ -331,8 +386,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "modernbert": Family(
         classes="ModernBert",
-        fixed={"position_embedding_type": "rotary", "norm_placement": "pre", "gated": True, "type_vocab_size": 0,
-               "pooler": False, "classifier_summary": "transform", "choice_summary": "transform"},
+        fixed={"position_embedding_type": "rotary", "norm_placement": "pre", "first_layer_norm": False, "gated": True,
+               "type_vocab_size": 0, "pooler": False, "classifier_summary": "transform",
+               "choice_summary": "transform"},
         sizes={"base": (22, 768, 12, 1152), "large": (28, 1024, 16, 2624)},
         keys=_keys(
             "norm_bias", "attention_bias", "mlp_bias", "head_act", "head_bias", "decoder_bias", "classifier_pooling",

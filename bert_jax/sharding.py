@@ -36,7 +36,7 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"(kernel|embedding)/scale", (None, None)),  # of a quantized parameter: small
     (r"kernel/input_scale", (None,)),
     (r"(word_embeddings|decoder)/embedding", ("vocab", "embed")),
-    (r"(position|token_type)_embeddings/embedding", (None, "embed")),
+    (r"(position|token_type|task_type)_embeddings/embedding", (None, "embed")),
     (r"layer_norm/(scale|bias)", (None,)),
     (r"attention/(query|key|value|position_query|position_key)/kernel", ("embed", "heads")),
     (r"attention/(query|key|value|position_query|position_key)/bias", ("heads",)),

@@ -211,7 +211,17 @@ DISTRIBUTIONS = {
     "sklearn": {"scikit-learn"}, "tensorboardX": {"tensorboardx"}, "tensorflow_datasets": {"tensorflow-datasets"},
 }  # fmt: skip
 # Declared and imported by nothing here: by another dependency (pyproject.toml says which), by name, or by fsspec.
-IMPORTED_ELSEWHERE = {"array-record", "pyarrow", "s3fs", "adlfs", "httptools", "onnx", "tensorflow"}
+IMPORTED_ELSEWHERE = {
+    "array-record",
+    "pyarrow",
+    "s3fs",
+    "adlfs",
+    "httptools",
+    "onnx",
+    "tensorflow",
+    "flatbuffers",
+    "pytrec-eval-terrier",
+}
 
 
 def test_what_is_imported_is_declared_and_the_reverse():

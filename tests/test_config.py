@@ -102,6 +102,33 @@ def test_a_config_as_the_authors_of_nomicbert_wrote_it():
         BertConfig.from_hf(theirs | {"qkv_proj_bias": True})
 
 
+@pytest.mark.parametrize(
+    ("layers", "groups", "inner", "rows"),
+    [(4, 0, 1, (0, 1, 2, 3)), (4, 1, 1, (0, 0, 0, 0)), (4, 4, 1, (0, 1, 2, 3)), (5, 2, 1, (0, 0, 0, 1, 1)),
+     (6, 1, 2, (0, 1, 0, 1, 0, 1)), (8, 2, 2, (0, 1, 0, 1, 2, 3, 2, 3))],
+)  # fmt: skip
+def test_layers_share_the_parameters_of_their_group(layers, groups, inner, rows):
+    config = BertConfig(num_hidden_layers=layers, num_hidden_groups=groups, inner_group_num=inner)
+    assert (config.parameter_rows, config.num_parameter_rows) == (rows, len(set(rows)))
+
+
+def test_a_config_of_an_albert_counts_the_uses_of_its_groups():
+    hf = {"model_type": "albert", "num_hidden_layers": 6, "num_hidden_groups": 2, "inner_group_num": 2}
+    config = BertConfig.from_hf(hf | {"hidden_act": "gelu_new"})
+    assert (config.num_hidden_layers, config.num_parameter_rows, config.hidden_act) == (12, 4, "gelu_tanh")
+    assert config.to_hf()["num_hidden_layers"] == 6
+    with pytest.raises(
+        InputError, match="num_hidden_groups: expected at most 6, the number of layers over inner_group"
+    ):
+        BertConfig.from_hf(hf | {"num_hidden_groups": 7})
+    with pytest.raises(InputError, match="inner_group_num 5 must divide num_hidden_layers 12"):
+        config.replace(inner_group_num=5)
+    with pytest.raises(InputError, match="hidden_act 'geglu' is not known"):
+        BertConfig.from_hf(hf | {"hidden_act": "geglu"})
+    with pytest.raises(InputError, match="position_embedding_type: expected 'absolute', found 'relative_key'"):
+        BertConfig.from_hf(hf | {"position_embedding_type": "relative_key"})
+
+
 def test_which_layers_of_a_modernbert_see_everything():
     assert BertConfig.named("base", "modernbert").windows == (None, 64, 64) * 7 + (None,)
     kinds = ["full_attention", "sliding_attention"] * 2

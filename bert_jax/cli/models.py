@@ -29,12 +29,11 @@ def add_verbs(verbs: Any) -> None:
         "convert",
         run_convert,
         "convert a model to the Hugging Face layout",
-        "Reads a model directory of a supported family (BERT, DistilBERT, RoBERTa, XLM-R, ELECTRA, MPNet, NomicBERT, "
-        "ModernBERT, DeBERTa-v2) in any of these formats: model.safetensors, pytorch_model.bin, flax_model.msgpack, "
-        "shards of these, and TensorFlow checkpoints (bert_model.ckpt.index with bert_config.json). Writes "
-        "config.json, the weights and the tokenizer's files. Prints which tensors were read, left out or freshly "
-        "initialised. Needs neither PyTorch nor TensorFlow, and runs no code in pickles. Merges a LoRA adapter written "
-        "by peft (adapter_config.json) into its base model.",
+        "Reads a model directory of a supported family (docs/families.md) in any of these formats: model.safetensors, "
+        "pytorch_model.bin, flax_model.msgpack, shards of these, and TensorFlow checkpoints (bert_model.ckpt.index "
+        "with bert_config.json). Writes config.json, the weights and the tokenizer's files. Prints which tensors were "
+        "read, left out or freshly initialised. Needs neither PyTorch nor TensorFlow, and runs no code in pickles. "
+        "Merges a LoRA adapter written by peft (adapter_config.json) into its base model.",
         """bert-jax convert old-bert/ new-bert/
            bert-jax convert uncased_L-12_H-768_A-12/ bert-base/ --dtype bfloat16
            bert-jax convert pretrained/ start/ --head sequence_classification""",

@@ -4,7 +4,7 @@ import functools
 import json
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,20 @@ def print_table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, 
     table = Table(*columns)
     for row in rows:
         table.add_row(*row)
+    console().print(table)
+
+
+def print_scores(scores: Mapping[str, float], title: str, as_json: bool) -> None:
+    """Print metrics and counts as a table, or as one JSON object."""
+    if as_json:
+        print(json.dumps(dict(scores)))
+        return
+    from rich.table import Table
+
+    table = Table("metric", title=title, title_justify="left")
+    table.add_column("value", justify="right")
+    for name, value in scores.items():
+        table.add_row(name, f"{value:,}" if isinstance(value, int) else f"{value:.4f}")
     console().print(table)
 
 

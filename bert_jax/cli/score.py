@@ -1,10 +1,9 @@
 """The verbs `evaluate` and `predict`: run a fine-tuned model over the rows of a file."""
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
-from bert_jax.cli.output import console, say
+from bert_jax.cli.output import print_scores, say
 from bert_jax.cli.verbs import add_dtype, add_prompts, add_truncate_dim, add_verb
 from bert_jax.errors import InputError
 
@@ -167,17 +166,8 @@ def run_evaluate(args: argparse.Namespace) -> None:
         report=args.report,
         **_running(args),
     )
-    if args.json:
-        print(json.dumps(scores))
-        return
-    from rich.table import Table
-
-    table = Table("metric", title=f"{args.model} on {args.data}", title_justify="left")
-    table.add_column("value", justify="right")
-    for name, value in scores.items():
-        table.add_row(name, f"{value:,}" if isinstance(value, int) else f"{value:.4f}")
-    console().print(table)
-    if args.report:
+    print_scores(scores, f"{args.model} on {args.data}", args.json)
+    if args.report and not args.json:
         say(f"{args.report}: report written")
 
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from bert_jax.cli.output import print_json, print_table
+from bert_jax.cli.output import print_json, print_scores, print_table
 from bert_jax.cli.verbs import add_batching, add_dtype, add_prompts, add_truncate_dim, add_verb
 from bert_jax.errors import InputError
 
@@ -40,7 +40,19 @@ def add_verbs(verbs: Any) -> None:
         "accurate.",
         'bert-jax rerank runs/relevance/model "how do cats sleep?" --corpus found.txt',
     )
-    for parser in (similarity, search, rerank):
+    scored = add_verb(
+        verbs,
+        "evaluate-search",
+        run_evaluate_search,
+        "evaluate search on a retrieval set",
+        "Ranks the documents of a retrieval set for its queries, and prints the metrics of trec_eval. The directory is "
+        "in the layout of BEIR: corpus.jsonl, queries.jsonl and qrels/test.tsv, or the Parquet files of the Hugging "
+        "Face hub. Needs `pip install 'bert-jax[retrieval]'`.",
+        """bert-jax evaluate-search all-MiniLM-L6-v2/ --data scifact/
+           bert-jax evaluate-search all-MiniLM-L6-v2/ --data scifact/ --reranker runs/relevance/model --run-file run.txt
+           bert-jax evaluate-search all-MiniLM-L6-v2/ --data nfcorpus/ --split dev --metrics ndcg@10,recall@1000""",
+    )
+    for parser in (similarity, search, rerank, scored):
         parser.add_argument("model", metavar="MODEL", help="a model directory")
         parser.add_argument("--json", action="store_true", help="print JSON lines instead of tables")
         add_prompts(parser, "texts" if parser is similarity else "queries")
@@ -48,7 +60,9 @@ def add_verbs(verbs: Any) -> None:
         if parser is not rerank:
             add_truncate_dim(parser)
     for name, what in (("--corpus-prompt-name", "NAME"), ("--corpus-prompt", "TEXT")):
-        search.add_argument(name, metavar=what, help=f"like {name.replace('-corpus', '')}, for the texts of the corpus")
+        for parser in (search, scored):
+            words = f"like {name.replace('-corpus', '')}, for the texts of the corpus"
+            parser.add_argument(name, metavar=what, help=words)
     similarity.add_argument("first", metavar="A", help="a text")
     similarity.add_argument("second", metavar="B", help="another text")
     search.add_argument("texts", metavar="QUERY", nargs="+", help="text to search for")
@@ -62,6 +76,20 @@ def add_verbs(verbs: Any) -> None:
             help="column of the texts; required if FILE is a table: .tsv, .csv, .jsonl or tfds:NAME")  # fmt: skip
         add("--top-k", type=int, default=10, metavar="K", help="texts per query (default: %(default)s)")
         add_batching(parser)
+    add = scored.add_argument
+    add("--data", required=True, metavar="DIR", help="directory of a retrieval set")
+    add("--split", default="test", metavar="NAME", help="split of the judgements (default: %(default)s)")
+    add("--metrics", default="", metavar="NAME[,NAME]",
+        help="metrics to print: ndcg@K, mrr@K, map@K, recall@K, precision@K (default: "
+             "ndcg@10,mrr@10,map@100,recall@100)")  # fmt: skip
+    add("--top-k", type=int, default=1000, metavar="K", help="documents to rank for each query (default: %(default)s)")
+    add("--reranker", default="", metavar="DIR", help="cross-encoder that scores the best documents again")
+    add("--rerank-top-k", type=int, default=100, metavar="K",
+        help="documents per query that the cross-encoder reads (default: %(default)s)")  # fmt: skip
+    add("--keep-same-id", action="store_true",
+        help="rank the document that has the id of the query too; BEIR leaves it out")  # fmt: skip
+    add("--run-file", default="", metavar="FILE", help="file for the rankings, in the format of TREC runs")
+    add_batching(scored)
 
 
 def run_similarity(args: argparse.Namespace) -> None:
@@ -88,18 +116,41 @@ def run_rerank(args: argparse.Namespace) -> None:
     _show(args, args.query, answers)
 
 
+def run_evaluate_search(args: argparse.Namespace) -> None:
+    """Print the metrics of a model on a retrieval set."""
+    _check_counts(args, "top_k", "rerank_top_k", "batch_size")
+    from bert_jax.evaluation.search import evaluate_search
+
+    given = (
+        "split", "top_k", "reranker", "rerank_top_k", "keep_same_id", "run_file", "batch_size", "batch_invariant",
+        "dtype",
+    )  # fmt: skip
+    scores = evaluate_search(
+        args.model,
+        args.data,
+        metric_names=tuple(args.metrics.split(",")) if args.metrics else (),
+        **{name: getattr(args, name) for name in given},
+        **_options(args, "truncate_dim", "corpus_prompt_name", "corpus_prompt"),
+    )
+    print_scores(scores, f"{args.model} on {args.data}", args.json)
+
+
 def _options(args: argparse.Namespace, *more: str) -> dict[str, Any]:
     return {name: getattr(args, name) for name in ("prompt_name", "prompt", *more)}
 
 
 def _pipeline(args: argparse.Namespace, task: str) -> Any:
-    for name in ("top_k", "batch_size"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise InputError(f"--{name.replace('_', '-')}: expected a positive integer, found {value}")
+    _check_counts(args, "top_k", "batch_size")
     from bert_jax.inference import pipeline
 
     return pipeline(task, args.model, args.dtype, args.batch_size, batch_invariant=args.batch_invariant)
+
+
+def _check_counts(args: argparse.Namespace, *names: str) -> None:
+    for name in names:
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise InputError(f"--{name.replace('_', '-')}: expected a positive integer, found {value}")
 
 
 def _corpus(args: argparse.Namespace) -> Iterator[str]:

@@ -78,6 +78,8 @@ class Pruning:
         if config.quantization is not None:
             raise InputError(f"expected a model that is not quantized, found mode {config.quantization.mode}; prune "
                              "first, then quantize")  # fmt: skip
+        if self.heads or self.columns or self.layers or self.num_layers:
+            removal.check_untied(config)
         total = config.num_hidden_layers
         if self.num_layers > total:
             raise InputError(f"--num-layers: expected at most the model's {total} layers, found {self.num_layers}")
@@ -249,8 +251,8 @@ def write_pruned(out: storage.PathLike, model: PrunedModel, source: Loaded) -> N
 
 
 def _most_important_layers(config: BertConfig, importance: np.ndarray, count: int) -> list[int]:
-    """Return the most important layers, ascending; the first layer stays where LayerNorm comes first."""
+    """Return the most important layers, ascending; the first layer stays if only it has no LayerNorm."""
     values = np.array(importance, np.float64)
-    if config.norm_placement == "pre":
+    if not config.first_layer_norm:
         values[0] = np.inf
     return sorted(np.argsort(-values, kind="stable")[:count].tolist())

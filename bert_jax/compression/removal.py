@@ -31,6 +31,7 @@ def keep_heads(config: BertConfig, params: Params, heads: np.ndarray) -> tuple[B
         InputError: the heads are out of range, or differ between the layers of a model whose layers share a bias for
             each head and distance (MPNet).
     """
+    check_untied(config)
     heads = _checked(heads, config, config.num_attention_heads, "heads")
     shared = bool(config.relative_attention_buckets)
     if shared and (heads != heads[0]).any():
@@ -59,6 +60,7 @@ def keep_columns(config: BertConfig, params: Params, columns: np.ndarray) -> tup
     Raises:
         InputError: the columns are out of range.
     """
+    check_untied(config)
     columns = _checked(columns, config, config.intermediate_size, "columns")
     mlp = dict(params["encoder"]["layers"]["mlp"])
     for name in ("up", "gate"):
@@ -77,14 +79,15 @@ def keep_layers(config: BertConfig, params: Params, layers: Sequence[int]) -> tu
         layers: the layers to keep, ascending, from 0.
 
     Raises:
-        InputError: a layer is out of range or named twice; or layer 0, which has no LayerNorm before attention in
-            models with LayerNorm first, is removed from such a model or from one with a convolution; or the remaining
-            local and global layers do not alternate as a config can describe.
+        InputError: a layer is out of range or named twice; or layer 0 is removed from a model in which only that
+            layer has no LayerNorm before attention, or which has a convolution; or the remaining local and global
+            layers do not alternate as a config can describe.
     """
+    check_untied(config)
     kept = list(layers)
     if not kept or kept != sorted(set(kept)) or not 0 <= kept[0] <= kept[-1] < config.num_hidden_layers:
         raise InputError(f"layers: expected ascending numbers from 0 to {config.num_hidden_layers - 1}, found {kept}")
-    if config.norm_placement == "pre" and kept[0] != 0:
+    if not config.first_layer_norm and kept[0] != 0:
         raise InputError(f"layers: expected layer 0, which the LayerNorm of the embeddings precedes, found {kept}")
     if config.conv_kernel_size and kept[0] != 0:
         raise InputError(f"layers: expected layer 0, to which the convolution belongs, found {kept}")
@@ -128,6 +131,15 @@ def keep_pieces(config: BertConfig, params: Params, ids: np.ndarray, pad_id: int
     renamed = {int(old): new for new, old in enumerate(ids)}
     carried = tuple((key, _new_id(key, value, renamed)) for key, value in config.carried)
     return config.replace(vocab_size=len(ids), pad_token_id=pad_id, carried=carried), pruned
+
+
+def check_untied(config: BertConfig) -> None:
+    """Raise InputError when layers share their parameters, so that none of them can lose a part."""
+    if config.num_hidden_groups:
+        raise InputError(
+            "expected a model whose layers have parameters of their own, found num_hidden_groups "
+            f"{config.num_hidden_groups}, which ties them; only pieces of the vocabulary can be removed"
+        )
 
 
 def most_important(importance: np.ndarray, count: int, *, together: bool = False) -> np.ndarray:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from bert_jax import storage
-from bert_jax.conversion.names import NAME_TABLES, Names
+from bert_jax.conversion.names import NAME_TABLES, PLACEHOLDERS, Names, numbers_of
 from bert_jax.conversion.names.table import Tensors
 from bert_jax.errors import InputError
 from bert_jax.families import FAMILIES, Json, architectures_of, family_of
@@ -18,6 +18,7 @@ _SHOWN_BY = (
     ("embedding_size", "embeddings/word_embeddings/embedding", 1),
     ("max_position_embeddings", "embeddings/position_embeddings/embedding", 0),
     ("type_vocab_size", "embeddings/token_type_embeddings/embedding", 0),
+    ("task_type_vocab_size", "embeddings/task_type_embeddings/embedding", 0),
     ("hidden_size", "encoder/layers/attention/output/kernel", 0),
     ("intermediate_size", "encoder/layers/mlp/down/kernel", 1),
     ("num_attention_heads", "encoder/relative_attention_bias/embedding", 1),
@@ -27,8 +28,14 @@ _SIGNS = (
     (r"(^|\.)layers\.\d+\.(attn_norm|mlp_norm)\.", "modernbert"),
     (r"(^|\.)encoder\.layers\.\d+\.|(^|\.)layers\.\d+\.(self_attn|post_attention_layernorm)\.", "nomic_bert"),
     (r"(^|\.)transformer\.layer\.\d+\.", "distilbert"),
+    (r"(^|\.)albert_layer_groups\.\d+\.", "albert"),
     (r"(^|\.)layer\.\d+\.attention\.attn\.", "mpnet"),
     (r"(^|\.)layer\.\d+\.attention\.self\.query_proj\.", "deberta-v2"),
+    (r"(^|\.)layer\.\d+\.attention\.self_attn_layer_norm\.", "xlm-roberta-xl"),
+    (r"(^|\.)layer\.\d+\.attention\.ln\.", "megatron-bert"),
+    (r"(^|\.)layer\.\d+\.intermediate\.LayerNorm\.", "roberta-prelayernorm"),
+    (r"^data2vec_text\.", "data2vec-text"),
+    (r"^ernie\.|(^|\.)task_type_embeddings\.", "ernie"),
     (r"^electra\.|^embeddings_project\.|^(generator|discriminator)_predictions\.", "electra"),
     (r"^roberta\.|^lm_head\.", "roberta"),
     (r"^bert\.|^cls\.", "bert"),
@@ -82,7 +89,8 @@ def settle_family(hf: Json, tensors: Iterable[str], files: set[str], where: stor
         InputError: config.json contradicts itself, or the family cannot be determined.
     """
     narrow = hf.get("embedding_size", hf.get("hidden_size")) != hf.get("hidden_size")
-    if hf.get("model_type") is None and narrow:
+    is_albert = any("albert_layer_groups." in name for name in tensors)
+    if hf.get("model_type") is None and narrow and not is_albert:
         return "electra"  # a BERT with narrow embeddings has ELECTRA's architecture
     if hf.get("model_type") is not None or _names_a_family(hf, where):
         return family_of(hf, where)
@@ -144,7 +152,7 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
             raise InputError(f"{where}: expected {keys[field]}, which the weights do not imply, found none")
     _check_head_size(hf, keys["num_attention_heads"], NAME_TABLES[family], tensors, where)
     table = "embeddings/position_embeddings/embedding"
-    if hf.get("position_embedding_type") == "rotary" and (name := _tensor_name(NAME_TABLES[family], table)) in tensors:
+    if hf.get("position_embedding_type") == "rotary" and (name := tensor_name(NAME_TABLES[family], table)) in tensors:
         raise InputError(
             f"{where}: position_embedding_type: expected absolute, as the weights have tensor {name!r}, found rotary"
         )
@@ -156,7 +164,7 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
 
 def _check_head_size(hf: Json, key: str, names: Names, tensors: Tensors, where: object) -> None:
     """Raise InputError when the heads of a config.json with head_dim are not as wide as the tensors."""
-    heads, size, name = hf.get(key), hf.get("head_dim"), _tensor_name(names, "encoder/layers/attention/output/kernel")
+    heads, size, name = hf.get(key), hf.get("head_dim"), tensor_name(names, "encoder/layers/attention/output/kernel")
     if type(heads) is not int or type(size) is not int or name not in tensors or len(tensors[name].shape) != 2:
         return
     width = tensors[name].shape[1]
@@ -167,20 +175,20 @@ def _check_head_size(hf: Json, key: str, names: Names, tensors: Tensors, where: 
 
 def _sizes(names: Names, tensors: Tensors) -> Iterator[tuple[str, Size]]:
     for field, path, axis in _SHOWN_BY:
-        name = _tensor_name(names, path)
+        name = tensor_name(names, path)
         if name in tensors and len(tensors[name].shape) == 2:
             yield field, Size(tensors[name].shape[axis], name, tensors[name].shape)
-    counted = next(entry.theirs for entry in names.encoder if "{layer}" in entry.theirs)
-    pattern = re.compile(re.escape(counted.split("{layer}")[0]) + r"(\d{1,6})\.")
-    layers = {int(match[1]): name for name in tensors if (match := pattern.match(name))}
-    if layers:
-        last = max(layers)
-        yield "num_hidden_layers", Size(last + 1, layers[last], tensors[layers[last]].shape)
+    last: dict[str, tuple[int, str]] = {}  # placeholder -> its largest number, and the tensor with it
+    for name in tensors:
+        for placeholder, number in numbers_of(names, name).items():
+            last[placeholder] = max(last.get(placeholder, (-1, "")), (number, name))
+    for placeholder, (number, name) in last.items():
+        yield PLACEHOLDERS[placeholder][0], Size(number + 1, name, tensors[name].shape)
 
 
-def _tensor_name(names: Names, path: str) -> str:
+def tensor_name(names: Names, path: str) -> str:
     """Return the name of the tensor of a parameter (in layer 0, for parameters of layers), or ""."""
-    return next((entry.theirs.format(layer=0) for entry in names.encoder if entry.ours == path), "")
+    return next((entry.theirs.format(layer=0, group=0, inner=0) for entry in names.encoder if entry.ours == path), "")
 
 
 def classes_shown(names: Names, head: str, tensors: Tensors) -> Size | None:

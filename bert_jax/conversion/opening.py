@@ -93,8 +93,8 @@ def open_model(
         if classes is not None:
             config = _with_classes(config, classes, head, head == saved_head)
         if head in ("encoder", "sentence_embedding"):
-            kernel = f"{names.prefix}pooler.dense.weight"  # with an ending, if it is quantized
-            config = config.replace(pooler=any(name.startswith(kernel) for name in weights.tensors))
+            kernel = evidence.tensor_name(names, "pooler/dense/kernel")  # with an ending, if it is quantized
+            config = config.replace(pooler=kernel != "" and any(name.startswith(kernel) for name in weights.tensors))
         yield Opened(Bert(config, head), saved_head, weights, settings, directory)
 
 

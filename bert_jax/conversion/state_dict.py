@@ -3,8 +3,7 @@
 import contextlib
 import functools
 import json
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +13,7 @@ import numpy as np
 from bert_jax import program_cache, storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
-from bert_jax.conversion.names import NAME_TABLES, Names, Slot, slots
+from bert_jax.conversion.names import NAME_TABLES, PLACEHOLDERS, Names, Slot, numbers_of, slots
 from bert_jax.conversion.names.table import Tensors
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Params
@@ -41,7 +40,7 @@ def stored_params(config: BertConfig, head: str, params: Params, dtype: np.dtype
         InputError: the parameters do not fit config and head.
     """
     model = Bert(config, head)
-    names, shapes = names_of(model), _shapes(model)
+    slots_of, shapes = _by_name(_slots(model)), _shapes(model)
     kinds, leaves = _dtypes(model), _flatten(params)
     for path in sorted(shapes.keys() | leaves.keys()):
         if path not in leaves or path not in shapes or leaves[path].shape != shapes[path]:
@@ -49,7 +48,7 @@ def stored_params(config: BertConfig, head: str, params: Params, dtype: np.dtype
             found = f"shape {list(leaves[path].shape)}" if path in leaves else "none"
             raise InputError(f"parameter {path!r} of head {head!r}: expected {expected}, found {found}")
     tensors = {}
-    for name, parts in _by_name(slots(names, head, shapes)).items():
+    for name, parts in slots_of.items():
         kind = kinds[parts[0].path]
         tensors[name] = _from_leaves(leaves, parts, dtype if kind == np.float32 else kind)
     return _as_written(tensors, model, dtype)
@@ -65,10 +64,14 @@ def stored_tensors(model: Bert, matched: "Matched", seed: int, dtype: np.dtype, 
         tensors[name] = _checked(matched.tensors[name], parts[0], np.dtype(np.float32), dtype, where)
     if matched.missing:
         fresh = _fresh(model, matched, seed)
-        for name, parts in _by_name(slots(names_of(model), model.head, _shapes(model))).items():
+        for name, parts in _by_name(_slots(model)).items():
             if name in matched.missing:
                 tensors[name] = _from_leaves(fresh, parts, dtype)
     return _as_written(tensors, model, dtype)
+
+
+def _slots(model: Bert) -> Iterator[Slot]:
+    return slots(names_of(model), model.head, _shapes(model), model.config.inner_group_num)
 
 
 def _by_name(found: Iterable[Slot]) -> dict[str, list[Slot]]:
@@ -149,7 +152,7 @@ def match(model: Bert, tensors: Tensors, fresh_head: bool, where: storage.Path) 
     names, shapes = names_of(model), _shapes(model)
     missing: dict[str, str] = {}
     found = []
-    for slot in slots(names, model.head, shapes):
+    for slot in _slots(model):
         if slot.name in tensors:
             found.append(slot)
         elif fresh_head and not slot.path.startswith(("embeddings/", "encoder/")):
@@ -252,14 +255,11 @@ def _check_sinusoids(name: str, tensors: Tensors, config: BertConfig, where: sto
 
 
 def _check_layers(names: Names, tensors: Tensors, config: BertConfig, where: storage.Path) -> None:
-    counted = next(entry.theirs for entry in names.encoder if "{layer}" in entry.theirs)
-    pattern = re.compile(re.escape(counted.split("{layer}")[0]) + r"(\d+)\.")
     for name in tensors:
-        match = pattern.match(name)
-        if match and int(match[1]) >= config.num_hidden_layers:
-            raise InputError(
-                f"{where}: expected {config.num_hidden_layers} layers as config.json says, found tensor {name!r}"
-            )
+        for placeholder, number in numbers_of(names, name).items():
+            field, what = PLACEHOLDERS[placeholder]
+            if number >= (limit := getattr(config, field)):
+                raise InputError(f"{where}: expected {limit} {what} as config.json says, found tensor {name!r}")
 
 
 def _shapes(model: Bert) -> dict[str, tuple[int, ...]]:

@@ -83,6 +83,7 @@ class PretrainedModel:
         position_ids: Any = None,
         masked_positions: Any = None,
         *,
+        task_type_ids: Any = None,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> BertOutput:
@@ -98,6 +99,7 @@ class PretrainedModel:
             position_ids: rows of the position table, as in transformers. None means 0, 1, ...; for RoBERTa, XLM-R and
                 MPNet it means `config.position_offset` (2), 3, ..., with padding at row 1.
             masked_positions: `[B, P]`, positions at which to compute masked-LM logits; None means all positions.
+            task_type_ids: ids of ERNIE's tasks, with the shape of input_ids; None means 0.
             output_hidden_states: whether to return all hidden states.
             output_attentions: whether to return all attention maps.
 
@@ -110,6 +112,7 @@ class PretrainedModel:
             "token_type_ids": token_type_ids,
             "position_ids": position_ids,
             "masked_positions": masked_positions,
+            "task_type_ids": task_type_ids,
         }
         if isinstance(input_ids, str) or (isinstance(input_ids, list) and input_ids and isinstance(input_ids[0], str)):
             inputs |= self._tokenized(input_ids)
@@ -243,6 +246,8 @@ class PretrainedModel:
         arrays = {name: _integers(name, value) for name, value in inputs.items() if value is not None}
         if config.type_vocab_size < 2:  # such models do not distinguish segments
             arrays.pop("token_type_ids", None)
+        if "task_type_ids" in arrays and not config.task_type_vocab_size:
+            raise InputError("task_type_ids: expected none, as the model has no task embedding, found an array")
         ids = arrays["input_ids"]
         expected = "[B, K, S]" if self.head == "multiple_choice" else "[B, S]"
         if ids.ndim != (3 if self.head == "multiple_choice" else 2) or 0 in ids.shape:
@@ -256,6 +261,7 @@ class PretrainedModel:
         limits = {
             "input_ids": config.vocab_size,
             "token_type_ids": config.type_vocab_size,
+            "task_type_ids": config.task_type_vocab_size,
             "position_ids": config.max_position_embeddings + config.position_offset,
             "masked_positions": length,
             "attention_mask": 2,

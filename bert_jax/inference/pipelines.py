@@ -14,8 +14,9 @@ from bert_jax.inference.answering import QuestionAnswering
 from bert_jax.inference.base import Pipeline, as_list, as_pairs, as_texts, positive
 from bert_jax.inference.loading import load_model
 from bert_jax.inference.model import PretrainedModel
+from bert_jax.inference.reranking import Rerank
 from bert_jax.inference.scoring import scores_of, softmax
-from bert_jax.inference.search import Rerank, Search, SentenceEmbedding, Similarity
+from bert_jax.inference.search import Search, SentenceEmbedding, Similarity
 from bert_jax.inference.tagging import TokenClassification
 from bert_jax.inference.zero_shot import ZeroShotClassification
 from bert_jax.storage import PathLike

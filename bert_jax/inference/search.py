@@ -1,7 +1,5 @@
-"""Pipelines over sentence embeddings: embedding, similarity, semantic search and reranking.
-
-Reimers and Gurevych 2019 (arXiv:1908.10084) for embeddings; Nogueira and Cho 2019 (arXiv:1901.04085) for reranking.
-"""
+"""Pipelines over sentence embeddings: embedding, similarity and semantic search (Reimers and Gurevych 2019,
+arXiv:1908.10084)."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +11,7 @@ import numpy as np
 from bert_jax.conversion.text_settings import CORPUS_PROMPTS, QUERY_PROMPTS
 from bert_jax.errors import InputError
 from bert_jax.inference.base import Pipeline, as_texts, positive
-from bert_jax.inference.scoring import activate, comparable, compare, score_activation, scores_of, similarities
+from bert_jax.inference.scoring import comparable, compare, similarities
 
 CORPUS_CHUNK = 4096  # texts of a corpus that are embedded and scored together
 
@@ -129,6 +127,28 @@ class _Chunk(NamedTuple):
     vectors: np.ndarray
 
 
+class _Best:
+    """The most similar texts for N queries among those seen so far.
+
+    Attributes:
+        vectors: the `comparable` vectors of the queries `[N, D]`.
+        scores: similarities, float32 `[N, up to top_k]`, the most similar first.
+        numbers: the numbers of the texts in the corpus, int64, like `scores`; at equal scores the first comes first.
+    """
+
+    def __init__(self, vectors: np.ndarray, top_k: int):
+        self.vectors, self._top_k = vectors, top_k
+        self.scores, self.numbers = np.zeros((len(vectors), 0), np.float32), np.zeros((len(vectors), 0), np.int64)
+
+    def add(self, scores: np.ndarray, start: int) -> None:
+        """Take the scores `[N, n]` of further texts into account; `start` is the number of the first."""
+        columns = np.argsort(-scores, axis=1, kind="stable")[:, : self._top_k]
+        scores = np.concatenate([self.scores, np.take_along_axis(scores, columns, 1)], axis=1)
+        numbers = np.concatenate([self.numbers, columns + start], axis=1)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, : self._top_k]
+        self.scores, self.numbers = (np.take_along_axis(array, order, 1) for array in (scores, numbers))
+
+
 class Search(SentenceEmbedding):
     """Exact semantic search: find the texts of a corpus that are most similar to a query.
 
@@ -200,29 +220,67 @@ class Search(SentenceEmbedding):
         Raises:
             InputError: an item is no text, or there is no corpus.
         """
+        texts: dict[int, str] = {}
+        prompts = (prompt_name, prompt, corpus_prompt_name, corpus_prompt)
+        scores, numbers = self._nearest(as_texts(queries), corpus, top_k, texts, *prompts, truncate_dim)
+        found = [
+            [{"corpus_id": number, "score": score, "text": texts[number]} for number, score in zip(*row, strict=True)]
+            for row in zip(numbers.tolist(), scores.tolist(), strict=True)
+        ]
+        return found[0] if isinstance(queries, str) else found
+
+    def nearest(
+        self, queries: Sequence[str], corpus: Iterable[str] | None = None, top_k: int = 10, **options: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the scores of the most similar texts for each query, and their numbers in the corpus.
+
+        Args:
+            queries: N texts.
+            corpus, top_k: as for a call.
+            options: the other options of a call.
+
+        Returns:
+            float32 and int64 `[N, min(top_k, texts in the corpus)]`, in the order of a call.
+
+        Raises:
+            InputError: as a call.
+        """
+        return self._nearest(as_texts(queries), corpus, top_k, None, **options)
+
+    def _nearest(
+        self,
+        queries: list[str],
+        corpus: Iterable[str] | None,
+        top_k: int,
+        texts: dict[int, str] | None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        corpus_prompt_name: str | None = None,
+        corpus_prompt: str | None = None,
+        truncate_dim: int | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Search as `nearest`, and put the texts that are found into `texts` by their numbers."""
         top_k, settings = positive("top_k", top_k), self.model.settings
-        listed = as_texts(queries)
         if corpus is None and self._chunks is None:
             raise InputError("search: expected a corpus, given here or to index(), found none")
         kept = self._truncate_dim if corpus is None else settings.dimension(truncate_dim)
-        vectors = self._comparable(listed, settings.prompt_for(QUERY_PROMPTS, prompt_name, prompt), kept)
-        best: list[list[dict[str, Any]]] = [[] for _ in listed]
+        vectors = self._comparable(queries, settings.prompt_for(QUERY_PROMPTS, prompt_name, prompt), kept)
         behind = settings.prompt_for(CORPUS_PROMPTS, corpus_prompt_name, corpus_prompt)
+        parts = [_Best(vectors[i : i + CORPUS_CHUNK], top_k) for i in range(0, max(len(queries), 1), CORPUS_CHUNK)]
         for chunk in self._chunks or () if corpus is None else self._embedded(corpus, behind, kept):
-            for start in range(0, len(listed), CORPUS_CHUNK):  # so that scores are at most [CHUNK, CHUNK]
-                rows = range(start, min(start + CORPUS_CHUNK, len(listed)))
-                scores = compare(settings.similarity, vectors[start : rows.stop], chunk.vectors)
-                for row, found in zip(rows, _largest(scores, top_k), strict=True):
-                    answers = [
-                        {"corpus_id": chunk.start + i, "score": float(score), "text": chunk.texts[i]}
-                        for i, score in found
-                    ]
-                    best[row] = merge(best[row], answers, top_k)
-        return best[0] if isinstance(queries, str) else best
+            for part in parts:  # so that scores are at most [CHUNK, CHUNK]
+                part.add(compare(settings.similarity, part.vectors, chunk.vectors), chunk.start)
+            if texts is not None:
+                best = set(np.unique(np.concatenate([part.numbers.ravel() for part in parts])).tolist())
+                for number in texts.keys() - best:
+                    del texts[number]
+                texts.update({i: chunk.texts[i - chunk.start] for i in best if i >= chunk.start})
+        scores, numbers = ([getattr(part, name) for part in parts] for name in ("scores", "numbers"))
+        return np.concatenate(scores), np.concatenate(numbers)
 
     def _embedded(self, corpus: Iterable[str], prompt: str, truncate_dim: int | None) -> Iterator[_Chunk]:
         start = 0
-        for texts in _chunks(corpus):
+        for texts in corpus_chunks(corpus):
             yield _Chunk(start, texts, self._comparable(texts, prompt, truncate_dim))
             start += len(texts)
 
@@ -230,107 +288,7 @@ class Search(SentenceEmbedding):
         return comparable(self.model.settings.similarity, self._embed(texts, prompt, truncate_dim=truncate_dim))
 
 
-class Rerank(Pipeline):
-    """Reranking: sort documents by the relevance to a query that a cross-encoder predicts."""
-
-    head = "sequence_classification"
-
-    def __call__(  # type: ignore[override]
-        self,
-        query: str,
-        documents: Iterable[str],
-        top_k: int | None = None,
-        *,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-    ) -> list[dict[str, Any]]:
-        """Score each document with the query and sort by score; pairs over the model's limit are cut.
-
-        Args:
-            query: a text.
-            documents: texts; if `top_k` is given, only the best are kept in memory.
-            top_k: number of documents to return; None means all.
-            prompt_name: name of the model's prompt to put before the query; None = the default prompt, "" = none.
-            prompt: text to put before the query, instead of a named prompt.
-
-        Returns:
-            A list, the best first (ties in the order of the documents), of dicts of `corpus_id` (the document's number
-            from 0), `score` and `text`. The score is the probability of the second of two classes, or the activation
-            (`bert_jax.inference.scoring.score_activation`) of a model's only output.
-
-        Raises:
-            InputError: an item is no text, or the model has more than two outputs.
-        """
-        if (outputs := self.model.config.num_labels) > 2:
-            names = ", ".join(self.model.config.label_names[:10])
-            raise InputError(
-                f"rerank: expected a model with one output or two, found {outputs} ({names}), which have no order; "
-                "`classify` and `predict` give a score of each"
-            )
-        (query,) = as_texts([query])
-        count = None if top_k is None else positive("top_k", top_k)
-        text = self.model.settings.prompt(prompt_name, prompt)
-        best: list[dict[str, Any]] = []
-        start = 0
-        for texts in _chunks(documents):
-            logits = self._logits([query] * len(texts), texts, text)
-            scores = scores_of(self.model.config, logits, self.model.settings.activation)[:, -1]
-            answers = [
-                {"corpus_id": start + i, "score": float(scores[i]), "text": texts[i]}
-                for i in np.argsort(-scores, kind="stable")[:count].tolist()
-            ]
-            best = merge(best, answers, count)
-            start += len(texts)
-        return best
-
-    def predict(
-        self, pairs: Iterable[tuple[str, str]], *, prompt_name: str | None = None, prompt: str | None = None
-    ) -> np.ndarray:
-        """Score pairs of texts, like `CrossEncoder.predict` of sentence-transformers.
-
-        Args:
-            pairs: N pairs; pairs over the model's limit are cut.
-            prompt_name: as for a call; put before the first text of each pair.
-            prompt: text to put before the first text of each pair, instead of a named prompt.
-
-        Returns:
-            float64 `[N]`, with the model's activation applied; for a model with C > 1 outputs `[N, C]`, which are
-            logits unless the model's files name an activation.
-
-        Raises:
-            InputError: an item is no pair of texts.
-        """
-        listed = [tuple(pair) for pair in pairs]
-        if any(len(pair) != 2 for pair in listed):
-            raise InputError("pairs: expected two texts each")
-        first, second = (as_texts([pair[i] for pair in listed]) for i in range(2))
-        config, named = self.model.config, self.model.settings.activation
-        logits = self._logits(first, second, self.model.settings.prompt(prompt_name, prompt))
-        scores = activate(score_activation(config, named) if config.num_labels == 1 else named or "identity", logits)
-        return scores[:, 0] if config.num_labels == 1 else scores
-
-    def _logits(self, first: list[str], second: list[str], prompt: str) -> np.ndarray:
-        """Return the float64 logits `[n, C]` of pairs, with the prompt before each first text."""
-        logits = np.zeros((len(first), self.model.config.num_labels))
-        for window, inputs in self._windows(first, second, True, prompt):
-            for rows, _, output in self._batches(inputs, ("logits",)):
-                logits[rows + window.start] = output.logits
-        return logits
-
-
-def merge(best: list[dict[str, Any]], found: list[dict[str, Any]], top_k: int | None) -> list[dict[str, Any]]:
-    """Merge two sorted lists of answers and keep the best `top_k`; at equal scores, `best` comes first."""
-    return sorted(best + found, key=lambda answer: -answer["score"])[:top_k]
-
-
-def _largest(scores: np.ndarray, top_k: int) -> list[list[tuple[int, float]]]:
-    """Return the columns and values of the `top_k` largest scores of each row, the largest first."""
-    places = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]
-    values = np.take_along_axis(scores, places, axis=1)
-    return [list(zip(*row, strict=True)) for row in zip(places.tolist(), values.tolist(), strict=True)]
-
-
-def _chunks(corpus: Iterable[str]) -> Iterator[list[str]]:
+def corpus_chunks(corpus: Iterable[str]) -> Iterator[list[str]]:
     """Yield a corpus in lists of up to CHUNK texts. Raises InputError when it is empty or an item is no text."""
     if isinstance(corpus, str):
         raise InputError("corpus: expected a list of texts, found one text")

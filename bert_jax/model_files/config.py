@@ -121,7 +121,32 @@ BERT: tuple[FileKey, ...] = (
     harmless("embedding_size", "equal to hidden_size; a narrower embedding makes the model an electra"),
 )
 ROBERTA: tuple[FileKey, ...] = (*_LAYERS, *_SEGMENTS, *_ABSOLUTE)
-XLM_ROBERTA: tuple[FileKey, ...] = ROBERTA
+ERNIE: tuple[FileKey, ...] = (
+    *_LAYERS,
+    *_SEGMENTS,
+    *_ABSOLUTE,
+    honoured("use_task_id", "whether there is a task embedding"),
+    honoured("task_type_vocab_size", "rows of the task embedding, if use_task_id is true"),
+)
+MEGATRON_BERT: tuple[FileKey, ...] = (
+    *_LAYERS,
+    *_ABSOLUTE,
+    honoured("type_vocab_size", "rows of the segment embedding"),
+)
+ALBERT: tuple[FileKey, ...] = (
+    *_LAYERS,
+    *_ABSOLUTE,
+    honoured("type_vocab_size", "rows of the segment embedding"),
+    honoured("embedding_size", "width of the embeddings"),
+    honoured("num_hidden_groups", "groups of layers with tied parameters"),
+    honoured("inner_group_num", "layers in a group; num_hidden_layers counts the uses of groups"),
+    honoured("classifier_dropout_prob", "dropout rate"),
+    refused("net_structure_type", "other structures are not supported", 0),
+    harmless("down_scale_factor", "written by the original code, but not used"),
+    harmless("gap_size", "written by the original code, but not used"),
+    harmless("layers_to_keep", "written by the original code, but not used"),
+    harmless("num_memory_blocks", "written by the original code, but not used"),
+)
 DISTILBERT: tuple[FileKey, ...] = (
     honoured("dim", "width of the layers"),
     honoured("hidden_dim", "width of the feed-forward layers"),
@@ -247,8 +272,11 @@ DEBERTA_V2: tuple[FileKey, ...] = (
     *_ABSOLUTE,
 )
 _OF_FAMILY = {
-    "bert": BERT, "roberta": ROBERTA, "xlm-roberta": XLM_ROBERTA, "distilbert": DISTILBERT, "electra": ELECTRA,
-    "mpnet": MPNET, "nomic_bert": NOMIC_BERT, "modernbert": MODERNBERT, "deberta-v2": DEBERTA_V2,
+    "bert": BERT, "roberta": ROBERTA, "xlm-roberta": ROBERTA, "camembert": ROBERTA, "data2vec-text": ROBERTA,
+    "roberta-prelayernorm": ROBERTA, "xlm-roberta-xl": ROBERTA, "ernie": ERNIE, "megatron-bert": MEGATRON_BERT,
+    "albert": ALBERT,
+    "distilbert": DISTILBERT, "electra": ELECTRA, "mpnet": MPNET, "nomic_bert": NOMIC_BERT, "modernbert": MODERNBERT,
+    "deberta-v2": DEBERTA_V2,
 }  # fmt: skip
 # Keys that are not copied from the read config.json to a written one: `BertConfig` writes its own, or they concern
 # files that are not written.
@@ -274,7 +302,10 @@ FILES = {
     "SHARED_BY_FAMILIES": "`config.json`: keys of all families",
     "GENERATION_IN_CONFIG": "`config.json`: keys of text generation",
     "BERT": "`config.json` of BERT",
-    "ROBERTA": "`config.json` of RoBERTa and XLM-R",
+    "ROBERTA": "`config.json` of RoBERTa, XLM-R, XLM-R XL, CamemBERT, data2vec and RoBERTa-PreLayerNorm",
+    "ERNIE": "`config.json` of ERNIE",
+    "MEGATRON_BERT": "`config.json` of Megatron-BERT",
+    "ALBERT": "`config.json` of ALBERT",
     "DISTILBERT": "`config.json` of DistilBERT",
     "ELECTRA": "`config.json` of ELECTRA",
     "MPNET": "`config.json` of MPNet",

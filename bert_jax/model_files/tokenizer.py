@@ -20,6 +20,7 @@ TOKENIZER_CONFIG: tuple[FileKey, ...] = (
     honoured("added_tokens_decoder", "added tokens by id, with their flags"),
     honoured("do_lower_case", "whether text is lower-cased"),
     honoured("strip_accents", "whether accents are dropped; null means as do_lower_case"),
+    honoured("keep_accents", "whether ALBERT's text keeps its accents"),
     honoured("tokenize_chinese_chars", "whether each CJK ideograph is a word of its own"),
     honoured("add_prefix_space", "whether the first word of a text is tokenized as if a space preceded it"),
     honoured("split_by_punct", "whether DeBERTa-v2's tokenizer makes each punctuation mark a word of its own"),
@@ -40,8 +41,6 @@ TOKENIZER_CONFIG: tuple[FileKey, ...] = (
     ),
     refused("wordpieces_prefix", "other prefixes are not supported", "##"),
     refused("sp_model_kwargs", "options of SentencePiece are not supported", {}),
-    refused("keep_accents", "option of ALBERT and XLNet, which need a tokenizer.json",
-            False, True),
     refused("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output", "clean-up of byte-level BPE is "
             "not supported",
             False),

@@ -179,7 +179,7 @@ class SelfAttention(nnx.Module):
         self,
         x: jax.Array,  # [B, S, D]
         plan: AttentionPlan,
-        is_first: jax.Array | bool,
+        is_first: jax.Array | bool | None,
         dropout_keys: tuple[jax.Array | None, jax.Array | None],
         compute: Compute,
     ) -> tuple[jax.Array, jax.Array | None, tuple[jax.Array, ...]]:
@@ -188,8 +188,9 @@ class SelfAttention(nnx.Module):
         The projections are query, key and value, `[B, S, D]`, before rotary positions.
         """
         pre = self.config.norm_placement == "pre"
-        # The embeddings have normalised the first layer's input.
-        normed = jnp.where(is_first, x, self.layer_norm(x)) if pre else x
+        normed = self.layer_norm(x) if pre else x
+        if is_first is not None:  # the embeddings have normalised the first layer's input
+            normed = jnp.where(is_first, x, normed)
         queries = normed if plan.query_positions is None else plan.query_positions.of(normed)
         projected = tuple(
             constrain(project(states, compute), "batch", None, "heads")

@@ -1,4 +1,4 @@
-"""The embedding layer: the sum of word, position and token type embeddings, LayerNorm, dropout."""
+"""The embedding layer: the sum of word, position, token type and task type embeddings, LayerNorm, dropout."""
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +24,12 @@ class Embeddings(nnx.Module):
             self.position_embeddings = Embedding(config, rows, width, rngs=rngs)
         if config.type_vocab_size:
             self.token_type_embeddings = Embedding(config, config.type_vocab_size, width, rngs=rngs)
+        if config.task_type_vocab_size:
+            self.task_type_embeddings = Embedding(config, config.task_type_vocab_size, width, rngs=rngs)
         after = config.norm_after_projection
-        self.layer_norm = LayerNorm(config, config.hidden_size if after else width)
-        if width != config.hidden_size:
+        if config.embedding_norm:
+            self.layer_norm = LayerNorm(config, config.hidden_size if after else width)
+        if width != config.hidden_size or config.embedding_projection:
             self.projection = Dense(config, width, config.hidden_size, use_bias=not after, rngs=rngs)
 
     def __call__(
@@ -34,6 +37,7 @@ class Embeddings(nnx.Module):
         input_ids: jax.Array,  # [B, S]
         token_type_ids: jax.Array | None,  # [B, S]
         position_ids: jax.Array | None,  # [B, S]
+        task_type_ids: jax.Array | None,  # [B, S]
         dropout_key: jax.Array | None,
         compute: Compute,
     ) -> jax.Array:
@@ -41,10 +45,14 @@ class Embeddings(nnx.Module):
         if self.config.position_embedding_type in ("absolute", "sinusoidal"):
             x += self._positions(position_ids, input_ids)
         if self.config.type_vocab_size:
-            x += self._segments(token_type_ids)
+            x += _looked_up(self.token_type_embeddings, token_type_ids)
+        if self.config.task_type_vocab_size:
+            x += _looked_up(self.task_type_embeddings, task_type_ids)
         if self.config.norm_after_projection:
             x = self._projected(x, compute)
-        x = constrain(self.layer_norm(x).astype(compute.activation_dtype), "batch", "length", "embed")
+        if hasattr(self, "layer_norm"):
+            x = self.layer_norm(x)
+        x = constrain(x.astype(compute.activation_dtype), "batch", "length", "embed")
         x = dropout(x, self.config.hidden_dropout_prob, dropout_key)
         return x if self.config.norm_after_projection else self._projected(x, compute)
 
@@ -67,9 +75,11 @@ class Embeddings(nnx.Module):
         is_token = (input_ids != self.config.pad_token_id).astype(jnp.int32)
         return table[jnp.cumsum(is_token, axis=1) * is_token + offset - 1]
 
-    def _segments(self, token_type_ids: jax.Array | None) -> jax.Array:
-        types = self.token_type_embeddings.table()
-        if token_type_ids is None or len(types) == 1:
-            return types[0]
-        # A product with a one-hot matrix: a gather from two rows has a slow, serial gradient.
-        return jnp.dot(jax.nn.one_hot(token_type_ids, types.shape[0]), types, precision=jax.lax.Precision.HIGHEST)
+
+def _looked_up(embedding: Embedding, ids: jax.Array | None) -> jax.Array:
+    """Return the rows `[B, S, E]` of a table of a few rows; row 0, `[E]`, for all tokens if `ids` is None."""
+    rows = embedding.table()
+    if ids is None or len(rows) == 1:
+        return rows[0]
+    # A product with a one-hot matrix: a gather from few rows has a slow, serial gradient.
+    return jnp.dot(jax.nn.one_hot(ids, len(rows)), rows, precision=jax.lax.Precision.HIGHEST)

@@ -56,7 +56,7 @@ class EncoderLayer(nnx.Module):
         self,
         x: jax.Array,
         plan: AttentionPlan,
-        is_first: jax.Array | bool,
+        is_first: jax.Array | bool | None,
         dropout_key: jax.Array | None,
         compute: Compute,
     ) -> tuple[jax.Array, jax.Array | None, tuple[jax.Array, ...]]:
@@ -121,12 +121,15 @@ class Convolution(nnx.Module):
 
 
 class Encoder(nnx.Module):
-    """The encoder, `[B, S, D] -> [B, S, D]`: layers whose parameters are stacked `[L, ...]`."""
+    """The encoder, `[B, S, D] -> [B, S, D]`: layers whose parameters are stacked `[L, ...]`.
+
+    If layers are tied, the leading axis has `config.num_parameter_rows` rows, each of which several layers use.
+    """
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
 
-        @nnx.split_rngs(splits=config.num_hidden_layers)
+        @nnx.split_rngs(splits=config.num_parameter_rows)
         @nnx.vmap(in_axes=0, out_axes=0)
         def stacked(rngs: nnx.Rngs) -> EncoderLayer:
             return EncoderLayer(config, rngs)
@@ -160,14 +163,19 @@ class Encoder(nnx.Module):
         """
         count, period = self.config.num_hidden_layers, len(plans)
         layer_graph, layers = nnx.split(self.layers)
+        tied, rows = None, None
+        if self.config.num_hidden_groups:  # a layer takes its row of these, so that nothing is copied
+            tied, layers, rows = layers, None, np.array(self.config.parameter_rows)
         keys = None if dropout_key is None else jax.random.split(dropout_key, count)
-        first = np.arange(count) == 0 if self.config.norm_placement == "pre" else None
+        first = None if self.config.first_layer_norm else np.arange(count) == 0
         last = plans[(count - 1) % period]
         plans = tuple(self._with_relative_positions(plan, x.shape[1]) for plan in plans)
 
         def step(plan: AttentionPlan):
             def run(x, layer_and_key):
-                layer, key, is_first = layer_and_key
+                layer, row, key, is_first = layer_and_key
+                if tied is not None:
+                    layer = jax.tree.map(lambda leaf: leaf[row], tied)
                 y, probabilities, projected = nnx.merge(layer_graph, layer)(x, plan, is_first, key, compute)
                 return y, (
                     y if output_hidden_states else None,
@@ -178,7 +186,7 @@ class Encoder(nnx.Module):
             return checkpointed(run, compute)
 
         steps = [step(plan) for plan in plans]
-        start, stacked, outputs = x, (layers, keys, first), []
+        start, stacked, outputs = x, (layers, rows, keys, first), []
 
         def run_apart(x: jax.Array, begin: int, end: int) -> jax.Array:
             for i, layer in enumerate(_apart(end - begin, _rows(stacked, begin, end, count)), start=begin):
@@ -250,10 +258,11 @@ def _rows(stacked, start: int, stop: int, count: int):
 
 
 def _apart(length: int, stacked) -> list:
-    """Split stacked (layers, dropout keys, is_first) into a list of triples."""
+    """Split stacked (layers, rows of tied layers, dropout keys, is_first) into a list of tuples."""
     layers, *others = stacked
     apart = [[None] * length if x is None else [x[i] for i in range(length)] for x in others]
-    return list(zip(_unstack(length, layers), *apart, strict=True))
+    own = [None] * length if layers is None else _unstack(length, layers)
+    return list(zip(own, *apart, strict=True))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

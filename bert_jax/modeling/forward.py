@@ -79,6 +79,7 @@ def apply(
     masked_labels: jax.Array | None,
     segment_ids: jax.Array | None,
     cls_positions: jax.Array | None,
+    task_type_ids: jax.Array | None,
     dropout_key: jax.Array | None,
     sample_key: jax.Array | None,
     output_last_hidden_state: bool,
@@ -88,7 +89,7 @@ def apply(
 ) -> BertOutput:
     """Run the forward pass; arguments as for `Bert.apply`."""
     choices = input_ids.shape[1] if bert.head == "multiple_choice" else None
-    inputs = (input_ids, attention_mask, token_type_ids, position_ids)
+    inputs = (input_ids, attention_mask, token_type_ids, position_ids, task_type_ids)
     if choices is not None:
         inputs = jax.tree.map(lambda ids: ids.reshape(-1, ids.shape[-1]), inputs)
     module = _merge(bert, params)
@@ -164,8 +165,8 @@ def _attention_plans(bert: Bert, mask, position_ids, length: int, drops: bool, m
 
 
 def _encode(bert: Bert, module, inputs, plans, rows, keys, at, wanted):
-    input_ids, _, token_type_ids, position_ids = inputs
-    x = module.embeddings(input_ids, token_type_ids, position_ids, keys[0], bert.compute)
+    input_ids, _, token_type_ids, position_ids, task_type_ids = inputs
+    x = module.embeddings(input_ids, token_type_ids, position_ids, task_type_ids, keys[0], bert.compute)
     x, hidden_states, maps, projections = module.encoder(x, plans, keys[1], bert.compute, *wanted, at)
     pooled = module.pooler(_first(x, rows.cls_positions), bert.compute) if hasattr(module, "pooler") else None
     return BertOutput(x, pooled, hidden_states=hidden_states, attentions=maps, projections=projections)

@@ -64,6 +64,7 @@ class Bert:
         segment_ids: jax.Array | None = None,
         cls_positions: jax.Array | None = None,
         *,
+        task_type_ids: jax.Array | None = None,
         dropout_key: jax.Array | None = None,
         sample_key: jax.Array | None = None,
         output_last_hidden_state: bool = True,
@@ -87,6 +88,7 @@ class Bert:
                 same number. Padding has a number of its own.
             cls_positions: `[B, M]`, the first position of each example in packed rows. Sequence outputs are then
                 computed for each example. None means the first token.
+            task_type_ids: `[B, S]`, or `[B, K, S]` for multiple choice; ids of ERNIE's tasks. None means 0.
             dropout_key: None means no dropout.
             sample_key: if given with `masked_labels`, the output has samples too.
             output_last_hidden_state: whether to return the last hidden state. Without it and the next three, the last
@@ -117,6 +119,7 @@ class Bert:
             masked_labels,
             segment_ids,
             cls_positions,
+            task_type_ids,
             dropout_key,
             sample_key,
             output_last_hidden_state,

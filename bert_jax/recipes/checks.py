@@ -83,7 +83,7 @@ def _ranges(c: ConfigDict) -> None:
             "config.stop_after: expected best_metric and eval_every to be set too, found "
             + ("eval_every 0" if c.best_metric else "no best_metric")
         )
-    if c.task == "sentence_embedding" and c.data.loss == "in_batch_negatives":
+    if has_in_batch_negatives(c):
         _check_in_batch_negatives(c)
     if c.profile and not (len(c.profile) == 2 and all(isinstance(n, int) and n > 0 for n in c.profile)):
         raise InputError(f"config.profile: expected (first step, number of steps), found {c.profile!r}")
@@ -106,11 +106,16 @@ def _check_float32(name: str, size: float) -> None:
                          f"found {size:g}")  # fmt: skip
 
 
+def has_in_batch_negatives(c: ConfigDict) -> bool:
+    """Return whether the rows of a batch are negatives of each other, so that its task alone can split the batch."""
+    return bool(c.task == "sentence_embedding" and c.data.loss == "in_batch_negatives")
+
+
 def _check_in_batch_negatives(c: ConfigDict) -> None:
-    if c.accumulation_steps > 1:
+    if c.accumulation_steps > 1 and c.distillation.teacher:
         raise InputError(
-            "config.accumulation_steps: expected 1 for loss 'in_batch_negatives', as rows of other micro-batches are "
-            f"no negatives, found {c.accumulation_steps}; remat and shorter texts save memory too"
+            "config.accumulation_steps: expected 1 for loss 'in_batch_negatives' with a teacher, whose outputs are "
+            f"computed for the whole batch, found {c.accumulation_steps}; remat and shorter texts save memory too"
         )
     if c.global_batch_size < 2:
         raise InputError("config.global_batch_size: expected at least 2 for loss 'in_batch_negatives', found 1")

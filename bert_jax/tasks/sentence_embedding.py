@@ -4,6 +4,7 @@ Reimers and Gurevych 2019 (arXiv:1908.10084), section 3; Henderson et al. 2017 (
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -25,12 +26,13 @@ from bert_jax.inference.scoring import pair_similarities
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.heads import l2_normalize
-from bert_jax.modeling.losses import cross_entropy
+from bert_jax.recipes.checks import has_in_batch_negatives
 from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage
 from bert_jax.tasks.distillation.job import with_teacher_outputs
 from bert_jax.tasks.distillation.settings import distillation_of
 from bert_jax.tasks.distillation.teachers import teacher_text_settings
+from bert_jax.tasks.in_batch_negatives import embed_in_parts, in_batch_negatives
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 
@@ -55,6 +57,7 @@ class SentenceEmbeddingTask:
         margin: margin of triplets.
         similarity: similarity for evaluation (`bert_jax.inference.scoring.similarities`).
         truncate_dim: number of leading dimensions for evaluation; None = all.
+        parts: with `in_batch_negatives`, number of parts of the batch whose activations exist at a time.
     """
 
     model: Bert
@@ -66,6 +69,7 @@ class SentenceEmbeddingTask:
     margin: float = 1.0
     similarity: str = "cosine"
     truncate_dim: int | None = None
+    parts: int = 1
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
         """Return the number of rows that are not padding."""
@@ -77,12 +81,17 @@ class SentenceEmbeddingTask:
         """Return the loss and the metrics of a batch (see `bert_jax.tasks.base.Task`).
 
         With `in_batch_negatives` the losses of micro-batches do not sum to the loss of the batch, since all rows are
-        choices for each other, so recipes do not allow micro-batches there.
+        choices for each other. The task itself splits the batch there.
         """
-        embeddings, real = self._embed(params, batch, dropout_key), batch["example_weights"]
+        inputs, real = {name: batch[name] for name in INPUTS}, batch["example_weights"]
+        if self.parts == 1:
+            embeddings = self._embed(params, inputs, dropout_key)
+        else:
+            embed = functools.partial(self._embed, params)
+            embeddings = embed_in_parts(embed, inputs, dropout_key, self.parts)
         match self.loss_name:
             case "in_batch_negatives":
-                losses, right = _in_batch_negatives(embeddings, real, self.scale)
+                losses, right = in_batch_negatives(embeddings, real, self.scale, self.parts)
                 found = {"cross_entropy": losses, "accuracy": right}
             case "none":
                 losses, found = jnp.zeros_like(real), {}
@@ -129,18 +138,6 @@ class SentenceEmbeddingTask:
 
 def _cosines(a: jax.Array, b: jax.Array) -> jax.Array:
     return (l2_normalize(a) * l2_normalize(b)).sum(-1)
-
-
-def _in_batch_negatives(embeddings: jax.Array, real: jax.Array, scale: float) -> tuple[jax.Array, jax.Array]:
-    """Return losses [B], and 1 where the pair is the nearest choice.
-
-    The choices are the pairs of all rows [B, T, D], then the negatives; on a mesh, of the rows of all devices.
-    """
-    vectors = l2_normalize(embeddings)
-    choices = vectors[:, 1:].swapaxes(0, 1).reshape(-1, vectors.shape[-1])  # [(T - 1) B, D]
-    logits = scale * jnp.matmul(vectors[:, 0], choices.T, precision=jax.lax.Precision.HIGHEST)
-    is_choice = jnp.tile(real, vectors.shape[1] - 1) > 0
-    return cross_entropy(jnp.where(is_choice, logits, -1e9), jnp.arange(len(vectors)))
 
 
 def _triplet(embeddings: jax.Array, distance: str, margin: float) -> tuple[jax.Array, jax.Array]:
@@ -348,4 +345,5 @@ def _task(recipe: Any, model: Bert) -> SentenceEmbeddingTask:
         scale=data.scale,
         distance=data.distance,
         margin=data.margin,
+        parts=recipe.accumulation_steps if has_in_batch_negatives(recipe) else 1,
     )

@@ -1,6 +1,7 @@
 """Tokenizers: WordPiece, SentencePiece and byte-level BPE behind one interface, from files or trained."""
 
-from bert_jax.tokenization.families import byte_level_bpe, deberta_v2, mpnet, xlm_roberta
+from bert_jax.tokenization.families import albert, byte_level_bpe, camembert, deberta_v2, mpnet, xlm_roberta
+from bert_jax.tokenization.fast_bpe import FastBpeTokenizer
 from bert_jax.tokenization.huggingface import word_piece
 from bert_jax.tokenization.interface import Tokenizer
 from bert_jax.tokenization.layout import RowLayout
@@ -9,10 +10,13 @@ from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
 from bert_jax.tokenization.training import train_bpe, train_sentencepiece, train_wordpiece
 
 __all__ = [
+    "FastBpeTokenizer",
     "RowLayout",
     "SentencePieceTokenizer",
     "Tokenizer",
+    "albert",
     "byte_level_bpe",
+    "camembert",
     "deberta_v2",
     "has_tokenizer",
     "load_tokenizer",

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 
 from bert_jax.errors import InputError, printable
 
-WORD_PIECE, MPNET, BYTE_LEVEL_BPE = "WordPiece", "MPNet's WordPiece", "byte-level BPE"
-XLM_ROBERTA, DEBERTA_V2 = "XLM-R's unigrams", "DeBERTa-v2's unigrams"
+WORD_PIECE, MPNET, BYTE_LEVEL_BPE, FAST_BPE = "WordPiece", "MPNet's WordPiece", "byte-level BPE", "fastBPE"
+XLM_ROBERTA, CAMEMBERT, ALBERT = "XLM-R's unigrams", "CamemBERT's unigrams", "ALBERT's unigrams"
+DEBERTA_V2 = "DeBERTa-v2's unigrams"
 
 # Algorithm -> lower-case names of tokenizer classes and model types, without "Tokenizer", "Fast", "-" and "_".
 _CLASSES = {
@@ -14,15 +15,18 @@ _CLASSES = {
         bros megatronbert nomicbert visualbert vilt dprcontextencoder dprquestionencoder dprreader dpr chineseclip""",
     MPNET: "mpnet",
     BYTE_LEVEL_BPE: """roberta robertaprelayernorm longformer led bart data2vectext ibert lilt mega mra bridgetower""",
-    XLM_ROBERTA: "xlmroberta xmod gte jinaembeddingsv3 trocr",
+    XLM_ROBERTA: "xlmroberta xlmrobertaxl xmod gte jinaembeddingsv3 trocr",
+    CAMEMBERT: "camembert",
+    ALBERT: "albert",
+    FAST_BPE: "bertweet phobert",
     DEBERTA_V2: "debertav2",
 }
 _ALGORITHMS = {name: algorithm for algorithm, names in _CLASSES.items() for name in names.split()}
 # Names that do not determine the algorithm; the files do.
 _GENERIC = ("", "pretrained", "tokenizersbackend", "pythonbackend", "modernbert")
 # Tokenizers that transformers implements in Python, ignoring any tokenizer.json.
-_PYTHON_ONLY = """bartpho bertgeneration bertjapanese bertweet biogpt byt5 canine cpmant ctrl esm flaubert fsmt gptsw3
-    luke m2m100 marian mluke myt5 perceiver phobert plbart prophetnet rocbert siglip speech2text tapas tapex transfoxl
+_PYTHON_ONLY = """bartpho bertgeneration bertjapanese biogpt byt5 canine cpmant ctrl esm flaubert fsmt gptsw3
+    luke m2m100 marian mluke myt5 perceiver plbart prophetnet rocbert siglip speech2text tapas tapex transfoxl
     vits xlm xlmprophetnet"""
 
 # Model type of a tokenizer.json -> names of the classes that fit it.

@@ -1,4 +1,4 @@
-"""Build the tokenizers of RoBERTa (byte-level BPE), XLM-R and DeBERTa-v2 (SentencePiece), and MPNet (WordPiece)."""
+"""Build the tokenizers of RoBERTa (BPE), XLM-R, CamemBERT, ALBERT, DeBERTa-v2 (SentencePiece) and MPNet (WordPiece)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,9 +9,10 @@ from bert_jax.errors import InputError
 from bert_jax.tokenization.added_tokens import add_tokens, plain_special
 from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer, sep_and_cls, word_piece_backend
 from bert_jax.tokenization.sentencepiece import sentencepiece_proto
-from bert_jax.tokenization.settings import NO_TOKEN_TYPES, TokenizerFiles
+from bert_jax.tokenization.settings import NO_TOKEN_TYPES, TOKEN_TYPES, TokenizerFiles
 
 ROBERTA_SPECIALS = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
+ALBERT_SPECIALS = {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 MPNET_SPECIALS = {**ROBERTA_SPECIALS, "unk": "[UNK]"}
 _MPNET_MAX_CHARS_PER_WORD = 100  # BERT allows 200
 
@@ -85,18 +86,139 @@ def xlm_roberta(
     Raises:
         InputError: the bytes are not XLM-R's SentencePiece model.
     """
-    proto = sentencepiece_proto(model)
-    first = [piece.piece for piece in proto.pieces[:3]]
-    if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM or first != ["<unk>", "<s>", "</s>"]:
-        raise InputError(
-            "expected XLM-R's SentencePiece model, a unigram model that begins with <unk>, <s> and </s>, found "
-            f"{' '.join(first) or 'no tokens'} before {max(0, len(proto.pieces) - 3)} others"
-        )
+    proto = _unigram_proto(model, "XLM-R", ("<unk>", "<s>", "</s>"))
     names = {**ROBERTA_SPECIALS, **special}
     pieces = [(names[role], 0.0) for role in ("cls", "pad", "sep", "unk")]
     pieces += [(piece.piece, piece.score) for piece in proto.pieces[3:]]
     pieces.append((names["mask"], 0.0))
-    backend = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, 3))
+    backend = _unigram_backend(proto, pieces, 3, names, add_prefix_space)
+    files = files or TokenizerFiles()
+    special = add_tokens(backend, special, files, special_token)
+    backend.post_processor = _fairseq_rows(backend, special)
+    own = {} if add_prefix_space else {"add_prefix_space": False}
+    settings = _settings(files, "XLMRobertaTokenizer", max_length, own)
+    return BackendTokenizer(backend, special, settings, sentencepiece_model=model)
+
+
+def camembert(
+    model: bytes,
+    *,
+    special: Mapping[str, str] = ROBERTA_SPECIALS,
+    add_prefix_space: bool = True,
+    max_length: int | None = None,
+    files: TokenizerFiles | None = None,
+) -> BackendTokenizer:
+    """Return CamemBERT's tokenizer over its SentencePiece model (`sentencepiece.bpe.model`, which is a unigram model).
+
+    Ids are those of fairseq: `<pad>` 1, `<unk>` 3, other tokens four more than in the model, so `<s>` 5 and `</s>` 6,
+    and `<mask>` last; ids 0, 2 and 4 are not used. Rows are laid out as in RoBERTa.
+
+    Args: as for `xlm_roberta`.
+
+    Raises:
+        InputError: the bytes are not CamemBERT's SentencePiece model.
+    """
+    proto = _unigram_proto(model, "CamemBERT", ("<unk>", "<s>", "</s>"))
+    names = {**ROBERTA_SPECIALS, **special}
+    pieces = [("<s>NOTUSED", 0.0), (names["pad"], 0.0), ("</s>NOTUSED", 0.0), (names["unk"], 0.0)]
+    pieces.append(("<unk>NOTUSED", -100.0))  # the least score, from which that of unknown characters follows
+    pieces += [(piece.piece, piece.score) for piece in proto.pieces[1:]]
+    pieces.append((names["mask"], 0.0))
+    backend = _unigram_backend(proto, pieces, 3, names, add_prefix_space)
+    files = files or TokenizerFiles()
+    special = add_tokens(backend, special, files, special_token)
+    backend.post_processor = _fairseq_rows(backend, special)
+    own = {} if add_prefix_space else {"add_prefix_space": False}
+    settings = _settings(files, "CamembertTokenizer", max_length, own)
+    return BackendTokenizer(backend, special, settings, sentencepiece_model=model)
+
+
+def albert(
+    model: bytes,
+    *,
+    special: Mapping[str, str] = ALBERT_SPECIALS,
+    lowercase: bool = True,
+    keep_accents: bool = False,
+    add_prefix_space: bool = True,
+    max_length: int | None = None,
+    files: TokenizerFiles | None = None,
+) -> BackendTokenizer:
+    """Return ALBERT's tokenizer over its SentencePiece model (`spiece.model`, a unigram model).
+
+    Ids are those of the model. Rows are laid out as in BERT, with two token types.
+
+    Args:
+        model: the bytes of the model, whose first tokens must be `<pad>` and `<unk>`.
+        special: names of the special tokens by role.
+        lowercase: whether text is lower-cased.
+        keep_accents: whether text keeps its accents, and characters their compatibility forms (NFKD).
+        add_prefix_space: whether to tokenize each word as if a space preceded it.
+        max_length: most tokens in an input of the model; None = not known.
+        files: contents of the files beside the model: added tokens and settings.
+
+    Raises:
+        InputError: the bytes are not ALBERT's SentencePiece model.
+    """
+    proto = _unigram_proto(model, "ALBERT", (special["pad"], special["unk"]))
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+    backend = _unigram_backend(proto, pieces, 1, special, add_prefix_space)
+    backend.normalizer = albert_normalizer(lowercase, keep_accents, proto.normalizer_spec.precompiled_charsmap)
+    files = files or TokenizerFiles()
+    special = add_tokens(backend, special, files, special_token)
+    tokens = sep_and_cls(special, backend)
+    (sep, _), (cls, _) = tokens
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single=[cls, "$A", sep], pair=f"{cls} $A {sep} $B:1 {sep}:1", special_tokens=list(tokens)
+    )
+    limit = {} if max_length is None else {"model_max_length": max_length}
+    own = {"do_lower_case": lowercase, "keep_accents": keep_accents, "add_prefix_space": add_prefix_space}
+    settings = {"tokenizer_class": "AlbertTokenizer", **TOKEN_TYPES, **files.settings, **limit, **own}
+    return BackendTokenizer(backend, special, settings, sentencepiece_model=model)
+
+
+def albert_normalizer(lowercase: bool, keep_accents: bool, charsmap: bytes | None) -> tokenizers.normalizers.Normalizer:
+    """Return ALBERT's normalizer (google-research/albert `tokenization.py`, `preprocess_text`).
+
+    Args:
+        lowercase: as for `albert`.
+        keep_accents: as for `albert`.
+        charsmap: rules of a SentencePiece model; None or b"" = none.
+    """
+    steps: list[tokenizers.normalizers.Normalizer] = [
+        tokenizers.normalizers.Replace("``", '"'),
+        tokenizers.normalizers.Replace("''", '"'),
+    ]
+    if not keep_accents:
+        steps += [tokenizers.normalizers.NFKD(), tokenizers.normalizers.StripAccents()]
+    if lowercase:
+        steps.append(tokenizers.normalizers.Lowercase())
+    if charsmap:
+        steps.append(tokenizers.normalizers.Precompiled(charsmap))
+    return tokenizers.normalizers.Sequence(steps)
+
+
+def _unigram_proto(model: bytes, name: str, first: tuple[str, ...]) -> Any:
+    """Parse a SentencePiece model. Raises InputError when it is no unigram model or does not begin with `first`."""
+    proto = sentencepiece_proto(model)
+    found = [piece.piece for piece in proto.pieces[: len(first)]]
+    if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM or found != list(first):
+        others = max(0, len(proto.pieces) - len(first))
+        raise InputError(
+            f"expected {name}'s SentencePiece model, a unigram model that begins with {', '.join(first[:-1])} and "
+            f"{first[-1]}, found {' '.join(found) or 'no tokens'} before {others} others"
+        )
+    return proto
+
+
+def _unigram_backend(
+    proto: Any,
+    pieces: Sequence[tuple[str, float]],
+    unk_id: int,
+    special: Mapping[str, str],
+    add_prefix_space: bool,
+) -> tokenizers.Tokenizer:
+    """Return the library's tokenizer with these pieces and scores, and the normalizer of a SentencePiece model."""
+    backend = tokenizers.Tokenizer(tokenizers.models.Unigram(list(pieces), unk_id))
     if charsmap := proto.normalizer_spec.precompiled_charsmap:
         backend.normalizer = tokenizers.normalizers.Precompiled(charsmap)
     scheme = "always" if add_prefix_space else "never"
@@ -104,18 +226,19 @@ def xlm_roberta(
         [tokenizers.pre_tokenizers.WhitespaceSplit(), tokenizers.pre_tokenizers.Metaspace(prepend_scheme=scheme)]
     )
     backend.decoder = tokenizers.decoders.Metaspace(prepend_scheme=scheme)
-    added = [piece.piece for piece in proto.pieces[3:] if piece.type == piece.USER_DEFINED]
+    defined = [piece.piece for piece in proto.pieces[3:] if piece.type == piece.USER_DEFINED]
+    added = [piece for piece in defined if piece not in special.values()]
     backend.add_tokens([tokenizers.AddedToken(piece, normalized=False) for piece in added])
-    files = files or TokenizerFiles()
-    special = add_tokens(backend, special, files, special_token)
+    return backend
+
+
+def _fairseq_rows(backend: tokenizers.Tokenizer, special: dict[str, str]) -> tokenizers.processors.PostProcessor:
+    """Return the rows of RoBERTa for a tokenizer whose character ranges need no trimming."""
     tokens = sep_and_cls(special, backend)
     (sep, _), (cls, _) = tokens
-    backend.post_processor = tokenizers.processors.TemplateProcessing(
+    return tokenizers.processors.TemplateProcessing(
         single=[cls, "$A", sep], pair=[cls, "$A", sep, sep, "$B", sep], special_tokens=list(tokens)
     )
-    own = {} if add_prefix_space else {"add_prefix_space": False}
-    settings = _settings(files, "XLMRobertaTokenizer", max_length, own)
-    return BackendTokenizer(backend, special, settings, sentencepiece_model=model)
 
 
 def deberta_v2(

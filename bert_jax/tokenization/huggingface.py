@@ -170,6 +170,8 @@ class BackendTokenizer(Tokenizer):
                 step["strip_accents"] = step["lowercase"]
             step["lowercase"] = True
             settings |= {"do_lower_case": True, "strip_accents": step["strip_accents"]}
+        if "do_lower_case" in settings:  # transformers rebuilds ALBERT's normalizer from the settings
+            settings["do_lower_case"] = True
         if not bert:
             before = [{"type": "Lowercase"}]
             content["normalizer"] = {"type": "Sequence", "normalizers": before + [step for step in steps if step]}
@@ -192,8 +194,10 @@ class BackendTokenizer(Tokenizer):
         if isinstance(self._backend.model, tokenizers.models.WordPiece):
             return {"vocab.txt": "".join(f"{piece}\n" for piece in self._model_pieces)}
         if self._sentencepiece_model is not None:
-            is_deberta = str(self._settings.get("tokenizer_class")).startswith("DebertaV2Tokenizer")
-            return {"spm.model" if is_deberta else "sentencepiece.bpe.model": self._sentencepiece_model}
+            kind = str(self._settings.get("tokenizer_class"))
+            is_albert, is_deberta = kind.startswith("AlbertTokenizer"), kind.startswith("DebertaV2Tokenizer")
+            name = "spiece.model" if is_albert else "spm.model" if is_deberta else "sentencepiece.bpe.model"
+            return {name: self._sentencepiece_model}
         if str(self._settings.get("tokenizer_class")).startswith("RobertaTokenizer"):
             merges = (part_of(self._backend.model) or {})["merges"]
             vocabulary = {piece: i for i, piece in enumerate(self._model_pieces) if piece}

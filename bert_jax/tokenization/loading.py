@@ -11,15 +11,30 @@ from bert_jax.model_files import check_keys
 from bert_jax.model_files.tokenizer import TOKENIZER_CONFIG
 from bert_jax.storage import PathLike
 from bert_jax.tokenization.added_tokens import add_tokens
-from bert_jax.tokenization.classes import BYTE_LEVEL_BPE, DEBERTA_V2, MPNET, WORD_PIECE, XLM_ROBERTA, check_model
+from bert_jax.tokenization.classes import (
+    ALBERT,
+    BYTE_LEVEL_BPE,
+    CAMEMBERT,
+    DEBERTA_V2,
+    FAST_BPE,
+    MPNET,
+    WORD_PIECE,
+    XLM_ROBERTA,
+    check_model,
+)
 from bert_jax.tokenization.families import (
+    ALBERT_SPECIALS,
     MPNET_SPECIALS,
     ROBERTA_SPECIALS,
+    albert,
+    albert_normalizer,
     byte_level_bpe,
+    camembert,
     deberta_v2,
     mpnet,
     xlm_roberta,
 )
+from bert_jax.tokenization.fast_bpe import CODES_FILE, VOCABULARY_FILE, FastBpeTokenizer
 from bert_jax.tokenization.huggingface import (
     WORD_PIECE_SPECIALS,
     BackendTokenizer,
@@ -31,6 +46,7 @@ from bert_jax.tokenization.interface import Tokenizer
 from bert_jax.tokenization.layout import layout_of
 from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
 from bert_jax.tokenization.settings import (
+    TOKEN_TYPES,
     TokenizerFiles,
     check_id,
     named_special,
@@ -52,9 +68,16 @@ _SPECIALS: dict[str, dict[str, str]] = {
     MPNET: MPNET_SPECIALS,
     BYTE_LEVEL_BPE: ROBERTA_SPECIALS,
     XLM_ROBERTA: ROBERTA_SPECIALS,
+    CAMEMBERT: ROBERTA_SPECIALS,
+    ALBERT: ALBERT_SPECIALS,
     DEBERTA_V2: WORD_PIECE_SPECIALS,
 }
-_ALGORITHMS = {"vocab.txt": (WORD_PIECE, MPNET), "vocab.json": (BYTE_LEVEL_BPE,), "*.model": (XLM_ROBERTA, DEBERTA_V2)}
+_ALGORITHMS = {
+    "vocab.txt": (WORD_PIECE, MPNET, FAST_BPE),
+    "vocab.json": (BYTE_LEVEL_BPE,),
+    "*.model": (XLM_ROBERTA, CAMEMBERT, ALBERT, DEBERTA_V2),
+}
+_OF_MODELS = {XLM_ROBERTA: xlm_roberta, CAMEMBERT: camembert}
 _MAX_BYTES = 256 << 20  # limit of a vocabulary file
 # Characters that are stripped from the end of a line of vocab.txt, as in the tokenizers library: Unicode White_Space.
 _SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
@@ -64,12 +87,13 @@ def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
     """Load the tokenizer in a file or directory.
 
     Args:
-        path: `tokenizer.json`, `vocab.txt` (one token per line), `vocab.json` with `merges.txt` beside it (RoBERTa), a
-            SentencePiece `*.model`, or a directory with one of these. In a directory, the vocab_file of
-            `tokenizer_config.json` comes first, then the order above. `tokenizer_config.json` is honoured:
-            do_lower_case, strip_accents, tokenize_chinese_chars, add_prefix_space, trim_offsets, model_max_length,
-            model_input_names, and names of special tokens. Its tokenizer_class, or the model_type of `config.json`,
-            distinguishes XLM-R's model from others, and MPNet's `vocab.txt` from BERT's.
+        path: `tokenizer.json`, `vocab.txt` (one token per line; with `bpe.codes` beside it, PhoBERT's or BERTweet's),
+            `vocab.json` with `merges.txt` beside it (RoBERTa), a SentencePiece `*.model`, or a directory with one of
+            these. In a directory, the vocab_file of `tokenizer_config.json` comes first, then the order above.
+            `tokenizer_config.json` is honoured: do_lower_case, strip_accents, keep_accents, tokenize_chinese_chars,
+            add_prefix_space, trim_offsets, model_max_length, model_input_names, and names of special tokens. Its
+            tokenizer_class, or the model_type of `config.json`, distinguishes the models of XLM-R, CamemBERT and ALBERT
+            from others, and MPNet's `vocab.txt` from BERT's.
         lowercase: whether to lower-case text, overriding the files; no effect for RoBERTa, XLM-R and ModernBERT. If
             neither is given, a vocab.txt counts as uncased if no token outside brackets has an ASCII capital.
 
@@ -82,7 +106,7 @@ def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
     files = TokenizerFiles()
     if path.is_dir():
         files = read_files(path)
-        path = _vocabulary_file(path, files.settings)
+        path = _vocabulary_file(path, files)
     if lowercase is not None:
         files.settings["do_lower_case"] = lowercase
     try:
@@ -110,10 +134,10 @@ def _from_file(path: storage.Path, files: TokenizerFiles, forced: bool) -> Token
         return _from_merges(path, files)
     if kind == "*.json":
         return _from_json(storage.read_json(path), files, forced)
-    if kind == "*.model" and algorithm == XLM_ROBERTA:
+    if kind == "*.model" and algorithm in _OF_MODELS:
         special = named_specials(ROBERTA_SPECIALS, files.settings)
         prefix = files.settings.get("add_prefix_space", True)
-        return xlm_roberta(_bytes(path), special=special, add_prefix_space=prefix, files=files)
+        return _OF_MODELS[algorithm](_bytes(path), special=special, add_prefix_space=prefix, files=files)
     if kind == "*.model" and algorithm == DEBERTA_V2:
         return deberta_v2(
             _bytes(path),
@@ -123,8 +147,25 @@ def _from_file(path: storage.Path, files: TokenizerFiles, forced: bool) -> Token
             add_prefix_space=files.settings.get("add_prefix_space", True),
             files=files,
         )
+    if kind == "*.model" and algorithm == ALBERT:
+        settings = files.settings
+        return albert(
+            _bytes(path),
+            special=named_specials(ALBERT_SPECIALS, settings),
+            lowercase=settings.get("do_lower_case", True),
+            keep_accents=settings.get("keep_accents", False),
+            add_prefix_space=settings.get("add_prefix_space", True),
+            files=files,
+        )
     if kind == "*.model":
         return SentencePieceTokenizer(_bytes(path), files=files)
+    has_codes = kind == "vocab.txt" and (path.parent / CODES_FILE).exists()
+    if algorithm == FAST_BPE and not has_codes:
+        name = files.settings.get("tokenizer_class") or files.family
+        raise InputError(f"expected {CODES_FILE} beside it, which {name} needs, found none")
+    if has_codes:
+        codes = storage.read_text(path.parent / CODES_FILE, _MAX_BYTES)
+        return FastBpeTokenizer(storage.read_text(path, _MAX_BYTES), codes, files)
     if kind == "vocab.txt":
         return _from_vocabulary(storage.read_text(path, _MAX_BYTES), files)
     raise InputError("expected a vocab.txt, a vocab.json, a tokenizer.json, a *.model or a directory with one of them")
@@ -137,8 +178,10 @@ def _bytes(path: storage.Path) -> bytes:
     return path.read_bytes()
 
 
-def _vocabulary_file(directory: storage.Path, settings: dict[str, Any]) -> storage.Path:
-    for name in (settings.get("vocab_file"), "tokenizer.json", "vocab.txt", "vocab.json"):
+def _vocabulary_file(directory: storage.Path, files: TokenizerFiles) -> storage.Path:
+    # transformers reads no tokenizer.json for PhoBERT and BERTweet.
+    own = VOCABULARY_FILE if files.algorithm == FAST_BPE else None
+    for name in (own, files.settings.get("vocab_file"), "tokenizer.json", "vocab.txt", "vocab.json"):
         if isinstance(name, str) and "/" not in name and (directory / name).exists():
             return directory / name
     models = sorted(p for p in directory.iterdir() if p.suffix == ".model")
@@ -230,6 +273,8 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
         settings.setdefault("clean_up_tokenization_spaces", False)
     if files.algorithm == BYTE_LEVEL_BPE:
         _override_byte_level(content, settings)
+    if files.algorithm == ALBERT:
+        _override_albert(content, settings)
     backend = _backend(content)
     special = _specials_of(backend, files)
     special = add_tokens(backend, special, files)
@@ -269,6 +314,19 @@ def _override_byte_level(content: dict[str, Any], settings: dict[str, Any]) -> N
         for name in ("add_prefix_space", "trim_offsets"):
             if name in part:
                 part[name] = settings.setdefault(name, part[name])
+
+
+def _override_albert(content: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Override the normalizer with that of the settings, as transformers does; missing settings are the content's."""
+    for name, value in TOKEN_TYPES.items():  # transformers 5 has no token types unless the settings say so
+        settings.setdefault(name, value)
+    steps = _parts_of(content.get("normalizer"), "normalizers")
+    kinds = [step.get("type") for step in steps]
+    lowercase = settings.setdefault("do_lower_case", "Lowercase" in kinds)
+    keep_accents = settings.setdefault("keep_accents", "StripAccents" not in kinds)
+    made = part_of(albert_normalizer(lowercase, keep_accents, None)) or {}
+    charsmap = [step for step in steps if step.get("type") == "Precompiled"]
+    content["normalizer"] = made | {"normalizers": [*made["normalizers"], *charsmap]}
 
 
 def _override_normalizer(normalizer: Any, settings: dict[str, Any]) -> None:

@@ -27,7 +27,6 @@ from bert_jax.tokenization.settings import TokenizerFiles
 _ASCII = frozenset(map(chr, range(33, 127)))
 _MARKS = ("##", "\u2581", "\u0120")  # of pieces that continue or begin a word
 _TEXTS_TOGETHER = 1024
-_XLM_ROBERTA_SHIFT = 1  # ids are one more than in the SentencePiece model, from its piece 3
 
 
 def used_ids(tokenizer: Tokenizer, texts: Iterable[str]) -> set[int]:
@@ -144,6 +143,8 @@ def _kept_of_backend(tokenizer: BackendTokenizer, used: set[int]) -> list[int]:
         kept |= {int(scores.argmin()), model["unk_id"]}
         if model.get("byte_fallback"):
             kept |= {i for i, (piece, _) in enumerate(model["vocab"]) if piece.startswith("<0x")}
+        if tokenizer.sentencepiece_model is not None:  # its ids are counted from the first ones
+            kept |= set(range(_shift(tokenizer, sentencepiece_proto(tokenizer.sentencepiece_model))))
     elif kind != "WordPiece":
         raise InputError(f"expected a vocabulary of WordPiece, byte-level BPE or a unigram model, found {kind}")
     return sorted(kept)
@@ -196,9 +197,18 @@ def _smaller_backend(tokenizer: BackendTokenizer, kept: list[int]) -> BackendTok
     if sentencepiece is not None:
         first = range(3)  # <unk>, <s> and </s>, whose ids are others
         proto = sentencepiece_proto(sentencepiece)
-        own = [i for i in range(len(proto.pieces)) if i in first or i + _XLM_ROBERTA_SHIFT in new]
+        shift = _shift(tokenizer, proto)
+        own = [i for i in range(len(proto.pieces)) if i in first or i + shift in new]
         sentencepiece = _with_pieces(sentencepiece, own)
     return tokenizer.replaced(backend, sentencepiece)
+
+
+def _shift(tokenizer: Tokenizer, proto: Any) -> int:
+    """Return how much larger the tokenizer's ids are than those of its SentencePiece model, from piece 3."""
+    for i, piece in enumerate(proto.pieces[3:], 3):
+        if (token_id := tokenizer.token_to_id(piece.piece)) is not None:
+            return token_id - i
+    return 0
 
 
 def _renumber(processor: dict[str, Any] | None, new: Mapping[int, int]) -> None:

@@ -14,25 +14,36 @@ from bert_jax.model_files.tokenizer import ADDED_TOKEN, SPECIAL_TOKENS_MAP, TOKE
 from bert_jax.tokenization.classes import algorithm_of, short_name
 
 ROLES = ("pad", "unk", "cls", "sep", "mask")
-WITHOUT_TOKEN_TYPES = ("roberta", "xlmroberta", "mpnet", "distilbert", "modernbert")  # families without token types
+WITHOUT_TOKEN_TYPES = (
+    "roberta", "xlmroberta", "xlmrobertaxl", "camembert", "data2vectext", "robertaprelayernorm", "mpnet", "distilbert",
+    "modernbert",
+)  # fmt: skip
+TOKEN_TYPES = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
 NO_TOKEN_TYPES = {"model_input_names": ["input_ids", "attention_mask"]}  # settings of models with one segment
 # Family -> default tokenizer class.
 _CLASSES = {
+    "albert": "AlbertTokenizer",
     "bert": "BertTokenizer",
     "debertav2": "DebertaV2Tokenizer",
+    "camembert": "CamembertTokenizer",
+    "data2vectext": "RobertaTokenizer",
     "distilbert": "DistilBertTokenizer",
     "electra": "ElectraTokenizer",
+    "ernie": "BertTokenizer",
+    "megatronbert": "BertTokenizer",
     "modernbert": "PreTrainedTokenizerFast",
     "mpnet": "MPNetTokenizer",
     "roberta": "RobertaTokenizer",
+    "robertaprelayernorm": "RobertaTokenizer",
     "xlmroberta": "XLMRobertaTokenizer",
+    "xlmrobertaxl": "XLMRobertaTokenizer",
 }
 _LIMIT = 1_000_000  # a model_max_length above this means "no limit"
 MAX_ID = 1 << 22  # the largest vocabularies have a quarter of this
 _MAX_TOKEN = 1000  # characters
 _BOOLEANS = (
     "do_lower_case", "tokenize_chinese_chars", "add_prefix_space", "trim_offsets", "clean_up_tokenization_spaces",
-    "split_special_tokens", "split_by_punct",
+    "split_special_tokens", "split_by_punct", "keep_accents",
 )  # fmt: skip
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 _OTHER_ROLES = ("bos_token", "eos_token")

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from bert_jax import sharding
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Electra
+from bert_jax.recipes.checks import has_in_batch_negatives
 from bert_jax.tasks.base import Job, Task
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Schedule, make_schedule
@@ -45,7 +46,8 @@ def make_program(recipe: ConfigDict, task: Task, init_params: InitParams, num_st
     like = jax.tree.map(
         lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), abstract, shardings
     )
-    step = make_train_step(task, optimizer, recipe.seed, recipe.accumulation_steps)
+    micro_batches = 1 if has_in_batch_negatives(recipe) else recipe.accumulation_steps
+    step = make_train_step(task, optimizer, recipe.seed, micro_batches)
     return Program(schedule, optimizer, like, shardings, jit_train_step(step, mesh, shardings))
 
 
@@ -68,7 +70,7 @@ def check_mesh(recipe: ConfigDict, model: Bert | Electra, mesh: Mesh, evaluates:
 def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
     """Raise InputError when batches or heads do not divide over the mesh, or the recipe does not fit model or data."""
     check_mesh(recipe, job.task.model, mesh, job.eval_source is not None)
-    layers = min(part.config.num_hidden_layers for part in job.task.model.parts)
+    layers = min(part.config.num_parameter_rows for part in job.task.model.parts)
     for name, count in (
         ("fresh_layers", recipe.fresh_layers),
         ("optimizer.frozen_layers", recipe.optimizer.frozen_layers),

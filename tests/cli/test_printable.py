@@ -113,6 +113,11 @@ COMMANDS = {
         ["--model", "{0}/sequence_classification", "--data", "{0}/table.tsv", "--text-column", ESCAPES],
         ["--model", "{0}/token_classification", "--data", "{0}/tags.conll"],
     ],
+    "evaluate-search": [
+        ["{0}/sentence_embedding", "--data", f"{{0}}/{ESCAPES}"],
+        ["{0}/sentence_embedding", "--data", "{0}", "--split", ESCAPES],
+        ["{0}/sentence_embedding", "--data", "{0}", "--metrics", ESCAPES],
+    ],
     "export": [
         ["{0}/sequence_classification", "--out", f"{{0}}/exported{ESCAPES}", "--format", "stablehlo"],
         ["{0}/sequence_classification", "--out", "{0}/x", "--format", ESCAPES],

@@ -66,6 +66,7 @@ def test_shares_are_removed_from_every_layer(folder, fewer_heads):
     assert (fewer_heads / record).read_bytes() == (folder / "model" / record).read_bytes()
 
 
+@pytest.mark.slow
 def test_every_verb_opens_a_model_with_fewer_heads(folder, fewer_heads, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = folder / "train.tsv"

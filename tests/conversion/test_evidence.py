@@ -15,13 +15,16 @@ SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sizes_that_are_not_said_are_those_of_the_tensors(tmp_path, family):
-    changes = {"embedding_size": 4} if family == "electra" else {}
+    changes = {"embedding_size": 4} if family in ("electra", "albert") else {}
     config = write_model(tmp_path / "model", family, **changes)
     whole = load_pretrained(tmp_path / "model")
     keys = dict(FAMILIES[family].keys)
     shown = [keys[field] for field in SIZES if field in keys]
     if config.position_embedding_type in ("rotary", "none"):
         shown.remove("max_position_embeddings")  # no tensor has it
+    if family == "albert":  # tensors have the number of groups, not how often they are used
+        shown.remove("num_hidden_layers")
+        shown += ["num_hidden_groups", "inner_group_num"]
     edit(tmp_path / "model", **dict.fromkeys(shown))
     found = load_pretrained(tmp_path / "model")
     assert found.config == whole.config and equal(found.params, whole.params)
@@ -38,8 +41,19 @@ def test_sizes_that_the_tensors_contradict(tmp_path, field, size):
         load_pretrained(tmp_path / "model")
 
 
-@pytest.mark.parametrize(("family", "key"), [("bert", "num_attention_heads"), ("roberta", "layer_norm_eps"),
-                                             ("distilbert", "activation")])  # fmt: skip
+@pytest.mark.parametrize(("field", "found"), [("num_hidden_groups", 1), ("inner_group_num", 3)])
+def test_groups_of_layers_that_the_tensors_contradict(tmp_path, field, found):
+    write_model(tmp_path / "model", "albert", num_hidden_layers=4, num_hidden_groups=2, inner_group_num=2)
+    edit(tmp_path / "model", **{field: found})
+    with pytest.raises(InputError, match=f"{field}: expected 2, as in tensor '.*groups.1.*layers.1.*, found {found}$"):
+        load_pretrained(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("family", "key"),
+    [("bert", "num_attention_heads"), ("roberta", "layer_norm_eps"), ("distilbert", "activation"),
+     ("albert", "num_hidden_layers")],
+)  # fmt: skip
 def test_what_no_tensor_shows_has_to_be_said(tmp_path, family, key):
     write_model(tmp_path / "model", family)
     edit(tmp_path / "model", **{key: None})
@@ -50,12 +64,14 @@ def test_what_no_tensor_shows_has_to_be_said(tmp_path, family, key):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_that_is_not_said(tmp_path, family):
     """By architectures; else by names that only one family has, and the vocabulary's file where two share them."""
-    head = "masked_lm" if family in ("bert", "roberta", "xlm-roberta") else "encoder"
-    changes = {"embedding_size": 4} if family == "electra" else {}
+    head = "masked_lm" if family in ("bert", "roberta", "xlm-roberta", "data2vec-text", "ernie") else "encoder"
+    changes = {"embedding_size": 4} if family in ("electra", "albert") else {}
     write_model(tmp_path / "model", family, head, **changes)
     whole = load_pretrained(tmp_path / "model")
     edit(tmp_path / "model", model_type=None)
     assert load_pretrained(tmp_path / "model").config == whole.config
+    if family == "camembert":
+        return  # its tensors and files are named as XLM-R's
     edit(tmp_path / "model", architectures=None)
     if family == "xlm-roberta":
         (tmp_path / "model" / "sentencepiece.bpe.model").write_bytes(b"")

@@ -23,12 +23,20 @@ transformers = pytest.importorskip("transformers", reason="transformers is the o
 
 VOCABULARY, LENGTHS, CHOICES = 97, (23, 13, 7), 3
 _BERT = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 96}
+_ROBERTA = _BERT | {"pad_token_id": 1, "max_position_embeddings": 40, "type_vocab_size": 1}
 # What each family's transformers config is made of; pad_token_id 1 is RoBERTa's.
 CONFIGS = {
     "bert": _BERT,
     "distilbert": {"dim": 48, "n_layers": 3, "n_heads": 4, "hidden_dim": 96},
-    "roberta": _BERT | {"pad_token_id": 1, "max_position_embeddings": 40, "type_vocab_size": 1},
-    "xlm-roberta": _BERT | {"pad_token_id": 1, "max_position_embeddings": 40, "type_vocab_size": 1},
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "camembert": _ROBERTA,
+    "data2vec-text": _ROBERTA,
+    "roberta-prelayernorm": _ROBERTA,
+    "xlm-roberta-xl": _ROBERTA,
+    "ernie": _BERT | {"use_task_id": True, "task_type_vocab_size": 4},
+    "megatron-bert": _BERT,
+    "albert": _BERT | {"embedding_size": 16, "num_hidden_groups": 2, "inner_group_num": 2},
     "electra": _BERT | {"embedding_size": 16},
     "mpnet": _BERT | {"pad_token_id": 1, "max_position_embeddings": 40},
     "nomic_bert": _BERT,
@@ -44,8 +52,25 @@ CONFIGS = {
         "position_biased_input": False,
     },
 }
+OUR_NAMES = {"sop_logits": "seq_relationship_logits"}
+THEIR_NAMES = {ours: theirs for theirs, ours in OUR_NAMES.items()}
+SLOW = pytest.mark.slow
 QUICK = ("masked_lm", "replaced_token_detection")
-CASES = [(f, head) for f, names in NAME_TABLES.items() for head in names.architectures if head != "sentence_embedding"]
+# Of families whose heads are those of RoBERTa or BERT: other heads, and gradients of all but two, are slow tests.
+SAME_HEADS = ("camembert", "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "ernie", "megatron-bert")
+QUICK_HEADS = dict.fromkeys(SAME_HEADS, ("masked_lm",)) | {"albert": ("pretraining", "sequence_classification")}
+QUICK_GRADIENTS = {
+    *((family, head) for family in NAME_TABLES for head in QUICK if family not in QUICK_HEADS),
+    ("xlm-roberta-xl", "masked_lm"),
+    ("ernie", "masked_lm"),
+    ("albert", "pretraining"),
+}
+CASES = [
+    pytest.param(family, head, marks=[] if head in QUICK_HEADS.get(family, (head,)) else [SLOW])
+    for family, names in NAME_TABLES.items()
+    for head in names.architectures
+    if head != "sentence_embedding"
+]
 
 
 # Switches that some models of a family set otherwise: (family, head, changes of its config, whether it is quick).
@@ -87,7 +112,7 @@ def oracle(family: str, head: str, **changes):
     model = getattr(transformers, classes[head])(config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            is_scale = "norm" in name.lower() and name.endswith("weight")
+            is_scale = name.endswith("weight") and ("norm" in (part := name.lower().split(".")[-2]) or part == "ln")
             parameter.normal_(1.0 if is_scale else 0.0, 0.15)
     return model
 
@@ -105,6 +130,8 @@ def batch(model, head: str, padded: bool = True) -> dict[str, np.ndarray]:
     }
     if getattr(model.config, "type_vocab_size", 0) > 1 and model.config.model_type != "modernbert":
         inputs["token_type_ids"] = np.broadcast_to(np.arange(max(LENGTHS)) >= lengths // 2, shape) & mask
+    if getattr(model.config, "use_task_id", False) and head != "multiple_choice":  # where transformers takes none
+        inputs["task_type_ids"] = generator.integers(0, model.config.task_type_vocab_size, shape)
     return {name: array.astype(np.int32) for name, array in inputs.items()}
 
 
@@ -139,7 +166,7 @@ def check_outputs(tmp_path, model, family, head, padded):
     compared = 0
     for name in ("last_hidden_state", "pooler_output", "logits", "prediction_logits", "seq_relationship_logits",
                  "start_logits", "end_logits"):  # fmt: skip
-        if (theirs := expected.get(name)) is None:
+        if (theirs := expected.get(THEIR_NAMES.get(name, name), expected.get(name))) is None:
             continue
         found, theirs = getattr(out, name), theirs.numpy()
         if found.shape[:2] == is_token.shape:  # what stands at padding is nobody's concern
@@ -161,7 +188,10 @@ def check_outputs(tmp_path, model, family, head, padded):
 # The gradients of every family, and of every head: what is left are pairs of these.
 @pytest.mark.parametrize(
     ("family", "head"),
-    [pytest.param(*case, marks=[] if case[0] == "bert" or case[1] in QUICK else pytest.mark.slow) for case in CASES],
+    [
+        pytest.param(*case.values, marks=[] if case.values[0] == "bert" or case.values in QUICK_GRADIENTS else SLOW)
+        for case in CASES
+    ],
 )
 def test_gradients(tmp_path, family, head):
     check_gradients(tmp_path, oracle(family, head), family, head)
@@ -177,9 +207,9 @@ def check_gradients(tmp_path, model, family, head):
     ours = from_pretrained(tmp_path)
     inputs = batch(model, head)
     is_token = inputs["attention_mask"].reshape(-1, max(LENGTHS)) > 0
-    outputs = {name: value for name, value in model(**tensors(inputs)).items() if name in (
-        "last_hidden_state", "pooler_output", "logits", "prediction_logits", "seq_relationship_logits", "start_logits",
-        "end_logits")}  # fmt: skip
+    outputs = {OUR_NAMES.get(name, name): value for name, value in model(**tensors(inputs)).items() if name in (
+        "last_hidden_state", "pooler_output", "logits", "prediction_logits", "seq_relationship_logits", "sop_logits",
+        "start_logits", "end_logits")}  # fmt: skip
     generator = np.random.default_rng(2)
     up = {name: generator.standard_normal(value.shape).astype(np.float32) for name, value in outputs.items()}
     for array in up.values():
@@ -230,6 +260,14 @@ def check_round_trip(tmp_path, model):
     for key, value in json.loads((tmp_path / "theirs" / "config.json").read_text()).items():
         if key in ours and key not in ("transformers_version", "dtype"):
             assert ours[key] == value, key
+
+
+def test_tasks_are_refused_by_a_model_without_them(tmp_path):
+    oracle("ernie", "encoder", use_task_id=False).save_pretrained(tmp_path)
+    ours, ids = from_pretrained(tmp_path), np.full((1, 3), 5)
+    assert "task_type_embeddings" not in ours.params["embeddings"]
+    with pytest.raises(InputError, match="task_type_ids: expected none, as the model has no task embedding, found an"):
+        ours(ids, task_type_ids=np.zeros_like(ids))
 
 
 def test_distances_have_the_buckets_of_mpnet():

@@ -31,7 +31,7 @@ LOCAL = {"local_window": 2}  # of a ModernBERT, so that short sequences are long
 
 def small_model(family="bert", head="encoder", **fields):
     """A model whose parameters are large enough for every one of them to show in its outputs."""
-    more = LOCAL if family == "modernbert" else {}
+    more = {"modernbert": LOCAL, "albert": {"num_hidden_groups": 2}}.get(family, {})
     config = BertConfig.named("tiny", family, **SHAPE | more | fields)
     bert, generator = Bert(config, head, Compute(attention="xla")), np.random.default_rng(0)
     params = jax.tree.map(lambda leaf: generator.normal(0, 0.4, leaf.shape).astype(np.float32), bert.abstract_params())
@@ -60,6 +60,12 @@ def assert_same(bert, params, *shapes, dtype="float32", within=1e-5):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_at_any_batch_and_length(family):
     assert_same(*small_model(family), (1, 1), (3, 11))
+
+
+def test_tied_layers_share_their_parameters():
+    bert, params = small_model("albert", embedding_size=4)
+    names = [tensor.name for tensor in onnx_models.onnx_model(bert.config, bert.head, params).graph.initializer]
+    assert [name for name in names if "mlp.up.kernel" in name] == [f"encoder.layers.{i}.mlp.up.kernel" for i in (0, 1)]
 
 
 @pytest.mark.parametrize("head", [head for head in HEADS if head != "encoder"])

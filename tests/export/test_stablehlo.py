@@ -28,6 +28,7 @@ CASES = [
     ("roberta", "encoder", {}),
     ("mpnet", "sentence_embedding", {}),
     ("modernbert", "masked_lm", {"local_window": 2}),
+    ("albert", "pretraining", {"num_hidden_groups": 1}),
     ("deberta-v2", "masked_lm", {"conv_kernel_size": 3}),
 ]
 

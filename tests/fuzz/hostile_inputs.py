@@ -15,16 +15,10 @@ from targets import command, command_on_rows
 Seeds = dict[str, list[Files]]
 _DIGITS, _DEEP, _HALF = RAW["@digits"], RAW["@deep"], RAW["@half"]
 _FAMILIES = (
-    "bert",
-    "distilbert",
-    "roberta",
-    "xlm-roberta",
-    "electra",
-    "mpnet",
-    "nomic_bert",
-    "modernbert",
+    "bert", "distilbert", "roberta", "xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm",
+    "xlm-roberta-xl", "ernie", "megatron-bert", "albert", "electra", "mpnet", "nomic_bert", "modernbert",
     "deberta-v2",
-)
+)  # fmt: skip
 
 
 class Named(NamedTuple):
@@ -111,7 +105,7 @@ _VALUES: dict[str, list[Any]] = {
 }
 for _family, _model_type in enumerate(_FAMILIES):
     for _key, _values in _VALUES.items():
-        for _i, _value in enumerate(_values if _family in (0, 7) else _values[:2]):
+        for _i, _value in enumerate(_values if _model_type in ("bert", "modernbert") else _values[:2]):
             _add(
                 f"config {_model_type} {_key!a} {_i}",
                 "config",

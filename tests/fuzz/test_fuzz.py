@@ -20,7 +20,7 @@ from mutations import Mutator
 from bert_jax.errors import InputError
 
 pytestmark = pytest.mark.skipif(not pathlib.Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
-CASES = 1000
+CASES = 400
 
 
 @pytest.fixture(scope="module")

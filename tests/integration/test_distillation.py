@@ -59,6 +59,7 @@ def logits(model, texts):
     return from_pretrained(model)(texts).logits
 
 
+@pytest.mark.slow
 def test_a_student_of_soft_labels_alone_comes_closer_to_its_teacher(tmp_path, data, teachers):
     """From texts without labels: the divergence from the teacher on other texts is less than half of that at first."""
     rng = random.Random(1)

@@ -20,6 +20,10 @@ FAMILIES = {
     "distilbert": {},
     "mpnet": {},
     "nomic_bert": {},
+    "megatron-bert": {},
+    "albert": {"num_hidden_groups": 1},
+    "ernie": {"task_type_vocab_size": 2},
+    "xlm-roberta-xl": {"type_vocab_size": 1},
     "deberta-v2": {"position_buckets": 8, "conv_kernel_size": 3},
 }
 STEPS = 8

@@ -37,10 +37,10 @@ def whole(tmp_path_factory, data):
     ("owner", "function", "saved"),
     [
         (tasks, "build", None),  # reads the data
-        (loop, "initial_state", None),
+        pytest.param(loop, "initial_state", None, marks=pytest.mark.slow),
         (ClassificationTask, "score", 3),  # after step 2: noted, and answered after the next step
         (Checkpoints, "save", 3),
-        (loop, "write_report", 4),  # of the finished run
+        pytest.param(loop, "write_report", 4, marks=pytest.mark.slow),  # of the finished run
         (setup, "save_pretrained", 4),
     ],
 )

@@ -114,6 +114,7 @@ def missing_lines(shown, said):
     return [line for line in shown if line.strip() not in ("", "...") and not is_shown(line, said)]
 
 
+@pytest.mark.slow  # test_tpu_rent.py, test_tpu_run.py and test_tpu_watch.py run its commands
 def test_the_page_is_walked_word_for_word(place):
     folder, environment = place
     for commands, shown in walk()[1:]:  # the first is an installation, and the plan, which is walked below

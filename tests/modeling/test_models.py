@@ -128,6 +128,36 @@ def test_compute_choices_do_not_change_loss_or_gradients(choice):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "compute",
+    [
+        Compute(),
+        *(pytest.param(Compute(**c), marks=pytest.mark.slow) for c in ({"layers": "unroll"}, {"remat": "full"})),
+    ],
+)
+def test_tied_layers_are_layers_with_equal_parameters_and_their_gradients_are_summed(compute):
+    tied = CONFIG.replace(num_hidden_layers=5, num_hidden_groups=2)
+    rows, params = np.array(tied.parameter_rows), Bert(tied).init(jax.random.key(0))
+    assert {leaf.shape[0] for leaf in jax.tree.leaves(params["encoder"]["layers"])} == {2}
+
+    def run(config, params):
+        def loss(params):
+            out = Bert(config, compute=compute).apply(
+                params, **batch(), dropout_key=jax.random.key(1), output_hidden_states=True
+            )
+            return sum(jnp.square(state - 0.1).sum() for state in out.hidden_states)
+
+        return jax.device_get(jax.jit(jax.value_and_grad(loss))(params))
+
+    layers = jax.tree.map(lambda leaf: leaf[rows], params["encoder"]["layers"])
+    found, gradients = run(tied, params)
+    expected, of_copies = run(CONFIG.replace(num_hidden_layers=5), params | {"encoder": {"layers": layers}})
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    summed = jax.tree.map(lambda leaf: np.stack([leaf[rows == row].sum(0) for row in (0, 1)]), of_copies["encoder"])
+    for a, b in zip(*map(jax.tree.leaves, (gradients, of_copies | {"encoder": summed})), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4 * abs(b).max() + 1e-3)
+
+
 @pytest.mark.parametrize("layers", ["scan", "unroll"])
 def test_bfloat16_is_close_to_float32(layers):
     exact, rounded = (loss_and_gradients(Compute(dtype, layers))[1] for dtype in ("float32", "bfloat16"))

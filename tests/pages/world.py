@@ -98,6 +98,11 @@ def _corpora(folder: Path) -> None:
     (folder / "pages.jsonl.gz").write_bytes(gzip.compress(pages.encode()))
     for name in ("documents.txt", "found.txt", "reviews.txt", "sentences.txt", "articles.txt"):
         (folder / name).write_text("\n".join(TEXTS) + "\n")
+    (folder / "scifact/qrels").mkdir(parents=True)
+    for name in ("corpus", "queries"):
+        rows = [{"_id": f"{name}{i}", "text": text} for i, text in enumerate(TEXTS)]
+        _json_lines(folder / f"scifact/{name}.jsonl", rows)
+    (folder / "scifact/qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nqueries0\tcorpus0\t1\n")
     (folder / "article.txt").write_text("Merkel met Obama in Berlin. The cat sat.\n")
 
 

@@ -99,6 +99,7 @@ def largest_logits(monkeypatch, parts=None):
     return max(a.num_bytes // 4 for a in arrays if 30522 in a.shape)
 
 
+@pytest.mark.slow
 def test_the_loss_never_holds_the_logits_of_all_tokens(monkeypatch):
     tokens, vocabulary = 16 * 20, 30522  # of a device
     assert largest_logits(monkeypatch) <= tokens * vocabulary / 2

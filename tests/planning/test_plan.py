@@ -107,6 +107,7 @@ def test_parameters_that_are_split_take_their_share(recipe_file, capfd):
 
 @needs_compiler
 @pytest.mark.usefixtures("compiled_quickly")
+@pytest.mark.slow
 def test_attention_scores_stay_on_the_devices_of_their_heads(recipe_file):
     """Also those that the backward pass computes again."""
     split = ("mesh.data=1", "mesh.fsdp=2", "mesh.tensor=2", "remat=dots", "stages=((90, 256, 32),)")

@@ -6,6 +6,7 @@ import pathlib
 
 import embedding_meshes
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -18,6 +19,7 @@ from bert_jax.inference import pipeline
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.heads import l2_normalize, pool_tokens
+from bert_jax.tasks.in_batch_negatives import in_batch_negatives
 from bert_jax.tasks.sentence_embedding import SentenceEmbeddingTask, encode_pairs, read_pairs
 from bert_jax.training.loop import train
 
@@ -124,6 +126,53 @@ def test_in_batch_negatives_beside_torch(texts):
     np.testing.assert_allclose(grads, leaf.grad, atol=1e-5)
 
 
+@pytest.mark.parametrize("texts", [2, 3])
+@pytest.mark.parametrize("parts", [2, 3, 6])
+def test_in_parts_it_is_the_same_loss(texts, parts):
+    vectors, real = random_embeddings(texts), np.array([1, 1, 1, 1, 1, 0], np.float32)
+    whole = loss_and_gradients(vectors, real, loss_name="in_batch_negatives")
+    loss, grads = jax.value_and_grad(lambda v: (in_batch_negatives(v, real, 20.0, parts)[0] * real).sum() / 5)(vectors)
+    assert float(loss) == pytest.approx(whole[0], rel=1e-6)
+    np.testing.assert_allclose(grads, whole[1], atol=1e-6)
+    right = in_batch_negatives(vectors, real, 20.0, parts)[1]
+    assert float((right * real).sum() / 5) == pytest.approx(whole[2]["accuracy"])
+
+
+def test_in_parts_dropout_is_that_of_each_part():
+    """In both passes: the gradient is that of the parts, each with its key, side by side."""
+    config = embedding_meshes.CONFIG.replace(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
+    task = SentenceEmbeddingTask(Bert(config, "sentence_embedding"), "in_batch_negatives", parts=4)
+    batch, key = embedding_meshes.batch(), jax.random.key(3)
+    params = jax.jit(task.model.init)(jax.random.key(0))
+
+    def side_by_side(params):
+        keys = jax.random.split(key, 4)
+        parts = [task._embed(params, {k: v[i::4] for k, v in batch.items()}, keys[i]) for i in range(4)]
+        vectors, real = jnp.concatenate(parts), np.concatenate([batch["example_weights"][i::4] for i in range(4)])
+        return (in_batch_negatives(vectors, real, 20.0)[0] * real).sum() / real.sum()
+
+    loss, grads = jax.jit(jax.value_and_grad(lambda p: task.loss(p, batch, key, task.weights(batch))[0]))(params)
+    expected, wanted = jax.jit(jax.value_and_grad(side_by_side))(params)
+    assert float(loss) == pytest.approx(float(expected), rel=1e-6)
+    for a, b in zip(jax.tree.leaves(grads), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6 * max(1.0, float(np.abs(b).max())))
+
+
+def test_in_parts_memory_does_not_grow_with_the_square_of_the_batch():
+    task = SentenceEmbeddingTask(Bert(embedding_meshes.CONFIG, "sentence_embedding"), "in_batch_negatives")
+
+    def temporary_bytes(copies):
+        batch = {k: np.concatenate([v] * copies) for k, v in embedding_meshes.batch().items()}
+        parts = dataclasses.replace(task, parts=copies)
+        params = jax.eval_shape(task.model.init, jax.random.key(0))
+        step = jax.jit(jax.grad(lambda p, b: parts.loss(p, b, None, parts.weights(b))[0]))
+        return step.lower(params, batch).compile().memory_analysis().temp_size_in_bytes
+
+    few, many = temporary_bytes(8), temporary_bytes(128)  # 128 and 2,048 rows
+    vectors = 2048 * 3 * 32 * 4
+    assert many - few < 12 * vectors < 2048 * 4096 * 4
+
+
 def test_cosine_loss_beside_torch():
     torch = pytest.importorskip("torch")
     vectors, labels = random_embeddings(2), np.linspace(-1, 1, 6, dtype=np.float32)
@@ -207,8 +256,8 @@ def test_one_text_twice_has_a_gradient():
 
 
 def test_one_device_or_eight_is_one_loss(on_eight_devices):
-    one, eight, apart = on_eight_devices(pathlib.Path(__file__).with_name("embedding_meshes.py"))
-    assert eight == pytest.approx(one, rel=1e-5) and apart < 2e-5
+    one, others, apart = on_eight_devices(pathlib.Path(__file__).with_name("embedding_meshes.py"))
+    assert others == pytest.approx([one] * 3, rel=1e-5) and max(apart) < 2e-5
     batch = embedding_meshes.batch()
     task = SentenceEmbeddingTask(Bert(embedding_meshes.CONFIG, "sentence_embedding"), "in_batch_negatives")
     params = jax.jit(task.model.init)(jax.random.key(0))
@@ -253,7 +302,8 @@ def test_cosines_are_learned(place, tuned):
 
 @pytest.mark.parametrize("loss", ["in_batch_negatives", pytest.param("triplet", marks=pytest.mark.slow)])
 def test_pairs_are_found_without_labels(place, tmp_path, loss):
-    results = train(recipe(place, loss), tmp_path / "run", progress=False)
+    parts = {"accumulation_steps": 4} if loss == "in_batch_negatives" else {}
+    results = train(recipe(place, loss, **parts), tmp_path / "run", progress=False)
     assert {"eval/retrieval_accuracy", "eval/mrr"} <= results.keys() and "eval/spearman" not in results
     found = evaluation.evaluate(tmp_path / "run" / "model", str(place / "dev.jsonl"), PAIRS)
     assert found["spearman"] > 0.8
@@ -336,7 +386,11 @@ def test_predict_answers_every_row_in_its_order(place, tuned, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("loss", "changes", "message"),
     [
-        ("in_batch_negatives", {"accumulation_steps": 2}, r"accumulation_steps: expected 1 .* found 2"),
+        (
+            "in_batch_negatives",
+            {"accumulation_steps": 2, "distillation.teacher": "teacher", "distillation.weights.embeddings": 1.0},
+            r"accumulation_steps: expected 1 .* with a teacher, .* found 2",
+        ),
         ("in_batch_negatives", {"global_batch_size": 1}, r"global_batch_size: expected at least 2"),
         ("cosin", {}, r"data\.loss: 'cosin' is not known; did you mean 'cosine'"),
         ("cosine", {"data.label_scale": 0.0}, r"data\.label_scale: expected more than 0"),

@@ -13,7 +13,9 @@ import tokenizers
 from bert_jax.errors import InputError
 from bert_jax.tokenization import (
     SentencePieceTokenizer,
+    albert,
     byte_level_bpe,
+    camembert,
     load_tokenizer,
     train_bpe,
     train_sentencepiece,
@@ -47,12 +49,15 @@ def from_sentencepiece(size: int, **options) -> bytes:
     return written.getvalue()
 
 
+ALBERT = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "control_symbols": "[CLS],[SEP],[MASK]"}
 TOKENIZERS = {
     "wordpiece": lambda: train_wordpiece(TRAINING, 250),
     "bpe": lambda: train_bpe(TRAINING, 420),
     "unigram": lambda: train_sentencepiece(TRAINING, 150),
     "sentencepiece bpe": lambda: train_sentencepiece(TRAINING, 150, model_type="bpe"),
     "xlm-r": lambda: xlm_roberta(from_sentencepiece(150)),
+    "albert": lambda: albert(from_sentencepiece(150, **ALBERT)),
+    "camembert": lambda: camembert(from_sentencepiece(150)),
 }
 
 

@@ -10,7 +10,15 @@ from bert_jax.cli import main
 from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.data.pretraining.prepared import PreparedInstances
 from bert_jax.errors import InputError
-from bert_jax.tokenization import RowLayout, byte_level_bpe, load_tokenizer, mpnet, train_bpe, xlm_roberta
+from bert_jax.tokenization import (
+    FastBpeTokenizer,
+    RowLayout,
+    byte_level_bpe,
+    load_tokenizer,
+    mpnet,
+    train_bpe,
+    xlm_roberta,
+)
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -280,6 +288,48 @@ def test_an_xlm_r_folder_with_another_model_is_refused(tmp_path):
         (tmp_path / "sentencepiece.bpe.model").write_bytes(content)
         with pytest.raises(InputError, match=r"sentencepiece.bpe.model: expected .*SentencePiece model"):
             load_tokenizer(tmp_path)
+
+
+FAST_BPE = ("low@@ 5\nlow 4\ner 3\n", "l o 9\nlo w 8\nlo w</w> 7\ne r</w> 6\n")  # without `l@@`, `lo@@` and `e`
+
+
+def test_words_of_fast_bpe(tmp_path):
+    pieces = FastBpeTokenizer(*FAST_BPE)
+    assert pieces.pieces == ("<s>", "<pad>", "</s>", "<unk>", "low@@", "low", "er", "<mask>")
+    assert pieces.tokenize("lower low<mask> lo er") == ["low@@", "er", "low", "<mask>", "<unk>", "<unk>", "er"]
+    assert pieces.encode("low <mask>", parse_special=False) == [5, 3, 3, 3, 3, 3, 3]
+    assert pieces.encode_batch_with_offsets(["a lower"]) == [([3, 4, 6], [(0, 1), (2, 5), (5, 7)])]
+    assert pieces.encode("LOW") == [3, 3, 3] and pieces.lowercased().encode("LOW") == [5]
+    assert pieces.decode([0, 4, 6, 5, 7, 2]) == "lower low"
+    pieces.lowercased().save(tmp_path)
+    assert load_tokenizer(tmp_path).encode("LOW") == [5]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("vocab.txt", "low 5\nlow\n", "vocab.txt: line 2: expected a token and its count, found 'low'"),
+        ("vocab.txt", "", "vocab.txt: line 1: expected a token and its count, found ''"),
+        ("bpe.codes", "l o 9\nlow\n", "bpe.codes: line 2: expected two symbols and a count, found 'low'"),
+        ("bpe.codes", None, "vocab.txt: expected bpe.codes beside it, which PhobertTokenizer needs, found none"),
+        ("tokenizer_config.json", '{"normalization": true}', "normalization: expected False, found True"),
+    ],
+)
+def test_files_of_fast_bpe_that_do_not_fit(tmp_path, name, content, message):
+    FastBpeTokenizer(*FAST_BPE).save(tmp_path)
+    (tmp_path / name).unlink() if content is None else (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        load_tokenizer(tmp_path)
+
+
+def test_words_cannot_be_masked_if_tokens_do_not_say_where_they_begin(tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("lower low\n\nlow er lower\n" * 30)
+    prepare(str(corpus), FastBpeTokenizer(*FAST_BPE), tmp_path / "out", objective="mlm", max_seq_length=16,
+            dupe_factor=1, validation_fraction=0.0, num_workers=1)  # fmt: skip
+    assert len(PreparedInstances(tmp_path / "out", "train", 16)) > 0
+    with pytest.raises(InputError, match=r"data.mask_unit: expected token, as the tokens of the tokenizer in .* word$"):
+        PreparedInstances(tmp_path / "out", "train", 16, mask_unit="word")
 
 
 @pytest.mark.parametrize(

@@ -115,9 +115,12 @@ DAMAGES = {
     "no number": lambda data: data.replace(b"0.9", b'"x"'),
     "no number, unsealed": lambda data: b'{"merit": "x"}',
 }
+QUICK = "of another step"
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    "damage", [QUICK, *(pytest.param(each, marks=pytest.mark.slow) for each in DAMAGES if each != QUICK)]
+)
 @pytest.mark.parametrize("name", ["merit", "metrics"])  # of this version, and of earlier ones
 def test_a_damaged_metric_is_said_and_the_next_best_is_taken(tmp_path, caplog, damage, name):
     checkpoints = Checkpoints(tmp_path, keep=3, best="accuracy")

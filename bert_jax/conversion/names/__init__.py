@@ -1,15 +1,34 @@
 """The tables of tensor names, one per family: Hugging Face name -> path in the canonical parameter tree."""
 
-from bert_jax.conversion.names import bert, deberta, distilbert, electra, modernbert, mpnet, nomic_bert, roberta
-from bert_jax.conversion.names.table import Names, Slot, slots
+from bert_jax.conversion.names import (
+    albert,
+    bert,
+    deberta,
+    distilbert,
+    electra,
+    ernie,
+    megatron_bert,
+    modernbert,
+    mpnet,
+    nomic_bert,
+    roberta,
+)
+from bert_jax.conversion.names.table import PLACEHOLDERS, Names, Slot, numbers_of, slots
 
-__all__ = ["FAMILIES", "Names", "Slot", "slots"]
+__all__ = ["NAME_TABLES", "PLACEHOLDERS", "Names", "Slot", "numbers_of", "slots"]
 
 NAME_TABLES: dict[str, Names] = {
     "bert": bert.NAMES,
     "distilbert": distilbert.NAMES,
     "roberta": roberta.NAMES,
     "xlm-roberta": roberta.XLM_NAMES,
+    "camembert": roberta.CAMEMBERT_NAMES,
+    "data2vec-text": roberta.DATA2VEC_NAMES,
+    "roberta-prelayernorm": roberta.PRE_LAYER_NORM_NAMES,
+    "xlm-roberta-xl": roberta.XLM_XL_NAMES,
+    "ernie": ernie.NAMES,
+    "megatron-bert": megatron_bert.NAMES,
+    "albert": albert.NAMES,
     "electra": electra.NAMES,
     "mpnet": mpnet.NAMES,
     "nomic_bert": nomic_bert.NAMES,

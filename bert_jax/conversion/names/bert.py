@@ -5,8 +5,10 @@ from bert_jax.conversion.names.table import Entry, Names, architectures, classif
 LAYERS_PATH = "encoder/layers"
 
 
-def encoder(prefix: str) -> tuple[Entry, ...]:
-    """Return the entries of BERT's embeddings, layers and pooler."""
+def encoder(
+    prefix: str, attention_norm: str = "attention.output.LayerNorm", mlp_norm: str = "output.LayerNorm"
+) -> tuple[Entry, ...]:
+    """Return the entries of BERT's embeddings, layers and pooler; the names of a layer's LayerNorms may differ."""
     layer = f"{prefix}encoder.layer.{{layer}}"
     return (
         *embeddings(prefix),
@@ -14,18 +16,18 @@ def encoder(prefix: str) -> tuple[Entry, ...]:
         *dense(f"{layer}.attention.self.key", f"{LAYERS_PATH}/attention/key"),
         *dense(f"{layer}.attention.self.value", f"{LAYERS_PATH}/attention/value"),
         *dense(f"{layer}.attention.output.dense", f"{LAYERS_PATH}/attention/output"),
-        *norm(f"{layer}.attention.output.LayerNorm", f"{LAYERS_PATH}/attention/layer_norm"),
-        *feed_forward(layer),
+        *norm(f"{layer}.{attention_norm}", f"{LAYERS_PATH}/attention/layer_norm"),
+        *feed_forward(layer, mlp_norm),
         *dense(f"{prefix}pooler.dense", "pooler/dense"),
     )
 
 
-def feed_forward(layer: str) -> tuple[Entry, ...]:
+def feed_forward(layer: str, mlp_norm: str = "output.LayerNorm") -> tuple[Entry, ...]:
     """Return the entries of a layer's feed-forward part."""
     return (
         *dense(f"{layer}.intermediate.dense", f"{LAYERS_PATH}/mlp/up"),
         *dense(f"{layer}.output.dense", f"{LAYERS_PATH}/mlp/down"),
-        *norm(f"{layer}.output.LayerNorm", f"{LAYERS_PATH}/mlp/layer_norm"),
+        *norm(f"{layer}.{mlp_norm}", f"{LAYERS_PATH}/mlp/layer_norm"),
     )
 
 
@@ -47,16 +49,28 @@ def tied_predictions(prefix: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-NAMES = Names(
-    prefix="bert.",
-    encoder=encoder("bert."),
-    heads=classifiers(
-        masked_lm=masked_lm(),
-        pretraining=(*masked_lm(), *dense("cls.seq_relationship", "nsp")),
-        next_sentence=dense("cls.seq_relationship", "nsp"),
-    ),
-    architectures=architectures("Bert", pretraining="ForPreTraining", next_sentence="ForNextSentencePrediction"),
-    # BertLMHeadModel is a causal language model only if config.json sets is_decoder, which is refused.
-    other_architectures={"BertLMHeadModel": "masked_lm"},
-    tied=tied_predictions("bert."),
-)
+def with_bert_heads(family: str, prefix: str, entries: tuple[Entry, ...], causal: str) -> Names:
+    """Return the names of a family with BERT's heads.
+
+    Args:
+        family: prefix of the names of Hugging Face classes.
+        prefix: prefix of the encoder's tensor names.
+        entries: the entries of the encoder.
+        causal: the causal language model's class without `family`. It sees both sides unless config.json sets
+            is_decoder, which is refused.
+    """
+    return Names(
+        prefix=prefix,
+        encoder=entries,
+        heads=classifiers(
+            masked_lm=masked_lm(),
+            pretraining=(*masked_lm(), *dense("cls.seq_relationship", "nsp")),
+            next_sentence=dense("cls.seq_relationship", "nsp"),
+        ),
+        architectures=architectures(family, pretraining="ForPreTraining", next_sentence="ForNextSentencePrediction"),
+        other_architectures={f"{family}{causal}": "masked_lm"},
+        tied=tied_predictions(prefix),
+    )
+
+
+NAMES = with_bert_heads("Bert", "bert.", encoder("bert."), "LMHeadModel")

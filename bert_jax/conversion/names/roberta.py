@@ -1,6 +1,9 @@
-"""Tensor names of RoBERTa (Liu et al. 2019, arXiv:1907.11692) and XLM-R (Conneau et al. 2019, arXiv:1911.02116)."""
+"""Tensor names of RoBERTa (Liu et al. 2019, arXiv:1907.11692) and of the families with its heads.
 
-import dataclasses
+XLM-R: Conneau et al. 2019, arXiv:1911.02116. CamemBERT: Martin et al. 2020, arXiv:1911.03894. data2vec: Baevski et al.
+2022, arXiv:2202.03555. RoBERTa-PreLayerNorm: Wettig et al. 2022, arXiv:2202.08005. XLM-R XL: Goyal et al. 2021,
+arXiv:2105.00572.
+"""
 
 from bert_jax.conversion.names import bert
 from bert_jax.conversion.names.table import Entry, Names, architectures, classifiers, dense, embedding, norm
@@ -22,14 +25,35 @@ def tied_lm_head(prefix: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-NAMES = Names(
-    prefix="roberta.",
-    encoder=bert.encoder("roberta."),
-    heads=classifiers(masked_lm=MASKED_LM, sequence_classification=CLASSIFIER),
-    architectures=architectures("Roberta"),
-    other_architectures={"RobertaForCausalLM": "masked_lm"},
-    tied=tied_lm_head("roberta."),
+def _names(family: str, prefix: str, entries: tuple[Entry, ...]) -> Names:
+    """Return the names of a family with RoBERTa's heads: prefix of its classes and tensors, entries of its encoder."""
+    return Names(
+        prefix=prefix,
+        encoder=entries,
+        heads=classifiers(masked_lm=MASKED_LM, sequence_classification=CLASSIFIER),
+        architectures=architectures(family),
+        other_architectures={f"{family}ForCausalLM": "masked_lm"},
+        tied=tied_lm_head(prefix),
+    )
+
+
+NAMES = _names("Roberta", "roberta.", bert.encoder("roberta."))
+XLM_NAMES = _names("XLMRoberta", "roberta.", bert.encoder("roberta."))
+CAMEMBERT_NAMES = _names("Camembert", "roberta.", bert.encoder("roberta."))
+DATA2VEC_NAMES = _names("Data2VecText", "data2vec_text.", bert.encoder("data2vec_text."))
+PRE_LAYER_NORM_NAMES = _names(
+    "RobertaPreLayerNorm",
+    "roberta_prelayernorm.",
+    (
+        *bert.encoder("roberta_prelayernorm.", "attention.LayerNorm", "intermediate.LayerNorm"),
+        *norm("roberta_prelayernorm.LayerNorm", "encoder/layer_norm"),
+    ),
 )
-XLM_NAMES = dataclasses.replace(
-    NAMES, architectures=architectures("XLMRoberta"), other_architectures={"XLMRobertaForCausalLM": "masked_lm"}
+XLM_XL_NAMES = _names(
+    "XLMRobertaXL",
+    "roberta.",
+    (
+        *bert.encoder("roberta.", "attention.self_attn_layer_norm", "LayerNorm"),
+        *norm("roberta.encoder.LayerNorm", "encoder/layer_norm"),
+    ),
 )

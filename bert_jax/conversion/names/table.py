@@ -1,6 +1,7 @@
 """Types of the tables of tensor names: one entry per parameter, used for reading and writing."""
 
 import dataclasses
+import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,8 @@ class Entry:
     """A parameter's name in a Hugging Face state dict and its path in the canonical tree.
 
     Attributes:
-        theirs: name in a Hugging Face state dict; `{layer}` is replaced by the number of the encoder layer.
+        theirs: name in a Hugging Face state dict; `{layer}` is replaced by the number of the encoder layer, or
+            `{group}` and `{inner}` by those of a group of tied layers and of a layer in it.
         ours: path in the canonical tree; a tensor of layer i is slice i of the leading axis.
         transpose: whether to reverse the axes (PyTorch stores a kernel as `[out, in]`, or `[out, in, width]`).
         part: (i, n): the parameter is the i-th of n equal parts of the foreign tensor, along its first axis.
@@ -95,8 +97,8 @@ def embedding(theirs: str, ours: str) -> Entry:
 
 
 def embeddings(prefix: str, layer_norm: str = "LayerNorm") -> tuple[Entry, ...]:
-    """Return the entries of word, position and token type embeddings with BERT's names."""
-    tables = ("word_embeddings", "position_embeddings", "token_type_embeddings")
+    """Return the entries of word, position, token type and task type embeddings with BERT's names."""
+    tables = ("word_embeddings", "position_embeddings", "token_type_embeddings", "task_type_embeddings")
     return (
         *(embedding(f"{prefix}embeddings.{table}", f"embeddings/{table}") for table in tables),
         *norm(f"{prefix}embeddings.{layer_norm}", "embeddings/layer_norm"),
@@ -133,25 +135,50 @@ def rename_tensors(tensors: Tensors, rules: tuple[tuple[str, str], ...]) -> Tens
     return found
 
 
-def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Slot]:
+# Placeholders in the names of layers' tensors: the field of BertConfig with their number, and what they count.
+PLACEHOLDERS = {
+    "layer": ("num_hidden_layers", "layers"),
+    "group": ("num_hidden_groups", "groups of layers"),
+    "inner": ("inner_group_num", "layers in a group"),
+}
+
+
+def numbers_of(names: Names, tensor: str) -> dict[str, int]:
+    """Return placeholder -> number in the name of a layer's tensor; empty for other tensors."""
+    match = _layer_pattern(names.encoder).match(tensor)
+    return {} if match is None else {name: int(number) for name, number in match.groupdict().items()}
+
+
+@functools.lru_cache(maxsize=64)
+def _layer_pattern(entries: tuple[Entry, ...]) -> re.Pattern[str]:
+    numbered = next(entry.theirs for entry in entries if "{" in entry.theirs)
+    words = re.split(r"\{(\w+)\}", numbered[: numbered.rindex("}") + 1])  # texts and placeholders in turn
+    parts = (rf"(?P<{word}>\d{{1,6}})" if i % 2 else re.escape(word) for i, word in enumerate(words))
+    return re.compile("".join(parts) + r"\.")
+
+
+def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]], inner_group_num: int = 1) -> Iterator[Slot]:
     """Yield a slot for each foreign tensor (or part of one) that the leaves of a canonical tree correspond to.
 
     Args:
         names: the tensor names of the family.
         head: one of `modeling.HEADS`.
         shapes: canonical path -> shape.
+        inner_group_num: number of layers in a group of tied layers.
     """
     entries = (*names.encoder, *names.heads.get(head, ()), *_embedding_layers(shapes))
     for entry in itertools.chain.from_iterable(_quantized(entry) for entry in entries):
         if entry.ours not in shapes:
             continue
         shape = shapes[entry.ours]
-        stacked = "{layer}" in entry.theirs
+        stacked = "{" in entry.theirs
         theirs = shape[1:] if stacked else shape
         theirs = theirs[::-1] if entry.transpose else theirs
         theirs = (theirs[0] * entry.part[1], *theirs[1:])
         for layer in range(entry.first_layer, shape[0]) if stacked else (None,):
-            yield Slot(entry.theirs.format(layer=layer), entry.ours, layer, entry.transpose, entry.part, theirs)
+            group, inner = divmod(layer or 0, inner_group_num)
+            name = entry.theirs.format(layer=layer, group=group, inner=inner)
+            yield Slot(name, entry.ours, layer, entry.transpose, entry.part, theirs)
 
 
 # Arrays of a quantized parameter -> the end of their names, instead of `weight`; as in compressed-tensors.

@@ -63,6 +63,12 @@ class PreparedInstances:
         _check_fit(directory, self.manifest, seq_length, config)
         if self.tokenizer.fingerprint != self.manifest.tokenizer_fingerprint:
             raise InputError(f"{directory / TOKENIZER_DIR}: not the tokenizer that the shards were made with")
+        begins_words = np.delete(~self.tokenizer.is_continuation, self.tokenizer.special_ids)
+        if mask_unit != "token" and not begins_words.any():
+            raise InputError(
+                f"data.mask_unit: expected token, as the tokens of the tokenizer in {directory} do not say where words "
+                f"begin, found {mask_unit}"
+            )
         self.masking = Masking(
             vocab_size=self.tokenizer.vocab_size,
             mask_id=self.tokenizer.mask_id,

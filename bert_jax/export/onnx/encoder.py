@@ -42,13 +42,18 @@ def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig)
                 axis=0,
             )
         x = graph.op("Add", x, segments)
+    if config.task_type_vocab_size:  # task 0
+        task = params["task_type_embeddings"]["embedding"][0]
+        x = graph.op("Add", x, graph.parameter("embeddings.task_type_embeddings", task))
 
     def projected(x: str) -> str:
         return add_dense(graph, x, params["projection"], "embeddings.projection") if "projection" in params else x
 
     if config.norm_after_projection:
-        return add_layer_norm(graph, projected(x), params["layer_norm"], "embeddings.layer_norm", config), table
-    return projected(add_layer_norm(graph, x, params["layer_norm"], "embeddings.layer_norm", config)), table
+        x = projected(x)
+    if config.embedding_norm:
+        x = add_layer_norm(graph, x, params["layer_norm"], "embeddings.layer_norm", config)
+    return x if config.norm_after_projection else projected(x), table
 
 
 def _positions(graph: OnnxGraph, params: dict[str, Any], config: BertConfig) -> str:
@@ -82,13 +87,14 @@ def add_encoder(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertCo
     shared = None
     if config.pos_att_type:
         shared = relative_positions(graph, params["relative_embeddings"], config)
-    embeddings = x
-    for i, window in enumerate(config.windows):
-        layer = jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), params["layers"])
+    embeddings, rows = x, range(config.num_parameter_rows)
+    layers = [jax.tree.map(lambda leaf, row=row: np.asarray(leaf[row]), params["layers"]) for row in rows]
+    for i, (row, window) in enumerate(zip(config.parameter_rows, config.windows, strict=True)):
         graph.prefix = f"encoder/layers.{i}/"
         plan = (biases[window], rotations.get(thetas[window]), shared)
-        x = _attention_block(graph, x, layer["attention"], plan, i, config)
-        x = _feed_forward(graph, x, layer["mlp"], i, config)
+        has_norm = config.first_layer_norm or i > 0
+        x = _attention_block(graph, x, layers[row]["attention"], plan, (row, has_norm), config)
+        x = _feed_forward(graph, x, layers[row]["mlp"], row, config)
         if "conv" in params and i == 0:
             x = add_convolution(graph, embeddings, x, params["conv"], config)
     graph.prefix = "encoder/"
@@ -102,16 +108,17 @@ def _attention_block(
     x: str,
     params: dict[str, Any],
     plan: tuple[str, tuple[str, str] | None, RelativePositions | None],
-    number: int,
+    row: tuple[int, bool],  # of the stacked parameters, and whether there is a LayerNorm before the block
     config: BertConfig,
 ) -> str:
+    number, has_norm = row
     pre, name = config.norm_placement == "pre", f"encoder.layers.{number}.attention"
 
     def norm(x: str) -> str:
         return add_layer_norm(graph, x, params["layer_norm"], f"{name}.layer_norm", config)
 
-    # The embeddings have normalised the first layer's input.
-    normed = norm(x) if pre and number else x
+    # Without a LayerNorm in the first layer, the embeddings have normalised its input.
+    normed = norm(x) if pre and has_norm else x
     bias, rotation, shared = plan
     query, key, value = (
         _heads(graph, add_dense(graph, normed, params[part], f"{name}.{part}"), config)

@@ -28,6 +28,7 @@ class OnnxGraph:
         self._nodes: list[Any] = []
         self._names: dict[str, int] = {}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._parameters: dict[str, np.ndarray] = {}
         self._initializers: list[Any] = []
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
@@ -42,8 +43,11 @@ class OnnxGraph:
         return results
 
     def parameter(self, name: str, values: np.ndarray) -> str:
-        """Add a parameter as an initializer of the graph's dtype."""
+        """Add a parameter as an initializer of the graph's dtype, once if layers with tied parameters share it."""
+        if self._parameters.get(name) is values:
+            return name
         name = self._unused(name)
+        self._parameters[name] = values
         self._add_initializer(name, np.ascontiguousarray(values, self.dtype))
         return name
 

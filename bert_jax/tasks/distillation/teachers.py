@@ -108,8 +108,13 @@ def student_from_layers(settings: Distillation, head: str) -> Loaded:
     for layer in layers:
         if layer >= count:
             raise InputError(f"{key}: expected layers of the teacher, 0 to {count - 1}, found {layer}")
+    if config.num_hidden_groups:
+        raise InputError(
+            f"{key}: expected a teacher whose layers have parameters of their own, found num_hidden_groups "
+            f"{config.num_hidden_groups}, which ties them"
+        )
     student = config.replace(num_hidden_layers=len(layers))
-    if config.norm_placement == "pre" and layers[0]:
+    if not config.first_layer_norm and layers[0]:
         raise InputError(f"{key}: expected 0 first, as only that layer of {config.family} reads the embeddings without "
                          f"LayerNorm, found {layers[0]}")  # fmt: skip
     if student.windows != tuple(config.windows[layer] for layer in layers):

@@ -81,6 +81,7 @@ def on_meshes(on_eight_devices):
     return on_eight_devices(pathlib.Path(__file__).with_name("distillation_meshes.py"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["classification", "mlm", "embedding"])
 def test_devices_and_micro_batches_do_not_change_the_gradient(on_meshes, kind):
     loss, other, apart = on_meshes[kind]

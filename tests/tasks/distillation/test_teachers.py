@@ -25,7 +25,7 @@ def place(tmp_path_factory, tiny_tokenizer, write_small):
     write_small(root / "classifier", "sequence_classification", seed=3, id2label=("bad", "good"), **fields)
     write_small(root / "encoder", seed=4, **fields)
     write_small(root / "short", seed=4, **fields | {"max_position_embeddings": 8})
-    for family in ("nomic_bert", "modernbert"):
+    for family in ("nomic_bert", "modernbert", "albert"):
         config = BertConfig.named("base", family, vocab_size=tiny_tokenizer.vocab_size, pad_token_id=0, **fields)
         model = Bert(config, "encoder")
         params = jax.jit(model.init)(jax.random.key(0))
@@ -170,6 +170,10 @@ WRONG = {
     "layers whose windows differ": (
         {"teacher": "modernbert", "distillation.weights.hidden_states": 1.0, "distillation.student_layers": (0, 3)},
         "config.distillation.student_layers: expected layers whose local windows are those of a model of 2 layers",
+    ),
+    "layers that are tied": (
+        {"teacher": "albert", "distillation.weights.hidden_states": 1.0, "distillation.student_layers": (0, 3)},
+        "config.distillation.student_layers: expected a teacher whose layers have parameters of their own, found num_",
     ),
     "a layer map out of range": (
         {"distillation.weights.hidden_states": 1.0, "distillation.layer_map": ((0, 1), (1, 4))},

@@ -1,0 +1,142 @@
+"""Read retrieval sets: a corpus of documents, queries, and judgements of which documents answer which query.
+
+The layout is that of BEIR (Thakur et al. 2021, arXiv:2104.08663), in JSON lines and TSV files or, as on the Hugging
+Face hub, in Parquet files:
+
+    corpus.jsonl     or corpus/*.parquet     _id, text and perhaps title
+    queries.jsonl    or queries/*.parquet    _id, text
+    qrels/SPLIT.tsv  or qrels/*.parquet      query-id, corpus-id and perhaps score
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from bert_jax import storage
+from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.finetuning.delimited import read_delimited
+from bert_jax.data.invalid_rows import InvalidRows, check_utf8
+from bert_jax.data.json_files import json_objects
+from bert_jax.errors import InputError
+
+_OBJECTS = (".jsonl", ".parquet")
+_QUERY, _DOCUMENT, _SCORE = "query-id", "corpus-id", "score"
+
+
+class RetrievalSet(NamedTuple):
+    """A retrieval set.
+
+    Attributes:
+        directory: its directory.
+        queries: id -> text of each query that has judgements.
+        judgements: id of a query -> id of a document -> its relevance: 0 for none, 1 or more.
+    """
+
+    directory: storage.Path
+    queries: dict[str, str]
+    judgements: dict[str, dict[str, int]]
+
+    def documents(self) -> Iterator[tuple[str, str]]:
+        """Yield the id and the text of each document: its title, a space, and its text, as BEIR joins them.
+
+        Raises:
+            InputError: a file is missing or damaged, or a document is not valid or has the id of an earlier one.
+        """
+        return _texts(self.directory, "corpus")
+
+
+def read_retrieval_set(directory: storage.PathLike, split: str = "test") -> RetrievalSet:
+    """Read the queries and judgements of a retrieval set; the documents are read when they are used.
+
+    Args:
+        directory: its directory, which may be in a bucket.
+        split: name of the split of the judgements.
+
+    Raises:
+        InputError: a file is missing or damaged, a row is not valid, or a judged query has no text.
+    """
+    root = storage.Path(directory)
+    judgements = _judgements(root, split)
+    queries = {name: text for name, text in _texts(root, "queries") if name in judgements}
+    if missing := sorted(judgements.keys() - queries.keys()):
+        raise InputError(
+            f"{root}: expected a text of each query that qrels/{split} names, found none of {missing[0]!r} "
+            f"({len(missing):,} in all)"
+        )
+    return RetrievalSet(root, {name: queries[name] for name in judgements}, judgements)
+
+
+def _texts(root: storage.Path, part: str) -> Iterator[tuple[str, str]]:
+    seen: set[str] = set()
+    for path in _files(root, part, part, _OBJECTS):
+        for where, row in _objects(path):
+            name, text, title = _id(where, row, "_id"), row.get("text"), row.get("title") or ""
+            if not isinstance(text, str) or not isinstance(title, str):
+                raise InputError(f"{where}: expected texts in text and title, found {text!r} and {title!r}")
+            if name in seen:
+                raise InputError(f"{where}: expected an _id of its own, found {name!r} again")
+            seen.add(name)
+            check_utf8(where, name, title, text)
+            yield name, f"{title} {text}".strip()
+
+
+def _judgements(root: storage.Path, split: str) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for path in _files(root, "qrels", split, (".tsv", *_OBJECTS)):
+        rows = _delimited(path) if storage.without_compression(path).lower().endswith(".tsv") else _objects(path)
+        for where, row in rows:
+            query, document = _id(where, row, _QUERY), _id(where, row, _DOCUMENT)
+            found.setdefault(query, {})[document] = _relevance(where, row.get(_SCORE, 1))
+    if not found:
+        raise InputError(f"{root}/qrels: expected judgements, found none")
+    return found
+
+
+def _files(root: storage.Path, folder: str, stem: str, endings: tuple[str, ...]) -> list[str]:
+    """Return the files of a part of the set: STEM.ENDING beside or in its folder, maybe compressed, or Parquet shards.
+
+    Raises:
+        InputError: there is none.
+    """
+    beside = [] if folder == "qrels" else [f"{root}/{stem}"]
+    for place in (*beside, f"{root}/{folder}/{stem}"):
+        for ending in endings:
+            for found in (f"{place}{ending}{compression}" for compression in ("", *storage.COMPRESSED)):
+                if storage.Path(found).exists():
+                    return [found]
+    shards = [str(path) for path in storage.matching_files(f"{root}/{folder}/*.parquet")]
+    if chosen := [path for path in shards if path.rpartition("/")[2].startswith(f"{stem}-")] or shards:
+        return chosen
+    place = f"{folder}/" if folder == "qrels" else ""
+    expected = " or ".join(f"{place}{stem}{ending}" for ending in endings)
+    raise InputError(f"{root}: expected {expected} or {folder}/*.parquet, found neither")
+
+
+def _objects(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    invalid = InvalidRows(path)
+    for _, where, row in invalid.fitting(json_objects(path, invalid)):
+        yield where, row
+
+
+def _delimited(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    invalid = InvalidRows(path)
+    columns = Columns(_QUERY, _DOCUMENT, _SCORE)
+    for line, row in invalid.fitting(read_delimited(path, columns, invalid)):
+        yield f"{path}: line {line}", row
+
+
+def _id(where: str, row: dict[str, Any], key: str) -> str:
+    found = row.get(key)
+    if isinstance(found, bool) or not isinstance(found, str | int) or found == "":
+        raise InputError(f"{where}: expected an id in {key}, found {found!r}")
+    return str(found)
+
+
+def _relevance(where: str, found: Any) -> int:
+    try:
+        number = float(found)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not number.is_integer():
+        raise InputError(f"{where}: expected a whole number in {_SCORE}, found {found!r}")
+    return int(number)
