@@ -140,6 +140,7 @@ with unchanged("the command line's plan"):
 """
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_plan_leaves_the_process_as_it_was():
     run("-c", STATE + LIBRARIES + PLAN)

@@ -90,14 +90,7 @@ def xlm_roberta(
     names = {**ROBERTA_SPECIALS, **special}
     pieces = [(names[role], 0.0) for role in ("cls", "pad", "sep", "unk")]
     pieces += [(piece.piece, piece.score) for piece in proto.pieces[3:]]
-    pieces.append((names["mask"], 0.0))
-    backend = _unigram_backend(proto, pieces, 3, names, add_prefix_space)
-    files = files or TokenizerFiles()
-    special = add_tokens(backend, special, files, special_token)
-    backend.post_processor = _fairseq_rows(backend, special)
-    own = {} if add_prefix_space else {"add_prefix_space": False}
-    settings = _settings(files, "XLMRobertaTokenizer", max_length, own)
-    return BackendTokenizer(backend, special, settings, sentencepiece_model=model)
+    return _fairseq_tokenizer(model, pieces, special, "XLMRobertaTokenizer", add_prefix_space, max_length, files)
 
 
 def camembert(
@@ -123,14 +116,7 @@ def camembert(
     pieces = [("<s>NOTUSED", 0.0), (names["pad"], 0.0), ("</s>NOTUSED", 0.0), (names["unk"], 0.0)]
     pieces.append(("<unk>NOTUSED", -100.0))  # the least score, from which that of unknown characters follows
     pieces += [(piece.piece, piece.score) for piece in proto.pieces[1:]]
-    pieces.append((names["mask"], 0.0))
-    backend = _unigram_backend(proto, pieces, 3, names, add_prefix_space)
-    files = files or TokenizerFiles()
-    special = add_tokens(backend, special, files, special_token)
-    backend.post_processor = _fairseq_rows(backend, special)
-    own = {} if add_prefix_space else {"add_prefix_space": False}
-    settings = _settings(files, "CamembertTokenizer", max_length, own)
-    return BackendTokenizer(backend, special, settings, sentencepiece_model=model)
+    return _fairseq_tokenizer(model, pieces, special, "CamembertTokenizer", add_prefix_space, max_length, files)
 
 
 def albert(
@@ -195,6 +181,27 @@ def albert_normalizer(lowercase: bool, keep_accents: bool, charsmap: bytes | Non
     if charsmap:
         steps.append(tokenizers.normalizers.Precompiled(charsmap))
     return tokenizers.normalizers.Sequence(steps)
+
+
+def _fairseq_tokenizer(
+    model: bytes,
+    pieces: list[tuple[str, float]],
+    special: Mapping[str, str],
+    tokenizer_class: str,
+    add_prefix_space: bool,
+    max_length: int | None,
+    files: TokenizerFiles | None,
+) -> BackendTokenizer:
+    """Return a tokenizer of pieces with their scores, of which 3 is the unknown one and a mask is put last."""
+    names = {**ROBERTA_SPECIALS, **special}
+    pieces = [*pieces, (names["mask"], 0.0)]
+    backend = _unigram_backend(sentencepiece_proto(model), pieces, 3, names, add_prefix_space)
+    files = files or TokenizerFiles()
+    special = add_tokens(backend, special, files, special_token)
+    backend.post_processor = _fairseq_rows(backend, special)
+    own = {} if add_prefix_space else {"add_prefix_space": False}
+    settings = _settings(files, tokenizer_class, max_length, own)
+    return BackendTokenizer(backend, special, settings, sentencepiece_model=model)
 
 
 def _unigram_proto(model: bytes, name: str, first: tuple[str, ...]) -> Any:

@@ -15,7 +15,7 @@ from bert_jax.tokenization.classes import (
     ALBERT,
     BYTE_LEVEL_BPE,
     CAMEMBERT,
-    DEBERTA_V2,
+    DEBERTA,
     FAST_BPE,
     MPNET,
     WORD_PIECE,
@@ -70,12 +70,12 @@ _SPECIALS: dict[str, dict[str, str]] = {
     XLM_ROBERTA: ROBERTA_SPECIALS,
     CAMEMBERT: ROBERTA_SPECIALS,
     ALBERT: ALBERT_SPECIALS,
-    DEBERTA_V2: WORD_PIECE_SPECIALS,
+    DEBERTA: WORD_PIECE_SPECIALS,
 }
 _ALGORITHMS = {
     "vocab.txt": (WORD_PIECE, MPNET, FAST_BPE),
     "vocab.json": (BYTE_LEVEL_BPE,),
-    "*.model": (XLM_ROBERTA, CAMEMBERT, ALBERT, DEBERTA_V2),
+    "*.model": (XLM_ROBERTA, CAMEMBERT, ALBERT, DEBERTA),
 }
 _OF_MODELS = {XLM_ROBERTA: xlm_roberta, CAMEMBERT: camembert}
 _MAX_BYTES = 256 << 20  # limit of a vocabulary file
@@ -138,7 +138,7 @@ def _from_file(path: storage.Path, files: TokenizerFiles, forced: bool) -> Token
         special = named_specials(ROBERTA_SPECIALS, files.settings)
         prefix = files.settings.get("add_prefix_space", True)
         return _OF_MODELS[algorithm](_bytes(path), special=special, add_prefix_space=prefix, files=files)
-    if kind == "*.model" and algorithm == DEBERTA_V2:
+    if kind == "*.model" and algorithm == DEBERTA:
         return deberta_v2(
             _bytes(path),
             special=named_specials(WORD_PIECE_SPECIALS, files.settings),

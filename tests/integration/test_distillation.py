@@ -81,6 +81,7 @@ def test_a_student_of_soft_labels_alone_comes_closer_to_its_teacher(tmp_path, da
     assert found[1] < 0.7 * found[0]
 
 
+@pytest.mark.slow  # docs/distillation.md runs it too
 def test_vectors_from_plain_text_by_the_verb(tmp_path, data, teachers, monkeypatch, capsys):
     """One column of texts is enough; a student of fewer dimensions learns the cosines between its teacher's vectors."""
     rng = random.Random(2)

@@ -158,6 +158,7 @@ def begin(config, workdir):
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_of_two_runs_at_once_one_trains_and_the_other_is_told_who_does(bucket, remote):
     bucket.write(
         "recipe.json",
