@@ -90,7 +90,7 @@ def xlm_roberta(
     names = {**ROBERTA_SPECIALS, **special}
     pieces = [(names[role], 0.0) for role in ("cls", "pad", "sep", "unk")]
     pieces += [(piece.piece, piece.score) for piece in proto.pieces[3:]]
-    return _fairseq_tokenizer(model, pieces, special, "XLMRobertaTokenizer", add_prefix_space, max_length, files)
+    return _fairseq_tokenizer(model, proto, pieces, special, "XLMRobertaTokenizer", add_prefix_space, max_length, files)
 
 
 def camembert(
@@ -116,7 +116,7 @@ def camembert(
     pieces = [("<s>NOTUSED", 0.0), (names["pad"], 0.0), ("</s>NOTUSED", 0.0), (names["unk"], 0.0)]
     pieces.append(("<unk>NOTUSED", -100.0))  # the least score, from which that of unknown characters follows
     pieces += [(piece.piece, piece.score) for piece in proto.pieces[1:]]
-    return _fairseq_tokenizer(model, pieces, special, "CamembertTokenizer", add_prefix_space, max_length, files)
+    return _fairseq_tokenizer(model, proto, pieces, special, "CamembertTokenizer", add_prefix_space, max_length, files)
 
 
 def albert(
@@ -185,6 +185,7 @@ def albert_normalizer(lowercase: bool, keep_accents: bool, charsmap: bytes | Non
 
 def _fairseq_tokenizer(
     model: bytes,
+    proto: Any,
     pieces: list[tuple[str, float]],
     special: Mapping[str, str],
     tokenizer_class: str,
@@ -192,10 +193,9 @@ def _fairseq_tokenizer(
     max_length: int | None,
     files: TokenizerFiles | None,
 ) -> BackendTokenizer:
-    """Return a tokenizer of pieces with their scores, of which 3 is the unknown one and a mask is put last."""
+    """Return a tokenizer of `pieces` and, last, the mask; piece 3 is the unknown one. `proto` is the parsed model."""
     names = {**ROBERTA_SPECIALS, **special}
-    pieces = [*pieces, (names["mask"], 0.0)]
-    backend = _unigram_backend(sentencepiece_proto(model), pieces, 3, names, add_prefix_space)
+    backend = _unigram_backend(proto, [*pieces, (names["mask"], 0.0)], 3, names, add_prefix_space)
     files = files or TokenizerFiles()
     special = add_tokens(backend, special, files, special_token)
     backend.post_processor = _fairseq_rows(backend, special)
