@@ -5,9 +5,10 @@ import json
 from typing import Any, Self
 
 from bert_jax import storage
-from bert_jax.config_values import MAY_BE_NONE, check_fields_together, check_value
+from bert_jax.config_json import read_fields, write_fields
+from bert_jax.config_values import MAY_BE_NONE, EmbeddingLayer, check_fields_together, check_value
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.families import FAMILIES, family_of, whole_number
+from bert_jax.families import FAMILIES, family_of
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.config import NOT_CARRIED, config_keys
 from bert_jax.model_files.labels import read_classes
@@ -24,35 +25,6 @@ SIZES: dict[str, tuple[int, int, int]] = {
     "base": (12, 768, 12),
     "large": (24, 1024, 16),
 }
-
-# Other names of ACTIVATION_NAMES in Hugging Face files.
-_ACTIVATION_ALIASES = {
-    "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_python_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh", "gelu_python": "gelu", "swish": "silu",
-}  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class EmbeddingLayer:
-    """A layer after the pooling of a sentence embedding model.
-
-    Attributes:
-        kind: `dense`, `layer_norm`, `normalize` or `dropout`.
-        inputs: width of the input.
-        features: width of the output.
-        bias: whether a `dense` layer has a bias.
-        activation: activation of a `dense` layer, one of `LAYER_ACTIVATIONS`.
-        residual: whether a `dense` layer adds its input to its output, through a kernel if the widths differ.
-        rate: rate of `dropout`.
-    """
-
-    kind: str
-    inputs: int
-    features: int
-    bias: bool = True
-    activation: str = "identity"
-    residual: bool = False
-    rate: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -318,25 +290,8 @@ class BertConfig:
 
     @classmethod
     def _of_family(cls, hf: dict[str, Any], family: str, **more: Any) -> Self:
-        kind = FAMILIES[family]
         types = {field.name: field.type for field in dataclasses.fields(cls)}
-        for field, key in (*kind.keys.items(), *kind.older_keys.items()):
-            if key in hf and not (hf[key] is None and field in _MAY_BE_NULL):
-                check_value(field, _activation(hf[key]) if field.endswith("_act") else hf[key], types[field], key)
-        hf = kind.defaults | {key: value for key, value in hf.items() if value is not None}
-        ours = {field: hf[key] for field, key in kind.keys.items() if key in hf} | kind.reads(hf) | dict(kind.fixed)
-        if "head_dim" in hf:
-            check_value("head_dim", hf["head_dim"], types["head_dim"], "head_dim")
-            ours["head_dim"] = hf["head_dim"]
-        if offset := kind.position_offset(hf):
-            rows = whole_number(hf, "max_position_embeddings")
-            if rows <= offset:
-                raise InputError(f"max_position_embeddings: expected more than {offset} in a {family}, found {rows}")
-            ours |= {"max_position_embeddings": rows - offset, "position_offset": offset}
-        for name in ("hidden_act", "head_act"):
-            if name in ours:
-                ours[name] = _activation(ours[name])
-        return cls(family=family, **ours | more)
+        return cls(family=family, **read_fields(hf, family, types) | more)
 
     def to_hf(self, architecture: str = "") -> dict[str, Any]:
         """Return the config as a Hugging Face `config.json` dict.
@@ -347,22 +302,8 @@ class BertConfig:
         Raises:
             InputError: the family's `config.json` cannot describe this config.
         """
-        kind = FAMILIES[self.family]
-        hf: dict[str, Any] = {"architectures": [architecture or f"{kind.classes}Model"], "model_type": self.family}
-        hf |= {key: getattr(self, field) for field, key in kind.keys.items()}
-        fields = dataclasses.asdict(self)
-        hf |= kind.writes(fields)
-        hf["max_position_embeddings"] += kind.position_offset(fields)
-        carried = dict(self.carried)
-        for key in (kind.keys["hidden_act"], kind.keys.get("head_act", "")):
-            if hf.get(key) == "gelu_tanh":
-                hf[key] = "gelu_new"
-            if key in carried and _activation(carried[key]) == _activation(hf.get(key)):
-                hf[key] = carried[key]  # keep the name from the original file
-        if self.head_dim:
-            hf["head_dim"] = self.head_dim
-        if "embedding_size" in kind.keys:
-            hf["embedding_size"] = self.embedding_width
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        hf = write_fields(fields, architecture, carried := dict(self.carried))
         hf["id2label"] = {str(i): name for i, name in enumerate(self.label_names)}
         hf["label2id"] = {name: i for i, name in enumerate(self.label_names)}
         if self.quantization is not None and self.quantization.stage == "quantized":
@@ -414,8 +355,3 @@ _NOT_IN_HF = (
     "pooler", "pooling", "pooling_skip", "embedding_layers", "normalize_embeddings", "id2label", "carried",
     "quantization",
 )  # fmt: skip
-_MAY_BE_NULL = (*MAY_BE_NONE, "pad_token_id")  # fields that may be null in config.json, which means "not set"
-
-
-def _activation(name: Any) -> Any:
-    return _ACTIVATION_ALIASES.get(name, name) if isinstance(name, str) else name

@@ -1,5 +1,6 @@
 """The values that the fields of `BertConfig` may have, alone and together."""
 
+import dataclasses
 from typing import Any
 
 from bert_jax.errors import InputError, did_you_mean, printable
@@ -39,6 +40,29 @@ MAY_BE_NONE = (
 _LARGEST_SIZE = 2**31 - 1
 _MOST_SHOWN = 80  # characters of a value in a message
 _NOT_BELOW_0 = ("initializer_range", "layer_norm_eps")
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbeddingLayer:
+    """A layer after the pooling of a sentence embedding model.
+
+    Attributes:
+        kind: `dense`, `layer_norm`, `normalize` or `dropout`.
+        inputs: width of the input.
+        features: width of the output.
+        bias: whether a `dense` layer has a bias.
+        activation: activation of a `dense` layer, one of `LAYER_ACTIVATIONS`.
+        residual: whether a `dense` layer adds its input to its output, through a kernel if the widths differ.
+        rate: rate of `dropout`.
+    """
+
+    kind: str
+    inputs: int
+    features: int
+    bias: bool = True
+    activation: str = "identity"
+    residual: bool = False
+    rate: float = 0.0
 
 
 def check_value(name: str, value: Any, kind: Any, key: str = "") -> None:

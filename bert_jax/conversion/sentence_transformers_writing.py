@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from bert_jax import storage
-from bert_jax.config import BertConfig, EmbeddingLayer
-from bert_jax.config_values import POOLINGS
+from bert_jax.config import BertConfig
+from bert_jax.config_values import POOLINGS, EmbeddingLayer
 from bert_jax.conversion.sentence_transformers import (
     MODULE_PREFIX,
     POOLING_KEYS,

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from bert_jax.config import BertConfig, EmbeddingLayer
+from bert_jax.config import BertConfig
+from bert_jax.config_values import EmbeddingLayer
 from bert_jax.modeling.compute import Compute, matmul
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm

@@ -8,7 +8,8 @@ from ml_collections import ConfigDict, config_dict
 
 from bert_jax.config import BertConfig
 from bert_jax.quantization_config import Quantization
-from bert_jax.recipes.definitions import KEYS, MODEL_FIELDS
+from bert_jax.recipes.definitions import KEYS
+from bert_jax.recipes.model_keys import MODEL_FIELDS
 
 
 def _recipe(task: str, defaults: Mapping[str, Any]) -> ConfigDict:

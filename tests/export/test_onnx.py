@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.config import BertConfig, EmbeddingLayer
-from bert_jax.config_values import ACTIVATION_NAMES, LAYER_ACTIVATIONS
+from bert_jax.config import BertConfig
+from bert_jax.config_values import ACTIVATION_NAMES, LAYER_ACTIVATIONS, EmbeddingLayer
 from bert_jax.export.signature import as_int64, example_inputs, forward, signature_of
 from bert_jax.families import FAMILIES
 from bert_jax.modeling import HEADS, Bert, Compute

@@ -1,0 +1,73 @@
+"""The fields of a `BertConfig` as a Hugging Face `config.json` has them, by the tables of `bert_jax.families`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_jax.config_values import MAY_BE_NONE, check_value
+from bert_jax.errors import InputError
+from bert_jax.families import FAMILIES
+from bert_jax.families.base import Json, whole_number
+
+# Other names of ACTIVATION_NAMES in Hugging Face files.
+_ACTIVATION_ALIASES = {
+    "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_python_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh", "gelu_python": "gelu", "swish": "silu",
+}  # fmt: skip
+_MAY_BE_NULL = (*MAY_BE_NONE, "pad_token_id")  # fields that may be null in config.json, which means "not set"
+
+
+def read_fields(hf: Json, family: str, types: Mapping[str, Any]) -> Json:
+    """Return the fields that a `config.json` of a family sets, without classes and quantization.
+
+    Args:
+        hf: the file's content.
+        family: the family.
+        types: field -> its type.
+
+    Raises:
+        InputError: a value has the wrong type or range or is not supported; the message names its key.
+    """
+    kind = FAMILIES[family]
+    for field, key in (*kind.keys.items(), *kind.older_keys.items()):
+        if key in hf and not (hf[key] is None and field in _MAY_BE_NULL):
+            check_value(field, _activation(hf[key]) if field.endswith("_act") else hf[key], types[field], key)
+    hf = kind.defaults | {key: value for key, value in hf.items() if value is not None}
+    ours = {field: hf[key] for field, key in kind.keys.items() if key in hf} | kind.reads(hf) | dict(kind.fixed)
+    if "head_dim" in hf:
+        check_value("head_dim", hf["head_dim"], types["head_dim"], "head_dim")
+        ours["head_dim"] = hf["head_dim"]
+    if offset := kind.position_offset(hf):
+        rows = whole_number(hf, "max_position_embeddings")
+        if rows <= offset:
+            raise InputError(f"max_position_embeddings: expected more than {offset} in a {family}, found {rows}")
+        ours |= {"max_position_embeddings": rows - offset, "position_offset": offset}
+    return ours | {name: _activation(ours[name]) for name in ("hidden_act", "head_act") if name in ours}
+
+
+def write_fields(fields: Json, architecture: str, carried: Json) -> Json:
+    """Return the `config.json` of fields, without classes and quantization.
+
+    Args:
+        fields: every field of a `BertConfig`.
+        architecture: the Hugging Face class; "" = that of the bare encoder.
+        carried: keys and values of the file that was read; an activation keeps its name there.
+    """
+    kind = FAMILIES[fields["family"]]
+    hf: Json = {"architectures": [architecture or f"{kind.classes}Model"], "model_type": fields["family"]}
+    hf |= {key: fields[field] for field, key in kind.keys.items()}
+    hf |= kind.writes(fields)
+    hf["max_position_embeddings"] += kind.position_offset(fields)
+    for key in (kind.keys["hidden_act"], kind.keys.get("head_act", "")):
+        if hf.get(key) == "gelu_tanh":
+            hf[key] = "gelu_new"
+        if key in carried and _activation(carried[key]) == _activation(hf.get(key)):
+            hf[key] = carried[key]
+    if fields["head_dim"]:
+        hf["head_dim"] = fields["head_dim"]
+    if "embedding_size" in kind.keys:
+        hf["embedding_size"] = fields["embedding_size"] or fields["hidden_size"]
+    return hf
+
+
+def _activation(name: Any) -> Any:
+    return _ACTIVATION_ALIASES.get(name, name) if isinstance(name, str) else name

@@ -1,0 +1,102 @@
+"""`Family`, the description of a family of encoders, and readers of values of `config.json`."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bert_jax.errors import InputError, printable
+
+Json = dict[str, Any]
+LARGEST = 2**31
+_MOST_SHOWN = 80  # most characters of a value in a message
+
+# Each LayerNorm is before a block or after the last layer.
+PRE_NORM = {"norm_placement": "pre", "embedding_norm": False}
+
+_SHARED = (
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size",
+    "initializer_range", "layer_norm_eps", "pad_token_id", "classifier_dropout", "tie_word_embeddings", "problem_type",
+)  # fmt: skip
+
+
+def keys_with(*more: str, without: tuple[str, ...] = (), **other_names: str) -> dict[str, str]:
+    """Return field -> key of `config.json`: shared fields and `more`; `other_names` has keys that differ."""
+    return {field: other_names.get(field, field) for field in (*_SHARED, *more) if field not in without}
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """A family of encoders.
+
+    Attributes:
+        fixed: fields of `BertConfig` with the same value in all models of the family.
+        sizes: named size -> (layers, hidden size, heads, feed-forward size), for sizes that differ from BERT's.
+        keys: field -> key of `config.json`, for fields that correspond to one key.
+        older_keys: field -> key in older files.
+        defaults: values of missing keys of `config.json` that differ from `BertConfig`'s defaults.
+        fresh: keys of the `config.json` of a new model that differ from `defaults`.
+        classes: prefix of the names of Hugging Face classes.
+        required: fields that `config.json` must have, since neither the weights nor a default of the family imply them.
+        reads: function from a `config.json` with defaults to further fields.
+        writes: function from the fields of a config to further keys.
+        position_offset: function from a `config.json` to the number of rows in max_position_embeddings that are not
+            positions.
+    """
+
+    fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    sizes: Mapping[str, tuple[int, int, int, int]] = dataclasses.field(default_factory=dict)
+    keys: Mapping[str, str] = dataclasses.field(default_factory=keys_with)
+    older_keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    defaults: Json = dataclasses.field(default_factory=dict)
+    fresh: Json = dataclasses.field(default_factory=dict)
+    classes: str = ""
+    required: tuple[str, ...] = ("num_attention_heads", "hidden_act")
+    reads: Callable[[Json], Json] = lambda hf: {}
+    writes: Callable[[Json], Json] = lambda fields: {}
+    position_offset: Callable[[Json], int] = lambda hf: 0
+
+
+def number(hf: Json, key: str) -> Any:
+    """Return the number under a key of a `config.json`. Raises InputError when it is no number."""
+    value: Any = hf.get(key)
+    if type(value) not in (int, float) or not abs(value) < LARGEST:  # nor NaN
+        raise InputError(f"{key} must be a number, found {shown(value)}")
+    return value
+
+
+def whole_number(hf: Json, key: str, least: int = 0) -> int:
+    """Return the integer under a key. Raises InputError when it is no integer, or below `least`."""
+    value = hf.get(key)
+    if type(value) is not int or not least <= value < LARGEST:
+        what = "positive" if least else "non-negative"
+        raise InputError(f"{key} must be a {what} integer, found {shown(value)}")
+    return value
+
+
+def shown(value: Any) -> str:
+    """Return a value as it appears in a message."""
+    return printable(repr(value), _MOST_SHOWN)
+
+
+def rope_base(hf: Json, path: tuple[str, ...], default: Any) -> Any:
+    """Return the base of rotary positions at a path of keys. Raises InputError for scaled rotary positions."""
+    parameters: Any = hf
+    for key in path:
+        parameters = parameters.get(key) or {}
+        if not isinstance(parameters, dict):
+            raise InputError(f"{'.'.join(path)}: expected an object, found {shown(parameters)}")
+    kind = parameters.get("rope_type", parameters.get("type", "default"))
+    if kind != "default":
+        raise InputError(f"rope_type: expected 'default', found {shown(kind)}")
+    for key in parameters.keys() - {"rope_type", "type", "rope_theta"}:
+        if parameters[key] not in (None, 1, 1.0):
+            raise InputError(f"{'.'.join(path)}: {key}: expected none, found {shown(parameters[key])}")
+    return number(parameters, "rope_theta") if parameters.get("rope_theta") is not None else default
+
+
+def boolean(hf: Json, key: str) -> bool:
+    """Return the boolean under a key. Raises InputError when it is none."""
+    if not isinstance(hf[key], bool):
+        raise InputError(f"{key} must be true or false, found {shown(hf[key])}")
+    return hf[key]

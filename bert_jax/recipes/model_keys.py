@@ -1,0 +1,59 @@
+"""The keys of recipes that set fields of `BertConfig`."""
+
+from bert_jax.config_values import CHOICES, POOLINGS
+from bert_jax.recipes.base import Key
+
+MODEL_KEYS = {
+    "model.size": Key("base", "named size: tiny, mini, small, medium, base, large, or a size of model.family; other "
+                      "keys override it"),
+    "model.vocab_size": Key(0, "number of rows in the word embedding; 0 = the tokenizer's number of tokens", least=0),
+    "model.family": Key(str, "family of the encoder; not set = the family of init_from, or bert", CHOICES["family"]),
+    "model.hidden_size": Key(int, "width of the residual stream", least=1),
+    "model.num_hidden_layers": Key(int, "number of encoder layers, counting each use of tied parameters", least=1),
+    "model.num_hidden_groups": Key(int, "number of groups of layers with tied parameters; 0 = every layer has its own "
+                                   "parameters", least=0),
+    "model.inner_group_num": Key(int, "number of layers in a group of tied layers", least=1),
+    "model.num_attention_heads": Key(int, "number of attention heads; must divide hidden_size", least=1),
+    "model.intermediate_size": Key(int, "width of the feed-forward layer", least=1),
+    "model.hidden_act": Key(str, "activation of the feed-forward layer", CHOICES["hidden_act"]),
+    "model.hidden_dropout_prob": Key(float, "dropout rate after embeddings, attention output and feed-forward output",
+                                     least=0, below=1),
+    "model.attention_probs_dropout_prob": Key(float, "dropout rate of attention probabilities", least=0, below=1),
+    "model.classifier_dropout": Key(float, "dropout rate before a classifier; not set = hidden_dropout_prob", least=0,
+                                    below=1),
+    "model.max_position_embeddings": Key(int, "maximum number of tokens in a sequence", least=1),
+    "model.type_vocab_size": Key(int, "number of segment ids; 0 = no segment embedding", least=0),
+    "model.task_type_vocab_size": Key(int, "number of task ids; 0 = no task embedding", least=0),
+    "model.initializer_range": Key(float, "standard deviation parameter of the truncated normal initializer", least=0),
+    "model.layer_norm_eps": Key(float, "added to the variance in LayerNorm", above=0),
+    "model.position_embedding_type": Key(str, "positions: learned, fixed sinusoids, rotary, or none",
+                                         CHOICES["position_embedding_type"]),
+    "model.position_buckets": Key(int, "buckets of a DeBERTa's relative positions on either side; 0 = one for each "
+                                  "distance", least=0),
+    "model.max_relative_positions": Key(int, "distance from which on a DeBERTa's relative positions are alike; 0 = "
+                                        "max_position_embeddings", least=0),
+    "model.share_att_key": Key(bool, "whether a DeBERTa projects relative positions as queries and keys"),
+    "model.norm_rel_ebd": Key(bool, "whether a DeBERTa's embeddings of relative positions have a LayerNorm"),
+    "model.conv_kernel_size": Key(int, "width of a DeBERTa's convolution beside the first layer, an odd number; 0 = "
+                                  "none", least=0),
+    "model.embedding_size": Key(int, "width of the embeddings; not set = hidden_size", least=1),
+    "model.local_window": Key(int, "local layers attend to this number of tokens on either side; not set = all layers "
+                              "are global", least=1),
+    "model.global_every": Key(int, "one layer in this number is global, starting with the first", least=1),
+    "model.rope_theta": Key(float, "base of the rotary position embedding", above=0),
+    "model.local_rope_theta": Key(float, "base of the rotary position embedding in local layers; not set = rope_theta",
+                                  above=0),
+    "model.norm_bias": Key(bool, "whether LayerNorm has biases"),
+    "model.attention_bias": Key(bool, "whether the attention projections have biases"),
+    "model.mlp_bias": Key(bool, "whether the feed-forward layer has biases"),
+    "model.head_bias": Key(bool, "whether the dense layer of the masked-LM head has a bias"),
+    "model.decoder_bias": Key(bool, "whether the masked-LM head has a bias for each token"),
+    "model.tie_word_embeddings": Key(bool, "whether the output matrix of the masked-LM head is the word embedding"),
+    "model.classifier_pooling": Key(str, "input of a ModernBERT classifier: the first token (cls) or the mean over "
+                                    "tokens", CHOICES["classifier_pooling"]),
+    "model.qa_dropout": Key(float, "dropout rate before the span head of question answering", least=0, below=1),
+    "model.pooling": Key(str, f"pooling of token vectors into a sentence embedding: {', '.join(POOLINGS)}; + joins "
+                         f"several"),
+    "model.normalize_embeddings": Key(bool, "whether a sentence embedding is scaled to unit length"),
+}  # fmt: skip
+MODEL_FIELDS = tuple(name.removeprefix("model.") for name in MODEL_KEYS if isinstance(MODEL_KEYS[name].default, type))
