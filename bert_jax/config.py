@@ -40,6 +40,8 @@ class BertConfig:
             3.1): a group's layers are used in turn, again and again; 0 = every layer has its own parameters.
         inner_group_num: number of layers in a group; must divide `num_hidden_layers`.
         num_attention_heads: number of attention heads; must divide `hidden_size` if `head_dim` is None.
+        num_key_value_heads: number of heads of keys and values, each of which serves an equal number of attention heads in
+            turn (Ainslie et al. 2023, arXiv:2305.13245); None = num_attention_heads.
         head_dim: width of an attention head, where the heads do not fill `hidden_size`, as after pruning; None =
             hidden_size / num_attention_heads.
         intermediate_size: width of the feed-forward layer.
@@ -90,9 +92,11 @@ class BertConfig:
             an activation (`tanh`, `relu`, `gelu`), or the transform of the masked-LM head (`transform`), which then
             also comes before the heads for tokens and spans.
         choice_summary: the layer before a multiple-choice classifier, likewise.
-        classifier_pooling: input of a `transform` summary: the first token (`cls`) or the `mean` of all tokens.
+        classifier_pooling: input of a summary other than the pooler: the first token (`cls`) or the `mean` of all tokens;
+            `late` = all tokens, and the mean of their logits.
         pooler_dropout: dropout rate before a classifier's own dense layer.
         drop_before_summary: whether there is also dropout before a sequence classifier's own dense layer.
+        head_transform: whether the masked-LM head has a dense layer, an activation and a LayerNorm before its output matrix.
         head_act: activation of the masked-LM head; None = `hidden_act`.
         head_bias: whether the dense layer of the masked-LM head has a bias.
         decoder_bias: whether the masked-LM head has a bias for each token.
@@ -118,6 +122,7 @@ class BertConfig:
     num_hidden_groups: int = 0
     inner_group_num: int = 1
     num_attention_heads: int = 12
+    num_key_value_heads: int | None = None
     head_dim: int | None = None
     intermediate_size: int = 3072
     embedding_size: int | None = None
@@ -162,6 +167,7 @@ class BertConfig:
     classifier_pooling: str = "cls"
     pooler_dropout: float = 0.0
     drop_before_summary: bool = False
+    head_transform: bool = True
     head_act: str | None = None
     head_bias: bool = True
     decoder_bias: bool = True
@@ -187,6 +193,8 @@ class BertConfig:
             object.__setattr__(self, "head_dim", None)  # one value for one architecture
         if self.embedding_size == self.hidden_size:
             object.__setattr__(self, "embedding_size", None)  # likewise
+        if self.num_key_value_heads == self.num_attention_heads:
+            object.__setattr__(self, "num_key_value_heads", None)  # likewise
         if self.id2label is not None and len(self.id2label) != self.num_labels:
             raise InputError(f"model config: num_labels is {self.num_labels} but id2label names {len(self.id2label)}")
 
@@ -197,8 +205,18 @@ class BertConfig:
 
     @property
     def attention_width(self) -> int:
-        """Return the width of queries, keys and values: that of all heads together."""
+        """Return the width of the queries: that of all heads together."""
         return self.head_size * self.num_attention_heads
+
+    @property
+    def key_value_heads(self) -> int:
+        """Return the number of heads of keys and values."""
+        return self.num_key_value_heads or self.num_attention_heads
+
+    @property
+    def key_value_width(self) -> int:
+        """Return the width of the keys, and of the values."""
+        return self.head_size * self.key_value_heads
 
     @property
     def embedding_width(self) -> int:

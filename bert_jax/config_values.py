@@ -26,15 +26,15 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "norm_placement": ("post", "pre"),
     "classifier_summary": SUMMARIES,
     "choice_summary": SUMMARIES,
-    "classifier_pooling": ("cls", "mean"),
+    "classifier_pooling": ("cls", "mean", "late"),
     "problem_type": PROBLEM_TYPES,
 }
 _POSITIVE = (
-    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "embedding_size",
-    "head_dim", "max_position_embeddings", "num_labels", "local_window", "global_every", "inner_group_num",
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size",
+    "embedding_size", "head_dim", "max_position_embeddings", "num_labels", "local_window", "global_every", "inner_group_num",
 )  # fmt: skip
 MAY_BE_NONE = (
-    "head_act", "head_dim", "problem_type", "classifier_dropout", "embedding_size", "local_window", "local_rope_theta",
+    "head_act", "head_dim", "num_key_value_heads", "problem_type", "classifier_dropout", "embedding_size", "local_window", "local_rope_theta",
     "quantization",
 )  # fmt: skip
 _LARGEST_SIZE = 2**31 - 1
@@ -98,6 +98,14 @@ def check_fields_together(config: Any) -> None:
             f"model config: num_attention_heads {config.num_attention_heads} must divide "
             f"hidden_size {config.hidden_size}"
         )
+    if config.num_attention_heads % config.key_value_heads:
+        raise InputError(
+            f"model config: num_key_value_heads {config.key_value_heads} must divide "
+            f"num_attention_heads {config.num_attention_heads}"
+        )
+    if config.key_value_heads < config.num_attention_heads and config.pos_att_type:
+        raise InputError("model config: num_key_value_heads: expected that of num_attention_heads with pos_att_type, "
+                         f"found {config.key_value_heads}")  # fmt: skip
     if config.position_embedding_type == "rotary" and config.head_size % 2:
         raise InputError(f"model config: rotary positions need heads of an even size, found {config.head_size}")
     width = config.conv_kernel_size

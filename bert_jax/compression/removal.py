@@ -28,10 +28,15 @@ def keep_heads(config: BertConfig, params: Params, heads: np.ndarray) -> tuple[B
         heads: int `[L, K]`, the heads to keep in each layer, ascending.
 
     Raises:
-        InputError: the heads are out of range, or differ between the layers of a model whose layers share a bias for
+        InputError: the heads are out of range, share their keys, or differ between the layers of a model whose layers share a bias for
             each head and distance (MPNet).
     """
     check_untied(config)
+    if config.num_key_value_heads:
+        raise InputError(
+            f"heads: expected keys for each of the {config.num_attention_heads} heads, found "
+            f"{config.num_key_value_heads} heads of keys, which the others share"
+        )
     heads = _checked(heads, config, config.num_attention_heads, "heads")
     shared = bool(config.relative_attention_buckets)
     if shared and (heads != heads[0]).any():

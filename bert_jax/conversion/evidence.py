@@ -26,6 +26,7 @@ _SHOWN_BY = (
 # Patterns of tensor names that only one family has; the first match decides.
 _SIGNS = (
     (r"(^|\.)layers\.\d+\.(attn_norm|mlp_norm)\.", "modernbert"),
+    (r"(^|\.)layers\.\d+\.input_layernorm\.", "eurobert"),
     (r"(^|\.)encoder\.layers\.\d+\.|(^|\.)layers\.\d+\.(self_attn|post_attention_layernorm)\.", "nomic_bert"),
     (r"(^|\.)transformer\.layer\.\d+\.", "distilbert"),
     (r"(^|\.)albert_layer_groups\.\d+\.", "albert"),

@@ -149,7 +149,7 @@ def match(model: Bert, tensors: Tensors, fresh_head: bool, where: storage.Path) 
     Raises:
         InputError: a tensor is missing, belongs to a layer that the model lacks, or differs from its tied tensor.
     """
-    names, shapes = names_of(model), _shapes(model)
+    names = names_of(model)
     missing: dict[str, str] = {}
     found = []
     for slot in _slots(model):
@@ -165,7 +165,7 @@ def match(model: Bert, tensors: Tensors, fresh_head: bool, where: storage.Path) 
     if model.config.position_embedding_type == "sinusoidal" and _positions(names) in tensors:
         _check_sinusoids(_positions(names), tensors, model.config, where)
         used.add(_positions(names))
-    if "mlm/dense/kernel" in shapes:
+    if model.head in ("masked_lm", "pretraining"):
         used |= _check_tied(names, tensors, used, where)
     _check_layers(names, tensors, model.config, where)
     return Matched(tensors, parts, missing, used)

@@ -19,6 +19,8 @@ def _read_modernbert(hf: Json) -> Json:
             raise InputError(
                 f"layer_types: expected every n-th layer, from the first, to be {_KINDS[0]}, found {shown(kinds)}"
             )
+    if (pooling := hf.get("classifier_pooling", "cls")) not in ("cls", "mean"):
+        raise InputError(f"classifier_pooling: expected cls or mean, found {shown(pooling)}")
     if number(hf, "embedding_dropout") != hf["mlp_dropout"]:
         raise InputError(f"embedding_dropout: expected that of mlp_dropout, {hf['mlp_dropout']}, "
                          f"found {hf['embedding_dropout']}")  # fmt: skip

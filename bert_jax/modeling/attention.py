@@ -164,9 +164,9 @@ class SelfAttention(nnx.Module):
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
-        size, width = config.hidden_size, config.attention_width
+        size, width, narrow = config.hidden_size, config.attention_width, config.key_value_width
         dense = functools.partial(Dense, config, use_bias=config.attention_bias, rngs=rngs)
-        self.query, self.key, self.value = dense(size, width), dense(size, width), dense(size, width)
+        self.query, self.key, self.value = dense(size, width), dense(size, narrow), dense(size, narrow)
         if not config.share_att_key:
             if "c2p" in config.pos_att_type:
                 self.position_key = dense(size, width)
@@ -185,7 +185,7 @@ class SelfAttention(nnx.Module):
     ) -> tuple[jax.Array, jax.Array | None, tuple[jax.Array, ...]]:
         """Return the block's output, for xla the attention probabilities `[B, N, S, S]`, and the projections.
 
-        The projections are query, key and value, `[B, S, D]`, before rotary positions.
+        The projections are query, key and value, `[B, S, heads * H]`, before rotary positions.
         """
         pre = self.config.norm_placement == "pre"
         normed = self.layer_norm(x) if pre else x
@@ -223,7 +223,7 @@ class SelfAttention(nnx.Module):
 
 def attend(
     plan: AttentionPlan,
-    projected: tuple[jax.Array, ...],  # query, key, value [B, S, N * H]; query [B, P, N * H] with query positions
+    projected: tuple[jax.Array, ...],  # query [B, S or P, N * H]; key, value [B, S, heads of keys * H]
     config: BertConfig,
     dropout_key: jax.Array | None,
     compute: Compute,
@@ -243,10 +243,12 @@ def attend(
     if dropout_key is not None and rate > 0:
         words = constrain(jax.random.bits(dropout_key, (batch, heads, 2), jnp.uint32), "batch", "heads", None)
     dtype = compute.activation_dtype
-    query, key, value = (x.reshape(batch, -1, heads, config.head_size) for x in projected)
+    query, key, value = (x.reshape(*x.shape[:2], -1, config.head_size) for x in projected)
     turn = plan.rotation if plan.query_positions is None else jax.tree.map(plan.query_positions.of, plan.rotation)
     query, key = rotate(query, turn), rotate(key, plan.rotation)
     if plan.backend == "fused":
+        # The kernel reads a head of keys for each head of queries.
+        key, value = (jnp.repeat(x, heads // x.shape[2], axis=2) for x in (key, value))
         projected = tuple(x.reshape(batch, length, size) for x in (query, key, value))
         return _fused(plan.mask, projected, config, words, compute).astype(dtype), None
     if plan.backend == "cudnn":
@@ -293,7 +295,7 @@ def _disentangled(
 def _xla(
     plan: AttentionPlan,
     query: jax.Array,  # [B, N, S, H], as are the next two; or [B, N, P, H]
-    key: jax.Array,
+    key: jax.Array,  # N or fewer heads
     value: jax.Array,
     words: jax.Array | None,  # [B, N, 2] uint32, random words for dropout
     rate: float,

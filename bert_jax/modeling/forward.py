@@ -192,6 +192,10 @@ def _head(bert: Bert, module, output, rows, masked, choices, key) -> dict[str, j
         found = module.mlm.losses_and_samples(at, labels, table, sample_key, bert.compute)
         return dict(zip(("masked_lm_losses", "masked_lm_correct", "masked_lm_samples"), found, strict=True))
 
+    def classify(summary: jax.Array) -> jax.Array:  # [..., D] -> [B or B, M, C]
+        logits = dense(module.classifier, drop(summary))
+        return _pool(logits, rows, ("mean",)) if _is_late(bert) else logits
+
     match bert.head:
         case "pretraining":
             labels = dense(module.nsp, output.pooler_output)
@@ -201,12 +205,12 @@ def _head(bert: Bert, module, output, rows, masked, choices, key) -> dict[str, j
         case "next_sentence":
             return {"logits": dense(module.nsp, output.pooler_output)}
         case "sequence_classification":
-            return {"logits": dense(module.classifier, drop(_summary(bert, module, output, rows, key)))}
+            return {"logits": classify(_summary(bert, module, output, rows, key))}
         case "token_classification":
             return {"logits": dense(module.classifier, drop(_of_tokens(bert, module, x)))}
         case "multiple_choice":
             summary = _summary(bert, module, output, rows, None)
-            return {"logits": dense(module.classifier, drop(summary)).reshape(-1, choices)}
+            return {"logits": classify(summary).reshape(-1, choices)}
         case "question_answering":
             x = dropout(_of_tokens(bert, module, x), bert.config.qa_dropout, key)
             logits = dense(module.qa_outputs, x)
@@ -232,13 +236,15 @@ def _classifier_dropout(bert: Bert) -> float:
 
 
 def _summary(bert: Bert, module, output: BertOutput, rows: _Rows, dropout_key) -> jax.Array:
-    """Return the input of a sequence classifier: `[B, D]`, or `[B, M, D]` with cls_positions."""
+    """Return the input of a sequence classifier: `[B, D]`, or `[B, M, D]` with cls_positions; `[B, S, D]` if late."""
     if not hasattr(module, "summary"):
         assert output.pooler_output is not None
         return output.pooler_output
     x, config = output.last_hidden_state, bert.config
     assert x is not None
-    if config.classifier_pooling == "mean":
+    if _is_late(bert):
+        first = x
+    elif config.classifier_pooling == "mean":
         first = _pool(x, rows, ("mean",)).astype(x.dtype)
     else:
         first = _first(x, rows.cls_positions)
@@ -246,6 +252,11 @@ def _summary(bert: Bert, module, output: BertOutput, rows: _Rows, dropout_key) -
         key = None if dropout_key is None else jax.random.fold_in(dropout_key, 1)
         first = dropout(first, rate, key)
     return module.summary(first, bert.compute)
+
+
+def _is_late(bert: Bert) -> bool:
+    """Return whether a classifier's logits are the mean of those of all tokens."""
+    return bert.config.classifier_pooling == "late" and summary_of(bert.config, bert.head) != "pooler"
 
 
 def _of_tokens(bert: Bert, module, x: jax.Array) -> jax.Array:

@@ -39,14 +39,18 @@ class Transform(nnx.Module):
 
 
 class MaskedLMHead(Transform):
-    """The masked-LM head: transform, product with the (tied) word embedding, and a bias."""
+    """The masked-LM head: transform (if `head_transform`), product with the (tied) word embedding, and a bias."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
-        super().__init__(config, config.embedding_width, rngs=rngs)
+        if config.head_transform:
+            super().__init__(config, config.embedding_width, rngs=rngs)
         if not config.tie_word_embeddings:
             self.decoder = Embedding(config, config.vocab_size, config.embedding_width, rngs=rngs)
         if config.decoder_bias:
             self.bias = nnx.Param(jnp.zeros((config.vocab_size,), jnp.float32))
+
+    def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:
+        return super().__call__(x, compute) if hasattr(self, "dense") else x
 
     def logits(self, x: jax.Array, word_embeddings: jax.Array, compute: Compute) -> jax.Array:
         """Return float32 logits, `[..., D] -> [..., V]`."""

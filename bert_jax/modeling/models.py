@@ -145,7 +145,7 @@ class Bert:
             case "pretraining" | "masked_lm":
                 count = length if predictions is None else predictions + sentences * (self.head == "pretraining")
             case "sequence_classification" | "multiple_choice" | "next_sentence":
-                of_all = summary_of(config, self.head) != "pooler" and config.classifier_pooling == "mean"
+                of_all = summary_of(config, self.head) != "pooler" and config.classifier_pooling != "cls"
                 count = length if of_all else sentences
             case "sentence_embedding" if config.pooling == "cls" and not config.pooling_skip:
                 count = sentences

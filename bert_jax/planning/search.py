@@ -65,7 +65,7 @@ def search(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda
     """
     if recipe.task not in recipes.PRETRAINING:
         raise InputError(f"--search: expected a pretraining recipe, found one of {recipe.task}")
-    heads = recipes.model_config(recipe).num_attention_heads
+    heads = recipes.model_config(recipe).key_value_heads
     for mesh in meshes(len(place.devices), place.num_slices, heads):
         for remat in REMATS:
             yield _largest(recipe, place, mesh, remat, say)

@@ -40,6 +40,7 @@ _SHAPING = (
     "num_hidden_groups",
     "inner_group_num",
     "num_attention_heads",
+    "num_key_value_heads",
     "head_dim",
     "intermediate_size",
     "max_position_embeddings",

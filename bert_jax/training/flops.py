@@ -62,19 +62,21 @@ def train_flops(
     """Return the model FLOPs of one training step: its matrix products, with 2 FLOPs per multiply-add.
 
     For a sequence of S tokens and P predictions, with hidden size D, embeddings E, feed-forward F, vocabulary V, L
-    layers, C labels, and all heads A wide (A = D unless heads were pruned):
+    layers, C labels, and all heads A wide (A = D unless heads were pruned), those of keys A' (A' = A unless they are
+    shared):
 
-        layers        L * (8 S D A + 4 S D F)                projections, feed-forward (6 S D F where it is gated)
+        layers        L * (4 S D (A + A') + 4 S D F)         projections, feed-forward (6 S D F where it is gated)
         attention     4 S K A, summed over layers            scores and sums; K = min(S, 2 window + 1) keys a query
         positions     2 S K A for each of `pos_att_type`, summed over layers, and once a step 2 R D A for each, where
                                                              R are the rows of the table of relative positions
         convolution   2 k S D^2                              k = conv_kernel_size
         embeddings    2 S E D                                where E is not D
-        MLM head      P * (2 D E + 2 E V)                    gathered: P = S when no positions are given
+        MLM head      P * (2 D E + 2 E V)                    gathered: P = S when no positions are given; 2 D E only
+                                                             where the head has a transform
         summary       2 D^2                                  pooler, or the classifier's other hidden layer; for each
-                                                             token where the head is one of tokens
-        classifiers   2 D C (NSP: C = 2; for each token where the head is one of tokens)
-        last layer    R in place of S, except 4 S D A for keys and values; R = S unless fewer outputs are computed
+                                                             token where the head is one of tokens or pools late
+        classifiers   2 D C (NSP: C = 2; for each token where the head is one of tokens or pools late)
+        last layer    R in place of S, except 4 S D A' for keys and values; R = S unless fewer outputs are computed
 
     times 3 for forward and backward (`forward_flops` has the forward pass alone). Recomputation (remat) is not counted,
     nor is padding left out.
@@ -104,15 +106,18 @@ def forward_flops(
     last = length if last is None else last
     queries = (config.num_hidden_layers - 1) * length + last  # query positions, also fed forward, over layers
     total = queries * hidden * (4 * heads + products * config.intermediate_size)
-    total += config.num_hidden_layers * length * hidden * 4 * heads
+    total += config.num_hidden_layers * length * hidden * 4 * config.key_value_width
     *keys, keys_of_last = (length if window is None else min(length, 2 * window + 1) for window in config.windows)
     total += (4 + 2 * len(config.pos_att_type)) * heads * (length * sum(keys) + last * keys_of_last)
     total += 2 * config.conv_kernel_size * length * hidden**2
     if width != hidden:
         total += 2 * length * width * hidden
     if head in ("pretraining", "masked_lm"):
-        total += (length if predictions is None else predictions) * 2 * width * (hidden + config.vocab_size)
-    places = length if head in ("token_classification", "question_answering", "replaced_token_detection") else 1
+        transform = hidden if config.head_transform else 0
+        total += (length if predictions is None else predictions) * 2 * width * (transform + config.vocab_size)
+    of_tokens = head in ("token_classification", "question_answering", "replaced_token_detection")
+    is_late = config.classifier_pooling == "late" and head in ("sequence_classification", "multiple_choice")
+    places = length if of_tokens or is_late else 1
     if summary_of(config, head) is not None or head == "replaced_token_detection":
         total += 2 * places * hidden**2
     outputs = {

@@ -62,9 +62,12 @@ def check_mesh(recipe: ConfigDict, model: Bert | Electra, mesh: Mesh, evaluates:
             if size % parts:
                 raise InputError(f"mesh: expected {name} of a multiple of {parts} (data * fsdp) examples, found {size}")
     for part in model.parts:
-        heads = part.config.num_attention_heads
-        if heads % sharding.tensor_parts(mesh):
-            raise InputError(f"mesh: tensor={sharding.tensor_parts(mesh)} does not divide the {heads} attention heads")
+        for heads, what in (
+            (part.config.num_attention_heads, "attention heads"),
+            (part.config.key_value_heads, "heads of keys and values"),
+        ):
+            if heads % sharding.tensor_parts(mesh):
+                raise InputError(f"mesh: tensor={sharding.tensor_parts(mesh)} does not divide the {heads} {what}")
 
 
 def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:

@@ -121,26 +121,38 @@ def _attention_block(
     normed = norm(x) if pre and has_norm else x
     bias, rotation, shared = plan
     query, key, value = (
-        _heads(graph, add_dense(graph, normed, params[part], f"{name}.{part}"), config)
-        for part in ("query", "key", "value")
+        _heads(graph, add_dense(graph, normed, params[part], f"{name}.{part}"), config, heads)
+        for part, heads in zip(
+            ("query", "key", "value"),
+            (config.num_attention_heads, config.key_value_heads, config.key_value_heads),
+            strict=True,
+        )
     )
     if rotation is not None:
         query, key = _rotated(graph, query, rotation), _rotated(graph, key, rotation)
     query = graph.op("Mul", query, graph.constant(score_scale(config)))
-    scores = graph.op("MatMul", query, graph.op("Transpose", key, perm=[0, 1, 3, 2]))  # [B, N, S, S]
+    scores = _grouped_product(graph, query, graph.op("Transpose", key, perm=[0, 1, 3, 2]), config)  # [B, N, S, S]
     if shared is not None:
         scores = add_position_terms(graph, scores, query, key, params, shared, name, config)
     probabilities = graph.op("Softmax", graph.op("Add", scores, bias), axis=-1)
-    context = graph.op("Transpose", graph.op("MatMul", probabilities, value), perm=[0, 2, 1, 3])
+    context = graph.op("Transpose", _grouped_product(graph, probabilities, value, config), perm=[0, 2, 1, 3])
     context = graph.reshape(context, [0, 0, config.attention_width])
     x = graph.op("Add", add_dense(graph, context, params["output"], f"{name}.output"), x)
     return x if pre else norm(x)
 
 
-def _heads(graph: OnnxGraph, x: str, config: BertConfig) -> str:
-    """Split into heads, `[B, S, N * H] -> [B, N, S, H]`."""
-    apart = graph.reshape(x, [0, 0, config.num_attention_heads, config.head_size])
+def _heads(graph: OnnxGraph, x: str, config: BertConfig, heads: int) -> str:
+    """Split into heads, `[B, S, heads * H] -> [B, heads, S, H]`."""
+    apart = graph.reshape(x, [0, 0, heads, config.head_size])
     return graph.op("Transpose", apart, perm=[0, 2, 1, 3])
+
+
+def _grouped_product(graph: OnnxGraph, x: str, y: str, config: BertConfig) -> str:
+    """Multiply `x [B, N, S, ...]` by `y`, which has a head for each group of heads of `x`; nothing is repeated."""
+    if config.key_value_heads == config.num_attention_heads:
+        return graph.op("MatMul", x, y)
+    product = graph.op("MatMul", graph.reshape(x, [0, config.key_value_heads, -1, 0]), y)
+    return graph.reshape(product, [0, config.num_attention_heads, -1, 0])
 
 
 def _feed_forward(graph: OnnxGraph, x: str, params: dict[str, Any], number: int, config: BertConfig) -> str:

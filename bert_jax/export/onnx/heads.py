@@ -31,7 +31,7 @@ def add_head(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], confi
     if head == "sentence_embedding":
         return {"last_hidden_state": x, "sentence_embedding": _sentence(graph, x, params, config)}
     if head in ("masked_lm", "pretraining"):
-        logits = _masked_lm(graph, x, table, params["mlm"], config)
+        logits = _masked_lm(graph, x, table, params.get("mlm", {}), config)
         if head == "masked_lm":
             return {"logits": logits}
         relation = add_dense(graph, _pooler(graph, x, params), params["nsp"], "nsp")
@@ -44,7 +44,8 @@ def add_head(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], confi
         return {"logits": graph.squeeze(add_dense(graph, x, part["output"], "discriminator.output"), -1)}
     x = _summary(graph, x, params, config, head)
     if head in CLASSIFIERS:
-        return {"logits": add_dense(graph, x, params["classifier"], "classifier")}
+        logits = add_dense(graph, x, params["classifier"], "classifier")
+        return {"logits": _pool(graph, logits, "mean", _members(graph)) if _is_late(config, head) else logits}
     both = add_dense(graph, x, params["qa_outputs"], "qa_outputs")
     start, end = graph.ops("Split", both, outputs=2, axis=-1)
     return {"start_logits": graph.squeeze(start, -1), "end_logits": graph.squeeze(end, -1)}
@@ -67,7 +68,7 @@ def _transform(graph: OnnxGraph, x: str, params: dict[str, Any], name: str, conf
 
 
 def _masked_lm(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], config: BertConfig) -> str:
-    x = _transform(graph, x, params, "mlm", config)
+    x = _transform(graph, x, params, "mlm", config) if config.head_transform else x
     if "decoder" in params:
         table = graph.parameter("mlm.decoder", params["decoder"]["embedding"])
     logits = graph.op("MatMul", x, graph.op("Transpose", table, perm=[1, 0]))
@@ -80,13 +81,20 @@ def _summary(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfi
     if head in ("sequence_classification", "multiple_choice"):
         if kind == "pooler":
             return _pooler(graph, x, params)
-        x = _pool(graph, x, "mean", _members(graph)) if config.classifier_pooling == "mean" else _first(graph, x)
+        if config.classifier_pooling != "late":
+            x = _pool(graph, x, "mean", _members(graph)) if config.classifier_pooling == "mean" else _first(graph, x)
         x = graph.cast(x)
     if kind == "transform":
         return _transform(graph, x, params["summary"], "summary", config)
     if kind is None:
         return x
     return add_activation(graph, add_dense(graph, x, params["summary"]["dense"], "summary.dense"), kind)
+
+
+def _is_late(config: BertConfig, head: str) -> bool:
+    """Return whether a classifier's logits are the mean of those of all tokens."""
+    of_texts = head in ("sequence_classification", "multiple_choice")
+    return of_texts and config.classifier_pooling == "late" and summary_of(config, head) != "pooler"
 
 
 def _sentence(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfig) -> str:

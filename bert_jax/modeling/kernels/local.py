@@ -32,8 +32,8 @@ def bias(mask: AttentionMask, length: int) -> jax.Array:
 def local_attention(
     bias: jax.Array,  # the result of `bias`
     mask: AttentionMask,
-    query: jax.Array,  # [B, N, S, H], as are the next two
-    key: jax.Array,
+    query: jax.Array,  # [B, N, S, H]
+    key: jax.Array,  # [B, N or fewer, S, H], as is the next
     value: jax.Array,
     words: jax.Array | None,  # [B, N, 2] uint32, random words for dropout
     rate: float,

@@ -19,8 +19,8 @@ def supports(length: int) -> bool:
 
 def splash_attention(
     query: jax.Array,  # [B, N, S, H]
-    key: jax.Array,  # [B, N, S, H]
-    value: jax.Array,  # [B, N, S, H]
+    key: jax.Array,  # [B, N or fewer, S, H], as is the next
+    value: jax.Array,
     ids: jax.Array,  # [B, S] int32
     window: int | None,
 ) -> jax.Array:

@@ -1,0 +1,45 @@
+"""EuroBERT: Llama's layers with attention to both sides."""
+
+from bert_jax.errors import InputError
+from bert_jax.families.base import PRE_NORM, Family, Json, keys_with, rope_base, shown, whole_number
+
+_POOLINGS = {"bos": "cls", "mean": "mean", "late": "late"}
+
+
+def _read_eurobert(hf: Json) -> Json:
+    pooling = hf.get("classifier_pooling", hf.get("clf_pooling", "late"))  # the second in the files of its authors
+    if not isinstance(pooling, str) or pooling not in _POOLINGS:
+        raise InputError(f"classifier_pooling: expected one of {', '.join(_POOLINGS)}, found {shown(pooling)}")
+    heads = whole_number(hf, "num_attention_heads", 1)
+    return {
+        "classifier_pooling": _POOLINGS[pooling],
+        "num_key_value_heads": whole_number({"num_key_value_heads": heads} | hf, "num_key_value_heads", 1),
+        "decoder_bias": hf["mlp_bias"],
+        "rope_theta": rope_base(hf, ("rope_parameters",), hf.get("rope_theta", 10_000.0)),
+    }
+
+
+def _write_eurobert(fields: Json) -> Json:
+    return {
+        "classifier_pooling": next(key for key, ours in _POOLINGS.items() if ours == fields["classifier_pooling"]),
+        "num_key_value_heads": fields["num_key_value_heads"] or fields["num_attention_heads"],
+        "rope_parameters": {"rope_type": "default", "rope_theta": fields["rope_theta"]},
+    }
+
+
+EUROBERT_FAMILY = Family(
+    classes="EuroBert",
+    fixed={"position_embedding_type": "rotary", "norm": "rms_norm", "norm_bias": False, **PRE_NORM, "gated": True,
+           "type_vocab_size": 0, "pooler": False, "head_transform": False, "classifier_summary": "gelu",
+           "choice_summary": "gelu"},
+    keys=keys_with(
+        "attention_bias", "mlp_bias", without=("type_vocab_size",), layer_norm_eps="rms_norm_eps",
+        attention_probs_dropout_prob="attention_dropout",
+    ),
+    defaults={"vocab_size": 128256, "num_attention_heads": 12, "hidden_act": "silu", "hidden_dropout_prob": 0.0, "attention_dropout": 0.0,
+              "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "pad_token_id": 128001,
+              "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False},
+    fresh={"rope_theta": 250_000.0},
+    reads=_read_eurobert,
+    writes=_write_eurobert,
+)  # fmt: skip
