@@ -40,8 +40,8 @@ class BertConfig:
             3.1): a group's layers are used in turn, again and again; 0 = every layer has its own parameters.
         inner_group_num: number of layers in a group; must divide `num_hidden_layers`.
         num_attention_heads: number of attention heads; must divide `hidden_size` if `head_dim` is None.
-        num_key_value_heads: number of heads of keys and values, each of which serves an equal number of attention heads in
-            turn (Ainslie et al. 2023, arXiv:2305.13245); None = num_attention_heads.
+        num_key_value_heads: number of heads of keys and values, each of which serves as many attention heads (Ainslie
+            et al. 2023, arXiv:2305.13245); None = num_attention_heads.
         head_dim: width of an attention head, where the heads do not fill `hidden_size`, as after pruning; None =
             hidden_size / num_attention_heads.
         intermediate_size: width of the feed-forward layer.
@@ -92,11 +92,12 @@ class BertConfig:
             an activation (`tanh`, `relu`, `gelu`), or the transform of the masked-LM head (`transform`), which then
             also comes before the heads for tokens and spans.
         choice_summary: the layer before a multiple-choice classifier, likewise.
-        classifier_pooling: input of a summary other than the pooler: the first token (`cls`) or the `mean` of all tokens;
-            `late` = all tokens, and the mean of their logits.
+        classifier_pooling: input of a summary other than the pooler: the first token (`cls`) or the `mean` of all
+            tokens; `late` = all tokens, and the mean of their logits.
         pooler_dropout: dropout rate before a classifier's own dense layer.
         drop_before_summary: whether there is also dropout before a sequence classifier's own dense layer.
-        head_transform: whether the masked-LM head has a dense layer, an activation and a LayerNorm before its output matrix.
+        head_transform: whether the masked-LM head has a dense layer, an activation and a LayerNorm before its output
+            matrix.
         head_act: activation of the masked-LM head; None = `hidden_act`.
         head_bias: whether the dense layer of the masked-LM head has a bias.
         decoder_bias: whether the masked-LM head has a bias for each token.

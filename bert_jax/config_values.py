@@ -31,11 +31,12 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 _POSITIVE = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size",
-    "embedding_size", "head_dim", "max_position_embeddings", "num_labels", "local_window", "global_every", "inner_group_num",
+    "embedding_size", "head_dim", "max_position_embeddings", "num_labels", "local_window", "global_every",
+    "inner_group_num",
 )  # fmt: skip
 MAY_BE_NONE = (
-    "head_act", "head_dim", "num_key_value_heads", "problem_type", "classifier_dropout", "embedding_size", "local_window", "local_rope_theta",
-    "quantization",
+    "head_act", "head_dim", "num_key_value_heads", "problem_type", "classifier_dropout", "embedding_size",
+    "local_window", "local_rope_theta", "quantization",
 )  # fmt: skip
 _LARGEST_SIZE = 2**31 - 1
 _MOST_SHOWN = 80  # characters of a value in a message

@@ -28,8 +28,8 @@ def keep_heads(config: BertConfig, params: Params, heads: np.ndarray) -> tuple[B
         heads: int `[L, K]`, the heads to keep in each layer, ascending.
 
     Raises:
-        InputError: the heads are out of range, share their keys, or differ between the layers of a model whose layers share a bias for
-            each head and distance (MPNet).
+        InputError: the heads are out of range, share their keys, or differ between the layers of a model whose layers
+            share a bias for each head and distance (MPNet).
     """
     check_untied(config)
     if config.num_key_value_heads:

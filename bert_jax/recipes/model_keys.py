@@ -14,7 +14,7 @@ MODEL_KEYS = {
                                    "parameters", least=0),
     "model.inner_group_num": Key(int, "number of layers in a group of tied layers", least=1),
     "model.num_attention_heads": Key(int, "number of attention heads; must divide hidden_size", least=1),
-    "model.num_key_value_heads": Key(int, "number of heads of keys and values, each shared by as many attention heads; not "
+    "model.num_key_value_heads": Key(int, "number of heads of keys and values, which attention heads share; not "
                                      "set = num_attention_heads", least=1),
     "model.intermediate_size": Key(int, "width of the feed-forward layer", least=1),
     "model.hidden_act": Key(str, "activation of the feed-forward layer", CHOICES["hidden_act"]),
@@ -52,7 +52,8 @@ MODEL_KEYS = {
     "model.decoder_bias": Key(bool, "whether the masked-LM head has a bias for each token"),
     "model.tie_word_embeddings": Key(bool, "whether the output matrix of the masked-LM head is the word embedding"),
     "model.classifier_pooling": Key(str, "input of a classifier with a layer of its own: the first token (cls) or "
-                                    "the mean over tokens; late = all tokens, and the mean of their logits", CHOICES["classifier_pooling"]),
+                                    "the mean over tokens; late = all tokens, and the mean of their logits",
+                                    CHOICES["classifier_pooling"]),
     "model.qa_dropout": Key(float, "dropout rate before the span head of question answering", least=0, below=1),
     "model.pooling": Key(str, f"pooling of token vectors into a sentence embedding: {', '.join(POOLINGS)}; + joins "
                          f"several"),

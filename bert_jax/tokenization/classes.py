@@ -23,7 +23,7 @@ _CLASSES = {
 }
 _ALGORITHMS = {name: algorithm for algorithm, names in _CLASSES.items() for name in names.split()}
 # Names that do not determine the algorithm; the files do.
-_GENERIC = ("", "pretrained", "tokenizersbackend", "pythonbackend", "modernbert")
+_GENERIC = ("", "pretrained", "tokenizersbackend", "pythonbackend", "modernbert", "eurobert")
 # Tokenizers that transformers implements in Python, ignoring any tokenizer.json.
 _PYTHON_ONLY = """bartpho bertgeneration bertjapanese biogpt byt5 canine cpmant ctrl esm flaubert fsmt gptsw3
     luke m2m100 marian mluke myt5 perceiver plbart prophetnet rocbert siglip speech2text tapas tapex transfoxl

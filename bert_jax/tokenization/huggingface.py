@@ -67,10 +67,11 @@ class BackendTokenizer(Tokenizer):
         self._model_pieces = _in_order(backend.get_vocab(with_added_tokens=False))
         ids = backend.get_vocab(with_added_tokens=True)
         pieces = _in_order(ids)
-        layout = layout_of(part_of(backend.post_processor), ids)
+        typed = has_token_types(settings)
+        layout = layout_of(part_of(backend.post_processor), ids, typed)
         if layout is None:
             layout = RowLayout.bert(cls[1], sep[1])
-        if "token_type_ids" not in settings.get("model_input_names", ["token_type_ids"]):
+        if not typed:
             layout = dataclasses.replace(layout, second_type=0)
         super().__init__(
             pieces,
@@ -206,6 +207,11 @@ class BackendTokenizer(Tokenizer):
                 "merges.txt": "#version: 0.2\n" + "".join(f"{first} {second}\n" for first, second in merges),
             }
         return {}
+
+
+def has_token_types(settings: dict[str, Any]) -> bool:
+    """Return whether a tokenizer with these settings gives token types."""
+    return "token_type_ids" in settings.get("model_input_names", ["token_type_ids"])
 
 
 def saved_settings(settings: dict[str, Any], tokens: dict[str, str]) -> dict[str, Any]:

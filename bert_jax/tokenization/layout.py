@@ -36,12 +36,13 @@ class RowLayout:
         return len(self.start) + len(self.between) * pair + len(self.end)
 
 
-def layout_of(post_processor: Mapping[str, Any] | None, ids: Mapping[str, int]) -> RowLayout | None:
+def layout_of(post_processor: Mapping[str, Any] | None, ids: Mapping[str, int], typed: bool = True) -> RowLayout | None:
     """Return the layout that a `post_processor` of `tokenizer.json` describes; None if it adds no tokens.
 
     Args:
         post_processor: the JSON of the post_processor.
         ids: ids of all tokens, including added tokens.
+        typed: whether token types count; if not, all are 0.
 
     Raises:
         InputError: a special token is not in the vocabulary, or RowLayout cannot describe the layout.
@@ -50,24 +51,25 @@ def layout_of(post_processor: Mapping[str, Any] | None, ids: Mapping[str, int]) 
         return None
     kind = post_processor["type"]
     if kind == "Sequence":
-        layouts = [layout_of(part, ids) for part in post_processor["processors"]]
+        layouts = [layout_of(part, ids, typed) for part in post_processor["processors"]]
         found = [layout for layout in layouts if layout is not None]
         if len(found) > 1:
             raise InputError(f"post_processor: expected one row layout, found {len(found)}")
         return found[0] if found else None
     if kind in ("BertProcessing", "RobertaProcessing"):
         first, sep = (_known(post_processor[role][0], [post_processor[role][1]], ids)[0] for role in ("cls", "sep"))
-        return RowLayout.bert(first, sep) if kind == "BertProcessing" else RowLayout.roberta(first, sep)
-    return _of_template(post_processor, ids) if kind == "TemplateProcessing" else None
+        layout = RowLayout.bert(first, sep) if kind == "BertProcessing" else RowLayout.roberta(first, sep)
+        return layout if typed else dataclasses.replace(layout, second_type=0)
+    return _of_template(post_processor, ids, typed) if kind == "TemplateProcessing" else None
 
 
-def _of_template(template: Mapping[str, Any], ids: Mapping[str, int]) -> RowLayout:
+def _of_template(template: Mapping[str, Any], ids: Mapping[str, int], typed: bool) -> RowLayout:
     special = {name: tuple(_known(name, token["ids"], ids)) for name, token in template["special_tokens"].items()}
     single, pair = template["single"], template["pair"]
     if _segments(single) == ["A"] and _segments(pair) == ["A", "B"]:
-        types = [_content(item)["type_id"] for item in pair]
+        types = [_content(item)["type_id"] if typed else 0 for item in pair]
         second = next(i for i, item in enumerate(pair) if item.get("Sequence", {}).get("id") == "B")
-        plain = not any(types[:second]) and not any(_content(item)["type_id"] for item in single)
+        plain = not any(types[:second]) and not (typed and any(_content(item)["type_id"] for item in single))
         start, between, end = _around(pair, special)
         if plain and len(set(types[second:])) == 1 and _around(single, special) == [start, end]:
             return RowLayout(start, between, end, types[second])

@@ -38,6 +38,7 @@ from bert_jax.tokenization.fast_bpe import CODES_FILE, VOCABULARY_FILE, FastBpeT
 from bert_jax.tokenization.huggingface import (
     WORD_PIECE_SPECIALS,
     BackendTokenizer,
+    has_token_types,
     part_of,
     sep_and_cls,
     word_piece,
@@ -57,11 +58,11 @@ from bert_jax.tokenization.tokenizer_json import check_tokenizer_json
 
 # Default names of each special token, in order of preference.
 _SPECIAL_NAMES = {
-    "pad": ("[PAD]", "<pad>"),
+    "pad": ("[PAD]", "<pad>", "<|end_of_text|>"),
     "unk": ("[UNK]", "<unk>"),
-    "cls": ("[CLS]", "<cls>", "<s>"),
-    "sep": ("[SEP]", "<sep>", "</s>"),
-    "mask": ("[MASK]", "<mask>"),
+    "cls": ("[CLS]", "<cls>", "<s>", "<|begin_of_text|>"),
+    "sep": ("[SEP]", "<sep>", "</s>", "<|end_of_text|>"),
+    "mask": ("[MASK]", "<mask>", "<|mask|>"),
 }
 _SPECIALS: dict[str, dict[str, str]] = {
     WORD_PIECE: WORD_PIECE_SPECIALS,
@@ -280,7 +281,8 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
     special = add_tokens(backend, special, files)
     if backend.decoder is None and isinstance(backend.model, tokenizers.models.WordPiece):
         backend.decoder = tokenizers.decoders.WordPiece()
-    if layout_of(part_of(backend.post_processor), backend.get_vocab(with_added_tokens=True)) is None:
+    ids, typed = backend.get_vocab(with_added_tokens=True), has_token_types(settings)
+    if layout_of(part_of(backend.post_processor), ids, typed) is None:
         _lay_out(backend, special)
     return BackendTokenizer(backend, special, settings)
 
@@ -372,4 +374,8 @@ def _specials_of(backend: tokenizers.Tokenizer, files: TokenizerFiles) -> dict[s
         found += [token for token in (named, usual_here.get(role)) if token]
         if found:
             special[role] = found[0]
+    for role, other in (("cls", "bos"), ("sep", "eos")):  # Llama's tokenizers have no other names for them
+        token = named_special(other, files.settings)
+        if role not in special and token and backend.token_to_id(token) is not None:
+            special[role] = token
     return special

@@ -156,6 +156,8 @@ def test_parts_that_an_architecture_cannot_lose():
             remove(*small("albert"), kept)
     with pytest.raises(InputError, match="only pieces of the vocabulary can be removed"):
         Pruning(heads=0.5).sizes(small("albert")[0])
+    with pytest.raises(InputError, match="heads: expected keys for each of the 4 heads, found 2 heads of keys"):
+        removal.keep_heads(*small("eurobert", num_key_value_heads=2), HEADS)
     with pytest.raises(InputError, match="layers: expected layer 0"):
         removal.keep_layers(*small("modernbert"), [1, 2])
     with pytest.raises(InputError, match="layers: expected layer 0, to which the convolution"):

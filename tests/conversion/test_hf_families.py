@@ -327,6 +327,23 @@ def test_a_deberta_that_is_not_known_is_refused(changes, message):
     assert str(error.value).startswith("config.json: ") and message in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_key_value_heads": 3}, "num_key_value_heads 3 must divide num_attention_heads 4"),
+        ({"num_key_value_heads": 0}, "num_key_value_heads must be a positive integer, found 0"),
+        ({"classifier_pooling": "cls"}, "classifier_pooling: expected one of bos, mean, late, found 'cls'"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope_type: expected 'default', found 'yarn'"),
+    ],
+)
+def test_a_eurobert_that_is_not_known_is_refused(changes, message):
+    hf = {"model_type": "eurobert", "vocab_size": VOCABULARY} | CONFIGS["eurobert"]
+    assert BertConfig.from_hf(hf | {"rope_theta": 250000.0}).rope_theta == 250000.0
+    with pytest.raises(InputError) as error:
+        BertConfig.from_hf(hf | changes)
+    assert str(error.value).startswith("config.json: ") and message in str(error.value)
+
+
 def test_the_files_of_debertas_authors(tmp_path):
     """Their masked-LM head has names of its own, which no key says; other tensors are those of the pretraining."""
     model = oracle("deberta-v2", "masked_lm", legacy=False)

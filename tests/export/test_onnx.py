@@ -116,6 +116,17 @@ def test_switches_of_disentangled_attention(fields):
     assert_same(*small_model("deberta-v2", **fields), (2, 1), (3, 11))
 
 
+@pytest.mark.parametrize("pooling", ["cls", "mean", "late"])
+def test_shared_keys_and_late_pooling(pooling):
+    fields = {"num_attention_heads": 4, "num_key_value_heads": 2, "classifier_pooling": pooling}
+    assert_same(*small_model("eurobert", "sequence_classification", **fields), (3, 9))
+
+
+def test_a_masked_lm_head_without_a_transform():
+    assert_same(*small_model("eurobert", "masked_lm"), (3, 9))
+    assert_same(*small_model("eurobert", "masked_lm", tie_word_embeddings=True), (3, 9))
+
+
 def test_switches_that_no_family_sets():
     fields = {"norm": "rms_norm", "norm_bias": False, "position_embedding_type": "sinusoidal", "head_dim": 6}
     assert_same(*small_model("bert", **fields), (2, 9))
@@ -181,7 +192,8 @@ WITHOUT_EFFECT = {
 }  # fmt: skip
 # Those that only decide which parameters there are, and what `BertConfig` derives from others.
 OF_PARAMETERS = {
-    "norm_bias", "attention_bias", "mlp_bias", "head_bias", "decoder_bias", "tie_word_embeddings", "num_labels",
+    "num_key_value_heads", "norm_bias", "attention_bias", "mlp_bias", "head_bias", "decoder_bias",
+    "tie_word_embeddings", "num_labels",
     "head_dim", "embedding_size", "intermediate_size", "hidden_size", "num_hidden_layers", "vocab_size", "pooler",
     "classifier_summary", "choice_summary", "local_window", "global_every", "pooling", "relative_attention_buckets",
     "norm_rel_ebd",

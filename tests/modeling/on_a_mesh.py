@@ -15,11 +15,14 @@ from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.losses import vocabulary_cross_entropy
 
 
-def gradients(backend, mesh, rate):
-    config = BertConfig.named("tiny", hidden_size=256, num_attention_heads=4, attention_probs_dropout_prob=rate)
+def gradients(backend, mesh, rate, keys=4):
+    config = BertConfig.named("tiny", hidden_size=256, num_attention_heads=4, attention_probs_dropout_prob=rate,
+                              num_key_value_heads=keys)  # fmt: skip
     compute = Compute(attention=backend, platform="tpu")
     random = np.random.default_rng(0)
-    q, k, v, up = (jnp.asarray(random.standard_normal((8, 128, 256)), jnp.float32) for _ in range(4))
+    q, k, v, up = (
+        jnp.asarray(random.standard_normal((8, 128, 64 * heads)), jnp.float32) for heads in (4, keys, keys, 4)
+    )
     segments = jnp.asarray(np.repeat(random.integers(1, 4, (8, 8)), 16, axis=1), jnp.int32)
 
     def run(q, k, v, up):
@@ -59,6 +62,8 @@ if __name__ == "__main__":
     seen = {
         "fused": furthest(gradients("fused", many, 0.3), gradients("xla", one, 0.3)),
         "splash": furthest(gradients("splash", many, 0.0), gradients("xla", one, 0.0)),
+        "shared keys": furthest(gradients("xla", many, 0.3, 2), gradients("xla", one, 0.3, 2)),
+        "shared keys by splash": furthest(gradients("splash", many, 0.0, 2), gradients("xla", one, 0.0, 2)),
         "losses": furthest(losses(many), losses(one)),
     }
     print(json.dumps(seen))

@@ -30,10 +30,10 @@ def interpreted(monkeypatch):
     monkeypatch.setattr(pallas, "pallas_call", lambda *a, **k: compiled(*a, **k | {"interpret": True}))
 
 
-def config_of(heads=2, head_size=64, rate=0.0):
+def config_of(heads=2, head_size=64, rate=0.0, keys=None):
     return BertConfig.named(
-        "tiny", hidden_size=heads * head_size, num_attention_heads=heads, attention_probs_dropout_prob=rate
-    )
+        "tiny", hidden_size=heads * head_size, num_attention_heads=heads, attention_probs_dropout_prob=rate,
+        num_key_value_heads=keys)  # fmt: skip
 
 
 def visibility(kind, batch, length, window=None):
@@ -50,18 +50,32 @@ def visibility(kind, batch, length, window=None):
     return dataclasses.replace(made, window=window), tokens
 
 
-def results(backend, dtype, length, kind, *, heads=2, head_size=64, rate=0.0, window=None, batch=2):
-    """What attention gives, and its gradients by query, key and value; of tokens alone."""
-    config, compute = config_of(heads, head_size, rate), Compute(dtype, attention=backend, platform="tpu")
+def results(backend, dtype, length, kind, *, heads=2, head_size=64, rate=0.0, window=None, batch=2, keys=None,
+            repeats=False):  # fmt: skip
+    """What attention gives, and its gradients by query, key and value; of tokens alone.
+
+    With `keys` heads of keys, these are shared by the backend, or with `repeats` repeated before it.
+    """
+    config = config_of(heads, head_size, rate, None if repeats else keys)
+    compute = Compute(dtype, attention=backend, platform="tpu")
     visible, tokens = visibility(kind, batch, length, window)
-    random = np.random.default_rng(0)
-    q, k, v, up = (jnp.asarray(random.standard_normal((batch, length, heads * head_size)), dtype) for _ in range(4))
+    random, narrow = np.random.default_rng(0), keys or heads
+    q, k, v, up = (
+        jnp.asarray(random.standard_normal((batch, length, many * head_size)), dtype)
+        for many in (heads, narrow, narrow, heads)
+    )
     key = jax.random.key(7) if rate else None
+
+    def repeated(x):
+        by_head = x.reshape(batch, length, narrow, head_size)
+        return jnp.repeat(by_head, heads // narrow, axis=2).reshape(batch, length, -1) if repeats else x
 
     @jax.jit
     def run(q, k, v, up):
         plan = plan_attention(visible, config, compute, length, drops=key is not None, maps=False)
-        out, pull = jax.vjp(lambda *qkv: attend(plan, qkv, config, key, compute)[0], q, k, v)
+        out, pull = jax.vjp(
+            lambda q, k, v: attend(plan, (q, repeated(k), repeated(v)), config, key, compute)[0], q, k, v
+        )
         return out, *pull(up * tokens[..., None].astype(up.dtype))
 
     return [np.asarray(array, np.float32) * tokens[..., None] for array in run(q, k, v, up)]
@@ -86,6 +100,35 @@ def test_kernels_give_the_numbers_of_xla(backend, length, kind, options, interpr
     found, expected = (results(name, "float32", length, kind, **options) for name in (backend, "xla"))
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("backend", "length", "kind", "options"),
+    [
+        ("xla", 24, "mask", {"keys": 2, "rate": RATE, "head_size": 16}),
+        ("xla", 24, "segments", {"keys": 1, "head_size": 16}),
+        ("xla", 96, "mask", {"keys": 2, "window": 12, "rate": RATE, "head_size": 16}),  # block by block
+        ("fused", 128, "mask", {"keys": 2, "rate": RATE}),
+        ("splash", 128, "segments", {"keys": 2}),
+    ],
+    ids=lambda value: str(value),
+)
+def test_shared_keys_give_the_numbers_of_repeated_ones(backend, length, kind, options, interpreted):
+    found = results(backend, "float32", length, kind, heads=4, **options)
+    expected = results("xla", "float32", length, kind, heads=4, repeats=True, **options)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_shared_keys_are_not_repeated():
+    config, compute = config_of(4, 16, keys=2), Compute()
+    shapes = [jax.ShapeDtypeStruct((2, 24, heads * 16), jnp.float32) for heads in (4, 2, 2)]
+    plan = plan_attention(AttentionMask(), config, compute, 24, drops=False, maps=False)
+    traced = jax.make_jaxpr(lambda *qkv: attend(plan, qkv, config, None, compute)[0])(*shapes)
+    copies = [e for e in traced.eqns if e.primitive.name in ("broadcast_in_dim", "gather", "concatenate")]
+    assert all(np.prod(e.outvars[0].aval.shape) < 2 * 24 * 4 * 16 for e in copies)
+    products = [[v.aval.shape for v in e.invars] for e in traced.eqns if e.primitive.name == "dot_general"]
+    assert [(2, 2, 24, 16) in shapes for shapes in products] == [True, True]  # keys and values of two heads
 
 
 @pytest.mark.parametrize(
@@ -161,7 +204,7 @@ def test_a_model_learns_the_same_by_a_kernel(remat, interpreted):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize("backend", ["fused", "splash"])
+@pytest.mark.parametrize("backend", ["fused", "splash", "shared keys", "shared keys by splash"])
 def test_devices_run_kernels_on_their_parts(backend, on_a_mesh):
     assert on_a_mesh[backend] < 1e-5
 

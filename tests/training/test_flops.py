@@ -35,6 +35,19 @@ def test_positions_and_convolution_of_deberta_count():
     assert difference == 3 * (4 * (positions + convolution) + table)
 
 
+def test_shared_keys_late_pooling_and_a_head_without_transform_count():
+    config = BertConfig.named("tiny", "eurobert", num_key_value_heads=1, vocab_size=1000)
+    each = config.replace(num_key_value_heads=None)
+    # Two layers of width 128 with two heads of 64: keys and values of one head less.
+    assert (
+        train_flops(each, "encoder", 4, 100) - train_flops(config, "encoder", 4, 100) == 3 * 4 * 2 * 100 * 128 * 4 * 64
+    )
+    transform = train_flops(config.replace(head_transform=True), "masked_lm", 1, 100, predictions=7)
+    assert transform - train_flops(config, "masked_lm", 1, 100, predictions=7) == 3 * 7 * 2 * 128**2
+    classes = train_flops(config, "sequence_classification", 1, 100) - train_flops(config, "encoder", 1, 100)
+    assert classes == 3 * 100 * (2 * 128**2 + 2 * 128 * 2)
+
+
 def test_both_models_of_electra_count():
     config = BertConfig.named("small", "electra")
     small = generator_config(config, 0.25)

@@ -123,6 +123,7 @@ def test_loss_and_gradient_are_those_of_the_examples_apart(place, kind):
             "logits",
             {"classifier_pooling": "mean", "global_every": 2, "local_window": 4},
         ),
+        ("eurobert", "sequence_classification", "logits", {"num_key_value_heads": 1, "classifier_pooling": "late"}),
         ("deberta-v2", "sequence_classification", "logits", {"position_buckets": 4, "conv_kernel_size": 3}),
         *(
             ("bert", "sentence_embedding", "sentence_embedding", {"pooling": pooling})
