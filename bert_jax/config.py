@@ -60,6 +60,8 @@ class BertConfig:
         position_offset: rows of the position table before the first position, one of which is for padding.
         rope_theta: base of rotary positions.
         local_rope_theta: base of rotary positions in local layers; None = `rope_theta`.
+        stored_rotation: whether files hold the speeds of rotary positions, which are then parameters that training
+            leaves as they are.
         relative_attention_buckets: buckets of distances between tokens, each with a bias of attention scores that all
             layers share (Raffel et al. 2019, arXiv:1910.10683, section 2.1); 0 = no such bias.
         pos_att_type: terms of disentangled attention (He et al. 2020, arXiv:2006.03654, section 3.1): `c2p` (content to
@@ -77,6 +79,9 @@ class BertConfig:
         global_every: one layer in this number, from the first, is global.
         type_vocab_size: number of segment ids; 0 = no segment embedding.
         task_type_vocab_size: number of task ids (Sun et al. 2019, arXiv:1907.12412); 0 = no task embedding.
+        token_dropout: whether embeddings of the mask token are 0, and the others scaled as if they had been dropped out
+            (Rives et al. 2021, doi:10.1073/pnas.2016239118).
+        mask_token_id: id of the mask token, for `token_dropout`.
         embedding_norm: whether a LayerNorm follows the sum of the embeddings.
         norm: `layer_norm` or `rms_norm`.
         norm_placement: `post` (after each residual sum) or `pre` (before each block and after the last layer).
@@ -102,6 +107,8 @@ class BertConfig:
         head_bias: whether the dense layer of the masked-LM head has a bias.
         decoder_bias: whether the masked-LM head has a bias for each token.
         tie_word_embeddings: whether the output matrix of the masked-LM head is the word embedding.
+        contact_head: whether the encoder has a logistic regression over its attention maps that predicts contacts of a
+            protein's residues (Rao et al. 2021, doi:10.1101/2020.12.15.422761).
         legacy: whether a DeBERTa's files name the tensors of the masked-LM head as BERT's.
         num_labels: number of classes of a classifier (1 for regression).
         id2label: names of the classes, or None.
@@ -140,6 +147,7 @@ class BertConfig:
     position_offset: int = 0
     rope_theta: float = 10000.0
     local_rope_theta: float | None = None
+    stored_rotation: bool = False
     relative_attention_buckets: int = 0
     pos_att_type: tuple[str, ...] = ()
     position_buckets: int = 0
@@ -152,6 +160,8 @@ class BertConfig:
     global_every: int = 1
     type_vocab_size: int = 2
     task_type_vocab_size: int = 0
+    token_dropout: bool = False
+    mask_token_id: int | None = None
     embedding_norm: bool = True
     norm: str = "layer_norm"
     norm_placement: str = "post"
@@ -173,6 +183,7 @@ class BertConfig:
     head_bias: bool = True
     decoder_bias: bool = True
     tie_word_embeddings: bool = True
+    contact_head: bool = False
     legacy: bool = True
     num_labels: int = 2
     id2label: tuple[str, ...] | None = None

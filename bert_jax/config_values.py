@@ -36,7 +36,7 @@ _POSITIVE = (
 )  # fmt: skip
 MAY_BE_NONE = (
     "head_act", "head_dim", "num_key_value_heads", "problem_type", "classifier_dropout", "embedding_size",
-    "local_window", "local_rope_theta", "quantization",
+    "local_window", "local_rope_theta", "quantization", "mask_token_id",
 )  # fmt: skip
 _LARGEST_SIZE = 2**31 - 1
 _MOST_SHOWN = 80  # characters of a value in a message
@@ -81,7 +81,7 @@ def check_value(name: str, value: Any, kind: Any, key: str = "") -> None:
             raise InputError(f"{label} must be a {what} integer, found {found}")
         if value > (most := MOST_CLASSES if name == "num_labels" else _LARGEST_SIZE):
             raise InputError(f"{label} must be at most {most}, found {found}")
-    elif name.endswith(("_prob", "_dropout")):
+    elif name.endswith(("_prob", "_dropout")) and kind is not bool:
         if not is_number or not 0 <= value < 1:
             raise InputError(f"{label} must be a rate in [0, 1), found {found}")
     elif "theta" in name or name in _NOT_BELOW_0:
@@ -112,6 +112,10 @@ def check_fields_together(config: Any) -> None:
     width = config.conv_kernel_size
     if width and width % 2 == 0:
         raise InputError(f"model config: conv_kernel_size: expected 0 or an odd number, found {width}")
+    if config.token_dropout and config.mask_token_id is None:
+        raise InputError(
+            "model config: mask_token_id: expected the id of the mask token with token_dropout, found none"
+        )
     _check_relative_positions(config)
     _check_groups(config)
     _check_embedding(config)

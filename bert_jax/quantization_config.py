@@ -49,6 +49,7 @@ KEEP = (
     "classifier/*",
     "qa_outputs/*",
     "discriminator/*",
+    "contact_head/*",
 )
 STAGES = ("quantized", "training", "calibrating")
 

@@ -51,6 +51,8 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"lora/.*/[ab]", (None, None)),  # thin
     (r"embedding_layers/.*/kernel", (None, None)),  # of any width
     (r"projections/.*/kernel", (None, None)),  # of a distillation, of any width
+    (r"encoder/inverse_frequencies", (None,)),
+    (r"contact_head/dense/kernel", (None, None)),
     (r"(pooler|mlm|summary|discriminator)/dense/kernel", ("embed", None)),
     (r"(projection|nsp|classifier|qa_outputs|discriminator/output)/kernel", ("embed", None)),
     (r"bias", (None,)),

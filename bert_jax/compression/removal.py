@@ -4,7 +4,7 @@ Every function is pure: it returns a new config and a new tree of NumPy arrays, 
 smaller model computes what the larger one computes where the removed parts contribute zero.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,8 @@ def keep_heads(config: BertConfig, params: Params, heads: np.ndarray) -> tuple[B
     if shared:
         table = np.asarray(params["encoder"][_BIAS_TABLE]["embedding"])[:, heads[0]]
         pruned["encoder"][_BIAS_TABLE] = {"embedding": table}
+    if config.contact_head:
+        pruned |= _with_contacts(config, params, lambda rows: np.take_along_axis(rows, heads, 1))
     return config.replace(num_attention_heads=count, head_dim=size), pruned
 
 
@@ -106,7 +108,17 @@ def keep_layers(config: BertConfig, params: Params, layers: Sequence[int]) -> tu
             raise InputError(f"layers: expected one global layer in every n, starting with the first, found {found}")
         smaller = smaller.replace(global_every=fitting[0])
     stacked = _map(lambda leaf: np.asarray(leaf)[kept], params["encoder"]["layers"])
-    return smaller, params | {"encoder": params["encoder"] | {"layers": stacked}}
+    pruned = params | {"encoder": params["encoder"] | {"layers": stacked}}
+    if config.contact_head:
+        pruned |= _with_contacts(config, params, lambda rows: rows[kept])
+    return smaller, pruned
+
+
+def _with_contacts(config: BertConfig, params: Params, keep: Callable[[np.ndarray], np.ndarray]) -> Params:
+    """Return the contact head with the rows that `keep` takes from those of all attention maps, `[L, N]`."""
+    dense = params["contact_head"]["dense"]
+    rows = np.asarray(dense["kernel"]).reshape(config.num_hidden_layers, config.num_attention_heads)
+    return {"contact_head": {"dense": dense | {"kernel": keep(rows).reshape(-1, 1)}}}
 
 
 def keep_pieces(config: BertConfig, params: Params, ids: np.ndarray, pad_id: int) -> tuple[BertConfig, Params]:
@@ -134,6 +146,8 @@ def keep_pieces(config: BertConfig, params: Params, ids: np.ndarray, pad_id: int
             head["decoder"] = {"embedding": np.asarray(head["decoder"]["embedding"])[ids]}
         pruned["mlm"] = head
     renamed = {int(old): new for new, old in enumerate(ids)}
+    if config.mask_token_id is not None:
+        config = config.replace(mask_token_id=renamed.get(config.mask_token_id, pad_id))
     carried = tuple((key, _new_id(key, value, renamed)) for key, value in config.carried)
     return config.replace(vocab_size=len(ids), pad_token_id=pad_id, carried=carried), pruned
 

@@ -35,6 +35,7 @@ _SIGNS = (
     (r"(^|\.)layer\.\d+\.attention\.self_attn_layer_norm\.", "xlm-roberta-xl"),
     (r"(^|\.)layer\.\d+\.attention\.ln\.", "megatron-bert"),
     (r"(^|\.)layer\.\d+\.intermediate\.LayerNorm\.", "roberta-prelayernorm"),
+    (r"(^|\.)emb_layer_norm_after\.", "esm"),
     (r"^data2vec_text\.", "data2vec-text"),
     (r"^ernie\.|(^|\.)task_type_embeddings\.", "ernie"),
     (r"^electra\.|^embeddings_project\.|^(generator|discriminator)_predictions\.", "electra"),
@@ -152,8 +153,13 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
         if hf.get(keys[field]) is None:
             raise InputError(f"{where}: expected {keys[field]}, which the weights do not imply, found none")
     _check_head_size(hf, keys["num_attention_heads"], NAME_TABLES[family], tensors, where)
-    table = "embeddings/position_embeddings/embedding"
-    if hf.get("position_embedding_type") == "rotary" and (name := tensor_name(NAME_TABLES[family], table)) in tensors:
+    table, names = "embeddings/position_embeddings/embedding", NAME_TABLES[family]
+    has_speeds = tensor_name(names, "encoder/inverse_frequencies") in tensors  # beside them, a table is not used
+    if (
+        hf.get("position_embedding_type") == "rotary"
+        and (name := tensor_name(names, table)) in tensors
+        and not has_speeds
+    ):
         raise InputError(
             f"{where}: position_embedding_type: expected absolute, as the weights have tensor {name!r}, found rotary"
         )

@@ -249,13 +249,14 @@ def _saved_head(
 def _canonical_names(tensors: Tensors, names: Names, where: storage.Path) -> Tensors:
     """Rename tensors of old and encoder-only files to the family's names, and drop buffers."""
     roots = {entry.theirs.removeprefix(names.prefix).split(".")[0] for entry in names.encoder}
+    known = {entry.theirs for entry in names.encoder}
     renamed: Tensors = {}
     for name, tensor in names.older(tensors).items():
-        if name.endswith(("position_ids", "inv_freq")):  # buffers, not parameters
-            continue
         new = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
         if new.split(".")[0] in roots:
             new = names.prefix + new
+        if name.endswith(("position_ids", "inv_freq")) and new not in known:  # buffers, not parameters
+            continue
         if new in renamed:
             raise InputError(f"{where}: expected tensor {new!r} once, found it under two names")
         renamed[new] = tensor

@@ -21,6 +21,8 @@ from bert_jax.modeling.positions import sinusoids
 
 # Parameters of a trained BERT are far smaller than this; a flipped exponent bit makes them far larger.
 _LARGEST_PLAUSIBLE = 1e6
+# Parameters that a new model computes from its config, and that files may therefore lack.
+_COMPUTED = ("encoder/inverse_frequencies",)
 
 
 def to_huggingface(config: BertConfig, head: str, params: Params) -> dict[str, np.ndarray]:
@@ -155,7 +157,7 @@ def match(model: Bert, tensors: Tensors, fresh_head: bool, where: storage.Path) 
     for slot in _slots(model):
         if slot.name in tensors:
             found.append(slot)
-        elif fresh_head and not slot.path.startswith(("embeddings/", "encoder/")):
+        elif slot.path in _COMPUTED or (fresh_head and not slot.path.startswith(("embeddings/", "encoder/"))):
             missing[slot.name] = slot.path
         else:
             some = next(iter(tensors), "nothing")

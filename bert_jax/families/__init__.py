@@ -17,6 +17,7 @@ from bert_jax.families.bert import (
     MEGATRON_BERT_FAMILY,
 )
 from bert_jax.families.deberta import DEBERTA_V2_FAMILY
+from bert_jax.families.esm import ESM_FAMILY
 from bert_jax.families.eurobert import EUROBERT_FAMILY
 from bert_jax.families.modernbert import MODERNBERT_FAMILY
 from bert_jax.families.mpnet import MPNET_FAMILY
@@ -48,6 +49,7 @@ FAMILIES: dict[str, Family] = {
     "modernbert": MODERNBERT_FAMILY,
     "deberta-v2": DEBERTA_V2_FAMILY,
     "eurobert": EUROBERT_FAMILY,
+    "esm": ESM_FAMILY,
 }
 
 

@@ -19,11 +19,13 @@ from bert_jax.modeling import Bert, BertOutput, Compute, Params
 from bert_jax.tokenization import Tokenizer
 
 _SHORTEST = 16  # the smallest padded length
-# The padded axes of each output: B rows, S tokens, P masked positions; a dot is an axis without padding.
+# The padded axes of each output: B rows, S tokens, s tokens without the first and the last, P masked positions; a dot
+# is an axis without padding.
 _PADDED_AXES = {
     "last_hidden_state": "BS.",
     "hidden_states": "BS.",
     "attentions": "B.SS",
+    "contacts": "Bss",
     "pooler_output": "B.",
     "sentence_embedding": "B.",
     "seq_relationship_logits": "B.",
@@ -302,7 +304,7 @@ def _padded(
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
     """Pad inputs to static sizes and add the attention mask; return them and their sizes before padding."""
     ids = arrays["input_ids"]
-    sizes = {"B": ids.shape[0], "S": ids.shape[-1]}
+    sizes = {"B": ids.shape[0], "S": ids.shape[-1], "s": max(ids.shape[-1] - 2, 0)}
     rows = rows or _bucket(sizes["B"])
     length = length or min(_bucket(sizes["S"], _SHORTEST), config.max_position_embeddings)
     arrays = {"attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids), **arrays}

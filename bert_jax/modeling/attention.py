@@ -90,10 +90,14 @@ def plan_attention(
     return AttentionPlan(backend, mask, mask.bias(length) if backend == "xla" else None)
 
 
-def rotation(length: int, position_ids: jax.Array | None, size: int, theta: float) -> tuple[jax.Array, jax.Array]:
+def rotary_speeds(size: int, theta: float) -> jax.Array:
+    """Return the angles `[H / 2]` by which a position rotates the points of a head."""
+    return theta ** -(jnp.arange(0, size, 2, dtype=jnp.float32) / size)
+
+
+def rotation(length: int, position_ids: jax.Array | None, speeds: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return cosines and sines `[B or 1, S, 1, H / 2]` of rotary positions; `position_ids` None means 0, 1, ..."""
     places = jnp.arange(length)[None] if position_ids is None else position_ids
-    speeds = theta ** -(jnp.arange(0, size, 2, dtype=jnp.float32) / size)
     angles = (places[..., None].astype(jnp.float32) * speeds)[:, :, None]
     return jnp.cos(angles), jnp.sin(angles)
 

@@ -5,11 +5,15 @@ import jax.numpy as jnp
 from flax import nnx
 
 from bert_jax.config import BertConfig
+from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import Dense, Embedding, LayerNorm
 from bert_jax.modeling.positions import sinusoids
 from bert_jax.sharding import constrain
+
+# The share of tokens that ESM's pretraining replaces by the mask token: 80% of 15%.
+MASKED_SHARE = 0.15 * 0.8
 
 
 class Embeddings(nnx.Module):
@@ -38,10 +42,15 @@ class Embeddings(nnx.Module):
         token_type_ids: jax.Array | None,  # [B, S]
         position_ids: jax.Array | None,  # [B, S]
         task_type_ids: jax.Array | None,  # [B, S]
+        mask: AttentionMask,
         dropout_key: jax.Array | None,
         compute: Compute,
     ) -> jax.Array:
         x = constrain(self.word_embeddings(input_ids), "batch", "length", "embed")
+        if self.config.token_dropout:
+            masked = input_ids == self.config.mask_token_id
+            kept = 1 - masked_share(masked, mask)  # [B, 1 or S]
+            x = jnp.where(masked[..., None], 0, x) * ((1 - MASKED_SHARE) / kept)[..., None]
         if self.config.position_embedding_type in ("absolute", "sinusoidal"):
             x += self._positions(position_ids, input_ids)
         if self.config.type_vocab_size:
@@ -74,6 +83,21 @@ class Embeddings(nnx.Module):
         # As in RoBERTa: positions count only tokens, and padding takes the row before the first position.
         is_token = (input_ids != self.config.pad_token_id).astype(jnp.int32)
         return table[jnp.cumsum(is_token, axis=1) * is_token + offset - 1]
+
+
+def masked_share(masked: jax.Array, mask: AttentionMask) -> jax.Array:
+    """Return the share of masked tokens in each example, `[B, 1]`, or `[B, S]` for packed rows."""
+    if mask.key_ids is None:
+        return masked.mean(axis=-1, keepdims=True, dtype=jnp.float32)
+    if mask.query_ids is None:  # one example per row
+        return masked.sum(-1, keepdims=True) / jnp.maximum(mask.key_ids.sum(-1, keepdims=True), 1)
+    numbers, most = mask.key_ids, masked.shape[1] + 1  # numbers of examples
+
+    def of_row(values: jax.Array, numbers: jax.Array) -> jax.Array:
+        return jax.ops.segment_sum(values, numbers, most)[numbers]
+
+    tokens = jax.vmap(of_row)(jnp.ones(masked.shape, jnp.float32), numbers)
+    return jax.vmap(of_row)(masked.astype(jnp.float32), numbers) / tokens
 
 
 def _looked_up(embedding: Embedding, ids: jax.Array | None) -> jax.Array:

@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 
 from bert_jax.config import BertConfig
-from bert_jax.modeling.attention import AttentionPlan, SelfAttention, relative_buckets
+from bert_jax.modeling.attention import AttentionPlan, SelfAttention, relative_buckets, rotary_speeds
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.compute import Compute, checkpointed, matmul
 from bert_jax.modeling.dropout import dropout
@@ -142,8 +142,16 @@ class Encoder(nnx.Module):
             self.relative_embeddings = RelativeEmbeddings(config, rngs=rngs)
         if config.conv_kernel_size:
             self.conv = Convolution(config, rngs=rngs)
+        if config.stored_rotation:
+            self.inverse_frequencies = nnx.Param(rotary_speeds(config.head_size, config.rope_theta))
         if config.norm_placement == "pre":
             self.layer_norm = LayerNorm(config, config.hidden_size)
+
+    def rotary_speeds(self, theta: float) -> jax.Array:
+        """Return the speeds of rotary positions `[H / 2]`: those that the model's files hold, or those of a base."""
+        if self.config.stored_rotation:
+            return jax.lax.stop_gradient(self.inverse_frequencies[...])
+        return rotary_speeds(self.config.head_size, theta)
 
     def __call__(
         self,

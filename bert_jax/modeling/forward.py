@@ -13,6 +13,7 @@ from bert_jax.errors import InputError
 from bert_jax.modeling.attention import AttentionPlan, plan_attention, rotation
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.compute import Compute
+from bert_jax.modeling.contacts import ContactHead
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.embeddings import Embeddings
 from bert_jax.modeling.encoder import Encoder
@@ -59,6 +60,8 @@ class _Module(nnx.Module):
             self.embedding_layers = EmbeddingLayers(config, rngs=rngs)
         if head == "replaced_token_detection":
             self.discriminator = Discriminator(config, rngs=rngs)
+        if config.contact_head:
+            self.contact_head = ContactHead(config, rngs=rngs)
         if config.quantization is not None:
             quantize_module(self, config.quantization)
 
@@ -95,12 +98,17 @@ def apply(
     module = _merge(bert, params)
     keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
     mask = AttentionMask.of(inputs[1], segment_ids)
-    plans = _attention_plans(bert, mask, inputs[3], input_ids.shape[-1], dropout_key is not None, output_attentions)
+    plans = _attention_plans(
+        bert, module, mask, inputs[3], input_ids.shape[-1], dropout_key is not None, output_attentions
+    )
     rows, at = _Rows(inputs[1], segment_ids, cls_positions, masked_positions), None
     if not (output_last_hidden_state or output_hidden_states or output_attentions or output_projections):
         at, rows = _computed(bert, rows, *inputs[0].shape)
     wanted = (output_hidden_states, output_attentions, output_projections)
-    output = _encode(bert, module, inputs, plans, rows, keys, at, wanted)
+    output = _encode(bert, module, inputs, mask, plans, rows, keys, at, wanted)
+    if bert.config.contact_head and output.attentions is not None:
+        contacts = module.contact_head(output.attentions, *inputs[:2])
+        output = dataclasses.replace(output, contacts=contacts)
     output = dataclasses.replace(
         output, **_head(bert, module, output, rows, (masked_labels, sample_key), choices, keys[2])
     )
@@ -149,7 +157,9 @@ def _computed(bert: Bert, rows: _Rows, batch: int, length: int) -> tuple[Positio
     )
 
 
-def _attention_plans(bert: Bert, mask, position_ids, length: int, drops: bool, maps: bool) -> tuple[AttentionPlan, ...]:
+def _attention_plans(
+    bert: Bert, module, mask, position_ids, length: int, drops: bool, maps: bool
+) -> tuple[AttentionPlan, ...]:
     """Return the attention plans of the first layers; they repeat through the later layers."""
     config = bert.config
     made = {}
@@ -159,14 +169,15 @@ def _attention_plans(bert: Bert, mask, position_ids, length: int, drops: bool, m
         plan = plan_attention(seen, config, bert.compute, length, drops=drops, maps=maps)
         if config.position_embedding_type == "rotary":
             theta = (config.local_rope_theta if window else None) or config.rope_theta
-            plan = dataclasses.replace(plan, rotation=rotation(length, position_ids, config.head_size, theta))
+            speeds = module.encoder.rotary_speeds(theta)
+            plan = dataclasses.replace(plan, rotation=rotation(length, position_ids, speeds))
         made[window] = plan
     return tuple(made[window] for window in windows)
 
 
-def _encode(bert: Bert, module, inputs, plans, rows, keys, at, wanted):
+def _encode(bert: Bert, module, inputs, mask, plans, rows, keys, at, wanted):
     input_ids, _, token_type_ids, position_ids, task_type_ids = inputs
-    x = module.embeddings(input_ids, token_type_ids, position_ids, task_type_ids, keys[0], bert.compute)
+    x = module.embeddings(input_ids, token_type_ids, position_ids, task_type_ids, mask, keys[0], bert.compute)
     x, hidden_states, maps, projections = module.encoder(x, plans, keys[1], bert.compute, *wanted, at)
     pooled = module.pooler(_first(x, rows.cls_positions), bert.compute) if hasattr(module, "pooler") else None
     return BertOutput(x, pooled, hidden_states=hidden_states, attentions=maps, projections=projections)

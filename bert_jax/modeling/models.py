@@ -94,7 +94,7 @@ class Bert:
             output_last_hidden_state: whether to return the last hidden state. Without it and the next three, the last
                 layer computes only the positions that the head reads if layers are unrolled, with the same results.
             output_hidden_states: whether to return all hidden states.
-            output_attentions: whether to return all attention maps.
+            output_attentions: whether to return all attention maps, and contacts in a model with a contact head.
             output_projections: whether to return the queries, keys and values of all layers.
 
         Raises:

@@ -27,6 +27,8 @@ class BertOutput:
         sentence_embedding: `[B, D]`, or `[B, M, D]` at given positions (sentence embedding).
         hidden_states: `L + 1` of `[B, S, D]`, the first from the embeddings.
         attentions: `L` of `[B, N, S, S]`.
+        contacts: `[B, S - 2, S - 2]`, probabilities that two residues of a protein touch, without the tokens around
+            them; with attentions, in a model with a contact head.
         projections: `L` of (query, key, value), each `[B, S, D]`, before rotary positions.
     """
 
@@ -43,18 +45,19 @@ class BertOutput:
     sentence_embedding: jax.Array | None = None
     hidden_states: tuple[jax.Array, ...] | None = None
     attentions: tuple[jax.Array, ...] | None = None
+    contacts: jax.Array | None = None
     projections: tuple[tuple[jax.Array, ...], ...] | None = None
 
     def to_tuple(self) -> tuple[Any, ...]:
         """Return the fields that are not None in the order of transformers' outputs.
 
         These are the fields of the head (for a bare encoder `last_hidden_state` and `pooler_output`), then
-        `hidden_states` and `attentions`. Projections are not among them.
+        `hidden_states` and `attentions`. Contacts and projections are not among them.
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         encoder = (values.pop("last_hidden_state"), values.pop("pooler_output"))
         extras = (values.pop("hidden_states"), values.pop("attentions"))
-        del values["projections"]
+        del values["contacts"], values["projections"]
         head = tuple(value for value in values.values() if value is not None)
         return tuple(value for value in (*(head or encoder), *extras) if value is not None)
 

@@ -47,6 +47,7 @@ _SHAPING = (
     "type_vocab_size",
     "task_type_vocab_size",
     "position_embedding_type",
+    "token_dropout",
     "position_buckets",
     "max_relative_positions",
     "share_att_key",
@@ -155,6 +156,13 @@ def config(recipe: Any, tokenizer: Tokenizer, loaded: Loaded | None) -> BertConf
     """
     sizes = {} if loaded or recipe.model.vocab_size else {"vocab_size": tokenizer.vocab_size}
     config = model_config(recipe, loaded.config if loaded else None, pad_token_id=tokenizer.pad_id, **sizes)
+    if config.token_dropout and config.mask_token_id != tokenizer.mask_id:
+        if loaded:
+            raise InputError(
+                f"config.tokenizer: expected the mask token to have id {config.mask_token_id}, as mask_token_id of the "
+                f"model says, found {tokenizer.mask_id}"
+            )
+        config = config.replace(mask_token_id=tokenizer.mask_id)
     check_vocabulary(tokenizer, config, recipe.tokenizer or recipe.init_from or "config.model.vocab_size")
     if loaded:
         _check_shapes(loaded, config)

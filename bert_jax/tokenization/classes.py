@@ -8,6 +8,7 @@ from bert_jax.errors import InputError, printable
 WORD_PIECE, MPNET, BYTE_LEVEL_BPE, FAST_BPE = "WordPiece", "MPNet's WordPiece", "byte-level BPE", "fastBPE"
 XLM_ROBERTA, CAMEMBERT, ALBERT = "XLM-R's unigrams", "CamemBERT's unigrams", "ALBERT's unigrams"
 DEBERTA = "DeBERTa-v2's unigrams"
+ESM = "one token per residue"
 
 # Algorithm -> lower-case names of tokenizer classes and model types, without "Tokenizer", "Fast", "-" and "_".
 _CLASSES = {
@@ -20,12 +21,13 @@ _CLASSES = {
     ALBERT: "albert",
     FAST_BPE: "bertweet phobert",
     DEBERTA: "debertav2",
+    ESM: "esm",
 }
 _ALGORITHMS = {name: algorithm for algorithm, names in _CLASSES.items() for name in names.split()}
 # Names that do not determine the algorithm; the files do.
 _GENERIC = ("", "pretrained", "tokenizersbackend", "pythonbackend", "modernbert", "eurobert")
 # Tokenizers that transformers implements in Python, ignoring any tokenizer.json.
-_PYTHON_ONLY = """bartpho bertgeneration bertjapanese biogpt byt5 canine cpmant ctrl esm flaubert fsmt gptsw3
+_PYTHON_ONLY = """bartpho bertgeneration bertjapanese biogpt byt5 canine cpmant ctrl flaubert fsmt gptsw3
     luke m2m100 marian mluke myt5 perceiver plbart prophetnet rocbert siglip speech2text tapas tapex transfoxl
     vits xlm xlmprophetnet"""
 

@@ -76,7 +76,9 @@ class BackendTokenizer(Tokenizer):
         super().__init__(
             pieces,
             SpecialIds(**{role: ids[token] for role, token in special.items()}),
-            continuation_pieces(pieces, getattr(backend.model, "continuing_subword_prefix", None)),
+            np.zeros(len(pieces), np.bool_)  # whole words
+            if isinstance(backend.model, tokenizers.models.WordLevel)
+            else continuation_pieces(pieces, getattr(backend.model, "continuing_subword_prefix", None)),
             max_length_of(settings),
             layout,
             settings.get("truncation_side", "right"),
@@ -110,7 +112,7 @@ class BackendTokenizer(Tokenizer):
     def _plain_backend(self) -> tokenizers.Tokenizer:
         """Return a copy that tokenizes the names of special tokens in a text like any other characters."""
         content = json.loads(self._backend.to_str())
-        if content["model"]["type"] == "Unigram":
+        if content["model"]["type"] in ("Unigram", "WordLevel"):
             _hide_specials(content)
         plain = tokenizers.Tokenizer.from_str(json.dumps(content))
         plain.encode_special_tokens = True
@@ -190,16 +192,19 @@ class BackendTokenizer(Tokenizer):
         for name, content in self._vocabulary_files().items():
             storage.write_atomically(directory / name, content)
 
+    def _is(self, tokenizer_class: str) -> bool:
+        """Return whether the settings name a tokenizer class, or its fast variant."""
+        return str(self._settings.get("tokenizer_class")).startswith(tokenizer_class)
+
     def _vocabulary_files(self) -> dict[str, str | bytes]:
         """Return name -> content of the family's vocabulary files beside tokenizer.json."""
-        if isinstance(self._backend.model, tokenizers.models.WordPiece):
+        if isinstance(self._backend.model, tokenizers.models.WordPiece) or self._is("EsmTokenizer"):
             return {"vocab.txt": "".join(f"{piece}\n" for piece in self._model_pieces)}
         if self._sentencepiece_model is not None:
-            kind = str(self._settings.get("tokenizer_class"))
-            is_albert, is_deberta = kind.startswith("AlbertTokenizer"), kind.startswith("DebertaV2Tokenizer")
-            name = "spiece.model" if is_albert else "spm.model" if is_deberta else "sentencepiece.bpe.model"
+            names = {"AlbertTokenizer": "spiece.model", "DebertaV2Tokenizer": "spm.model"}
+            name = next((name for kind, name in names.items() if self._is(kind)), "sentencepiece.bpe.model")
             return {name: self._sentencepiece_model}
-        if str(self._settings.get("tokenizer_class")).startswith("RobertaTokenizer"):
+        if self._is("RobertaTokenizer"):
             merges = (part_of(self._backend.model) or {})["merges"]
             vocabulary = {piece: i for i, piece in enumerate(self._model_pieces) if piece}
             return {
@@ -269,10 +274,15 @@ def part_of(part: Any) -> dict[str, Any] | None:
 
 
 def _hide_specials(content: dict[str, Any]) -> None:
-    """Rename special tokens in a tokenizer.json so that no text matches them: a unigram model would use them."""
+    """Rename special tokens in a tokenizer.json so that no text matches them: models of whole words would use them."""
     special = {token["content"] for token in content["added_tokens"] if token["special"]}
     hidden = {piece: f" {piece}" for piece in special}  # spaces never reach the model
-    content["model"]["vocab"] = [[hidden.get(piece, piece), score] for piece, score in content["model"]["vocab"]]
+    vocabulary = content["model"]["vocab"]
+    if isinstance(vocabulary, dict):
+        content["model"]["vocab"] = {hidden.get(piece, piece): i for piece, i in vocabulary.items()}
+        content["model"]["unk_token"] = hidden.get(content["model"]["unk_token"], content["model"]["unk_token"])
+    else:
+        content["model"]["vocab"] = [[hidden.get(piece, piece), score] for piece, score in vocabulary]
     for token in content["added_tokens"]:
         token["content"] = hidden.get(token["content"], token["content"])
 

@@ -16,6 +16,7 @@ from bert_jax.tokenization.classes import (
     BYTE_LEVEL_BPE,
     CAMEMBERT,
     DEBERTA,
+    ESM,
     FAST_BPE,
     MPNET,
     WORD_PIECE,
@@ -45,6 +46,7 @@ from bert_jax.tokenization.huggingface import (
 )
 from bert_jax.tokenization.interface import Tokenizer
 from bert_jax.tokenization.layout import layout_of
+from bert_jax.tokenization.residues import ESM_SPECIALS, residue_tokenizer
 from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
 from bert_jax.tokenization.settings import (
     TOKEN_TYPES,
@@ -72,9 +74,10 @@ _SPECIALS: dict[str, dict[str, str]] = {
     CAMEMBERT: ROBERTA_SPECIALS,
     ALBERT: ALBERT_SPECIALS,
     DEBERTA: WORD_PIECE_SPECIALS,
+    ESM: ESM_SPECIALS,
 }
 _ALGORITHMS = {
-    "vocab.txt": (WORD_PIECE, MPNET, FAST_BPE),
+    "vocab.txt": (WORD_PIECE, MPNET, FAST_BPE, ESM),
     "vocab.json": (BYTE_LEVEL_BPE,),
     "*.model": (XLM_ROBERTA, CAMEMBERT, ALBERT, DEBERTA),
 }
@@ -180,8 +183,8 @@ def _bytes(path: storage.Path) -> bytes:
 
 
 def _vocabulary_file(directory: storage.Path, files: TokenizerFiles) -> storage.Path:
-    # transformers reads no tokenizer.json for PhoBERT and BERTweet.
-    own = VOCABULARY_FILE if files.algorithm == FAST_BPE else None
+    # transformers reads no tokenizer.json for PhoBERT, BERTweet and ESM.
+    own = VOCABULARY_FILE if files.algorithm in (FAST_BPE, ESM) else None
     for name in (own, files.settings.get("vocab_file"), "tokenizer.json", "vocab.txt", "vocab.json"):
         if isinstance(name, str) and "/" not in name and (directory / name).exists():
             return directory / name
@@ -203,6 +206,9 @@ def _from_vocabulary(text: str, files: TokenizerFiles) -> Tokenizer:
     if not any(pieces):
         raise InputError("expected one token per line, found an empty file")
     settings = files.settings
+    if files.algorithm == ESM or (files.algorithm is None and set(ESM_SPECIALS.values()) <= set(pieces)):
+        settings = {"sep_token": settings.get("eos_token"), **settings}
+        return residue_tokenizer(pieces, special=named_specials(ESM_SPECIALS, settings), files=files)
     lowercase = settings.get("do_lower_case")
     options: dict[str, Any] = {
         "lowercase": looks_uncased(pieces) if lowercase is None else lowercase,

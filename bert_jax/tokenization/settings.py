@@ -16,7 +16,7 @@ from bert_jax.tokenization.classes import algorithm_of, short_name
 ROLES = ("pad", "unk", "cls", "sep", "mask")
 WITHOUT_TOKEN_TYPES = (
     "roberta", "xlmroberta", "xlmrobertaxl", "camembert", "data2vectext", "robertaprelayernorm", "mpnet", "distilbert",
-    "modernbert", "eurobert",
+    "modernbert", "eurobert", "esm",
 )  # fmt: skip
 TOKEN_TYPES = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
 NO_TOKEN_TYPES = {"model_input_names": ["input_ids", "attention_mask"]}  # settings of models with one segment
@@ -30,6 +30,7 @@ _CLASSES = {
     "distilbert": "DistilBertTokenizer",
     "electra": "ElectraTokenizer",
     "ernie": "BertTokenizer",
+    "esm": "EsmTokenizer",
     "eurobert": "PreTrainedTokenizerFast",
     "megatronbert": "BertTokenizer",
     "modernbert": "PreTrainedTokenizerFast",

@@ -265,8 +265,12 @@ def is_layer_matrix(params: Any) -> Any:
 
 
 def decay_mask(params: Any) -> Any:
-    """Return a tree of bool: True for parameters that decay, all but biases, the MLM's output bias and LayerNorm."""
-    return _by_name(lambda names: names[-1] != "bias" and "layer_norm" not in names, params)
+    """Return a tree of bool: True for parameters that decay.
+
+    Biases, the MLM's output bias and LayerNorm do not, nor do parameters that no loss reads.
+    """
+    unread = {"contact_head", "inverse_frequencies"}
+    return _by_name(lambda names: names[-1] != "bias" and not {"layer_norm", *unread} & set(names), params)
 
 
 def _by_name(choose: Callable[[list[str]], bool], params: Any) -> Any:

@@ -51,6 +51,15 @@ CONFIGS = {
         "share_att_key": True,
         "position_biased_input": False,
     },
+    "esm": _BERT
+    | {
+        "pad_token_id": 1,
+        "mask_token_id": 5,
+        "position_embedding_type": "rotary",
+        "token_dropout": True,
+        "emb_layer_norm_before": False,
+        "eos_token_id": 2,
+    },
     "eurobert": _BERT | {"num_key_value_heads": 2, "classifier_pooling": "late"},
 }
 OUR_NAMES = {"sop_logits": "seq_relationship_logits"}
@@ -94,6 +103,10 @@ VARIANTS = {
         "num_key_value_heads": 1, "attention_bias": True, "mlp_bias": True}, True),
     "mean": ("eurobert", "sequence_classification", {"classifier_pooling": "mean"}, False),
     "bos": ("eurobert", "sequence_classification", {"classifier_pooling": "bos"}, False),
+    "esm-1b": ("esm", "masked_lm", {"position_embedding_type": "absolute", "emb_layer_norm_before": True,
+        "token_dropout": True, "tie_word_embeddings": False}, True),
+    "esm without dropout of tokens": ("esm", "sequence_classification", {
+        "token_dropout": False, "mask_token_id": None}, False),
     "another pooler": ("deberta-v2", "sequence_classification", {"pooler_hidden_act": "tanh"}, False),
 }  # fmt: skip
 VARIED = [
@@ -131,8 +144,11 @@ def batch(model, head: str, padded: bool = True) -> dict[str, np.ndarray]:
     shape = (len(LENGTHS), CHOICES, max(LENGTHS)) if head == "multiple_choice" else (len(LENGTHS), max(LENGTHS))
     lengths = np.asarray(LENGTHS if padded else (max(LENGTHS),) * 3).reshape((-1,) + (1,) * (len(shape) - 1))
     mask = np.broadcast_to(np.arange(max(LENGTHS)) < lengths, shape)
+    ids = generator.integers(2, VOCABULARY, shape)
+    if getattr(model.config, "token_dropout", False):
+        ids[..., [1, 4]] = model.config.mask_token_id
     inputs = {
-        "input_ids": np.where(mask, generator.integers(2, VOCABULARY, shape), pad),
+        "input_ids": np.where(mask, ids, pad),
         "attention_mask": mask.copy(),
     }
     if getattr(model.config, "type_vocab_size", 0) > 1 and model.config.model_type != "modernbert":
@@ -230,6 +246,10 @@ def check_gradients(tmp_path, model, family, head):
         return sum((getattr(out, name) * array).sum() for name, array in up.items())
 
     named = to_huggingface(ours.config, ours.head, jax.grad(loss)(ours.params))
+    # What no output reads has no gradient.
+    named = {name: array for name, array in named.items() if array.any() or "contact_head" not in name}
+    named.pop("esm.rotary_embeddings.inv_freq", None)
+    named.pop("rotary_embeddings.inv_freq", None)
     tied = dict(NAME_TABLES[family].tied) if ours.config.tie_word_embeddings else {}
     expected = {tied.get(name, name): p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None}
     assert named.keys() == expected.keys()
@@ -359,6 +379,58 @@ def test_the_files_of_debertas_authors(tmp_path):
     ours, inputs = from_pretrained(tmp_path, head="masked_lm"), batch(model, "masked_lm", padded=False)
     assert (ours.missing, ours.config.legacy) == ((), False)
     assert relative(ours(**inputs).logits, run(model, inputs).logits) < 1e-5
+
+
+@pytest.mark.parametrize("padded", [True, False], ids=["padded", "full"])
+def test_contacts_of_an_esm(tmp_path, padded):
+    model = oracle("esm", "encoder")
+    model.save_pretrained(tmp_path)
+    inputs = batch(model, "encoder", padded)
+    last = inputs["attention_mask"].sum(1) - 1
+    inputs["input_ids"][np.arange(len(last)), last] = 2  # <eos>
+    with torch.no_grad():
+        expected = model.predict_contacts(
+            **dict(zip(("tokens", "attention_mask"), tensors(inputs).values(), strict=True))
+        )
+    found = from_pretrained(tmp_path)(**inputs, output_attentions=True)
+    assert found.contacts.shape == (3, max(LENGTHS) - 2, max(LENGTHS) - 2)
+    assert relative(found.contacts, expected) < 1e-5 and len(found.to_tuple()) == 3
+
+
+def test_the_speeds_of_an_esms_files_are_kept(tmp_path):
+    """Files of transformers 4 have them in every layer, some rounded to float16; without them, they are computed."""
+    model = oracle("esm", "masked_lm")
+    model.save_pretrained(tmp_path)
+    state = {name: tensor for name, tensor in model.state_dict().items() if not name.endswith("inv_freq")}
+    speeds = model.esm.rotary_embeddings.inv_freq.half().float()
+    layers = [f"esm.encoder.layer.{i}.attention.self.rotary_embeddings.inv_freq" for i in range(3)]
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(state | dict.fromkeys(layers, speeds), tmp_path / "pytorch_model.bin")
+    ours, inputs = from_pretrained(tmp_path), batch(model, "masked_lm", padded=False)
+    assert ours.missing == () and np.array_equal(ours.params["encoder"]["inverse_frequencies"], speeds)
+    plain = run(model, inputs).logits
+    model.esm.rotary_embeddings.inv_freq.copy_(speeds)
+    assert relative(ours(**inputs).logits, run(model, inputs).logits) < 1e-5 < relative(ours(**inputs).logits, plain)
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    with pytest.warns(UserWarning, match="freshly initialised: esm.rotary_embeddings.inv_freq"):
+        assert relative(from_pretrained(tmp_path)(**inputs).logits, plain) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"is_folding_model": True}, "is_folding_model: expected False, found True (ESMFold is not supported)"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
+        ({"mask_token_id": None}, "mask_token_id must be a non-negative integer, found None"),
+        ({"token_dropout": 1}, "token_dropout must be true or false, found 1"),
+    ],
+)
+def test_an_esm_that_is_not_known_is_refused(changes, message):
+    hf = {"model_type": "esm", "vocab_size": VOCABULARY} | CONFIGS["esm"]
+    BertConfig.from_hf(hf)
+    with pytest.raises(InputError) as error:
+        BertConfig.from_hf(hf | changes)
+    assert str(error.value).startswith("config.json: ") and message in str(error.value)
 
 
 def test_the_files_of_nomicberts_authors(tmp_path):

@@ -116,6 +116,17 @@ def test_switches_of_disentangled_attention(fields):
     assert_same(*small_model("deberta-v2", **fields), (2, 1), (3, 11))
 
 
+@pytest.mark.parametrize("kind", ["rotary", "absolute"])
+def test_dropped_tokens(kind):
+    """The inputs have the mask token, whose id is 5, in some rows."""
+    offset = {"rotary": 0, "absolute": 2}[kind]
+    fields = {"position_embedding_type": kind, "mask_token_id": 5, "position_offset": offset,
+              "embedding_norm": offset > 0, "stored_rotation": offset == 0}  # fmt: skip
+    bert, params = small_model("esm", "masked_lm", **fields)
+    assert 5 in example_inputs(bert.config, bert.head, (3, 9))["input_ids"]
+    assert_same(bert, params, (3, 9))
+
+
 @pytest.mark.parametrize("pooling", ["cls", "mean", "late"])
 def test_shared_keys_and_late_pooling(pooling):
     fields = {"num_attention_heads": 4, "num_key_value_heads": 2, "classifier_pooling": pooling}
@@ -192,6 +203,7 @@ WITHOUT_EFFECT = {
 }  # fmt: skip
 # Those that only decide which parameters there are, and what `BertConfig` derives from others.
 OF_PARAMETERS = {
+    "stored_rotation", "contact_head",
     "num_key_value_heads", "norm_bias", "attention_bias", "mlp_bias", "head_bias", "decoder_bias",
     "tie_word_embeddings", "num_labels",
     "head_dim", "embedding_size", "intermediate_size", "hidden_size", "num_hidden_layers", "vocab_size", "pooler",

@@ -29,6 +29,7 @@ CASES = [
     ("mpnet", "sentence_embedding", {}),
     ("modernbert", "masked_lm", {"local_window": 2}),
     ("albert", "pretraining", {"num_hidden_groups": 1}),
+    ("esm", "masked_lm", {}),
     ("eurobert", "sequence_classification", {"num_key_value_heads": 1}),
     ("deberta-v2", "masked_lm", {"conv_kernel_size": 3}),
 ]

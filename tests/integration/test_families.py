@@ -25,6 +25,7 @@ FAMILIES = {
     "ernie": {"task_type_vocab_size": 2},
     "xlm-roberta-xl": {"type_vocab_size": 1},
     "deberta-v2": {"position_buckets": 8, "conv_kernel_size": 3},
+    "esm": {},
     "eurobert": {"num_key_value_heads": 1},
 }
 STEPS = 8

@@ -9,6 +9,8 @@ import pytest
 
 from bert_jax.config import BertConfig
 from bert_jax.config_values import ACTIVATION_NAMES
+from bert_jax.modeling.attention_mask import AttentionMask
+from bert_jax.modeling.embeddings import masked_share
 from bert_jax.modeling.layers import ACTIVATIONS, gelu
 
 POINTS = np.concatenate((np.linspace(-12, 12, 4801), [-100.0, -0.0, 1e-30, 100.0]))
@@ -52,3 +54,14 @@ def test_activations_are_those_of_transformers():
         config = BertConfig.from_hf({"model_type": "bert", "hidden_act": name})
         expected = theirs[name](torch.tensor(x)).numpy()
         np.testing.assert_allclose(ACTIVATIONS[config.hidden_act](jnp.asarray(x)), expected, atol=2e-6, err_msg=name)
+
+
+def test_the_share_of_masked_tokens_is_of_the_example():
+    masked = jnp.asarray([[0, 1, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0]], bool)
+    share = lambda mask: np.asarray(masked_share(masked, mask))  # noqa: E731
+    np.testing.assert_allclose(share(AttentionMask()), [[2 / 6], [0]])
+    padded = AttentionMask.of(jnp.asarray([[1, 1, 1, 1, 0, 0], [0] * 6]), None)
+    np.testing.assert_allclose(share(padded), [[2 / 4], [0]])
+    packed = AttentionMask.of(None, jnp.asarray([[1, 1, 1, 2, 2, 0], [3, 3, 4, 4, 5, 5]]))
+    np.testing.assert_allclose(share(packed)[0], [1 / 3] * 3 + [1 / 2] * 2 + [0], rtol=1e-6)
+    assert not share(packed)[1].any()

@@ -265,6 +265,21 @@ def eurobert_folder(single, pair):
     return write
 
 
+def esm_files(directory, texts):
+    """The vocabulary of ESM-2, which is the same for all models."""
+    pieces = ["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"]
+    (directory / "vocab.txt").write_text("\n".join(pieces))
+    write_json(directory / "config.json", {"model_type": "esm"})
+    write_json(directory / "tokenizer_config.json", {"tokenizer_class": "EsmTokenizer"})
+    return transformers.AutoTokenizer.from_pretrained(directory)
+
+
+def esm_folder(directory, texts):
+    (directory / "old").mkdir()
+    esm_files(directory / "old", texts).save_pretrained(directory)
+    return transformers.AutoTokenizer.from_pretrained(directory)
+
+
 def bert_folder(name, model_type):
     def write(directory, texts):
         pieces = word_pieces(texts, BERT, "[UNK]")
@@ -304,6 +319,8 @@ FAMILIES = {
     "eurobert with the rows of llama 3": eurobert_folder(
         "<|begin_of_text|> $A", "<|begin_of_text|> $A <|begin_of_text|>:1 $B:1"
     ),
+    "esm vocab.txt": esm_files,
+    "esm": esm_folder,
     "electra": bert_folder("ElectraTokenizer", "electra"),
     "distilbert": bert_folder("DistilBertTokenizer", "distilbert"),
     "nomic-bert": bert_folder("BertTokenizer", "nomic_bert"),
@@ -437,6 +454,21 @@ def test_hundreds_of_real_lines_are_cut_as_transformers_cuts_them(name, every, l
     some = lines[::every]
     for start in range(0, len(some), 50):
         assert_same(ours, theirs, some[start : start + 50])
+
+
+def test_residues_and_questions_are_cut_as_transformers_cuts_them(shared_data, tmp_path):
+    theirs = esm_files(tmp_path, [])
+    with gzip.open(shared_data / "tokenizer_oracle" / "question_tokens.json.gz", "rt", encoding="utf-8") as file:
+        questions = [question["original"] for question in json.load(file)]
+    rng = np.random.default_rng(0)
+    letters = [*"LAGVSERTIDPKQNFYMHWCXBUZO.-xj*1 \n\u00e9\u00a0", "<mask>", "<null_1>", "<pad>", "<m"]
+    proteins = ["".join(rng.choice(letters, 60)) for _ in range(500)]
+    texts = [*proteins, *questions]
+    ours = load_tokenizer(tmp_path)
+    assert ours.encode_batch(texts) == theirs(texts, add_special_tokens=False)["input_ids"]
+    plain = ours.encode_batch(["MK<mask>T", "<eos>"], parse_special=False)
+    assert not {ours.mask_id, ours.sep_id} & {i for row in plain for i in row}
+    assert not ours.is_continuation.any()
 
 
 def test_deberta_cuts_questions_and_random_characters_as_transformers_does(shared_data, tmp_path):

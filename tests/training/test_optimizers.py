@@ -6,7 +6,9 @@ import numpy as np
 import optax
 import pytest
 
+from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
+from bert_jax.modeling import Bert
 from bert_jax.training.optimizers import decay_mask, make_optimizer
 from bert_jax.training.schedules import SCHEDULES, make_schedule
 
@@ -228,6 +230,13 @@ def test_the_average_follows_the_parameters():
         found = optax.tree.get(state, "average")["pooler"]
         np.testing.assert_allclose(found, [expected] * 2, rtol=1e-4)
     np.testing.assert_allclose(params["pooler"] - found, [-9, -9], rtol=1e-2)  # the mean age is 0.9 / (1 - 0.9) steps
+
+
+def test_what_no_loss_reads_does_not_decay():
+    config = BertConfig.named("tiny", "esm")
+    mask = decay_mask(Bert(config, "masked_lm").abstract_params())
+    assert not mask["contact_head"]["dense"]["kernel"] and not mask["encoder"]["inverse_frequencies"]
+    assert mask["encoder"]["layers"]["mlp"]["up"]["kernel"] and mask["mlm"]["dense"]["kernel"]
 
 
 def test_embeddings_decay_and_biases_and_layer_norms_do_not():

@@ -7,6 +7,7 @@ from bert_jax.conversion.names import (
     distilbert,
     electra,
     ernie,
+    esm,
     eurobert,
     megatron_bert,
     modernbert,
@@ -36,4 +37,5 @@ NAME_TABLES: dict[str, Names] = {
     "modernbert": modernbert.NAMES,
     "deberta-v2": deberta.NAMES,
     "eurobert": eurobert.NAMES,
+    "esm": esm.NAMES,
 }

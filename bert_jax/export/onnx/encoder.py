@@ -16,7 +16,7 @@ from bert_jax.export.onnx.disentangled import (
 from bert_jax.export.onnx.graph import OnnxGraph
 from bert_jax.export.onnx.layers import add_activation, add_dense, add_layer_norm
 from bert_jax.modeling.attention import relative_buckets
-from bert_jax.modeling.embeddings import sinusoids
+from bert_jax.modeling.embeddings import MASKED_SHARE, sinusoids
 
 
 def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig) -> tuple[str, str]:
@@ -28,6 +28,8 @@ def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig)
     graph.prefix = "embeddings/"
     table = graph.parameter("embeddings.word_embeddings", params["word_embeddings"]["embedding"])
     x = graph.op("Gather", table, graph.inputs["input_ids"], axis=0)
+    if config.token_dropout:
+        x = _without_masked(graph, x, config)
     if config.position_embedding_type in ("absolute", "sinusoidal"):
         x = graph.op("Add", x, _positions(graph, params, config))
     if config.type_vocab_size:
@@ -54,6 +56,19 @@ def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig)
     if config.embedding_norm:
         x = add_layer_norm(graph, x, params["layer_norm"], "embeddings.layer_norm", config)
     return x if config.norm_after_projection else projected(x), table
+
+
+def _without_masked(graph: OnnxGraph, x: str, config: BertConfig) -> str:
+    """Set the embeddings of masked tokens to 0, and scale the others by the share of tokens that are not masked."""
+    masked = graph.op("Equal", graph.inputs["input_ids"], graph.constant(config.mask_token_id, np.int64))
+    axis = graph.constant([1], np.int64)
+    count = graph.op("ReduceSum", graph.cast(masked, np.float32), axis, keepdims=1)
+    length = graph.op("ReduceSum", graph.cast(graph.inputs["attention_mask"], np.float32), axis, keepdims=1)
+    share = graph.op("Div", count, graph.op("Max", length, graph.constant(1, np.float32)))
+    kept = graph.op("Sub", graph.constant(1, np.float32), share)
+    scale = graph.op("Div", graph.constant(1 - MASKED_SHARE, np.float32), kept)
+    x = graph.op("Where", graph.unsqueeze(masked, 2), graph.constant(0), x)
+    return graph.op("Mul", x, graph.cast(graph.unsqueeze(scale, 2)))
 
 
 def _positions(graph: OnnxGraph, params: dict[str, Any], config: BertConfig) -> str:
@@ -83,7 +98,8 @@ def add_encoder(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertCo
     thetas = {window: (config.local_rope_theta if window else None) or config.rope_theta for window in biases}
     rotations = {}
     if config.position_embedding_type == "rotary":
-        rotations = {theta: _rotation(graph, theta, config.head_size) for theta in dict.fromkeys(thetas.values())}
+        speeds = params.get("inverse_frequencies")
+        rotations = {theta: _rotation(graph, theta, config.head_size, speeds) for theta in set(thetas.values())}
     shared = None
     if config.pos_att_type:
         shared = relative_positions(graph, params["relative_embeddings"], config)
@@ -205,9 +221,13 @@ def _relative_bias(graph: OnnxGraph, table: np.ndarray, config: BertConfig) -> s
     return graph.unsqueeze(graph.op("Transpose", graph.op("Gather", by_distance, row, axis=0), perm=[2, 0, 1]), 0)
 
 
-def _rotation(graph: OnnxGraph, theta: float, size: int) -> tuple[str, str]:
-    """Return cosines and sines of rotary positions, `[S, H / 2]`; angles are float32 in every graph."""
-    speeds = np.float32(theta) ** -(np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
+def _rotation(graph: OnnxGraph, theta: float, size: int, speeds: np.ndarray | None) -> tuple[str, str]:
+    """Return cosines and sines of rotary positions, `[S, H / 2]`; angles are float32 in every graph.
+
+    If the parameters do not have the speeds, these are those of the base `theta`.
+    """
+    if speeds is None:
+        speeds = np.float32(theta) ** -(np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
     places = graph.unsqueeze(graph.cast(_range(graph), np.float32), 1)
     angles = graph.op("Mul", places, graph.constant(speeds, np.float32))
     return graph.cast(graph.op("Cos", angles)), graph.cast(graph.op("Sin", angles))

@@ -1,0 +1,40 @@
+"""Contacts of a protein's residues, predicted from attention maps (Rao et al. 2021, doi:10.1101/2020.12.15.422761)."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from bert_jax.config import BertConfig
+from bert_jax.modeling.layers import Dense
+
+_EOS = 2  # the id of <eos> in the vocabulary of every ESM
+
+
+class ContactHead(nnx.Module):
+    """A logistic regression over all attention maps, made symmetric and corrected by the average product."""
+
+    def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
+        self.dense = Dense(config, config.num_hidden_layers * config.num_attention_heads, 1, rngs=rngs)
+
+    def __call__(
+        self,
+        attentions: Sequence[jax.Array],  # L of [B, N, S, S]
+        input_ids: jax.Array,  # [B, S]
+        attention_mask: jax.Array | None,  # [B, S]
+    ) -> jax.Array:
+        """Return the probabilities of contacts, `[B, S - 2, S - 2]`: of residues, without the tokens around them."""
+        residues = input_ids != _EOS
+        if attention_mask is not None:
+            residues &= attention_mask > 0
+        pairs = (residues[:, None, :, None] & residues[:, None, None, :])[..., 1:-1, 1:-1]
+        weights = self.dense.kernel[...].reshape(len(attentions), -1)  # [L, N]
+        logits = self.dense.bias[...][0]
+        for attention, of_layer in zip(attentions, weights, strict=True):
+            maps = jnp.where(pairs, attention.astype(jnp.float32)[..., 1:-1, 1:-1], 0)
+            maps = maps + maps.swapaxes(-1, -2)
+            rows, total = maps.sum(-1, keepdims=True), maps.sum((-1, -2), keepdims=True)
+            corrected = maps - rows * rows.swapaxes(-1, -2) / jnp.where(total > 0, total, 1)
+            logits += jnp.einsum("bnij,n->bij", corrected, of_layer, precision=jax.lax.Precision.HIGHEST)
+        return jax.nn.sigmoid(logits)
