@@ -48,6 +48,7 @@ class Embeddings(nnx.Module):
     ) -> jax.Array:
         x = constrain(self.word_embeddings(input_ids), "batch", "length", "embed")
         if self.config.token_dropout:
+            assert self.config.mask_token_id is not None
             masked = input_ids == self.config.mask_token_id
             kept = 1 - masked_share(masked, mask)  # [B, 1 or S]
             x = jnp.where(masked[..., None], 0, x) * ((1 - MASKED_SHARE) / kept)[..., None]
