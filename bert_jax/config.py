@@ -60,6 +60,9 @@ class BertConfig:
         position_offset: rows of the position table before the first position, one of which is for padding.
         rope_theta: base of rotary positions.
         local_rope_theta: base of rotary positions in local layers; None = `rope_theta`.
+        rotary_interleaved: whether rotary positions rotate pairs of neighbouring coordinates; False = pairs of coordinates
+            of the two halves of a head.
+        rotary_value: whether rotary positions rotate values too.
         stored_rotation: whether files hold the speeds of rotary positions, which are then parameters that training
             leaves as they are.
         relative_attention_buckets: buckets of distances between tokens, each with a bias of attention scores that all
@@ -147,6 +150,8 @@ class BertConfig:
     position_offset: int = 0
     rope_theta: float = 10000.0
     local_rope_theta: float | None = None
+    rotary_interleaved: bool = False
+    rotary_value: bool = False
     stored_rotation: bool = False
     relative_attention_buckets: int = 0
     pos_att_type: tuple[str, ...] = ()

@@ -56,8 +56,8 @@ def write_fields(fields: Json, architecture: str, carried: Json) -> Json:
     hf: Json = {"architectures": [architecture or f"{kind.classes}Model"], "model_type": fields["family"]}
     hf |= {key: fields[field] for field, key in kind.keys.items()}
     hf |= kind.writes(fields)
-    hf["max_position_embeddings"] += kind.position_offset(fields)
-    for key in (kind.keys["hidden_act"], kind.keys.get("head_act", "")):
+    hf[kind.keys["max_position_embeddings"]] += kind.position_offset(fields)
+    for key in (kind.keys.get("hidden_act", ""), kind.keys.get("head_act", "")):
         if hf.get(key) == "gelu_tanh":
             hf[key] = "gelu_new"
         if key in carried and _activation(carried[key]) == _activation(hf.get(key)):

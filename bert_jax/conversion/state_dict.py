@@ -73,7 +73,8 @@ def stored_tensors(model: Bert, matched: "Matched", seed: int, dtype: np.dtype, 
 
 
 def _slots(model: Bert) -> Iterator[Slot]:
-    return slots(names_of(model), model.head, _shapes(model), model.config.inner_group_num)
+    config = model.config
+    return slots(names_of(model), model.head, _shapes(model), config.inner_group_num, config.num_attention_heads)
 
 
 def _by_name(found: Iterable[Slot]) -> dict[str, list[Slot]]:
@@ -86,7 +87,7 @@ def _by_name(found: Iterable[Slot]) -> dict[str, list[Slot]]:
 def _from_leaves(leaves: dict[str, Any], parts: list[Slot], dtype: np.dtype) -> LazyTensor:
     def read() -> np.ndarray:
         views = [_view(np.asarray(leaves[slot.path]), slot) for slot in parts]
-        return (views[0] if len(views) == 1 else np.concatenate(views)).astype(dtype, copy=False)
+        return (views[0] if len(views) == 1 else _joined(views, parts[0].groups)).astype(dtype, copy=False)
 
     return LazyTensor(parts[0].shape, dtype, read)
 
@@ -115,6 +116,14 @@ def names_of(model: Bert) -> Names:
 
 def _positions(names: Names) -> str:
     return f"{names.prefix}embeddings.position_embeddings.weight"
+
+
+def _joined(views: list[np.ndarray], groups: int) -> np.ndarray:
+    """Join the parts of a foreign tensor, `groups` times one after the other."""
+    if groups == 1:
+        return np.concatenate(views)
+    apart = [view.reshape(groups, -1, *view.shape[1:]) for view in views]
+    return np.concatenate(apart, axis=1).reshape(-1, *views[0].shape[1:])
 
 
 def _view(leaf: np.ndarray, slot: Slot) -> np.ndarray:
@@ -189,8 +198,9 @@ def read_params(model: Bert, matched: Matched, seed: int, where: storage.Path) -
         values = _checked(matched.tensors[name], parts[0], kinds[parts[0].path], None, where).read()
         for slot in parts:
             index, count = slot.part
-            rows = len(values) // count if count > 1 else 0
-            _view(leaves[slot.path], slot)[...] = values[index * rows : (index + 1) * rows] if rows else values
+            view = _view(leaves[slot.path], slot)
+            apart = values if count == 1 else values.reshape(slot.groups, count, -1, *values.shape[1:])[:, index]
+            view[...] = apart.reshape(view.shape)
     if matched.missing:
         leaves |= _fresh(model, matched, seed)
     return nest(leaves)

@@ -21,6 +21,7 @@ from bert_jax.families.esm import ESM_FAMILY
 from bert_jax.families.eurobert import EUROBERT_FAMILY
 from bert_jax.families.modernbert import MODERNBERT_FAMILY
 from bert_jax.families.mpnet import MPNET_FAMILY
+from bert_jax.families.neobert import NEOBERT_FAMILY
 from bert_jax.families.nomic_bert import NOMIC_BERT_FAMILY
 from bert_jax.families.roberta import (
     CAMEMBERT_FAMILY,
@@ -50,6 +51,7 @@ FAMILIES: dict[str, Family] = {
     "deberta-v2": DEBERTA_V2_FAMILY,
     "eurobert": EUROBERT_FAMILY,
     "esm": ESM_FAMILY,
+    "neobert": NEOBERT_FAMILY,
 }
 
 
@@ -91,4 +93,4 @@ def family_of(hf: Json, where: object = "config.json") -> str:
 
 def _is_class_of(name: str, family: str) -> bool:
     """Return whether a class, such as BertForMaskedLM, belongs to a family."""
-    return re.fullmatch(f"{FAMILIES[family].classes}(Model|For[A-Z].*|LMHeadModel)", name) is not None
+    return re.fullmatch(f"{FAMILIES[family].classes}(Model|For[A-Z].*|LMHeadModel|LMHead|)", name) is not None

@@ -102,12 +102,18 @@ def rotation(length: int, position_ids: jax.Array | None, speeds: jax.Array) -> 
     return jnp.cos(angles), jnp.sin(angles)
 
 
-def rotate(x: jax.Array, turn: tuple[jax.Array, jax.Array] | None) -> jax.Array:
-    """Apply rotary positions to `x [B, S, N, H]`, whose two halves of a head are coordinates of H / 2 points."""
+def rotate(x: jax.Array, turn: tuple[jax.Array, jax.Array] | None, interleaved: bool) -> jax.Array:
+    """Apply rotary positions to `x [B, S, N, H]`, where a head has the coordinates of H / 2 points.
+
+    These are its two halves, or if `interleaved` its even and its odd columns.
+    """
     if turn is None:
         return x
-    (cosines, sines), (a, b) = turn, jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    return jnp.concatenate((a * cosines - b * sines, b * cosines + a * sines), axis=-1).astype(x.dtype)
+    wide, (cosines, sines) = x.astype(jnp.float32), turn
+    a, b = (wide[..., 0::2], wide[..., 1::2]) if interleaved else jnp.split(wide, 2, axis=-1)
+    points = a * cosines - b * sines, b * cosines + a * sines
+    rotated = jnp.stack(points, axis=-1).reshape(x.shape) if interleaved else jnp.concatenate(points, axis=-1)
+    return rotated.astype(x.dtype)
 
 
 def relative_buckets(length: int, buckets: int) -> np.ndarray:
@@ -249,7 +255,10 @@ def attend(
     dtype = compute.activation_dtype
     query, key, value = (x.reshape(*x.shape[:2], -1, config.head_size) for x in projected)
     turn = plan.rotation if plan.query_positions is None else jax.tree.map(plan.query_positions.of, plan.rotation)
-    query, key = rotate(query, turn), rotate(key, plan.rotation)
+    pairs = config.rotary_interleaved
+    query, key = rotate(query, turn, pairs), rotate(key, plan.rotation, pairs)
+    if config.rotary_value:
+        value = rotate(value, plan.rotation, pairs)
     if plan.backend == "fused":
         # The kernel reads a head of keys for each head of queries.
         key, value = (jnp.repeat(x, heads // x.shape[2], axis=2) for x in (key, value))

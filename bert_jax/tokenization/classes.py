@@ -8,12 +8,12 @@ from bert_jax.errors import InputError, printable
 WORD_PIECE, MPNET, BYTE_LEVEL_BPE, FAST_BPE = "WordPiece", "MPNet's WordPiece", "byte-level BPE", "fastBPE"
 XLM_ROBERTA, CAMEMBERT, ALBERT = "XLM-R's unigrams", "CamemBERT's unigrams", "ALBERT's unigrams"
 DEBERTA = "DeBERTa-v2's unigrams"
-ESM = "one token per residue"
+RESIDUES = "one token per residue"
 
 # Algorithm -> lower-case names of tokenizer classes and model types, without "Tokenizer", "Fast", "-" and "_".
 _CLASSES = {
     WORD_PIECE: """bert distilbert electra mobilebert convbert squeezebert layoutlm lxmert retribert realm nezha ernie
-        bros megatronbert nomicbert visualbert vilt dprcontextencoder dprquestionencoder dprreader dpr chineseclip""",
+        bros megatronbert nomicbert neobert visualbert vilt dprcontextencoder dprquestionencoder dprreader dpr chineseclip""",
     MPNET: "mpnet",
     BYTE_LEVEL_BPE: """roberta robertaprelayernorm longformer led bart data2vectext ibert lilt mega mra bridgetower""",
     XLM_ROBERTA: "xlmroberta xlmrobertaxl xmod gte jinaembeddingsv3 trocr",
@@ -21,7 +21,7 @@ _CLASSES = {
     ALBERT: "albert",
     FAST_BPE: "bertweet phobert",
     DEBERTA: "debertav2",
-    ESM: "esm",
+    RESIDUES: "esm",
 }
 _ALGORITHMS = {name: algorithm for algorithm, names in _CLASSES.items() for name in names.split()}
 # Names that do not determine the algorithm; the files do.

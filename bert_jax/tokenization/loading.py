@@ -16,9 +16,9 @@ from bert_jax.tokenization.classes import (
     BYTE_LEVEL_BPE,
     CAMEMBERT,
     DEBERTA,
-    ESM,
     FAST_BPE,
     MPNET,
+    RESIDUES,
     WORD_PIECE,
     XLM_ROBERTA,
     check_model,
@@ -74,10 +74,10 @@ _SPECIALS: dict[str, dict[str, str]] = {
     CAMEMBERT: ROBERTA_SPECIALS,
     ALBERT: ALBERT_SPECIALS,
     DEBERTA: WORD_PIECE_SPECIALS,
-    ESM: ESM_SPECIALS,
+    RESIDUES: ESM_SPECIALS,
 }
 _ALGORITHMS = {
-    "vocab.txt": (WORD_PIECE, MPNET, FAST_BPE, ESM),
+    "vocab.txt": (WORD_PIECE, MPNET, FAST_BPE, RESIDUES),
     "vocab.json": (BYTE_LEVEL_BPE,),
     "*.model": (XLM_ROBERTA, CAMEMBERT, ALBERT, DEBERTA),
 }
@@ -184,7 +184,7 @@ def _bytes(path: storage.Path) -> bytes:
 
 def _vocabulary_file(directory: storage.Path, files: TokenizerFiles) -> storage.Path:
     # transformers reads no tokenizer.json for PhoBERT, BERTweet and ESM.
-    own = VOCABULARY_FILE if files.algorithm in (FAST_BPE, ESM) else None
+    own = VOCABULARY_FILE if files.algorithm in (FAST_BPE, RESIDUES) else None
     for name in (own, files.settings.get("vocab_file"), "tokenizer.json", "vocab.txt", "vocab.json"):
         if isinstance(name, str) and "/" not in name and (directory / name).exists():
             return directory / name
@@ -206,7 +206,7 @@ def _from_vocabulary(text: str, files: TokenizerFiles) -> Tokenizer:
     if not any(pieces):
         raise InputError("expected one token per line, found an empty file")
     settings = files.settings
-    if files.algorithm == ESM or (files.algorithm is None and set(ESM_SPECIALS.values()) <= set(pieces)):
+    if files.algorithm == RESIDUES or (files.algorithm is None and set(ESM_SPECIALS.values()) <= set(pieces)):
         settings = {"sep_token": settings.get("eos_token"), **settings}
         return residue_tokenizer(pieces, special=named_specials(ESM_SPECIALS, settings), files=files)
     lowercase = settings.get("do_lower_case")

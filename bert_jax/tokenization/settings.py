@@ -31,6 +31,7 @@ _CLASSES = {
     "electra": "ElectraTokenizer",
     "ernie": "BertTokenizer",
     "esm": "EsmTokenizer",
+    "neobert": "BertTokenizer",
     "eurobert": "PreTrainedTokenizerFast",
     "megatronbert": "BertTokenizer",
     "modernbert": "PreTrainedTokenizerFast",

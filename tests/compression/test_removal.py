@@ -166,13 +166,13 @@ def test_parts_that_an_architecture_cannot_lose():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_config_json_has_the_head_size(family):
-    config = BertConfig.named("tiny", family, hidden_size=32, num_attention_heads=3, head_dim=8, intermediate_size=20)
+    config = BertConfig.named("tiny", family, hidden_size=32, num_attention_heads=3, head_dim=8, intermediate_size=24)
     content = config.to_hf()
     assert content["head_dim"] == 8
     assert BertConfig.from_hf(content) == config
     whole = config.replace(num_attention_heads=4)
     assert whole.head_dim is None
-    assert whole == BertConfig.named("tiny", family, hidden_size=32, num_attention_heads=4, intermediate_size=20)
+    assert whole == BertConfig.named("tiny", family, hidden_size=32, num_attention_heads=4, intermediate_size=24)
 
 
 def test_flops_of_fewer_heads():

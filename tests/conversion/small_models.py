@@ -20,7 +20,8 @@ SHAPE: dict[str, Any] = {
 
 def write_model(directory: Path, family: str = "bert", head: str = "encoder", **changes: Any) -> BertConfig:
     """Saves a model of a family with random parameters."""
-    config = BertConfig.named("tiny", family, **SHAPE | changes)
+    own = {"intermediate_size": 16} if family == "neobert" else {}  # a multiple of 8
+    config = BertConfig.named("tiny", family, **SHAPE | own | changes)
     generator = np.random.default_rng(0)
     shapes = Bert(config, head).abstract_params()
     params = jax.tree.map(lambda leaf: generator.normal(0.0, 0.05, leaf.shape).astype(np.float32), shapes)

@@ -21,6 +21,8 @@ from bert_jax.modeling.kernels.disentangled import distance_rows
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle; installed on Python 3.11 only")
 
+import neobert_oracle  # noqa: E402
+
 VOCABULARY, LENGTHS, CHOICES = 97, (23, 13, 7), 3
 _BERT = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 96}
 _ROBERTA = _BERT | {"pad_token_id": 1, "max_position_embeddings": 40, "type_vocab_size": 1}
@@ -51,6 +53,7 @@ CONFIGS = {
         "share_att_key": True,
         "position_biased_input": False,
     },
+    "neobert": _BERT | {"intermediate_size": 100, "max_length": 64},  # 66 rounded up to a multiple of 8
     "esm": _BERT
     | {
         "pad_token_id": 1,
@@ -125,11 +128,12 @@ def oracle(family: str, head: str, **changes):
     """A transformers model in which every parameter is random, LayerNorms and biases too."""
     torch.manual_seed(0)
     classes = NAME_TABLES[family].architectures
-    kind = getattr(transformers, classes["encoder"].removesuffix("Model") + "Config")
+    library = neobert_oracle if family == "neobert" else transformers
+    kind = getattr(library, classes["encoder"].removesuffix("Model") + "Config")
     fields = {"vocab_size": VOCABULARY, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 2}
     fields |= {"eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3, "attn_implementation": "eager"}
     config = kind(**fields | CONFIGS[family] | changes)
-    model = getattr(transformers, classes[head])(config).eval()
+    model = getattr(library, classes[head])(config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             is_scale = name.endswith("weight") and ("norm" in (part := name.lower().split(".")[-2]) or part == "ln")
@@ -419,7 +423,7 @@ def test_the_speeds_of_an_esms_files_are_kept(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"is_folding_model": True}, "is_folding_model: expected False, found True (ESMFold is not supported)"),
+        ({"is_folding_model": True}, "is_folding_model: expected False, found True: ESMFold is not supported"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
         ({"mask_token_id": None}, "mask_token_id must be a non-negative integer, found None"),
         ({"token_dropout": 1}, "token_dropout must be true or false, found 1"),
@@ -428,6 +432,32 @@ def test_the_speeds_of_an_esms_files_are_kept(tmp_path):
 def test_an_esm_that_is_not_known_is_refused(changes, message):
     hf = {"model_type": "esm", "vocab_size": VOCABULARY} | CONFIGS["esm"]
     BertConfig.from_hf(hf)
+    with pytest.raises(InputError) as error:
+        BertConfig.from_hf(hf | changes)
+    assert str(error.value).startswith("config.json: ") and message in str(error.value)
+
+
+def test_heads_of_a_neobert_lie_together_in_one_matrix(tmp_path):
+    model = oracle("neobert", "encoder")
+    model.save_pretrained(tmp_path)
+    rows = model.transformer_encoder[1].qkv.weight.detach().numpy().reshape(4, 3, 12, 48)
+    attention = from_pretrained(tmp_path).params["encoder"]["layers"]["attention"]
+    for part, name in enumerate(("query", "key", "value")):
+        assert np.array_equal(attention[name]["kernel"][1].T, rows[:, part].reshape(48, 48))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rms_norm": False}, "rms_norm: expected True, found False"),
+        ({"hidden_act": "gelu"}, "hidden_act: expected 'SwiGLU' or 'swiglu', found 'gelu'"),
+        ({"ngpt": True}, "ngpt: expected False, found True"),
+        ({"intermediate_size": 0}, "intermediate_size must be a positive integer, found 0"),
+    ],
+)
+def test_a_neobert_that_is_not_known_is_refused(changes, message):
+    hf = {"model_type": "neobert", "vocab_size": VOCABULARY} | CONFIGS["neobert"]
+    assert BertConfig.from_hf(hf | {"hidden_act": "SwiGLU"}).intermediate_size == 72
     with pytest.raises(InputError) as error:
         BertConfig.from_hf(hf | changes)
     assert str(error.value).startswith("config.json: ") and message in str(error.value)

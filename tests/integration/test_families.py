@@ -26,6 +26,7 @@ FAMILIES = {
     "xlm-roberta-xl": {"type_vocab_size": 1},
     "deberta-v2": {"position_buckets": 8, "conv_kernel_size": 3},
     "esm": {},
+    "neobert": {},
     "eurobert": {"num_key_value_heads": 1},
 }
 STEPS = 8
@@ -95,6 +96,8 @@ def test_it_learns_and_is_fine_tuned(trained, family):
 def test_what_it_wrote_is_read_alike_by_both_libraries(trained, family):
     torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
     transformers = pytest.importorskip("transformers", reason="the oracle; installed on Python 3.11 only")
+    if family == "neobert":
+        pytest.skip("transformers does not have it")
     directory = trained(family) / family / "model"
     ours = from_pretrained(directory)
     assert (ours.config.family, ours.head, ours.missing) == (family, "masked_lm", ())

@@ -325,6 +325,7 @@ FAMILIES = {
     "distilbert": bert_folder("DistilBertTokenizer", "distilbert"),
     "nomic-bert": bert_folder("BertTokenizer", "nomic_bert"),
     "ernie": bert_folder("BertTokenizer", "ernie"),
+    "neobert": bert_folder("BertTokenizer", "neobert"),
     "megatron-bert": bert_folder("BertTokenizer", "megatron-bert"),
 }
 
@@ -332,7 +333,7 @@ FAMILIES = {
 # As others here, but for their files: they cut real lines in the slow tests only.
 SAME = (
     "camembert", "camembert sentencepiece.bpe.model", "bertweet", "albert",
-    "albert spiece.model with case and accents", "albert with case and accents", "ernie", "megatron-bert",
+    "albert spiece.model with case and accents", "albert with case and accents", "ernie", "megatron-bert", "neobert",
 )  # fmt: skip
 
 

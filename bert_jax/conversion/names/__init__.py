@@ -12,6 +12,7 @@ from bert_jax.conversion.names import (
     megatron_bert,
     modernbert,
     mpnet,
+    neobert,
     nomic_bert,
     roberta,
 )
@@ -38,4 +39,5 @@ NAME_TABLES: dict[str, Names] = {
     "deberta-v2": deberta.NAMES,
     "eurobert": eurobert.NAMES,
     "esm": esm.NAMES,
+    "neobert": neobert.NAMES,
 }

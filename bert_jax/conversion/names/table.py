@@ -23,6 +23,7 @@ class Entry:
         ours: path in the canonical tree; a tensor of layer i is slice i of the leading axis.
         transpose: whether to reverse the axes (PyTorch stores a kernel as `[out, in]`, or `[out, in, width]`).
         part: (i, n): the parameter is the i-th of n equal parts of the foreign tensor, along its first axis.
+        by_head: whether the foreign tensor has these parts head by head: n parts of the first head, and so on.
         first_layer: the first layer that has the parameter; lower layers keep their initial values, which are unused.
     """
 
@@ -30,6 +31,7 @@ class Entry:
     ours: str
     transpose: bool = False
     part: tuple[int, int] = (0, 1)
+    by_head: bool = False
     first_layer: int = 0
 
 
@@ -71,6 +73,7 @@ class Slot(NamedTuple):
     layer: int | None  # index on the leading axis of the leaf
     transpose: bool
     part: tuple[int, int]
+    groups: int  # number of times that the parts follow one another: the number of heads, or 1
     shape: tuple[int, ...]  # shape of the whole foreign tensor
 
 
@@ -79,9 +82,13 @@ def dense(theirs: str, ours: str) -> tuple[Entry, ...]:
     return Entry(f"{theirs}.weight", f"{ours}/kernel", transpose=True), Entry(f"{theirs}.bias", f"{ours}/bias")
 
 
-def dense_parts(theirs: str, *ours: str) -> tuple[Entry, ...]:
-    """Return the entries of a dense layer that concatenates several layers of the canonical tree."""
-    entries = (dataclasses.replace(e, part=(i, len(ours))) for i, part in enumerate(ours) for e in dense(theirs, part))
+def dense_parts(theirs: str, *ours: str, by_head: bool = False) -> tuple[Entry, ...]:
+    """Return the entries of a dense layer that concatenates several layers of the canonical tree, or their heads."""
+    entries = (
+        dataclasses.replace(e, part=(i, len(ours)), by_head=by_head)
+        for i, part in enumerate(ours)
+        for e in dense(theirs, part)
+    )
     return tuple(entries)
 
 
@@ -157,7 +164,9 @@ def _layer_pattern(entries: tuple[Entry, ...]) -> re.Pattern[str]:
     return re.compile("".join(parts) + r"\.")
 
 
-def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]], inner_group_num: int = 1) -> Iterator[Slot]:
+def slots(
+    names: Names, head: str, shapes: Mapping[str, tuple[int, ...]], inner_group_num: int = 1, num_heads: int = 1
+) -> Iterator[Slot]:
     """Yield a slot for each foreign tensor (or part of one) that the leaves of a canonical tree correspond to.
 
     Args:
@@ -165,6 +174,7 @@ def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]], inner_
         head: one of `modeling.HEADS`.
         shapes: canonical path -> shape.
         inner_group_num: number of layers in a group of tied layers.
+        num_heads: number of attention heads.
     """
     entries = (*names.encoder, *names.heads.get(head, ()), *_embedding_layers(shapes))
     for entry in itertools.chain.from_iterable(_quantized(entry) for entry in entries):
@@ -178,7 +188,8 @@ def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]], inner_
         for layer in range(entry.first_layer, shape[0]) if stacked else (None,):
             group, inner = divmod(layer or 0, inner_group_num)
             name = entry.theirs.format(layer=layer, group=group, inner=inner)
-            yield Slot(name, entry.ours, layer, entry.transpose, entry.part, theirs)
+            groups = num_heads if entry.by_head else 1
+            yield Slot(name, entry.ours, layer, entry.transpose, entry.part, groups, theirs)
 
 
 # Arrays of a quantized parameter -> the end of their names, instead of `weight`; as in compressed-tensors.

@@ -145,7 +145,9 @@ def _attention_block(
         )
     )
     if rotation is not None:
-        query, key = _rotated(graph, query, rotation), _rotated(graph, key, rotation)
+        query, key = _rotated(graph, query, rotation, config), _rotated(graph, key, rotation, config)
+        if config.rotary_value:
+            value = _rotated(graph, value, rotation, config)
     query = graph.op("Mul", query, graph.constant(score_scale(config)))
     scores = _grouped_product(graph, query, graph.op("Transpose", key, perm=[0, 1, 3, 2]), config)  # [B, N, S, S]
     if shared is not None:
@@ -233,10 +235,17 @@ def _rotation(graph: OnnxGraph, theta: float, size: int, speeds: np.ndarray | No
     return graph.cast(graph.op("Cos", angles)), graph.cast(graph.op("Sin", angles))
 
 
-def _rotated(graph: OnnxGraph, x: str, rotation: tuple[str, str]) -> str:
+def _rotated(graph: OnnxGraph, x: str, rotation: tuple[str, str], config: BertConfig) -> str:
     """Apply rotary positions to `[B, N, S, H]`."""
-    a, b = graph.ops("Split", x, outputs=2, axis=-1)
     cosines, sines = rotation
+    if config.rotary_interleaved:
+        pairs = graph.reshape(x, [0, 0, -1, config.head_size // 2, 2])
+        a, b = (graph.squeeze(half, -1) for half in graph.ops("Split", pairs, outputs=2, axis=-1))
+    else:
+        a, b = graph.ops("Split", x, outputs=2, axis=-1)
     first = graph.op("Sub", graph.op("Mul", a, cosines), graph.op("Mul", b, sines))
     second = graph.op("Add", graph.op("Mul", b, cosines), graph.op("Mul", a, sines))
-    return graph.op("Concat", first, second, axis=-1)
+    if not config.rotary_interleaved:
+        return graph.op("Concat", first, second, axis=-1)
+    pairs = graph.op("Concat", graph.unsqueeze(first, -1), graph.unsqueeze(second, -1), axis=-1)
+    return graph.reshape(pairs, [0, 0, -1, config.head_size])
