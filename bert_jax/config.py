@@ -60,8 +60,8 @@ class BertConfig:
         position_offset: rows of the position table before the first position, one of which is for padding.
         rope_theta: base of rotary positions.
         local_rope_theta: base of rotary positions in local layers; None = `rope_theta`.
-        rotary_interleaved: whether rotary positions rotate pairs of neighbouring coordinates; False = pairs of coordinates
-            of the two halves of a head.
+        rotary_interleaved: whether rotary positions rotate pairs of neighbouring coordinates; False = pairs of
+            coordinates of the two halves of a head.
         rotary_value: whether rotary positions rotate values too.
         stored_rotation: whether files hold the speeds of rotary positions, which are then parameters that training
             leaves as they are.
@@ -97,8 +97,8 @@ class BertConfig:
         pad_token_id: id of the padding token.
         pooler: whether there is a tanh pooler over the first token, for heads that do not need it.
         classifier_summary: the layer before a sequence classifier: the pooler (`pooler`), a dense layer of its own with
-            an activation (`tanh`, `relu`, `gelu`), or the transform of the masked-LM head (`transform`), which then
-            also comes before the heads for tokens and spans.
+            an activation (`tanh`, `relu`, `gelu`, or that of the encoder, `hidden_act`), or the transform of the
+            masked-LM head (`transform`), which then also comes before the heads for tokens and spans.
         choice_summary: the layer before a multiple-choice classifier, likewise.
         classifier_pooling: input of a summary other than the pooler: the first token (`cls`) or the `mean` of all
             tokens; `late` = all tokens, and the mean of their logits.

@@ -15,7 +15,7 @@ PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "r
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 LAYER_ACTIVATIONS = ("identity", "tanh", "sigmoid", "relu", "gelu", "silu", "elu", "leaky_relu", "softplus", "mish")
 POS_ATT_TYPES = ("c2p", "p2c")  # content to position, position to content
-SUMMARIES = ("pooler", "tanh", "relu", "gelu", "transform")
+SUMMARIES = ("pooler", "tanh", "relu", "gelu", "hidden_act", "transform")
 CHOICES: dict[str, tuple[str, ...]] = {
     "family": tuple(FAMILIES),
     "hidden_act": ACTIVATION_NAMES,

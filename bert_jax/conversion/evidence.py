@@ -35,6 +35,7 @@ _SIGNS = (
     (r"(^|\.)layer\.\d+\.attention\.self_attn_layer_norm\.", "xlm-roberta-xl"),
     (r"(^|\.)layer\.\d+\.attention\.ln\.", "megatron-bert"),
     (r"(^|\.)layer\.\d+\.intermediate\.LayerNorm\.", "roberta-prelayernorm"),
+    (r"^roformer\.|(^|\.)encoder\.embed_positions\.", "roformer"),
     (r"(^|\.)transformer_encoder\.\d+\.", "neobert"),
     (r"(^|\.)emb_layer_norm_after\.", "esm"),
     (r"^data2vec_text\.", "data2vec-text"),

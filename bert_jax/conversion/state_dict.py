@@ -95,11 +95,9 @@ def _from_leaves(leaves: dict[str, Any], parts: list[Slot], dtype: np.dtype) -> 
 def _as_written(tensors: Tensors, model: Bert, dtype: np.dtype) -> Tensors:
     """Return tensors as the family's files hold them: with buffers, such as sinusoidal positions, besides the
     parameters, and in a bare encoder without the prefix of their names."""
-    config, names = model.config, names_of(model)
-    if config.position_embedding_type == "sinusoidal":
-        # Hugging Face's models look positions up in a table; with sinusoids in the table they compute the same.
-        table = sinusoids(config.max_position_embeddings, config.embedding_width).astype(dtype)
-        tensors[_positions(names)] = LazyTensor(table.shape, dtype, lambda: table)
+    names = names_of(model)
+    for name, values in _buffers(model):
+        tensors[name] = LazyTensor(values.shape, dtype, functools.partial(values.astype, dtype))
     if names.architectures[model.head] == names.architectures["encoder"]:
         tensors = {name.removeprefix(names.prefix): tensor for name, tensor in tensors.items()}
     return tensors
@@ -114,8 +112,15 @@ def names_of(model: Bert) -> Names:
     return names if model.config.legacy else names.not_legacy or names
 
 
-def _positions(names: Names) -> str:
-    return f"{names.prefix}embeddings.position_embeddings.weight"
+def _buffers(model: Bert) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the names and values of the tensors that files have besides the parameters."""
+    config, names = model.config, names_of(model)
+    if config.position_embedding_type == "sinusoidal":
+        # Hugging Face's models look positions up in a table; with sinusoids in the table they compute the same.
+        table = sinusoids(config.max_position_embeddings, config.embedding_width)
+        yield f"{names.prefix}embeddings.position_embeddings.weight", table
+    for name, values in names.buffers.items():
+        yield name, values(config)
 
 
 def _joined(views: list[np.ndarray], groups: int) -> np.ndarray:
@@ -173,9 +178,10 @@ def match(model: Bert, tensors: Tensors, fresh_head: bool, where: storage.Path) 
             raise InputError(f"{where}: expected a tensor {slot.name!r}, found none (found, for example, {some!r})")
     parts = _by_name(found)
     used = set(parts)
-    if model.config.position_embedding_type == "sinusoidal" and _positions(names) in tensors:
-        _check_sinusoids(_positions(names), tensors, model.config, where)
-        used.add(_positions(names))
+    for name, values in _buffers(model):
+        if name in tensors:
+            _check_sinusoids(name, tensors, values, where)
+            used.add(name)
     if model.head in ("masked_lm", "pretraining"):
         used |= _check_tied(names, tensors, used, where)
     _check_layers(names, tensors, model.config, where)
@@ -260,8 +266,8 @@ def _equal(a: LazyTensor, b: LazyTensor) -> bool:
     return a.shape == b.shape and np.array_equal(a.read(), b.read())
 
 
-def _check_sinusoids(name: str, tensors: Tensors, config: BertConfig, where: storage.Path) -> None:
-    tensor, table = tensors[name].read(), sinusoids(config.max_position_embeddings, config.embedding_width)
+def _check_sinusoids(name: str, tensors: Tensors, table: np.ndarray, where: storage.Path) -> None:
+    tensor = tensors[name].read()
     if tensor.shape != table.shape or not np.allclose(tensor, table, atol=1e-2):  # the file may be bfloat16
         raise InputError(f"{where}: tensor {name!r}: expected sinusoids as config.json says, found other values")
 

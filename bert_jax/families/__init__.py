@@ -31,6 +31,7 @@ from bert_jax.families.roberta import (
     XLM_ROBERTA_FAMILY,
     XLM_ROBERTA_XL_FAMILY,
 )
+from bert_jax.families.roformer import ROFORMER_FAMILY
 
 FAMILIES: dict[str, Family] = {
     "bert": BERT_FAMILY,
@@ -52,6 +53,7 @@ FAMILIES: dict[str, Family] = {
     "eurobert": EUROBERT_FAMILY,
     "esm": ESM_FAMILY,
     "neobert": NEOBERT_FAMILY,
+    "roformer": ROFORMER_FAMILY,
 }
 
 

@@ -3,7 +3,7 @@
 `config_keys(family)` is the table of one family: the keys that all configs share, and its own.
 """
 
-from bert_jax.model_files.config_modern import ESM, EUROBERT, NEOBERT
+from bert_jax.model_files.config_modern import ESM, EUROBERT, NEOBERT, ROFORMER
 from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 
 SHARED_BY_FAMILIES: tuple[FileKey, ...] = (
@@ -277,7 +277,7 @@ _OF_FAMILY = {
     "roberta-prelayernorm": ROBERTA, "xlm-roberta-xl": ROBERTA, "ernie": ERNIE, "megatron-bert": MEGATRON_BERT,
     "albert": ALBERT,
     "distilbert": DISTILBERT, "electra": ELECTRA, "mpnet": MPNET, "nomic_bert": NOMIC_BERT, "modernbert": MODERNBERT,
-    "deberta-v2": DEBERTA_V2, "eurobert": EUROBERT, "esm": ESM, "neobert": NEOBERT,
+    "deberta-v2": DEBERTA_V2, "eurobert": EUROBERT, "esm": ESM, "neobert": NEOBERT, "roformer": ROFORMER,
 }  # fmt: skip
 # Keys that are not copied from the read config.json to a written one: `BertConfig` writes its own, or they concern
 # files that are not written.
@@ -318,4 +318,5 @@ FILES = {
     "EUROBERT": "`config.json` of EuroBERT",
     "ESM": "`config.json` of ESM",
     "NEOBERT": "`config.json` of NeoBERT",
+    "ROFORMER": "`config.json` of RoFormer",
 }

@@ -61,3 +61,14 @@ NEOBERT: tuple[FileKey, ...] = (
     harmless("dim_head", "equal to hidden_size / num_attention_heads"),
     harmless("kwargs", "keys of the original code"),
 )
+ROFORMER: tuple[FileKey, ...] = (
+    honoured("intermediate_size", "width of the feed-forward layers"),
+    honoured("hidden_act", "activation of the feed-forward layers, and of a classifier's own layer"),
+    honoured("hidden_dropout_prob", "dropout rate"),
+    honoured("attention_probs_dropout_prob", "dropout rate"),
+    honoured("layer_norm_eps", "epsilon of LayerNorm"),
+    honoured("type_vocab_size", "rows of the segment embedding"),
+    honoured("embedding_size", "width of the embeddings"),
+    honoured("rotary_value", "whether rotary positions rotate values too"),
+    harmless("position_embedding_type", "always rotary"),
+)

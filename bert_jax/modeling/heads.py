@@ -81,7 +81,7 @@ class Summary(nnx.Module):
     """A classifier's own dense layer with activation, `[B, D] -> [B, D]`, in place of the pooler."""
 
     def __init__(self, config: BertConfig, activation: str, *, rngs: nnx.Rngs):
-        self.activation = activation
+        self.activation = config.hidden_act if activation == "hidden_act" else activation
         self.dense = Dense(config, config.hidden_size, config.hidden_size, rngs=rngs)
 
     def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:

@@ -38,6 +38,7 @@ MODEL_KEYS = {
     "model.norm_rel_ebd": Key(bool, "whether a DeBERTa's embeddings of relative positions have a LayerNorm"),
     "model.conv_kernel_size": Key(int, "width of a DeBERTa's convolution beside the first layer, an odd number; 0 = "
                                   "none", least=0),
+    "model.rotary_value": Key(bool, "whether the rotary positions of a RoFormer rotate values too"),
     "model.token_dropout": Key(bool, "whether an ESM rescales embeddings in place of those of the mask token"),
     "model.embedding_size": Key(int, "width of the embeddings; not set = hidden_size", least=1),
     "model.local_window": Key(int, "local layers attend to this number of tokens on either side; not set = all layers "

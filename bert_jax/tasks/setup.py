@@ -47,6 +47,7 @@ _SHAPING = (
     "type_vocab_size",
     "task_type_vocab_size",
     "position_embedding_type",
+    "rotary_value",
     "token_dropout",
     "position_buckets",
     "max_relative_positions",

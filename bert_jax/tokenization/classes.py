@@ -12,8 +12,9 @@ RESIDUES = "one token per residue"
 
 # Algorithm -> lower-case names of tokenizer classes and model types, without "Tokenizer", "Fast", "-" and "_".
 _CLASSES = {
-    WORD_PIECE: """bert distilbert electra mobilebert convbert squeezebert layoutlm lxmert retribert realm nezha ernie
-        bros megatronbert nomicbert neobert visualbert vilt dprcontextencoder dprquestionencoder dprreader dpr chineseclip""",
+    WORD_PIECE: """bert distilbert electra mobilebert convbert squeezebert layoutlm lxmert retribert realm nezha
+        ernie bros megatronbert nomicbert neobert visualbert vilt dprcontextencoder dprquestionencoder dprreader dpr
+        chineseclip""",
     MPNET: "mpnet",
     BYTE_LEVEL_BPE: """roberta robertaprelayernorm longformer led bart data2vectext ibert lilt mega mra bridgetower""",
     XLM_ROBERTA: "xlmroberta xlmrobertaxl xmod gte jinaembeddingsv3 trocr",
@@ -59,6 +60,11 @@ def algorithm_of(names: Iterable[str], has_tokenizer_json: bool) -> str | None:
         short = short_name(name)
         if short in _GENERIC:
             continue
+        if short == "roformer":  # its pre-tokenizer is no part of a tokenizer.json
+            raise InputError(
+                f"tokenizer_class: expected a class that splits words at spaces, such as BertTokenizer, found {name!r}, "
+                "which segments Chinese words by the package rjieba: not supported"
+            )
         if short in _ALGORITHMS:
             return _ALGORITHMS[short]
         if short in _PYTHON_ONLY.split() or not has_tokenizer_json:

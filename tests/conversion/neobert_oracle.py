@@ -1,7 +1,7 @@
-"""NeoBERT in PyTorch, which transformers does not have: an oracle from its paper (arXiv:2502.19587) and its config.json.
+"""NeoBERT in PyTorch, which transformers does not have: an oracle from its paper (arXiv:2502.19587) and config.json.
 
-Names of tensors and keys are those of the published chandar-lab/NeoBERT: queries, keys and values in one matrix, head by
-head; rotations of neighbouring coordinates, here as products of complex numbers; gate and up in one matrix.
+Names of tensors and keys are those of the published chandar-lab/NeoBERT: queries, keys and values in one matrix, head
+by head; rotations of neighbouring coordinates, here as products of complex numbers; gate and up in one matrix.
 """
 
 import torch

@@ -54,6 +54,7 @@ CONFIGS = {
         "position_biased_input": False,
     },
     "neobert": _BERT | {"intermediate_size": 100, "max_length": 64},  # 66 rounded up to a multiple of 8
+    "roformer": _BERT | {"embedding_size": 16},
     "esm": _BERT
     | {
         "pad_token_id": 1,
@@ -110,6 +111,8 @@ VARIANTS = {
         "token_dropout": True, "tie_word_embeddings": False}, True),
     "esm without dropout of tokens": ("esm", "sequence_classification", {
         "token_dropout": False, "mask_token_id": None}, False),
+    "values that rotate": ("roformer", "masked_lm", {"rotary_value": True, "embedding_size": None}, True),
+    "a classifier with relu": ("roformer", "sequence_classification", {"hidden_act": "relu"}, False),
     "another pooler": ("deberta-v2", "sequence_classification", {"pooler_hidden_act": "tanh"}, False),
 }  # fmt: skip
 VARIED = [
@@ -136,6 +139,8 @@ def oracle(family: str, head: str, **changes):
     model = getattr(library, classes[head])(config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
+            if "embed_positions" in name:  # a RoFormer's table of sines and cosines
+                continue
             is_scale = name.endswith("weight") and ("norm" in (part := name.lower().split(".")[-2]) or part == "ln")
             parameter.normal_(1.0 if is_scale else 0.0, 0.15)
     return model
@@ -252,10 +257,10 @@ def check_gradients(tmp_path, model, family, head):
     named = to_huggingface(ours.config, ours.head, jax.grad(loss)(ours.params))
     # What no output reads has no gradient.
     named = {name: array for name, array in named.items() if array.any() or "contact_head" not in name}
-    named.pop("esm.rotary_embeddings.inv_freq", None)
-    named.pop("rotary_embeddings.inv_freq", None)
+    named = {name: array for name, array in named.items() if not name.endswith(("inv_freq", "embed_positions.weight"))}
     tied = dict(NAME_TABLES[family].tied) if ours.config.tie_word_embeddings else {}
     expected = {tied.get(name, name): p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None}
+    expected.pop("roformer.encoder.embed_positions.weight", None)
     assert named.keys() == expected.keys()
     largest = max(np.abs(gradient).max() for gradient in expected.values())
     for name, gradient in expected.items():
@@ -461,6 +466,16 @@ def test_a_neobert_that_is_not_known_is_refused(changes, message):
     with pytest.raises(InputError) as error:
         BertConfig.from_hf(hf | changes)
     assert str(error.value).startswith("config.json: ") and message in str(error.value)
+
+
+def test_a_roformer_with_another_table_of_positions_is_refused(tmp_path):
+    model = oracle("roformer", "encoder")
+    model.encoder.embed_positions.weight[3, 0] += 1
+    model.save_pretrained(tmp_path)
+    with pytest.raises(
+        InputError, match=r"'roformer.encoder.embed_positions.weight': expected sinusoids as config.json"
+    ):
+        from_pretrained(tmp_path)
 
 
 def test_the_files_of_nomicberts_authors(tmp_path):

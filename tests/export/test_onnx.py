@@ -133,6 +133,10 @@ def test_shared_keys_and_late_pooling(pooling):
     assert_same(*small_model("eurobert", "sequence_classification", **fields), (3, 9))
 
 
+def test_values_that_rotate():
+    assert_same(*small_model("roformer", "masked_lm", rotary_value=True, embedding_size=4), (3, 9))
+
+
 def test_a_masked_lm_head_without_a_transform():
     assert_same(*small_model("eurobert", "masked_lm"), (3, 9))
     assert_same(*small_model("eurobert", "masked_lm", tie_word_embeddings=True), (3, 9))

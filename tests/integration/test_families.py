@@ -27,6 +27,7 @@ FAMILIES = {
     "deberta-v2": {"position_buckets": 8, "conv_kernel_size": 3},
     "esm": {},
     "neobert": {},
+    "roformer": {},
     "eurobert": {"num_key_value_heads": 1},
 }
 STEPS = 8

@@ -15,6 +15,7 @@ from bert_jax.conversion.names import (
     neobert,
     nomic_bert,
     roberta,
+    roformer,
 )
 from bert_jax.conversion.names.table import PLACEHOLDERS, Names, Slot, numbers_of, slots
 
@@ -40,4 +41,5 @@ NAME_TABLES: dict[str, Names] = {
     "eurobert": eurobert.NAMES,
     "esm": esm.NAMES,
     "neobert": neobert.NAMES,
+    "roformer": roformer.NAMES,
 }

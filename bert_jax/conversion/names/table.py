@@ -5,7 +5,9 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.modeling.head_names import CLASSIFIERS
@@ -46,6 +48,7 @@ class Names:
         architectures: head -> Hugging Face class.
         other_architectures: further Hugging Face classes -> head with the same tensors.
         tied: (second name, original name) of tensors that files may store twice, with equal values.
+        buffers: name -> function from a `BertConfig` to its values, for tensors that files have besides parameters.
         older: function that renames the tensors of older files to the names above.
         not_legacy: the table of models whose config has `legacy` False, if it differs.
     """
@@ -56,6 +59,7 @@ class Names:
     architectures: Mapping[str, str]
     other_architectures: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tied: tuple[tuple[str, str], ...] = ()
+    buffers: Mapping[str, Callable[[Any], np.ndarray]] = dataclasses.field(default_factory=dict)
     older: Callable[[Tensors], Tensors] = dict
     not_legacy: "Names | None" = None
 

@@ -88,7 +88,8 @@ def _summary(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfi
         return _transform(graph, x, params["summary"], "summary", config)
     if kind is None:
         return x
-    return add_activation(graph, add_dense(graph, x, params["summary"]["dense"], "summary.dense"), kind)
+    activation = config.hidden_act if kind == "hidden_act" else kind
+    return add_activation(graph, add_dense(graph, x, params["summary"]["dense"], "summary.dense"), activation)
 
 
 def _is_late(config: BertConfig, head: str) -> bool:
