@@ -62,8 +62,8 @@ def algorithm_of(names: Iterable[str], has_tokenizer_json: bool) -> str | None:
             continue
         if short == "roformer":  # its pre-tokenizer is no part of a tokenizer.json
             raise InputError(
-                f"tokenizer_class: expected a class that splits words at spaces, such as BertTokenizer, found {name!r}, "
-                "which segments Chinese words by the package rjieba: not supported"
+                "tokenizer_class: expected a class that splits words at spaces, such as BertTokenizer, found "
+                f"{name!r}, which segments Chinese words by the package rjieba: not supported"
             )
         if short in _ALGORITHMS:
             return _ALGORITHMS[short]
