@@ -87,6 +87,8 @@ class Distillation:
             self.layer_pairs(student, teacher)
         if "relations" in self.weights:
             self._check_relations(widths, teacher)
+            for config in (student, teacher):
+                self._check_shared_keys(config, self.heads_of_relations(teacher))
 
     def heads_of_relations(self, teacher: BertConfig) -> int:
         """Return the number of relation heads."""
@@ -103,6 +105,19 @@ class Distillation:
             raise InputError(
                 f"{_KEY}.relation_layer: expected a layer of the teacher, -1 to {layers - 1}, "
                 f"found {self.relation_layer}"
+            )
+
+    def _check_shared_keys(self, config: BertConfig, heads: int) -> None:
+        """Raise InputError when keys that attention heads share are too narrow for the relations."""
+        if config.num_key_value_heads and "qk" in self.relations:
+            raise InputError(
+                f"{_KEY}.relations: expected qq, kk or vv, as keys that heads share (num_key_value_heads "
+                f"{config.num_key_value_heads}) are narrower than queries, found qk"
+            )
+        if config.key_value_width % heads:
+            raise InputError(
+                f"{_KEY}.relation_heads: expected a divisor of the width of keys, {config.key_value_width}, "
+                f"found {heads}"
             )
 
 

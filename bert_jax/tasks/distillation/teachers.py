@@ -157,4 +157,10 @@ def principal_embeddings(teacher: Teacher, student: BertConfig) -> Params:
 def _with_layers(params: Params, layers: tuple[int, ...]) -> Params:
     index = list(layers)
     chosen: Any = jax.tree.map(lambda leaf: leaf[index], params["encoder"]["layers"])
-    return params | {"encoder": params["encoder"] | {"layers": chosen}}
+    student = params | {"encoder": params["encoder"] | {"layers": chosen}}
+    if "contact_head" in params:  # it has a row for each attention map
+        dense = params["contact_head"]["dense"]
+        count = len(jax.tree.leaves(params["encoder"]["layers"])[0])
+        rows = dense["kernel"].reshape(count, -1)[index].reshape(-1, 1)
+        student |= {"contact_head": {"dense": dense | {"kernel": rows}}}
+    return student

@@ -69,6 +69,39 @@ def test_a_student_from_layers_is_the_truncated_teacher(place):
         np.testing.assert_array_equal(ours, theirs[[0, 2]])
 
 
+def test_a_student_of_an_esm_has_the_contact_head_of_its_layers(tmp_path):
+    config = BertConfig.named("tiny", "esm", num_hidden_layers=4, hidden_size=16, num_attention_heads=2, vocab_size=40)
+    params = jax.jit(Bert(config).init)(jax.random.key(0))
+    save_pretrained(tmp_path / "esm", config, "encoder", params)
+    c = recipes.load_recipe("classification")
+    c.distillation.teacher, c.distillation.student_layers = str(tmp_path / "esm"), (1, 3)
+    c.distillation.weights.soft_labels = 1.0
+    student = student_from_layers(distillation_of(c), "encoder")
+    rows = np.asarray(params["contact_head"]["dense"]["kernel"]).reshape(4, 2)[[1, 3]].reshape(-1, 1)
+    np.testing.assert_array_equal(student.params["contact_head"]["dense"]["kernel"], rows)
+    assert jax.tree.map(np.shape, student.params) == jax.tree.map(np.shape, Bert(student.config).abstract_params())
+
+
+@pytest.mark.parametrize(
+    ("relations", "heads", "message"),
+    [
+        (
+            ("qk", "vv"),
+            2,
+            "relations: expected qq, kk or vv, as keys that heads share .num_key_value_heads 1. are narr",
+        ),
+        (("qq",), 4, "relation_heads: expected a divisor of the width of keys, 6, found 4"),
+    ],
+)
+def test_relations_of_shared_keys(relations, heads, message):
+    teacher = BertConfig.named("tiny", "eurobert", hidden_size=24, num_attention_heads=4, num_key_value_heads=1)
+    c = recipes.load_recipe("classification")
+    c.distillation.teacher, c.distillation.relations, c.distillation.relation_heads = "teacher", relations, heads
+    c.distillation.weights.relations = 1.0
+    with pytest.raises(InputError, match=message):
+        distillation_of(c).check(teacher, teacher)
+
+
 def test_a_narrow_student_starts_from_the_principal_components_of_the_embeddings(place):
     narrow = {"distillation.student_embeddings": True, "model.hidden_size": 8}
     job = tasks.build(recipe(place, **SOFT, **narrow))
