@@ -58,6 +58,7 @@ class BertConfig:
         position_offset: rows of the position table before the first position, one of which is for padding.
         rope_theta: base of rotary positions.
         local_rope_theta: base of rotary positions in local layers; None = `rope_theta`.
+        rope_factor: divisor of positions before rotation (Chen et al. 2023, arXiv:2306.15595).
         relative_attention_buckets: buckets of distances between tokens, each with a bias of attention scores that all
             layers share (Raffel et al. 2019, arXiv:1910.10683, section 2.1); 0 = no such bias.
         pos_att_type: terms of disentangled attention (He et al. 2020, arXiv:2006.03654, section 3.1): `c2p` (content to
@@ -82,6 +83,8 @@ class BertConfig:
         norm_bias: whether LayerNorm has a bias.
         attention_bias: whether the dense layers of attention have biases.
         mlp_bias: whether the feed-forward layers have biases.
+        mlp_up_bias: whether the layers up and gate have biases, if `mlp_bias`.
+        drop_before_down: whether there is also dropout before the feed-forward layer down.
         initializer_range: the parameter (not the standard deviation) of the truncated normal initialiser.
         layer_norm_eps: added to the variance in LayerNorm.
         pad_token_id: id of the padding token.
@@ -134,6 +137,7 @@ class BertConfig:
     position_offset: int = 0
     rope_theta: float = 10000.0
     local_rope_theta: float | None = None
+    rope_factor: float = 1.0
     relative_attention_buckets: int = 0
     pos_att_type: tuple[str, ...] = ()
     position_buckets: int = 0
@@ -153,6 +157,8 @@ class BertConfig:
     norm_bias: bool = True
     attention_bias: bool = True
     mlp_bias: bool = True
+    mlp_up_bias: bool = True
+    drop_before_down: bool = False
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     pad_token_id: int = 0
@@ -279,7 +285,8 @@ class BertConfig:
             config = cls._read(hf, family, where)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
-        return config.replace(carried=tuple((key, hf[key]) for key in hf if key not in NOT_CARRIED))
+        replaced = {*NOT_CARRIED, *FAMILIES[family].not_carried}
+        return config.replace(carried=tuple((key, hf[key]) for key in hf if key not in replaced))
 
     @classmethod
     def _read(cls, hf: dict[str, Any], family: str, where: str) -> Self:

@@ -83,7 +83,7 @@ def check_value(name: str, value: Any, kind: Any, key: str = "") -> None:
     elif name.endswith(("_prob", "_dropout")):
         if not is_number or not 0 <= value < 1:
             raise InputError(f"{label} must be a rate in [0, 1), found {found}")
-    elif "theta" in name or name in _NOT_BELOW_0:
+    elif "theta" in name or name == "rope_factor" or name in _NOT_BELOW_0:
         what = "non-negative" if name in _NOT_BELOW_0 else "positive"
         if not is_number or value < 0 or (value == 0 and what == "positive"):
             raise InputError(f"{label} must be a {what} number, found {found}")

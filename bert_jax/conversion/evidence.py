@@ -25,6 +25,7 @@ _SHOWN_BY = (
 )
 # Patterns of tensor names that only one family has; the first match decides.
 _SIGNS = (
+    (r"^(gte|new)\.|\.attention\.qkv_proj\.|\.mlp\.up_gate_proj\.", "gte"),
     (r"(^|\.)layers\.\d+\.(attn_norm|mlp_norm)\.", "modernbert"),
     (r"(^|\.)encoder\.layers\.\d+\.|(^|\.)layers\.\d+\.(self_attn|post_attention_layernorm)\.", "nomic_bert"),
     (r"(^|\.)transformer\.layer\.\d+\.", "distilbert"),

@@ -14,7 +14,7 @@ from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.conversion.weights import Weights, open_weights
 from bert_jax.errors import InputError, did_you_mean, logger
-from bert_jax.families import architectures_of
+from bert_jax.families import FAMILIES, architectures_of
 from bert_jax.modeling import HEADS, Bert
 from bert_jax.modeling.head_names import CLASSIFIERS, NAMED_CLASSIFIERS
 from bert_jax.storage import hub
@@ -169,7 +169,7 @@ def _open_plain(directory: storage.Path, family: str, stack: contextlib.ExitStac
     family = family or evidence.settle_family(hf, tensors, files, where)
     tensors = _canonical_names(tensors, NAME_TABLES[family], found.where)
     hf = evidence.complete(hf | {"model_type": family}, family, tensors, where)
-    if hf.get("auto_map") and family != "nomic_bert":
+    if hf.get("auto_map") and not FAMILIES[family].has_own_code:
         _log.warning("%s: auto_map names Python files; they are not run, and the model is read as %s", where, family)
     return _Described(hf, where, dataclasses.replace(found, tensors=tensors), directory)
 

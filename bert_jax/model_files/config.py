@@ -3,6 +3,7 @@
 `config_keys(family)` is the table of one family: the keys that all configs share, and its own.
 """
 
+from bert_jax.model_files.config_retrieval import GTE, RETRIEVAL_FILES
 from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 
 SHARED_BY_FAMILIES: tuple[FileKey, ...] = (
@@ -276,7 +277,7 @@ _OF_FAMILY = {
     "roberta-prelayernorm": ROBERTA, "xlm-roberta-xl": ROBERTA, "ernie": ERNIE, "megatron-bert": MEGATRON_BERT,
     "albert": ALBERT,
     "distilbert": DISTILBERT, "electra": ELECTRA, "mpnet": MPNET, "nomic_bert": NOMIC_BERT, "modernbert": MODERNBERT,
-    "deberta-v2": DEBERTA_V2,
+    "deberta-v2": DEBERTA_V2, "gte": GTE,
 }  # fmt: skip
 # Keys that are not copied from the read config.json to a written one: `BertConfig` writes its own, or they concern
 # files that are not written.
@@ -312,4 +313,4 @@ FILES = {
     "NOMIC_BERT": "`config.json` of NomicBERT",
     "MODERNBERT": "`config.json` of ModernBERT",
     "DEBERTA_V2": "`config.json` of DeBERTa-v2 and v3",
-}
+} | RETRIEVAL_FILES

@@ -90,10 +90,12 @@ def plan_attention(
     return AttentionPlan(backend, mask, mask.bias(length) if backend == "xla" else None)
 
 
-def rotation(length: int, position_ids: jax.Array | None, size: int, theta: float) -> tuple[jax.Array, jax.Array]:
+def rotation(
+    length: int, position_ids: jax.Array | None, size: int, theta: float, factor: float = 1.0
+) -> tuple[jax.Array, jax.Array]:
     """Return cosines and sines `[B or 1, S, 1, H / 2]` of rotary positions; `position_ids` None means 0, 1, ..."""
     places = jnp.arange(length)[None] if position_ids is None else position_ids
-    speeds = theta ** -(jnp.arange(0, size, 2, dtype=jnp.float32) / size)
+    speeds = theta ** -(jnp.arange(0, size, 2, dtype=jnp.float32) / size) / factor
     angles = (places[..., None].astype(jnp.float32) * speeds)[:, :, None]
     return jnp.cos(angles), jnp.sin(angles)
 

@@ -24,9 +24,10 @@ class FeedForward(nnx.Module):
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
         dense = functools.partial(Dense, config, use_bias=config.mlp_bias, rngs=rngs)
-        self.up = dense(config.hidden_size, config.intermediate_size)
+        has_bias = config.mlp_bias and config.mlp_up_bias
+        self.up = dense(config.hidden_size, config.intermediate_size, use_bias=has_bias)
         if config.gated:
-            self.gate = dense(config.hidden_size, config.intermediate_size)
+            self.gate = dense(config.hidden_size, config.intermediate_size, use_bias=has_bias)
         self.down = dense(config.intermediate_size, config.hidden_size)
         self.layer_norm = LayerNorm(config, config.hidden_size)
 
@@ -41,6 +42,8 @@ class FeedForward(nnx.Module):
             y *= activation(constrain(self.gate(normed, compute), "batch", None, "mlp"))
         else:
             y = activation(y)
+        if self.config.drop_before_down and dropout_key is not None:
+            y = dropout(y, self.config.hidden_dropout_prob, jax.random.fold_in(dropout_key, 1), at)
         x += dropout(self.down(y, compute), self.config.hidden_dropout_prob, dropout_key, at)
         return x if pre else self.layer_norm(x)
 

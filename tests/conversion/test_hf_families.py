@@ -51,6 +51,7 @@ CONFIGS = {
         "share_att_key": True,
         "position_biased_input": False,
     },
+    "gte": _BERT | {"pad_token_id": 1, "type_vocab_size": 1},
 }
 OUR_NAMES = {"sop_logits": "seq_relationship_logits"}
 THEIR_NAMES = {ours: theirs for theirs, ours in OUR_NAMES.items()}
@@ -87,6 +88,8 @@ VARIANTS = {
     "only absolute positions": ("deberta-v2", "encoder", {
         "relative_attention": False, "pos_att_type": None, "norm_rel_ebd": "none",
         "position_biased_input": True}, False),
+    "without segments, with scaled positions": ("gte", "encoder", {
+        "type_vocab_size": 0, "rope_parameters": {"rope_type": "linear", "factor": 1.3, "rope_theta": 5000.0}}, True),
     "another pooler": ("deberta-v2", "sequence_classification", {"pooler_hidden_act": "tanh"}, False),
 }  # fmt: skip
 VARIED = [

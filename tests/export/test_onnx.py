@@ -176,12 +176,13 @@ def test_large_models_have_their_parameters_in_a_second_file(tmp_path, monkeypat
 # Fields of `BertConfig` that do not change what a trained model computes.
 WITHOUT_EFFECT = {
     "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "qa_dropout", "drop_before_summary",
-    "pooler_dropout",
+    "pooler_dropout", "drop_before_down",
     "initializer_range", "problem_type", "id2label", "carried", "quantization", "family", "legacy",
 }  # fmt: skip
 # Those that only decide which parameters there are, and what `BertConfig` derives from others.
 OF_PARAMETERS = {
-    "norm_bias", "attention_bias", "mlp_bias", "head_bias", "decoder_bias", "tie_word_embeddings", "num_labels",
+    "norm_bias", "attention_bias", "mlp_bias", "mlp_up_bias", "head_bias", "decoder_bias", "tie_word_embeddings",
+    "num_labels",
     "head_dim", "embedding_size", "intermediate_size", "hidden_size", "num_hidden_layers", "vocab_size", "pooler",
     "classifier_summary", "choice_summary", "local_window", "global_every", "pooling", "relative_attention_buckets",
     "norm_rel_ebd",

@@ -7,6 +7,7 @@ from bert_jax.conversion.names import (
     distilbert,
     electra,
     ernie,
+    gte,
     megatron_bert,
     modernbert,
     mpnet,
@@ -34,4 +35,5 @@ NAME_TABLES: dict[str, Names] = {
     "nomic_bert": nomic_bert.NAMES,
     "modernbert": modernbert.NAMES,
     "deberta-v2": deberta.NAMES,
+    "gte": gte.NAMES,
 }

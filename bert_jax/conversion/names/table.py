@@ -135,6 +135,18 @@ def rename_tensors(tensors: Tensors, rules: tuple[tuple[str, str], ...]) -> Tens
     return found
 
 
+def split_tensors(tensors: Tensors, whole: str, parts: tuple[str, ...]) -> Tensors:
+    """Split tensors of a dense layer `whole` along their first axis into those of the layers `parts`."""
+    found = {}
+    for name, tensor in tensors.items():
+        if f".{whole}." not in name:
+            found[name] = tensor
+            continue
+        for i, part in enumerate(parts):
+            found[name.replace(f".{whole}.", f".{part}.")] = tensor.part(i, len(parts))
+    return found
+
+
 # Placeholders in the names of layers' tensors: the field of BertConfig with their number, and what they count.
 PLACEHOLDERS = {
     "layer": ("num_hidden_layers", "layers"),

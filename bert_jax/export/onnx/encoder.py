@@ -83,7 +83,7 @@ def add_encoder(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertCo
     thetas = {window: (config.local_rope_theta if window else None) or config.rope_theta for window in biases}
     rotations = {}
     if config.position_embedding_type == "rotary":
-        rotations = {theta: _rotation(graph, theta, config.head_size) for theta in dict.fromkeys(thetas.values())}
+        rotations = {theta: _rotation(graph, theta, config) for theta in dict.fromkeys(thetas.values())}
     shared = None
     if config.pos_att_type:
         shared = relative_positions(graph, params["relative_embeddings"], config)
@@ -193,9 +193,11 @@ def _relative_bias(graph: OnnxGraph, table: np.ndarray, config: BertConfig) -> s
     return graph.unsqueeze(graph.op("Transpose", graph.op("Gather", by_distance, row, axis=0), perm=[2, 0, 1]), 0)
 
 
-def _rotation(graph: OnnxGraph, theta: float, size: int) -> tuple[str, str]:
+def _rotation(graph: OnnxGraph, theta: float, config: BertConfig) -> tuple[str, str]:
     """Return cosines and sines of rotary positions, `[S, H / 2]`; angles are float32 in every graph."""
+    size = config.head_size
     speeds = np.float32(theta) ** -(np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
+    speeds = speeds / np.float32(config.rope_factor)
     places = graph.unsqueeze(graph.cast(_range(graph), np.float32), 1)
     angles = graph.op("Mul", places, graph.constant(speeds, np.float32))
     return graph.cast(graph.op("Cos", angles)), graph.cast(graph.op("Sin", angles))
