@@ -54,7 +54,8 @@ class BertConfig:
         qa_dropout: dropout rate before the span head.
         max_position_embeddings: most tokens in a sequence.
         position_embedding_type: `absolute` (learned), `sinusoidal` (fixed), `rotary` (Su et al. 2021,
-            arXiv:2104.09864), which rotates queries and keys instead of adding embeddings, or `none`.
+            arXiv:2104.09864), which rotates queries and keys instead of adding embeddings, `alibi` (Press et al. 2021,
+            arXiv:2108.12409), which lowers scores by the distance times a slope for each head, or `none`.
         position_offset: rows of the position table before the first position, one of which is for padding.
         rope_theta: base of rotary positions.
         local_rope_theta: base of rotary positions in local layers; None = `rope_theta`.
@@ -82,9 +83,12 @@ class BertConfig:
         first_layer_norm: whether the first attention block of a `pre` model has a LayerNorm.
         norm_bias: whether LayerNorm has a bias.
         attention_bias: whether the dense layers of attention have biases.
+        qk_norm: whether queries and keys pass through a LayerNorm each, over all heads together.
+        attention_output_norm: whether a LayerNorm over attention's output and input comes before the residual sum.
         mlp_bias: whether the feed-forward layers have biases.
         mlp_up_bias: whether the layers up and gate have biases, if `mlp_bias`.
-        drop_before_down: whether there is also dropout before the feed-forward layer down.
+        mlp_dropout_at: where the feed-forward block has dropout: at the `output` of the layer down, at its `input`, or
+            at `both`.
         initializer_range: the parameter (not the standard deviation) of the truncated normal initialiser.
         layer_norm_eps: added to the variance in LayerNorm.
         pad_token_id: id of the padding token.
@@ -156,9 +160,11 @@ class BertConfig:
     first_layer_norm: bool = True
     norm_bias: bool = True
     attention_bias: bool = True
+    qk_norm: bool = False
+    attention_output_norm: bool = False
     mlp_bias: bool = True
     mlp_up_bias: bool = True
-    drop_before_down: bool = False
+    mlp_dropout_at: str = "output"
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     pad_token_id: int = 0
@@ -210,6 +216,11 @@ class BertConfig:
     def embedding_width(self) -> int:
         """Return the width of the embeddings."""
         return self.embedding_size or self.hidden_size
+
+    @property
+    def relative_positions(self) -> bool:
+        """Return whether attention scores depend on positions beside queries and keys."""
+        return bool(self.relative_attention_buckets or self.pos_att_type) or self.position_embedding_type == "alibi"
 
     @property
     def relative_span(self) -> int:

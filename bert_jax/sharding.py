@@ -38,6 +38,7 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"(word_embeddings|decoder)/embedding", ("vocab", "embed")),
     (r"(position|token_type|task_type)_embeddings/embedding", (None, "embed")),
     (r"layer_norm/(scale|bias)", (None,)),
+    (r"attention/(query|key|output)_norm/(scale|bias)", (None,)),
     (r"attention/(query|key|value|position_query|position_key)/kernel", ("embed", "heads")),
     (r"attention/(query|key|value|position_query|position_key)/bias", ("heads",)),
     (r"attention/output/kernel", ("heads", "embed")),

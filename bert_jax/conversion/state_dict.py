@@ -108,6 +108,8 @@ def names_of(model: Bert) -> Names:
     if model.head not in names.architectures:
         heads = ", ".join(names.architectures)
         raise InputError(f"family {model.config.family} has no head {model.head!r}; it has {heads}")
+    if not model.config.gated and names.not_gated is not None:
+        return names.not_gated
     return names if model.config.legacy else names.not_legacy or names
 
 

@@ -49,7 +49,7 @@ GTE_FAMILY = Family(
     other_model_types=("new",),
     has_own_code=True,
     not_carried=("rope_theta", "rope_scaling", "position_embedding_type"),
-    fixed={"position_embedding_type": "rotary", "gated": True, "mlp_up_bias": False, "drop_before_down": True,
+    fixed={"position_embedding_type": "rotary", "gated": True, "mlp_up_bias": False, "mlp_dropout_at": "both",
            "head_act": "gelu"},
     keys=keys_with(),
     defaults={"vocab_size": 250048, "attention_probs_dropout_prob": 0.0, "type_vocab_size": 1, "pad_token_id": 1,

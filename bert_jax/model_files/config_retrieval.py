@@ -25,7 +25,17 @@ GTE: tuple[FileKey, ...] = (
     harmless("unpad_inputs", "implementation of attention"),
     harmless("use_memory_efficient_attention", "implementation of attention"),
 )
+JINA_BERT: tuple[FileKey, ...] = (
+    *_LAYERS,
+    honoured("auto_map", "repository of the authors' code, which tells the two layouts apart; the code is never run"),
+    honoured("feed_forward_type", "geglu and reglu: gated layers with gelu and relu; original: those of BERT"),
+    refused("position_embedding_type", "other position embeddings are those of a BERT", "alibi"),
+    harmless("emb_pooler", "pooling in the original code; that of sentence-transformers' files is used"),
+    harmless("attn_implementation", "implementation of attention"),
+    harmless("model_max_length", "taken from the tokenizer's files"),
+)
 # Titles of the tables in docs/model_files.md.
 RETRIEVAL_FILES = {
     "GTE": "`config.json` of GTE",
+    "JINA_BERT": "`config.json` of Jina BERT",
 }

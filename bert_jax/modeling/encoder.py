@@ -42,9 +42,10 @@ class FeedForward(nnx.Module):
             y *= activation(constrain(self.gate(normed, compute), "batch", None, "mlp"))
         else:
             y = activation(y)
-        if self.config.drop_before_down and dropout_key is not None:
-            y = dropout(y, self.config.hidden_dropout_prob, jax.random.fold_in(dropout_key, 1), at)
-        x += dropout(self.down(y, compute), self.config.hidden_dropout_prob, dropout_key, at)
+        rate, where = self.config.hidden_dropout_prob, self.config.mlp_dropout_at
+        if where != "output" and dropout_key is not None:
+            y = dropout(y, rate, jax.random.fold_in(dropout_key, 1), at)
+        x += dropout(self.down(y, compute), rate, None if where == "input" else dropout_key, at)
         return x if pre else self.layer_norm(x)
 
 

@@ -7,13 +7,19 @@ import numpy as np
 import pytest
 
 from bert_jax import from_pretrained
+from bert_jax.compression.removal import keep_heads
 from bert_jax.config import BertConfig
+from bert_jax.conversion.state_dict import to_huggingface
 from bert_jax.errors import InputError
+from bert_jax.modeling import Bert, Compute
+from bert_jax.modeling.positions import alibi_slopes
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
 pytest.importorskip("transformers", reason="transformers is the oracle; installed on Python 3.11 only")
 
-from test_hf_families import VOCABULARY, batch, oracle, relative, run  # noqa: E402
+from published_models import jina_bert, jina_shapes, random_tensors, slopes_of  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+from test_hf_families import LENGTHS, VOCABULARY, batch, oracle, relative, run  # noqa: E402
 
 GTE_FILE = {
     "architectures": ["NewModel"], "model_type": "new",
@@ -143,3 +149,171 @@ def test_a_gte_that_is_not_known_is_refused(changes, message):
     with pytest.raises(InputError) as error:
         BertConfig.from_hf(GTE_FILE | changes)
     assert str(error.value).startswith("config.json: ") and message in str(error.value)
+
+
+# --- Models that transformers does not have ---------------------------------------------------------------------------
+
+
+def rows(padded=True, segments=2):
+    """Rows of three lengths, or of one."""
+    generator = np.random.default_rng(1)
+    lengths = np.array(LENGTHS if padded else (max(LENGTHS),) * 3)[:, None]
+    mask = np.broadcast_to(np.arange(max(LENGTHS)) < lengths, (3, max(LENGTHS)))
+    inputs = {"input_ids": np.where(mask, generator.integers(2, VOCABULARY, mask.shape), 0), "attention_mask": mask}
+    if segments > 1:
+        inputs["token_type_ids"] = (np.arange(max(LENGTHS)) >= lengths // 2) & mask
+    return {name: array.astype(np.int32) for name, array in inputs.items()}
+
+
+def check_published(directory, config, tensors, equations, head, padded=True):
+    """Outputs, gradients and the round trip of a model, beside its equations in PyTorch."""
+    ours = from_pretrained(write_files(directory / "theirs", config, tensors))
+    assert (ours.head, ours.missing) == (head, ())
+    inputs = rows(padded, config.get("type_vocab_size", 1))
+    is_token = inputs["attention_mask"] > 0
+    states, maps, logits = equations({name: torch.tensor(array) for name, array in inputs.items()})
+    out = ours(**inputs, output_hidden_states=True, output_attentions=True)
+    for found, state in zip(out.hidden_states, states, strict=True):
+        assert relative(found[is_token], state.detach().numpy()[is_token]) < 1e-5
+    for found, expected in zip(out.attentions, maps, strict=True):
+        found, expected = (np.moveaxis(np.asarray(x), 2, 1)[is_token] for x in (found, expected.detach()))
+        assert relative(found, expected) < 1e-5
+    at = is_token if head == "masked_lm" else ...
+    name, result = ("last_hidden_state", states[-1]) if logits is None else ("logits", logits)
+    at = is_token if logits is None else at
+    assert relative(getattr(out, name)[at], result.detach().numpy()[at]) < 1e-5
+    plain = ours(**inputs)
+    assert relative(getattr(plain, name)[at], getattr(out, name)[at]) < 1e-5
+    check_gradients(ours, inputs, name, result, tensors, is_token)
+    check_written(directory, ours, config, tensors)
+    return ours
+
+
+def check_gradients(ours, inputs, name, result, tensors, is_token):
+    up = np.random.default_rng(2).standard_normal(result.shape).astype(np.float32)
+    if up.shape[:2] == is_token.shape:
+        up[~is_token] = 0
+    (result * torch.tensor(up)).sum().backward()
+    gradients = jax.jit(jax.grad(lambda params: (getattr(ours.bert.apply(params, **inputs), name) * up).sum()))
+    named = to_huggingface(ours.config, ours.head, gradients(ours.params))
+    used = {name: tensor.grad.numpy() for name, tensor in tensors.items() if tensor.grad is not None}
+    largest = max(np.abs(gradient).max() for gradient in used.values())
+    for name, gradient in used.items():
+        tolerance = max(1e-4 * np.abs(gradient).max(), 1e-6 * largest)
+        assert np.abs(named[name] - gradient).max() < tolerance, name
+
+
+def check_written(directory, ours, config, tensors):
+    ours.save_pretrained(directory / "ours")
+    written = load_file(directory / "ours" / "model.safetensors")
+    assert written.keys() == tensors.keys()
+    assert all(torch.equal(written[name], tensor.detach()) for name, tensor in tensors.items())
+    kept = json.loads((directory / "ours" / "config.json").read_text())
+    for key, value in config.items():
+        assert key in ("architectures", "auto_map", "num_labels") or kept[key] == value, key
+    assert BertConfig.from_hf(kept) == ours.config  # without its tensors
+
+
+# --- Jina BERT --------------------------------------------------------------------------------------------------------
+
+JINA_FILE = {
+    "model_type": "bert", "vocab_size": VOCABULARY, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6,
+    "intermediate_size": 40, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.0,
+    "max_position_embeddings": 64, "type_vocab_size": 2, "layer_norm_eps": 1e-12, "position_embedding_type": "alibi",
+    "feed_forward_type": "geglu", "emb_pooler": "mean", "attn_implementation": "torch", "pad_token_id": 0,
+    "num_labels": 1,
+}  # fmt: skip
+JINA_CODE = {
+    "jina-bert": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel",
+    "jina-bert-qk": "jinaai/jina-bert-v2-qk-post-norm--modeling_bert.JinaBertModel",
+}
+JINA_HEADS = {"encoder": "JinaBertModel", "masked_lm": "JinaBertForMaskedLM",
+              "sequence_classification": "JinaBertForSequenceClassification"}  # fmt: skip
+
+
+def jina(family, head="encoder", **changes):
+    """The config.json and tensors of a Jina BERT, and its equations."""
+    hf = JINA_FILE | {"auto_map": {"AutoModel": JINA_CODE[family]}, "architectures": [JINA_HEADS[head]]} | changes
+    described = hf | {"qk": family == "jina-bert-qk"}
+    tensors = random_tensors(jina_shapes(described, head))
+    return hf, tensors, lambda inputs: jina_bert(tensors, described, inputs, head)
+
+
+@pytest.mark.parametrize("padded", [True, False], ids=["padded", "full"])
+@pytest.mark.parametrize("head", JINA_HEADS)
+@pytest.mark.parametrize("family", JINA_CODE)
+def test_a_jina_bert(tmp_path, family, head, padded):
+    hf, tensors, equations = jina(family, head)
+    ours = check_published(tmp_path, hf, tensors, equations, head, padded)
+    assert ours.config.family == family
+
+
+@pytest.mark.parametrize("kind", ["reglu", "original"])
+@pytest.mark.parametrize("family", JINA_CODE)
+def test_other_feed_forward_layers_of_a_jina_bert(tmp_path, family, kind):
+    hf, tensors, equations = jina(family, "masked_lm", feed_forward_type=kind)
+    ours = check_published(tmp_path, hf, tensors, equations, "masked_lm")
+    assert (ours.config.gated, ours.config.hidden_act) == ((True, "relu") if kind == "reglu" else (False, "gelu"))
+
+
+@pytest.mark.parametrize("family", JINA_CODE)
+def test_the_tensors_tell_which_jina_bert_it_is(tmp_path, family):
+    """Whether the code is a file beside the weights, or that of the other layout."""
+    hf, tensors, _ = jina(family)
+    for i, code in enumerate(("modeling_bert.JinaBertModel", *JINA_CODE.values())):
+        directory = write_files(tmp_path / str(i), hf | {"auto_map": {"AutoModel": code}}, tensors)
+        assert from_pretrained(directory).config.family == family
+    with pytest.raises(InputError, match="feed_forward_type: expected 'original', found 'geglu'"):
+        BertConfig.from_hf({key: value for key, value in hf.items() if key not in ("auto_map", "architectures")})
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 6, 8, 12, 16, 20])
+def test_slopes_of_alibi(heads):
+    np.testing.assert_allclose(alibi_slopes(heads), slopes_of(heads), rtol=1e-6)
+
+
+def test_a_jina_bert_of_sentence_transformers(tmp_path):
+    hf, tensors, equations = jina("jina-bert")
+    write_files(tmp_path, hf | {"architectures": ["JinaBertForMaskedLM"]}, tensors)  # as in jina-embeddings-v2-base-en
+    write_sentence_transformers(tmp_path, {})
+    ours, inputs = from_pretrained(tmp_path), rows()
+    states, _, _ = equations({name: torch.tensor(array) for name, array in inputs.items()})
+    expected = unit_mean(states[-1].detach(), inputs["attention_mask"])
+    assert ours.head == "sentence_embedding" and relative(ours(**inputs).sentence_embedding, expected) < 1e-5
+
+
+def test_packed_rows_of_a_jina_bert(tmp_path):
+    """Distances within an example are the same wherever it is in a row."""
+    hf, tensors, _ = jina("jina-bert-qk")
+    ours = from_pretrained(write_files(tmp_path, hf, tensors))
+    ids = np.random.default_rng(0).integers(2, VOCABULARY, (1, 20)).astype(np.int32)
+    segments = np.where(np.arange(20) < 8, 1, 2)[None].astype(np.int32)
+    packed = ours.bert.apply(ours.params, ids, segment_ids=segments).last_hidden_state
+    apart = [ours(ids[:, part]).last_hidden_state for part in (slice(0, 8), slice(8, 20))]
+    assert relative(packed, np.concatenate(apart, axis=1)) < 1e-5
+
+
+def test_backends_that_have_no_alibi_are_refused():
+    config = BertConfig.named("tiny", "jina-bert", vocab_size=31, attention_probs_dropout_prob=0.0)
+    for backend, platform in (("fused", "tpu"), ("splash", "tpu"), ("cudnn", "gpu")):
+        bert = Bert(config, compute=Compute(attention=backend, platform=platform, dtype="bfloat16"))
+        with pytest.raises(InputError, match=f"attention={backend}: does not support positions of type alibi; use au"):
+            jax.eval_shape(bert.apply, bert.abstract_params(), np.ones((1, 512), np.int32))
+
+
+def test_heads_with_slopes_cannot_be_removed():
+    config = BertConfig.named("tiny", "jina-bert", vocab_size=31)
+    with pytest.raises(InputError, match="found one with positions of type alibi"):
+        keep_heads(config, {}, np.zeros((2, 1), int))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"feed_forward_type": "swiglu"}, "feed_forward_type: expected one of geglu, reglu, original, found 'swiglu'"),
+        ({"feed_forward_type": None}, "feed_forward_type: expected one of geglu, reglu, original, found None"),
+    ],
+)
+def test_a_jina_bert_that_is_not_known_is_refused(changes, message):
+    with pytest.raises(InputError, match=f"config.json: {message}"):
+        BertConfig.from_hf(jina("jina-bert", feed_forward_type="geglu")[0] | changes)

@@ -8,6 +8,7 @@ from bert_jax.conversion.names import (
     electra,
     ernie,
     gte,
+    jina_bert,
     megatron_bert,
     modernbert,
     mpnet,
@@ -36,4 +37,6 @@ NAME_TABLES: dict[str, Names] = {
     "modernbert": modernbert.NAMES,
     "deberta-v2": deberta.NAMES,
     "gte": gte.NAMES,
+    "jina-bert": jina_bert.NAMES,
+    "jina-bert-qk": jina_bert.QK_NAMES,
 }

@@ -46,6 +46,7 @@ class Names:
         tied: (second name, original name) of tensors that files may store twice, with equal values.
         older: function that renames the tensors of older files to the names above.
         not_legacy: the table of models whose config has `legacy` False, if it differs.
+        not_gated: the table of models whose config has `gated` False, if it differs.
     """
 
     prefix: str
@@ -56,6 +57,7 @@ class Names:
     tied: tuple[tuple[str, str], ...] = ()
     older: Callable[[Tensors], Tensors] = dict
     not_legacy: "Names | None" = None
+    not_gated: "Names | None" = None
 
     def head_of(self, architecture: str) -> str | None:
         """Return the head of a Hugging Face class; None for an unknown class."""

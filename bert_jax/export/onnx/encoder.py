@@ -16,7 +16,7 @@ from bert_jax.export.onnx.disentangled import (
 from bert_jax.export.onnx.graph import OnnxGraph
 from bert_jax.export.onnx.layers import add_activation, add_dense, add_layer_norm
 from bert_jax.modeling.attention import relative_buckets
-from bert_jax.modeling.embeddings import sinusoids
+from bert_jax.modeling.positions import alibi_slopes, sinusoids
 
 
 def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig) -> tuple[str, str]:
@@ -79,6 +79,8 @@ def add_encoder(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertCo
     graph.prefix = "encoder/"
     relative = params.get("relative_attention_bias")
     by_head = None if relative is None else _relative_bias(graph, relative["embedding"], config)
+    if config.position_embedding_type == "alibi":
+        by_head = _alibi(graph, config)
     biases = {window: _attention_bias(graph, window, by_head) for window in dict.fromkeys(config.windows)}
     thetas = {window: (config.local_rope_theta if window else None) or config.rope_theta for window in biases}
     rotations = {}
@@ -120,10 +122,14 @@ def _attention_block(
     # Without a LayerNorm in the first layer, the embeddings have normalised its input.
     normed = norm(x) if pre and has_norm else x
     bias, rotation, shared = plan
-    query, key, value = (
-        _heads(graph, add_dense(graph, normed, params[part], f"{name}.{part}"), config)
-        for part in ("query", "key", "value")
-    )
+
+    def projected(part: str) -> str:
+        y = add_dense(graph, normed, params[part], f"{name}.{part}")
+        if config.qk_norm and part != "value":
+            y = add_layer_norm(graph, y, params[f"{part}_norm"], f"{name}.{part}_norm", config)
+        return _heads(graph, y, config)
+
+    query, key, value = (projected(part) for part in ("query", "key", "value"))
     if rotation is not None:
         query, key = _rotated(graph, query, rotation), _rotated(graph, key, rotation)
     query = graph.op("Mul", query, graph.constant(score_scale(config)))
@@ -133,7 +139,10 @@ def _attention_block(
     probabilities = graph.op("Softmax", graph.op("Add", scores, bias), axis=-1)
     context = graph.op("Transpose", graph.op("MatMul", probabilities, value), perm=[0, 2, 1, 3])
     context = graph.reshape(context, [0, 0, config.attention_width])
-    x = graph.op("Add", add_dense(graph, context, params["output"], f"{name}.output"), x)
+    y = add_dense(graph, context, params["output"], f"{name}.output")
+    if config.attention_output_norm:
+        y = add_layer_norm(graph, graph.op("Add", y, x), params["output_norm"], f"{name}.output_norm", config)
+    x = graph.op("Add", y, x)
     return x if pre else norm(x)
 
 
@@ -191,6 +200,13 @@ def _relative_bias(graph: OnnxGraph, table: np.ndarray, config: BertConfig) -> s
     by_distance = graph.parameter("encoder.relative_attention_bias", np.asarray(table)[of_distances])
     row = graph.op("Add", _distances(graph), graph.constant(longest - 1, np.int64))
     return graph.unsqueeze(graph.op("Transpose", graph.op("Gather", by_distance, row, axis=0), perm=[2, 0, 1]), 0)
+
+
+def _alibi(graph: OnnxGraph, config: BertConfig) -> str:
+    """Return the bias of ALiBi, `[1, N, S, S]`."""
+    slopes = graph.constant(-alibi_slopes(config.num_attention_heads)[:, None, None])
+    distance = graph.cast(graph.op("Abs", _distances(graph)))
+    return graph.unsqueeze(graph.op("Mul", slopes, distance), 0)
 
 
 def _rotation(graph: OnnxGraph, theta: float, config: BertConfig) -> tuple[str, str]:
