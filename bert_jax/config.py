@@ -48,6 +48,10 @@ class BertConfig:
         norm_after_projection: whether the LayerNorm of the embeddings follows this dense layer, which then has no bias.
         hidden_act: one of ACTIVATION_NAMES, such as `gelu` (erf, the 2018 release) or `gelu_tanh` (the small models).
         gated: whether the feed-forward layer is act(gate) * up (Shazeer 2020, arXiv:2002.05202), or act(up).
+        num_experts: experts of a feed-forward block in every `moe_every_n_layers`-th layer, from the second (Shazeer et
+            al. 2017, arXiv:1701.06538); 0 = no layer has experts.
+        moe_top_k: number of experts that a token uses.
+        moe_every_n_layers: number of layers from one with experts to the next.
         hidden_dropout_prob: dropout rate after embeddings, attention output and feed-forward output.
         attention_probs_dropout_prob: dropout rate on attention probabilities.
         classifier_dropout: dropout rate before a classifier; None means `hidden_dropout_prob`.
@@ -132,6 +136,9 @@ class BertConfig:
     norm_after_projection: bool = False
     hidden_act: str = "gelu"
     gated: bool = False
+    num_experts: int = 0
+    moe_top_k: int = 2
+    moe_every_n_layers: int = 2
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     classifier_dropout: float | None = None
@@ -251,6 +258,12 @@ class BertConfig:
     def num_parameter_rows(self) -> int:
         """Return the number of layers that have parameters of their own."""
         return self.num_hidden_groups * self.inner_group_num or self.num_hidden_layers
+
+    @property
+    def has_experts(self) -> tuple[bool, ...]:
+        """Return for each layer whether it has experts."""
+        layers = range(self.num_hidden_layers)
+        return tuple(self.num_experts > 0 and i % self.moe_every_n_layers == 1 for i in layers)
 
     @property
     def windows(self) -> tuple[int | None, ...]:

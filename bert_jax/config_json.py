@@ -59,7 +59,8 @@ def write_fields(fields: Json, architecture: str, carried: Json) -> Json:
     }
     hf |= {key: fields[field] for field, key in kind.keys.items()}
     hf |= kind.writes(fields)
-    hf["max_position_embeddings"] += kind.position_offset(fields)
+    if offset := kind.position_offset(fields):
+        hf["max_position_embeddings"] += offset
     for key in (kind.keys["hidden_act"], kind.keys.get("head_act", "")):
         if hf.get(key) == "gelu_tanh":
             hf[key] = "gelu_new"

@@ -33,6 +33,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 _POSITIVE = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "embedding_size",
     "head_dim", "max_position_embeddings", "num_labels", "local_window", "global_every", "inner_group_num",
+    "moe_top_k", "moe_every_n_layers",
 )  # fmt: skip
 MAY_BE_NONE = (
     "head_act", "head_dim", "problem_type", "classifier_dropout", "embedding_size", "local_window", "local_rope_theta",
@@ -104,9 +105,25 @@ def check_fields_together(config: Any) -> None:
     width = config.conv_kernel_size
     if width and width % 2 == 0:
         raise InputError(f"model config: conv_kernel_size: expected 0 or an odd number, found {width}")
+    _check_experts(config)
     _check_relative_positions(config)
     _check_groups(config)
     _check_embedding(config)
+
+
+def _check_experts(config: Any) -> None:
+    """Raise InputError when the fields of experts do not fit together, or with another switch."""
+    if not config.num_experts:
+        return
+    if config.moe_every_n_layers < 2:
+        raise InputError("model config: moe_every_n_layers: expected at least 2, as the first layer has no experts, "
+                         f"found {config.moe_every_n_layers}")  # fmt: skip
+    if config.moe_top_k > config.num_experts:
+        raise InputError(f"model config: moe_top_k: expected at most num_experts, {config.num_experts}, "
+                         f"found {config.moe_top_k}")  # fmt: skip
+    for name in ("gated", "num_hidden_groups", "conv_kernel_size"):
+        if getattr(config, name):
+            raise InputError(f"model config: num_experts: expected 0 with {name}, found {config.num_experts}")
 
 
 def _check_relative_positions(config: Any) -> None:

@@ -143,6 +143,11 @@ def check_untied(config: BertConfig) -> None:
             "expected a model whose layers have parameters of their own, found num_hidden_groups "
             f"{config.num_hidden_groups}, which ties them; only pieces of the vocabulary can be removed"
         )
+    if config.num_experts:
+        raise InputError(
+            f"expected a model without experts, found num_experts {config.num_experts}; only pieces of the vocabulary "
+            "can be removed"
+        )
 
 
 def most_important(importance: np.ndarray, count: int, *, together: bool = False) -> np.ndarray:

@@ -71,7 +71,8 @@ def stored_tensors(model: Bert, matched: "Matched", seed: int, dtype: np.dtype, 
 
 
 def _slots(model: Bert) -> Iterator[Slot]:
-    return slots(names_of(model), model.head, _shapes(model), model.config.inner_group_num)
+    config = model.config
+    return slots(names_of(model), model.head, _shapes(model), config.inner_group_num, config.has_experts)
 
 
 def _by_name(found: Iterable[Slot]) -> dict[str, list[Slot]]:

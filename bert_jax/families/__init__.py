@@ -23,6 +23,7 @@ from bert_jax.families.jina_bert import JINA_BERT_FAMILY, JINA_BERT_QK_FAMILY
 from bert_jax.families.modernbert import MODERNBERT_FAMILY
 from bert_jax.families.mpnet import MPNET_FAMILY
 from bert_jax.families.nomic_bert import NOMIC_BERT_FAMILY
+from bert_jax.families.nomic_moe import NOMIC_MOE_FAMILY
 from bert_jax.families.roberta import (
     CAMEMBERT_FAMILY,
     DATA2VEC_TEXT_FAMILY,
@@ -50,6 +51,7 @@ FAMILIES: dict[str, Family] = {
     "modernbert": MODERNBERT_FAMILY,
     "deberta-v2": DEBERTA_V2_FAMILY,
     "gte": GTE_FAMILY,
+    "nomic-moe": NOMIC_MOE_FAMILY,
     "jina-bert": JINA_BERT_FAMILY,
     "jina-bert-qk": JINA_BERT_QK_FAMILY,
 }

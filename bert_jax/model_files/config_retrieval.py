@@ -34,8 +34,59 @@ JINA_BERT: tuple[FileKey, ...] = (
     harmless("attn_implementation", "implementation of attention"),
     harmless("model_max_length", "taken from the tokenizer's files"),
 )
+_EXPERTS_OF_NOMIC = (
+    honoured("num_experts", "number of experts"),
+    honoured("moe_top_k", "number of experts that a token uses"),
+    honoured("moe_every_n_layers", "number of layers from one with experts to the next; the second is the first"),
+    refused("moe_normalize_expert_weights", "rescaled weights of experts are not supported", False),
+    refused("num_shared_experts", "experts that all tokens use are not supported", 0),
+    refused("expert_choice_router", "experts that choose tokens are not supported", False),
+    refused("ffn_div", "narrower experts are not supported", 1),
+    harmless("moe_impl", "implementation of experts"),
+    harmless("moe_resid_pdrop", "dropout rate; resid_pdrop is used"),
+    harmless("router_aux_loss_coef", "weight of a loss that the authors' code for this format does not have"),
+)
+NOMIC_MOE: tuple[FileKey, ...] = (
+    honoured("n_embd", "width of the layers"),
+    honoured("n_layer", "number of layers"),
+    honoured("n_head", "number of attention heads"),
+    honoured("n_inner", "width of the feed-forward layers, and of an expert"),
+    honoured("n_positions", "maximum number of tokens in a sequence"),
+    honoured("activation_function", "activation of the feed-forward layers"),
+    honoured("layer_norm_epsilon", "epsilon of LayerNorm"),
+    honoured("resid_pdrop", "dropout rate"),
+    honoured("attn_pdrop", "dropout rate"),
+    honoured("rotary_emb_base", "base of rotary positions"),
+    honoured("type_vocab_size", "rows of the segment embedding"),
+    honoured("classifier_dropout", "dropout rate"),
+    *_EXPERTS_OF_NOMIC,
+    refused("qkv_proj_bias", "attention without biases is not supported with experts", True),
+    refused("mlp_fc1_bias", "feed-forward layers without biases are not supported with experts", True),
+    refused("mlp_fc2_bias", "feed-forward layers without biases are not supported with experts", True),
+    refused("prenorm", "LayerNorm before each block is not supported", False),
+    refused("use_rms_norm", "RMSNorm is not supported", False),
+    refused("rotary_emb_fraction", "partly rotated heads are not supported", 1.0),
+    refused("rotary_emb_interleaved", "interleaved rotation is not supported", False),
+    refused("rotary_emb_scale_base", "scaled rotary positions are not supported"),
+    refused("rotary_scaling_factor", "scaled rotary positions are not supported"),
+    refused("causal", "decoders are not supported", False),
+    refused("parallel_block", "parallel blocks are not supported", False),
+    refused("parallel_block_tied_norm", "parallel blocks are not supported", False),
+    refused("scale_attn_weights", "unscaled attention is not supported", True),
+    refused("scale_attn_by_inverse_layer_idx", "attention scaled by layer is not supported", False),
+    *(
+        harmless(name, "written by the authors' code, but not used")
+        for name in (
+            "add_pooling_layer", "dense_seq_output", "embd_pdrop", "fused_bias_fc", "fused_dropout_add_ln",
+            "last_layer_subset", "max_trained_positions", "mlm", "mlm_probability", "pad_vocab_size_multiple",
+            "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
+            "summary_type", "summary_use_proj", "use_flash_attn", "use_xentropy",
+        )
+    ),
+)  # fmt: skip
 # Titles of the tables in docs/model_files.md.
 RETRIEVAL_FILES = {
     "GTE": "`config.json` of GTE",
+    "NOMIC_MOE": "`config.json` of Nomic Embed v2, a NomicBERT with experts",
     "JINA_BERT": "`config.json` of Jina BERT",
 }

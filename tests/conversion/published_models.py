@@ -149,3 +149,84 @@ def jina_bert(tensors, config, inputs, head):
     if head == "sequence_classification":
         logits = dense(torch.tanh(dense(x[:, 0], tensors, "bert.pooler.dense")), tensors, "classifier")
     return states, maps, logits
+
+
+# --- Nomic Embed v2: nomic-ai/nomic-bert-2048 with experts -----------------------------------------------------------
+
+
+def has_experts(config, layer):
+    return layer % config["moe_every_n_layers"] == 1
+
+
+def nomic_shapes(config, head):
+    """Names and shapes of the tensors of a NomicBERT with experts."""
+    d, f, v, e = config["n_embd"], config["n_inner"], config["vocab_size"], config["num_experts"]
+    prefix = "" if head == "encoder" else "bert."
+    shapes = {f"{prefix}embeddings.word_embeddings.weight": (v, d)}
+    shapes[f"{prefix}embeddings.token_type_embeddings.weight"] = (config["type_vocab_size"], d)
+    norms, biased = [f"{prefix}emb_ln"], {}
+    for i in range(config["n_layer"]):
+        layer = f"{prefix}encoder.layers.{i}"
+        norms += [f"{layer}.norm1", f"{layer}.norm2"]
+        biased |= {f"{layer}.attn.Wqkv": (3 * d, d), f"{layer}.attn.out_proj": (d, d)}
+        if has_experts(config, i):
+            shapes |= {f"{layer}.mlp.router.layer.weight": (e, d), f"{layer}.mlp.experts.bias": (d,)}
+            shapes |= {f"{layer}.mlp.experts.mlp.{name}": (e * f, d) for name in ("w1", "w2")}
+        else:
+            biased |= {f"{layer}.mlp.fc1": (f, d), f"{layer}.mlp.fc2": (d, f)}
+    if head == "masked_lm":
+        biased["cls.predictions.transform.dense"] = (d, d)
+        norms.append("cls.predictions.transform.layer_norm")
+        shapes["cls.predictions.decoder.bias"] = (v,)
+    for name, shape in biased.items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    return shapes | {f"{name}.{part}": (d,) for name in norms for part in ("weight", "bias")}
+
+
+def rotated(x, base):
+    """Rotary positions, whose two halves of a head are coordinates of points."""
+    size, length = x.shape[-1], x.shape[-2]
+    angles = torch.outer(torch.arange(length).float(), 1 / base ** (torch.arange(0, size, 2).float() / size))
+    (a, b), cosines, sines = x.chunk(2, -1), angles.cos(), angles.sin()
+    return torch.cat((a * cosines - b * sines, b * cosines + a * sines), -1)
+
+
+def mixture(x, tensors, layer, config):
+    """The experts that the router chooses for each token, and their bias once."""
+    e, k = config["num_experts"], config["moe_top_k"]
+    up, down = (tensors[f"{layer}.experts.mlp.{name}"].view(e, -1, x.shape[-1]) for name in ("w1", "w2"))
+    probabilities, chosen = F.linear(x, tensors[f"{layer}.router.layer.weight"]).softmax(-1).topk(k, -1)
+    total = torch.zeros_like(x)
+    for row in range(x.shape[0]):
+        for place in range(x.shape[1]):
+            for weight, expert in zip(probabilities[row, place], chosen[row, place], strict=True):
+                y = F.gelu(up[expert] @ x[row, place]) @ down[expert]
+                total = total.index_put((torch.tensor(row), torch.tensor(place)), weight * y, accumulate=True)
+    return total + tensors[f"{layer}.experts.bias"]
+
+
+def nomic_moe(tensors, config, inputs, head):
+    """Hidden states and attention maps of a NomicBERT with experts, and masked-LM logits (None for the encoder)."""
+    prefix, epsilon = "" if head == "encoder" else "bert.", config["layer_norm_epsilon"]
+    x = embedded(tensors, prefix, f"{prefix}emb_ln", inputs, epsilon)
+    states, maps = [x], []
+    for i in range(config["n_layer"]):
+        layer = f"{prefix}encoder.layers.{i}"
+        parts = (heads_of(part, config["n_head"]) for part in dense(x, tensors, f"{layer}.attn.Wqkv").chunk(3, -1))
+        query, key, value = parts
+        base = config["rotary_emb_base"]
+        context, probabilities = attended(rotated(query, base), rotated(key, base), value, mask_bias(inputs))
+        x = norm(x + dense(context, tensors, f"{layer}.attn.out_proj"), tensors, f"{layer}.norm1", epsilon)
+        if has_experts(config, i):
+            y = mixture(x, tensors, f"{layer}.mlp", config)
+        else:
+            y = dense(F.gelu(dense(x, tensors, f"{layer}.mlp.fc1")), tensors, f"{layer}.mlp.fc2")
+        x = norm(x + y, tensors, f"{layer}.norm2", epsilon)
+        states.append(x)
+        maps.append(probabilities)
+    if head == "encoder":
+        return states, maps, None
+    y = norm(F.gelu(dense(x, tensors, "cls.predictions.transform.dense")), tensors,
+             "cls.predictions.transform.layer_norm", epsilon)  # fmt: skip
+    logits = y @ tensors["bert.embeddings.word_embeddings.weight"].T + tensors["cls.predictions.decoder.bias"]
+    return states, maps, logits

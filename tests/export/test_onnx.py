@@ -190,7 +190,7 @@ OF_PARAMETERS = {
     "head_dim", "embedding_size", "intermediate_size", "hidden_size", "num_hidden_layers", "vocab_size", "pooler",
     "classifier_summary", "choice_summary", "local_window", "global_every", "pooling", "relative_attention_buckets",
     "norm_rel_ebd",
-    "num_hidden_groups", "inner_group_num", "embedding_projection",
+    "num_hidden_groups", "inner_group_num", "moe_every_n_layers", "embedding_projection",
 }  # fmt: skip
 
 

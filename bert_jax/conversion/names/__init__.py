@@ -13,6 +13,7 @@ from bert_jax.conversion.names import (
     modernbert,
     mpnet,
     nomic_bert,
+    nomic_moe,
     roberta,
 )
 from bert_jax.conversion.names.table import PLACEHOLDERS, Names, Slot, numbers_of, slots
@@ -37,6 +38,7 @@ NAME_TABLES: dict[str, Names] = {
     "modernbert": modernbert.NAMES,
     "deberta-v2": deberta.NAMES,
     "gte": gte.NAMES,
+    "nomic-moe": nomic_moe.NAMES,
     "jina-bert": jina_bert.NAMES,
     "jina-bert-qk": jina_bert.QK_NAMES,
 }

@@ -149,6 +149,7 @@ def split_tensors(tensors: Tensors, whole: str, parts: tuple[str, ...]) -> Tenso
     return found
 
 
+EXPERT_LAYERS = "encoder/moe_layers/"  # the stack of layers with experts
 # Placeholders in the names of layers' tensors: the field of BertConfig with their number, and what they count.
 PLACEHOLDERS = {
     "layer": ("num_hidden_layers", "layers"),
@@ -171,7 +172,13 @@ def _layer_pattern(entries: tuple[Entry, ...]) -> re.Pattern[str]:
     return re.compile("".join(parts) + r"\.")
 
 
-def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]], inner_group_num: int = 1) -> Iterator[Slot]:
+def slots(
+    names: Names,
+    head: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    inner_group_num: int = 1,
+    has_experts: tuple[bool, ...] = (),
+) -> Iterator[Slot]:
     """Yield a slot for each foreign tensor (or part of one) that the leaves of a canonical tree correspond to.
 
     Args:
@@ -179,7 +186,9 @@ def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]], inner_
         head: one of `modeling.HEADS`.
         shapes: canonical path -> shape.
         inner_group_num: number of layers in a group of tied layers.
+        has_experts: for each layer, whether it is in the stack of layers with experts; () = none.
     """
+    numbers = {kind: [i for i, found in enumerate(has_experts) if found == kind] for kind in (False, True)}
     entries = (*names.encoder, *names.heads.get(head, ()), *_embedding_layers(shapes))
     for entry in itertools.chain.from_iterable(_quantized(entry) for entry in entries):
         if entry.ours not in shapes:
@@ -191,7 +200,10 @@ def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]], inner_
         theirs = (theirs[0] * entry.part[1], *theirs[1:])
         for layer in range(entry.first_layer, shape[0]) if stacked else (None,):
             group, inner = divmod(layer or 0, inner_group_num)
-            name = entry.theirs.format(layer=layer, group=group, inner=inner)
+            number = layer
+            if any(has_experts) and layer is not None:
+                number = numbers[entry.ours.startswith(EXPERT_LAYERS)][layer]
+            name = entry.theirs.format(layer=number, group=group, inner=inner)
             yield Slot(name, entry.ours, layer, entry.transpose, entry.part, theirs)
 
 

@@ -13,6 +13,7 @@ from bert_jax.export.onnx.disentangled import (
     relative_positions,
     score_scale,
 )
+from bert_jax.export.onnx.experts import add_experts
 from bert_jax.export.onnx.graph import OnnxGraph
 from bert_jax.export.onnx.layers import add_activation, add_dense, add_layer_norm
 from bert_jax.modeling.attention import relative_buckets
@@ -89,8 +90,7 @@ def add_encoder(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertCo
     shared = None
     if config.pos_att_type:
         shared = relative_positions(graph, params["relative_embeddings"], config)
-    embeddings, rows = x, range(config.num_parameter_rows)
-    layers = [jax.tree.map(lambda leaf, row=row: np.asarray(leaf[row]), params["layers"]) for row in rows]
+    embeddings, layers = x, _layers(params, config)
     for i, (row, window) in enumerate(zip(config.parameter_rows, config.windows, strict=True)):
         graph.prefix = f"encoder/layers.{i}/"
         plan = (biases[window], rotations.get(thetas[window]), shared)
@@ -103,6 +103,14 @@ def add_encoder(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertCo
     if config.norm_placement == "pre":
         x = add_layer_norm(graph, x, params["layer_norm"], "encoder.layer_norm", config)
     return x
+
+
+def _layers(params: dict[str, Any], config: BertConfig) -> list[dict[str, Any]]:
+    """Return the parameters of each layer, or of each row of tied layers."""
+    stacks = {False: iter(range(config.num_hidden_layers)), True: iter(range(config.num_hidden_layers))}
+    kinds = config.has_experts[: config.num_parameter_rows]
+    rows = [("moe_layers" if kind else "layers", next(stacks[kind])) for kind in kinds]
+    return [jax.tree.map(lambda leaf, row=row: np.asarray(leaf[row]), params[stack]) for stack, row in rows]
 
 
 def _attention_block(
@@ -159,6 +167,9 @@ def _feed_forward(graph: OnnxGraph, x: str, params: dict[str, Any], number: int,
         return add_layer_norm(graph, x, params["layer_norm"], f"{name}.layer_norm", config)
 
     normed = norm(x) if pre else x
+    if "experts" in params:
+        x = graph.op("Add", add_experts(graph, normed, params, name, config), x)
+        return x if pre else norm(x)
     y = add_dense(graph, normed, params["up"], f"{name}.up")
     if config.gated:
         gate = add_activation(graph, add_dense(graph, normed, params["gate"], f"{name}.gate"), config.hidden_act)
