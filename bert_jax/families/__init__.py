@@ -20,6 +20,7 @@ from bert_jax.families.bert import (
 from bert_jax.families.deberta import DEBERTA_V2_FAMILY
 from bert_jax.families.gte import GTE_FAMILY
 from bert_jax.families.jina_bert import JINA_BERT_FAMILY, JINA_BERT_QK_FAMILY
+from bert_jax.families.jina_v3 import JINA_V3_FAMILY
 from bert_jax.families.modernbert import MODERNBERT_FAMILY
 from bert_jax.families.mpnet import MPNET_FAMILY
 from bert_jax.families.nomic_bert import NOMIC_BERT_FAMILY
@@ -52,6 +53,7 @@ FAMILIES: dict[str, Family] = {
     "deberta-v2": DEBERTA_V2_FAMILY,
     "gte": GTE_FAMILY,
     "nomic-moe": NOMIC_MOE_FAMILY,
+    "jina_embeddings_v3": JINA_V3_FAMILY,
     "jina-bert": JINA_BERT_FAMILY,
     "jina-bert-qk": JINA_BERT_QK_FAMILY,
 }

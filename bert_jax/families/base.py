@@ -44,6 +44,7 @@ class Family:
         other_model_types: further values of model_type in `config.json` that may name the family.
         shows: function from a `config.json` with such a model_type to whether it describes the family.
         has_own_code: whether the authors' `config.json` names Python files (auto_map), which the family implements.
+        has_task_adapters: whether a model may have adapters for tasks (`bert_jax.conversion.task_adapters`).
         not_carried: keys of the authors' `config.json` that a written one replaces by others.
         position_offset: function from a `config.json` to the number of rows in max_position_embeddings that are not
             positions.
@@ -62,6 +63,7 @@ class Family:
     model_type: str = ""
     other_model_types: tuple[str, ...] = ()
     has_own_code: bool = False
+    has_task_adapters: bool = False
     not_carried: tuple[str, ...] = ()
     shows: Callable[[Json], bool] = lambda hf: True
     position_offset: Callable[[Json], int] = lambda hf: 0

@@ -3,7 +3,7 @@
 `config_keys(family)` is the table of one family: the keys that all configs share, and its own.
 """
 
-from bert_jax.model_files.config_retrieval import GTE, JINA_BERT, NOMIC_MOE, RETRIEVAL_FILES
+from bert_jax.model_files.config_retrieval import GTE, JINA_BERT, JINA_V3, NOMIC_MOE, RETRIEVAL_FILES
 from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 
 SHARED_BY_FAMILIES: tuple[FileKey, ...] = (
@@ -278,7 +278,7 @@ _OF_FAMILY = {
     "roberta-prelayernorm": ROBERTA, "xlm-roberta-xl": ROBERTA, "ernie": ERNIE, "megatron-bert": MEGATRON_BERT,
     "albert": ALBERT,
     "distilbert": DISTILBERT, "electra": ELECTRA, "mpnet": MPNET, "nomic_bert": NOMIC_BERT, "modernbert": MODERNBERT,
-    "deberta-v2": DEBERTA_V2, "gte": GTE, "nomic-moe": NOMIC_MOE,
+    "deberta-v2": DEBERTA_V2, "gte": GTE, "nomic-moe": NOMIC_MOE, "jina_embeddings_v3": JINA_V3,
     "jina-bert": JINA_BERT, "jina-bert-qk": JINA_BERT,
 }  # fmt: skip
 # Keys that are not copied from the read config.json to a written one: `BertConfig` writes its own, or they concern

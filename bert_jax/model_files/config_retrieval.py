@@ -84,9 +84,31 @@ NOMIC_MOE: tuple[FileKey, ...] = (
         )
     ),
 )  # fmt: skip
+JINA_V3: tuple[FileKey, ...] = (
+    *_LAYERS,
+    honoured("rope_parameters", "base of rotary positions; scaled ones are refused"),
+    # Keys of the authors' files, whose model_type is that of XLM-R.
+    honoured("rotary_emb_base", "base of rotary positions"),
+    honoured("lora_adaptations", "names of the tasks that have an adapter in the weights"),
+    honoured("lora_alpha", "scale of the adapters, times their rank"),
+    honoured("task_instructions", "prompts of the tasks, if sentence-transformers' files have none"),
+    honoured("truncate_dim", "number of leading dimensions of a vector that are kept"),
+    refused("position_embedding_type", "other position embeddings are those of an XLM-R", "rotary"),
+    refused("use_reg_tokens", "further tokens before a text are not supported", False),
+    harmless("lora_rank", "the shapes of the adapters show it"),
+    harmless("lora_dropout_p", "dropout rate of adapters in training"),
+    harmless("lora_main_params_trainable", "training of adapters"),
+    harmless("load_trained_adapters", "whether the original code reads the adapters"),
+    harmless("matryoshka_dimensions", "numbers of dimensions that the training included"),
+    harmless("emb_pooler", "pooling in the original code; that of sentence-transformers' files is used"),
+    harmless("num_reg_tokens", "used only with use_reg_tokens"),
+    harmless("use_flash_attn", "implementation of attention"),
+    harmless("use_cache", "cache of a decoder"),
+)
 # Titles of the tables in docs/model_files.md.
 RETRIEVAL_FILES = {
     "GTE": "`config.json` of GTE",
     "NOMIC_MOE": "`config.json` of Nomic Embed v2, a NomicBERT with experts",
+    "JINA_V3": "`config.json` of Jina Embeddings v3",
     "JINA_BERT": "`config.json` of Jina BERT",
 }

@@ -52,6 +52,7 @@ CONFIGS = {
         "position_biased_input": False,
     },
     "gte": _BERT | {"pad_token_id": 1, "type_vocab_size": 1},
+    "jina_embeddings_v3": _BERT | {"pad_token_id": 1, "type_vocab_size": 1},
 }
 OUR_NAMES = {"sop_logits": "seq_relationship_logits"}
 THEIR_NAMES = {ours: theirs for theirs, ours in OUR_NAMES.items()}

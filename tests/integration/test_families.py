@@ -26,6 +26,7 @@ FAMILIES = {
     "xlm-roberta-xl": {"type_vocab_size": 1},
     "gte": {},
     "jina-bert": {},
+    "jina_embeddings_v3": {},
     "nomic-moe": {"num_hidden_layers": 2},
     "jina-bert-qk": {},
     "deberta-v2": {"position_buckets": 8, "conv_kernel_size": 3},

@@ -9,6 +9,7 @@ from bert_jax.conversion.names import (
     ernie,
     gte,
     jina_bert,
+    jina_v3,
     megatron_bert,
     modernbert,
     mpnet,
@@ -39,6 +40,7 @@ NAME_TABLES: dict[str, Names] = {
     "deberta-v2": deberta.NAMES,
     "gte": gte.NAMES,
     "nomic-moe": nomic_moe.NAMES,
+    "jina_embeddings_v3": jina_v3.NAMES,
     "jina-bert": jina_bert.NAMES,
     "jina-bert-qk": jina_bert.QK_NAMES,
 }
