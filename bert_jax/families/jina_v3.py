@@ -7,7 +7,7 @@ from bert_jax.families.base import Family, Json, keys_with, number, rope_base
 from bert_jax.families.roberta import ROBERTA_HEADS
 
 # Keys of the adapters of tasks in the authors' files.
-TASK_KEYS = ("lora_adaptations", "lora_alpha", "lora_rank", "task_instructions")
+TASK_KEYS = ("lora_adaptations", "lora_alpha", "task_instructions")
 
 
 def _read_jina_v3(hf: Json) -> Json:
