@@ -31,6 +31,7 @@ CASES = [
     ("albert", "pretraining", {"num_hidden_groups": 1}),
     ("deberta-v2", "masked_lm", {"conv_kernel_size": 3}),
     ("jina-bert-qk", "encoder", {}),
+    ("nomic-moe", "encoder", {}),
 ]
 
 
