@@ -45,7 +45,7 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"mlp/(up|gate)/kernel", ("embed", "mlp")),
     (r"mlp/(up|gate)/bias", ("mlp",)),
     (r"mlp/down/kernel", ("mlp", "embed")),
-    (r"mlp/experts/(up|down)", ("mlp", "embed")),
+    (r"mlp/experts/(up|down)", (None, "embed")),  # a scan goes over the experts, so they stay whole
     (r"mlp/router/kernel", ("embed", None)),
     (r"mlm/bias", ("vocab",)),
     (r"relative_attention_bias/embedding", (None, None)),
