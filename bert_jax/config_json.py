@@ -1,5 +1,6 @@
 """The fields of a `BertConfig` as a Hugging Face `config.json` has them, by the tables of `bert_jax.families`."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,11 @@ _ACTIVATION_ALIASES = {
     "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_python_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh", "gelu_python": "gelu", "swish": "silu",
 }  # fmt: skip
+# Fields that a Hugging Face config.json does not have.
+_NOT_IN_HF = (
+    "pooler", "pooling", "pooling_skip", "embedding_layers", "normalize_embeddings", "id2label", "carried",
+    "quantization",
+)  # fmt: skip
 _MAY_BE_NULL = (*MAY_BE_NONE, "pad_token_id")  # fields that may be null in config.json, which means "not set"
 
 
@@ -53,10 +59,14 @@ def write_fields(fields: Json, architecture: str, carried: Json) -> Json:
         carried: keys and values of the file that was read; an activation keeps its name there.
     """
     kind = FAMILIES[fields["family"]]
-    hf: Json = {"architectures": [architecture or f"{kind.classes}Model"], "model_type": fields["family"]}
+    hf: Json = {
+        "architectures": [architecture or f"{kind.classes}Model"],
+        "model_type": kind.model_type or fields["family"],
+    }
     hf |= {key: fields[field] for field, key in kind.keys.items()}
     hf |= kind.writes(fields)
-    hf[kind.keys["max_position_embeddings"]] += kind.position_offset(fields)
+    if offset := kind.position_offset(fields):
+        hf[kind.keys["max_position_embeddings"]] += offset
     for key in (kind.keys.get("hidden_act", ""), kind.keys.get("head_act", "")):
         if hf.get(key) == "gelu_tanh":
             hf[key] = "gelu_new"
@@ -67,6 +77,17 @@ def write_fields(fields: Json, architecture: str, carried: Json) -> Json:
     if "embedding_size" in kind.keys:
         hf["embedding_size"] = fields["embedding_size"] or fields["hidden_size"]
     return hf
+
+
+def check_said(ours: Any, back: Any) -> None:
+    """Raise InputError when a `BertConfig` differs from what is read of the `config.json` that describes it."""
+    for field in dataclasses.fields(ours):
+        found, expected = getattr(ours, field.name), getattr(back, field.name)
+        if found != expected and field.name not in _NOT_IN_HF:
+            raise InputError(
+                f"model config: {field.name}: expected {expected!r}, as in every {ours.family} in the Hugging Face "
+                f"layout, found {found!r}"
+            )
 
 
 def _activation(name: Any) -> Any:

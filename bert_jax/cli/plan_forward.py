@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable
 
 from bert_jax.cli.output import print_table
-from bert_jax.config import SIZES, BertConfig
+from bert_jax.config import BertConfig
+from bert_jax.config_values import SIZES
 from bert_jax.errors import InputError
 
 EXIT_NONE_FITS = 1

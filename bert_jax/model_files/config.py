@@ -4,6 +4,7 @@
 """
 
 from bert_jax.model_files.config_modern import ESM, EUROBERT, NEOBERT, ROFORMER
+from bert_jax.model_files.config_retrieval import GTE, JINA_BERT, JINA_V3, NOMIC_MOE, RETRIEVAL_FILES
 from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 
 SHARED_BY_FAMILIES: tuple[FileKey, ...] = (
@@ -119,6 +120,7 @@ BERT: tuple[FileKey, ...] = (
     *_LAYERS,
     *_SEGMENTS,
     honoured("position_embedding_type", "absolute (learned) or sinusoidal; others are refused"),
+    refused("feed_forward_type", "gated layers are those of a Jina BERT, whose auto_map names its code", "original"),
     harmless("embedding_size", "equal to hidden_size; a narrower embedding makes the model an electra"),
 )
 ROBERTA: tuple[FileKey, ...] = (*_LAYERS, *_SEGMENTS, *_ABSOLUTE)
@@ -277,7 +279,9 @@ _OF_FAMILY = {
     "roberta-prelayernorm": ROBERTA, "xlm-roberta-xl": ROBERTA, "ernie": ERNIE, "megatron-bert": MEGATRON_BERT,
     "albert": ALBERT,
     "distilbert": DISTILBERT, "electra": ELECTRA, "mpnet": MPNET, "nomic_bert": NOMIC_BERT, "modernbert": MODERNBERT,
-    "deberta-v2": DEBERTA_V2, "eurobert": EUROBERT, "esm": ESM, "neobert": NEOBERT, "roformer": ROFORMER,
+    "deberta-v2": DEBERTA_V2, "gte": GTE, "nomic-moe": NOMIC_MOE, "jina_embeddings_v3": JINA_V3,
+    "jina-bert": JINA_BERT, "jina-bert-qk": JINA_BERT, "eurobert": EUROBERT, "esm": ESM, "neobert": NEOBERT,
+    "roformer": ROFORMER,
 }  # fmt: skip
 # Keys that are not copied from the read config.json to a written one: `BertConfig` writes its own, or they concern
 # files that are not written.
@@ -319,4 +323,4 @@ FILES = {
     "ESM": "`config.json` of ESM",
     "NEOBERT": "`config.json` of NeoBERT",
     "ROFORMER": "`config.json` of RoFormer",
-}
+} | RETRIEVAL_FILES

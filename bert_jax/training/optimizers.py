@@ -269,8 +269,8 @@ def decay_mask(params: Any) -> Any:
 
     Biases, the MLM's output bias and LayerNorm do not, nor do parameters that no loss reads.
     """
-    unread = {"contact_head", "inverse_frequencies"}
-    return _by_name(lambda names: names[-1] != "bias" and not {"layer_norm", *unread} & set(names), params)
+    still = ("bias", "_norm", "contact_head", "inverse_frequencies")  # ends of names
+    return _by_name(lambda names: names[-1] != "bias" and not any(name.endswith(still[1:]) for name in names), params)
 
 
 def _by_name(choose: Callable[[list[str]], bool], params: Any) -> Any:
@@ -283,4 +283,4 @@ def _names(path: Any) -> list[str]:
 
 def _in_layers(names: list[str]) -> bool:
     """Return whether a parameter is stacked, `[L, ...]`."""
-    return "encoder/layers/" in "/".join(names)
+    return any(stack in "/".join(names) for stack in ("encoder/layers/", "encoder/moe_layers/"))

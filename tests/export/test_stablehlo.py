@@ -32,6 +32,8 @@ CASES = [
     ("esm", "masked_lm", {}),
     ("eurobert", "sequence_classification", {"num_key_value_heads": 1}),
     ("deberta-v2", "masked_lm", {"conv_kernel_size": 3}),
+    ("jina-bert-qk", "encoder", {}),
+    ("nomic-moe", "encoder", {}),
 ]
 
 

@@ -48,6 +48,15 @@ def test_shared_keys_late_pooling_and_a_head_without_transform_count():
     assert classes == 3 * 100 * (2 * 128**2 + 2 * 128 * 2)
 
 
+def test_only_the_experts_of_a_token_count():
+    config = BertConfig.named("tiny", "nomic-moe", num_hidden_layers=4, num_experts=5, moe_top_k=3)
+    plain = config.replace(num_experts=0)
+    # Two layers of width 128 with experts: two more experts of a token, and the router; the last is for 10 tokens.
+    per_token = 2 * 4 * 128 * 512 + 2 * 128 * 5
+    counts = [train_flops(c, "encoder", 3, 100, last=10) for c in (config, plain)]
+    assert counts[0] - counts[1] == 3 * 3 * (100 + 10) * per_token
+
+
 def test_both_models_of_electra_count():
     config = BertConfig.named("small", "electra")
     small = generator_config(config, 0.25)

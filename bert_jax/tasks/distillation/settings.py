@@ -129,12 +129,7 @@ def _check_attentions(student: BertConfig, teacher: BertConfig) -> None:
             f"found {student.num_attention_heads}; relations compare other numbers of heads"
         )
     for config in (student, teacher):
-        if (
-            config.position_embedding_type == "rotary"
-            or config.relative_attention_buckets
-            or config.pos_att_type
-            or config.num_key_value_heads
-        ):
+        if config.position_embedding_type == "rotary" or config.relative_positions or config.num_key_value_heads:
             raise InputError(
                 f"{key}: expected families whose attention scores are products of queries and keys, "
                 f"found {config.family}; relations compare these too"
