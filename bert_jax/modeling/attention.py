@@ -185,7 +185,7 @@ class SelfAttention(nnx.Module):
         self.output = dense(width, size)
         self.layer_norm = LayerNorm(config, size)
         if config.qk_norm:
-            self.query_norm, self.key_norm = LayerNorm(config, width), LayerNorm(config, width)
+            self.query_norm, self.key_norm = LayerNorm(config, width), LayerNorm(config, narrow)
         if config.attention_output_norm:
             self.output_norm = LayerNorm(config, size)
 
