@@ -192,6 +192,8 @@ def test_the_tables_know_every_key_that_transformers_writes():
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     for family in FAMILIES:
+        if family not in CONFIG_MAPPING:  # such as NeoBERT, whose code is beside its weights
+            continue
         known = {key.name for key in config_keys(family)}
         assert CONFIG_MAPPING[family]().to_dict().keys() <= known, family
         assert {field.name for field in dataclasses.fields(CONFIG_MAPPING[family])} <= known, family
