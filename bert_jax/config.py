@@ -81,6 +81,7 @@ class BertConfig:
         first_layer_norm: whether the first attention block of a `pre` model has a LayerNorm.
         norm_bias: whether LayerNorm has a bias.
         attention_bias: whether the dense layers of attention have biases.
+        key_bias: whether those for keys, also of relative positions, have biases if the others do.
         mlp_bias: whether the feed-forward layers have biases.
         initializer_range: the parameter (not the standard deviation) of the truncated normal initialiser.
         layer_norm_eps: added to the variance in LayerNorm.
@@ -152,6 +153,7 @@ class BertConfig:
     first_layer_norm: bool = True
     norm_bias: bool = True
     attention_bias: bool = True
+    key_bias: bool = True
     mlp_bias: bool = True
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12

@@ -16,7 +16,7 @@ from bert_jax.families.bert import (
     ERNIE_FAMILY,
     MEGATRON_BERT_FAMILY,
 )
-from bert_jax.families.deberta import DEBERTA_V2_FAMILY
+from bert_jax.families.deberta import DEBERTA_FAMILY, DEBERTA_V2_FAMILY
 from bert_jax.families.modernbert import MODERNBERT_FAMILY
 from bert_jax.families.mpnet import MPNET_FAMILY
 from bert_jax.families.nomic_bert import NOMIC_BERT_FAMILY
@@ -45,6 +45,7 @@ FAMILIES: dict[str, Family] = {
     "mpnet": MPNET_FAMILY,
     "nomic_bert": NOMIC_BERT_FAMILY,
     "modernbert": MODERNBERT_FAMILY,
+    "deberta": DEBERTA_FAMILY,
     "deberta-v2": DEBERTA_V2_FAMILY,
 }
 

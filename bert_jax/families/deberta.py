@@ -1,4 +1,4 @@
-"""DeBERTa-v2 and v3: disentangled attention."""
+"""DeBERTa, and DeBERTa-v2 and v3: disentangled attention."""
 
 from bert_jax.errors import InputError
 from bert_jax.families.base import LARGEST, Family, Json, boolean, keys_with, shown
@@ -42,16 +42,34 @@ def _read_deberta(hf: Json) -> Json:
 
 
 def _write_deberta(fields: Json) -> Json:
+    return _write_shared(fields) | {
+        "position_buckets": fields["position_buckets"] or -1,
+        "norm_rel_ebd": "layer_norm" if fields["norm_rel_ebd"] else "none",
+    }
+
+
+def _write_shared(fields: Json) -> Json:
+    """Return the keys that both generations have."""
     return {
         "relative_attention": bool(fields["pos_att_type"]),
         "pos_att_type": list(fields["pos_att_type"]) or None,
         "position_biased_input": fields["position_embedding_type"] == "absolute",
-        "position_buckets": fields["position_buckets"] or -1,
         "max_relative_positions": fields["max_relative_positions"] or -1,
-        "norm_rel_ebd": "layer_norm" if fields["norm_rel_ebd"] else "none",
         "pooler_hidden_act": fields["classifier_summary"],
         "pooler_hidden_size": fields["hidden_size"],
     }
+
+
+DEBERTA_FAMILY = Family(
+    classes="Deberta",
+    fixed={"pooler": False, "norm_after_projection": True, "key_bias": False, "position_buckets": 0,
+           "norm_rel_ebd": False},
+    keys=keys_with("embedding_size", "pooler_dropout", "legacy", classifier_dropout="cls_dropout"),
+    defaults={"vocab_size": 50265, "type_vocab_size": 0, "layer_norm_eps": 1e-7},
+    fresh={"relative_attention": True, "pos_att_type": "c2p|p2c", "position_biased_input": False, "legacy": False},
+    reads=_read_deberta,
+    writes=_write_shared,
+)  # fmt: skip
 
 
 DEBERTA_V2_FAMILY = Family(

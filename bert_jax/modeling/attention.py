@@ -166,10 +166,11 @@ class SelfAttention(nnx.Module):
         self.config = config
         size, width = config.hidden_size, config.attention_width
         dense = functools.partial(Dense, config, use_bias=config.attention_bias, rngs=rngs)
-        self.query, self.key, self.value = dense(size, width), dense(size, width), dense(size, width)
+        key_dense = functools.partial(dense, use_bias=config.attention_bias and config.key_bias)
+        self.query, self.key, self.value = dense(size, width), key_dense(size, width), dense(size, width)
         if not config.share_att_key:
             if "c2p" in config.pos_att_type:
-                self.position_key = dense(size, width)
+                self.position_key = key_dense(size, width)
             if "p2c" in config.pos_att_type:
                 self.position_query = dense(size, width)
         self.output = dense(width, size)

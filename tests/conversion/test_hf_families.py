@@ -41,6 +41,7 @@ CONFIGS = {
     "mpnet": _BERT | {"pad_token_id": 1, "max_position_embeddings": 40},
     "nomic_bert": _BERT,
     "modernbert": _BERT | {"num_hidden_layers": 5, "local_attention": 8, "pad_token_id": 1},
+    "deberta": _BERT | {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False},
     # As v3, with buckets that are smaller than the distances.
     "deberta-v2": _BERT
     | {
@@ -75,6 +76,13 @@ CASES = [
 
 # Switches that some models of a family set otherwise: (family, head, changes of its config, whether it is quick).
 VARIANTS = {
+    "v1 with all embeddings": ("deberta", "masked_lm", {
+        "legacy": False, "type_vocab_size": 2, "position_biased_input": True, "max_relative_positions": 9}, True),
+    "v1, c2p": ("deberta", "sequence_classification", {
+        "embedding_size": 16, "pos_att_type": "c2p", "pooler_hidden_act": "tanh"}, False),
+    "v1, p2c": ("deberta", "encoder", {"pos_att_type": "p2c"}, False),
+    "v1, only absolute positions": ("deberta", "encoder", {
+        "relative_attention": False, "pos_att_type": None, "position_biased_input": True}, False),
     "v2-xlarge": ("deberta-v2", "masked_lm", {
         "conv_kernel_size": 3, "conv_act": "gelu", "share_att_key": False, "norm_rel_ebd": "none", "legacy": False,
         "type_vocab_size": 2, "position_biased_input": True}, True),

@@ -23,6 +23,7 @@ class Entry:
         ours: path in the canonical tree; a tensor of layer i is slice i of the leading axis.
         transpose: whether to reverse the axes (PyTorch stores a kernel as `[out, in]`, or `[out, in, width]`).
         part: (i, n): the parameter is the i-th of n equal parts of the foreign tensor, along its first axis.
+        by_head: whether the parts alternate head by head: those of the first head, those of the second, and so on.
         first_layer: the first layer that has the parameter; lower layers keep their initial values, which are unused.
     """
 
@@ -30,6 +31,7 @@ class Entry:
     ours: str
     transpose: bool = False
     part: tuple[int, int] = (0, 1)
+    by_head: bool = False
     first_layer: int = 0
 
 
@@ -71,6 +73,7 @@ class Slot(NamedTuple):
     layer: int | None  # index on the leading axis of the leaf
     transpose: bool
     part: tuple[int, int]
+    blocks: int  # number of blocks of the foreign tensor, each of which has all parts
     shape: tuple[int, ...]  # shape of the whole foreign tensor
 
 
@@ -157,7 +160,9 @@ def _layer_pattern(entries: tuple[Entry, ...]) -> re.Pattern[str]:
     return re.compile("".join(parts) + r"\.")
 
 
-def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]], inner_group_num: int = 1) -> Iterator[Slot]:
+def slots(
+    names: Names, head: str, shapes: Mapping[str, tuple[int, ...]], inner_group_num: int = 1, heads: int = 1
+) -> Iterator[Slot]:
     """Yield a slot for each foreign tensor (or part of one) that the leaves of a canonical tree correspond to.
 
     Args:
@@ -165,6 +170,7 @@ def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]], inner_
         head: one of `modeling.HEADS`.
         shapes: canonical path -> shape.
         inner_group_num: number of layers in a group of tied layers.
+        heads: number of attention heads.
     """
     entries = (*names.encoder, *names.heads.get(head, ()), *_embedding_layers(shapes))
     for entry in itertools.chain.from_iterable(_quantized(entry) for entry in entries):
@@ -174,11 +180,13 @@ def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]], inner_
         stacked = "{" in entry.theirs
         theirs = shape[1:] if stacked else shape
         theirs = theirs[::-1] if entry.transpose else theirs
+        # A scale for a whole parameter has no rows of heads.
+        blocks = heads if entry.by_head and theirs[0] % heads == 0 else 1
         theirs = (theirs[0] * entry.part[1], *theirs[1:])
         for layer in range(entry.first_layer, shape[0]) if stacked else (None,):
             group, inner = divmod(layer or 0, inner_group_num)
             name = entry.theirs.format(layer=layer, group=group, inner=inner)
-            yield Slot(name, entry.ours, layer, entry.transpose, entry.part, theirs)
+            yield Slot(name, entry.ours, layer, entry.transpose, entry.part, blocks, theirs)
 
 
 # Arrays of a quantized parameter -> the end of their names, instead of `weight`; as in compressed-tensors.
