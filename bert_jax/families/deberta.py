@@ -65,7 +65,7 @@ DEBERTA_FAMILY = Family(
     fixed={"pooler": False, "norm_after_projection": True, "key_bias": False, "position_buckets": 0,
            "norm_rel_ebd": False},
     keys=keys_with("embedding_size", "pooler_dropout", "legacy", classifier_dropout="cls_dropout"),
-    defaults={"vocab_size": 50265, "type_vocab_size": 0, "layer_norm_eps": 1e-7},
+    defaults={"vocab_size": 50265, "hidden_size": 768, "type_vocab_size": 0, "layer_norm_eps": 1e-7},
     fresh={"relative_attention": True, "pos_att_type": "c2p|p2c", "position_biased_input": False, "legacy": False},
     reads=_read_deberta,
     writes=_write_shared,

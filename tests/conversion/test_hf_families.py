@@ -328,9 +328,17 @@ def test_a_deberta_that_is_not_known_is_refused(changes, message):
     assert str(error.value).startswith("config.json: ") and message in str(error.value)
 
 
-def test_the_files_of_debertas_authors(tmp_path):
+def test_a_deberta_with_talking_heads_is_refused():
+    hf = {"model_type": "deberta", "vocab_size": VOCABULARY} | CONFIGS["deberta"]
+    assert BertConfig.from_hf(hf | {"talking_head": False}).key_bias is False
+    with pytest.raises(InputError, match=r"config\.json: talking_head: expected False, found True: attention heads"):
+        BertConfig.from_hf(hf | {"talking_head": True})
+
+
+@pytest.mark.parametrize("family", ["deberta", "deberta-v2"])
+def test_the_files_of_debertas_authors(tmp_path, family):
     """Their masked-LM head has names of its own, which no key says; other tensors are those of the pretraining."""
-    model = oracle("deberta-v2", "masked_lm", legacy=False)
+    model = oracle(family, "masked_lm", legacy=False)
     model.save_pretrained(tmp_path)
     path = tmp_path / "config.json"
     config = json.loads(path.read_text())

@@ -184,7 +184,7 @@ OF_PARAMETERS = {
     "norm_bias", "attention_bias", "mlp_bias", "head_bias", "decoder_bias", "tie_word_embeddings", "num_labels",
     "head_dim", "embedding_size", "intermediate_size", "hidden_size", "num_hidden_layers", "vocab_size", "pooler",
     "classifier_summary", "choice_summary", "local_window", "global_every", "pooling", "relative_attention_buckets",
-    "norm_rel_ebd",
+    "norm_rel_ebd", "key_bias",
     "num_hidden_groups", "inner_group_num", "embedding_projection",
 }  # fmt: skip
 

@@ -27,7 +27,6 @@ _LM_PREDICTIONS = (
 )
 
 
-
 def _names(family: str, attention: tuple[Entry, ...], without: tuple[str, ...] = ()) -> Names:
     """Return the names of a family.
 
