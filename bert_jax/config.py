@@ -98,6 +98,8 @@ class BertConfig:
         head_bias: whether the dense layer of the masked-LM head has a bias.
         decoder_bias: whether the masked-LM head has a bias for each token.
         tie_word_embeddings: whether the output matrix of the masked-LM head is the word embedding.
+        discriminator_norm: whether the head for replaced tokens adds the first token's state to that of each token,
+            with a LayerNorm, before its dense layer.
         legacy: whether a DeBERTa's files name the tensors of the masked-LM head as BERT's.
         num_labels: number of classes of a classifier (1 for regression).
         id2label: names of the classes, or None.
@@ -168,6 +170,7 @@ class BertConfig:
     head_bias: bool = True
     decoder_bias: bool = True
     tie_word_embeddings: bool = True
+    discriminator_norm: bool = False
     legacy: bool = True
     num_labels: int = 2
     id2label: tuple[str, ...] | None = None

@@ -74,7 +74,7 @@ DEBERTA_FAMILY = Family(
 
 DEBERTA_V2_FAMILY = Family(
     classes="DebertaV2",
-    fixed={"pooler": False, "norm_after_projection": True},
+    fixed={"pooler": False, "norm_after_projection": True, "discriminator_norm": True},
     sizes={"xsmall": (12, 384, 6, 1536), "small": (6, 768, 12, 3072), "xlarge": (24, 1536, 24, 6144)},
     keys=keys_with(
         "embedding_size", "share_att_key", "conv_kernel_size", "conv_act", "pooler_dropout", "legacy",

@@ -116,6 +116,10 @@ def test_switches_of_disentangled_attention(fields):
     assert_same(*small_model("deberta-v2", **fields), (2, 1), (3, 11))
 
 
+def test_the_discriminator_of_deberta():
+    assert_same(*small_model("deberta-v2", "replaced_token_detection"), (2, 1), (3, 11))
+
+
 def test_switches_that_no_family_sets():
     fields = {"norm": "rms_norm", "norm_bias": False, "position_embedding_type": "sinusoidal", "head_dim": 6}
     assert_same(*small_model("bert", **fields), (2, 9))

@@ -27,15 +27,20 @@ _LM_PREDICTIONS = (
 )
 
 
-def _names(family: str, attention: tuple[Entry, ...], without: tuple[str, ...] = ()) -> Names:
-    """Return the names of a family.
+_HEADS = classifiers(
+    masked_lm=bert.masked_lm(),
+    sequence_classification=_CLASSIFIER,
+    multiple_choice=_CLASSIFIER,
+    replaced_token_detection=(
+        *norm("mask_predictions.LayerNorm", "discriminator/layer_norm"),
+        *dense("mask_predictions.dense", "discriminator/dense"),
+        *dense("mask_predictions.classifier", "discriminator/output"),
+    ),
+)
 
-    Args:
-        family: prefix of the names of Hugging Face classes.
-        attention: entries of queries, keys, values and positions.
-        without: heads that the family lacks.
-    """
-    heads = classifiers(masked_lm=bert.masked_lm(), sequence_classification=_CLASSIFIER, multiple_choice=_CLASSIFIER)
+
+def _names(classes: dict[str, str], attention: tuple[Entry, ...]) -> Names:
+    """Return the names of a family: its Hugging Face classes, and entries of queries, keys, values and positions."""
     names = Names(
         prefix="deberta.",
         encoder=(
@@ -50,16 +55,17 @@ def _names(family: str, attention: tuple[Entry, ...], without: tuple[str, ...] =
             *norm(f"{_LAYER}.attention.output.LayerNorm", f"{_ATTENTION}/layer_norm"),
             *bert.feed_forward(_LAYER),
         ),
-        heads=heads,
-        architectures=architectures(family, without),
+        heads=_HEADS,
+        architectures=classes,
         tied=bert.tied_predictions("deberta."),
     )
-    not_legacy = dataclasses.replace(names, heads=heads | {"masked_lm": _LM_PREDICTIONS}, tied=())
+    not_legacy = dataclasses.replace(names, heads=_HEADS | {"masked_lm": _LM_PREDICTIONS}, tied=())
     return dataclasses.replace(names, not_legacy=not_legacy)
 
 
+# transformers has no class for the discriminator of the pretraining; its Auto classes read the encoder.
 NAMES = _names(
-    "DebertaV2",
+    architectures("DebertaV2", replaced_token_detection="ForPreTraining"),
     (
         *dense(f"{_SELF}.query_proj", f"{_ATTENTION}/query"),
         *dense(f"{_SELF}.key_proj", f"{_ATTENTION}/key"),
@@ -69,7 +75,7 @@ NAMES = _names(
     ),
 )
 V1_NAMES = _names(
-    "Deberta",
+    architectures("Deberta", without=("multiple_choice",)),
     (
         *(
             Entry(f"{_SELF}.in_proj.weight", f"{_ATTENTION}/{part}/kernel", True, (i, 3), by_head=True)
@@ -80,5 +86,4 @@ V1_NAMES = _names(
         *dense(f"{_SELF}.pos_q_proj", f"{_ATTENTION}/position_query"),
         *dense(f"{_SELF}.pos_proj", f"{_ATTENTION}/position_key"),
     ),
-    without=("multiple_choice",),
 )
