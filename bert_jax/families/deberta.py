@@ -1,7 +1,7 @@
 """DeBERTa, and DeBERTa-v2 and v3: disentangled attention."""
 
 from bert_jax.errors import InputError
-from bert_jax.families.base import LARGEST, Family, Json, boolean, keys_with, shown
+from bert_jax.families.base import LARGEST, Family, Json, boolean, keys_with, shown, whole_number
 
 _DEBERTA_SWITCHES = {"relative_attention": False, "position_biased_input": True}
 _POOLER_ACTIVATIONS = ("tanh", "relu", "gelu")  # those of `BertConfig.classifier_summary`
@@ -30,7 +30,8 @@ def _read_deberta(hf: Json) -> Json:
         )
     if width != hf["hidden_size"]:
         raise InputError(f"pooler_hidden_size: expected that of hidden_size, {hf['hidden_size']}, found {shown(width)}")
-    return {
+    heads = {"head_dim": whole_number(hf, "attention_head_size", 1)} if "attention_head_size" in hf else {}
+    return heads | {
         "position_embedding_type": "absolute" if biased else "none",
         "pos_att_type": tuple(name.strip() for name in types),
         "position_buckets": max(buckets, 0),
@@ -41,11 +42,22 @@ def _read_deberta(hf: Json) -> Json:
     }
 
 
+def _read_v1(hf: Json) -> Json:
+    """Read the keys of the first DeBERTa, which ignores those that came with v2."""
+    later = ("position_buckets", "norm_rel_ebd", "attention_head_size")
+    return _read_deberta({key: value for key, value in hf.items() if key not in later})
+
+
 def _write_deberta(fields: Json) -> Json:
-    return _write_shared(fields) | {
-        "position_buckets": fields["position_buckets"] or -1,
-        "norm_rel_ebd": "layer_norm" if fields["norm_rel_ebd"] else "none",
-    }
+    heads = {"attention_head_size": fields["head_dim"]} if fields["head_dim"] else {}
+    return (
+        heads
+        | _write_shared(fields)
+        | {
+            "position_buckets": fields["position_buckets"] or -1,
+            "norm_rel_ebd": "layer_norm" if fields["norm_rel_ebd"] else "none",
+        }
+    )
 
 
 def _write_shared(fields: Json) -> Json:
@@ -62,12 +74,11 @@ def _write_shared(fields: Json) -> Json:
 
 DEBERTA_FAMILY = Family(
     classes="Deberta",
-    fixed={"pooler": False, "norm_after_projection": True, "key_bias": False, "position_buckets": 0,
-           "norm_rel_ebd": False},
+    fixed={"pooler": False, "norm_after_projection": True, "key_bias": False},
     keys=keys_with("embedding_size", "pooler_dropout", "legacy", classifier_dropout="cls_dropout"),
     defaults={"vocab_size": 50265, "hidden_size": 768, "type_vocab_size": 0, "layer_norm_eps": 1e-7},
     fresh={"relative_attention": True, "pos_att_type": "c2p|p2c", "position_biased_input": False, "legacy": False},
-    reads=_read_deberta,
+    reads=_read_v1,
     writes=_write_shared,
 )  # fmt: skip
 

@@ -270,6 +270,7 @@ DEBERTA: tuple[FileKey, ...] = (
     harmless("position_buckets", "DeBERTa has a row for each distance"),
     harmless("norm_rel_ebd", "DeBERTa has no LayerNorm there"),
     harmless("share_att_key", "DeBERTa projects positions by layers of their own"),
+    harmless("attention_head_size", "hidden_size / num_attention_heads is used"),
     harmless("padding_idx", "pad_token_id is used"),
     harmless("vocab_type", "always gpt2"),
 )
@@ -281,7 +282,7 @@ DEBERTA_V2: tuple[FileKey, ...] = (
     honoured("conv_kernel_size", "width of the convolution beside the first layer; 0 = none"),
     honoured("conv_act", "activation of this convolution"),
     refused("conv_groups", "convolutions in groups are not supported", 1),
-    refused("attention_head_size", "heads of another width are not supported"),
+    honoured("attention_head_size", "width of an attention head"),
 )
 _OF_FAMILY = {
     "bert": BERT, "roberta": ROBERTA, "xlm-roberta": ROBERTA, "camembert": ROBERTA, "data2vec-text": ROBERTA,
