@@ -266,8 +266,7 @@ def attend(
     elif plan.backend == _BLOCKS:
         assert positions is not None
         query, terms = _scaled(query, positions, key.shape[2], config)
-        context = disentangled.attention_in_blocks(plan.mask, query, key, value, *terms, words, rate, compute)
-        probabilities = None
+        context, probabilities = _in_blocks(plan.mask, (query, key, value), terms, words, rate, compute), None
     else:
         if positions is not None:
             query, terms = _scaled(query, positions, key.shape[2], config)
@@ -295,6 +294,26 @@ def _scaled(
     longest = length if isinstance(length, int) else config.max_position_embeddings
     rows = disentangled.distance_rows(longest, config.relative_span, config.position_buckets, most)
     return query * scale, (position_key, position_query, rows)
+
+
+def _in_blocks(
+    mask: AttentionMask,
+    projected: tuple[jax.Array, ...],  # query, key, value [B, N, S, H]
+    terms: tuple[jax.Array | None, jax.Array | None, np.ndarray],  # of `_scaled`
+    words: jax.Array | None,
+    rate: float,
+    compute: Compute,
+) -> jax.Array:
+    *tables, rows = terms
+
+    def run(ids, projected, tables, words):
+        own = AttentionMask(*ids, mask.window)
+        return disentangled.attention_in_blocks(own, *projected, *tables, rows, words, rate, compute)
+
+    # On each device by itself: the compiler would sum the tables' gradients over devices in every block.
+    heads = ("batch", "heads", None, None)
+    run = mapped(run, (("batch", None), heads, (None, "heads", None), ("batch", "heads", None)), heads)
+    return run((mask.query_ids, mask.key_ids), projected, tuple(tables), words)
 
 
 def _xla(

@@ -79,6 +79,10 @@ def test_blocks_have_the_results_of_all_scores_at_once(monkeypatch, config, kind
     assert_close(gradient, expected_gradient, 1e-4)
 
 
+def test_devices_compute_blocks_of_their_parts(on_a_mesh):
+    assert on_a_mesh["blocks"] < 1e-4
+
+
 def test_attention_maps_and_other_lengths_need_all_scores(monkeypatch):
     assert disentangled.supports(1024) and not disentangled.supports(1000) and not disentangled.supports(512)
     monkeypatch.setattr(disentangled, "_SHORTEST", LENGTH)
