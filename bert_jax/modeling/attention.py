@@ -307,8 +307,11 @@ def _in_blocks(
     *tables, rows = terms
 
     def run(ids, projected, tables, words):
-        own = AttentionMask(*ids, mask.window)
-        return disentangled.attention_in_blocks(own, *projected, *tables, rows, words, rate, compute)
+        (query_ids, key_ids), (query, key, value), (position_key, position_query) = ids, projected, tables
+        own = AttentionMask(query_ids, key_ids, mask.window)
+        return disentangled.attention_in_blocks(
+            own, query, key, value, position_key, position_query, rows, words, rate, compute
+        )
 
     # On each device by itself: the compiler would sum the tables' gradients over devices in every block.
     heads = ("batch", "heads", None, None)
