@@ -48,16 +48,22 @@ class BertConfig:
         norm_after_projection: whether the LayerNorm of the embeddings follows this dense layer, which then has no bias.
         hidden_act: one of ACTIVATION_NAMES, such as `gelu` (erf, the 2018 release) or `gelu_tanh` (the small models).
         gated: whether the feed-forward layer is act(gate) * up (Shazeer 2020, arXiv:2002.05202), or act(up).
+        num_experts: experts of a feed-forward block in every `moe_every_n_layers`-th layer, from the second (Shazeer et
+            al. 2017, arXiv:1701.06538); 0 = no layer has experts.
+        moe_top_k: number of experts that a token uses.
+        moe_every_n_layers: number of layers from one with experts to the next.
         hidden_dropout_prob: dropout rate after embeddings, attention output and feed-forward output.
         attention_probs_dropout_prob: dropout rate on attention probabilities.
         classifier_dropout: dropout rate before a classifier; None means `hidden_dropout_prob`.
         qa_dropout: dropout rate before the span head.
         max_position_embeddings: most tokens in a sequence.
         position_embedding_type: `absolute` (learned), `sinusoidal` (fixed), `rotary` (Su et al. 2021,
-            arXiv:2104.09864), which rotates queries and keys instead of adding embeddings, or `none`.
+            arXiv:2104.09864), which rotates queries and keys instead of adding embeddings, `alibi` (Press et al. 2021,
+            arXiv:2108.12409), which lowers scores by the distance times a slope for each head, or `none`.
         position_offset: rows of the position table before the first position, one of which is for padding.
         rope_theta: base of rotary positions.
         local_rope_theta: base of rotary positions in local layers; None = `rope_theta`.
+        rope_factor: divisor of positions before rotation (Chen et al. 2023, arXiv:2306.15595).
         relative_attention_buckets: buckets of distances between tokens, each with a bias of attention scores that all
             layers share (Raffel et al. 2019, arXiv:1910.10683, section 2.1); 0 = no such bias.
         pos_att_type: terms of disentangled attention (He et al. 2020, arXiv:2006.03654, section 3.1): `c2p` (content to
@@ -82,7 +88,12 @@ class BertConfig:
         norm_bias: whether LayerNorm has a bias.
         attention_bias: whether the dense layers of attention have biases.
         key_bias: whether those for keys, also of relative positions, have biases if the others do.
+        qk_norm: whether queries and keys pass through a LayerNorm each, over all heads together.
+        attention_output_norm: whether a LayerNorm over attention's output and input comes before the residual sum.
         mlp_bias: whether the feed-forward layers have biases.
+        mlp_up_bias: whether the layers up and gate have biases, if `mlp_bias`.
+        mlp_dropout_at: where the feed-forward block has dropout: at the `output` of the layer down, at its `input`, or
+            at `both`.
         initializer_range: the parameter (not the standard deviation) of the truncated normal initialiser.
         layer_norm_eps: added to the variance in LayerNorm.
         pad_token_id: id of the padding token.
@@ -128,6 +139,9 @@ class BertConfig:
     norm_after_projection: bool = False
     hidden_act: str = "gelu"
     gated: bool = False
+    num_experts: int = 0
+    moe_top_k: int = 2
+    moe_every_n_layers: int = 2
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     classifier_dropout: float | None = None
@@ -137,6 +151,7 @@ class BertConfig:
     position_offset: int = 0
     rope_theta: float = 10000.0
     local_rope_theta: float | None = None
+    rope_factor: float = 1.0
     relative_attention_buckets: int = 0
     pos_att_type: tuple[str, ...] = ()
     position_buckets: int = 0
@@ -156,7 +171,11 @@ class BertConfig:
     norm_bias: bool = True
     attention_bias: bool = True
     key_bias: bool = True
+    qk_norm: bool = False
+    attention_output_norm: bool = False
     mlp_bias: bool = True
+    mlp_up_bias: bool = True
+    mlp_dropout_at: str = "output"
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     pad_token_id: int = 0
@@ -211,6 +230,11 @@ class BertConfig:
         return self.embedding_size or self.hidden_size
 
     @property
+    def relative_positions(self) -> bool:
+        """Return whether attention scores depend on positions beside queries and keys."""
+        return bool(self.relative_attention_buckets or self.pos_att_type) or self.position_embedding_type == "alibi"
+
+    @property
     def relative_span(self) -> int:
         """Return half the number of rows of disentangled attention's table: the distances on either side."""
         return self.position_buckets or self.max_relative_positions or self.max_position_embeddings
@@ -239,6 +263,12 @@ class BertConfig:
     def num_parameter_rows(self) -> int:
         """Return the number of layers that have parameters of their own."""
         return self.num_hidden_groups * self.inner_group_num or self.num_hidden_layers
+
+    @property
+    def has_experts(self) -> tuple[bool, ...]:
+        """Return for each layer whether it has experts."""
+        layers = range(self.num_hidden_layers)
+        return tuple(self.num_experts > 0 and i % self.moe_every_n_layers == 1 for i in layers)
 
     @property
     def windows(self) -> tuple[int | None, ...]:
@@ -284,7 +314,8 @@ class BertConfig:
             config = cls._read(hf, family, where)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
-        return config.replace(carried=tuple((key, hf[key]) for key in hf if key not in NOT_CARRIED))
+        replaced = {*NOT_CARRIED, *FAMILIES[family].not_carried}
+        return config.replace(carried=tuple((key, hf[key]) for key in hf if key not in replaced))
 
     @classmethod
     def _read(cls, hf: dict[str, Any], family: str, where: str) -> Self:

@@ -53,10 +53,14 @@ def write_fields(fields: Json, architecture: str, carried: Json) -> Json:
         carried: keys and values of the file that was read; an activation keeps its name there.
     """
     kind = FAMILIES[fields["family"]]
-    hf: Json = {"architectures": [architecture or f"{kind.classes}Model"], "model_type": fields["family"]}
+    hf: Json = {
+        "architectures": [architecture or f"{kind.classes}Model"],
+        "model_type": kind.model_type or fields["family"],
+    }
     hf |= {key: fields[field] for field, key in kind.keys.items()}
     hf |= kind.writes(fields)
-    hf["max_position_embeddings"] += kind.position_offset(fields)
+    if offset := kind.position_offset(fields):
+        hf["max_position_embeddings"] += offset
     for key in (kind.keys["hidden_act"], kind.keys.get("head_act", "")):
         if hf.get(key) == "gelu_tanh":
             hf[key] = "gelu_new"

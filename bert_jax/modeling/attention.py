@@ -27,7 +27,7 @@ from bert_jax.modeling.dropout import bits_of_scores, dropout
 from bert_jax.modeling.kernels import disentangled, fused, local, splash
 from bert_jax.modeling.kernels.plain import plain_attention
 from bert_jax.modeling.layers import Dense, LayerNorm
-from bert_jax.modeling.positions import Positions
+from bert_jax.modeling.positions import Positions, alibi_slopes
 from bert_jax.sharding import constrain, device_share, mapped
 
 _PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
@@ -86,18 +86,19 @@ def plan_attention(
         backend = _cheapest(config, compute, mask.window, length, drops)
     elif reason := _unfit(backend, config, compute, length, drops):
         raise InputError(f"attention={backend}: {reason}; use auto or xla")
-    relative = config.relative_attention_buckets or config.pos_att_type
-    if backend == "xla" and not maps and not relative and local.supports(length, mask.window):
+    if backend == "xla" and not maps and not config.relative_positions and local.supports(length, mask.window):
         return AttentionPlan(_LOCAL, mask, local.bias(mask, length))
     if backend == "xla" and not maps and config.pos_att_type and disentangled.supports(length):
         return AttentionPlan(_BLOCKS, mask, None)
     return AttentionPlan(backend, mask, mask.bias(length) if backend == "xla" else None)
 
 
-def rotation(length: int, position_ids: jax.Array | None, size: int, theta: float) -> tuple[jax.Array, jax.Array]:
+def rotation(
+    length: int, position_ids: jax.Array | None, size: int, theta: float, factor: float = 1.0
+) -> tuple[jax.Array, jax.Array]:
     """Return cosines and sines `[B or 1, S, 1, H / 2]` of rotary positions; `position_ids` None means 0, 1, ..."""
     places = jnp.arange(length)[None] if position_ids is None else position_ids
-    speeds = theta ** -(jnp.arange(0, size, 2, dtype=jnp.float32) / size)
+    speeds = theta ** -(jnp.arange(0, size, 2, dtype=jnp.float32) / size) / factor
     angles = (places[..., None].astype(jnp.float32) * speeds)[:, :, None]
     return jnp.cos(angles), jnp.sin(angles)
 
@@ -140,8 +141,9 @@ def _unfit(backend: str, config: BertConfig, compute: Compute, length: int, drop
     platform = _PLATFORMS.get(backend, compute.target)
     if platform != compute.target:
         return f"needs a {platform}, found {compute.target}"
-    if (config.relative_attention_buckets or config.pos_att_type) and backend != "xla":
-        return "does not support relative positions"
+    if config.relative_positions and backend != "xla":
+        alibi = config.position_embedding_type == "alibi"
+        return f"does not support {'positions of type alibi' if alibi else 'relative positions'}"
     if drops and backend not in _DROPPING:
         return (f"expected attention_probs_dropout_prob of 0, as this backend has no dropout, found "
                 f"{config.attention_probs_dropout_prob}")  # fmt: skip
@@ -179,6 +181,10 @@ class SelfAttention(nnx.Module):
                 self.position_query = dense(size, width)
         self.output = dense(width, size)
         self.layer_norm = LayerNorm(config, size)
+        if config.qk_norm:
+            self.query_norm, self.key_norm = LayerNorm(config, width), LayerNorm(config, width)
+        if config.attention_output_norm:
+            self.output_norm = LayerNorm(config, size)
 
     def __call__(
         self,
@@ -190,7 +196,7 @@ class SelfAttention(nnx.Module):
     ) -> tuple[jax.Array, jax.Array | None, tuple[jax.Array, ...]]:
         """Return the block's output, for xla the attention probabilities `[B, N, S, S]`, and the projections.
 
-        The projections are query, key and value, `[B, S, D]`, before rotary positions.
+        The projections are query, key and value, `[B, S, D]`, before rotary positions and after their norms.
         """
         pre = self.config.norm_placement == "pre"
         normed = self.layer_norm(x) if pre else x
@@ -201,12 +207,16 @@ class SelfAttention(nnx.Module):
             constrain(project(states, compute), "batch", None, "heads")
             for project, states in ((self.query, queries), (self.key, normed), (self.value, normed))
         )
+        if self.config.qk_norm:
+            query, key, value = projected
+            projected = (self.query_norm(query), self.key_norm(key), value)
         positions = self._positions(plan, dropout_keys[1], compute)
         context, probabilities = attend(plan, projected, self.config, dropout_keys[0], compute, positions)
         context = checkpoint_name(context, CONTEXT)
         at = plan.query_positions
         x = x if at is None else at.of(x)
-        x += dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1], at)
+        y = dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1], at)
+        x += self.output_norm(y + x) if self.config.attention_output_norm else y
         return x if pre else self.layer_norm(x), probabilities, projected
 
     def _positions(self, plan: AttentionPlan, dropout_key: jax.Array | None, compute: Compute) -> PositionTerms | None:
@@ -273,6 +283,8 @@ def attend(
             scaled, at = query * config.head_size**-0.5, plan.query_positions
             bias = disentangled.position_scores(scaled, key, *terms, at, compute)
             plan = dataclasses.replace(plan, bias=bias if plan.bias is None else bias + plan.bias)
+        if config.position_embedding_type == "alibi":
+            plan = _with_alibi(plan, key.shape[2], heads)
         context, probabilities = _xla(plan, query, key, value, words, rate, compute)
     context = constrain(context, "batch", "heads", None, None)  # its gradient stays split by heads too
     return context.swapaxes(1, 2).reshape(batch, length, size), probabilities
@@ -317,6 +329,15 @@ def _in_blocks(
     heads = ("batch", "heads", None, None)
     run = mapped(run, (("batch", None), heads, (None, "heads", None), ("batch", "heads", None)), heads)
     return run((mask.query_ids, mask.key_ids), projected, tuple(tables), words)
+
+
+def _with_alibi(plan: AttentionPlan, length: int, heads: int) -> AttentionPlan:
+    """Return the plan with ALiBi in its bias; in the layer, so that the compiler fuses it with the scores."""
+    keys = jnp.arange(length)
+    queries = keys[None] if plan.query_positions is None else plan.query_positions.index
+    distances = abs(queries[:, None, :, None] - keys).astype(jnp.float32)  # [1 or B, 1, S or P, S]
+    bias = -jnp.asarray(alibi_slopes(heads))[:, None, None] * distances
+    return dataclasses.replace(plan, bias=bias if plan.bias is None else bias + plan.bias)
 
 
 def _xla(

@@ -159,7 +159,8 @@ def _attention_plans(bert: Bert, mask, position_ids, length: int, drops: bool, m
         plan = plan_attention(seen, config, bert.compute, length, drops=drops, maps=maps)
         if config.position_embedding_type == "rotary":
             theta = (config.local_rope_theta if window else None) or config.rope_theta
-            plan = dataclasses.replace(plan, rotation=rotation(length, position_ids, config.head_size, theta))
+            turn = rotation(length, position_ids, config.head_size, theta, config.rope_factor)
+            plan = dataclasses.replace(plan, rotation=turn)
         made[window] = plan
     return tuple(made[window] for window in windows)
 

@@ -52,6 +52,8 @@ CONFIGS = {
         "share_att_key": True,
         "position_biased_input": False,
     },
+    "gte": _BERT | {"pad_token_id": 1, "type_vocab_size": 1},
+    "jina_embeddings_v3": _BERT | {"pad_token_id": 1, "type_vocab_size": 1},
 }
 OUR_NAMES = {"sop_logits": "seq_relationship_logits"}
 THEIR_NAMES = {ours: theirs for theirs, ours in OUR_NAMES.items()}
@@ -70,7 +72,8 @@ CASES = [
     pytest.param(family, head, marks=[] if head in QUICK_HEADS.get(family, (head,)) else [SLOW])
     for family, names in NAME_TABLES.items()
     for head in names.architectures
-    if head != "sentence_embedding" and (family, head) != ("deberta-v2", "replaced_token_detection")
+    if family in CONFIGS and head != "sentence_embedding"
+    if (family, head) != ("deberta-v2", "replaced_token_detection")
 ]
 
 
@@ -95,6 +98,8 @@ VARIANTS = {
     "only absolute positions": ("deberta-v2", "encoder", {
         "relative_attention": False, "pos_att_type": None, "norm_rel_ebd": "none",
         "position_biased_input": True}, False),
+    "without segments, with scaled positions": ("gte", "encoder", {
+        "type_vocab_size": 0, "rope_parameters": {"rope_type": "linear", "factor": 1.3, "rope_theta": 5000.0}}, True),
     "another pooler": ("deberta-v2", "sequence_classification", {"pooler_hidden_act": "tanh"}, False),
 }  # fmt: skip
 VARIED = [

@@ -30,6 +30,8 @@ CASES = [
     ("modernbert", "masked_lm", {"local_window": 2}),
     ("albert", "pretraining", {"num_hidden_groups": 1}),
     ("deberta-v2", "masked_lm", {"conv_kernel_size": 3}),
+    ("jina-bert-qk", "encoder", {}),
+    ("nomic-moe", "encoder", {}),
 ]
 
 

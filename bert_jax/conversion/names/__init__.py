@@ -7,10 +7,14 @@ from bert_jax.conversion.names import (
     distilbert,
     electra,
     ernie,
+    gte,
+    jina_bert,
+    jina_v3,
     megatron_bert,
     modernbert,
     mpnet,
     nomic_bert,
+    nomic_moe,
     roberta,
 )
 from bert_jax.conversion.names.table import PLACEHOLDERS, Names, Slot, numbers_of, slots
@@ -35,4 +39,9 @@ NAME_TABLES: dict[str, Names] = {
     "modernbert": modernbert.NAMES,
     "deberta": deberta.V1_NAMES,
     "deberta-v2": deberta.NAMES,
+    "gte": gte.NAMES,
+    "nomic-moe": nomic_moe.NAMES,
+    "jina_embeddings_v3": jina_v3.NAMES,
+    "jina-bert": jina_bert.NAMES,
+    "jina-bert-qk": jina_bert.QK_NAMES,
 }

@@ -114,7 +114,7 @@ def _check_attentions(student: BertConfig, teacher: BertConfig) -> None:
             f"found {student.num_attention_heads}; relations compare other numbers of heads"
         )
     for config in (student, teacher):
-        if config.position_embedding_type == "rotary" or config.relative_attention_buckets or config.pos_att_type:
+        if config.position_embedding_type == "rotary" or config.relative_positions:
             raise InputError(
                 f"{key}: expected families whose attention scores are products of queries and keys, "
                 f"found {config.family}; relations compare these too"
