@@ -38,7 +38,7 @@ def test_positions_and_convolution_of_deberta_count():
 def test_only_the_experts_of_a_token_count():
     config = BertConfig.named("tiny", "nomic-moe", num_hidden_layers=4, num_experts=5, moe_top_k=3)
     plain = config.replace(num_experts=0)
-    # Two layers of width 128 with experts: two more experts of a token, and the router; in the last layer for 10 tokens.
+    # Two layers of width 128 with experts: two more experts of a token, and the router; in the last for 10 tokens.
     per_token = 2 * 4 * 128 * 512 + 2 * 128 * 5
     counts = [train_flops(c, "encoder", 3, 100, last=10) for c in (config, plain)]
     assert counts[0] - counts[1] == 3 * 3 * (100 + 10) * per_token
