@@ -87,6 +87,7 @@ class BertConfig:
         first_layer_norm: whether the first attention block of a `pre` model has a LayerNorm.
         norm_bias: whether LayerNorm has a bias.
         attention_bias: whether the dense layers of attention have biases.
+        key_bias: whether those for keys, also of relative positions, have biases if the others do.
         qk_norm: whether queries and keys pass through a LayerNorm each, over all heads together.
         attention_output_norm: whether a LayerNorm over attention's output and input comes before the residual sum.
         mlp_bias: whether the feed-forward layers have biases.
@@ -108,6 +109,8 @@ class BertConfig:
         head_bias: whether the dense layer of the masked-LM head has a bias.
         decoder_bias: whether the masked-LM head has a bias for each token.
         tie_word_embeddings: whether the output matrix of the masked-LM head is the word embedding.
+        discriminator_norm: whether the head for replaced tokens adds the first token's state to that of each token,
+            with a LayerNorm, before its dense layer.
         legacy: whether a DeBERTa's files name the tensors of the masked-LM head as BERT's.
         num_labels: number of classes of a classifier (1 for regression).
         id2label: names of the classes, or None.
@@ -167,6 +170,7 @@ class BertConfig:
     first_layer_norm: bool = True
     norm_bias: bool = True
     attention_bias: bool = True
+    key_bias: bool = True
     qk_norm: bool = False
     attention_output_norm: bool = False
     mlp_bias: bool = True
@@ -185,6 +189,7 @@ class BertConfig:
     head_bias: bool = True
     decoder_bias: bool = True
     tie_word_embeddings: bool = True
+    discriminator_norm: bool = False
     legacy: bool = True
     num_labels: int = 2
     id2label: tuple[str, ...] | None = None

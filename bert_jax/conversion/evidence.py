@@ -35,6 +35,7 @@ _SIGNS = (
     (r"(^|\.)transformer\.layer\.\d+\.", "distilbert"),
     (r"(^|\.)albert_layer_groups\.\d+\.", "albert"),
     (r"(^|\.)layer\.\d+\.attention\.attn\.", "mpnet"),
+    (r"(^|\.)layer\.\d+\.attention\.self\.in_proj\.", "deberta"),
     (r"(^|\.)layer\.\d+\.attention\.self\.query_proj\.", "deberta-v2"),
     (r"(^|\.)layer\.\d+\.attention\.self_attn_layer_norm\.", "xlm-roberta-xl"),
     (r"(^|\.)layer\.\d+\.attention\.ln\.", "megatron-bert"),

@@ -72,7 +72,8 @@ def stored_tensors(model: Bert, matched: "Matched", seed: int, dtype: np.dtype, 
 
 def _slots(model: Bert) -> Iterator[Slot]:
     config = model.config
-    return slots(names_of(model), model.head, _shapes(model), config.inner_group_num, config.has_experts)
+    shapes, heads = _shapes(model), config.num_attention_heads
+    return slots(names_of(model), model.head, shapes, config.inner_group_num, config.has_experts, heads)
 
 
 def _by_name(found: Iterable[Slot]) -> dict[str, list[Slot]]:
@@ -85,7 +86,7 @@ def _by_name(found: Iterable[Slot]) -> dict[str, list[Slot]]:
 def _from_leaves(leaves: dict[str, Any], parts: list[Slot], dtype: np.dtype) -> LazyTensor:
     def read() -> np.ndarray:
         views = [_view(np.asarray(leaves[slot.path]), slot) for slot in parts]
-        return (views[0] if len(views) == 1 else np.concatenate(views)).astype(dtype, copy=False)
+        return _joined(views, parts[0].blocks).astype(dtype, copy=False)
 
     return LazyTensor(parts[0].shape, dtype, read)
 
@@ -122,6 +123,23 @@ def _view(leaf: np.ndarray, slot: Slot) -> np.ndarray:
     """Return a view of a leaf as a foreign tensor (or its part), with the foreign axes; writes go to the leaf."""
     part = leaf if slot.layer is None else leaf[slot.layer]
     return part.T if slot.transpose else part
+
+
+def _joined(views: list[np.ndarray], blocks: int) -> np.ndarray:
+    """Join the parts of a foreign tensor along its first axis, block by block."""
+    if len(views) == 1:
+        return views[0]
+    rest = views[0].shape[1:]
+    return np.concatenate([view.reshape(blocks, -1, *rest) for view in views], axis=1).reshape(-1, *rest)
+
+
+def _part(values: np.ndarray, slot: Slot) -> np.ndarray:
+    """Return the part of a foreign tensor that a parameter holds; `_joined` is the inverse."""
+    index, count = slot.part
+    if count == 1:
+        return values
+    rest = values.shape[1:]
+    return values.reshape(slot.blocks, count, -1, *rest)[:, index].reshape(-1, *rest)
 
 
 class Matched(NamedTuple):
@@ -189,9 +207,7 @@ def read_params(model: Bert, matched: Matched, seed: int, where: storage.Path) -
     for name, parts in matched.parts.items():
         values = _checked(matched.tensors[name], parts[0], kinds[parts[0].path], None, where).read()
         for slot in parts:
-            index, count = slot.part
-            rows = len(values) // count if count > 1 else 0
-            _view(leaves[slot.path], slot)[...] = values[index * rows : (index + 1) * rows] if rows else values
+            _view(leaves[slot.path], slot)[...] = _part(values, slot)
     if matched.missing:
         leaves |= _fresh(model, matched, seed)
     return nest(leaves)

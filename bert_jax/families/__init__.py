@@ -17,7 +17,7 @@ from bert_jax.families.bert import (
     ERNIE_FAMILY,
     MEGATRON_BERT_FAMILY,
 )
-from bert_jax.families.deberta import DEBERTA_V2_FAMILY
+from bert_jax.families.deberta import DEBERTA_FAMILY, DEBERTA_V2_FAMILY
 from bert_jax.families.gte import GTE_FAMILY
 from bert_jax.families.jina_bert import JINA_BERT_FAMILY, JINA_BERT_QK_FAMILY
 from bert_jax.families.jina_v3 import JINA_V3_FAMILY
@@ -50,6 +50,7 @@ FAMILIES: dict[str, Family] = {
     "mpnet": MPNET_FAMILY,
     "nomic_bert": NOMIC_BERT_FAMILY,
     "modernbert": MODERNBERT_FAMILY,
+    "deberta": DEBERTA_FAMILY,
     "deberta-v2": DEBERTA_V2_FAMILY,
     "gte": GTE_FAMILY,
     "nomic-moe": NOMIC_MOE_FAMILY,

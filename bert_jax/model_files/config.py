@@ -251,34 +251,47 @@ MODERNBERT: tuple[FileKey, ...] = (
     harmless("layer_norm_eps", "norm_eps is used"),
     harmless("position_embedding_type", "always rotary"),
 )
-DEBERTA_V2: tuple[FileKey, ...] = (
+_DEBERTA: tuple[FileKey, ...] = (
     *_LAYERS,
     honoured("type_vocab_size", "rows of the segment embedding; 0 = none"),
     honoured("embedding_size", "width of the embeddings"),
     honoured("relative_attention", "whether attention is disentangled; must agree with pos_att_type"),
     honoured("pos_att_type", "terms of disentangled attention: c2p, p2c or both"),
     honoured("position_biased_input", "whether the embeddings have position embeddings"),
-    honoured("position_buckets", "buckets of relative positions; -1 = none"),
     honoured("max_relative_positions", "greatest relative position; -1 = max_position_embeddings"),
-    honoured("share_att_key", "whether positions are projected by the layers for queries and keys"),
-    honoured("norm_rel_ebd", "layer_norm: the embeddings of relative positions are normalised"),
-    honoured("conv_kernel_size", "width of the convolution beside the first layer; 0 = none"),
-    honoured("conv_act", "activation of this convolution"),
     honoured("pooler_dropout", "dropout rate before the dense layer of a classifier"),
     honoured("pooler_hidden_act", "activation of the dense layer of a classifier"),
     honoured("pooler_hidden_size", "must equal hidden_size"),
     honoured("cls_dropout", "dropout rate before a classifier"),
     honoured("legacy", "whether the masked-LM head has BERT's tensor names"),
+    *_ABSOLUTE,
+)
+DEBERTA: tuple[FileKey, ...] = (
+    *_DEBERTA,
+    refused("talking_head", "attention heads that are mixed by a matrix are not supported", False),
+    harmless("position_buckets", "DeBERTa has a row for each distance"),
+    harmless("norm_rel_ebd", "DeBERTa has no LayerNorm there"),
+    harmless("share_att_key", "DeBERTa projects positions by layers of their own"),
+    harmless("attention_head_size", "hidden_size / num_attention_heads is used"),
+    harmless("padding_idx", "pad_token_id is used"),
+    harmless("vocab_type", "always gpt2"),
+)
+DEBERTA_V2: tuple[FileKey, ...] = (
+    *_DEBERTA,
+    honoured("position_buckets", "buckets of relative positions; -1 = none"),
+    honoured("share_att_key", "whether positions are projected by the layers for queries and keys"),
+    honoured("norm_rel_ebd", "layer_norm: the embeddings of relative positions are normalised"),
+    honoured("conv_kernel_size", "width of the convolution beside the first layer; 0 = none"),
+    honoured("conv_act", "activation of this convolution"),
     refused("conv_groups", "convolutions in groups are not supported", 1),
     honoured("attention_head_size", "width of an attention head"),
-    *_ABSOLUTE,
 )
 _OF_FAMILY = {
     "bert": BERT, "roberta": ROBERTA, "xlm-roberta": ROBERTA, "camembert": ROBERTA, "data2vec-text": ROBERTA,
     "roberta-prelayernorm": ROBERTA, "xlm-roberta-xl": ROBERTA, "ernie": ERNIE, "megatron-bert": MEGATRON_BERT,
     "albert": ALBERT,
     "distilbert": DISTILBERT, "electra": ELECTRA, "mpnet": MPNET, "nomic_bert": NOMIC_BERT, "modernbert": MODERNBERT,
-    "deberta-v2": DEBERTA_V2, "gte": GTE, "nomic-moe": NOMIC_MOE, "jina_embeddings_v3": JINA_V3,
+    "deberta": DEBERTA, "deberta-v2": DEBERTA_V2, "gte": GTE, "nomic-moe": NOMIC_MOE, "jina_embeddings_v3": JINA_V3,
     "jina-bert": JINA_BERT, "jina-bert-qk": JINA_BERT,
 }  # fmt: skip
 # Keys that are not copied from the read config.json to a written one: `BertConfig` writes its own, or they concern
@@ -314,5 +327,6 @@ FILES = {
     "MPNET": "`config.json` of MPNet",
     "NOMIC_BERT": "`config.json` of NomicBERT",
     "MODERNBERT": "`config.json` of ModernBERT",
+    "DEBERTA": "`config.json` of DeBERTa",
     "DEBERTA_V2": "`config.json` of DeBERTa-v2 and v3",
 } | RETRIEVAL_FILES

@@ -1,7 +1,8 @@
 """Multi-head self-attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2), and the choice of its backend.
 
     xla     any platform and length, with dropout and attention maps; writes the scores [B, N, S, S] to memory, except
-            for a small window in a long sequence (`bert_jax.modeling.kernels.local`)
+            for a small window in a long sequence (`bert_jax.modeling.kernels.local`), and for disentangled attention
+            of a long sequence (`bert_jax.modeling.kernels.disentangled`)
     fused   TPU: `bert_jax.modeling.kernels.fused`, with dropout
     splash  TPU: `bert_jax.modeling.kernels.splash`, for long sequences and local windows; no dropout
     cudnn   GPU: `jax.nn.dot_product_attention`; no dropout
@@ -32,6 +33,7 @@ from bert_jax.sharding import constrain, device_share, mapped
 _PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
 _DROPPING = ("xla", "fused")
 _LOCAL = "local"  # replaces xla if the window is small relative to the length
+_BLOCKS = "blocks"  # replaces xla for disentangled attention of a long sequence
 
 
 # Embeddings of relative positions, projected to `[R, N, H]`: as keys for content to position, and as queries for
@@ -45,7 +47,7 @@ class AttentionPlan:
     """The plan for the attention of a layer: backend, mask and positions.
 
     Attributes:
-        backend: one of `bert_jax.modeling.compute.ATTENTIONS` except auto; or local.
+        backend: one of `bert_jax.modeling.compute.ATTENTIONS` except auto; or local or blocks.
         mask: the attention mask.
         bias: bias of the scores from `mask` and relative positions, shared by all such layers: for xla
             `[B or 1, N or 1, 1 or S, S]`, for local by blocks; None for the other backends.
@@ -86,6 +88,8 @@ def plan_attention(
         raise InputError(f"attention={backend}: {reason}; use auto or xla")
     if backend == "xla" and not maps and not config.relative_positions and local.supports(length, mask.window):
         return AttentionPlan(_LOCAL, mask, local.bias(mask, length))
+    if backend == "xla" and not maps and config.pos_att_type and disentangled.supports(length):
+        return AttentionPlan(_BLOCKS, mask, None)
     return AttentionPlan(backend, mask, mask.bias(length) if backend == "xla" else None)
 
 
@@ -168,10 +172,11 @@ class SelfAttention(nnx.Module):
         self.config = config
         size, width = config.hidden_size, config.attention_width
         dense = functools.partial(Dense, config, use_bias=config.attention_bias, rngs=rngs)
-        self.query, self.key, self.value = dense(size, width), dense(size, width), dense(size, width)
+        key_dense = functools.partial(dense, use_bias=config.attention_bias and config.key_bias)
+        self.query, self.key, self.value = dense(size, width), key_dense(size, width), dense(size, width)
         if not config.share_att_key:
             if "c2p" in config.pos_att_type:
-                self.position_key = dense(size, width)
+                self.position_key = key_dense(size, width)
             if "p2c" in config.pos_att_type:
                 self.position_query = dense(size, width)
         self.output = dense(width, size)
@@ -268,9 +273,16 @@ def attend(
         assert plan.bias is not None
         context = local.local_attention(plan.bias, plan.mask, query, key, value, words, rate, compute)
         probabilities = None
+    elif plan.backend == _BLOCKS:
+        assert positions is not None
+        query, terms = _scaled(query, positions, key.shape[2], config)
+        context, probabilities = _in_blocks(plan.mask, (query, key, value), terms, words, rate, compute), None
     else:
         if positions is not None:
-            query, plan = _disentangled(plan, query, key, positions, config, compute)
+            query, terms = _scaled(query, positions, key.shape[2], config)
+            scaled, at = query * config.head_size**-0.5, plan.query_positions
+            bias = disentangled.position_scores(scaled, key, *terms, at, compute)
+            plan = dataclasses.replace(plan, bias=bias if plan.bias is None else bias + plan.bias)
         if config.position_embedding_type == "alibi":
             plan = _with_alibi(plan, key.shape[2], heads)
         context, probabilities = _xla(plan, query, key, value, words, rate, compute)
@@ -278,28 +290,45 @@ def attend(
     return context.swapaxes(1, 2).reshape(batch, length, size), probabilities
 
 
-def _disentangled(
-    plan: AttentionPlan,
-    query: jax.Array,  # [B, N, S or P, H]
-    key: jax.Array,  # [B, N, S, H]
-    positions: PositionTerms,
-    config: BertConfig,
-    compute: Compute,
-) -> tuple[jax.Array, AttentionPlan]:
-    """Return the scaled queries, and the plan with the position terms of the scores in its bias."""
-    query *= (1 + len(config.pos_att_type)) ** -0.5
-    scale = config.head_size**-0.5
+def _scaled(
+    query: jax.Array, positions: PositionTerms, length: int, config: BertConfig
+) -> tuple[jax.Array, tuple[jax.Array | None, jax.Array | None, np.ndarray]]:
+    """Scale queries and position queries by the number of terms; return the queries, and both tables with their rows.
+
+    The tables and their rows by distance are those of `disentangled.position_scores`.
+    """
+    scale = (1 + len(config.pos_att_type)) ** -0.5
     position_key, position_query = positions
     if position_query is not None:
-        position_query *= scale * (1 + len(config.pos_att_type)) ** -0.5
+        position_query *= config.head_size**-0.5 * scale
     most = config.max_relative_positions or config.max_position_embeddings
-    symbolic = not isinstance(key.shape[2], int)  # `jax.export`: at most the model's positions
-    longest = config.max_position_embeddings if symbolic else key.shape[2]
+    # A symbolic length (`jax.export`) is at most the model's positions.
+    longest = length if isinstance(length, int) else config.max_position_embeddings
     rows = disentangled.distance_rows(longest, config.relative_span, config.position_buckets, most)
-    terms = disentangled.position_scores(
-        query * scale, key, position_key, position_query, rows, plan.query_positions, compute
-    )
-    return query, dataclasses.replace(plan, bias=terms if plan.bias is None else terms + plan.bias)
+    return query * scale, (position_key, position_query, rows)
+
+
+def _in_blocks(
+    mask: AttentionMask,
+    projected: tuple[jax.Array, ...],  # query, key, value [B, N, S, H]
+    terms: tuple[jax.Array | None, jax.Array | None, np.ndarray],  # of `_scaled`
+    words: jax.Array | None,
+    rate: float,
+    compute: Compute,
+) -> jax.Array:
+    *tables, rows = terms
+
+    def run(ids, projected, tables, words):
+        (query_ids, key_ids), (query, key, value), (position_key, position_query) = ids, projected, tables
+        own = AttentionMask(query_ids, key_ids, mask.window)
+        return disentangled.attention_in_blocks(
+            own, query, key, value, position_key, position_query, rows, words, rate, compute
+        )
+
+    # On each device by itself: the compiler would sum the tables' gradients over devices in every block.
+    heads = ("batch", "heads", None, None)
+    run = mapped(run, (("batch", None), heads, (None, "heads", None), ("batch", "heads", None)), heads)
+    return run((mask.query_ids, mask.key_ids), projected, tuple(tables), words)
 
 
 def _with_alibi(plan: AttentionPlan, length: int, heads: int) -> AttentionPlan:

@@ -213,7 +213,7 @@ def _head(bert: Bert, module, output, rows, masked, choices, key) -> dict[str, j
             logits = dense(module.qa_outputs, x)
             return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
         case "replaced_token_detection":
-            return {"logits": module.discriminator(x, bert.compute)}
+            return {"logits": module.discriminator(x, rows.segment_ids, bert.compute)}
         case "sentence_embedding":
             return {"sentence_embedding": _sentence(bert, module, x, rows, key)}
     return {}

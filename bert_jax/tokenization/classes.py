@@ -7,7 +7,7 @@ from bert_jax.errors import InputError, printable
 
 WORD_PIECE, MPNET, BYTE_LEVEL_BPE, FAST_BPE = "WordPiece", "MPNet's WordPiece", "byte-level BPE", "fastBPE"
 XLM_ROBERTA, CAMEMBERT, ALBERT = "XLM-R's unigrams", "CamemBERT's unigrams", "ALBERT's unigrams"
-DEBERTA = "DeBERTa-v2's unigrams"
+DEBERTA, DEBERTA_BPE = "DeBERTa-v2's unigrams", "DeBERTa's byte-level BPE"
 
 # Algorithm -> lower-case names of tokenizer classes and model types, without "Tokenizer", "Fast", "-" and "_".
 _CLASSES = {
@@ -20,6 +20,7 @@ _CLASSES = {
     ALBERT: "albert",
     FAST_BPE: "bertweet phobert",
     DEBERTA: "debertav2",
+    DEBERTA_BPE: "deberta",
 }
 _ALGORITHMS = {name: algorithm for algorithm, names in _CLASSES.items() for name in names.split()}
 # Names that do not determine the algorithm; the files do.

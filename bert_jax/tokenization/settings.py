@@ -24,6 +24,7 @@ NO_TOKEN_TYPES = {"model_input_names": ["input_ids", "attention_mask"]}  # setti
 _CLASSES = {
     "albert": "AlbertTokenizer",
     "bert": "BertTokenizer",
+    "deberta": "DebertaTokenizer",
     "debertav2": "DebertaV2Tokenizer",
     "camembert": "CamembertTokenizer",
     "data2vectext": "RobertaTokenizer",

@@ -41,6 +41,7 @@ CONFIGS = {
     "mpnet": _BERT | {"pad_token_id": 1, "max_position_embeddings": 40},
     "nomic_bert": _BERT,
     "modernbert": _BERT | {"num_hidden_layers": 5, "local_attention": 8, "pad_token_id": 1},
+    "deberta": _BERT | {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False},
     # As v3, with buckets that are smaller than the distances.
     "deberta-v2": _BERT
     | {
@@ -72,11 +73,19 @@ CASES = [
     for family, names in NAME_TABLES.items()
     for head in names.architectures
     if family in CONFIGS and head != "sentence_embedding"
+    if (family, head) != ("deberta-v2", "replaced_token_detection")
 ]
 
 
 # Switches that some models of a family set otherwise: (family, head, changes of its config, whether it is quick).
 VARIANTS = {
+    "v1 with all embeddings": ("deberta", "masked_lm", {
+        "legacy": False, "type_vocab_size": 2, "position_biased_input": True, "max_relative_positions": 9}, True),
+    "v1, c2p": ("deberta", "sequence_classification", {
+        "embedding_size": 16, "pos_att_type": "c2p", "pooler_hidden_act": "tanh"}, False),
+    "v1, p2c": ("deberta", "encoder", {"pos_att_type": "p2c"}, False),
+    "v1, only absolute positions": ("deberta", "encoder", {
+        "relative_attention": False, "pos_att_type": None, "position_biased_input": True}, False),
     "v2-xlarge": ("deberta-v2", "masked_lm", {
         "attention_head_size": 12, "conv_kernel_size": 3, "conv_act": "gelu", "share_att_key": False,
         "norm_rel_ebd": "none", "legacy": False, "type_vocab_size": 2, "position_biased_input": True}, True),
@@ -324,9 +333,17 @@ def test_a_deberta_that_is_not_known_is_refused(changes, message):
     assert str(error.value).startswith("config.json: ") and message in str(error.value)
 
 
-def test_the_files_of_debertas_authors(tmp_path):
+def test_a_deberta_with_talking_heads_is_refused():
+    hf = {"model_type": "deberta", "vocab_size": VOCABULARY} | CONFIGS["deberta"]
+    assert BertConfig.from_hf(hf | {"talking_head": False}).key_bias is False
+    with pytest.raises(InputError, match=r"config\.json: talking_head: expected False, found True: attention heads"):
+        BertConfig.from_hf(hf | {"talking_head": True})
+
+
+@pytest.mark.parametrize("family", ["deberta", "deberta-v2"])
+def test_the_files_of_debertas_authors(tmp_path, family):
     """Their masked-LM head has names of its own, which no key says; other tensors are those of the pretraining."""
-    model = oracle("deberta-v2", "masked_lm", legacy=False)
+    model = oracle(family, "masked_lm", legacy=False)
     model.save_pretrained(tmp_path)
     path = tmp_path / "config.json"
     config = json.loads(path.read_text())

@@ -116,6 +116,10 @@ def test_switches_of_disentangled_attention(fields):
     assert_same(*small_model("deberta-v2", **fields), (2, 1), (3, 11))
 
 
+def test_the_discriminator_of_deberta():
+    assert_same(*small_model("deberta-v2", "replaced_token_detection"), (2, 1), (3, 11))
+
+
 def test_slopes_of_heads_whose_number_is_no_power_of_2():
     assert_same(*small_model("jina-bert", num_attention_heads=3, hidden_size=12), (2, 1), (3, 11))
 
@@ -189,7 +193,7 @@ OF_PARAMETERS = {
     "num_labels",
     "head_dim", "embedding_size", "intermediate_size", "hidden_size", "num_hidden_layers", "vocab_size", "pooler",
     "classifier_summary", "choice_summary", "local_window", "global_every", "pooling", "relative_attention_buckets",
-    "norm_rel_ebd",
+    "norm_rel_ebd", "key_bias",
     "num_hidden_groups", "inner_group_num", "moe_every_n_layers", "embedding_projection",
 }  # fmt: skip
 

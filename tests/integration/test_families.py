@@ -24,6 +24,7 @@ FAMILIES = {
     "albert": {"num_hidden_groups": 1},
     "ernie": {"task_type_vocab_size": 2},
     "xlm-roberta-xl": {"type_vocab_size": 1},
+    "deberta": {},
     "gte": {},
     "jina-bert": {},
     "jina_embeddings_v3": {},

@@ -37,6 +37,7 @@ NAME_TABLES: dict[str, Names] = {
     "mpnet": mpnet.NAMES,
     "nomic_bert": nomic_bert.NAMES,
     "modernbert": modernbert.NAMES,
+    "deberta": deberta.V1_NAMES,
     "deberta-v2": deberta.NAMES,
     "gte": gte.NAMES,
     "nomic-moe": nomic_moe.NAMES,

@@ -40,6 +40,9 @@ def add_head(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], confi
         return {"logits": add_dense(graph, _pooler(graph, x, params), params["nsp"], "nsp")}
     if head == "replaced_token_detection":
         part = params["discriminator"]
+        if config.discriminator_norm:
+            x = graph.op("Add", x, graph.unsqueeze(_first(graph, x), 1))
+            x = add_layer_norm(graph, x, part["layer_norm"], "discriminator.layer_norm", config)
         x = add_activation(graph, add_dense(graph, x, part["dense"], "discriminator.dense"), config.hidden_act)
         return {"logits": graph.squeeze(add_dense(graph, x, part["output"], "discriminator.output"), -1)}
     x = _summary(graph, x, params, config, head)
