@@ -13,6 +13,7 @@ _ACTIVATION_ALIASES = {
     "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_python_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh", "gelu_python": "gelu", "swish": "silu",
 }  # fmt: skip
+_ACTIVATIONS = ("hidden_act", "head_act", "classifier_summary")
 _MAY_BE_NULL = (*MAY_BE_NONE, "pad_token_id")  # fields that may be null in config.json, which means "not set"
 
 
@@ -41,7 +42,7 @@ def read_fields(hf: Json, family: str, types: Mapping[str, Any]) -> Json:
         if rows <= offset:
             raise InputError(f"max_position_embeddings: expected more than {offset} in a {family}, found {rows}")
         ours |= {"max_position_embeddings": rows - offset, "position_offset": offset}
-    return ours | {name: _activation(ours[name]) for name in ("hidden_act", "head_act") if name in ours}
+    return ours | {name: _activation(ours[name]) for name in _ACTIVATIONS if name in ours}
 
 
 def write_fields(fields: Json, architecture: str, carried: Json) -> Json:

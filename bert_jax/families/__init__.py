@@ -16,7 +16,9 @@ from bert_jax.families.bert import (
     ERNIE_FAMILY,
     MEGATRON_BERT_FAMILY,
 )
+from bert_jax.families.big_bird import BIG_BIRD_FAMILY
 from bert_jax.families.deberta import DEBERTA_V2_FAMILY
+from bert_jax.families.longformer import LONGFORMER_FAMILY
 from bert_jax.families.modernbert import MODERNBERT_FAMILY
 from bert_jax.families.mpnet import MPNET_FAMILY
 from bert_jax.families.nomic_bert import NOMIC_BERT_FAMILY
@@ -46,6 +48,8 @@ FAMILIES: dict[str, Family] = {
     "nomic_bert": NOMIC_BERT_FAMILY,
     "modernbert": MODERNBERT_FAMILY,
     "deberta-v2": DEBERTA_V2_FAMILY,
+    "longformer": LONGFORMER_FAMILY,
+    "big_bird": BIG_BIRD_FAMILY,
 }
 
 

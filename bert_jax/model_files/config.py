@@ -271,12 +271,36 @@ DEBERTA_V2: tuple[FileKey, ...] = (
     refused("attention_head_size", "heads of another width are not supported"),
     *_ABSOLUTE,
 )
+LONGFORMER: tuple[FileKey, ...] = (
+    *_LAYERS,
+    *_ABSOLUTE,
+    honoured("type_vocab_size", "rows of the segment embedding"),
+    honoured("attention_window", "width of the attention window, of all layers or of each"),
+    honoured("sep_token_id", "id of the separator, by which question and choice are found"),
+    honoured("max_global_tokens", "most tokens of a sequence with global attention; a key of bert_jax"),
+    harmless("attention_mode", "implementation of attention"),
+    harmless("attention_dilation", "1 in every layer, as transformers has no other"),
+    refused("autoregressive", "decoders are not supported", False),
+    harmless("ignore_attention_mask", "written by the original code, but not used"),
+    harmless("onnx_export", "setting of PyTorch's export"),
+)
+BIG_BIRD: tuple[FileKey, ...] = (
+    *_LAYERS,
+    *_SEGMENTS,
+    *_ABSOLUTE,
+    honoured("attention_type", "original_full, or block_sparse in sequences that are long enough"),
+    honoured("block_size", "tokens in a block of block-sparse attention"),
+    honoured("num_random_blocks", "random blocks to which each block attends"),
+    honoured("use_bias", "whether the layers for queries, keys and values have biases"),
+    honoured("rescale_embeddings", "whether word embeddings are multiplied by the square root of hidden_size"),
+    honoured("sep_token_id", "id of the separator, which ends the question"),
+)
 _OF_FAMILY = {
     "bert": BERT, "roberta": ROBERTA, "xlm-roberta": ROBERTA, "camembert": ROBERTA, "data2vec-text": ROBERTA,
     "roberta-prelayernorm": ROBERTA, "xlm-roberta-xl": ROBERTA, "ernie": ERNIE, "megatron-bert": MEGATRON_BERT,
     "albert": ALBERT,
     "distilbert": DISTILBERT, "electra": ELECTRA, "mpnet": MPNET, "nomic_bert": NOMIC_BERT, "modernbert": MODERNBERT,
-    "deberta-v2": DEBERTA_V2,
+    "deberta-v2": DEBERTA_V2, "longformer": LONGFORMER, "big_bird": BIG_BIRD,
 }  # fmt: skip
 # Keys that are not copied from the read config.json to a written one: `BertConfig` writes its own, or they concern
 # files that are not written.
@@ -312,4 +336,6 @@ FILES = {
     "NOMIC_BERT": "`config.json` of NomicBERT",
     "MODERNBERT": "`config.json` of ModernBERT",
     "DEBERTA_V2": "`config.json` of DeBERTa-v2 and v3",
+    "LONGFORMER": "`config.json` of Longformer",
+    "BIG_BIRD": "`config.json` of BigBird",
 }

@@ -1,7 +1,8 @@
 """Multi-head self-attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2), and the choice of its backend.
 
     xla     any platform and length, with dropout and attention maps; writes the scores [B, N, S, S] to memory, except
-            for a small window in a long sequence (`bert_jax.modeling.kernels.local`)
+            for a small window in a long sequence (`bert_jax.modeling.kernels.local`) and block-sparse attention
+            (`bert_jax.modeling.kernels.block_sparse`)
     fused   TPU: `bert_jax.modeling.kernels.fused`, with dropout
     splash  TPU: `bert_jax.modeling.kernels.splash`, for long sequences and local windows; no dropout
     cudnn   GPU: `jax.nn.dot_product_attention`; no dropout
@@ -23,7 +24,8 @@ from bert_jax.errors import InputError
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.compute import CONTEXT, Compute
 from bert_jax.modeling.dropout import bits_of_scores, dropout
-from bert_jax.modeling.kernels import disentangled, fused, local, splash
+from bert_jax.modeling.global_tokens import global_rows, put_rows
+from bert_jax.modeling.kernels import block_sparse, disentangled, fused, local, splash
 from bert_jax.modeling.kernels.plain import plain_attention
 from bert_jax.modeling.layers import Dense, LayerNorm
 from bert_jax.modeling.positions import Positions
@@ -32,6 +34,7 @@ from bert_jax.sharding import constrain, device_share, mapped
 _PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
 _DROPPING = ("xla", "fused")
 _LOCAL = "local"  # replaces xla if the window is small relative to the length
+_BLOCK_SPARSE = "block_sparse"  # replaces xla if attention is block-sparse
 
 
 # Embeddings of relative positions, projected to `[R, N, H]`: as keys for content to position, and as queries for
@@ -45,12 +48,13 @@ class AttentionPlan:
     """The plan for the attention of a layer: backend, mask and positions.
 
     Attributes:
-        backend: one of `bert_jax.modeling.compute.ATTENTIONS` except auto; or local.
+        backend: one of `bert_jax.modeling.compute.ATTENTIONS` except auto; or local, or block_sparse.
         mask: the attention mask.
         bias: bias of the scores from `mask` and relative positions, shared by all such layers: for xla
             `[B or 1, N or 1, 1 or S, S]`, for local by blocks; None for the other backends.
         rotation: cosines and sines `[B or 1, S, 1, H / 2]` of rotary positions; None without rotary positions.
         relative_embeddings: embeddings `[R, D]` of relative positions for disentangled attention, or None.
+        blocks: the pattern of block-sparse attention, or None.
         query_positions: the P query positions; None means all positions. With P positions, `bias` is
             `[B or 1, N or 1, 1 or P, S]`.
     """
@@ -60,6 +64,7 @@ class AttentionPlan:
     bias: jax.Array | None
     rotation: tuple[jax.Array, jax.Array] | None = None
     relative_embeddings: jax.Array | None = None
+    blocks: block_sparse.BlockPattern | None = None
     query_positions: Positions | None = None
 
     def only(self, positions: Positions) -> "AttentionPlan":
@@ -77,17 +82,33 @@ def plan_attention(
         InputError: `compute.attention` names a backend that does not support this.
     """
     drops = drops and config.attention_probs_dropout_prob > 0
+    blocks = _blocks(mask, config, length)
     backend = compute.attention
     if maps:
         backend = "xla"
     elif backend == "auto":
-        backend = _cheapest(config, compute, mask.window, length, drops)
-    elif reason := _unfit(backend, config, compute, length, drops):
+        backend = _cheapest(config, compute, mask, length, drops)
+    elif reason := _unfit(backend, config, compute, mask, length, drops):
         raise InputError(f"attention={backend}: {reason}; use auto or xla")
     relative = config.relative_attention_buckets or config.pos_att_type
     if backend == "xla" and not maps and not relative and local.supports(length, mask.window):
         return AttentionPlan(_LOCAL, mask, local.bias(mask, length))
-    return AttentionPlan(backend, mask, mask.bias(length) if backend == "xla" else None)
+    if blocks is not None and not maps:
+        return AttentionPlan(_BLOCK_SPARSE, mask, None, blocks=blocks)
+    return AttentionPlan(backend, mask, mask.bias(length) if backend == "xla" else None, blocks=blocks)
+
+
+def _blocks(mask: AttentionMask, config: BertConfig, length: int) -> block_sparse.BlockPattern | None:
+    """Return the pattern of block-sparse attention without random blocks; None if attention is to all tokens."""
+    if config.longest_full is None:
+        return None
+    if not isinstance(length, int):  # `jax.export`
+        raise InputError("attention_type: expected original_full for a program of any length, found block_sparse")
+    if length <= config.longest_full:
+        return None
+    if mask.query_ids is not None:
+        raise InputError("attention_type: expected original_full for packed rows, found block_sparse")
+    return block_sparse.BlockPattern(config.block_size, config.num_random_blocks)
 
 
 def rotation(length: int, position_ids: jax.Array | None, size: int, theta: float) -> tuple[jax.Array, jax.Array]:
@@ -120,24 +141,28 @@ def relative_buckets(length: int, buckets: int) -> np.ndarray:
     return np.where(distance > 0, half, 0) + np.where(abs(distance) < exact, abs(distance), np.minimum(far, half - 1))
 
 
-def _cheapest(config: BertConfig, compute: Compute, window: int | None, length: int, drops: bool) -> str:
+def _cheapest(config: BertConfig, compute: Compute, mask: AttentionMask, length: int, drops: bool) -> str:
     """Return the backend that moves the fewest bytes to and from memory (docs/attention.md)."""
     shortest = {"fused": 256, "splash": 512, "cudnn": 512}
-    if local.supports(length, window):  # only splash and local skip work outside of the window
+    if local.supports(length, mask.window):  # only splash and local skip work outside of the window
         shortest = {"splash": 512}
     for backend, least in shortest.items():
-        if length >= least and not _unfit(backend, config, compute, length, drops):
+        if length >= least and not _unfit(backend, config, compute, mask, length, drops):
             return backend
     return "xla"
 
 
-def _unfit(backend: str, config: BertConfig, compute: Compute, length: int, drops: bool) -> str | None:
+def _unfit(
+    backend: str, config: BertConfig, compute: Compute, mask: AttentionMask, length: int, drops: bool
+) -> str | None:
     """Return why a backend cannot be used, or None."""
     platform = _PLATFORMS.get(backend, compute.target)
     if platform != compute.target:
         return f"needs a {platform}, found {compute.target}"
     if (config.relative_attention_buckets or config.pos_att_type) and backend != "xla":
         return "does not support relative positions"
+    if backend != "xla" and (mask.global_tokens is not None or _blocks(mask, config, length) is not None):
+        return "does not support tokens with global attention, nor block-sparse attention"
     if drops and backend not in _DROPPING:
         return (f"expected attention_probs_dropout_prob of 0, as this backend has no dropout, found "
                 f"{config.attention_probs_dropout_prob}")  # fmt: skip
@@ -165,14 +190,18 @@ class SelfAttention(nnx.Module):
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
         size, width = config.hidden_size, config.attention_width
-        dense = functools.partial(Dense, config, use_bias=config.attention_bias, rngs=rngs)
+        biased = config.attention_bias and config.qkv_bias
+        dense = functools.partial(Dense, config, use_bias=biased, rngs=rngs)
         self.query, self.key, self.value = dense(size, width), dense(size, width), dense(size, width)
+        if config.max_global_tokens:
+            self.global_query, self.global_key = dense(size, width), dense(size, width)
+            self.global_value = dense(size, width)
         if not config.share_att_key:
             if "c2p" in config.pos_att_type:
                 self.position_key = dense(size, width)
             if "p2c" in config.pos_att_type:
                 self.position_query = dense(size, width)
-        self.output = dense(width, size)
+        self.output = Dense(config, width, size, use_bias=config.attention_bias, rngs=rngs)
         self.layer_norm = LayerNorm(config, size)
 
     def __call__(
@@ -198,11 +227,34 @@ class SelfAttention(nnx.Module):
         )
         positions = self._positions(plan, dropout_keys[1], compute)
         context, probabilities = attend(plan, projected, self.config, dropout_keys[0], compute, positions)
+        if plan.mask.global_tokens is not None:
+            context, probabilities = self._with_global_rows(
+                normed, context, probabilities, plan, dropout_keys[0], compute
+            )
         context = checkpoint_name(context, CONTEXT)
         at = plan.query_positions
         x = x if at is None else at.of(x)
         x += dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1], at)
         return x if pre else self.layer_norm(x), probabilities, projected
+
+    def _with_global_rows(
+        self, x: jax.Array, context: jax.Array, probabilities: jax.Array | None, plan: AttentionPlan,
+        dropout_key: jax.Array | None, compute: Compute,
+    ) -> tuple[jax.Array, jax.Array | None]:  # fmt: skip
+        """Return context and probabilities with the rows of the tokens that have global attention replaced."""
+        mask, at = plan.mask, plan.query_positions
+        projected = tuple(
+            constrain(project(states, compute), "batch", None, "heads")
+            for project, states in (
+                (self.global_query, mask.global_queries(x.shape[1]).of(x)), (self.global_key, x),
+                (self.global_value, x),
+            )
+        )  # fmt: skip
+        key = None if dropout_key is None else jax.random.fold_in(dropout_key, 1)
+        rows, row_probabilities = global_rows(mask, projected, self.config, key, compute)
+        if probabilities is not None:
+            probabilities = put_rows(probabilities, row_probabilities, mask, at)
+        return put_rows(context, rows, mask, at), probabilities
 
     def _positions(self, plan: AttentionPlan, dropout_key: jax.Array | None, compute: Compute) -> PositionTerms | None:
         """Return the projections of the embeddings of relative positions; None without disentangled attention."""
@@ -258,9 +310,16 @@ def attend(
         assert plan.bias is not None
         context = local.local_attention(plan.bias, plan.mask, query, key, value, words, rate, compute)
         probabilities = None
+    elif plan.backend == _BLOCK_SPARSE:
+        assert plan.blocks is not None
+        context = block_sparse.block_sparse_attention(plan.blocks, plan.mask, query, key, value, compute)
+        probabilities = None
     else:
         if positions is not None:
             query, plan = _disentangled(plan, query, key, positions, config, compute)
+        if plan.blocks is not None:  # without dropout of probabilities, as in transformers
+            words, bias = None, block_sparse.dense_bias(plan.blocks, key.shape[2], plan.query_positions)
+            plan = dataclasses.replace(plan, bias=bias if plan.bias is None else bias + plan.bias)
         context, probabilities = _xla(plan, query, key, value, words, rate, compute)
     context = constrain(context, "batch", "heads", None, None)  # its gradient stays split by heads too
     return context.swapaxes(1, 2).reshape(batch, length, size), probabilities

@@ -13,6 +13,7 @@ from bert_jax.modeling.attention import AttentionPlan, SelfAttention, relative_b
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.compute import Compute, checkpointed, matmul
 from bert_jax.modeling.dropout import dropout
+from bert_jax.modeling.kernels.block_sparse import random_blocks
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm, initializer
 from bert_jax.modeling.positions import Positions
 from bert_jax.sharding import constrain
@@ -169,14 +170,16 @@ class Encoder(nnx.Module):
         keys = None if dropout_key is None else jax.random.split(dropout_key, count)
         first = None if self.config.first_layer_norm else np.arange(count) == 0
         last = plans[(count - 1) % period]
+        drawn = None if keys is None else self._random_blocks(plans[0], x.shape[1])
         plans = tuple(self._with_relative_positions(plan, x.shape[1]) for plan in plans)
 
         def step(plan: AttentionPlan):
             def run(x, layer_and_key):
-                layer, row, key, is_first = layer_and_key
+                layer, row, key, is_first, drawn = layer_and_key
                 if tied is not None:
                     layer = jax.tree.map(lambda leaf: leaf[row], tied)
-                y, probabilities, projected = nnx.merge(layer_graph, layer)(x, plan, is_first, key, compute)
+                its = plan if drawn is None else _with_random_blocks(plan, drawn)
+                y, probabilities, projected = nnx.merge(layer_graph, layer)(x, its, is_first, key, compute)
                 return y, (
                     y if output_hidden_states else None,
                     probabilities if output_attentions else None,
@@ -186,7 +189,7 @@ class Encoder(nnx.Module):
             return checkpointed(run, compute)
 
         steps = [step(plan) for plan in plans]
-        start, stacked, outputs = x, (layers, rows, keys, first), []
+        start, stacked, outputs = x, (layers, rows, keys, first, drawn), []
 
         def run_apart(x: jax.Array, begin: int, end: int) -> jax.Array:
             for i, layer in enumerate(_apart(end - begin, _rows(stacked, begin, end, count)), start=begin):
@@ -220,6 +223,14 @@ class Encoder(nnx.Module):
             projections if output_projections else None,
         )
 
+    def _random_blocks(self, plan: AttentionPlan, length: int) -> np.ndarray | None:
+        """Return the random blocks of block-sparse attention `[L, N, C - 2, R]`, drawn for training; or None."""
+        config, blocks = self.config, plan.blocks
+        if blocks is None or not blocks.num_random:
+            return None
+        heads, longest = config.num_attention_heads, config.max_position_embeddings
+        return random_blocks(config.num_hidden_layers, heads, length, blocks.size, blocks.num_random, longest)
+
     def _with_relative_positions(self, plan: AttentionPlan, length: int) -> AttentionPlan:
         if self.config.pos_att_type:
             plan = dataclasses.replace(plan, relative_embeddings=self.relative_embeddings.rows())
@@ -252,13 +263,18 @@ def _scan(steps, x, stacked):
     return x, jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), ys)
 
 
+def _with_random_blocks(plan: AttentionPlan, random: jax.Array) -> AttentionPlan:
+    assert plan.blocks is not None
+    return dataclasses.replace(plan, blocks=dataclasses.replace(plan.blocks, random=random))
+
+
 def _rows(stacked, start: int, stop: int, count: int):
     """Return layers `start` to `stop` of `count` stacked layers."""
     return stacked if stop - start == count else jax.tree.map(lambda leaf: leaf[start:stop], stacked)
 
 
 def _apart(length: int, stacked) -> list:
-    """Split stacked (layers, rows of tied layers, dropout keys, is_first) into a list of tuples."""
+    """Split stacked (layers, rows of tied layers, dropout keys, is_first, random blocks) into a list of tuples."""
     layers, *others = stacked
     apart = [[None] * length if x is None else [x[i] for i in range(length)] for x in others]
     own = [None] * length if layers is None else _unstack(length, layers)

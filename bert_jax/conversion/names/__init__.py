@@ -3,10 +3,12 @@
 from bert_jax.conversion.names import (
     albert,
     bert,
+    big_bird,
     deberta,
     distilbert,
     electra,
     ernie,
+    longformer,
     megatron_bert,
     modernbert,
     mpnet,
@@ -34,4 +36,6 @@ NAME_TABLES: dict[str, Names] = {
     "nomic_bert": nomic_bert.NAMES,
     "modernbert": modernbert.NAMES,
     "deberta-v2": deberta.NAMES,
+    "longformer": longformer.NAMES,
+    "big_bird": big_bird.NAMES,
 }
