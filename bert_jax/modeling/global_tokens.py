@@ -62,9 +62,10 @@ def check_global_tokens(config: BertConfig, head: str, arrays: Mapping[str, np.n
 
 
 def question_tokens(config: BertConfig, input_ids: Any) -> Any:
-    """Return which tokens are those of the question, bool `[B, S]`: up to the first separator, if there is one."""
+    """Return which tokens are those of the question, bool `[B, S]`: up to the first separator, or only the first token."""
     is_separator = input_ids == config.sep_token_id
-    return (is_separator.cumsum(-1) - is_separator == 0) & is_separator.any(-1)[:, None]
+    places = (is_separator | True).cumsum(-1)
+    return places <= is_separator.argmax(-1)[:, None] + 1
 
 
 def with_global_tokens(
