@@ -16,7 +16,7 @@ from bert_jax.errors import InputError
 from bert_jax.inference import programs
 from bert_jax.inference.scoring import normalize_vectors, similarities
 from bert_jax.modeling import Bert, BertOutput, Compute, Params
-from bert_jax.modeling.global_tokens import check_global_tokens, question_tokens
+from bert_jax.modeling.global_tokens import check_global_tokens
 from bert_jax.tokenization import Tokenizer
 
 _SHORTEST = 16  # the smallest padded length
@@ -285,8 +285,6 @@ class PretrainedModel:
         if "position_ids" in found:
             found["position_ids"] -= config.position_offset  # `Bert.apply` counts positions, not rows
         check_global_tokens(config, self.head, found)
-        if config.span_head == "feed_forward" and self.head == "question_answering":
-            found.setdefault("token_type_ids", 1 - question_tokens(config, found["input_ids"]).astype(np.int32))
         return found
 
 

@@ -102,9 +102,12 @@ def apply(
     *inputs, chosen = inputs
     question = None
     if hasattr(module := _merge(bert, params), "span"):
+        if segment_ids is not None:
+            raise InputError("segment_ids: expected none, as the span head looks for the question of a row, found some")
         question = question_tokens(bert.config, inputs[0])
-        if inputs[2] is None:
-            inputs[2] = 1 - question.astype(jnp.int32)
+        usual = 1 - question.astype(jnp.int32)
+        types = inputs[2]
+        inputs[2] = usual if types is None else jnp.where(types.any(-1, keepdims=True), types, usual)
     keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
     mask = AttentionMask.of(inputs[1], segment_ids)
     mask = with_global_tokens(mask, bert.config, bert.head, inputs[0], chosen, cls_positions)

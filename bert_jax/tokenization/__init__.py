@@ -1,5 +1,6 @@
 """Tokenizers: WordPiece, SentencePiece and byte-level BPE behind one interface, from files or trained."""
 
+from bert_jax.tokenization.big_bird import big_bird
 from bert_jax.tokenization.families import albert, byte_level_bpe, camembert, deberta_v2, mpnet, xlm_roberta
 from bert_jax.tokenization.fast_bpe import FastBpeTokenizer
 from bert_jax.tokenization.huggingface import word_piece
@@ -15,6 +16,7 @@ __all__ = [
     "SentencePieceTokenizer",
     "Tokenizer",
     "albert",
+    "big_bird",
     "byte_level_bpe",
     "camembert",
     "deberta_v2",
