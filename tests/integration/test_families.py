@@ -25,6 +25,8 @@ FAMILIES = {
     "ernie": {"task_type_vocab_size": 2},
     "xlm-roberta-xl": {"type_vocab_size": 1},
     "deberta-v2": {"position_buckets": 8, "conv_kernel_size": 3},
+    "longformer": {"type_vocab_size": 1, "attention_windows": (2, 4)},
+    "big_bird": {"block_size": 4, "num_random_blocks": 1},
 }
 STEPS = 8
 QUICK = ("modernbert",)  # the one that is least like BERT
