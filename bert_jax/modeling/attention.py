@@ -100,7 +100,7 @@ def plan_attention(
 
 def _blocks(mask: AttentionMask, config: BertConfig, length: int) -> block_sparse.BlockPattern | None:
     """Return the pattern of block-sparse attention without random blocks; None if attention is to all tokens."""
-    if config.longest_full is None:
+    if config.longest_full is None or config.max_position_embeddings <= config.longest_full:
         return None
     if not isinstance(length, int):  # `jax.export`
         raise InputError("attention_type: expected original_full for a program of any length, found block_sparse")

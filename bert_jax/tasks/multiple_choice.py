@@ -196,7 +196,7 @@ def build(recipe: Any) -> Job:
         rows = groups.sequences
         separators = np.flatnonzero(rows.tokens == tokenizer.sep_id)
         first = separators[np.searchsorted(separators, rows.starts[:-1])]  # and one more follows it
-        setup.check_global_tokens(config, int((rows.starts[1:] - first - 2).max()), "the longest choice")
+        setup.check_room(config, int((rows.starts[1:] - first - 2).max()), "the longest choice")
     model = Bert(config.replace(pooler=True), HEAD, setup.compute(recipe))
     return setup.fine_tuning(recipe, MultipleChoiceTask(model), tokenizer, loaded, train, dev, Remembered(columns))
 

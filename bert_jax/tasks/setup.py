@@ -190,7 +190,7 @@ def check_length(length: int, config: BertConfig, key: str) -> None:
         )
 
 
-def check_global_tokens(config: BertConfig, longest: int, what: str) -> None:
+def check_room(config: BertConfig, longest: int, what: str) -> None:
     """Raise InputError when there is no room for `longest` tokens with global attention, those of `what`."""
     if 0 < config.max_global_tokens < longest:
         raise InputError(
