@@ -62,7 +62,7 @@ def check_global_tokens(config: BertConfig, head: str, arrays: Mapping[str, np.n
 
 
 def question_tokens(config: BertConfig, input_ids: Any) -> Any:
-    """Return which tokens are those of the question, bool `[B, S]`: up to the first separator, or only the first token."""
+    """Return which tokens are those of the question, bool `[B, S]`: up to the first separator, or the first token."""
     is_separator = input_ids == config.sep_token_id
     places = (is_separator | True).cumsum(-1)
     return places <= is_separator.argmax(-1)[:, None] + 1

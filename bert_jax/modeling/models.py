@@ -79,8 +79,8 @@ class Bert:
             params: the canonical tree.
             input_ids: `[B, S]` int32; `[B, K, S]` for multiple choice, as are the next three.
             attention_mask: 1 for tokens, 0 for padding; None means no padding.
-            token_type_ids: segment ids; None means 0. For BigBird's span head, None or a row of 0 means 0 for the question
-                and 1 for the rest.
+            token_type_ids: segment ids; None means 0. For BigBird's span head, None or a row of 0 means 0 for the
+                question and 1 for the rest.
             position_ids: positions, from 0 in every family. None means 0, 1, ...; in a family with a `position_offset`
                 it means the number of earlier tokens that are not padding.
             masked_positions: `[B, P]`, positions at which to compute masked-LM logits; None means all positions.

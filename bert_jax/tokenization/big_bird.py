@@ -22,8 +22,8 @@ def big_bird(
 ) -> BackendTokenizer:
     """Return BigBird's tokenizer over its SentencePiece model (`spiece.model`, a unigram model).
 
-    Ids are those of the model. Rows are laid out as in BERT, with one token type: the span head counts the others. As in
-    transformers 5, the model's own normalisation of text is not applied.
+    Ids are those of the model. Rows are laid out as in BERT, with one token type. As in transformers 5, the model's own
+    normalisation of text is not applied.
 
     Args:
         model: the bytes of the model.

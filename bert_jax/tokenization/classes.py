@@ -34,8 +34,8 @@ _PYTHON_ONLY = """bartpho bertgeneration bertjapanese biogpt byt5 canine cpmant 
 _MODELS = {
     "WordPiece": f"{_CLASSES[WORD_PIECE]} mpnet funnel layoutlmv2 splinter",
     "BPE": f"{_CLASSES[BYTE_LEVEL_BPE]} herbert gpt2 deberta blenderbot clip codegen gptneox",
-    "Unigram": f"{_CLASSES[XLM_ROBERTA]} {_CLASSES[DEBERTA]} camembert t5 albert bigbird xlnet rembert fnet mbart barthez "
-    "pegasus",
+    "Unigram": f"{_CLASSES[XLM_ROBERTA]} {_CLASSES[DEBERTA]} camembert t5 albert bigbird xlnet rembert fnet mbart "
+    "barthez pegasus",
 }
 
 

@@ -54,7 +54,7 @@ def random_blocks(layers: int, heads: int, length: int, size: int, count: int, l
     for layer in range(layers):
         generator = np.random.RandomState(layer)
         if blocks * size in _OLD_LENGTHS:  # head by head, all blocks of the longest sequence
-            last = 1024 // size - 1 if 1024 > 2 * size else longest // size - 1
+            last = (1024 if size < 512 else longest) // size - 1
             for head in range(heads):
                 rows = [generator.permutation(_old_choices(i, last, longest // size))[:count]
                         for i in range(1, longest // size - 1)]  # fmt: skip
@@ -108,7 +108,7 @@ def block_sparse_attention(
 
 def _keys(pattern: BlockPattern, x: jax.Array) -> jax.Array:
     """Return the keys of blocks 1 to C - 2, `[B, N, C, b, H] -> [B, N, C - 2, K, H]`."""
-    batch, heads, blocks, size, width = x.shape
+    batch, heads, blocks, _, width = x.shape
     first, last = (jnp.broadcast_to(end, x[:, :, 2:].shape) for end in (x[:, :, :1], x[:, :, -1:]))
     parts = [first, x[:, :, :-2], x[:, :, 1:-1], x[:, :, 2:], last]
     if pattern.random is not None:
