@@ -31,23 +31,27 @@ def main(lengths: list[int], turns: int) -> None:
         print("| length | attention | forward | memory | forward and backward | memory |\n|---|---|---|---|---|---|")
         for length in lengths:
             for name, window in (("windows", _WINDOW), ("global", None)):
-                measured = [_apart(run, length, window, gradient, turns) for gradient in (False, True)]
+                measured = [measured_apart(run, length, window, gradient, turns) for gradient in (False, True)]
                 cells = " | ".join(f"{seconds:.2f} s | {memory:,.0f} MB" for seconds, memory in measured)
                 print(f"| {length:,} | {name} | {cells} |", flush=True)
 
 
-def _apart(*case) -> tuple[float, float]:
-    """Run `_measured` in a separate process."""
+def measured_apart(*case) -> tuple[float, float]:
+    """Return the median seconds and the memory in MB of a case, measured in a process of its own.
+
+    A case is a function, its two arguments (which return the function to measure and its inputs), whether to measure its
+    gradient, and the number of runs.
+    """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_measured, *case).result()
 
 
-def _measured(run, length: int, window: int | None, gradient: bool, turns: int) -> tuple[float, float]:
+def _measured(run, length: int, kind, gradient: bool, turns: int) -> tuple[float, float]:
     """Return the median seconds, and the growth of resident memory in MB.
 
     The compiler's memory analysis does not count allocations of library calls, such as the scores of attention.
     """
-    function, *inputs = run(length, window)
+    function, *inputs = run(length, kind)
     if gradient:
         function = jax.grad(function)
     compiled = jax.jit(function).lower(*inputs).compile()
