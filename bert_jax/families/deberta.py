@@ -1,7 +1,7 @@
 """DeBERTa-v2 and v3: disentangled attention."""
 
 from bert_jax.errors import InputError
-from bert_jax.families.base import LARGEST, Family, Json, boolean, keys_with, shown
+from bert_jax.families.base import LARGEST, Family, Json, boolean, keys_with, shown, whole_number
 
 _DEBERTA_SWITCHES = {"relative_attention": False, "position_biased_input": True}
 _POOLER_ACTIVATIONS = ("tanh", "relu", "gelu")  # those of `BertConfig.classifier_summary`
@@ -30,7 +30,8 @@ def _read_deberta(hf: Json) -> Json:
         )
     if width != hf["hidden_size"]:
         raise InputError(f"pooler_hidden_size: expected that of hidden_size, {hf['hidden_size']}, found {shown(width)}")
-    return {
+    heads = {"head_dim": whole_number(hf, "attention_head_size", 1)} if "attention_head_size" in hf else {}
+    return heads | {
         "position_embedding_type": "absolute" if biased else "none",
         "pos_att_type": tuple(name.strip() for name in types),
         "position_buckets": max(buckets, 0),
@@ -42,7 +43,8 @@ def _read_deberta(hf: Json) -> Json:
 
 
 def _write_deberta(fields: Json) -> Json:
-    return {
+    heads = {"attention_head_size": fields["head_dim"]} if fields["head_dim"] else {}
+    return heads | {
         "relative_attention": bool(fields["pos_att_type"]),
         "pos_att_type": list(fields["pos_att_type"]) or None,
         "position_biased_input": fields["position_embedding_type"] == "absolute",

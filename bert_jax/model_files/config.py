@@ -268,7 +268,7 @@ DEBERTA_V2: tuple[FileKey, ...] = (
     honoured("cls_dropout", "dropout rate before a classifier"),
     honoured("legacy", "whether the masked-LM head has BERT's tensor names"),
     refused("conv_groups", "convolutions in groups are not supported", 1),
-    refused("attention_head_size", "heads of another width are not supported"),
+    honoured("attention_head_size", "width of an attention head"),
     *_ABSOLUTE,
 )
 LONGFORMER: tuple[FileKey, ...] = (

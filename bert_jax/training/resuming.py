@@ -39,6 +39,8 @@ MAY_CHANGE: Mapping[str, str] = {
 }  # fmt: skip
 BY_CONTENT = frozenset(key for key, meaning in MAY_CHANGE.items() if meaning == _CONTENT)
 LENGTH = ("num_steps", "num_epochs", "stages")
+# Prefix of keys -> the key that turns on what they configure. While it is off, nothing reads them.
+_SWITCHES = {"lora.": "lora.rank", "quantization.": "quantization.mode"}
 
 
 def table() -> str:
@@ -63,6 +65,9 @@ def differences(saved: dict[str, Any], recipe: dict[str, Any], has_content: bool
     phrases = []
     for key in sorted(old.keys() | new.keys()):
         if key in MAY_CHANGE and (has_content or key not in BY_CONTENT):
+            continue
+        switch = next((name for prefix, name in _SWITCHES.items() if key.startswith(prefix)), None)
+        if switch and not old.get(switch) and not new.get(switch):
             continue
         before, now = old.get(key, defaults.get(key)), new.get(key)
         if plain(before) != plain(now):

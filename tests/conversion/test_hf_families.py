@@ -79,8 +79,8 @@ CASES = [
 # Switches that some models of a family set otherwise: (family, head, changes of its config, whether it is quick).
 VARIANTS = {
     "v2-xlarge": ("deberta-v2", "masked_lm", {
-        "conv_kernel_size": 3, "conv_act": "gelu", "share_att_key": False, "norm_rel_ebd": "none", "legacy": False,
-        "type_vocab_size": 2, "position_biased_input": True}, True),
+        "attention_head_size": 12, "conv_kernel_size": 3, "conv_act": "gelu", "share_att_key": False,
+        "norm_rel_ebd": "none", "legacy": False, "type_vocab_size": 2, "position_biased_input": True}, True),
     "embeddings of another width": ("deberta-v2", "encoder", {
         "embedding_size": 16, "position_buckets": -1, "max_relative_positions": 9, "conv_kernel_size": 5,
         "num_hidden_layers": 1}, True),

@@ -1,5 +1,6 @@
 """What may change between a run and its continuation: in its recipe, its data and its length."""
 
+import contextlib
 import gzip
 import json
 import os
@@ -181,6 +182,17 @@ def test_a_key_that_an_older_config_lacks_has_its_default(place):
     del saved["r_drop"], saved["optimizer"]["average_decay"]
     config.write_text(json.dumps(saved))
     begin(place, recipe)
+
+
+@pytest.mark.parametrize(("keys", "resumes"), [({}, True), ({"quantization.mode": "int8"}, False)])
+def test_other_defaults_of_a_newer_version_matter_where_they_are_used(place, keys, resumes):
+    recipe = begun(place, **keys)
+    config = place / "run" / "config.json"
+    saved = json.loads(config.read_text())
+    saved["quantization"]["keep"] = ["classifier/*"]
+    config.write_text(json.dumps(saved))
+    with contextlib.nullcontext() if resumes else pytest.raises(InputError, match=r"quantization\.keep was"):
+        begin(place, recipe)
 
 
 def test_a_run_saved_under_a_former_name_of_a_key_is_resumed(place):
