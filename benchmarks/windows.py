@@ -31,13 +31,13 @@ def main(lengths: list[int], turns: int) -> None:
         print("| length | attention | forward | memory | forward and backward | memory |\n|---|---|---|---|---|---|")
         for length in lengths:
             for name, window in (("windows", _WINDOW), ("global", None)):
-                measured = [measured_apart(run, length, window, gradient, turns) for gradient in (False, True)]
+                measured = [measured_apart(run, length, window, gradient, turns)[:2] for gradient in (False, True)]
                 cells = " | ".join(f"{seconds:.2f} s | {memory:,.0f} MB" for seconds, memory in measured)
                 print(f"| {length:,} | {name} | {cells} |", flush=True)
 
 
-def measured_apart(*case) -> tuple[float, float]:
-    """Return the median seconds and the memory in MB of a case, measured in a process of its own.
+def measured_apart(*case) -> tuple[float, float, float]:
+    """Return the median seconds, the memory in MB and the median CPU seconds of a case, in a process of its own.
 
     A case is a function, its two arguments (which return the function to measure and its inputs), whether to measure its
     gradient, and the number of runs.
@@ -46,8 +46,8 @@ def measured_apart(*case) -> tuple[float, float]:
         return pool.submit(_measured, *case).result()
 
 
-def _measured(run, length: int, kind, gradient: bool, turns: int) -> tuple[float, float]:
-    """Return the median seconds, and the growth of resident memory in MB.
+def _measured(run, length: int, kind, gradient: bool, turns: int) -> tuple[float, float, float]:
+    """Return the median seconds, the growth of resident memory in MB, and the median seconds of all processors.
 
     The compiler's memory analysis does not count allocations of library calls, such as the scores of attention.
     """
@@ -58,12 +58,13 @@ def _measured(run, length: int, kind, gradient: bool, turns: int) -> tuple[float
     jax.block_until_ready(inputs)
     before = _resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the highest so far is the present
-    seconds = []
+    seconds, busy = [], []
     for _ in range(turns + 1):
-        start = time.perf_counter()
+        start, begun = time.perf_counter(), time.process_time()
         jax.block_until_ready(compiled(*inputs))
         seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[1:]), _resident("VmHWM") - before
+        busy.append(time.process_time() - begun)
+    return statistics.median(seconds[1:]), _resident("VmHWM") - before, statistics.median(busy[1:])
 
 
 def _resident(line: str) -> float:
