@@ -1,7 +1,6 @@
 """Longformer's and BigBird's attention at 1,024 to 4,096 tokens, beside attention to all tokens.
 
-The windows, blocks and number of global tokens are those of the released models; the layers are narrower, so that a slow
-machine runs them.
+The windows and blocks are those of the released models; the layers are narrower, so that a slow machine runs them.
 """
 
 import jax
@@ -18,7 +17,9 @@ _ATTENTION = {"longformer": "windows of 512", "big_bird": "blocks of 64", "rober
 
 def main(lengths: list[int], turns: int) -> None:
     """Print the time and the memory of a sequence classifier, forward, and forward and backward."""
-    print(f"\n{_LAYERS} layers of {_WIDTH}, one sequence, float32, the first token global; CPU seconds, median of {turns}")
+    print(
+        f"\n{_LAYERS} layers of {_WIDTH}, one sequence, float32, the first token global; CPU seconds, median of {turns}"
+    )
     print("| family | attention | length | forward | memory | forward and backward | memory |")
     print("|---|---|---|---|---|---|---|", flush=True)
     for family, attention in _ATTENTION.items():

@@ -39,8 +39,8 @@ def main(lengths: list[int], turns: int) -> None:
 def measured_apart(*case) -> tuple[float, float, float]:
     """Return the median seconds, the memory in MB and the median CPU seconds of a case, in a process of its own.
 
-    A case is a function, its two arguments (which return the function to measure and its inputs), whether to measure its
-    gradient, and the number of runs.
+    A case is a function that makes the function to measure and its inputs, the two arguments of the first, whether to
+    measure the gradient, and the number of runs.
     """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_measured, *case).result()

@@ -77,8 +77,8 @@ class BertConfig:
             layers; () = by local_window.
         max_global_tokens: most tokens of a sequence with global attention, for which attention has projections of its
             own (Beltagy et al. 2020, arXiv:2004.05150, section 3.1); 0 = no such attention.
-        attention_type: `original_full`, or `block_sparse` (Zaheer et al. 2020, arXiv:2007.14062, section 2) in sequences
-            longer than `longest_full`.
+        attention_type: `original_full`, or `block_sparse` (Zaheer et al. 2020, arXiv:2007.14062, section 2) in
+            sequences longer than `longest_full`.
         block_size: tokens in a block of block-sparse attention.
         num_random_blocks: number of random blocks to which each block attends.
         type_vocab_size: number of segment ids; 0 = no segment embedding.
