@@ -132,7 +132,9 @@ def keep_pieces(config: BertConfig, params: Params, ids: np.ndarray, pad_id: int
         pruned["mlm"] = head
     renamed = {int(old): new for new, old in enumerate(ids)}
     carried = tuple((key, _new_id(key, value, renamed)) for key, value in config.carried)
-    return config.replace(vocab_size=len(ids), pad_token_id=pad_id, carried=carried), pruned
+    separator = renamed.get(config.sep_token_id, config.sep_token_id)
+    changes = {"vocab_size": len(ids), "pad_token_id": pad_id, "sep_token_id": separator, "carried": carried}
+    return config.replace(**changes), pruned
 
 
 def check_untied(config: BertConfig) -> None:

@@ -47,10 +47,12 @@ def check_global_tokens(config: BertConfig, head: str, arrays: Mapping[str, np.n
         head: one of `modeling.HEADS`.
         arrays: the arguments of `Bert.apply` by name.
     """
+    if not config.max_global_tokens:
+        return
     chosen = arrays.get("global_attention_mask")
     if chosen is None:
         chosen = usual_global_tokens(config, head, arrays["input_ids"])
-    if not config.max_global_tokens or chosen is None:
+    if chosen is None:
         return
     most = int((chosen * arrays.get("attention_mask", 1)).sum(-1).max())
     if most > config.max_global_tokens:
