@@ -31,40 +31,35 @@ def main(lengths: list[int], turns: int) -> None:
         print("| length | attention | forward | memory | forward and backward | memory |\n|---|---|---|---|---|---|")
         for length in lengths:
             for name, window in (("windows", _WINDOW), ("global", None)):
-                measured = [measured_apart(run, length, window, gradient, turns)[:2] for gradient in (False, True)]
+                measured = [_apart(run, length, window, gradient, turns) for gradient in (False, True)]
                 cells = " | ".join(f"{seconds:.2f} s | {memory:,.0f} MB" for seconds, memory in measured)
                 print(f"| {length:,} | {name} | {cells} |", flush=True)
 
 
-def measured_apart(*case) -> tuple[float, float, float]:
-    """Return the median seconds, the memory in MB and the median CPU seconds of a case, in a process of its own.
-
-    A case is a function that makes the function to measure and its inputs, the two arguments of the first, whether to
-    measure the gradient, and the number of runs.
-    """
+def _apart(*case) -> tuple[float, float]:
+    """Run `_measured` in a separate process."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_measured, *case).result()
 
 
-def _measured(run, length: int, kind, gradient: bool, turns: int) -> tuple[float, float, float]:
-    """Return the median seconds, the growth of resident memory in MB, and the median seconds of all processors.
+def _measured(run, length: int, window: int | None, gradient: bool, turns: int) -> tuple[float, float]:
+    """Return the median seconds, and the growth of resident memory in MB.
 
     The compiler's memory analysis does not count allocations of library calls, such as the scores of attention.
     """
-    function, *inputs = run(length, kind)
+    function, *inputs = run(length, window)
     if gradient:
         function = jax.grad(function)
     compiled = jax.jit(function).lower(*inputs).compile()
     jax.block_until_ready(inputs)
     before = _resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the highest so far is the present
-    seconds, busy = [], []
+    seconds = []
     for _ in range(turns + 1):
-        start, begun = time.perf_counter(), time.process_time()
+        start = time.perf_counter()
         jax.block_until_ready(compiled(*inputs))
         seconds.append(time.perf_counter() - start)
-        busy.append(time.process_time() - begun)
-    return statistics.median(seconds[1:]), _resident("VmHWM") - before, statistics.median(busy[1:])
+    return statistics.median(seconds[1:]), _resident("VmHWM") - before
 
 
 def _resident(line: str) -> float:
