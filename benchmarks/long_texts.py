@@ -19,8 +19,7 @@ _ATTENTION = {"longformer": "windows of 512", "big_bird": "blocks of 64", "rober
 
 def main(lengths: list[int], turns: int) -> None:
     """Print the time and the memory of a sequence classifier, forward, and forward and backward."""
-    print(f"\n{_LAYERS} layers of {_WIDTH}, one sequence, float32, the first token global; CPU seconds, median of {turns}, "
-          "and the compiler's temporaries")  # fmt: skip
+    print(f"\n{_LAYERS} layers of {_WIDTH}, one sequence, float32; CPU seconds, median of {turns}, and temporaries")
     print("| family | attention | length | forward | memory | forward and backward | memory |")
     print("|---|---|---|---|---|---|---|", flush=True)
     for family, attention in _ATTENTION.items():

@@ -5,8 +5,15 @@ import json
 from typing import Any, Self
 
 from bert_jax import storage
-from bert_jax.config_json import read_fields, write_fields
-from bert_jax.config_values import MAY_BE_NONE, EmbeddingLayer, check_fields_together, check_value, shortest_period
+from bert_jax.config_json import check_said, read_fields, write_fields
+from bert_jax.config_values import (
+    MAY_BE_NONE,
+    SIZES,
+    EmbeddingLayer,
+    check_fields_together,
+    check_value,
+    shortest_period,
+)
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.families import FAMILIES, family_of
 from bert_jax.model_files import check_keys
@@ -14,17 +21,6 @@ from bert_jax.model_files.config import NOT_CARRIED, config_keys
 from bert_jax.model_files.labels import read_classes
 from bert_jax.quantization_config import Quantization
 from bert_jax.storage import hub
-
-# (layers, hidden size, heads): base and large from Devlin et al. 2018 (arXiv:1810.04805) section 3, the others from
-# Turc et al. 2019 (arXiv:1908.08962) table 1. The feed-forward size is always 4 times the hidden size.
-SIZES: dict[str, tuple[int, int, int]] = {
-    "tiny": (2, 128, 2),
-    "mini": (4, 256, 4),
-    "small": (4, 512, 8),
-    "medium": (8, 512, 8),
-    "base": (12, 768, 12),
-    "large": (24, 1024, 16),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,16 +44,22 @@ class BertConfig:
         norm_after_projection: whether the LayerNorm of the embeddings follows this dense layer, which then has no bias.
         hidden_act: one of ACTIVATION_NAMES, such as `gelu` (erf, the 2018 release) or `gelu_tanh` (the small models).
         gated: whether the feed-forward layer is act(gate) * up (Shazeer 2020, arXiv:2002.05202), or act(up).
+        num_experts: experts of a feed-forward block in every `moe_every_n_layers`-th layer, from the second (Shazeer et
+            al. 2017, arXiv:1701.06538); 0 = no layer has experts.
+        moe_top_k: number of experts that a token uses.
+        moe_every_n_layers: number of layers from one with experts to the next.
         hidden_dropout_prob: dropout rate after embeddings, attention output and feed-forward output.
         attention_probs_dropout_prob: dropout rate on attention probabilities.
         classifier_dropout: dropout rate before a classifier; None means `hidden_dropout_prob`.
         qa_dropout: dropout rate before the span head.
         max_position_embeddings: most tokens in a sequence.
         position_embedding_type: `absolute` (learned), `sinusoidal` (fixed), `rotary` (Su et al. 2021,
-            arXiv:2104.09864), which rotates queries and keys instead of adding embeddings, or `none`.
+            arXiv:2104.09864), which rotates queries and keys instead of adding embeddings, `alibi` (Press et al. 2021,
+            arXiv:2108.12409), which lowers scores by the distance times a slope for each head, or `none`.
         position_offset: rows of the position table before the first position, one of which is for padding.
         rope_theta: base of rotary positions.
         local_rope_theta: base of rotary positions in local layers; None = `rope_theta`.
+        rope_factor: divisor of positions before rotation (Chen et al. 2023, arXiv:2306.15595).
         relative_attention_buckets: buckets of distances between tokens, each with a bias of attention scores that all
             layers share (Raffel et al. 2019, arXiv:1910.10683, section 2.1); 0 = no such bias.
         pos_att_type: terms of disentangled attention (He et al. 2020, arXiv:2006.03654, section 3.1): `c2p` (content to
@@ -91,7 +93,12 @@ class BertConfig:
         norm_bias: whether LayerNorm has a bias.
         attention_bias: whether the dense layers of attention have biases.
         qkv_bias: whether those for queries, keys and values have biases, if attention_bias is set.
+        qk_norm: whether queries and keys pass through a LayerNorm each, over all heads together.
+        attention_output_norm: whether a LayerNorm over attention's output and input comes before the residual sum.
         mlp_bias: whether the feed-forward layers have biases.
+        mlp_up_bias: whether the layers up and gate have biases, if `mlp_bias`.
+        mlp_dropout_at: where the feed-forward block has dropout: at the `output` of the layer down, at its `input`, or
+            at `both`.
         initializer_range: the parameter (not the standard deviation) of the truncated normal initialiser.
         layer_norm_eps: added to the variance in LayerNorm.
         pad_token_id: id of the padding token.
@@ -139,6 +146,9 @@ class BertConfig:
     norm_after_projection: bool = False
     hidden_act: str = "gelu"
     gated: bool = False
+    num_experts: int = 0
+    moe_top_k: int = 2
+    moe_every_n_layers: int = 2
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     classifier_dropout: float | None = None
@@ -148,6 +158,7 @@ class BertConfig:
     position_offset: int = 0
     rope_theta: float = 10000.0
     local_rope_theta: float | None = None
+    rope_factor: float = 1.0
     relative_attention_buckets: int = 0
     pos_att_type: tuple[str, ...] = ()
     position_buckets: int = 0
@@ -173,7 +184,11 @@ class BertConfig:
     norm_bias: bool = True
     attention_bias: bool = True
     qkv_bias: bool = True
+    qk_norm: bool = False
+    attention_output_norm: bool = False
     mlp_bias: bool = True
+    mlp_up_bias: bool = True
+    mlp_dropout_at: str = "output"
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     pad_token_id: int = 0
@@ -231,6 +246,11 @@ class BertConfig:
         return self.embedding_size or self.hidden_size
 
     @property
+    def relative_positions(self) -> bool:
+        """Return whether attention scores depend on positions beside queries and keys."""
+        return bool(self.relative_attention_buckets or self.pos_att_type) or self.position_embedding_type == "alibi"
+
+    @property
     def relative_span(self) -> int:
         """Return half the number of rows of disentangled attention's table: the distances on either side."""
         return self.position_buckets or self.max_relative_positions or self.max_position_embeddings
@@ -261,12 +281,17 @@ class BertConfig:
         return self.num_hidden_groups * self.inner_group_num or self.num_hidden_layers
 
     @property
+    def has_experts(self) -> tuple[bool, ...]:
+        """Return for each layer whether it has experts."""
+        layers = range(self.num_hidden_layers)
+        return tuple(self.num_experts > 0 and i % self.moe_every_n_layers == 1 for i in layers)
+
+    @property
     def windows(self) -> tuple[int | None, ...]:
         """Return the attention window of each layer; None for global layers."""
         layers, given = range(self.num_hidden_layers), self.attention_windows
-        if given:
-            return tuple(given[i % len(given)] for i in layers)
-        return tuple(self.local_window if i % self.global_every else None for i in layers)
+        usual = (self.local_window if i % self.global_every else None for i in layers)
+        return tuple(given[i % len(given)] for i in layers) if given else tuple(usual)
 
     @property
     def longest_full(self) -> int | None:
@@ -312,7 +337,8 @@ class BertConfig:
             config = cls._read(hf, family, where)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
-        return config.replace(carried=tuple((key, hf[key]) for key in hf if key not in NOT_CARRIED))
+        replaced = {*NOT_CARRIED, *FAMILIES[family].not_carried}
+        return config.replace(carried=tuple((key, hf[key]) for key in hf if key not in replaced))
 
     @classmethod
     def _read(cls, hf: dict[str, Any], family: str, where: str) -> Self:
@@ -341,22 +367,13 @@ class BertConfig:
         hf["label2id"] = {name: i for i, name in enumerate(self.label_names)}
         if self.quantization is not None and self.quantization.stage == "quantized":
             hf["quantization_config"] = self.quantization.to_hf()
-        self._check_said(BertConfig._read(hf, self.family, "config.json"))
+        check_said(self, BertConfig._read(hf, self.family, "config.json"))
         return carried | hf
 
     @property
     def label_names(self) -> tuple[str, ...]:
         """Return the names of the classes, by default LABEL_0, LABEL_1, ..."""
         return self.id2label or tuple(f"LABEL_{i}" for i in range(self.num_labels))
-
-    def _check_said(self, back: "BertConfig") -> None:
-        for field in dataclasses.fields(self):
-            ours, theirs = getattr(self, field.name), getattr(back, field.name)
-            if ours != theirs and field.name not in _NOT_IN_HF:
-                raise InputError(
-                    f"model config: {field.name}: expected {theirs!r}, as in every {self.family} in the Hugging Face "
-                    f"layout, found {ours!r}"
-                )
 
     @classmethod
     def from_pretrained(cls, path: storage.PathLike, **changes: Any) -> Self:
@@ -381,10 +398,3 @@ class BertConfig:
     def to_json_file(self, path: storage.PathLike, architecture: str = "") -> None:
         """Write a Hugging Face `config.json` atomically."""
         storage.write_atomically(path, json.dumps(self.to_hf(architecture), indent=2, sort_keys=True) + "\n")
-
-
-# Fields that a Hugging Face config.json does not have.
-_NOT_IN_HF = (
-    "pooler", "pooling", "pooling_skip", "embedding_layers", "normalize_embeddings", "id2label", "carried",
-    "quantization",
-)  # fmt: skip

@@ -1,5 +1,6 @@
 """The fields of a `BertConfig` as a Hugging Face `config.json` has them, by the tables of `bert_jax.families`."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,11 @@ _ACTIVATION_ALIASES = {
     "gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh", "gelu_python": "gelu", "swish": "silu",
 }  # fmt: skip
 _ACTIVATIONS = ("hidden_act", "head_act", "classifier_summary")
+# Fields that a Hugging Face config.json does not have.
+_NOT_IN_HF = (
+    "pooler", "pooling", "pooling_skip", "embedding_layers", "normalize_embeddings", "id2label", "carried",
+    "quantization",
+)  # fmt: skip
 _MAY_BE_NULL = (*MAY_BE_NONE, "pad_token_id")  # fields that may be null in config.json, which means "not set"
 
 
@@ -54,10 +60,14 @@ def write_fields(fields: Json, architecture: str, carried: Json) -> Json:
         carried: keys and values of the file that was read; an activation keeps its name there.
     """
     kind = FAMILIES[fields["family"]]
-    hf: Json = {"architectures": [architecture or f"{kind.classes}Model"], "model_type": fields["family"]}
+    hf: Json = {
+        "architectures": [architecture or f"{kind.classes}Model"],
+        "model_type": kind.model_type or fields["family"],
+    }
     hf |= {key: fields[field] for field, key in kind.keys.items()}
     hf |= kind.writes(fields)
-    hf["max_position_embeddings"] += kind.position_offset(fields)
+    if offset := kind.position_offset(fields):
+        hf["max_position_embeddings"] += offset
     for key in (kind.keys["hidden_act"], kind.keys.get("head_act", "")):
         if hf.get(key) == "gelu_tanh":
             hf[key] = "gelu_new"
@@ -72,3 +82,14 @@ def write_fields(fields: Json, architecture: str, carried: Json) -> Json:
 
 def _activation(name: Any) -> Any:
     return _ACTIVATION_ALIASES.get(name, name) if isinstance(name, str) else name
+
+
+def check_said(ours: Any, theirs: Any) -> None:
+    """Raise InputError when a config differs from `theirs`, the config that its `config.json` is read as."""
+    for field in dataclasses.fields(ours):
+        value, read = getattr(ours, field.name), getattr(theirs, field.name)
+        if value != read and field.name not in _NOT_IN_HF:
+            raise InputError(
+                f"model config: {field.name}: expected {read!r}, as in every {ours.family} in the Hugging Face "
+                f"layout, found {value!r}"
+            )

@@ -8,6 +8,16 @@ from bert_jax.errors import InputError, did_you_mean, printable
 from bert_jax.families import FAMILIES
 from bert_jax.model_files.labels import MOST_CLASSES
 
+# (layers, hidden size, heads): base and large from Devlin et al. 2018 (arXiv:1810.04805) section 3, the others from
+# Turc et al. 2019 (arXiv:1908.08962) table 1. The feed-forward size is always 4 times the hidden size.
+SIZES: dict[str, tuple[int, int, int]] = {
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "medium": (8, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
 ACTIVATION_NAMES = (
     "gelu", "gelu_tanh", "relu", "silu", "tanh", "gelu_10", "quick_gelu", "leaky_relu", "linear", "mish", "relu2",
     "relu6", "sigmoid",
@@ -22,9 +32,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "hidden_act": ACTIVATION_NAMES,
     "conv_act": ACTIVATION_NAMES,
     "head_act": ACTIVATION_NAMES,
-    "position_embedding_type": ("absolute", "sinusoidal", "rotary", "none"),
+    "position_embedding_type": ("absolute", "sinusoidal", "rotary", "alibi", "none"),
     "norm": ("layer_norm", "rms_norm"),
     "norm_placement": ("post", "pre"),
+    "mlp_dropout_at": ("output", "input", "both"),
     "classifier_summary": SUMMARIES,
     "choice_summary": SUMMARIES,
     "classifier_pooling": ("cls", "mean"),
@@ -35,7 +46,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 _POSITIVE = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "embedding_size",
     "head_dim", "max_position_embeddings", "num_labels", "local_window", "global_every", "inner_group_num",
-    "block_size",
+    "block_size", "moe_top_k", "moe_every_n_layers",
 )  # fmt: skip
 MAY_BE_NONE = (
     "head_act", "head_dim", "problem_type", "classifier_dropout", "embedding_size", "local_window", "local_rope_theta",
@@ -87,7 +98,7 @@ def check_value(name: str, value: Any, kind: Any, key: str = "") -> None:
     elif name.endswith(("_prob", "_dropout")):
         if not is_number or not 0 <= value < 1:
             raise InputError(f"{label} must be a rate in [0, 1), found {found}")
-    elif "theta" in name or name in _NOT_BELOW_0:
+    elif "theta" in name or name == "rope_factor" or name in _NOT_BELOW_0:
         what = "non-negative" if name in _NOT_BELOW_0 else "positive"
         if not is_number or value < 0 or (value == 0 and what == "positive"):
             raise InputError(f"{label} must be a {what} number, found {found}")
@@ -119,9 +130,25 @@ def check_fields_together(config: Any) -> None:
             raise InputError(
                 f"model config: attention_windows: expected positive integers, found {printable(repr(window), 60)}"
             )
+    _check_experts(config)
     _check_relative_positions(config)
     _check_groups(config)
     _check_embedding(config)
+
+
+def _check_experts(config: Any) -> None:
+    """Raise InputError when the fields of experts do not fit together, or with another switch."""
+    if not config.num_experts:
+        return
+    if config.moe_every_n_layers < 2:
+        raise InputError("model config: moe_every_n_layers: expected at least 2, as the first layer has no experts, "
+                         f"found {config.moe_every_n_layers}")  # fmt: skip
+    if config.moe_top_k > config.num_experts:
+        raise InputError(f"model config: moe_top_k: expected at most num_experts, {config.num_experts}, "
+                         f"found {config.moe_top_k}")  # fmt: skip
+    for name in ("gated", "num_hidden_groups", "conv_kernel_size"):
+        if getattr(config, name):
+            raise InputError(f"model config: num_experts: expected 0 with {name}, found {config.num_experts}")
 
 
 def _check_relative_positions(config: Any) -> None:

@@ -55,6 +55,9 @@ def add_verbs(verbs: Any) -> None:
         "--base", metavar="DIR", help="base model of a LoRA adapter (default: the path in adapter_config.json)"
     )
     convert.add_argument(
+        "--task", metavar="TASK", help="task whose adapter to merge, of a Jina Embeddings v3, such as retrieval.query"
+    )
+    convert.add_argument(
         "--format", default="safetensors", metavar="FORMAT", help="format to write: safetensors (default) or flax"
     )
     convert.add_argument("--tensors", action="store_true", help="list every tensor with its dtype and shape")
@@ -134,6 +137,7 @@ def run_convert(args: argparse.Namespace) -> None:
         dtype=args.dtype,
         weights=args.format,
         base=args.base,
+        task=args.task,
     )
     _print_tensors(loaded, args.tensors)
     kind = f"{loaded.config.family} for {loaded.head.replace('_', ' ')}"

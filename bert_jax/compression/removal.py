@@ -29,9 +29,12 @@ def keep_heads(config: BertConfig, params: Params, heads: np.ndarray) -> tuple[B
 
     Raises:
         InputError: the heads are out of range, or differ between the layers of a model whose layers share a bias for
-            each head and distance (MPNet).
+            each head and distance (MPNet); or heads are not alike: they have slopes of ALiBi, or share a LayerNorm.
     """
     check_untied(config)
+    if config.position_embedding_type == "alibi" or config.qk_norm:
+        found = "positions of type alibi" if config.position_embedding_type == "alibi" else "qk_norm"
+        raise InputError(f"heads: expected a model whose heads do not depend on each other, found one with {found}")
     heads = _checked(heads, config, config.num_attention_heads, "heads")
     shared = bool(config.relative_attention_buckets)
     if shared and (heads != heads[0]).any():
@@ -143,6 +146,11 @@ def check_untied(config: BertConfig) -> None:
         raise InputError(
             "expected a model whose layers have parameters of their own, found num_hidden_groups "
             f"{config.num_hidden_groups}, which ties them; only pieces of the vocabulary can be removed"
+        )
+    if config.num_experts:
+        raise InputError(
+            f"expected a model without experts, found num_experts {config.num_experts}; only pieces of the vocabulary "
+            "can be removed"
         )
 
 

@@ -25,6 +25,11 @@ _SHOWN_BY = (
 )
 # Patterns of tensor names that only one family has; the first match decides.
 _SIGNS = (
+    (r"(^|\.)layer\.\d+\.attention\.self\.layer_norm_q\.", "jina-bert-qk"),
+    (r"(^|\.)layer\.\d+\.mlp\.gated_layers\.", "jina-bert"),
+    (r"(^|\.)layers\.\d+\.mlp\.experts\.", "nomic-moe"),
+    (r"(^|\.)layers\.\d+\.(mixer\.Wqkv|mlp\.fc1)\.", "jina_embeddings_v3"),
+    (r"^(gte|new)\.|\.attention\.qkv_proj\.|(^|\.)layers\.\d+\.self_attn\.q_proj\.bias", "gte"),
     (r"(^|\.)layers\.\d+\.(attn_norm|mlp_norm)\.", "modernbert"),
     (r"(^|\.)encoder\.layers\.\d+\.|(^|\.)layers\.\d+\.(self_attn|post_attention_layernorm)\.", "nomic_bert"),
     (r"(^|\.)transformer\.layer\.\d+\.", "distilbert"),
@@ -94,9 +99,13 @@ def settle_family(hf: Json, tensors: Iterable[str], files: set[str], where: stor
     is_albert = any("albert_layer_groups." in name for name in tensors)
     if hf.get("model_type") is None and narrow and not is_albert:
         return "electra"  # a BERT with narrow embeddings has ELECTRA's architecture
+    names = list(tensors)
+    for sign, family in _SIGNS:  # tensors tell a family from that whose model_type it has
+        shared = FAMILIES[family].model_type
+        if shared and hf.get("model_type") in (None, shared) and any(re.search(sign, name) for name in names):
+            return family
     if hf.get("model_type") is not None or _names_a_family(hf, where):
         return family_of(hf, where)
-    names = list(tensors)
     for sign, family in _SIGNS:
         if any(re.search(sign, name) for name in names):
             is_xlm = family == "roberta" and "sentencepiece.bpe.model" in files

@@ -72,6 +72,7 @@ def load_pretrained(
     base: storage.PathLike | None = None,
     classes: int | tuple[str, ...] | None = None,
     dequantize: bool = False,
+    task: str | None = None,
 ) -> Loaded:
     """Read a model directory, tensor by tensor, without PyTorch and without running code in the files.
 
@@ -86,11 +87,13 @@ def load_pretrained(
         base: directory of the base model of an adapter; None = the path in the adapter's config.
         classes: number or names of a classifier's classes; for a trained classifier, new names of its classes.
         dequantize: whether to dequantize the parameters of a quantized model.
+        task: the task whose adapter is merged into the parameters, of a model with adapters for several
+            (`task_adapters`); None = as sentence-transformers' files say, "" = none.
 
     Raises:
         InputError: something is missing, damaged, or does not fit; the message names the file and the tensor.
     """
-    with open_model(path, head, family, base, classes) as opened:
+    with open_model(path, head, family, base, classes, task) as opened:
         matched = opened.match()
         params = state_dict.read_params(opened.model, matched, seed, opened.weights.where)
         loaded = Loaded(params=params, **opened.report(matched))
@@ -125,6 +128,7 @@ def convert(
     dtype: str = "float32",
     weights: str = "safetensors",
     base: storage.PathLike | None = None,
+    task: str | None = None,
 ) -> Loaded:
     """Convert a model directory to the Hugging Face layout, holding one tensor at a time in memory.
 
@@ -137,6 +141,7 @@ def convert(
         head: as for `load_pretrained`.
         family: as for `load_pretrained`.
         base: as for `load_pretrained`.
+        task: as for `load_pretrained`.
         dtype: as for `save_pretrained`.
         weights: as for `save_pretrained`.
 
@@ -147,7 +152,7 @@ def convert(
         InputError: as for `load_pretrained` and `save_pretrained`.
     """
     write = _writer(dtype, weights)
-    with open_model(source, head, family, base) as opened:
+    with open_model(source, head, family, base, task=task) as opened:
         matched = opened.match()
         report, model, where = opened.report(matched), opened.model, opened.weights.where
         if model.config.quantization is None:

@@ -11,10 +11,11 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion import adapters, evidence, sentence_transformers, state_dict
 from bert_jax.conversion.names import NAME_TABLES, Names
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
-from bert_jax.conversion.text_settings import TextSettings
+from bert_jax.conversion.task_adapters import TaskAdapters, find_adapters
+from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
 from bert_jax.conversion.weights import Weights, open_weights
 from bert_jax.errors import InputError, did_you_mean, logger
-from bert_jax.families import architectures_of
+from bert_jax.families import FAMILIES, architectures_of
 from bert_jax.modeling import HEADS, Bert
 from bert_jax.modeling.head_names import CLASSIFIERS, NAMED_CLASSIFIERS
 from bert_jax.storage import hub
@@ -61,11 +62,12 @@ def open_model(
     family: str,
     base: storage.PathLike | None = None,
     classes: int | tuple[str, ...] | None = None,
+    task: str | None = None,
 ) -> Iterator[Opened]:
     """Yield an open model directory, whose tensors can be read inside the block.
 
     Args:
-        path, head, family, base, classes: as for `bert_jax.conversion.huggingface.load_pretrained`.
+        path, head, family, base, classes, task: as for `bert_jax.conversion.huggingface.load_pretrained`.
 
     Raises:
         InputError: as for `load_pretrained`.
@@ -78,18 +80,20 @@ def open_model(
     directory = layout.transformer if layout else root
     with contextlib.ExitStack() as stack:
         if adapters.is_adapter(directory):
-            found = _open_adapter(directory, family, base, stack)
+            found = _open_adapter(directory, family, base, task, stack)
         elif base is not None:
             raise InputError(f"{directory}: expected an adapter (adapter_config.json) for the base model, found none")
         else:
-            found = _open_plain(directory, family, stack)
-        hf, where, weights, directory = found
+            settings = layout.settings if layout else TextSettings()
+            found = _open_plain(directory, family, stack, task, settings)
+        hf, where, weights, directory, own, task = found
         names = NAME_TABLES[hf["model_type"]]
         saved_head = "sentence_embedding" if embeds else _saved_head(hf, weights.tensors, names, where, head)
         head = head or saved_head
         assert head is not None
         config = _config(hf, head, saved_head, names, weights.tensors, where)
         config, settings = _text_settings(layout, hf, where, config, head, weights.tensors, stack)
+        settings = own.settings(task, settings)
         if classes is not None:
             config = _with_classes(config, classes, head, head == saved_head)
         if head in ("encoder", "sentence_embedding"):
@@ -146,9 +150,17 @@ class _Described(NamedTuple):
     where: storage.Path  # path of config.json
     weights: Weights
     directory: storage.Path  # directory of the tokenizer
+    adapters: TaskAdapters
+    task: str  # the task whose adapter is merged; "" = none
 
 
-def _open_plain(directory: storage.Path, family: str, stack: contextlib.ExitStack) -> _Described:
+def _open_plain(
+    directory: storage.Path,
+    family: str,
+    stack: contextlib.ExitStack,
+    task: str | None,
+    settings: TextSettings = NO_SETTINGS,
+) -> _Described:
     """Open a directory with config.json and weights."""
     where = directory / "config.json"
     if not where.exists() and (directory / "bert_config.json").exists():
@@ -167,15 +179,22 @@ def _open_plain(directory: storage.Path, family: str, stack: contextlib.ExitStac
     if family:
         hf = {key: value for key, value in hf.items() if key != "architectures" or family == hf.get("model_type")}
     family = family or evidence.settle_family(hf, tensors, files, where)
-    tensors = _canonical_names(tensors, NAME_TABLES[family], found.where)
+    own = find_adapters(hf, directory, where, FAMILIES[family].has_task_adapters)
+    task, names = own.chosen(task, settings), NAME_TABLES[family]
+    tensors = _canonical_names(own.merged(tensors, task), names, found.where)
+    tensors = own.merged_folder(tensors, task, lambda part: _canonical_names(part, names, where), stack)
     hf = evidence.complete(hf | {"model_type": family}, family, tensors, where)
-    if hf.get("auto_map") and family != "nomic_bert":
+    if hf.get("auto_map") and not FAMILIES[family].has_own_code:
         _log.warning("%s: auto_map names Python files; they are not run, and the model is read as %s", where, family)
-    return _Described(hf, where, dataclasses.replace(found, tensors=tensors), directory)
+    return _Described(hf, where, dataclasses.replace(found, tensors=tensors), directory, own, task)
 
 
 def _open_adapter(
-    directory: storage.Path, family: str, base: storage.PathLike | None, stack: contextlib.ExitStack
+    directory: storage.Path,
+    family: str,
+    base: storage.PathLike | None,
+    task: str | None,
+    stack: contextlib.ExitStack,
 ) -> _Described:
     """Open a LoRA adapter and its base model, and merge the two."""
     content = adapters.read_config(directory)
@@ -184,7 +203,7 @@ def _open_adapter(
         raise InputError(f"{directory}: expected a base model that is no adapter, found one in {base_directory}")
     if layout := sentence_transformers.read_layout(base_directory):
         base_directory = layout.transformer
-    hf, where, weights, _ = _open_plain(base_directory, family, stack)
+    hf, where, weights, _, own, task = _open_plain(base_directory, family, stack, task)
     names = NAME_TABLES[hf["model_type"]]
     adapter = stack.enter_context(adapters.open_adapter(directory, content))
     replaced, updates = (_canonical_names(part, names, adapter.where) for part in (adapter.tensors, adapter.updates))
@@ -196,7 +215,8 @@ def _open_adapter(
     if shown and any(shown.name in part for part in (replaced, updates)):
         hf = evidence.with_classes(hf, shown.value)
     tokenizer = directory if has_tokenizer(directory) else base_directory
-    return _Described(hf, where, dataclasses.replace(weights, tensors=tensors, where=adapter.where), tokenizer)
+    weights = dataclasses.replace(weights, tensors=tensors, where=adapter.where)
+    return _Described(hf, where, weights, tokenizer, own, task)
 
 
 def _config(

@@ -35,6 +35,8 @@ _ARGUMENTS |= dict.fromkeys(("tokenizer_args", "processor_kwargs"), tables.TOKEN
 # Keys of config.json in which cross-encoders name their activation.
 ACTIVATION_KEYS = ("sentence_transformers", "sbert_ce_default_activation_function")
 MODULE_PREFIX = "sentence_transformers.models."
+# Classes of Transformer modules in Python files of a directory, which are never run -> the family that has them.
+_OWN_TRANSFORMERS = {"custom_st.Transformer": "jina_embeddings_v3"}
 _KINDS = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout")
 
 
@@ -131,7 +133,7 @@ def read_embedding(layout: ModuleLayout, config: BertConfig) -> EmbeddingSetting
             f"{layout.root / 'config_sentence_transformers.json'}: model_type: expected SentenceTransformer, "
             f"found {layout.model_type!r}"
         )
-    kinds = [_kind(module, where) for module in layout.modules]
+    kinds = [_kind(module, where, config.family) for module in layout.modules]
     if kinds[:2] != ["Transformer", "Pooling"] or {"Transformer", "Pooling"} & set(kinds[2:]):
         raise InputError(
             f"{where}: expected a Transformer, a Pooling, and then {', '.join(_KINDS[2:])}, found {', '.join(kinds)}"
@@ -210,8 +212,10 @@ def _modules(root: storage.Path) -> tuple[EmbeddingModule, ...]:
     return tuple(EmbeddingModule(m["type"], root / m["path"] if m["path"] else root) for m in listed)
 
 
-def _kind(module: EmbeddingModule, where: storage.Path) -> str:
-    """Return the class of a module. Raises InputError when it is not known."""
+def _kind(module: EmbeddingModule, where: storage.Path, family: str = "") -> str:
+    """Return the class of a module. Raises InputError when it is not known, or not known in a family."""
+    if family and _OWN_TRANSFORMERS.get(module.type) == family:
+        return module.kind
     if module.kind not in _KINDS or not module.type.startswith("sentence_transformers."):
         raise InputError(f"{where}: expected {', '.join(_KINDS)} of sentence_transformers, found {module.type!r}")
     return module.kind
@@ -230,18 +234,21 @@ def _of_transformer(folder: storage.Path, cross: bool) -> dict[str, Any]:
         content, where = _object(folder / name, tables.SENTENCE_BERT_CONFIG)
         if content:
             break
-    task = content.get("transformer_task")
+    kind = content.get("transformer_task")
     expected = "sequence-classification" if cross else "feature-extraction"
-    if task not in (None, expected):
-        raise InputError(f"{where}: transformer_task: expected {expected!r}, found {task!r}")
-    limit = _integer(content, "max_seq_length", where)
+    if kind not in (None, expected):
+        raise InputError(f"{where}: transformer_task: expected {expected!r}, found {kind!r}")
+    limit, task = _integer(content, "max_seq_length", where), ""
     for key, table in _ARGUMENTS.items():
         arguments = content.get(key) or {}
         if not isinstance(arguments, dict):
             raise InputError(f"{where}: {key}: expected an object, found {arguments!r}")
         check_keys(arguments, table, f"{where}: {key}")
         limit = _integer(arguments, "model_max_length", f"{where}: {key}") or limit
-    return {"max_length": limit, "lowercase": _boolean(content, "do_lower_case", False, where)}
+        task = arguments.get("default_task") or task
+    if not isinstance(task, str):
+        raise InputError(f"{where}: default_task: expected the name of a task, found {task!r}")
+    return {"max_length": limit, "task": task, "lowercase": _boolean(content, "do_lower_case", False, where)}
 
 
 def _prompts(content: dict[str, Any], where: storage.Path) -> dict[str, Any]:

@@ -71,7 +71,8 @@ def stored_tensors(model: Bert, matched: "Matched", seed: int, dtype: np.dtype, 
 
 
 def _slots(model: Bert) -> Iterator[Slot]:
-    return slots(names_of(model), model.head, _shapes(model), model.config.inner_group_num)
+    config = model.config
+    return slots(names_of(model), model.head, _shapes(model), config.inner_group_num, config.has_experts)
 
 
 def _by_name(found: Iterable[Slot]) -> dict[str, list[Slot]]:
@@ -108,6 +109,8 @@ def names_of(model: Bert) -> Names:
     if model.head not in names.architectures:
         heads = ", ".join(names.architectures)
         raise InputError(f"family {model.config.family} has no head {model.head!r}; it has {heads}")
+    if not model.config.gated and names.not_gated is not None:
+        return names.not_gated
     return names if model.config.legacy else names.not_legacy or names
 
 

@@ -28,6 +28,7 @@ class TextSettings:
         cross_encoder: whether the model came with the files of a cross-encoder, which are then saved too.
         activation: activation of a cross-encoder's logits: one of `bert_jax.config_values.LAYER_ACTIVATIONS` or
             `softmax`; "" = not set.
+        task: the task whose adapter the parameters have, of a model with adapters for several; "" = none.
     """
 
     prompts: tuple[tuple[str, str], ...] = ()
@@ -39,6 +40,7 @@ class TextSettings:
     truncate_dim: int | None = None
     cross_encoder: bool = False
     activation: str = ""
+    task: str = ""
 
     def prompt(self, name: str | None = None, text: str | None = None) -> str:
         """Return the text to put before an input.

@@ -5,6 +5,7 @@ tensor names of families are in `bert_jax.conversion.names`.
 """
 
 import re
+from typing import Any
 
 from bert_jax.errors import InputError
 from bert_jax.families.base import Family, Json, shown
@@ -18,10 +19,14 @@ from bert_jax.families.bert import (
 )
 from bert_jax.families.big_bird import BIG_BIRD_FAMILY
 from bert_jax.families.deberta import DEBERTA_V2_FAMILY
+from bert_jax.families.gte import GTE_FAMILY
+from bert_jax.families.jina_bert import JINA_BERT_FAMILY, JINA_BERT_QK_FAMILY
+from bert_jax.families.jina_v3 import JINA_V3_FAMILY
 from bert_jax.families.longformer import LONGFORMER_FAMILY
 from bert_jax.families.modernbert import MODERNBERT_FAMILY
 from bert_jax.families.mpnet import MPNET_FAMILY
 from bert_jax.families.nomic_bert import NOMIC_BERT_FAMILY
+from bert_jax.families.nomic_moe import NOMIC_MOE_FAMILY
 from bert_jax.families.roberta import (
     CAMEMBERT_FAMILY,
     DATA2VEC_TEXT_FAMILY,
@@ -50,6 +55,11 @@ FAMILIES: dict[str, Family] = {
     "deberta-v2": DEBERTA_V2_FAMILY,
     "longformer": LONGFORMER_FAMILY,
     "big_bird": BIG_BIRD_FAMILY,
+    "gte": GTE_FAMILY,
+    "nomic-moe": NOMIC_MOE_FAMILY,
+    "jina_embeddings_v3": JINA_V3_FAMILY,
+    "jina-bert": JINA_BERT_FAMILY,
+    "jina-bert-qk": JINA_BERT_QK_FAMILY,
 }
 
 
@@ -72,7 +82,8 @@ def family_of(hf: Json, where: object = "config.json") -> str:
         InputError: the family is not known or not given, or model_type and architectures contradict each other.
     """
     stated, classes = hf.get("model_type"), architectures_of(hf, where)
-    if stated is not None and (not isinstance(stated, str) or stated not in FAMILIES):
+    found = None if stated is None else _of_model_type(stated, hf)
+    if stated is not None and found is None:
         known = ", ".join(FAMILIES)
         raise InputError(f"{where}: expected model_type to be one of {known}, found {shown(stated)}")
     of_classes = [family for name in classes for family in FAMILIES if _is_class_of(name, family)]
@@ -80,13 +91,22 @@ def family_of(hf: Json, where: object = "config.json") -> str:
         raise InputError(
             f"{where}: expected a model_type, found none, and architectures {shown(list(classes))} do not say it"
         )
-    if stated is None:
+    if found is None:
         return of_classes[0]
     # XLM-R is RoBERTa with another vocabulary.
-    same = {"roberta", "xlm-roberta"} if stated in ("roberta", "xlm-roberta") else {stated}
+    same = {"roberta", "xlm-roberta"} if found in ("roberta", "xlm-roberta") else {found}
+    same |= set(FAMILIES[found].other_model_types)
     if of_classes and not same & set(of_classes):
         raise InputError(f"{where}: model_type is {stated!r}, but architectures are {shown(list(classes))}")
-    return stated
+    return found
+
+
+def _of_model_type(stated: Any, hf: Json) -> str | None:
+    """Return the family of a model_type; None if no family has it."""
+    if not isinstance(stated, str):
+        return None
+    others = (name for name, kind in FAMILIES.items() if stated in kind.other_model_types and kind.shows(hf))
+    return next(others, stated if stated in FAMILIES else None)
 
 
 def _is_class_of(name: str, family: str) -> bool:

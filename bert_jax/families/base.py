@@ -40,6 +40,12 @@ class Family:
         required: fields that `config.json` must have, since neither the weights nor a default of the family imply them.
         reads: function from a `config.json` with defaults to further fields.
         writes: function from the fields of a config to further keys.
+        model_type: model_type of the `config.json` that is written; "" = the family's name.
+        other_model_types: further values of model_type in `config.json` that may name the family.
+        shows: function from a `config.json` with such a model_type to whether it describes the family.
+        has_own_code: whether the authors' `config.json` names Python files (auto_map), which the family implements.
+        has_task_adapters: whether a model may have adapters for tasks (`bert_jax.conversion.task_adapters`).
+        not_carried: keys of the authors' `config.json` that a written one replaces by others.
         position_offset: function from a `config.json` to the number of rows in max_position_embeddings that are not
             positions.
     """
@@ -54,6 +60,12 @@ class Family:
     required: tuple[str, ...] = ("num_attention_heads", "hidden_act")
     reads: Callable[[Json], Json] = lambda hf: {}
     writes: Callable[[Json], Json] = lambda fields: {}
+    model_type: str = ""
+    other_model_types: tuple[str, ...] = ()
+    has_own_code: bool = False
+    has_task_adapters: bool = False
+    not_carried: tuple[str, ...] = ()
+    shows: Callable[[Json], bool] = lambda hf: True
     position_offset: Callable[[Json], int] = lambda hf: 0
 
 

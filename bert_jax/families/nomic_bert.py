@@ -23,6 +23,7 @@ def _read_nomic(hf: Json) -> Json:
 
 NOMIC_BERT_FAMILY = Family(
     classes="NomicBert",
+    has_own_code=True,
     older_keys=_NOMIC_OLD,
     required=("num_attention_heads",),
     fixed={"position_embedding_type": "rotary", "gated": True, "attention_bias": False, "mlp_bias": False},

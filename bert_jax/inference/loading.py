@@ -25,6 +25,7 @@ def from_pretrained(
     *,
     num_labels: int | None = None,
     id2label: Mapping[Any, str] | Sequence[str] | None = None,
+    task: str | None = None,
 ) -> PretrainedModel:
     """Load a model directory in the Hugging Face layout as a callable model.
 
@@ -35,11 +36,13 @@ def from_pretrained(
         dtype: dtype of matrix products: `float32`, `bfloat16`, or `auto` (bfloat16 on accelerators, float32 on CPU).
         num_labels: number of classes of a freshly initialised head.
         id2label: names of the classes, by number or in order; for a trained head, new names of its classes.
+        task: the task whose adapter is used, of a model with adapters for several (Jina Embeddings v3), such as
+            `retrieval.query`; its prompt becomes the default one. None = as the model's files say, "" = none.
 
     Raises:
         InputError: a file is missing or damaged, or the number of classes does not fit the head.
     """
-    model = load_model(path, head, dtype, classes(num_labels, id2label))
+    model = load_model(path, head, dtype, classes(num_labels, id2label), task)
     if model.missing:
         fresh = f"{path} has no trained {head} head; freshly initialised: {', '.join(model.missing)}"
         warnings.warn(printable(fresh), stacklevel=2)
@@ -67,11 +70,15 @@ def classes(num_labels: int | None, id2label: Mapping[Any, str] | Sequence[str] 
 
 
 def load_model(
-    path: storage.PathLike, head: str | None, dtype: str, classes: int | tuple[str, ...] | None = None
+    path: storage.PathLike,
+    head: str | None,
+    dtype: str,
+    classes: int | tuple[str, ...] | None = None,
+    task: str | None = None,
 ) -> PretrainedModel:
     """Load a model as `from_pretrained` does, without its warning."""
     compute = Compute(dtype=resolved_dtype(dtype))
-    loaded = huggingface.load_pretrained(path, head, classes=classes)
+    loaded = huggingface.load_pretrained(path, head, classes=classes, task=task)
     tokenizer = open_tokenizer(loaded) if has_tokenizer(loaded.directory) else None
     return PretrainedModel(
         loaded.config,

@@ -3,6 +3,7 @@
 `config_keys(family)` is the table of one family: the keys that all configs share, and its own.
 """
 
+from bert_jax.model_files.config_retrieval import GTE, JINA_BERT, JINA_V3, NOMIC_MOE, RETRIEVAL_FILES
 from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 
 SHARED_BY_FAMILIES: tuple[FileKey, ...] = (
@@ -118,6 +119,7 @@ BERT: tuple[FileKey, ...] = (
     *_LAYERS,
     *_SEGMENTS,
     honoured("position_embedding_type", "absolute (learned) or sinusoidal; others are refused"),
+    refused("feed_forward_type", "gated layers are those of a Jina BERT, whose auto_map names its code", "original"),
     harmless("embedding_size", "equal to hidden_size; a narrower embedding makes the model an electra"),
 )
 ROBERTA: tuple[FileKey, ...] = (*_LAYERS, *_SEGMENTS, *_ABSOLUTE)
@@ -300,7 +302,9 @@ _OF_FAMILY = {
     "roberta-prelayernorm": ROBERTA, "xlm-roberta-xl": ROBERTA, "ernie": ERNIE, "megatron-bert": MEGATRON_BERT,
     "albert": ALBERT,
     "distilbert": DISTILBERT, "electra": ELECTRA, "mpnet": MPNET, "nomic_bert": NOMIC_BERT, "modernbert": MODERNBERT,
-    "deberta-v2": DEBERTA_V2, "longformer": LONGFORMER, "big_bird": BIG_BIRD,
+    "deberta-v2": DEBERTA_V2, "gte": GTE, "nomic-moe": NOMIC_MOE, "jina_embeddings_v3": JINA_V3,
+    "jina-bert": JINA_BERT, "jina-bert-qk": JINA_BERT,
+    "longformer": LONGFORMER, "big_bird": BIG_BIRD,
 }  # fmt: skip
 # Keys that are not copied from the read config.json to a written one: `BertConfig` writes its own, or they concern
 # files that are not written.
@@ -338,4 +342,4 @@ FILES = {
     "DEBERTA_V2": "`config.json` of DeBERTa-v2 and v3",
     "LONGFORMER": "`config.json` of Longformer",
     "BIG_BIRD": "`config.json` of BigBird",
-}
+} | RETRIEVAL_FILES

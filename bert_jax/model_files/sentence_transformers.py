@@ -11,11 +11,11 @@ _TASKS = {
 # An entry of the list in modules.json.
 MODULES = (
     honoured("type", "the class of the module: Transformer, Pooling, Dense, LayerNorm, Normalize or Dropout of "
-             "sentence-transformers; others are refused"),
+             "sentence-transformers, or custom_st.Transformer in a Jina Embeddings v3; others are refused"),
     honoured("path", "directory of the module"),
     harmless("idx", "modules are in the order of the list"),
     harmless("name", "name of the module in PyTorch"),
-    refused("kwargs", "arguments of each call of the module", [], {}),
+    refused("kwargs", "arguments of each call of the module", [], {}, ["task"], ["task", "truncate_dim"]),
 )  # fmt: skip
 # In the directory of the Transformer; also named sentence_roberta_config.json and the like.
 SENTENCE_BERT_CONFIG = (
@@ -42,6 +42,7 @@ SENTENCE_BERT_CONFIG = (
 MODEL_ARGS = (
     harmless("add_pooling_layer", "the pooler is not used by sentence embeddings"),
     harmless("attn_implementation", "affects only speed"),
+    honoured("default_task", "the task whose adapter is used, of a model with adapters for several"),
     harmless("device_map", "device of the parameters in PyTorch"),
     harmless("dtype", "dtype of PyTorch's arithmetic; here an argument"),
     harmless("low_cpu_mem_usage", "affects only memory"),

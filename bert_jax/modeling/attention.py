@@ -20,101 +20,28 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from bert_jax.config import BertConfig
-from bert_jax.errors import InputError
 from bert_jax.modeling.attention_mask import AttentionMask
+from bert_jax.modeling.attention_plan import BLOCK_SPARSE, LOCAL, AttentionPlan
 from bert_jax.modeling.compute import CONTEXT, Compute
 from bert_jax.modeling.dropout import bits_of_scores, dropout
 from bert_jax.modeling.global_tokens import global_rows, put_rows
 from bert_jax.modeling.kernels import block_sparse, disentangled, fused, local, splash
 from bert_jax.modeling.kernels.plain import plain_attention
 from bert_jax.modeling.layers import Dense, LayerNorm
-from bert_jax.modeling.positions import Positions
-from bert_jax.sharding import constrain, device_share, mapped
-
-_PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
-_DROPPING = ("xla", "fused")
-_LOCAL = "local"  # replaces xla if the window is small relative to the length
-_BLOCK_SPARSE = "block_sparse"  # replaces xla if attention is block-sparse
-
+from bert_jax.modeling.positions import alibi_slopes
+from bert_jax.sharding import constrain, mapped
 
 # Embeddings of relative positions, projected to `[R, N, H]`: as keys for content to position, and as queries for
 # position to content.
 PositionTerms = tuple[jax.Array | None, jax.Array | None]
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class AttentionPlan:
-    """The plan for the attention of a layer: backend, mask and positions.
-
-    Attributes:
-        backend: one of `bert_jax.modeling.compute.ATTENTIONS` except auto; or local, or block_sparse.
-        mask: the attention mask.
-        bias: bias of the scores from `mask` and relative positions, shared by all such layers: for xla
-            `[B or 1, N or 1, 1 or S, S]`, for local by blocks; None for the other backends.
-        rotation: cosines and sines `[B or 1, S, 1, H / 2]` of rotary positions; None without rotary positions.
-        relative_embeddings: embeddings `[R, D]` of relative positions for disentangled attention, or None.
-        blocks: the pattern of block-sparse attention, or None.
-        query_positions: the P query positions; None means all positions. With P positions, `bias` is
-            `[B or 1, N or 1, 1 or P, S]`.
-    """
-
-    backend: str = dataclasses.field(metadata={"static": True})
-    mask: AttentionMask
-    bias: jax.Array | None
-    rotation: tuple[jax.Array, jax.Array] | None = None
-    relative_embeddings: jax.Array | None = None
-    blocks: block_sparse.BlockPattern | None = None
-    query_positions: Positions | None = None
-
-    def only(self, positions: Positions) -> "AttentionPlan":
-        """Return the plan for queries at `positions` only; its scores are few, so its backend is xla."""
-        bias = self.mask.bias(positions.length, positions)
-        return dataclasses.replace(self, backend="xla", bias=bias, query_positions=positions)
-
-
-def plan_attention(
-    mask: AttentionMask, config: BertConfig, compute: Compute, length: int, *, drops: bool, maps: bool
-) -> AttentionPlan:
-    """Choose the attention backend for sequences of `length`, with or without dropout and attention maps.
-
-    Raises:
-        InputError: `compute.attention` names a backend that does not support this.
-    """
-    drops = drops and config.attention_probs_dropout_prob > 0
-    blocks = _blocks(mask, config, length)
-    backend = compute.attention
-    if maps:
-        backend = "xla"
-    elif backend == "auto":
-        backend = _cheapest(config, compute, mask, length, drops)
-    elif reason := _unfit(backend, config, compute, mask, length, drops):
-        raise InputError(f"attention={backend}: {reason}; use auto or xla")
-    relative = config.relative_attention_buckets or config.pos_att_type
-    if backend == "xla" and not maps and not relative and local.supports(length, mask.window):
-        return AttentionPlan(_LOCAL, mask, local.bias(mask, length))
-    if blocks is not None and not maps:
-        return AttentionPlan(_BLOCK_SPARSE, mask, None, blocks=blocks)
-    return AttentionPlan(backend, mask, mask.bias(length) if backend == "xla" else None, blocks=blocks)
-
-
-def _blocks(mask: AttentionMask, config: BertConfig, length: int) -> block_sparse.BlockPattern | None:
-    """Return the pattern of block-sparse attention without random blocks; None if attention is to all tokens."""
-    if config.longest_full is None or config.max_position_embeddings <= config.longest_full:
-        return None
-    if not isinstance(length, int):  # `jax.export`
-        raise InputError("attention_type: expected original_full for a program of any length, found block_sparse")
-    if length <= config.longest_full:
-        return None
-    if mask.query_ids is not None:
-        raise InputError("attention_type: expected original_full for packed rows, found block_sparse")
-    return block_sparse.BlockPattern(config.block_size, config.num_random_blocks)
-
-
-def rotation(length: int, position_ids: jax.Array | None, size: int, theta: float) -> tuple[jax.Array, jax.Array]:
+def rotation(
+    length: int, position_ids: jax.Array | None, size: int, theta: float, factor: float = 1.0
+) -> tuple[jax.Array, jax.Array]:
     """Return cosines and sines `[B or 1, S, 1, H / 2]` of rotary positions; `position_ids` None means 0, 1, ..."""
     places = jnp.arange(length)[None] if position_ids is None else position_ids
-    speeds = theta ** -(jnp.arange(0, size, 2, dtype=jnp.float32) / size)
+    speeds = theta ** -(jnp.arange(0, size, 2, dtype=jnp.float32) / size) / factor
     angles = (places[..., None].astype(jnp.float32) * speeds)[:, :, None]
     return jnp.cos(angles), jnp.sin(angles)
 
@@ -141,46 +68,6 @@ def relative_buckets(length: int, buckets: int) -> np.ndarray:
     return np.where(distance > 0, half, 0) + np.where(abs(distance) < exact, abs(distance), np.minimum(far, half - 1))
 
 
-def _cheapest(config: BertConfig, compute: Compute, mask: AttentionMask, length: int, drops: bool) -> str:
-    """Return the backend that moves the fewest bytes to and from memory (docs/attention.md)."""
-    shortest = {"fused": 256, "splash": 512, "cudnn": 512}
-    if local.supports(length, mask.window):  # only splash and local skip work outside of the window
-        shortest = {"splash": 512}
-    for backend, least in shortest.items():
-        if length >= least and not _unfit(backend, config, compute, mask, length, drops):
-            return backend
-    return "xla"
-
-
-def _unfit(
-    backend: str, config: BertConfig, compute: Compute, mask: AttentionMask, length: int, drops: bool
-) -> str | None:
-    """Return why a backend cannot be used, or None."""
-    platform = _PLATFORMS.get(backend, compute.target)
-    if platform != compute.target:
-        return f"needs a {platform}, found {compute.target}"
-    if (config.relative_attention_buckets or config.pos_att_type) and backend != "xla":
-        return "does not support relative positions"
-    if backend != "xla" and (mask.global_tokens is not None or _blocks(mask, config, length) is not None):
-        return "does not support tokens with global attention, nor block-sparse attention"
-    if drops and backend not in _DROPPING:
-        return (f"expected attention_probs_dropout_prob of 0, as this backend has no dropout, found "
-                f"{config.attention_probs_dropout_prob}")  # fmt: skip
-    columns = device_share(config.num_attention_heads, "heads") * config.head_size
-    if backend == "fused" and not fused.supports(length, columns, config.head_size, compute.dtype):
-        found = f"length {length} and {columns // config.head_size} heads of size {config.head_size} on a device"
-        longest = fused.LONGEST[compute.dtype]
-        fitting = (
-            f"a length of up to {longest:,} and num_heads * head_size on a device to be multiples of {fused.LANES}"
-        )
-        return f"expected {fitting}, found {found}"
-    if backend == "splash" and not splash.supports(length):
-        return f"expected a length that is a multiple of 128, found {length}"
-    if backend == "cudnn" and compute.dtype != "bfloat16":
-        return f"expected dtype bfloat16, found {compute.dtype}"
-    return None
-
-
 class SelfAttention(nnx.Module):
     """The attention block, `[B, S, D] -> [B, S, D]`: attention, output projection, dropout, residual, LayerNorm.
 
@@ -203,6 +90,10 @@ class SelfAttention(nnx.Module):
                 self.position_query = dense(size, width)
         self.output = Dense(config, width, size, use_bias=config.attention_bias, rngs=rngs)
         self.layer_norm = LayerNorm(config, size)
+        if config.qk_norm:
+            self.query_norm, self.key_norm = LayerNorm(config, width), LayerNorm(config, width)
+        if config.attention_output_norm:
+            self.output_norm = LayerNorm(config, size)
 
     def __call__(
         self,
@@ -214,7 +105,7 @@ class SelfAttention(nnx.Module):
     ) -> tuple[jax.Array, jax.Array | None, tuple[jax.Array, ...]]:
         """Return the block's output, for xla the attention probabilities `[B, N, S, S]`, and the projections.
 
-        The projections are query, key and value, `[B, S, D]`, before rotary positions.
+        The projections are query, key and value, `[B, S, D]`, before rotary positions and after their norms.
         """
         pre = self.config.norm_placement == "pre"
         normed = self.layer_norm(x) if pre else x
@@ -225,6 +116,9 @@ class SelfAttention(nnx.Module):
             constrain(project(states, compute), "batch", None, "heads")
             for project, states in ((self.query, queries), (self.key, normed), (self.value, normed))
         )
+        if self.config.qk_norm:
+            query, key, value = projected
+            projected = (self.query_norm(query), self.key_norm(key), value)
         positions = self._positions(plan, dropout_keys[1], compute)
         context, probabilities = attend(plan, projected, self.config, dropout_keys[0], compute, positions)
         if plan.mask.global_tokens is not None:
@@ -234,7 +128,8 @@ class SelfAttention(nnx.Module):
         context = checkpoint_name(context, CONTEXT)
         at = plan.query_positions
         x = x if at is None else at.of(x)
-        x += dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1], at)
+        y = dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1], at)
+        x += self.output_norm(y + x) if self.config.attention_output_norm else y
         return x if pre else self.layer_norm(x), probabilities, projected
 
     def _with_global_rows(
@@ -306,11 +201,11 @@ def attend(
     query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))
     if plan.backend == "splash":
         context, probabilities = _splash(plan.mask, query, key, value, compute).astype(dtype), None
-    elif plan.backend == _LOCAL:
+    elif plan.backend == LOCAL:
         assert plan.bias is not None
         context = local.local_attention(plan.bias, plan.mask, query, key, value, words, rate, compute)
         probabilities = None
-    elif plan.backend == _BLOCK_SPARSE:
+    elif plan.backend == BLOCK_SPARSE:
         assert plan.blocks is not None
         context = block_sparse.block_sparse_attention(plan.blocks, plan.mask, query, key, value, compute)
         probabilities = None
@@ -320,6 +215,8 @@ def attend(
         if plan.blocks is not None:  # without dropout of probabilities, as in transformers
             words, bias = None, block_sparse.dense_bias(plan.blocks, key.shape[2], plan.query_positions)
             plan = dataclasses.replace(plan, bias=bias if plan.bias is None else bias + plan.bias)
+        if config.position_embedding_type == "alibi":
+            plan = _with_alibi(plan, key.shape[2], heads)
         context, probabilities = _xla(plan, query, key, value, words, rate, compute)
     context = constrain(context, "batch", "heads", None, None)  # its gradient stays split by heads too
     return context.swapaxes(1, 2).reshape(batch, length, size), probabilities
@@ -347,6 +244,15 @@ def _disentangled(
         query * scale, key, position_key, position_query, rows, plan.query_positions, compute
     )
     return query, dataclasses.replace(plan, bias=terms if plan.bias is None else terms + plan.bias)
+
+
+def _with_alibi(plan: AttentionPlan, length: int, heads: int) -> AttentionPlan:
+    """Return the plan with ALiBi in its bias; in the layer, so that the compiler fuses it with the scores."""
+    keys = jnp.arange(length)
+    queries = keys[None] if plan.query_positions is None else plan.query_positions.index
+    distances = abs(queries[:, None, :, None] - keys).astype(jnp.float32)  # [1 or B, 1, S or P, S]
+    bias = -jnp.asarray(alibi_slopes(heads))[:, None, None] * distances
+    return dataclasses.replace(plan, bias=bias if plan.bias is None else bias + plan.bias)
 
 
 def _xla(

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +11,12 @@ import numpy as np
 from flax import nnx
 
 from bert_jax.config import BertConfig
-from bert_jax.modeling.attention import AttentionPlan, SelfAttention, relative_buckets
+from bert_jax.modeling.attention import SelfAttention, relative_buckets
 from bert_jax.modeling.attention_mask import AttentionMask
+from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.compute import Compute, checkpointed, matmul
 from bert_jax.modeling.dropout import dropout
+from bert_jax.modeling.experts import MixtureOfExperts
 from bert_jax.modeling.kernels.block_sparse import random_blocks
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm, initializer
 from bert_jax.modeling.positions import Positions
@@ -25,9 +29,10 @@ class FeedForward(nnx.Module):
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
         dense = functools.partial(Dense, config, use_bias=config.mlp_bias, rngs=rngs)
-        self.up = dense(config.hidden_size, config.intermediate_size)
+        has_bias = config.mlp_bias and config.mlp_up_bias
+        self.up = dense(config.hidden_size, config.intermediate_size, use_bias=has_bias)
         if config.gated:
-            self.gate = dense(config.hidden_size, config.intermediate_size)
+            self.gate = dense(config.hidden_size, config.intermediate_size, use_bias=has_bias)
         self.down = dense(config.intermediate_size, config.hidden_size)
         self.layer_norm = LayerNorm(config, config.hidden_size)
 
@@ -42,16 +47,19 @@ class FeedForward(nnx.Module):
             y *= activation(constrain(self.gate(normed, compute), "batch", None, "mlp"))
         else:
             y = activation(y)
-        x += dropout(self.down(y, compute), self.config.hidden_dropout_prob, dropout_key, at)
+        rate, where = self.config.hidden_dropout_prob, self.config.mlp_dropout_at
+        if where != "output" and dropout_key is not None:
+            y = dropout(y, rate, jax.random.fold_in(dropout_key, 1), at)
+        x += dropout(self.down(y, compute), rate, None if where == "input" else dropout_key, at)
         return x if pre else self.layer_norm(x)
 
 
 class EncoderLayer(nnx.Module):
-    """One transformer layer: attention block and feed-forward block."""
+    """One transformer layer: attention block and feed-forward block, which may be one of experts."""
 
-    def __init__(self, config: BertConfig, rngs: nnx.Rngs):
+    def __init__(self, config: BertConfig, rngs: nnx.Rngs, has_experts: bool = False):
         self.attention = SelfAttention(config, rngs=rngs)
-        self.mlp = FeedForward(config, rngs=rngs)
+        self.mlp = (MixtureOfExperts if has_experts else FeedForward)(config, rngs=rngs)
 
     def __call__(
         self,
@@ -124,18 +132,25 @@ class Convolution(nnx.Module):
 class Encoder(nnx.Module):
     """The encoder, `[B, S, D] -> [B, S, D]`: layers whose parameters are stacked `[L, ...]`.
 
-    If layers are tied, the leading axis has `config.num_parameter_rows` rows, each of which several layers use.
+    If layers are tied, the leading axis has `config.num_parameter_rows` rows, each of which several layers use. Layers
+    with experts are a stack of their own.
     """
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
 
-        @nnx.split_rngs(splits=config.num_parameter_rows)
-        @nnx.vmap(in_axes=0, out_axes=0)
-        def stacked(rngs: nnx.Rngs) -> EncoderLayer:
-            return EncoderLayer(config, rngs)
+        def stacked(count: int, has_experts: bool) -> EncoderLayer:
+            @nnx.split_rngs(splits=count)
+            @nnx.vmap(in_axes=0, out_axes=0)
+            def layers(rngs: nnx.Rngs) -> EncoderLayer:
+                return EncoderLayer(config, rngs, has_experts)
 
-        self.layers = stacked(rngs)
+            return layers(rngs)
+
+        with_experts = sum(config.has_experts)
+        self.layers = stacked(config.num_parameter_rows - with_experts, False)
+        if with_experts:
+            self.moe_layers = stacked(with_experts, True)
         if config.relative_attention_buckets:
             buckets, heads = config.relative_attention_buckets, config.num_attention_heads
             self.relative_attention_bias = Embedding(config, buckets, heads, rngs=rngs)
@@ -162,24 +177,26 @@ class Encoder(nnx.Module):
         With `at`, the last layer computes only these P positions if layers are unrolled: the last hidden state is
         `[B, P, D]`, with the same values as at these positions of the full result.
         """
-        count, period = self.config.num_hidden_layers, len(plans)
-        layer_graph, layers = nnx.split(self.layers)
+        count, kinds = self.config.num_hidden_layers, self.config.has_experts
+        stacks = [nnx.split(stack) for stack in (self.layers, getattr(self, "moe_layers", None)) if stack is not None]
+        layers: Stacks = tuple(state for _, state in stacks)
+        period = math.lcm(len(plans), self.config.moe_every_n_layers if len(stacks) > 1 else 1)
         tied, rows = None, None
         if self.config.num_hidden_groups:  # a layer takes its row of these, so that nothing is copied
-            tied, layers, rows = layers, None, np.array(self.config.parameter_rows)
+            tied, layers, rows = layers[0], (), np.array(self.config.parameter_rows)
         keys = None if dropout_key is None else jax.random.split(dropout_key, count)
         first = None if self.config.first_layer_norm else np.arange(count) == 0
-        last = plans[(count - 1) % period]
+        last = plans[(count - 1) % len(plans)]
         drawn = None if keys is None else self._random_blocks(plans[0], x.shape[1])
         plans = tuple(self._with_relative_positions(plan, x.shape[1]) for plan in plans)
 
-        def step(plan: AttentionPlan):
+        def step(plan: AttentionPlan, graph):
             def run(x, layer_and_key):
                 layer, row, key, is_first, drawn = layer_and_key
                 if tied is not None:
                     layer = jax.tree.map(lambda leaf: leaf[row], tied)
                 its = plan if drawn is None else _with_random_blocks(plan, drawn)
-                y, probabilities, projected = nnx.merge(layer_graph, layer)(x, its, is_first, key, compute)
+                y, probabilities, projected = nnx.merge(graph, layer)(x, its, is_first, key, compute)
                 return y, (
                     y if output_hidden_states else None,
                     probabilities if output_attentions else None,
@@ -188,14 +205,17 @@ class Encoder(nnx.Module):
 
             return checkpointed(run, compute)
 
-        steps = [step(plan) for plan in plans]
+        def graph(i: int):
+            return stacks[kinds[i % count]][0]
+
+        steps = [step(plans[i % len(plans)], graph(i)) for i in range(period)]
         start, stacked, outputs = x, (layers, rows, keys, first, drawn), []
 
         def run_apart(x: jax.Array, begin: int, end: int) -> jax.Array:
-            for i, layer in enumerate(_apart(end - begin, _rows(stacked, begin, end, count)), start=begin):
+            for i, layer in enumerate(_apart(kinds[begin:end], _rows(stacked, begin, end, kinds)), start=begin):
                 run, here = steps[i % period], at if i == count - 1 else None
                 if here is not None:
-                    run = step(self._with_relative_positions(last.only(here), start.shape[1]))
+                    run = step(self._with_relative_positions(last.only(here), start.shape[1]), graph(i))
                 x, y = run(x, layer)
                 if hasattr(self, "conv") and i == 0:
                     key = None if dropout_key is None else jax.random.fold_in(dropout_key, count)
@@ -210,7 +230,7 @@ class Encoder(nnx.Module):
         if lead:
             x = run_apart(x, 0, lead)
         if whole:
-            x, ys = _scan(steps, x, _rows(stacked, lead, lead + whole, count))
+            x, ys = _scan(steps, x, _rows(stacked, lead, lead + whole, kinds), kinds[lead : lead + period])
             outputs += [jax.tree.map(lambda leaf, i=i: leaf[i], ys) for i in range(whole)]
         x = run_apart(x, lead + whole, count)
         if hasattr(self, "layer_norm"):
@@ -246,19 +266,24 @@ class Encoder(nnx.Module):
         return dataclasses.replace(plan, bias=bias if plan.bias is None else bias + plan.bias)
 
 
-def _scan(steps, x, stacked):
+Stacks = tuple[Any, ...]  # stacked parameters of the layers, and of those with experts; () if layers are tied
+
+
+def _scan(steps, x, stacked, kinds: tuple[bool, ...]):
     """Scan stacked layers with the steps in alternation; return the final state and the stacked outputs."""
     if len(steps) == 1:
-        return jax.lax.scan(steps[0], x, stacked)
+        layers, *others = stacked
+        return jax.lax.scan(steps[0], x, (layers[0] if layers else None, *others))
 
     def turn(x, layers):
         ys = []
-        for step, layer in zip(steps, _apart(len(steps), layers), strict=True):
+        for step, layer in zip(steps, _apart(kinds, layers), strict=True):
             x, y = step(x, layer)
             ys.append(y)
         return x, jax.tree.map(lambda *leaves: jnp.stack(leaves), *ys)
 
-    turns = jax.tree.map(lambda leaf: leaf.reshape(-1, len(steps), *leaf.shape[1:]), stacked)
+    count = sum(len(leaf) for leaf in [jax.tree.leaves(part)[0] for part in stacked[0]] or [stacked[1]]) // len(steps)
+    turns = jax.tree.map(lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]), stacked)
     x, ys = jax.lax.scan(turn, x, turns)
     return x, jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), ys)
 
@@ -268,17 +293,24 @@ def _with_random_blocks(plan: AttentionPlan, random: jax.Array) -> AttentionPlan
     return dataclasses.replace(plan, blocks=dataclasses.replace(plan.blocks, random=random))
 
 
-def _rows(stacked, start: int, stop: int, count: int):
-    """Return layers `start` to `stop` of `count` stacked layers."""
-    return stacked if stop - start == count else jax.tree.map(lambda leaf: leaf[start:stop], stacked)
+def _rows(stacked, start: int, stop: int, kinds: tuple[bool, ...]):
+    """Return layers `start` to `stop` of the stacked layers, of which `kinds` tells those with experts."""
+    if stop - start == len(kinds):
+        return stacked
+    layers, *others = stacked
+    bounds = [(kinds[:start].count(kind), kinds[:stop].count(kind)) for kind in (False, True)]
+    parts = zip(layers, bounds, strict=False)  # without experts there is one stack, or none
+    layers = tuple(jax.tree.map(lambda leaf, a=a, b=b: leaf[a:b], part) for part, (a, b) in parts)
+    return layers, *jax.tree.map(lambda leaf: leaf[start:stop], others)
 
 
-def _apart(length: int, stacked) -> list:
+def _apart(kinds: tuple[bool, ...], stacked) -> list:
     """Split stacked (layers, rows of tied layers, dropout keys, is_first, random blocks) into a list of tuples."""
     layers, *others = stacked
-    apart = [[None] * length if x is None else [x[i] for i in range(length)] for x in others]
-    own = [None] * length if layers is None else _unstack(length, layers)
-    return list(zip(own, *apart, strict=True))
+    apart = [[None] * len(kinds) if x is None else [x[i] for i in range(len(kinds))] for x in others]
+    own = [iter(_unstack(kinds.count(bool(kind)), part)) for kind, part in enumerate(layers)]
+    rows = [next(own[kind]) if own else None for kind in kinds]
+    return list(zip(rows, *apart, strict=True))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -11,8 +11,9 @@ from flax import nnx
 from bert_jax.config import BertConfig
 from bert_jax.config_values import shortest_period
 from bert_jax.errors import InputError
-from bert_jax.modeling.attention import AttentionPlan, plan_attention, rotation
+from bert_jax.modeling.attention import rotation
 from bert_jax.modeling.attention_mask import AttentionMask
+from bert_jax.modeling.attention_plan import AttentionPlan, plan_attention
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.embeddings import Embeddings
@@ -177,7 +178,8 @@ def _attention_plans(bert: Bert, mask, position_ids, length: int, drops: bool, m
         plan = plan_attention(seen, config, bert.compute, length, drops=drops, maps=maps)
         if config.position_embedding_type == "rotary":
             theta = (config.local_rope_theta if window else None) or config.rope_theta
-            plan = dataclasses.replace(plan, rotation=rotation(length, position_ids, config.head_size, theta))
+            turn = rotation(length, position_ids, config.head_size, theta, config.rope_factor)
+            plan = dataclasses.replace(plan, rotation=turn)
         made[window] = plan
     return tuple(made[window] for window in windows)
 

@@ -38,3 +38,15 @@ def sinusoids(length: int, features: int) -> np.ndarray:
     """
     angles = np.arange(length)[:, None] / 10000 ** (2 * (np.arange(features) // 2) / features)[None]
     return np.where(np.arange(features) % 2 == 0, np.sin(angles), np.cos(angles)).astype(np.float32)
+
+
+def alibi_slopes(heads: int) -> np.ndarray:
+    """Return the slope of each head in ALiBi, float32 `[N]` (Press et al. 2021, arXiv:2108.12409, section 3).
+
+    For N heads, where N is a power of 2, the slopes are the first N powers of 2^(-8 / N). For other N they are those of
+    the power of 2 below, and then every second one of those of the power of 2 above.
+    """
+    below = 1 << (heads.bit_length() - 1)
+    slopes = 2.0 ** (-8 * np.arange(1, below + 1) / below)
+    above = 2.0 ** (-8 * np.arange(1, 2 * below + 1, 2) / (2 * below))
+    return np.concatenate([slopes, above[: heads - below]]).astype(np.float32)

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -134,6 +135,15 @@ def check_head(config: BertConfig, head: str) -> None:
         Bert(config, head).abstract_params()  # which checks it
 
 
+def _check_layer_settings(recipe: Any, config: BertConfig) -> None:
+    """Raise InputError when settings that count layers meet a model whose layers are in two stacks."""
+    settings = {"optimizer.frozen_layers": 0, "optimizer.layer_decay": 1.0, "fresh_layers": 0}
+    for key, expected in settings.items() if config.num_experts else ():
+        value = operator.attrgetter(key)(recipe)
+        if value != expected:
+            raise InputError(f"config.{key}: expected {expected} for a model with experts, found {value}")
+
+
 def tokenizer(recipe: Any, data: str = "", loaded: Loaded | None = None) -> Tokenizer:
     """Load the tokenizer of a recipe: its own, that of directory `data`, of the loaded model, or of the teacher."""
     distilled = distillation_of(recipe)
@@ -161,6 +171,7 @@ def config(recipe: Any, tokenizer: Tokenizer, loaded: Loaded | None) -> BertConf
     check_vocabulary(tokenizer, config, recipe.tokenizer or recipe.init_from or "config.model.vocab_size")
     if loaded:
         _check_shapes(loaded, config)
+    _check_layer_settings(recipe, config)
     config.to_hf()  # raises now, and not when the trained model is saved
     return config
 

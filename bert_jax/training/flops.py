@@ -65,6 +65,7 @@ def train_flops(
     layers, C labels, and all heads A wide (A = D unless heads were pruned):
 
         layers        L * (8 S D A + 4 S D F)                projections, feed-forward (6 S D F where it is gated)
+        experts       2 S D E + 4 S D F k in place of 4 S D F  in layers with E experts, of which a token uses k
         attention     4 S K A, summed over layers            scores and sums; K = min(S, 2 window + 1) keys a query; in
                                                              block-sparse attention the mean over blocks
         global tokens L * (4 S D A + 2 G D A + 8 G S A)      G tokens with global attention: 1 for a sequence, most
@@ -108,6 +109,10 @@ def forward_flops(
     queries = (config.num_hidden_layers - 1) * length + last  # query positions, also fed forward, over layers
     total = queries * hidden * (4 * heads + products * config.intermediate_size)
     total += config.num_hidden_layers * length * hidden * 4 * heads
+    if with_experts := sum(config.has_experts):
+        fed = (with_experts - config.has_experts[-1]) * length + config.has_experts[-1] * last
+        more = 4 * (config.moe_top_k - 1) * config.intermediate_size
+        total += fed * hidden * (2 * config.num_experts + more)
     *keys, keys_of_last = (_keys(config, window, length) for window in config.windows)
     total += (4 + 2 * len(config.pos_att_type)) * heads * (length * sum(keys) + last * keys_of_last)
     if tokens := min(_global_tokens(config, head), length):

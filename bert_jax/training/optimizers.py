@@ -266,7 +266,7 @@ def is_layer_matrix(params: Any) -> Any:
 
 def decay_mask(params: Any) -> Any:
     """Return a tree of bool: True for parameters that decay, all but biases, the MLM's output bias and LayerNorm."""
-    return _by_name(lambda names: names[-1] != "bias" and "layer_norm" not in names, params)
+    return _by_name(lambda names: names[-1] != "bias" and not any(name.endswith("_norm") for name in names), params)
 
 
 def _by_name(choose: Callable[[list[str]], bool], params: Any) -> Any:
@@ -279,4 +279,4 @@ def _names(path: Any) -> list[str]:
 
 def _in_layers(names: list[str]) -> bool:
     """Return whether a parameter is stacked, `[L, ...]`."""
-    return "encoder/layers/" in "/".join(names)
+    return any(stack in "/".join(names) for stack in ("encoder/layers/", "encoder/moe_layers/"))

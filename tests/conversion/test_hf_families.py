@@ -53,6 +53,8 @@ CONFIGS = {
     },
     "longformer": _ROBERTA | {"attention_window": [4, 8, 4], "sep_token_id": 2},
     "big_bird": _BERT | {"attention_type": "original_full"},  # test_hf_sparse_attention has the other
+    "gte": _BERT | {"pad_token_id": 1, "type_vocab_size": 1},
+    "jina_embeddings_v3": _BERT | {"pad_token_id": 1, "type_vocab_size": 1},
 }
 OTHER_MAPS = ("longformer",)  # whose attention maps have another layout: test_hf_sparse_attention compares them
 OUR_NAMES = {"sop_logits": "seq_relationship_logits"}
@@ -72,7 +74,7 @@ CASES = [
     pytest.param(family, head, marks=[] if head in QUICK_HEADS.get(family, (head,)) else [SLOW])
     for family, names in NAME_TABLES.items()
     for head in names.architectures
-    if head != "sentence_embedding"
+    if family in CONFIGS and head != "sentence_embedding"
 ]
 
 
@@ -90,6 +92,8 @@ VARIANTS = {
     "only absolute positions": ("deberta-v2", "encoder", {
         "relative_attention": False, "pos_att_type": None, "norm_rel_ebd": "none",
         "position_biased_input": True}, False),
+    "without segments, with scaled positions": ("gte", "encoder", {
+        "type_vocab_size": 0, "rope_parameters": {"rope_type": "linear", "factor": 1.3, "rope_theta": 5000.0}}, True),
     "another pooler": ("deberta-v2", "sequence_classification", {"pooler_hidden_act": "tanh"}, False),
 }  # fmt: skip
 VARIED = [

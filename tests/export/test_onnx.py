@@ -139,6 +139,10 @@ def test_switches_of_disentangled_attention(fields):
     assert_same(*small_model("deberta-v2", **fields), (2, 1), (3, 11))
 
 
+def test_slopes_of_heads_whose_number_is_no_power_of_2():
+    assert_same(*small_model("jina-bert", num_attention_heads=3, hidden_size=12), (2, 1), (3, 11))
+
+
 def test_switches_that_no_family_sets():
     fields = {"norm": "rms_norm", "norm_bias": False, "position_embedding_type": "sinusoidal", "head_dim": 6}
     assert_same(*small_model("bert", **fields), (2, 9))
@@ -199,16 +203,17 @@ def test_large_models_have_their_parameters_in_a_second_file(tmp_path, monkeypat
 # Fields of `BertConfig` that do not change what a trained model computes.
 WITHOUT_EFFECT = {
     "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "qa_dropout", "drop_before_summary",
-    "pooler_dropout",
+    "pooler_dropout", "mlp_dropout_at",
     "initializer_range", "problem_type", "id2label", "carried", "quantization", "family", "legacy",
 }  # fmt: skip
 # Those that only decide which parameters there are, and what `BertConfig` derives from others.
 OF_PARAMETERS = {
-    "norm_bias", "attention_bias", "mlp_bias", "head_bias", "decoder_bias", "tie_word_embeddings", "num_labels",
+    "norm_bias", "attention_bias", "mlp_bias", "mlp_up_bias", "head_bias", "decoder_bias", "tie_word_embeddings",
+    "num_labels",
     "head_dim", "embedding_size", "intermediate_size", "hidden_size", "num_hidden_layers", "vocab_size", "pooler",
     "classifier_summary", "choice_summary", "local_window", "global_every", "pooling", "relative_attention_buckets",
     "norm_rel_ebd",
-    "num_hidden_groups", "inner_group_num", "embedding_projection",
+    "num_hidden_groups", "inner_group_num", "moe_every_n_layers", "embedding_projection",
     "qkv_bias", "unread_pooler", "attention_windows", "attention_type", "block_size", "num_random_blocks",
 }  # fmt: skip
 

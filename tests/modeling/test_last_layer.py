@@ -65,6 +65,17 @@ def loss_and_gradients(model, inputs, key, whole):
         ("multiple_choice", padded, {"relative_attention_buckets": 8}),
         ("pretraining", packed, {"pos_att_type": ("c2p", "p2c"), "position_buckets": 4, "conv_kernel_size": 3}),
         ("sequence_classification", packed, {"attention_windows": (3,), "max_global_tokens": 4}),
+        (
+            "pretraining",
+            packed,
+            {
+                "position_embedding_type": "alibi",
+                "qk_norm": True,
+                "attention_output_norm": True,
+                "mlp_dropout_at": "both",
+            },
+        ),
+        ("masked_lm", packed, {"num_experts": 3, "num_hidden_layers": 4}),
         pytest.param("pretraining", padded, {}, marks=SLOW),
         pytest.param("masked_lm", packed, WINDOWED | {"global_every": 2}, marks=SLOW),
         pytest.param("sequence_classification", packed, WINDOWED | {"global_every": 3}, marks=SLOW),

@@ -114,6 +114,12 @@ def xlm_roberta_folder(directory, texts):
     return transformers.AutoTokenizer.from_pretrained(directory)
 
 
+def gte_folder(directory, texts):
+    xlm_roberta_folder(directory, texts)
+    write_json(directory / "config.json", {"model_type": "gte"})
+    return transformers.AutoTokenizer.from_pretrained(directory)
+
+
 def deberta_files(**settings):
     def write(directory, texts):
         model = unigrams(texts, pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]",
@@ -282,6 +288,7 @@ FAMILIES = {
     "roberta with a space before texts": roberta_folder(True),
     "xlm-r sentencepiece.bpe.model": xlm_roberta_files,
     "xlm-r": xlm_roberta_folder,
+    "gte": gte_folder,
     "camembert sentencepiece.bpe.model": camembert_files,
     "camembert": camembert_folder,
     "albert spiece.model": albert_files(),
@@ -309,7 +316,7 @@ FAMILIES = {
 
 # As others here, but for their files: they cut real lines in the slow tests only.
 SAME = (
-    "camembert", "camembert sentencepiece.bpe.model", "bertweet", "albert",
+    "camembert", "camembert sentencepiece.bpe.model", "bertweet", "albert", "gte",
     "albert spiece.model with case and accents", "albert with case and accents", "ernie", "megatron-bert",
     "longformer vocab.json and merges.txt",
 )  # fmt: skip

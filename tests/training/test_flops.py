@@ -58,6 +58,15 @@ def test_blocks_and_the_span_head_of_big_bird_count():
     assert spans == 3 * (4 * 100 * 128 * 512 + 2 * 100 * 128 * 2)
 
 
+def test_only_the_experts_of_a_token_count():
+    config = BertConfig.named("tiny", "nomic-moe", num_hidden_layers=4, num_experts=5, moe_top_k=3)
+    plain = config.replace(num_experts=0)
+    # Two layers of width 128 with experts: two more of a token, and the router; for 10 tokens in the last layer.
+    per_token = 2 * 4 * 128 * 512 + 2 * 128 * 5
+    counts = [train_flops(c, "encoder", 3, 100, last=10) for c in (config, plain)]
+    assert counts[0] - counts[1] == 3 * 3 * (100 + 10) * per_token
+
+
 def test_both_models_of_electra_count():
     config = BertConfig.named("small", "electra")
     small = generator_config(config, 0.25)

@@ -8,11 +8,15 @@ from bert_jax.conversion.names import (
     distilbert,
     electra,
     ernie,
+    gte,
+    jina_bert,
+    jina_v3,
     longformer,
     megatron_bert,
     modernbert,
     mpnet,
     nomic_bert,
+    nomic_moe,
     roberta,
 )
 from bert_jax.conversion.names.table import PLACEHOLDERS, Names, Slot, numbers_of, slots
@@ -38,4 +42,9 @@ NAME_TABLES: dict[str, Names] = {
     "deberta-v2": deberta.NAMES,
     "longformer": longformer.NAMES,
     "big_bird": big_bird.NAMES,
+    "gte": gte.NAMES,
+    "nomic-moe": nomic_moe.NAMES,
+    "jina_embeddings_v3": jina_v3.NAMES,
+    "jina-bert": jina_bert.NAMES,
+    "jina-bert-qk": jina_bert.QK_NAMES,
 }

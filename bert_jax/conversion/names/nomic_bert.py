@@ -2,7 +2,16 @@
 
 from bert_jax.conversion.names import bert
 from bert_jax.conversion.names.bert import LAYERS_PATH
-from bert_jax.conversion.names.table import Names, Tensors, architectures, dense, embeddings, norm, rename_tensors
+from bert_jax.conversion.names.table import (
+    Names,
+    Tensors,
+    architectures,
+    dense,
+    embeddings,
+    norm,
+    rename_tensors,
+    split_tensors,
+)
 
 _LAYER = "nomic_bert.layers.{layer}"
 _OLDER = (
@@ -19,14 +28,8 @@ _OLDER = (
 
 
 def _older(tensors: Tensors) -> Tensors:
-    found = {}
-    for name, tensor in rename_tensors(tensors, _OLDER).items():
-        if ".attn.Wqkv." not in name:
-            found[name] = tensor
-            continue
-        for i, part in enumerate(("q_proj", "k_proj", "v_proj")):
-            found[name.replace(".attn.Wqkv.", f".self_attn.{part}.")] = tensor.part(i, 3)
-    return found
+    parts = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    return split_tensors(rename_tensors(tensors, _OLDER), "attn.Wqkv", parts)
 
 
 NAMES = Names(

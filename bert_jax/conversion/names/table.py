@@ -46,6 +46,7 @@ class Names:
         tied: (second name, original name) of tensors that files may store twice, with equal values.
         older: function that renames the tensors of older files to the names above.
         not_legacy: the table of models whose config has `legacy` False, if it differs.
+        not_gated: the table of models whose config has `gated` False, if it differs.
     """
 
     prefix: str
@@ -56,6 +57,7 @@ class Names:
     tied: tuple[tuple[str, str], ...] = ()
     older: Callable[[Tensors], Tensors] = dict
     not_legacy: "Names | None" = None
+    not_gated: "Names | None" = None
 
     def head_of(self, architecture: str) -> str | None:
         """Return the head of a Hugging Face class; None for an unknown class."""
@@ -135,6 +137,19 @@ def rename_tensors(tensors: Tensors, rules: tuple[tuple[str, str], ...]) -> Tens
     return found
 
 
+def split_tensors(tensors: Tensors, whole: str, parts: tuple[str, ...]) -> Tensors:
+    """Split tensors of a dense layer `whole` along their first axis into those of the layers `parts`."""
+    found = {}
+    for name, tensor in tensors.items():
+        if f".{whole}." not in name:
+            found[name] = tensor
+            continue
+        for i, part in enumerate(parts):
+            found[name.replace(f".{whole}.", f".{part}.")] = tensor.part(i, len(parts))
+    return found
+
+
+EXPERT_LAYERS = "encoder/moe_layers/"  # the stack of layers with experts
 # Placeholders in the names of layers' tensors: the field of BertConfig with their number, and what they count.
 PLACEHOLDERS = {
     "layer": ("num_hidden_layers", "layers"),
@@ -157,7 +172,13 @@ def _layer_pattern(entries: tuple[Entry, ...]) -> re.Pattern[str]:
     return re.compile("".join(parts) + r"\.")
 
 
-def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]], inner_group_num: int = 1) -> Iterator[Slot]:
+def slots(
+    names: Names,
+    head: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    inner_group_num: int = 1,
+    has_experts: tuple[bool, ...] = (),
+) -> Iterator[Slot]:
     """Yield a slot for each foreign tensor (or part of one) that the leaves of a canonical tree correspond to.
 
     Args:
@@ -165,7 +186,9 @@ def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]], inner_
         head: one of `modeling.HEADS`.
         shapes: canonical path -> shape.
         inner_group_num: number of layers in a group of tied layers.
+        has_experts: for each layer, whether it is in the stack of layers with experts; () = none.
     """
+    numbers = {kind: [i for i, found in enumerate(has_experts) if found == kind] for kind in (False, True)}
     entries = (*names.encoder, *names.heads.get(head, ()), *_embedding_layers(shapes))
     for entry in itertools.chain.from_iterable(_quantized(entry) for entry in entries):
         if entry.ours not in shapes:
@@ -177,7 +200,10 @@ def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]], inner_
         theirs = (theirs[0] * entry.part[1], *theirs[1:])
         for layer in range(entry.first_layer, shape[0]) if stacked else (None,):
             group, inner = divmod(layer or 0, inner_group_num)
-            name = entry.theirs.format(layer=layer, group=group, inner=inner)
+            number = layer
+            if any(has_experts) and layer is not None:
+                number = numbers[entry.ours.startswith(EXPERT_LAYERS)][layer]
+            name = entry.theirs.format(layer=number, group=group, inner=inner)
             yield Slot(name, entry.ours, layer, entry.transpose, entry.part, theirs)
 
 

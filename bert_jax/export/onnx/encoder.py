@@ -13,11 +13,12 @@ from bert_jax.export.onnx.disentangled import (
     relative_positions,
     score_scale,
 )
+from bert_jax.export.onnx.experts import add_experts
 from bert_jax.export.onnx.graph import OnnxGraph
 from bert_jax.export.onnx.layers import add_activation, add_dense, add_layer_norm
 from bert_jax.export.onnx.questions import GlobalTokens, add_global_rows
 from bert_jax.modeling.attention import relative_buckets
-from bert_jax.modeling.embeddings import sinusoids
+from bert_jax.modeling.positions import alibi_slopes, sinusoids
 
 
 def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig) -> tuple[str, str]:
@@ -87,16 +88,17 @@ def add_encoder(
     graph.prefix = "encoder/"
     relative = params.get("relative_attention_bias")
     by_head = None if relative is None else _relative_bias(graph, relative["embedding"], config)
+    if config.position_embedding_type == "alibi":
+        by_head = _alibi(graph, config)
     biases = {window: _attention_bias(graph, window, by_head, tokens) for window in dict.fromkeys(config.windows)}
     thetas = {window: (config.local_rope_theta if window else None) or config.rope_theta for window in biases}
     rotations = {}
     if config.position_embedding_type == "rotary":
-        rotations = {theta: _rotation(graph, theta, config.head_size) for theta in dict.fromkeys(thetas.values())}
+        rotations = {theta: _rotation(graph, theta, config) for theta in dict.fromkeys(thetas.values())}
     shared = None
     if config.pos_att_type:
         shared = relative_positions(graph, params["relative_embeddings"], config)
-    embeddings, rows = x, range(config.num_parameter_rows)
-    layers = [jax.tree.map(lambda leaf, row=row: np.asarray(leaf[row]), params["layers"]) for row in rows]
+    embeddings, layers = x, _layers(params, config)
     for i, (row, window) in enumerate(zip(config.parameter_rows, config.windows, strict=True)):
         graph.prefix = f"encoder/layers.{i}/"
         plan = (biases[window], rotations.get(thetas[window]), shared, tokens)
@@ -109,6 +111,14 @@ def add_encoder(
     if config.norm_placement == "pre":
         x = add_layer_norm(graph, x, params["layer_norm"], "encoder.layer_norm", config)
     return x
+
+
+def _layers(params: dict[str, Any], config: BertConfig) -> list[dict[str, Any]]:
+    """Return the parameters of each layer, or of each row of tied layers."""
+    stacks = {False: iter(range(config.num_hidden_layers)), True: iter(range(config.num_hidden_layers))}
+    kinds = config.has_experts[: config.num_parameter_rows]
+    rows = [("moe_layers" if kind else "layers", next(stacks[kind])) for kind in kinds]
+    return [jax.tree.map(lambda leaf, row=row: np.asarray(leaf[row]), params[stack]) for stack, row in rows]
 
 
 def _attention_block(
@@ -128,10 +138,14 @@ def _attention_block(
     # Without a LayerNorm in the first layer, the embeddings have normalised its input.
     normed = norm(x) if pre and has_norm else x
     bias, rotation, shared, tokens = plan
-    query, key, value = (
-        _heads(graph, add_dense(graph, normed, params[part], f"{name}.{part}"), config)
-        for part in ("query", "key", "value")
-    )
+
+    def projected(part: str) -> str:
+        y = add_dense(graph, normed, params[part], f"{name}.{part}")
+        if config.qk_norm and part != "value":
+            y = add_layer_norm(graph, y, params[f"{part}_norm"], f"{name}.{part}_norm", config)
+        return _heads(graph, y, config)
+
+    query, key, value = (projected(part) for part in ("query", "key", "value"))
     if rotation is not None:
         query, key = _rotated(graph, query, rotation), _rotated(graph, key, rotation)
     query = graph.op("Mul", query, graph.constant(score_scale(config)))
@@ -143,7 +157,10 @@ def _attention_block(
     context = graph.reshape(context, [0, 0, config.attention_width])
     if tokens is not None:
         context = add_global_rows(graph, normed, context, params, tokens, name, config)
-    x = graph.op("Add", add_dense(graph, context, params["output"], f"{name}.output"), x)
+    y = add_dense(graph, context, params["output"], f"{name}.output")
+    if config.attention_output_norm:
+        y = add_layer_norm(graph, graph.op("Add", y, x), params["output_norm"], f"{name}.output_norm", config)
+    x = graph.op("Add", y, x)
     return x if pre else norm(x)
 
 
@@ -160,6 +177,9 @@ def _feed_forward(graph: OnnxGraph, x: str, params: dict[str, Any], number: int,
         return add_layer_norm(graph, x, params["layer_norm"], f"{name}.layer_norm", config)
 
     normed = norm(x) if pre else x
+    if "experts" in params:
+        x = graph.op("Add", add_experts(graph, normed, params, name, config), x)
+        return x if pre else norm(x)
     y = add_dense(graph, normed, params["up"], f"{name}.up")
     if config.gated:
         gate = add_activation(graph, add_dense(graph, normed, params["gate"], f"{name}.gate"), config.hidden_act)
@@ -208,9 +228,18 @@ def _relative_bias(graph: OnnxGraph, table: np.ndarray, config: BertConfig) -> s
     return graph.unsqueeze(graph.op("Transpose", graph.op("Gather", by_distance, row, axis=0), perm=[2, 0, 1]), 0)
 
 
-def _rotation(graph: OnnxGraph, theta: float, size: int) -> tuple[str, str]:
+def _alibi(graph: OnnxGraph, config: BertConfig) -> str:
+    """Return the bias of ALiBi, `[1, N, S, S]`."""
+    slopes = graph.constant(-alibi_slopes(config.num_attention_heads)[:, None, None])
+    distance = graph.cast(graph.op("Abs", _distances(graph)))
+    return graph.unsqueeze(graph.op("Mul", slopes, distance), 0)
+
+
+def _rotation(graph: OnnxGraph, theta: float, config: BertConfig) -> tuple[str, str]:
     """Return cosines and sines of rotary positions, `[S, H / 2]`; angles are float32 in every graph."""
+    size = config.head_size
     speeds = np.float32(theta) ** -(np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
+    speeds = speeds / np.float32(config.rope_factor)
     places = graph.unsqueeze(graph.cast(_range(graph), np.float32), 1)
     angles = graph.op("Mul", places, graph.constant(speeds, np.float32))
     return graph.cast(graph.op("Cos", angles)), graph.cast(graph.op("Sin", angles))

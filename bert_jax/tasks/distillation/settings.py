@@ -115,8 +115,7 @@ def _check_attentions(student: BertConfig, teacher: BertConfig) -> None:
         )
     for config in (student, teacher):
         is_sparse = config.attention_windows or config.longest_full is not None
-        relative = config.relative_attention_buckets or config.pos_att_type
-        if config.position_embedding_type == "rotary" or relative or is_sparse:
+        if config.position_embedding_type == "rotary" or config.relative_positions or is_sparse:
             raise InputError(
                 f"{key}: expected families whose attention scores are products of queries and keys, "
                 f"found {config.family}; relations compare these too"

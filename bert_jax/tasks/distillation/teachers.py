@@ -113,6 +113,8 @@ def student_from_layers(settings: Distillation, head: str) -> Loaded:
             f"{key}: expected a teacher whose layers have parameters of their own, found num_hidden_groups "
             f"{config.num_hidden_groups}, which ties them"
         )
+    if config.num_experts:
+        raise InputError(f"{key}: expected a teacher without experts, found num_experts {config.num_experts}")
     student = config.replace(num_hidden_layers=len(layers))
     if not config.first_layer_norm and layers[0]:
         raise InputError(f"{key}: expected 0 first, as only that layer of {config.family} reads the embeddings without "

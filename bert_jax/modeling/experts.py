@@ -1,0 +1,64 @@
+"""A feed-forward block of experts, of which a token uses a few (Shazeer et al. 2017, arXiv:1701.06538, section 2)."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from bert_jax.config import BertConfig
+from bert_jax.modeling.compute import Compute, matmul
+from bert_jax.modeling.dropout import dropout
+from bert_jax.modeling.layers import ACTIVATIONS, Dense, LayerNorm, initializer
+from bert_jax.modeling.positions import Positions
+from bert_jax.sharding import constrain
+
+
+class Experts(nnx.Module):
+    """The experts: `up` and `down`, both `[E * F, D]`, and one bias for their weighted sum."""
+
+    def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
+        shape = (config.num_experts * config.intermediate_size, config.hidden_size)
+        self.up = nnx.Param(initializer(config)(rngs.params(), shape, jnp.float32))
+        self.down = nnx.Param(initializer(config)(rngs.params(), shape, jnp.float32))
+        self.bias = nnx.Param(jnp.zeros((config.hidden_size,), jnp.float32))
+
+
+class MixtureOfExperts(nnx.Module):
+    """The block, `[B, S, D] -> [B, S, D]`: the weighted sum of a token's experts, dropout, residual, LayerNorm.
+
+    Every expert computes every token, one expert after another, and tokens that do not use it have weight 0. So shapes
+    are static, no token is dropped, and activations `[B, S, F]` of one expert are in memory at a time.
+    """
+
+    def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
+        self.config = config
+        self.router = Dense(config, config.hidden_size, config.num_experts, use_bias=False, rngs=rngs)
+        self.experts = Experts(config, rngs=rngs)
+        self.layer_norm = LayerNorm(config, config.hidden_size)
+
+    def __call__(
+        self, x: jax.Array, dropout_key: jax.Array | None, compute: Compute, at: Positions | None = None
+    ) -> jax.Array:
+        config = self.config
+        activation = ACTIVATIONS[config.hidden_act]
+        pre = config.norm_placement == "pre"
+        normed = self.layer_norm(x) if pre else x
+
+        @jax.checkpoint
+        def add(total, expert):
+            up, down, weight = expert  # [F, D], [F, D], [B, S]
+            y = activation(constrain(matmul(normed, up, compute, transposed=True), "batch", None, "mlp"))
+            return total + weight[..., None] * matmul(y, down, compute, dtype=jnp.float32), None
+
+        shape = (config.num_experts, config.intermediate_size, config.hidden_size)
+        kernels = (kernel[...].reshape(shape) for kernel in (self.experts.up, self.experts.down))
+        weights = jnp.moveaxis(self._weights(normed, compute), -1, 0)  # [E, B, S]
+        y, _ = jax.lax.scan(add, jnp.zeros(x.shape, jnp.float32), (*kernels, weights))
+        y = (y + self.experts.bias[...]).astype(x.dtype)
+        x += dropout(y, config.hidden_dropout_prob, dropout_key, at)
+        return x if pre else self.layer_norm(x)
+
+    def _weights(self, x: jax.Array, compute: Compute) -> jax.Array:
+        """Return float32 weights `[B, S, E]`: the largest probabilities of the router, not rescaled, and 0."""
+        logits = self.router(x.astype(jnp.float32), Compute(platform=compute.platform))
+        probabilities, chosen = jax.lax.top_k(jax.nn.softmax(logits, axis=-1), self.config.moe_top_k)
+        return (jax.nn.one_hot(chosen, self.config.num_experts) * probabilities[..., None]).sum(axis=-2)
