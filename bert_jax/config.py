@@ -5,8 +5,15 @@ import json
 from typing import Any, Self
 
 from bert_jax import storage
-from bert_jax.config_json import read_fields, write_fields
-from bert_jax.config_values import MAY_BE_NONE, EmbeddingLayer, check_fields_together, check_value
+from bert_jax.config_json import check_said, read_fields, write_fields
+from bert_jax.config_values import (
+    MAY_BE_NONE,
+    SIZES,
+    EmbeddingLayer,
+    check_fields_together,
+    check_value,
+    shortest_period,
+)
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.families import FAMILIES, family_of
 from bert_jax.model_files import check_keys
@@ -14,17 +21,6 @@ from bert_jax.model_files.config import NOT_CARRIED, config_keys
 from bert_jax.model_files.labels import read_classes
 from bert_jax.quantization_config import Quantization
 from bert_jax.storage import hub
-
-# (layers, hidden size, heads): base and large from Devlin et al. 2018 (arXiv:1810.04805) section 3, the others from
-# Turc et al. 2019 (arXiv:1908.08962) table 1. The feed-forward size is always 4 times the hidden size.
-SIZES: dict[str, tuple[int, int, int]] = {
-    "tiny": (2, 128, 2),
-    "mini": (4, 256, 4),
-    "small": (4, 512, 8),
-    "medium": (8, 512, 8),
-    "base": (12, 768, 12),
-    "large": (24, 1024, 16),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +75,17 @@ class BertConfig:
         conv_act: activation of this convolution.
         local_window: greatest distance to which a token attends in local layers; None = all layers are global.
         global_every: one layer in this number, from the first, is global.
+        attention_windows: greatest distance to which a token attends in each of the first layers, repeated for later
+            layers; () = by local_window.
+        max_global_tokens: most tokens of a sequence with global attention, for which attention has projections of its
+            own (Beltagy et al. 2020, arXiv:2004.05150, section 3.1); 0 = no such attention.
+        attention_type: `original_full`, or `block_sparse` (Zaheer et al. 2020, arXiv:2007.14062, section 2) in
+            sequences longer than `longest_full`.
+        block_size: tokens in a block of block-sparse attention.
+        num_random_blocks: number of random blocks to which each block attends.
         type_vocab_size: number of segment ids; 0 = no segment embedding.
         task_type_vocab_size: number of task ids (Sun et al. 2019, arXiv:1907.12412); 0 = no task embedding.
+        rescale_embeddings: whether word embeddings are multiplied by the square root of `hidden_size`.
         embedding_norm: whether a LayerNorm follows the sum of the embeddings.
         norm: `layer_norm` or `rms_norm`.
         norm_placement: `post` (after each residual sum) or `pre` (before each block and after the last layer).
@@ -88,6 +93,7 @@ class BertConfig:
         norm_bias: whether LayerNorm has a bias.
         attention_bias: whether the dense layers of attention have biases.
         key_bias: whether those for keys, also of relative positions, have biases if the others do.
+        qkv_bias: whether those for queries, keys and values have biases, if attention_bias is set.
         qk_norm: whether queries and keys pass through a LayerNorm each, over all heads together.
         attention_output_norm: whether a LayerNorm over attention's output and input comes before the residual sum.
         mlp_bias: whether the feed-forward layers have biases.
@@ -97,13 +103,17 @@ class BertConfig:
         initializer_range: the parameter (not the standard deviation) of the truncated normal initialiser.
         layer_norm_eps: added to the variance in LayerNorm.
         pad_token_id: id of the padding token.
+        sep_token_id: id of the separator, in families whose forward pass looks for the question; None = it does not.
         pooler: whether there is a tanh pooler over the first token, for heads that do not need it.
+        unread_pooler: whether masked LM, sequence and token classifiers have a pooler that they do not read.
         classifier_summary: the layer before a sequence classifier: the pooler (`pooler`), a dense layer of its own with
             an activation (`tanh`, `relu`, `gelu`), or the transform of the masked-LM head (`transform`), which then
             also comes before the heads for tokens and spans.
         choice_summary: the layer before a multiple-choice classifier, likewise.
         classifier_pooling: input of a `transform` summary: the first token (`cls`) or the `mean` of all tokens.
         pooler_dropout: dropout rate before a classifier's own dense layer.
+        span_head: `dense`, or `feed_forward`: a feed-forward block before the dense layer, whose logits leave out the
+            tokens of the question.
         drop_before_summary: whether there is also dropout before a sequence classifier's own dense layer.
         head_act: activation of the masked-LM head; None = `hidden_act`.
         head_bias: whether the dense layer of the masked-LM head has a bias.
@@ -162,8 +172,14 @@ class BertConfig:
     conv_act: str = "tanh"
     local_window: int | None = None
     global_every: int = 1
+    attention_windows: tuple[int, ...] = ()
+    max_global_tokens: int = 0
+    attention_type: str = "original_full"
+    block_size: int = 64
+    num_random_blocks: int = 3
     type_vocab_size: int = 2
     task_type_vocab_size: int = 0
+    rescale_embeddings: bool = False
     embedding_norm: bool = True
     norm: str = "layer_norm"
     norm_placement: str = "post"
@@ -171,6 +187,7 @@ class BertConfig:
     norm_bias: bool = True
     attention_bias: bool = True
     key_bias: bool = True
+    qkv_bias: bool = True
     qk_norm: bool = False
     attention_output_norm: bool = False
     mlp_bias: bool = True
@@ -179,11 +196,14 @@ class BertConfig:
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     pad_token_id: int = 0
+    sep_token_id: int | None = None
     pooler: bool = True
+    unread_pooler: bool = False
     classifier_summary: str = "pooler"
     choice_summary: str = "pooler"
     classifier_pooling: str = "cls"
     pooler_dropout: float = 0.0
+    span_head: str = "dense"
     drop_before_summary: bool = False
     head_act: str | None = None
     head_bias: bool = True
@@ -211,6 +231,7 @@ class BertConfig:
             object.__setattr__(self, "head_dim", None)  # one value for one architecture
         if self.embedding_size == self.hidden_size:
             object.__setattr__(self, "embedding_size", None)  # likewise
+        object.__setattr__(self, "attention_windows", shortest_period(self.windows) if self.attention_windows else ())
         if self.id2label is not None and len(self.id2label) != self.num_labels:
             raise InputError(f"model config: num_labels is {self.num_labels} but id2label names {len(self.id2label)}")
 
@@ -273,7 +294,14 @@ class BertConfig:
     @property
     def windows(self) -> tuple[int | None, ...]:
         """Return the attention window of each layer; None for global layers."""
-        return tuple(self.local_window if i % self.global_every else None for i in range(self.num_hidden_layers))
+        layers, given = range(self.num_hidden_layers), self.attention_windows
+        usual = (self.local_window if i % self.global_every else None for i in layers)
+        return tuple(given[i % len(given)] for i in layers) if given else tuple(usual)
+
+    @property
+    def longest_full(self) -> int | None:
+        """Return the length up to which attention is not block-sparse; None if it never is."""
+        return (5 + 2 * self.num_random_blocks) * self.block_size if self.attention_type == "block_sparse" else None
 
     @classmethod
     def named(cls, size: str, family: str = "bert", **changes: Any) -> Self:
@@ -344,22 +372,13 @@ class BertConfig:
         hf["label2id"] = {name: i for i, name in enumerate(self.label_names)}
         if self.quantization is not None and self.quantization.stage == "quantized":
             hf["quantization_config"] = self.quantization.to_hf()
-        self._check_said(BertConfig._read(hf, self.family, "config.json"))
+        check_said(self, BertConfig._read(hf, self.family, "config.json"))
         return carried | hf
 
     @property
     def label_names(self) -> tuple[str, ...]:
         """Return the names of the classes, by default LABEL_0, LABEL_1, ..."""
         return self.id2label or tuple(f"LABEL_{i}" for i in range(self.num_labels))
-
-    def _check_said(self, back: "BertConfig") -> None:
-        for field in dataclasses.fields(self):
-            ours, theirs = getattr(self, field.name), getattr(back, field.name)
-            if ours != theirs and field.name not in _NOT_IN_HF:
-                raise InputError(
-                    f"model config: {field.name}: expected {theirs!r}, as in every {self.family} in the Hugging Face "
-                    f"layout, found {ours!r}"
-                )
 
     @classmethod
     def from_pretrained(cls, path: storage.PathLike, **changes: Any) -> Self:
@@ -384,10 +403,3 @@ class BertConfig:
     def to_json_file(self, path: storage.PathLike, architecture: str = "") -> None:
         """Write a Hugging Face `config.json` atomically."""
         storage.write_atomically(path, json.dumps(self.to_hf(architecture), indent=2, sort_keys=True) + "\n")
-
-
-# Fields that a Hugging Face config.json does not have.
-_NOT_IN_HF = (
-    "pooler", "pooling", "pooling_skip", "embedding_layers", "normalize_embeddings", "id2label", "carried",
-    "quantization",
-)  # fmt: skip

@@ -1,5 +1,6 @@
 """The fields of a `BertConfig` as a Hugging Face `config.json` has them, by the tables of `bert_jax.families`."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,12 @@ _ACTIVATION_ALIASES = {
     "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_python_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh", "gelu_python": "gelu", "swish": "silu",
 }  # fmt: skip
+_ACTIVATIONS = ("hidden_act", "head_act", "classifier_summary")
+# Fields that a Hugging Face config.json does not have.
+_NOT_IN_HF = (
+    "pooler", "pooling", "pooling_skip", "embedding_layers", "normalize_embeddings", "id2label", "carried",
+    "quantization",
+)  # fmt: skip
 _MAY_BE_NULL = (*MAY_BE_NONE, "pad_token_id")  # fields that may be null in config.json, which means "not set"
 
 
@@ -41,7 +48,7 @@ def read_fields(hf: Json, family: str, types: Mapping[str, Any]) -> Json:
         if rows <= offset:
             raise InputError(f"max_position_embeddings: expected more than {offset} in a {family}, found {rows}")
         ours |= {"max_position_embeddings": rows - offset, "position_offset": offset}
-    return ours | {name: _activation(ours[name]) for name in ("hidden_act", "head_act") if name in ours}
+    return ours | {name: _activation(ours[name]) for name in _ACTIVATIONS if name in ours}
 
 
 def write_fields(fields: Json, architecture: str, carried: Json) -> Json:
@@ -75,3 +82,14 @@ def write_fields(fields: Json, architecture: str, carried: Json) -> Json:
 
 def _activation(name: Any) -> Any:
     return _ACTIVATION_ALIASES.get(name, name) if isinstance(name, str) else name
+
+
+def check_said(ours: Any, theirs: Any) -> None:
+    """Raise InputError when a config differs from `theirs`, the config that its `config.json` is read as."""
+    for field in dataclasses.fields(ours):
+        value, read = getattr(ours, field.name), getattr(theirs, field.name)
+        if value != read and field.name not in _NOT_IN_HF:
+            raise InputError(
+                f"model config: {field.name}: expected {read!r}, as in every {ours.family} in the Hugging Face "
+                f"layout, found {value!r}"
+            )

@@ -1,12 +1,23 @@
 """The values that the fields of `BertConfig` may have, alone and together."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from bert_jax.errors import InputError, did_you_mean, printable
 from bert_jax.families import FAMILIES
 from bert_jax.model_files.labels import MOST_CLASSES
 
+# (layers, hidden size, heads): base and large from Devlin et al. 2018 (arXiv:1810.04805) section 3, the others from
+# Turc et al. 2019 (arXiv:1908.08962) table 1. The feed-forward size is always 4 times the hidden size.
+SIZES: dict[str, tuple[int, int, int]] = {
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "medium": (8, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
 ACTIVATION_NAMES = (
     "gelu", "gelu_tanh", "relu", "silu", "tanh", "gelu_10", "quick_gelu", "leaky_relu", "linear", "mish", "relu2",
     "relu6", "sigmoid",
@@ -15,7 +26,7 @@ PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "r
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 LAYER_ACTIVATIONS = ("identity", "tanh", "sigmoid", "relu", "gelu", "silu", "elu", "leaky_relu", "softplus", "mish")
 POS_ATT_TYPES = ("c2p", "p2c")  # content to position, position to content
-SUMMARIES = ("pooler", "tanh", "relu", "gelu", "transform")
+SUMMARIES = ("pooler", "tanh", "relu", "gelu", "gelu_tanh", "transform")
 CHOICES: dict[str, tuple[str, ...]] = {
     "family": tuple(FAMILIES),
     "hidden_act": ACTIVATION_NAMES,
@@ -29,15 +40,17 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "choice_summary": SUMMARIES,
     "classifier_pooling": ("cls", "mean"),
     "problem_type": PROBLEM_TYPES,
+    "attention_type": ("original_full", "block_sparse"),
+    "span_head": ("dense", "feed_forward"),
 }
 _POSITIVE = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "embedding_size",
     "head_dim", "max_position_embeddings", "num_labels", "local_window", "global_every", "inner_group_num",
-    "moe_top_k", "moe_every_n_layers",
+    "block_size", "moe_top_k", "moe_every_n_layers",
 )  # fmt: skip
 MAY_BE_NONE = (
     "head_act", "head_dim", "problem_type", "classifier_dropout", "embedding_size", "local_window", "local_rope_theta",
-    "quantization",
+    "quantization", "sep_token_id",
 )  # fmt: skip
 _LARGEST_SIZE = 2**31 - 1
 _MOST_SHOWN = 80  # characters of a value in a message
@@ -76,7 +89,7 @@ def check_value(name: str, value: Any, kind: Any, key: str = "") -> None:
     if name in CHOICES:
         if value not in CHOICES[name]:
             raise InputError(f"{label} {found} is not known{did_you_mean(str(value), CHOICES[name])}")
-    elif name in _POSITIVE or kind is int:
+    elif name in _POSITIVE or kind is int or name == "sep_token_id":
         least, what = (1, "positive") if name in _POSITIVE else (0, "non-negative")
         if type(value) is not int or value < least:
             raise InputError(f"{label} must be a {what} integer, found {found}")
@@ -93,6 +106,13 @@ def check_value(name: str, value: Any, kind: Any, key: str = "") -> None:
         raise InputError(f"{label} must be true or false, found {found}")
 
 
+def shortest_period(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the shortest first part of `values` that, repeated, gives all of them."""
+    count = len(values)
+    size = next(n for n in range(1, count + 1) if all(values[i] == values[i % n] for i in range(count)))
+    return tuple(values[:size])
+
+
 def check_fields_together(config: Any) -> None:
     """Raise InputError when fields of a `BertConfig`, each valid by itself, do not fit together."""
     if config.head_dim is None and config.hidden_size % config.num_attention_heads:
@@ -105,6 +125,11 @@ def check_fields_together(config: Any) -> None:
     width = config.conv_kernel_size
     if width and width % 2 == 0:
         raise InputError(f"model config: conv_kernel_size: expected 0 or an odd number, found {width}")
+    for window in config.attention_windows:
+        if type(window) is not int or not 1 <= window <= _LARGEST_SIZE:
+            raise InputError(
+                f"model config: attention_windows: expected positive integers, found {printable(repr(window), 60)}"
+            )
     _check_experts(config)
     _check_relative_positions(config)
     _check_groups(config)

@@ -37,6 +37,8 @@ _SIGNS = (
     (r"(^|\.)layer\.\d+\.attention\.attn\.", "mpnet"),
     (r"(^|\.)layer\.\d+\.attention\.self\.in_proj\.", "deberta"),
     (r"(^|\.)layer\.\d+\.attention\.self\.query_proj\.", "deberta-v2"),
+    (r"(^|\.)layer\.\d+\.attention\.self\.query_global\.", "longformer"),
+    (r"^bert\.pooler\.weight$|^qa_classifier\.", "big_bird"),
     (r"(^|\.)layer\.\d+\.attention\.self_attn_layer_norm\.", "xlm-roberta-xl"),
     (r"(^|\.)layer\.\d+\.attention\.ln\.", "megatron-bert"),
     (r"(^|\.)layer\.\d+\.intermediate\.LayerNorm\.", "roberta-prelayernorm"),

@@ -17,10 +17,12 @@ from bert_jax.families.bert import (
     ERNIE_FAMILY,
     MEGATRON_BERT_FAMILY,
 )
+from bert_jax.families.big_bird import BIG_BIRD_FAMILY
 from bert_jax.families.deberta import DEBERTA_FAMILY, DEBERTA_V2_FAMILY
 from bert_jax.families.gte import GTE_FAMILY
 from bert_jax.families.jina_bert import JINA_BERT_FAMILY, JINA_BERT_QK_FAMILY
 from bert_jax.families.jina_v3 import JINA_V3_FAMILY
+from bert_jax.families.longformer import LONGFORMER_FAMILY
 from bert_jax.families.modernbert import MODERNBERT_FAMILY
 from bert_jax.families.mpnet import MPNET_FAMILY
 from bert_jax.families.nomic_bert import NOMIC_BERT_FAMILY
@@ -52,6 +54,8 @@ FAMILIES: dict[str, Family] = {
     "modernbert": MODERNBERT_FAMILY,
     "deberta": DEBERTA_FAMILY,
     "deberta-v2": DEBERTA_V2_FAMILY,
+    "longformer": LONGFORMER_FAMILY,
+    "big_bird": BIG_BIRD_FAMILY,
     "gte": GTE_FAMILY,
     "nomic-moe": NOMIC_MOE_FAMILY,
     "jina_embeddings_v3": JINA_V3_FAMILY,

@@ -286,6 +286,30 @@ DEBERTA_V2: tuple[FileKey, ...] = (
     refused("conv_groups", "convolutions in groups are not supported", 1),
     honoured("attention_head_size", "width of an attention head"),
 )
+LONGFORMER: tuple[FileKey, ...] = (
+    *_LAYERS,
+    *_ABSOLUTE,
+    honoured("type_vocab_size", "rows of the segment embedding"),
+    honoured("attention_window", "width of the attention window, of all layers or of each"),
+    honoured("sep_token_id", "id of the separator, by which question and choice are found"),
+    honoured("max_global_tokens", "most tokens of a sequence with global attention; a key of bert_jax"),
+    harmless("attention_mode", "implementation of attention"),
+    harmless("attention_dilation", "1 in every layer, as transformers has no other"),
+    refused("autoregressive", "decoders are not supported", False),
+    harmless("ignore_attention_mask", "written by the original code, but not used"),
+    harmless("onnx_export", "setting of PyTorch's export"),
+)
+BIG_BIRD: tuple[FileKey, ...] = (
+    *_LAYERS,
+    *_SEGMENTS,
+    *_ABSOLUTE,
+    honoured("attention_type", "original_full, or block_sparse in sequences that are long enough"),
+    honoured("block_size", "tokens in a block of block-sparse attention"),
+    honoured("num_random_blocks", "random blocks to which each block attends"),
+    honoured("use_bias", "whether the layers for queries, keys and values have biases"),
+    honoured("rescale_embeddings", "whether word embeddings are multiplied by the square root of hidden_size"),
+    honoured("sep_token_id", "id of the separator, which ends the question"),
+)
 _OF_FAMILY = {
     "bert": BERT, "roberta": ROBERTA, "xlm-roberta": ROBERTA, "camembert": ROBERTA, "data2vec-text": ROBERTA,
     "roberta-prelayernorm": ROBERTA, "xlm-roberta-xl": ROBERTA, "ernie": ERNIE, "megatron-bert": MEGATRON_BERT,
@@ -293,6 +317,7 @@ _OF_FAMILY = {
     "distilbert": DISTILBERT, "electra": ELECTRA, "mpnet": MPNET, "nomic_bert": NOMIC_BERT, "modernbert": MODERNBERT,
     "deberta": DEBERTA, "deberta-v2": DEBERTA_V2, "gte": GTE, "nomic-moe": NOMIC_MOE, "jina_embeddings_v3": JINA_V3,
     "jina-bert": JINA_BERT, "jina-bert-qk": JINA_BERT,
+    "longformer": LONGFORMER, "big_bird": BIG_BIRD,
 }  # fmt: skip
 # Keys that are not copied from the read config.json to a written one: `BertConfig` writes its own, or they concern
 # files that are not written.
@@ -329,4 +354,6 @@ FILES = {
     "MODERNBERT": "`config.json` of ModernBERT",
     "DEBERTA": "`config.json` of DeBERTa",
     "DEBERTA_V2": "`config.json` of DeBERTa-v2 and v3",
+    "LONGFORMER": "`config.json` of Longformer",
+    "BIG_BIRD": "`config.json` of BigBird",
 } | RETRIEVAL_FILES

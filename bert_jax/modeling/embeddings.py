@@ -42,6 +42,8 @@ class Embeddings(nnx.Module):
         compute: Compute,
     ) -> jax.Array:
         x = constrain(self.word_embeddings(input_ids), "batch", "length", "embed")
+        if self.config.rescale_embeddings:
+            x *= self.config.hidden_size**0.5
         if self.config.position_embedding_type in ("absolute", "sinusoidal"):
             x += self._positions(position_ids, input_ids)
         if self.config.type_vocab_size:

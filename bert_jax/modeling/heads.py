@@ -84,6 +84,21 @@ class Summary(nnx.Module):
         return ACTIVATIONS[self.activation](self.dense(x, compute))
 
 
+class SpanFeedForward(nnx.Module):
+    """The feed-forward block of BigBird's span head, `[..., D] -> [..., D]`: dropout before it, as after its layers."""
+
+    def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
+        self.activation, self.rate = config.hidden_act, config.hidden_dropout_prob
+        self.up = Dense(config, config.hidden_size, config.intermediate_size, rngs=rngs)
+        self.down = Dense(config, config.intermediate_size, config.hidden_size, rngs=rngs)
+        self.layer_norm = LayerNorm(config, config.hidden_size)
+
+    def __call__(self, x: jax.Array, compute: Compute, dropout_key: jax.Array | None) -> jax.Array:
+        keys = (None, None) if dropout_key is None else jax.random.split(dropout_key)
+        y = ACTIVATIONS[self.activation](self.up(dropout(x, self.rate, keys[0]), compute))
+        return self.layer_norm(x + dropout(self.down(y, compute), self.rate, keys[1]))
+
+
 class Discriminator(nnx.Module):
     """ELECTRA's discriminator head, `[B, S, D] -> [B, S]`: logits that a token was replaced (arXiv:2003.10555).
 

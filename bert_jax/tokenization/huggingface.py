@@ -195,8 +195,8 @@ class BackendTokenizer(Tokenizer):
             return {"vocab.txt": "".join(f"{piece}\n" for piece in self._model_pieces)}
         if self._sentencepiece_model is not None:
             kind = str(self._settings.get("tokenizer_class"))
-            is_albert, is_deberta = kind.startswith("AlbertTokenizer"), kind.startswith("DebertaV2Tokenizer")
-            name = "spiece.model" if is_albert else "spm.model" if is_deberta else "sentencepiece.bpe.model"
+            is_spiece, is_deberta = kind.startswith(("Albert", "BigBird")), kind.startswith("DebertaV2Tokenizer")
+            name = "spiece.model" if is_spiece else "spm.model" if is_deberta else "sentencepiece.bpe.model"
             return {name: self._sentencepiece_model}
         if str(self._settings.get("tokenizer_class")).startswith("RobertaTokenizer"):
             merges = (part_of(self._backend.model) or {})["merges"]

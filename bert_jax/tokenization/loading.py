@@ -11,9 +11,11 @@ from bert_jax.model_files import check_keys
 from bert_jax.model_files.tokenizer import TOKENIZER_CONFIG
 from bert_jax.storage import PathLike
 from bert_jax.tokenization.added_tokens import add_tokens
+from bert_jax.tokenization.big_bird import big_bird
 from bert_jax.tokenization.byte_level import DEBERTA_CLASS, deberta
 from bert_jax.tokenization.classes import (
     ALBERT,
+    BIG_BIRD,
     BYTE_LEVEL_BPE,
     CAMEMBERT,
     DEBERTA,
@@ -72,15 +74,16 @@ _SPECIALS: dict[str, dict[str, str]] = {
     XLM_ROBERTA: ROBERTA_SPECIALS,
     CAMEMBERT: ROBERTA_SPECIALS,
     ALBERT: ALBERT_SPECIALS,
+    BIG_BIRD: ALBERT_SPECIALS,
     DEBERTA: WORD_PIECE_SPECIALS,
     DEBERTA_BPE: WORD_PIECE_SPECIALS,
 }
 _ALGORITHMS = {
     "vocab.txt": (WORD_PIECE, MPNET, FAST_BPE),
     "vocab.json": (BYTE_LEVEL_BPE, DEBERTA_BPE),
-    "*.model": (XLM_ROBERTA, CAMEMBERT, ALBERT, DEBERTA),
+    "*.model": (XLM_ROBERTA, CAMEMBERT, ALBERT, DEBERTA, BIG_BIRD),
 }
-_OF_MODELS = {XLM_ROBERTA: xlm_roberta, CAMEMBERT: camembert}
+_OF_MODELS = {XLM_ROBERTA: xlm_roberta, CAMEMBERT: camembert, BIG_BIRD: big_bird}
 _MAX_BYTES = 256 << 20  # limit of a vocabulary file
 # Characters that are stripped from the end of a line of vocab.txt, as in the tokenizers library: Unicode White_Space.
 _SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
@@ -138,7 +141,7 @@ def _from_file(path: storage.Path, files: TokenizerFiles, forced: bool) -> Token
     if kind == "*.json":
         return _from_json(storage.read_json(path), files, forced)
     if kind == "*.model" and algorithm in _OF_MODELS:
-        special = named_specials(ROBERTA_SPECIALS, files.settings)
+        special = named_specials(_SPECIALS[algorithm], files.settings)
         prefix = files.settings.get("add_prefix_space", True)
         return _OF_MODELS[algorithm](_bytes(path), special=special, add_prefix_space=prefix, files=files)
     if kind == "*.model" and algorithm == DEBERTA:

@@ -16,7 +16,7 @@ from bert_jax.tokenization.classes import algorithm_of, short_name
 ROLES = ("pad", "unk", "cls", "sep", "mask")
 WITHOUT_TOKEN_TYPES = (
     "roberta", "xlmroberta", "xlmrobertaxl", "camembert", "data2vectext", "robertaprelayernorm", "mpnet", "distilbert",
-    "modernbert",
+    "modernbert", "longformer", "bigbird",
 )  # fmt: skip
 TOKEN_TYPES = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
 NO_TOKEN_TYPES = {"model_input_names": ["input_ids", "attention_mask"]}  # settings of models with one segment
@@ -25,12 +25,14 @@ _CLASSES = {
     "albert": "AlbertTokenizer",
     "bert": "BertTokenizer",
     "deberta": "DebertaTokenizer",
+    "bigbird": "BigBirdTokenizer",
     "debertav2": "DebertaV2Tokenizer",
     "camembert": "CamembertTokenizer",
     "data2vectext": "RobertaTokenizer",
     "distilbert": "DistilBertTokenizer",
     "electra": "ElectraTokenizer",
     "ernie": "BertTokenizer",
+    "longformer": "RobertaTokenizer",
     "megatronbert": "BertTokenizer",
     "modernbert": "PreTrainedTokenizerFast",
     "mpnet": "MPNetTokenizer",

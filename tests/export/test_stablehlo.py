@@ -30,6 +30,8 @@ CASES = [
     ("modernbert", "masked_lm", {"local_window": 2}),
     ("albert", "pretraining", {"num_hidden_groups": 1}),
     ("deberta-v2", "masked_lm", {"conv_kernel_size": 3}),
+    ("longformer", "question_answering", {"attention_windows": (2,), "max_global_tokens": 4, "sep_token_id": 4}),
+    ("big_bird", "question_answering", {"sep_token_id": 4}),
     ("jina-bert-qk", "encoder", {}),
     ("nomic-moe", "encoder", {}),
 ]

@@ -31,6 +31,8 @@ FAMILIES = {
     "nomic-moe": {"num_hidden_layers": 2},
     "jina-bert-qk": {},
     "deberta-v2": {"position_buckets": 8, "conv_kernel_size": 3},
+    "longformer": {"type_vocab_size": 1, "attention_windows": (2, 4)},
+    "big_bird": {"block_size": 4, "num_random_blocks": 1},
 }
 STEPS = 8
 QUICK = ("modernbert",)  # the one that is least like BERT

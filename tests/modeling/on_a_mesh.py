@@ -10,8 +10,9 @@ from jax.experimental import pallas
 from bert_jax import sharding
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Compute
-from bert_jax.modeling.attention import attend, plan_attention
+from bert_jax.modeling.attention import attend
 from bert_jax.modeling.attention_mask import AttentionMask
+from bert_jax.modeling.attention_plan import plan_attention
 from bert_jax.modeling.kernels import disentangled
 from bert_jax.modeling.losses import vocabulary_cross_entropy
 

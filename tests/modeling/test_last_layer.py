@@ -64,6 +64,7 @@ def loss_and_gradients(model, inputs, key, whole):
         ("sequence_classification", padded, WINDOWED | {"global_every": 3, "classifier_summary": "transform"}),
         ("multiple_choice", padded, {"relative_attention_buckets": 8}),
         ("pretraining", packed, {"pos_att_type": ("c2p", "p2c"), "position_buckets": 4, "conv_kernel_size": 3}),
+        ("sequence_classification", packed, {"attention_windows": (3,), "max_global_tokens": 4}),
         (
             "pretraining",
             packed,

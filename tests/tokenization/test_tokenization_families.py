@@ -213,6 +213,32 @@ def deberta_folder(directory, texts):
     return transformers.AutoTokenizer.from_pretrained(directory)
 
 
+def big_bird_files(directory, texts):
+    """`spiece.model` whose special tokens are among the first pieces, the unknown one last, as in the release."""
+    model = unigrams(texts, pad_id=0, eos_id=1, bos_id=2, unk_id=7,
+                     control_symbols=["<sep>", "[CLS]", "[SEP]", "[MASK]"], user_defined_symbols=["<0>"])  # fmt: skip
+    (directory / "spiece.model").write_bytes(model)
+    write_json(directory / "config.json", {"model_type": "big_bird"})
+    theirs = transformers.BigBirdTokenizer.from_pretrained(directory)
+    # As in transformers 4, and in its tokenizer.json; transformers 5 lets the mask of a spiece.model absorb no space.
+    theirs.backend_tokenizer.add_special_tokens([AddedToken("[MASK]", lstrip=True, normalized=False)])
+    return theirs
+
+
+def big_bird_folder(directory, texts):
+    (directory / "old").mkdir()
+    big_bird_files(directory / "old", texts).save_pretrained(directory)
+    write_json(directory / "config.json", {"model_type": "big_bird"})
+    return transformers.AutoTokenizer.from_pretrained(directory)
+
+
+def longformer_files(directory, texts):
+    byte_level(texts, ROBERTA).model.save(str(directory))
+    write_json(directory / "config.json", {"model_type": "longformer"})
+    mask = AddedToken("<mask>", lstrip=True, normalized=False)
+    return transformers.AutoTokenizer.from_pretrained(directory, mask_token=mask)
+
+
 def fast_bpe_files(name):
     """`vocab.txt` and `bpe.codes` as fastBPE writes them, without the tokens of which the texts have few."""
 
@@ -307,6 +333,9 @@ FAMILIES = {
     "deberta-v2 spm.model": deberta_files(do_lower_case=False),
     "deberta-v2 spm.model, uncased": deberta_files(do_lower_case=True, split_by_punct=True),
     "deberta-v2": deberta_folder,
+    "big_bird spiece.model": big_bird_files,
+    "big_bird": big_bird_folder,
+    "longformer vocab.json and merges.txt": longformer_files,
     "mpnet vocab.txt": mpnet_files,
     "mpnet": mpnet_folder,
     "modernbert": modernbert_folder,
@@ -322,6 +351,7 @@ FAMILIES = {
 SAME = (
     "camembert", "camembert sentencepiece.bpe.model", "bertweet", "albert", "gte",
     "albert spiece.model with case and accents", "albert with case and accents", "ernie", "megatron-bert",
+    "longformer vocab.json and merges.txt",
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from bert_jax.config import BertConfig
 from bert_jax.export.onnx.graph import OnnxGraph
 from bert_jax.export.onnx.layers import add_activation, add_dense, add_layer_norm
+from bert_jax.export.onnx.questions import add_penalty, add_question_tokens
 from bert_jax.modeling.head_names import CLASSIFIERS, summary_of
 
 
@@ -48,9 +49,17 @@ def add_head(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], confi
     x = _summary(graph, x, params, config, head)
     if head in CLASSIFIERS:
         return {"logits": add_dense(graph, x, params["classifier"], "classifier")}
+    if config.span_head == "feed_forward":
+        part = params["span"]
+        y = add_activation(graph, add_dense(graph, x, part["up"], "span.up"), config.hidden_act)
+        y = graph.op("Add", add_dense(graph, y, part["down"], "span.down"), x)
+        x = add_layer_norm(graph, y, part["layer_norm"], "span.layer_norm", config)
     both = add_dense(graph, x, params["qa_outputs"], "qa_outputs")
-    start, end = graph.ops("Split", both, outputs=2, axis=-1)
-    return {"start_logits": graph.squeeze(start, -1), "end_logits": graph.squeeze(end, -1)}
+    logits = [graph.squeeze(part, -1) for part in graph.ops("Split", both, outputs=2, axis=-1)]
+    if config.span_head == "feed_forward":
+        question = add_question_tokens(graph, config)
+        logits = [add_penalty(graph, part, question) for part in logits]
+    return dict(zip(("start_logits", "end_logits"), logits, strict=True))
 
 
 def _first(graph: OnnxGraph, x: str) -> str:
