@@ -138,6 +138,12 @@ def _convert(args: argparse.Namespace) -> None:
     convert.main(args.size, args.turns)
 
 
+def _long_texts(args: argparse.Namespace) -> None:
+    from benchmarks import long_texts
+
+    long_texts.main([1024, 2048, 4096], args.turns)
+
+
 def _windows(args: argparse.Namespace) -> None:
     from benchmarks import windows
 
@@ -183,6 +189,7 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str,
     "input": (_input, "speed of batches for pretraining from a disk and an emulated bucket", {}),
     "convert": (_convert, "time and memory of converting a checkpoint, and of transformers",
                 {"size": "large", "turns": 7}),
+    "long_texts": (_long_texts, "Longformer and BigBird at 1,024 to 4,096 tokens", {"turns": 5}),
     "windows": (_windows, "savings of local attention at 1,024 to 4,096 tokens", {"turns": 7}),
     "tpu_choices": (_tpu_choices, "effect of recipe keys on BERT-large on a TPU slice; needs the TPU compiler "
                     "(`pip install '.[tpu]'`), but no TPU", {"topology": "v5e:4x4"}),

@@ -13,8 +13,9 @@ import numpy as np
 
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Compute
-from bert_jax.modeling.attention import attend, plan_attention
+from bert_jax.modeling.attention import attend
 from bert_jax.modeling.attention_mask import AttentionMask
+from bert_jax.modeling.attention_plan import plan_attention
 
 # A quarter of ModernBERT-base's layers: seconds and memory of a layer are what is compared.
 _LAYERS = 6

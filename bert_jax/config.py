@@ -6,7 +6,14 @@ from typing import Any, Self
 
 from bert_jax import storage
 from bert_jax.config_json import check_said, read_fields, write_fields
-from bert_jax.config_values import MAY_BE_NONE, SIZES, EmbeddingLayer, check_fields_together, check_value
+from bert_jax.config_values import (
+    MAY_BE_NONE,
+    SIZES,
+    EmbeddingLayer,
+    check_fields_together,
+    check_value,
+    shortest_period,
+)
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.families import FAMILIES, family_of
 from bert_jax.model_files import check_keys
@@ -75,17 +82,28 @@ class BertConfig:
         conv_act: activation of this convolution.
         local_window: greatest distance to which a token attends in local layers; None = all layers are global.
         global_every: one layer in this number, from the first, is global.
+        attention_windows: greatest distance to which a token attends in each of the first layers, repeated for later
+            layers; () = by local_window.
+        max_global_tokens: most tokens of a sequence with global attention, for which attention has projections of its
+            own (Beltagy et al. 2020, arXiv:2004.05150, section 3.1); 0 = no such attention.
+        attention_type: `original_full`, or `block_sparse` (Zaheer et al. 2020, arXiv:2007.14062, section 2) in
+            sequences longer than `longest_full`.
+        block_size: tokens in a block of block-sparse attention.
+        num_random_blocks: number of random blocks to which each block attends.
         type_vocab_size: number of segment ids; 0 = no segment embedding.
         task_type_vocab_size: number of task ids (Sun et al. 2019, arXiv:1907.12412); 0 = no task embedding.
         token_dropout: whether embeddings of the mask token are 0, and the others scaled as if they had been dropped out
             (Rives et al. 2021, doi:10.1073/pnas.2016239118).
         mask_token_id: id of the mask token, for `token_dropout`.
+        rescale_embeddings: whether word embeddings are multiplied by the square root of `hidden_size`.
         embedding_norm: whether a LayerNorm follows the sum of the embeddings.
         norm: `layer_norm` or `rms_norm`.
         norm_placement: `post` (after each residual sum) or `pre` (before each block and after the last layer).
         first_layer_norm: whether the first attention block of a `pre` model has a LayerNorm.
         norm_bias: whether LayerNorm has a bias.
         attention_bias: whether the dense layers of attention have biases.
+        key_bias: whether those for keys, also of relative positions, have biases if the others do.
+        qkv_bias: whether those for queries, keys and values have biases, if attention_bias is set.
         qk_norm: whether queries and keys pass through a LayerNorm each, over all heads together.
         attention_output_norm: whether a LayerNorm over attention's output and input comes before the residual sum.
         mlp_bias: whether the feed-forward layers have biases.
@@ -95,7 +113,9 @@ class BertConfig:
         initializer_range: the parameter (not the standard deviation) of the truncated normal initialiser.
         layer_norm_eps: added to the variance in LayerNorm.
         pad_token_id: id of the padding token.
+        sep_token_id: id of the separator, in families whose forward pass looks for the question; None = it does not.
         pooler: whether there is a tanh pooler over the first token, for heads that do not need it.
+        unread_pooler: whether masked LM, sequence and token classifiers have a pooler that they do not read.
         classifier_summary: the layer before a sequence classifier: the pooler (`pooler`), a dense layer of its own with
             an activation (`tanh`, `relu`, `gelu`, or that of the encoder, `hidden_act`), or the transform of the
             masked-LM head (`transform`), which then also comes before the heads for tokens and spans.
@@ -103,6 +123,8 @@ class BertConfig:
         classifier_pooling: input of a summary other than the pooler: the first token (`cls`) or the `mean` of all
             tokens; `late` = all tokens, and the mean of their logits.
         pooler_dropout: dropout rate before a classifier's own dense layer.
+        span_head: `dense`, or `feed_forward`: a feed-forward block before the dense layer, whose logits leave out the
+            tokens of the question.
         drop_before_summary: whether there is also dropout before a sequence classifier's own dense layer.
         head_transform: whether the masked-LM head has a dense layer, an activation and a LayerNorm before its output
             matrix.
@@ -112,6 +134,8 @@ class BertConfig:
         tie_word_embeddings: whether the output matrix of the masked-LM head is the word embedding.
         contact_head: whether the encoder has a logistic regression over its attention maps that predicts contacts of a
             protein's residues (Rao et al. 2021, doi:10.1101/2020.12.15.422761).
+        discriminator_norm: whether the head for replaced tokens adds the first token's state to that of each token,
+            with a LayerNorm, before its dense layer.
         legacy: whether a DeBERTa's files name the tensors of the masked-LM head as BERT's.
         num_labels: number of classes of a classifier (1 for regression).
         id2label: names of the classes, or None.
@@ -167,16 +191,24 @@ class BertConfig:
     conv_act: str = "tanh"
     local_window: int | None = None
     global_every: int = 1
+    attention_windows: tuple[int, ...] = ()
+    max_global_tokens: int = 0
+    attention_type: str = "original_full"
+    block_size: int = 64
+    num_random_blocks: int = 3
     type_vocab_size: int = 2
     task_type_vocab_size: int = 0
     token_dropout: bool = False
     mask_token_id: int | None = None
+    rescale_embeddings: bool = False
     embedding_norm: bool = True
     norm: str = "layer_norm"
     norm_placement: str = "post"
     first_layer_norm: bool = True
     norm_bias: bool = True
     attention_bias: bool = True
+    key_bias: bool = True
+    qkv_bias: bool = True
     qk_norm: bool = False
     attention_output_norm: bool = False
     mlp_bias: bool = True
@@ -185,11 +217,14 @@ class BertConfig:
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     pad_token_id: int = 0
+    sep_token_id: int | None = None
     pooler: bool = True
+    unread_pooler: bool = False
     classifier_summary: str = "pooler"
     choice_summary: str = "pooler"
     classifier_pooling: str = "cls"
     pooler_dropout: float = 0.0
+    span_head: str = "dense"
     drop_before_summary: bool = False
     head_transform: bool = True
     head_act: str | None = None
@@ -197,6 +232,7 @@ class BertConfig:
     decoder_bias: bool = True
     tie_word_embeddings: bool = True
     contact_head: bool = False
+    discriminator_norm: bool = False
     legacy: bool = True
     num_labels: int = 2
     id2label: tuple[str, ...] | None = None
@@ -220,6 +256,7 @@ class BertConfig:
             object.__setattr__(self, "embedding_size", None)  # likewise
         if self.num_key_value_heads == self.num_attention_heads:
             object.__setattr__(self, "num_key_value_heads", None)  # likewise
+        object.__setattr__(self, "attention_windows", shortest_period(self.windows) if self.attention_windows else ())
         if self.id2label is not None and len(self.id2label) != self.num_labels:
             raise InputError(f"model config: num_labels is {self.num_labels} but id2label names {len(self.id2label)}")
 
@@ -292,7 +329,14 @@ class BertConfig:
     @property
     def windows(self) -> tuple[int | None, ...]:
         """Return the attention window of each layer; None for global layers."""
-        return tuple(self.local_window if i % self.global_every else None for i in range(self.num_hidden_layers))
+        layers, given = range(self.num_hidden_layers), self.attention_windows
+        usual = (self.local_window if i % self.global_every else None for i in layers)
+        return tuple(given[i % len(given)] for i in layers) if given else tuple(usual)
+
+    @property
+    def longest_full(self) -> int | None:
+        """Return the length up to which attention is not block-sparse; None if it never is."""
+        return (5 + 2 * self.num_random_blocks) * self.block_size if self.attention_type == "block_sparse" else None
 
     @classmethod
     def named(cls, size: str, family: str = "bert", **changes: Any) -> Self:

@@ -1,12 +1,23 @@
 """The values that the fields of `BertConfig` may have, alone and together."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from bert_jax.errors import InputError, did_you_mean, printable
 from bert_jax.families import FAMILIES
 from bert_jax.model_files.labels import MOST_CLASSES
 
+# (layers, hidden size, heads): base and large from Devlin et al. 2018 (arXiv:1810.04805) section 3, the others from
+# Turc et al. 2019 (arXiv:1908.08962) table 1. The feed-forward size is always 4 times the hidden size.
+SIZES: dict[str, tuple[int, int, int]] = {
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "medium": (8, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
 ACTIVATION_NAMES = (
     "gelu", "gelu_tanh", "relu", "silu", "tanh", "gelu_10", "quick_gelu", "leaky_relu", "linear", "mish", "relu2",
     "relu6", "sigmoid",
@@ -29,31 +40,21 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "choice_summary": SUMMARIES,
     "classifier_pooling": ("cls", "mean", "late"),
     "problem_type": PROBLEM_TYPES,
+    "attention_type": ("original_full", "block_sparse"),
+    "span_head": ("dense", "feed_forward"),
 }
 _POSITIVE = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size",
     "embedding_size", "head_dim", "max_position_embeddings", "num_labels", "local_window", "global_every",
-    "inner_group_num", "moe_top_k", "moe_every_n_layers",
+    "inner_group_num", "block_size", "moe_top_k", "moe_every_n_layers",
 )  # fmt: skip
 MAY_BE_NONE = (
     "head_act", "head_dim", "num_key_value_heads", "problem_type", "classifier_dropout", "embedding_size",
-    "local_window", "local_rope_theta", "quantization", "mask_token_id",
+    "local_window", "local_rope_theta", "quantization", "mask_token_id", "sep_token_id",
 )  # fmt: skip
 _LARGEST_SIZE = 2**31 - 1
 _MOST_SHOWN = 80  # characters of a value in a message
 _NOT_BELOW_0 = ("initializer_range", "layer_norm_eps")
-
-
-# (layers, hidden size, heads): base and large from Devlin et al. 2018 (arXiv:1810.04805) section 3, the others from
-# Turc et al. 2019 (arXiv:1908.08962) table 1. The feed-forward size is always 4 times the hidden size.
-SIZES: dict[str, tuple[int, int, int]] = {
-    "tiny": (2, 128, 2),
-    "mini": (4, 256, 4),
-    "small": (4, 512, 8),
-    "medium": (8, 512, 8),
-    "base": (12, 768, 12),
-    "large": (24, 1024, 16),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +89,7 @@ def check_value(name: str, value: Any, kind: Any, key: str = "") -> None:
     if name in CHOICES:
         if value not in CHOICES[name]:
             raise InputError(f"{label} {found} is not known{did_you_mean(str(value), CHOICES[name])}")
-    elif name in _POSITIVE or kind is int:
+    elif name in _POSITIVE or kind is int or name == "sep_token_id":
         least, what = (1, "positive") if name in _POSITIVE else (0, "non-negative")
         if type(value) is not int or value < least:
             raise InputError(f"{label} must be a {what} integer, found {found}")
@@ -105,6 +106,13 @@ def check_value(name: str, value: Any, kind: Any, key: str = "") -> None:
         raise InputError(f"{label} must be true or false, found {found}")
 
 
+def shortest_period(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the shortest first part of `values` that, repeated, gives all of them."""
+    count = len(values)
+    size = next(n for n in range(1, count + 1) if all(values[i] == values[i % n] for i in range(count)))
+    return tuple(values[:size])
+
+
 def check_fields_together(config: Any) -> None:
     """Raise InputError when fields of a `BertConfig`, each valid by itself, do not fit together."""
     if config.head_dim is None and config.hidden_size % config.num_attention_heads:
@@ -117,9 +125,14 @@ def check_fields_together(config: Any) -> None:
             f"model config: num_key_value_heads {config.key_value_heads} must divide "
             f"num_attention_heads {config.num_attention_heads}"
         )
-    if config.key_value_heads < config.num_attention_heads and config.pos_att_type:
-        raise InputError("model config: num_key_value_heads: expected that of num_attention_heads with pos_att_type, "
-                         f"found {config.key_value_heads}")  # fmt: skip
+    if config.key_value_heads < config.num_attention_heads:
+        others = {"pos_att_type": config.pos_att_type, "max_global_tokens": config.max_global_tokens,
+                  "attention_type block_sparse": config.longest_full is not None}  # fmt: skip
+        for name in (name for name, used in others.items() if used):
+            raise InputError(
+                f"model config: num_key_value_heads: expected that of num_attention_heads with {name}, "
+                f"found {config.key_value_heads}"
+            )
     if config.position_embedding_type == "rotary" and config.head_size % 2:
         raise InputError(f"model config: rotary positions need heads of an even size, found {config.head_size}")
     width = config.conv_kernel_size
@@ -129,6 +142,11 @@ def check_fields_together(config: Any) -> None:
         raise InputError(
             "model config: mask_token_id: expected the id of the mask token with token_dropout, found none"
         )
+    for window in config.attention_windows:
+        if type(window) is not int or not 1 <= window <= _LARGEST_SIZE:
+            raise InputError(
+                f"model config: attention_windows: expected positive integers, found {printable(repr(window), 60)}"
+            )
     _check_experts(config)
     _check_relative_positions(config)
     _check_groups(config)

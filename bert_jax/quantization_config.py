@@ -47,6 +47,7 @@ KEEP = (
     "mlm/*",
     "nsp/*",
     "classifier/*",
+    "span/*",
     "qa_outputs/*",
     "discriminator/*",
     "contact_head/*",

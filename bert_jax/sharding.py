@@ -29,6 +29,7 @@ LOGICAL_AXIS_RULES: dict[str, tuple[str, ...]] = {
     "vocab": ("tensor",),
 }
 
+_PROJECTIONS = "query|key|value|position_query|position_key|global_query|global_key|global_value"
 # Pattern of the end of a parameter's path -> logical axes of its *last* dimensions. Leading dimensions (the stacked
 # layers) are never split. The first match is used. Vectors of the hidden size are not split, as they are tiny.
 AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
@@ -39,12 +40,12 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"(position|token_type|task_type)_embeddings/embedding", (None, "embed")),
     (r"layer_norm/(scale|bias)", (None,)),
     (r"attention/(query|key|output)_norm/(scale|bias)", (None,)),
-    (r"attention/(query|key|value|position_query|position_key)/kernel", ("embed", "heads")),
-    (r"attention/(query|key|value|position_query|position_key)/bias", ("heads",)),
+    (rf"attention/({_PROJECTIONS})/kernel", ("embed", "heads")),
+    (rf"attention/({_PROJECTIONS})/bias", ("heads",)),
     (r"attention/output/kernel", ("heads", "embed")),
-    (r"mlp/(up|gate)/kernel", ("embed", "mlp")),
-    (r"mlp/(up|gate)/bias", ("mlp",)),
-    (r"mlp/down/kernel", ("mlp", "embed")),
+    (r"(mlp|span)/(up|gate)/kernel", ("embed", "mlp")),
+    (r"(mlp|span)/(up|gate)/bias", ("mlp",)),
+    (r"(mlp|span)/down/kernel", ("mlp", "embed")),
     (r"mlp/experts/(up|down)", (None, "embed")),  # a scan goes over the experts, so they stay whole
     (r"mlp/router/kernel", ("embed", None)),
     (r"mlm/bias", ("vocab",)),

@@ -48,7 +48,7 @@ def keep_heads(config: BertConfig, params: Params, heads: np.ndarray) -> tuple[B
     count, size = heads.shape[1], config.head_size
     columns = (heads[:, :, None] * size + np.arange(size)).reshape(len(heads), -1)  # [L, K * H]
     attention = dict(params["encoder"]["layers"]["attention"])
-    for name in attention.keys() & {"query", "key", "value", "position_query", "position_key"}:
+    for name in attention.keys() - {"output", "layer_norm"}:
         attention[name] = {leaf: _take(array, columns, -1) for leaf, array in attention[name].items()}
     attention["output"] = attention["output"] | {"kernel": _take(attention["output"]["kernel"], columns, 1)}
     pruned = _with_layers(params, attention=attention)
@@ -103,8 +103,10 @@ def keep_layers(config: BertConfig, params: Params, layers: Sequence[int]) -> tu
     if config.conv_kernel_size and kept[0] != 0:
         raise InputError(f"layers: expected layer 0, to which the convolution belongs, found {kept}")
     smaller = config.replace(num_hidden_layers=len(kept))
-    if config.local_window:
-        windows = tuple(config.windows[layer] for layer in kept)
+    windows = tuple(config.windows[layer] for layer in kept)
+    if config.attention_windows:
+        smaller = smaller.replace(attention_windows=windows)
+    elif config.local_window:
         every = range(1, len(kept) + 1)
         fitting = [n for n in every if smaller.replace(global_every=n).windows == windows]
         if not fitting:
@@ -153,7 +155,9 @@ def keep_pieces(config: BertConfig, params: Params, ids: np.ndarray, pad_id: int
     if config.mask_token_id is not None:
         config = config.replace(mask_token_id=renamed.get(config.mask_token_id, pad_id))
     carried = tuple((key, _new_id(key, value, renamed)) for key, value in config.carried)
-    return config.replace(vocab_size=len(ids), pad_token_id=pad_id, carried=carried), pruned
+    separator = renamed.get(config.sep_token_id, config.sep_token_id)
+    changes = {"vocab_size": len(ids), "pad_token_id": pad_id, "sep_token_id": separator, "carried": carried}
+    return config.replace(**changes), pruned
 
 
 def check_untied(config: BertConfig) -> None:

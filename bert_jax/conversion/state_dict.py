@@ -74,8 +74,8 @@ def stored_tensors(model: Bert, matched: "Matched", seed: int, dtype: np.dtype, 
 
 def _slots(model: Bert) -> Iterator[Slot]:
     config = model.config
-    numbers = (config.inner_group_num, config.num_attention_heads, config.has_experts)
-    return slots(names_of(model), model.head, _shapes(model), *numbers)
+    shapes, heads = _shapes(model), config.num_attention_heads
+    return slots(names_of(model), model.head, shapes, config.inner_group_num, config.has_experts, heads)
 
 
 def _by_name(found: Iterable[Slot]) -> dict[str, list[Slot]]:
@@ -88,7 +88,7 @@ def _by_name(found: Iterable[Slot]) -> dict[str, list[Slot]]:
 def _from_leaves(leaves: dict[str, Any], parts: list[Slot], dtype: np.dtype) -> LazyTensor:
     def read() -> np.ndarray:
         views = [_view(np.asarray(leaves[slot.path]), slot) for slot in parts]
-        return (views[0] if len(views) == 1 else _joined(views, parts[0].groups)).astype(dtype, copy=False)
+        return _joined(views, parts[0].blocks).astype(dtype, copy=False)
 
     return LazyTensor(parts[0].shape, dtype, read)
 
@@ -126,18 +126,27 @@ def _buffers(model: Bert) -> Iterator[tuple[str, np.ndarray]]:
         yield name, values(config)
 
 
-def _joined(views: list[np.ndarray], groups: int) -> np.ndarray:
-    """Join the parts of a foreign tensor, `groups` times one after the other."""
-    if groups == 1:
-        return np.concatenate(views)
-    apart = [view.reshape(groups, -1, *view.shape[1:]) for view in views]
-    return np.concatenate(apart, axis=1).reshape(-1, *views[0].shape[1:])
-
-
 def _view(leaf: np.ndarray, slot: Slot) -> np.ndarray:
     """Return a view of a leaf as a foreign tensor (or its part), with the foreign axes; writes go to the leaf."""
     part = leaf if slot.layer is None else leaf[slot.layer]
     return part.T if slot.transpose else part
+
+
+def _joined(views: list[np.ndarray], blocks: int) -> np.ndarray:
+    """Join the parts of a foreign tensor along its first axis, block by block."""
+    if len(views) == 1:
+        return views[0]
+    rest = views[0].shape[1:]
+    return np.concatenate([view.reshape(blocks, -1, *rest) for view in views], axis=1).reshape(-1, *rest)
+
+
+def _part(values: np.ndarray, slot: Slot) -> np.ndarray:
+    """Return the part of a foreign tensor that a parameter holds; `_joined` is the inverse."""
+    index, count = slot.part
+    if count == 1:
+        return values
+    rest = values.shape[1:]
+    return values.reshape(slot.blocks, count, -1, *rest)[:, index].reshape(-1, *rest)
 
 
 class Matched(NamedTuple):
@@ -206,10 +215,7 @@ def read_params(model: Bert, matched: Matched, seed: int, where: storage.Path) -
     for name, parts in matched.parts.items():
         values = _checked(matched.tensors[name], parts[0], kinds[parts[0].path], None, where).read()
         for slot in parts:
-            index, count = slot.part
-            view = _view(leaves[slot.path], slot)
-            apart = values if count == 1 else values.reshape(slot.groups, count, -1, *values.shape[1:])[:, index]
-            view[...] = apart.reshape(view.shape)
+            _view(leaves[slot.path], slot)[...] = _part(values, slot)
     if matched.missing:
         leaves |= _fresh(model, matched, seed)
     return nest(leaves)

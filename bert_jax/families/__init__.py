@@ -17,12 +17,14 @@ from bert_jax.families.bert import (
     ERNIE_FAMILY,
     MEGATRON_BERT_FAMILY,
 )
-from bert_jax.families.deberta import DEBERTA_V2_FAMILY
+from bert_jax.families.big_bird import BIG_BIRD_FAMILY
+from bert_jax.families.deberta import DEBERTA_FAMILY, DEBERTA_V2_FAMILY
 from bert_jax.families.esm import ESM_FAMILY
 from bert_jax.families.eurobert import EUROBERT_FAMILY
 from bert_jax.families.gte import GTE_FAMILY
 from bert_jax.families.jina_bert import JINA_BERT_FAMILY, JINA_BERT_QK_FAMILY
 from bert_jax.families.jina_v3 import JINA_V3_FAMILY
+from bert_jax.families.longformer import LONGFORMER_FAMILY
 from bert_jax.families.modernbert import MODERNBERT_FAMILY
 from bert_jax.families.mpnet import MPNET_FAMILY
 from bert_jax.families.neobert import NEOBERT_FAMILY
@@ -54,11 +56,14 @@ FAMILIES: dict[str, Family] = {
     "mpnet": MPNET_FAMILY,
     "nomic_bert": NOMIC_BERT_FAMILY,
     "modernbert": MODERNBERT_FAMILY,
+    "deberta": DEBERTA_FAMILY,
     "deberta-v2": DEBERTA_V2_FAMILY,
     "eurobert": EUROBERT_FAMILY,
     "esm": ESM_FAMILY,
     "neobert": NEOBERT_FAMILY,
     "roformer": ROFORMER_FAMILY,
+    "longformer": LONGFORMER_FAMILY,
+    "big_bird": BIG_BIRD_FAMILY,
     "gte": GTE_FAMILY,
     "nomic-moe": NOMIC_MOE_FAMILY,
     "jina_embeddings_v3": JINA_V3_FAMILY,

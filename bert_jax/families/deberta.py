@@ -1,4 +1,4 @@
-"""DeBERTa-v2 and v3: disentangled attention."""
+"""DeBERTa, and DeBERTa-v2 and v3: disentangled attention."""
 
 from bert_jax.errors import InputError
 from bert_jax.families.base import LARGEST, Family, Json, boolean, keys_with, shown, whole_number
@@ -42,23 +42,50 @@ def _read_deberta(hf: Json) -> Json:
     }
 
 
+def _read_v1(hf: Json) -> Json:
+    """Read the keys of the first DeBERTa, which ignores those that came with v2."""
+    later = ("position_buckets", "norm_rel_ebd", "attention_head_size")
+    return _read_deberta({key: value for key, value in hf.items() if key not in later})
+
+
 def _write_deberta(fields: Json) -> Json:
     heads = {"attention_head_size": fields["head_dim"]} if fields["head_dim"] else {}
-    return heads | {
+    return (
+        heads
+        | _write_shared(fields)
+        | {
+            "position_buckets": fields["position_buckets"] or -1,
+            "norm_rel_ebd": "layer_norm" if fields["norm_rel_ebd"] else "none",
+        }
+    )
+
+
+def _write_shared(fields: Json) -> Json:
+    """Return the keys that both generations have."""
+    return {
         "relative_attention": bool(fields["pos_att_type"]),
         "pos_att_type": list(fields["pos_att_type"]) or None,
         "position_biased_input": fields["position_embedding_type"] == "absolute",
-        "position_buckets": fields["position_buckets"] or -1,
         "max_relative_positions": fields["max_relative_positions"] or -1,
-        "norm_rel_ebd": "layer_norm" if fields["norm_rel_ebd"] else "none",
         "pooler_hidden_act": fields["classifier_summary"],
         "pooler_hidden_size": fields["hidden_size"],
     }
 
 
+DEBERTA_FAMILY = Family(
+    classes="Deberta",
+    fixed={"pooler": False, "norm_after_projection": True, "key_bias": False},
+    keys=keys_with("embedding_size", "pooler_dropout", "legacy", classifier_dropout="cls_dropout"),
+    defaults={"vocab_size": 50265, "hidden_size": 768, "type_vocab_size": 0, "layer_norm_eps": 1e-7},
+    fresh={"relative_attention": True, "pos_att_type": "c2p|p2c", "position_biased_input": False, "legacy": False},
+    reads=_read_v1,
+    writes=_write_shared,
+)  # fmt: skip
+
+
 DEBERTA_V2_FAMILY = Family(
     classes="DebertaV2",
-    fixed={"pooler": False, "norm_after_projection": True},
+    fixed={"pooler": False, "norm_after_projection": True, "discriminator_norm": True},
     sizes={"xsmall": (12, 384, 6, 1536), "small": (6, 768, 12, 3072), "xlarge": (24, 1536, 24, 6144)},
     keys=keys_with(
         "embedding_size", "share_att_key", "conv_kernel_size", "conv_act", "pooler_dropout", "legacy",

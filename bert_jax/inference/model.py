@@ -16,6 +16,7 @@ from bert_jax.errors import InputError
 from bert_jax.inference import programs
 from bert_jax.inference.scoring import normalize_vectors, similarities
 from bert_jax.modeling import Bert, BertOutput, Compute, Params
+from bert_jax.modeling.global_tokens import check_global_tokens
 from bert_jax.tokenization import Tokenizer
 
 _SHORTEST = 16  # the smallest padded length
@@ -86,6 +87,7 @@ class PretrainedModel:
         masked_positions: Any = None,
         *,
         task_type_ids: Any = None,
+        global_attention_mask: Any = None,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> BertOutput:
@@ -102,6 +104,8 @@ class PretrainedModel:
                 MPNet it means `config.position_offset` (2), 3, ..., with padding at row 1.
             masked_positions: `[B, P]`, positions at which to compute masked-LM logits; None means all positions.
             task_type_ids: ids of ERNIE's tasks, with the shape of input_ids; None means 0.
+            global_attention_mask: for a Longformer, 1 for tokens with global attention, with the shape of input_ids;
+                None means those that transformers chooses for the head.
             output_hidden_states: whether to return all hidden states.
             output_attentions: whether to return all attention maps.
 
@@ -115,6 +119,7 @@ class PretrainedModel:
             "position_ids": position_ids,
             "masked_positions": masked_positions,
             "task_type_ids": task_type_ids,
+            "global_attention_mask": global_attention_mask,
         }
         if isinstance(input_ids, str) or (isinstance(input_ids, list) and input_ids and isinstance(input_ids[0], str)):
             inputs |= self._tokenized(input_ids)
@@ -250,6 +255,8 @@ class PretrainedModel:
             arrays.pop("token_type_ids", None)
         if "task_type_ids" in arrays and not config.task_type_vocab_size:
             raise InputError("task_type_ids: expected none, as the model has no task embedding, found an array")
+        if "global_attention_mask" in arrays and not config.max_global_tokens:
+            raise InputError("global_attention_mask: expected none, as the model has no global attention, found one")
         ids = arrays["input_ids"]
         expected = "[B, K, S]" if self.head == "multiple_choice" else "[B, S]"
         if ids.ndim != (3 if self.head == "multiple_choice" else 2) or 0 in ids.shape:
@@ -267,6 +274,7 @@ class PretrainedModel:
             "position_ids": config.max_position_embeddings + config.position_offset,
             "masked_positions": length,
             "attention_mask": 2,
+            "global_attention_mask": 2,
         }
         for name, array in arrays.items():
             fits = array.shape[:-1] == ids.shape[:-1] if name == "masked_positions" else array.shape == ids.shape
@@ -278,6 +286,7 @@ class PretrainedModel:
         found = {name: array.astype(np.int32) for name, array in arrays.items()}
         if "position_ids" in found:
             found["position_ids"] -= config.position_offset  # `Bert.apply` counts positions, not rows
+        check_global_tokens(config, self.head, found)
         return found
 
 
@@ -299,6 +308,15 @@ def _bucket(size: int, smallest: int = 1) -> int:
     return power // 4 * 3 if power > 16 and size <= power // 4 * 3 else power
 
 
+def _padded_length(size: int, config: BertConfig) -> int:
+    """Return the static length for `size` tokens; of block-sparse attention, the last block depends on it."""
+    if config.longest_full is None:
+        return _bucket(size, _SHORTEST)
+    if size <= config.longest_full:
+        return min(_bucket(size, _SHORTEST), config.longest_full)
+    return -(-size // config.block_size) * config.block_size
+
+
 def _padded(
     arrays: dict[str, np.ndarray], config: BertConfig, rows: int | None, length: int | None
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
@@ -306,7 +324,7 @@ def _padded(
     ids = arrays["input_ids"]
     sizes = {"B": ids.shape[0], "S": ids.shape[-1], "s": max(ids.shape[-1] - 2, 0)}
     rows = rows or _bucket(sizes["B"])
-    length = length or min(_bucket(sizes["S"], _SHORTEST), config.max_position_embeddings)
+    length = length or min(_padded_length(sizes["S"], config), config.max_position_embeddings)
     arrays = {"attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids), **arrays}
     padded = {}
     for name, array in arrays.items():

@@ -252,36 +252,73 @@ MODERNBERT: tuple[FileKey, ...] = (
     harmless("layer_norm_eps", "norm_eps is used"),
     harmless("position_embedding_type", "always rotary"),
 )
-DEBERTA_V2: tuple[FileKey, ...] = (
+_DEBERTA: tuple[FileKey, ...] = (
     *_LAYERS,
     honoured("type_vocab_size", "rows of the segment embedding; 0 = none"),
     honoured("embedding_size", "width of the embeddings"),
     honoured("relative_attention", "whether attention is disentangled; must agree with pos_att_type"),
     honoured("pos_att_type", "terms of disentangled attention: c2p, p2c or both"),
     honoured("position_biased_input", "whether the embeddings have position embeddings"),
-    honoured("position_buckets", "buckets of relative positions; -1 = none"),
     honoured("max_relative_positions", "greatest relative position; -1 = max_position_embeddings"),
-    honoured("share_att_key", "whether positions are projected by the layers for queries and keys"),
-    honoured("norm_rel_ebd", "layer_norm: the embeddings of relative positions are normalised"),
-    honoured("conv_kernel_size", "width of the convolution beside the first layer; 0 = none"),
-    honoured("conv_act", "activation of this convolution"),
     honoured("pooler_dropout", "dropout rate before the dense layer of a classifier"),
     honoured("pooler_hidden_act", "activation of the dense layer of a classifier"),
     honoured("pooler_hidden_size", "must equal hidden_size"),
     honoured("cls_dropout", "dropout rate before a classifier"),
     honoured("legacy", "whether the masked-LM head has BERT's tensor names"),
+    *_ABSOLUTE,
+)
+DEBERTA: tuple[FileKey, ...] = (
+    *_DEBERTA,
+    refused("talking_head", "attention heads that are mixed by a matrix are not supported", False),
+    harmless("position_buckets", "DeBERTa has a row for each distance"),
+    harmless("norm_rel_ebd", "DeBERTa has no LayerNorm there"),
+    harmless("share_att_key", "DeBERTa projects positions by layers of their own"),
+    harmless("attention_head_size", "hidden_size / num_attention_heads is used"),
+    harmless("padding_idx", "pad_token_id is used"),
+    harmless("vocab_type", "always gpt2"),
+)
+DEBERTA_V2: tuple[FileKey, ...] = (
+    *_DEBERTA,
+    honoured("position_buckets", "buckets of relative positions; -1 = none"),
+    honoured("share_att_key", "whether positions are projected by the layers for queries and keys"),
+    honoured("norm_rel_ebd", "layer_norm: the embeddings of relative positions are normalised"),
+    honoured("conv_kernel_size", "width of the convolution beside the first layer; 0 = none"),
+    honoured("conv_act", "activation of this convolution"),
     refused("conv_groups", "convolutions in groups are not supported", 1),
     honoured("attention_head_size", "width of an attention head"),
+)
+LONGFORMER: tuple[FileKey, ...] = (
+    *_LAYERS,
     *_ABSOLUTE,
+    honoured("type_vocab_size", "rows of the segment embedding"),
+    honoured("attention_window", "width of the attention window, of all layers or of each"),
+    honoured("sep_token_id", "id of the separator, by which question and choice are found"),
+    honoured("max_global_tokens", "most tokens of a sequence with global attention; a key of bert_jax"),
+    harmless("attention_mode", "implementation of attention"),
+    harmless("attention_dilation", "1 in every layer, as transformers has no other"),
+    refused("autoregressive", "decoders are not supported", False),
+    harmless("ignore_attention_mask", "written by the original code, but not used"),
+    harmless("onnx_export", "setting of PyTorch's export"),
+)
+BIG_BIRD: tuple[FileKey, ...] = (
+    *_LAYERS,
+    *_SEGMENTS,
+    *_ABSOLUTE,
+    honoured("attention_type", "original_full, or block_sparse in sequences that are long enough"),
+    honoured("block_size", "tokens in a block of block-sparse attention"),
+    honoured("num_random_blocks", "random blocks to which each block attends"),
+    honoured("use_bias", "whether the layers for queries, keys and values have biases"),
+    honoured("rescale_embeddings", "whether word embeddings are multiplied by the square root of hidden_size"),
+    honoured("sep_token_id", "id of the separator, which ends the question"),
 )
 _OF_FAMILY = {
     "bert": BERT, "roberta": ROBERTA, "xlm-roberta": ROBERTA, "camembert": ROBERTA, "data2vec-text": ROBERTA,
     "roberta-prelayernorm": ROBERTA, "xlm-roberta-xl": ROBERTA, "ernie": ERNIE, "megatron-bert": MEGATRON_BERT,
     "albert": ALBERT,
     "distilbert": DISTILBERT, "electra": ELECTRA, "mpnet": MPNET, "nomic_bert": NOMIC_BERT, "modernbert": MODERNBERT,
-    "deberta-v2": DEBERTA_V2, "gte": GTE, "nomic-moe": NOMIC_MOE, "jina_embeddings_v3": JINA_V3,
-    "jina-bert": JINA_BERT, "jina-bert-qk": JINA_BERT, "eurobert": EUROBERT, "esm": ESM, "neobert": NEOBERT,
-    "roformer": ROFORMER,
+    "deberta": DEBERTA, "deberta-v2": DEBERTA_V2, "gte": GTE, "nomic-moe": NOMIC_MOE, "jina_embeddings_v3": JINA_V3,
+    "jina-bert": JINA_BERT, "jina-bert-qk": JINA_BERT, "longformer": LONGFORMER, "big_bird": BIG_BIRD,
+    "eurobert": EUROBERT, "esm": ESM, "neobert": NEOBERT, "roformer": ROFORMER,
 }  # fmt: skip
 # Keys that are not copied from the read config.json to a written one: `BertConfig` writes its own, or they concern
 # files that are not written.
@@ -318,9 +355,12 @@ FILES = {
     "MPNET": "`config.json` of MPNet",
     "NOMIC_BERT": "`config.json` of NomicBERT",
     "MODERNBERT": "`config.json` of ModernBERT",
+    "DEBERTA": "`config.json` of DeBERTa",
     "DEBERTA_V2": "`config.json` of DeBERTa-v2 and v3",
     "EUROBERT": "`config.json` of EuroBERT",
     "ESM": "`config.json` of ESM",
     "NEOBERT": "`config.json` of NeoBERT",
     "ROFORMER": "`config.json` of RoFormer",
+    "LONGFORMER": "`config.json` of Longformer",
+    "BIG_BIRD": "`config.json` of BigBird",
 } | RETRIEVAL_FILES

@@ -1,7 +1,9 @@
 """Multi-head self-attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2), and the choice of its backend.
 
     xla     any platform and length, with dropout and attention maps; writes the scores [B, N, S, S] to memory, except
-            for a small window in a long sequence (`bert_jax.modeling.kernels.local`)
+            for a small window in a long sequence (`bert_jax.modeling.kernels.local`), block-sparse attention
+            (`bert_jax.modeling.kernels.block_sparse`) and disentangled attention of a long sequence
+            (`bert_jax.modeling.kernels.disentangled`)
     fused   TPU: `bert_jax.modeling.kernels.fused`, with dropout
     splash  TPU: `bert_jax.modeling.kernels.splash`, for long sequences and local windows; no dropout
     cudnn   GPU: `jax.nn.dot_product_attention`; no dropout
@@ -9,7 +11,6 @@
 All backends give the same result up to rounding. docs/attention.md describes their costs and the choice of `auto`.
 """
 
-import dataclasses
 import functools
 
 import jax
@@ -19,74 +20,20 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from bert_jax.config import BertConfig
-from bert_jax.errors import InputError
 from bert_jax.modeling.attention_mask import AttentionMask
+from bert_jax.modeling.attention_plan import BLOCK_SPARSE, BLOCKS, LOCAL, AttentionPlan
 from bert_jax.modeling.compute import CONTEXT, Compute
 from bert_jax.modeling.dropout import bits_of_scores, dropout
-from bert_jax.modeling.kernels import disentangled, fused, local, splash
+from bert_jax.modeling.global_tokens import global_rows, put_rows
+from bert_jax.modeling.kernels import block_sparse, disentangled, fused, local, splash
 from bert_jax.modeling.kernels.plain import plain_attention
 from bert_jax.modeling.layers import Dense, LayerNorm
-from bert_jax.modeling.positions import Positions, alibi_slopes
-from bert_jax.sharding import constrain, device_share, mapped
-
-_PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
-_DROPPING = ("xla", "fused")
-_LOCAL = "local"  # replaces xla if the window is small relative to the length
-
+from bert_jax.modeling.positions import alibi_slopes
+from bert_jax.sharding import constrain, mapped
 
 # Embeddings of relative positions, projected to `[R, N, H]`: as keys for content to position, and as queries for
 # position to content.
 PositionTerms = tuple[jax.Array | None, jax.Array | None]
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class AttentionPlan:
-    """The plan for the attention of a layer: backend, mask and positions.
-
-    Attributes:
-        backend: one of `bert_jax.modeling.compute.ATTENTIONS` except auto; or local.
-        mask: the attention mask.
-        bias: bias of the scores from `mask` and relative positions, shared by all such layers: for xla
-            `[B or 1, N or 1, 1 or S, S]`, for local by blocks; None for the other backends.
-        rotation: cosines and sines `[B or 1, S, 1, H / 2]` of rotary positions; None without rotary positions.
-        relative_embeddings: embeddings `[R, D]` of relative positions for disentangled attention, or None.
-        query_positions: the P query positions; None means all positions. With P positions, `bias` is
-            `[B or 1, N or 1, 1 or P, S]`.
-    """
-
-    backend: str = dataclasses.field(metadata={"static": True})
-    mask: AttentionMask
-    bias: jax.Array | None
-    rotation: tuple[jax.Array, jax.Array] | None = None
-    relative_embeddings: jax.Array | None = None
-    query_positions: Positions | None = None
-
-    def only(self, positions: Positions) -> "AttentionPlan":
-        """Return the plan for queries at `positions` only; its scores are few, so its backend is xla."""
-        bias = self.mask.bias(positions.length, positions)
-        return dataclasses.replace(self, backend="xla", bias=bias, query_positions=positions)
-
-
-def plan_attention(
-    mask: AttentionMask, config: BertConfig, compute: Compute, length: int, *, drops: bool, maps: bool
-) -> AttentionPlan:
-    """Choose the attention backend for sequences of `length`, with or without dropout and attention maps.
-
-    Raises:
-        InputError: `compute.attention` names a backend that does not support this.
-    """
-    drops = drops and config.attention_probs_dropout_prob > 0
-    backend = compute.attention
-    if maps:
-        backend = "xla"
-    elif backend == "auto":
-        backend = _cheapest(config, compute, mask.window, length, drops)
-    elif reason := _unfit(backend, config, compute, length, drops):
-        raise InputError(f"attention={backend}: {reason}; use auto or xla")
-    if backend == "xla" and not maps and not config.relative_positions and local.supports(length, mask.window):
-        return AttentionPlan(_LOCAL, mask, local.bias(mask, length))
-    return AttentionPlan(backend, mask, mask.bias(length) if backend == "xla" else None)
 
 
 def rotary_speeds(size: int, theta: float, factor: float = 1.0) -> jax.Array:
@@ -129,43 +76,6 @@ def relative_buckets(length: int, buckets: int) -> np.ndarray:
     return np.where(distance > 0, half, 0) + np.where(abs(distance) < exact, abs(distance), np.minimum(far, half - 1))
 
 
-def _cheapest(config: BertConfig, compute: Compute, window: int | None, length: int, drops: bool) -> str:
-    """Return the backend that moves the fewest bytes to and from memory (docs/attention.md)."""
-    shortest = {"fused": 256, "splash": 512, "cudnn": 512}
-    if local.supports(length, window):  # only splash and local skip work outside of the window
-        shortest = {"splash": 512}
-    for backend, least in shortest.items():
-        if length >= least and not _unfit(backend, config, compute, length, drops):
-            return backend
-    return "xla"
-
-
-def _unfit(backend: str, config: BertConfig, compute: Compute, length: int, drops: bool) -> str | None:
-    """Return why a backend cannot be used, or None."""
-    platform = _PLATFORMS.get(backend, compute.target)
-    if platform != compute.target:
-        return f"needs a {platform}, found {compute.target}"
-    if config.relative_positions and backend != "xla":
-        alibi = config.position_embedding_type == "alibi"
-        return f"does not support {'positions of type alibi' if alibi else 'relative positions'}"
-    if drops and backend not in _DROPPING:
-        return (f"expected attention_probs_dropout_prob of 0, as this backend has no dropout, found "
-                f"{config.attention_probs_dropout_prob}")  # fmt: skip
-    columns = device_share(config.num_attention_heads, "heads") * config.head_size
-    if backend == "fused" and not fused.supports(length, columns, config.head_size, compute.dtype):
-        found = f"length {length} and {columns // config.head_size} heads of size {config.head_size} on a device"
-        longest = fused.LONGEST[compute.dtype]
-        fitting = (
-            f"a length of up to {longest:,} and num_heads * head_size on a device to be multiples of {fused.LANES}"
-        )
-        return f"expected {fitting}, found {found}"
-    if backend == "splash" and not splash.supports(length):
-        return f"expected a length that is a multiple of 128, found {length}"
-    if backend == "cudnn" and compute.dtype != "bfloat16":
-        return f"expected dtype bfloat16, found {compute.dtype}"
-    return None
-
-
 class SelfAttention(nnx.Module):
     """The attention block, `[B, S, D] -> [B, S, D]`: attention, output projection, dropout, residual, LayerNorm.
 
@@ -175,14 +85,19 @@ class SelfAttention(nnx.Module):
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
         size, width, narrow = config.hidden_size, config.attention_width, config.key_value_width
-        dense = functools.partial(Dense, config, use_bias=config.attention_bias, rngs=rngs)
-        self.query, self.key, self.value = dense(size, width), dense(size, narrow), dense(size, narrow)
+        biased = config.attention_bias and config.qkv_bias
+        dense = functools.partial(Dense, config, use_bias=biased, rngs=rngs)
+        key_dense = functools.partial(dense, use_bias=biased and config.key_bias)
+        self.query, self.key, self.value = dense(size, width), key_dense(size, narrow), dense(size, narrow)
+        if config.max_global_tokens:
+            self.global_query, self.global_key = dense(size, width), dense(size, width)
+            self.global_value = dense(size, width)
         if not config.share_att_key:
             if "c2p" in config.pos_att_type:
-                self.position_key = dense(size, width)
+                self.position_key = key_dense(size, width)
             if "p2c" in config.pos_att_type:
                 self.position_query = dense(size, width)
-        self.output = dense(width, size)
+        self.output = Dense(config, width, size, use_bias=config.attention_bias, rngs=rngs)
         self.layer_norm = LayerNorm(config, size)
         if config.qk_norm:
             self.query_norm, self.key_norm = LayerNorm(config, width), LayerNorm(config, narrow)
@@ -215,12 +130,35 @@ class SelfAttention(nnx.Module):
             projected = (self.query_norm(query), self.key_norm(key), value)
         positions = self._positions(plan, dropout_keys[1], compute)
         context, probabilities = attend(plan, projected, self.config, dropout_keys[0], compute, positions)
+        if plan.mask.global_tokens is not None:
+            context, probabilities = self._with_global_rows(
+                normed, context, probabilities, plan, dropout_keys[0], compute
+            )
         context = checkpoint_name(context, CONTEXT)
         at = plan.query_positions
         x = x if at is None else at.of(x)
         y = dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1], at)
         x += self.output_norm(y + x) if self.config.attention_output_norm else y
         return x if pre else self.layer_norm(x), probabilities, projected
+
+    def _with_global_rows(
+        self, x: jax.Array, context: jax.Array, probabilities: jax.Array | None, plan: AttentionPlan,
+        dropout_key: jax.Array | None, compute: Compute,
+    ) -> tuple[jax.Array, jax.Array | None]:  # fmt: skip
+        """Return context and probabilities with the rows of the tokens that have global attention replaced."""
+        mask, at = plan.mask, plan.query_positions
+        projected = tuple(
+            constrain(project(states, compute), "batch", None, "heads")
+            for project, states in (
+                (self.global_query, mask.global_queries(x.shape[1]).of(x)), (self.global_key, x),
+                (self.global_value, x),
+            )
+        )  # fmt: skip
+        key = None if dropout_key is None else jax.random.fold_in(dropout_key, 1)
+        rows, row_probabilities = global_rows(mask, projected, self.config, key, compute)
+        if probabilities is not None:
+            probabilities = put_rows(probabilities, row_probabilities, mask, at)
+        return put_rows(context, rows, mask, at), probabilities
 
     def _positions(self, plan: AttentionPlan, dropout_key: jax.Array | None, compute: Compute) -> PositionTerms | None:
         """Return the projections of the embeddings of relative positions; None without disentangled attention."""
@@ -277,13 +215,26 @@ def attend(
     query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))
     if plan.backend == "splash":
         context, probabilities = _splash(plan.mask, query, key, value, compute).astype(dtype), None
-    elif plan.backend == _LOCAL:
+    elif plan.backend == LOCAL:
         assert plan.bias is not None
         context = local.local_attention(plan.bias, plan.mask, query, key, value, words, rate, compute)
         probabilities = None
+    elif plan.backend == BLOCK_SPARSE:
+        assert plan.blocks is not None
+        context = block_sparse.block_sparse_attention(plan.blocks, plan.mask, query, key, value, compute)
+        probabilities = None
+    elif plan.backend == BLOCKS:
+        assert positions is not None
+        query, terms = _scaled(query, positions, key.shape[2], config)
+        context, probabilities = _in_blocks(plan.mask, (query, key, value), terms, words, rate, compute), None
     else:
         if positions is not None:
-            query, plan = _disentangled(plan, query, key, positions, config, compute)
+            query, terms = _scaled(query, positions, key.shape[2], config)
+            scaled, at = query * config.head_size**-0.5, plan.query_positions
+            plan = plan.with_bias(disentangled.position_scores(scaled, key, *terms, at, compute))
+        if plan.blocks is not None:  # without dropout of probabilities, as in transformers
+            words = None
+            plan = plan.with_bias(block_sparse.dense_bias(plan.blocks, key.shape[2], plan.query_positions))
         if config.position_embedding_type == "alibi":
             plan = _with_alibi(plan, key.shape[2], heads)
         context, probabilities = _xla(plan, query, key, value, words, rate, compute)
@@ -291,28 +242,45 @@ def attend(
     return context.swapaxes(1, 2).reshape(batch, length, size), probabilities
 
 
-def _disentangled(
-    plan: AttentionPlan,
-    query: jax.Array,  # [B, N, S or P, H]
-    key: jax.Array,  # [B, N, S, H]
-    positions: PositionTerms,
-    config: BertConfig,
-    compute: Compute,
-) -> tuple[jax.Array, AttentionPlan]:
-    """Return the scaled queries, and the plan with the position terms of the scores in its bias."""
-    query *= (1 + len(config.pos_att_type)) ** -0.5
-    scale = config.head_size**-0.5
+def _scaled(
+    query: jax.Array, positions: PositionTerms, length: int, config: BertConfig
+) -> tuple[jax.Array, tuple[jax.Array | None, jax.Array | None, np.ndarray]]:
+    """Scale queries and position queries by the number of terms; return the queries, and both tables with their rows.
+
+    The tables and their rows by distance are those of `disentangled.position_scores`.
+    """
+    scale = (1 + len(config.pos_att_type)) ** -0.5
     position_key, position_query = positions
     if position_query is not None:
-        position_query *= scale * (1 + len(config.pos_att_type)) ** -0.5
+        position_query *= config.head_size**-0.5 * scale
     most = config.max_relative_positions or config.max_position_embeddings
-    symbolic = not isinstance(key.shape[2], int)  # `jax.export`: at most the model's positions
-    longest = config.max_position_embeddings if symbolic else key.shape[2]
+    # A symbolic length (`jax.export`) is at most the model's positions.
+    longest = length if isinstance(length, int) else config.max_position_embeddings
     rows = disentangled.distance_rows(longest, config.relative_span, config.position_buckets, most)
-    terms = disentangled.position_scores(
-        query * scale, key, position_key, position_query, rows, plan.query_positions, compute
-    )
-    return query, dataclasses.replace(plan, bias=terms if plan.bias is None else terms + plan.bias)
+    return query * scale, (position_key, position_query, rows)
+
+
+def _in_blocks(
+    mask: AttentionMask,
+    projected: tuple[jax.Array, ...],  # query, key, value [B, N, S, H]
+    terms: tuple[jax.Array | None, jax.Array | None, np.ndarray],  # of `_scaled`
+    words: jax.Array | None,
+    rate: float,
+    compute: Compute,
+) -> jax.Array:
+    *tables, rows = terms
+
+    def run(ids, projected, tables, words):
+        (query_ids, key_ids), (query, key, value), (position_key, position_query) = ids, projected, tables
+        own = AttentionMask(query_ids, key_ids, mask.window)
+        return disentangled.attention_in_blocks(
+            own, query, key, value, position_key, position_query, rows, words, rate, compute
+        )
+
+    # On each device by itself: the compiler would sum the tables' gradients over devices in every block.
+    heads = ("batch", "heads", None, None)
+    run = mapped(run, (("batch", None), heads, (None, "heads", None), ("batch", "heads", None)), heads)
+    return run((mask.query_ids, mask.key_ids), projected, tuple(tables), words)
 
 
 def _with_alibi(plan: AttentionPlan, length: int, heads: int) -> AttentionPlan:
@@ -320,8 +288,7 @@ def _with_alibi(plan: AttentionPlan, length: int, heads: int) -> AttentionPlan:
     keys = jnp.arange(length)
     queries = keys[None] if plan.query_positions is None else plan.query_positions.index
     distances = abs(queries[:, None, :, None] - keys).astype(jnp.float32)  # [1 or B, 1, S or P, S]
-    bias = -jnp.asarray(alibi_slopes(heads))[:, None, None] * distances
-    return dataclasses.replace(plan, bias=bias if plan.bias is None else bias + plan.bias)
+    return plan.with_bias(-jnp.asarray(alibi_slopes(heads))[:, None, None] * distances)
 
 
 def _xla(

@@ -14,17 +14,21 @@ MASKED = -1e9
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class AttentionMask:
-    """An attention mask: a query attends to keys with the same id within the window.
+    """An attention mask: a query attends to keys with the same id within the window, or of global tokens.
 
     Attributes:
         query_ids: `[B, S]` int32; None means that all are 1.
         key_ids: `[B, S]` int32; None means the ids of the queries.
         window: greatest distance between a query and a key; None means no limit.
+        global_tokens: positions of the G tokens with global attention, `[B, G]` int32 ascending; S where there is none.
+        is_global: whether a token is one of these, bool `[B, S]`.
     """
 
     query_ids: jax.Array | None = None
     key_ids: jax.Array | None = None
     window: int | None = dataclasses.field(default=None, metadata={"static": True})
+    global_tokens: jax.Array | None = None
+    is_global: jax.Array | None = None
 
     @classmethod
     def of(cls, attention_mask: jax.Array | None, segment_ids: jax.Array | None) -> "AttentionMask":
@@ -48,8 +52,14 @@ class AttentionMask:
             place = jnp.arange(length)
             query_places = place[None] if at is None else at.index
             near = (abs(query_places[..., None] - place) <= self.window)[:, None]
+            near = near if self.is_global is None else near | self.is_global[:, None, None]
             seen = near if seen is None else seen & near
         return None if seen is None else jnp.where(seen, 0.0, MASKED).astype(jnp.float32)
+
+    def global_queries(self, length: int) -> Positions:
+        """Return the positions of the tokens with global attention; the last one where there is none."""
+        assert self.global_tokens is not None
+        return Positions(jnp.minimum(self.global_tokens, length - 1), length)
 
     def ids(self, batch: int, length: int) -> tuple[jax.Array, jax.Array]:
         """Return the ids of queries and of keys, both `[B, S]` int32."""

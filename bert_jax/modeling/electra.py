@@ -1,6 +1,7 @@
 """ELECTRA: a generator fills in masked tokens, and a discriminator detects the replaced ones.
 
-Clark et al. 2020 (arXiv:2003.10555).
+Clark et al. 2020 (arXiv:2003.10555). Gradient-disentangled embedding sharing: He et al. 2021 (arXiv:2111.09543),
+section 3.3.
 """
 
 import dataclasses
@@ -10,11 +11,13 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import BertConfig
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, did_you_mean
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.models import Bert, Params
 
-_OWN = "projection"  # the only part of the embeddings that is not shared, as the models differ in width
+# How generator and discriminator share their embeddings: as one table that both losses train (`es`), as the
+# generator's, to which the discriminator adds a difference of its own (`gdes`), or not at all.
+EMBEDDING_SHARINGS = ("es", "gdes", "none")
 
 
 @jax.tree_util.register_dataclass
@@ -38,26 +41,34 @@ class ElectraOutput:
 
 @dataclasses.dataclass(frozen=True)
 class Electra:
-    """A generator and a discriminator that share their embeddings.
+    """A generator and a discriminator.
 
-    The object holds no parameters. Their tree is `{"discriminator": canonical tree, "generator": canonical tree without
-    the shared embeddings}`.
+    The object holds no parameters. Their tree is `{"discriminator": canonical tree, "generator": canonical tree}`. With
+    `embedding_sharing` `es` the generator's lacks the embeddings, which are the discriminator's, except for the dense
+    layer after them. With `gdes`, the tables in the discriminator's tree (of words, positions and token types) are the
+    differences from the generator's tables, initially 0: the discriminator looks up the sum, and its loss has no
+    gradient in the generator's tables.
 
     Attributes:
         config: the discriminator's architecture.
         generator_config: the generator's architecture.
         compute: compute options of both.
+        embedding_sharing: one of `EMBEDDING_SHARINGS`.
 
     Raises:
-        InputError: the embeddings of generator and discriminator differ in shape.
+        InputError: the embeddings of generator and discriminator differ in shape, or the sharing is not known.
     """
 
     config: BertConfig
     generator_config: BertConfig
     compute: Compute = dataclasses.field(default_factory=Compute)
+    embedding_sharing: str = "es"
     head = "replaced_token_detection"
 
     def __post_init__(self) -> None:
+        if self.embedding_sharing not in EMBEDDING_SHARINGS:
+            known = did_you_mean(self.embedding_sharing, EMBEDDING_SHARINGS)
+            raise InputError(f"embedding_sharing {self.embedding_sharing!r} is not known{known}")
         for name in ("vocab_size", "embedding_width", "max_position_embeddings", "type_vocab_size"):
             expected, found = getattr(self.config, name), getattr(self.generator_config, name)
             if expected != found:
@@ -65,7 +76,7 @@ class Electra:
 
     @property
     def discriminator(self) -> Bert:
-        """Return the discriminator."""
+        """Return the discriminator, whose parameters are `discriminator_params`."""
         return Bert(self.config, self.head, self.compute)
 
     @property
@@ -81,19 +92,54 @@ class Electra:
     def init(self, key: jax.Array) -> Params:
         """Initialise float32 parameters; jit with `out_shardings` to create them sharded."""
         keys = jax.random.split(key)
-        return self.joined(self.discriminator.init(keys[0]), self.generator.init(keys[1]))
+        discriminator, generator = self.discriminator.init(keys[0]), self.generator.init(keys[1])
+        if self.embedding_sharing == "gdes":  # the differences are 0
+            discriminator["embeddings"] |= self._tables(generator)
+        return self.joined(discriminator, generator)
 
     def joined(self, discriminator: Params, generator: Params) -> Params:
-        """Join the parameters of both into one tree, with the discriminator's embeddings."""
-        own = {name: part for name, part in generator["embeddings"].items() if name == _OWN}
-        others = {name: part for name, part in generator.items() if name != "embeddings"}
-        return {"discriminator": discriminator, "generator": others | ({"embeddings": own} if own else {})}
+        """Join the parameters of both into one tree; with `es`, the shared embeddings are the discriminator's.
+
+        With `gdes`, adding the differences again gives the discriminator's tables up to rounding.
+        """
+        if self.embedding_sharing == "gdes":
+            tables = self._tables(generator)
+            own = {name: part for name, part in discriminator["embeddings"].items() if name in tables}
+            differences = jax.tree.map(lambda x, y: x - y, own, tables)
+            discriminator = {**discriminator, "embeddings": {**discriminator["embeddings"], **differences}}
+        if self.embedding_sharing == "es":
+            own = {name: part for name, part in generator["embeddings"].items() if name in self._not_shared}
+            others = {name: part for name, part in generator.items() if name != "embeddings"}
+            generator = others | ({"embeddings": own} if own else {})
+        return {"discriminator": discriminator, "generator": generator}
 
     def generator_params(self, params: Params) -> Params:
         """Return the generator's parameters as a canonical tree, with the shared embeddings."""
-        shared = {name: part for name, part in params["discriminator"]["embeddings"].items() if name != _OWN}
+        if self.embedding_sharing != "es":
+            return params["generator"]
+        of_both = params["discriminator"]["embeddings"]
+        shared = {name: part for name, part in of_both.items() if name not in self._not_shared}
         own = params["generator"].get("embeddings", {})
         return {**params["generator"], "embeddings": {**shared, **own}}
+
+    def discriminator_params(self, params: Params) -> Params:
+        """Return the discriminator's parameters as a canonical tree, without a gradient in those of the generator."""
+        discriminator = params["discriminator"]
+        if self.embedding_sharing != "gdes":
+            return discriminator
+        tables = self._tables(params["generator"])
+        own = {name: discriminator["embeddings"][name] for name in tables}
+        sums = jax.tree.map(lambda x, y: x + jax.lax.stop_gradient(y), own, tables)
+        return {**discriminator, "embeddings": {**discriminator["embeddings"], **sums}}
+
+    @property
+    def _not_shared(self) -> tuple[str, ...]:
+        """Return the parts of the embeddings that `es` does not share: those as wide as the layers."""
+        return ("projection", "layer_norm") if self.config.norm_after_projection else ("projection",)
+
+    @staticmethod
+    def _tables(generator: Params) -> Params:
+        return {name: part for name, part in generator["embeddings"].items() if name.endswith("_embeddings")}
 
     def apply(
         self,
@@ -134,7 +180,7 @@ class Electra:
         assert samples is not None
         put = functools.partial(_put, jnp.where(masked_weights > 0, masked_positions, input_ids.shape[1]))
         judged = self.discriminator.apply(
-            params["discriminator"], put(input_ids, samples), attention_mask, token_type_ids, position_ids,
+            self.discriminator_params(params), put(input_ids, samples), attention_mask, token_type_ids, position_ids,
             segment_ids=segment_ids, dropout_key=keys[1],
         )  # fmt: skip
         assert judged.logits is not None
@@ -146,16 +192,22 @@ class Electra:
         )
 
 
-def generator_config(config: BertConfig, size: float) -> BertConfig:
+def generator_config(config: BertConfig, size: float, layers: int = 0) -> BertConfig:
     """Return the architecture of a generator with `size` times the width of the discriminator `config`.
 
-    `size` scales the number of heads (rounded), and with it the hidden size, and the feed-forward layer. Head size and
-    number of layers stay the same (section 3.2).
+    `size` scales the number of heads (rounded), and with it the hidden size, and the feed-forward layer. The head size
+    stays the same (section 3.2).
+
+    Args:
+        config: the architecture of the discriminator.
+        size: the width of the generator as a fraction of the discriminator's.
+        layers: number of layers of the generator; 0 = that of the discriminator.
     """
     heads = max(1, round(size * config.num_attention_heads))
     return config.replace(
         embedding_size=config.embedding_width,
         hidden_size=heads * config.head_size,
+        num_hidden_layers=layers or config.num_hidden_layers,
         num_attention_heads=heads,
         intermediate_size=max(1, round(size * config.intermediate_size)),
     )

@@ -47,6 +47,8 @@ class Embeddings(nnx.Module):
         compute: Compute,
     ) -> jax.Array:
         x = constrain(self.word_embeddings(input_ids), "batch", "length", "embed")
+        if self.config.rescale_embeddings:
+            x *= self.config.hidden_size**0.5
         if self.config.token_dropout:
             assert self.config.mask_token_id is not None
             masked = input_ids == self.config.mask_token_id

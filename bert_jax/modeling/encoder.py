@@ -11,11 +11,13 @@ import numpy as np
 from flax import nnx
 
 from bert_jax.config import BertConfig
-from bert_jax.modeling.attention import AttentionPlan, SelfAttention, relative_buckets, rotary_speeds
+from bert_jax.modeling.attention import SelfAttention, relative_buckets, rotary_speeds
 from bert_jax.modeling.attention_mask import AttentionMask
+from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.compute import Compute, checkpointed, matmul
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.experts import MixtureOfExperts
+from bert_jax.modeling.kernels.block_sparse import random_blocks
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm, initializer
 from bert_jax.modeling.positions import Positions
 from bert_jax.sharding import constrain
@@ -193,14 +195,16 @@ class Encoder(nnx.Module):
         keys = None if dropout_key is None else jax.random.split(dropout_key, count)
         first = None if self.config.first_layer_norm else np.arange(count) == 0
         last = plans[(count - 1) % len(plans)]
+        drawn = None if keys is None else self._random_blocks(plans[0], x.shape[1])
         plans = tuple(self._with_relative_positions(plan, x.shape[1]) for plan in plans)
 
         def step(plan: AttentionPlan, graph):
             def run(x, layer_and_key):
-                layer, row, key, is_first = layer_and_key
+                layer, row, key, is_first, drawn = layer_and_key
                 if tied is not None:
                     layer = jax.tree.map(lambda leaf: leaf[row], tied)
-                y, probabilities, projected = nnx.merge(graph, layer)(x, plan, is_first, key, compute)
+                its = plan if drawn is None else _with_random_blocks(plan, drawn)
+                y, probabilities, projected = nnx.merge(graph, layer)(x, its, is_first, key, compute)
                 return y, (
                     y if output_hidden_states else None,
                     probabilities if output_attentions else None,
@@ -213,7 +217,7 @@ class Encoder(nnx.Module):
             return stacks[kinds[i % count]][0]
 
         steps = [step(plans[i % len(plans)], graph(i)) for i in range(period)]
-        start, stacked, outputs = x, (layers, rows, keys, first), []
+        start, stacked, outputs = x, (layers, rows, keys, first, drawn), []
 
         def run_apart(x: jax.Array, begin: int, end: int) -> jax.Array:
             for i, layer in enumerate(_apart(kinds[begin:end], _rows(stacked, begin, end, kinds)), start=begin):
@@ -246,6 +250,14 @@ class Encoder(nnx.Module):
             maps if output_attentions else None,
             projections if output_projections else None,
         )
+
+    def _random_blocks(self, plan: AttentionPlan, length: int) -> np.ndarray | None:
+        """Return the random blocks of block-sparse attention `[L, N, C - 2, R]`, drawn for training; or None."""
+        config, blocks = self.config, plan.blocks
+        if blocks is None or not blocks.num_random:
+            return None
+        heads, longest = config.num_attention_heads, config.max_position_embeddings
+        return random_blocks(config.num_hidden_layers, heads, length, blocks.size, blocks.num_random, longest)
 
     def _with_relative_positions(self, plan: AttentionPlan, length: int) -> AttentionPlan:
         if self.config.pos_att_type:
@@ -284,6 +296,11 @@ def _scan(steps, x, stacked, kinds: tuple[bool, ...]):
     return x, jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), ys)
 
 
+def _with_random_blocks(plan: AttentionPlan, random: jax.Array) -> AttentionPlan:
+    assert plan.blocks is not None
+    return dataclasses.replace(plan, blocks=dataclasses.replace(plan.blocks, random=random))
+
+
 def _rows(stacked, start: int, stop: int, kinds: tuple[bool, ...]):
     """Return layers `start` to `stop` of the stacked layers, of which `kinds` tells those with experts."""
     if stop - start == len(kinds):
@@ -296,7 +313,7 @@ def _rows(stacked, start: int, stop: int, kinds: tuple[bool, ...]):
 
 
 def _apart(kinds: tuple[bool, ...], stacked) -> list:
-    """Split stacked (layers, rows of tied layers, dropout keys, is_first) into a list of tuples."""
+    """Split stacked (layers, rows of tied layers, dropout keys, is_first, random blocks) into a list of tuples."""
     layers, *others = stacked
     apart = [[None] * len(kinds) if x is None else [x[i] for i in range(len(kinds))] for x in others]
     own = [iter(_unstack(kinds.count(bool(kind)), part)) for kind, part in enumerate(layers)]

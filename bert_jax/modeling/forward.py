@@ -9,20 +9,24 @@ import jax.numpy as jnp
 from flax import nnx
 
 from bert_jax.config import BertConfig
+from bert_jax.config_values import shortest_period
 from bert_jax.errors import InputError
-from bert_jax.modeling.attention import AttentionPlan, plan_attention, rotation
+from bert_jax.modeling.attention import rotation
 from bert_jax.modeling.attention_mask import AttentionMask
+from bert_jax.modeling.attention_plan import AttentionPlan, plan_attention
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.contacts import ContactHead
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.embeddings import Embeddings
 from bert_jax.modeling.encoder import Encoder
-from bert_jax.modeling.head_names import CLASSIFIERS, WITHOUT_POOLER, summary_of
+from bert_jax.modeling.global_tokens import question_tokens, with_global_tokens
+from bert_jax.modeling.head_names import CLASSIFIERS, WITH_UNREAD_POOLER, WITHOUT_POOLER, summary_of
 from bert_jax.modeling.heads import (
     Discriminator,
     EmbeddingLayers,
     MaskedLMHead,
     Pooler,
+    SpanFeedForward,
     Summary,
     Transform,
     l2_normalize,
@@ -43,7 +47,8 @@ class _Module(nnx.Module):
         size, summary = config.hidden_size, summary_of(config, head)
         self.embeddings = Embeddings(config, rngs=rngs)
         self.encoder = Encoder(config, rngs=rngs)
-        if config.pooler and head not in WITHOUT_POOLER and summary in (None, "pooler"):
+        reads_pooler = head not in WITHOUT_POOLER and summary in (None, "pooler")
+        if config.pooler and (reads_pooler or (config.unread_pooler and head in WITH_UNREAD_POOLER)):
             self.pooler = Pooler(config, rngs=rngs)
         if summary not in (None, "pooler"):
             kind = Transform(config, size, rngs=rngs) if summary == "transform" else Summary(config, summary, rngs=rngs)
@@ -56,6 +61,8 @@ class _Module(nnx.Module):
             self.classifier = Dense(config, size, 1 if head == "multiple_choice" else config.num_labels, rngs=rngs)
         if head == "question_answering":
             self.qa_outputs = Dense(config, size, 2, rngs=rngs)
+            if config.span_head == "feed_forward":
+                self.span = SpanFeedForward(config, rngs=rngs)
         if head == "sentence_embedding" and config.embedding_layers:
             self.embedding_layers = EmbeddingLayers(config, rngs=rngs)
         if head == "replaced_token_detection":
@@ -83,6 +90,7 @@ def apply(
     segment_ids: jax.Array | None,
     cls_positions: jax.Array | None,
     task_type_ids: jax.Array | None,
+    global_attention_mask: jax.Array | None,
     dropout_key: jax.Array | None,
     sample_key: jax.Array | None,
     output_last_hidden_state: bool,
@@ -92,12 +100,21 @@ def apply(
 ) -> BertOutput:
     """Run the forward pass; arguments as for `Bert.apply`."""
     choices = input_ids.shape[1] if bert.head == "multiple_choice" else None
-    inputs = (input_ids, attention_mask, token_type_ids, position_ids, task_type_ids)
+    inputs = (input_ids, attention_mask, token_type_ids, position_ids, task_type_ids, global_attention_mask)
     if choices is not None:
         inputs = jax.tree.map(lambda ids: ids.reshape(-1, ids.shape[-1]), inputs)
-    module = _merge(bert, params)
+    *inputs, chosen = inputs
+    question = None
+    if hasattr(module := _merge(bert, params), "span"):
+        if segment_ids is not None:
+            raise InputError("segment_ids: expected none, as the span head looks for the question of a row, found some")
+        question = question_tokens(bert.config, inputs[0])
+        usual = 1 - question.astype(jnp.int32)
+        types = inputs[2]
+        inputs[2] = usual if types is None else jnp.where(types.any(-1, keepdims=True), types, usual)
     keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
     mask = AttentionMask.of(inputs[1], segment_ids)
+    mask = with_global_tokens(mask, bert.config, bert.head, inputs[0], chosen, cls_positions)
     plans = _attention_plans(
         bert, module, mask, inputs[3], input_ids.shape[-1], dropout_key is not None, output_attentions
     )
@@ -112,6 +129,8 @@ def apply(
     output = dataclasses.replace(
         output, **_head(bert, module, output, rows, (masked_labels, sample_key), choices, keys[2])
     )
+    if question is not None:
+        output = _without_question(output, question)
     return output if output_last_hidden_state else dataclasses.replace(output, last_hidden_state=None)
 
 
@@ -163,7 +182,7 @@ def _attention_plans(
     """Return the attention plans of the first layers; they repeat through the later layers."""
     config = bert.config
     made = {}
-    windows = config.windows[: config.global_every if config.local_window else 1]
+    windows = shortest_period(config.windows)
     for window in set(windows):
         seen = dataclasses.replace(mask, window=window)
         plan = plan_attention(seen, config, bert.compute, length, drops=drops, maps=maps)
@@ -224,13 +243,22 @@ def _head(bert: Bert, module, output, rows, masked, choices, key) -> dict[str, j
             return {"logits": classify(summary).reshape(-1, choices)}
         case "question_answering":
             x = dropout(_of_tokens(bert, module, x), bert.config.qa_dropout, key)
+            x = module.span(x, bert.compute, key) if hasattr(module, "span") else x
             logits = dense(module.qa_outputs, x)
             return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
         case "replaced_token_detection":
-            return {"logits": module.discriminator(x, bert.compute)}
+            return {"logits": module.discriminator(x, rows.segment_ids, bert.compute)}
         case "sentence_embedding":
             return {"sentence_embedding": _sentence(bert, module, x, rows, key)}
     return {}
+
+
+def _without_question(output: BertOutput, question: jax.Array) -> BertOutput:
+    """Return the output with such logits of the question's tokens, except the first token, that no span is there."""
+    penalty = 1e6 * question.at[:, 0].set(False)
+    starts, ends = output.start_logits, output.end_logits
+    assert starts is not None and ends is not None
+    return dataclasses.replace(output, start_logits=starts - penalty, end_logits=ends - penalty)
 
 
 def _sentence(bert: Bert, module, x: jax.Array, rows: _Rows, key: jax.Array | None) -> jax.Array:

@@ -17,6 +17,8 @@ HEADS = (
 # The original's classes: these have no pooler whatever the config says.
 WITHOUT_POOLER = ("masked_lm", "token_classification", "question_answering", "replaced_token_detection")
 # Their output layer has one name, `classifier`, but what is trained for one of them means nothing to another.
+# Of these, the ones that have a pooler which they do not read, in families with `unread_pooler`.
+WITH_UNREAD_POOLER = ("masked_lm", "sequence_classification", "token_classification")
 CLASSIFIERS = ("sequence_classification", "token_classification", "multiple_choice")
 NAMED_CLASSIFIERS = CLASSIFIERS[:2]  # whose classes have names
 

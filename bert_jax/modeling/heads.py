@@ -88,15 +88,39 @@ class Summary(nnx.Module):
         return ACTIVATIONS[self.activation](self.dense(x, compute))
 
 
+class SpanFeedForward(nnx.Module):
+    """The feed-forward block of BigBird's span head, `[..., D] -> [..., D]`: dropout before it, as after its layers."""
+
+    def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
+        self.activation, self.rate = config.hidden_act, config.hidden_dropout_prob
+        self.up = Dense(config, config.hidden_size, config.intermediate_size, rngs=rngs)
+        self.down = Dense(config, config.intermediate_size, config.hidden_size, rngs=rngs)
+        self.layer_norm = LayerNorm(config, config.hidden_size)
+
+    def __call__(self, x: jax.Array, compute: Compute, dropout_key: jax.Array | None) -> jax.Array:
+        keys = (None, None) if dropout_key is None else jax.random.split(dropout_key)
+        y = ACTIVATIONS[self.activation](self.up(dropout(x, self.rate, keys[0]), compute))
+        return self.layer_norm(x + dropout(self.down(y, compute), self.rate, keys[1]))
+
+
 class Discriminator(nnx.Module):
-    """ELECTRA's discriminator head, `[..., D] -> [...]`: logits that a token was replaced (arXiv:2003.10555)."""
+    """ELECTRA's discriminator head, `[B, S, D] -> [B, S]`: logits that a token was replaced (arXiv:2003.10555).
+
+    With `config.discriminator_norm` it first adds the state of the example's first token to that of each token, and
+    applies a LayerNorm, as in DeBERTa-v3 (github.com/microsoft/DeBERTa).
+    """
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.activation = config.hidden_act
+        if config.discriminator_norm:
+            self.layer_norm = LayerNorm(config, config.hidden_size)
         self.dense = Dense(config, config.hidden_size, config.hidden_size, rngs=rngs)
         self.output = Dense(config, config.hidden_size, 1, rngs=rngs)
 
-    def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:
+    def __call__(self, x: jax.Array, segment_ids: jax.Array | None, compute: Compute) -> jax.Array:
+        if hasattr(self, "layer_norm"):
+            first = x[:, :1] if segment_ids is None else gather_positions(x, segment_starts(segment_ids))
+            x = self.layer_norm(x + first)
         x = ACTIVATIONS[self.activation](self.dense(x, compute)).astype(jnp.float32)
         return self.output(x, Compute(platform=compute.platform))[..., 0]
 
@@ -147,6 +171,13 @@ class EmbeddingLayers(nnx.Module):
                 case "dropout":
                     x = dropout(x, layer.rate, None if key is None else jax.random.fold_in(key, number))
         return x
+
+
+def segment_starts(segment_ids: jax.Array) -> jax.Array:
+    """Return for each token the first position of its example in packed rows, both `[B, S]`."""
+    place = jnp.broadcast_to(jnp.arange(segment_ids.shape[1]), segment_ids.shape)
+    is_start = jnp.diff(segment_ids, axis=1, prepend=segment_ids[:, :1] - 1) != 0
+    return jax.lax.cummax(jnp.where(is_start, place, 0), axis=1)
 
 
 def pool_tokens(x: jax.Array, attention_mask: jax.Array, poolings: Sequence[str], skip: int = 0) -> jax.Array:

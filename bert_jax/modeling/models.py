@@ -65,6 +65,7 @@ class Bert:
         cls_positions: jax.Array | None = None,
         *,
         task_type_ids: jax.Array | None = None,
+        global_attention_mask: jax.Array | None = None,
         dropout_key: jax.Array | None = None,
         sample_key: jax.Array | None = None,
         output_last_hidden_state: bool = True,
@@ -78,7 +79,8 @@ class Bert:
             params: the canonical tree.
             input_ids: `[B, S]` int32; `[B, K, S]` for multiple choice, as are the next three.
             attention_mask: 1 for tokens, 0 for padding; None means no padding.
-            token_type_ids: segment ids; None means 0.
+            token_type_ids: segment ids; None means 0. For BigBird's span head, None or a row of 0 means 0 for the
+                question and 1 for the rest.
             position_ids: positions, from 0 in every family. None means 0, 1, ...; in a family with a `position_offset`
                 it means the number of earlier tokens that are not padding.
             masked_positions: `[B, P]`, positions at which to compute masked-LM logits; None means all positions.
@@ -89,7 +91,10 @@ class Bert:
             cls_positions: `[B, M]`, the first position of each example in packed rows. Sequence outputs are then
                 computed for each example. None means the first token.
             task_type_ids: `[B, S]`, or `[B, K, S]` for multiple choice; ids of ERNIE's tasks. None means 0.
-            dropout_key: None means no dropout.
+            global_attention_mask: `[B, S]`, or `[B, K, S]` for multiple choice; 1 for tokens with global attention
+                (Longformer), of which a row takes the first `config.max_global_tokens`. None means those of the head
+                (`bert_jax.modeling.global_tokens`).
+            dropout_key: None means no dropout, and no random blocks of block-sparse attention.
             sample_key: if given with `masked_labels`, the output has samples too.
             output_last_hidden_state: whether to return the last hidden state. Without it and the next three, the last
                 layer computes only the positions that the head reads if layers are unrolled, with the same results.
@@ -120,6 +125,7 @@ class Bert:
             segment_ids,
             cls_positions,
             task_type_ids,
+            global_attention_mask,
             dropout_key,
             sample_key,
             output_last_hidden_state,
@@ -139,8 +145,11 @@ class Bert:
             predictions: P, the number of masked positions; None means all positions.
         """
         config = self.config
+        is_sparse = config.attention_windows or config.longest_full is not None  # with less work for all positions
         match self.head:
             case _ if self.compute.layers != "unroll":
+                count = length
+            case "pretraining" | "masked_lm" if is_sparse:
                 count = length
             case "pretraining" | "masked_lm":
                 count = length if predictions is None else predictions + sentences * (self.head == "pretraining")

@@ -44,6 +44,12 @@ MODEL_KEYS = {
     "model.local_window": Key(int, "local layers attend to this number of tokens on either side; not set = all layers "
                               "are global", least=1),
     "model.global_every": Key(int, "one layer in this number is global, starting with the first", least=1),
+    "model.attention_windows": Key(tuple, "a Longformer's layers attend to these numbers of tokens on either side; the "
+                                   "last layers repeat the first; not set = as the family or init_from"),
+    "model.max_global_tokens": Key(int, "most tokens of a row with global attention in a Longformer", least=1),
+    "model.attention_type": Key(str, "attention of a BigBird in long rows", CHOICES["attention_type"]),
+    "model.block_size": Key(int, "tokens in a block of a BigBird's block-sparse attention", least=1),
+    "model.num_random_blocks": Key(int, "random blocks to which each block of a BigBird attends", least=0),
     "model.rope_theta": Key(float, "base of the rotary position embedding", above=0),
     "model.local_rope_theta": Key(float, "base of the rotary position embedding in local layers; not set = rope_theta",
                                   above=0),

@@ -1,7 +1,7 @@
 """Replaced-token detection: a generator predicts masked tokens, a discriminator detects the tokens that it replaced.
 
-Clark et al. 2020 (arXiv:2003.10555), section 2. The data may be prepared for any objective; labels of pairs are
-ignored.
+Clark et al. 2020 (arXiv:2003.10555), section 2; He et al. 2021 (arXiv:2111.09543), section 3. The data may be prepared
+for any objective; labels of pairs are ignored.
 """
 
 import dataclasses
@@ -153,7 +153,8 @@ def abstract_task(recipe: Any) -> AbstractTask:
 
 def _model(recipe: Any, config: BertConfig) -> Electra:
     setup.check_head(config, HEAD)
-    return Electra(config, generator_config(config, recipe.model.generator_size), setup.compute(recipe))
+    generator = generator_config(config, recipe.model.generator_size, recipe.model.generator_layers)
+    return Electra(config, generator, setup.compute(recipe), recipe.model.embedding_sharing)
 
 
 def _pretrained(recipe: Any, model: Electra, discriminator: Loaded) -> Params:
@@ -164,16 +165,23 @@ def _pretrained(recipe: Any, model: Electra, discriminator: Loaded) -> Params:
     generator = load_pretrained(where, "masked_lm", dequantize=True)
     for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
         expected, found = getattr(model.generator_config, name), getattr(generator.config, name)
+        key = "generator_layers" if name == "num_hidden_layers" else "generator_size"
         if expected != found:
-            raise InputError(f"{where}: {name}: expected {expected} for config.model.generator_size "
-                             f"{recipe.model.generator_size}, found {found}")  # fmt: skip
+            raise InputError(
+                f"{where}: {name}: expected {expected} for config.model.{key} {recipe.model[key]}, found {found}"
+            )
+    if model.embedding_sharing != "es":
+        return model.joined(discriminator.params, generator.params)
     words = [loaded.params["embeddings"]["word_embeddings"]["embedding"] for loaded in (discriminator, generator)]
     if not np.array_equal(*words):
-        raise InputError(f"{where}: expected the discriminator's embeddings, which the generator shares, found others")
+        raise InputError(
+            f"{where}: expected the discriminator's embeddings, which the generator shares with "
+            "config.model.embedding_sharing es, found others"
+        )
     return model.joined(discriminator.params, generator.params)
 
 
 def _save(directory: Any, params: Params, *, model: Electra, tokenizer: Any) -> None:
-    save_pretrained(directory, model.config, HEAD, params["discriminator"], tokenizer)
+    save_pretrained(directory, model.config, HEAD, model.discriminator_params(params), tokenizer)
     generator = model.generator_params(params)
     save_pretrained(storage.Path(directory) / GENERATOR_DIR, model.generator_config, "masked_lm", generator, tokenizer)

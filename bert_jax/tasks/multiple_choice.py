@@ -192,6 +192,11 @@ def build(recipe: Any) -> Job:
         held = read_answered(data.dev, columns, setup.invalid_rows(recipe, data.dev))
     train = encode_questions(tokenizer, rows, data.max_seq_length)
     dev = encode_questions(tokenizer, held, data.max_seq_length) if held else None
+    for groups in filter(None, (train, dev)):
+        rows = groups.sequences
+        separators = np.flatnonzero(rows.tokens == tokenizer.sep_id)
+        first = separators[np.searchsorted(separators, rows.starts[:-1])]  # and one more follows it
+        setup.check_room(config, int((rows.starts[1:] - first - 2).max()), "the longest choice")
     model = Bert(config.replace(pooler=True), HEAD, setup.compute(recipe))
     return setup.fine_tuning(recipe, MultipleChoiceTask(model), tokenizer, loaded, train, dev, Remembered(columns))
 

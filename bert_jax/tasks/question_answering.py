@@ -190,6 +190,8 @@ def build(recipe: Any) -> Job:
     loaded, tokenizer, config = setup.starting_model(recipe, HEAD)
     limits = _limits(recipe)
     limits.check(tokenizer.layout, "config.data.")
+    question = len(tokenizer.layout.start) + limits.max_query_length
+    setup.check_room(config, question, "the longest question (data.max_query_length)")
     rows = learnable(data.train, tokenizer, setup.invalid_rows(recipe, data.train, "question"))
     rows, held = setup.hold_out(recipe, rows, groups=np.array([row.question.article for row in rows]))
     questions = [row.question for row in held]

@@ -17,6 +17,7 @@ from bert_jax.data.finetuning.features import Packable, Paddable
 from bert_jax.data.finetuning.packing import PackedSource
 from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.errors import InputError
+from bert_jax.families import FAMILIES
 from bert_jax.inference.loading import check_vocabulary
 from bert_jax.modeling import Bert, Compute, Params
 from bert_jax.recipes import model_config
@@ -166,7 +167,10 @@ def config(recipe: Any, tokenizer: Tokenizer, loaded: Loaded | None) -> BertConf
             the shapes of the parameters of `loaded`.
     """
     sizes = {} if loaded or recipe.model.vocab_size else {"vocab_size": tokenizer.vocab_size}
-    config = model_config(recipe, loaded.config if loaded else None, pad_token_id=tokenizer.pad_id, **sizes)
+    ids = {"pad_token_id": tokenizer.pad_id}
+    if "sep_token_id" in FAMILIES[recipe.model.family or (loaded.config.family if loaded else "bert")].keys:
+        ids["sep_token_id"] = tokenizer.sep_id
+    config = model_config(recipe, loaded.config if loaded else None, **ids, **sizes)
     if config.token_dropout and config.mask_token_id != tokenizer.mask_id:
         if loaded:
             raise InputError(
@@ -204,6 +208,15 @@ def check_length(length: int, config: BertConfig, key: str) -> None:
         raise InputError(
             f"{key}: expected at most the model's {config.max_position_embeddings} positions "
             f"(max_position_embeddings), found {length}"
+        )
+
+
+def check_room(config: BertConfig, longest: int, what: str) -> None:
+    """Raise InputError when there is no room for `longest` tokens with global attention, those of `what`."""
+    if 0 < config.max_global_tokens < longest:
+        raise InputError(
+            f"config.model.max_global_tokens: expected at least {longest}, the tokens of {what}, "
+            f"found {config.max_global_tokens}"
         )
 
 

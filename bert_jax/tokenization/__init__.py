@@ -1,5 +1,7 @@
 """Tokenizers: WordPiece, SentencePiece and byte-level BPE behind one interface, from files or trained."""
 
+from bert_jax.tokenization.big_bird import big_bird
+from bert_jax.tokenization.byte_level import deberta
 from bert_jax.tokenization.families import albert, byte_level_bpe, camembert, deberta_v2, mpnet, xlm_roberta
 from bert_jax.tokenization.fast_bpe import FastBpeTokenizer
 from bert_jax.tokenization.huggingface import word_piece
@@ -15,8 +17,10 @@ __all__ = [
     "SentencePieceTokenizer",
     "Tokenizer",
     "albert",
+    "big_bird",
     "byte_level_bpe",
     "camembert",
+    "deberta",
     "deberta_v2",
     "has_tokenizer",
     "load_tokenizer",

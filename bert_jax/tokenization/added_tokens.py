@@ -16,6 +16,11 @@ def plain_special(role: str, token: str) -> tokenizers.AddedToken:
     return tokenizers.AddedToken(token, normalized=False, special=True)
 
 
+def special_token(role: str, token: str) -> tokenizers.AddedToken:
+    """Return a special token as in RoBERTa, XLM-R and MPNet, where the mask absorbs the space before it."""
+    return tokenizers.AddedToken(token, lstrip=role == "mask", normalized=False)
+
+
 def add_tokens(
     backend: tokenizers.Tokenizer,
     special: Mapping[str, str],

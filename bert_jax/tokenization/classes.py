@@ -7,7 +7,7 @@ from bert_jax.errors import InputError, printable
 
 WORD_PIECE, MPNET, BYTE_LEVEL_BPE, FAST_BPE = "WordPiece", "MPNet's WordPiece", "byte-level BPE", "fastBPE"
 XLM_ROBERTA, CAMEMBERT, ALBERT = "XLM-R's unigrams", "CamemBERT's unigrams", "ALBERT's unigrams"
-DEBERTA = "DeBERTa-v2's unigrams"
+DEBERTA, DEBERTA_BPE, BIG_BIRD = "DeBERTa-v2's unigrams", "DeBERTa's byte-level BPE", "BigBird's unigrams"
 RESIDUES = "one token per residue"
 
 # Algorithm -> lower-case names of tokenizer classes and model types, without "Tokenizer", "Fast", "-" and "_".
@@ -23,6 +23,8 @@ _CLASSES = {
     FAST_BPE: "bertweet phobert",
     DEBERTA: "debertav2",
     RESIDUES: "esm",
+    DEBERTA_BPE: "deberta",
+    BIG_BIRD: "bigbird",
 }
 _ALGORITHMS = {name: algorithm for algorithm, names in _CLASSES.items() for name in names.split()}
 # Names that do not determine the algorithm; the files do.
@@ -36,8 +38,8 @@ _PYTHON_ONLY = """bartpho bertgeneration bertjapanese biogpt byt5 canine cpmant 
 _MODELS = {
     "WordPiece": f"{_CLASSES[WORD_PIECE]} mpnet funnel layoutlmv2 splinter",
     "BPE": f"{_CLASSES[BYTE_LEVEL_BPE]} herbert gpt2 deberta blenderbot clip codegen gptneox",
-    "Unigram": f"{_CLASSES[XLM_ROBERTA]} {_CLASSES[DEBERTA]} camembert t5 albert xlnet rembert fnet mbart barthez "
-    "pegasus",
+    "Unigram": f"{_CLASSES[XLM_ROBERTA]} {_CLASSES[DEBERTA]} camembert t5 albert bigbird xlnet rembert fnet mbart "
+    "barthez pegasus",
 }
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import tokenizers
 
 from bert_jax.errors import InputError
-from bert_jax.tokenization.added_tokens import add_tokens, plain_special
+from bert_jax.tokenization.added_tokens import add_tokens, plain_special, special_token
+from bert_jax.tokenization.byte_level import byte_level_backend
 from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer, sep_and_cls, word_piece_backend
 from bert_jax.tokenization.sentencepiece import sentencepiece_proto
 from bert_jax.tokenization.settings import NO_TOKEN_TYPES, TOKEN_TYPES, TokenizerFiles
@@ -15,11 +16,6 @@ ROBERTA_SPECIALS = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>",
 ALBERT_SPECIALS = {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 MPNET_SPECIALS = {**ROBERTA_SPECIALS, "unk": "[UNK]"}
 _MPNET_MAX_CHARS_PER_WORD = 100  # BERT allows 200
-
-
-def special_token(role: str, token: str) -> tokenizers.AddedToken:
-    """Return a special token as in RoBERTa, XLM-R and MPNet, where the mask absorbs the space before it."""
-    return tokenizers.AddedToken(token, lstrip=role == "mask", normalized=False)
 
 
 def byte_level_bpe(
@@ -49,13 +45,7 @@ def byte_level_bpe(
     Raises:
         InputError: a special token is missing, or a merge has a token that is not in the vocabulary.
     """
-    for first, second in merges:
-        for piece in (first, second, first + second):
-            if piece not in vocabulary:
-                raise InputError(f"merge {first!r} {second!r}: expected pieces of the vocabulary, found {piece!r}")
-    backend = tokenizers.Tokenizer(tokenizers.models.BPE(dict(vocabulary), list(merges)))
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
-    backend.decoder = tokenizers.decoders.ByteLevel()
+    backend = byte_level_backend(vocabulary, merges, add_prefix_space)
     files = files or TokenizerFiles()
     special = add_tokens(backend, special, files, special_token)
     backend.post_processor = _roberta_processing(backend, special, trim_offsets, add_prefix_space)

@@ -201,7 +201,11 @@ class BackendTokenizer(Tokenizer):
         if isinstance(self._backend.model, tokenizers.models.WordPiece) or self._is("EsmTokenizer"):
             return {"vocab.txt": "".join(f"{piece}\n" for piece in self._model_pieces)}
         if self._sentencepiece_model is not None:
-            names = {"AlbertTokenizer": "spiece.model", "DebertaV2Tokenizer": "spm.model"}
+            names = {
+                "AlbertTokenizer": "spiece.model",
+                "BigBirdTokenizer": "spiece.model",
+                "DebertaV2Tokenizer": "spm.model",
+            }
             name = next((name for kind, name in names.items() if self._is(kind)), "sentencepiece.bpe.model")
             return {name: self._sentencepiece_model}
         if self._is("RobertaTokenizer"):

@@ -11,11 +11,15 @@ from bert_jax.model_files import check_keys
 from bert_jax.model_files.tokenizer import TOKENIZER_CONFIG
 from bert_jax.storage import PathLike
 from bert_jax.tokenization.added_tokens import add_tokens
+from bert_jax.tokenization.big_bird import big_bird
+from bert_jax.tokenization.byte_level import DEBERTA_CLASS, deberta
 from bert_jax.tokenization.classes import (
     ALBERT,
+    BIG_BIRD,
     BYTE_LEVEL_BPE,
     CAMEMBERT,
     DEBERTA,
+    DEBERTA_BPE,
     FAST_BPE,
     MPNET,
     RESIDUES,
@@ -73,15 +77,17 @@ _SPECIALS: dict[str, dict[str, str]] = {
     XLM_ROBERTA: ROBERTA_SPECIALS,
     CAMEMBERT: ROBERTA_SPECIALS,
     ALBERT: ALBERT_SPECIALS,
+    BIG_BIRD: ALBERT_SPECIALS,
     DEBERTA: WORD_PIECE_SPECIALS,
     RESIDUES: ESM_SPECIALS,
+    DEBERTA_BPE: WORD_PIECE_SPECIALS,
 }
 _ALGORITHMS = {
     "vocab.txt": (WORD_PIECE, MPNET, FAST_BPE, RESIDUES),
-    "vocab.json": (BYTE_LEVEL_BPE,),
-    "*.model": (XLM_ROBERTA, CAMEMBERT, ALBERT, DEBERTA),
+    "vocab.json": (BYTE_LEVEL_BPE, DEBERTA_BPE),
+    "*.model": (XLM_ROBERTA, CAMEMBERT, ALBERT, DEBERTA, BIG_BIRD),
 }
-_OF_MODELS = {XLM_ROBERTA: xlm_roberta, CAMEMBERT: camembert}
+_OF_MODELS = {XLM_ROBERTA: xlm_roberta, CAMEMBERT: camembert, BIG_BIRD: big_bird}
 _MAX_BYTES = 256 << 20  # limit of a vocabulary file
 # Characters that are stripped from the end of a line of vocab.txt, as in the tokenizers library: Unicode White_Space.
 _SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
@@ -92,8 +98,8 @@ def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
 
     Args:
         path: `tokenizer.json`, `vocab.txt` (one token per line; with `bpe.codes` beside it, PhoBERT's or BERTweet's),
-            `vocab.json` with `merges.txt` beside it (RoBERTa), a SentencePiece `*.model`, or a directory with one of
-            these. In a directory, the vocab_file of `tokenizer_config.json` comes first, then the order above.
+            `vocab.json` with `merges.txt` beside it (RoBERTa, DeBERTa), a SentencePiece `*.model`, or a directory with
+            one of these. In a directory, the vocab_file of `tokenizer_config.json` comes first, then the order above.
             `tokenizer_config.json` is honoured: do_lower_case, strip_accents, keep_accents, tokenize_chinese_chars,
             add_prefix_space, trim_offsets, model_max_length, model_input_names, and names of special tokens. Its
             tokenizer_class, or the model_type of `config.json`, distinguishes the models of XLM-R, CamemBERT and ALBERT
@@ -139,7 +145,7 @@ def _from_file(path: storage.Path, files: TokenizerFiles, forced: bool) -> Token
     if kind == "*.json":
         return _from_json(storage.read_json(path), files, forced)
     if kind == "*.model" and algorithm in _OF_MODELS:
-        special = named_specials(ROBERTA_SPECIALS, files.settings)
+        special = named_specials(_SPECIALS[algorithm], files.settings)
         prefix = files.settings.get("add_prefix_space", True)
         return _OF_MODELS[algorithm](_bytes(path), special=special, add_prefix_space=prefix, files=files)
     if kind == "*.model" and algorithm == DEBERTA:
@@ -223,7 +229,7 @@ def _from_vocabulary(text: str, files: TokenizerFiles) -> Tokenizer:
 
 
 def _from_merges(path: storage.Path, files: TokenizerFiles) -> Tokenizer:
-    """Return RoBERTa's tokenizer from `vocab.json` (token -> id) and `merges.txt` (pairs of tokens to merge)."""
+    """Return RoBERTa's or DeBERTa's tokenizer of `vocab.json` (token -> id) and `merges.txt` (pairs to merge)."""
     vocabulary = storage.read_json(path)
     seen: dict[int, str] = {}
     for piece, i in vocabulary.items():
@@ -234,12 +240,20 @@ def _from_merges(path: storage.Path, files: TokenizerFiles) -> Tokenizer:
     if not files.explicit and any(piece.endswith("</w>") for piece in vocabulary):
         raise InputError("expected tokens of byte-level BPE, found tokens of another BPE, which end in </w>")
     merges_file = path.parent / (path.name.removesuffix("vocab.json") + "merges.txt")
+    merges, settings = _merges(merges_file), files.settings
+    prefix = settings.get("add_prefix_space", False)
+    is_deberta = files.algorithm == DEBERTA_BPE
+    if files.algorithm is None:
+        is_deberta = WORD_PIECE_SPECIALS["cls"] in vocabulary and ROBERTA_SPECIALS["cls"] not in vocabulary
+    if is_deberta:
+        special = named_specials(WORD_PIECE_SPECIALS, settings)
+        return deberta(vocabulary, merges, special=special, add_prefix_space=prefix, files=files)
     return byte_level_bpe(
         vocabulary,
-        _merges(merges_file),
-        special=named_specials(ROBERTA_SPECIALS, files.settings),
-        add_prefix_space=files.settings.get("add_prefix_space", False),
-        trim_offsets=files.settings.get("trim_offsets", True),
+        merges,
+        special=named_specials(ROBERTA_SPECIALS, settings),
+        add_prefix_space=prefix,
+        trim_offsets=settings.get("trim_offsets", True),
         files=files,
     )
 
@@ -278,10 +292,12 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
         _override_normalizer(content.get("normalizer"), settings)
     if files.algorithm == MPNET:  # unlike BERT's tokenizer, MPNet's does not clean up by default
         settings.setdefault("clean_up_tokenization_spaces", False)
-    if files.algorithm == BYTE_LEVEL_BPE:
+    if files.algorithm in (BYTE_LEVEL_BPE, DEBERTA_BPE):
         _override_byte_level(content, settings)
     if files.algorithm == ALBERT:
         _override_albert(content, settings)
+    if files.algorithm == DEBERTA_BPE:  # transformers 5 lays out rows of the class in the settings in its own way
+        settings |= DEBERTA_CLASS
     backend = _backend(content)
     special = _specials_of(backend, files)
     special = add_tokens(backend, special, files)

@@ -16,7 +16,7 @@ from bert_jax.tokenization.classes import algorithm_of, short_name
 ROLES = ("pad", "unk", "cls", "sep", "mask")
 WITHOUT_TOKEN_TYPES = (
     "roberta", "xlmroberta", "xlmrobertaxl", "camembert", "data2vectext", "robertaprelayernorm", "mpnet", "distilbert",
-    "modernbert", "eurobert", "esm",
+    "modernbert", "eurobert", "esm", "longformer", "bigbird",
 )  # fmt: skip
 TOKEN_TYPES = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
 NO_TOKEN_TYPES = {"model_input_names": ["input_ids", "attention_mask"]}  # settings of models with one segment
@@ -24,6 +24,8 @@ NO_TOKEN_TYPES = {"model_input_names": ["input_ids", "attention_mask"]}  # setti
 _CLASSES = {
     "albert": "AlbertTokenizer",
     "bert": "BertTokenizer",
+    "deberta": "DebertaTokenizer",
+    "bigbird": "BigBirdTokenizer",
     "debertav2": "DebertaV2Tokenizer",
     "camembert": "CamembertTokenizer",
     "data2vectext": "RobertaTokenizer",
@@ -33,6 +35,7 @@ _CLASSES = {
     "esm": "EsmTokenizer",
     "neobert": "BertTokenizer",
     "eurobert": "PreTrainedTokenizerFast",
+    "longformer": "RobertaTokenizer",
     "megatronbert": "BertTokenizer",
     "modernbert": "PreTrainedTokenizerFast",
     "mpnet": "MPNetTokenizer",

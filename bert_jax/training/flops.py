@@ -67,7 +67,10 @@ def train_flops(
 
         layers        L * (4 S D (A + A') + 4 S D F)         projections, feed-forward (6 S D F where it is gated)
         experts       2 S D E + 4 S D F k in place of 4 S D F  in layers with E experts, of which a token uses k
-        attention     4 S K A, summed over layers            scores and sums; K = min(S, 2 window + 1) keys a query
+        attention     4 S K A, summed over layers            scores and sums; K = min(S, 2 window + 1) keys a query; in
+                                                             block-sparse attention the mean over blocks
+        global tokens L * (4 S D A + 2 G D A + 8 G S A)      G tokens with global attention: 1 for a sequence, most
+                                                             (max_global_tokens) for spans and choices, else 0
         positions     2 S K A for each of `pos_att_type`, summed over layers, and once a step 2 R D A for each, where
                                                              R are the rows of the table of relative positions
         convolution   2 k S D^2                              k = conv_kernel_size
@@ -112,14 +115,19 @@ def forward_flops(
         fed = (with_experts - config.has_experts[-1]) * length + config.has_experts[-1] * last
         more = 4 * (config.moe_top_k - 1) * config.intermediate_size
         total += fed * hidden * (2 * config.num_experts + more)
-    *keys, keys_of_last = (length if window is None else min(length, 2 * window + 1) for window in config.windows)
+    *keys, keys_of_last = (_keys(config, window, length) for window in config.windows)
     total += (4 + 2 * len(config.pos_att_type)) * heads * (length * sum(keys) + last * keys_of_last)
+    if tokens := min(_global_tokens(config, head), length):
+        each = 4 * length * hidden + 2 * tokens * hidden + 4 * tokens * length  # projections, and rows of their own
+        total += heads * (config.num_hidden_layers * each + 4 * tokens * queries)
     total += 2 * config.conv_kernel_size * length * hidden**2
     if width != hidden:
         total += 2 * length * width * hidden
     if head in ("pretraining", "masked_lm"):
         transform = hidden if config.head_transform else 0
         total += (length if predictions is None else predictions) * 2 * width * (transform + config.vocab_size)
+    if head == "question_answering" and config.span_head == "feed_forward":
+        total += 4 * length * hidden * config.intermediate_size
     of_tokens = head in ("token_classification", "question_answering", "replaced_token_detection")
     is_late = config.classifier_pooling == "late" and head in ("sequence_classification", "multiple_choice")
     places = length if of_tokens or is_late else 1
@@ -137,3 +145,18 @@ def forward_flops(
     total += 2 * places * hidden * outputs.get(head, 0)
     projected = len(config.pos_att_type) * config.num_hidden_layers * 2 * config.relative_span
     return float(sequences * total + projected * 2 * hidden * heads)
+
+
+def _keys(config: BertConfig, window: int | None, length: int) -> float:
+    """Return the mean number of keys that a query attends to, global tokens aside."""
+    if config.longest_full is not None and length > config.longest_full:
+        ends = 2 * config.block_size
+        return ((length - ends) * (5 + config.num_random_blocks) * config.block_size + ends * length) / length
+    return length if window is None else min(length, 2 * window + 1)
+
+
+def _global_tokens(config: BertConfig, head: str) -> int:
+    """Return the number of tokens with global attention for which a forward pass has room."""
+    if not config.max_global_tokens or head == "sequence_classification":
+        return min(config.max_global_tokens, 1)
+    return config.max_global_tokens if head in ("question_answering", "multiple_choice") else 0

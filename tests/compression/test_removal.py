@@ -164,6 +164,21 @@ def test_parts_that_an_architecture_cannot_lose():
         removal.keep_layers(*small("deberta-v2", conv_kernel_size=3), [1, 2])
 
 
+def test_a_longformer_keeps_the_windows_of_its_layers_and_the_projections_of_its_global_tokens():
+    windows = {"attention_windows": (1, 2, 1, 4), "max_global_tokens": 3}
+    config, params = small("longformer", **windows)
+    smaller, pruned = removal.keep_layers(config, params, [1, 3])
+    assert (smaller.windows, smaller.attention_windows) == ((2, 4), (2, 4))
+    smaller, pruned = removal.keep_heads(config, params, HEADS)
+    assert pruned["encoder"]["layers"]["attention"]["global_query"]["kernel"].shape == (4, 32, 24)
+
+
+def test_the_separator_is_renumbered():
+    config, params = small("longformer", sep_token_id=7)
+    smaller, _ = removal.keep_pieces(config, params, np.array([0, 1, 5, 7, 9]), 1)
+    assert (smaller.sep_token_id, small("bert")[0].sep_token_id) == (3, None)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_config_json_has_the_head_size(family):
     config = BertConfig.named("tiny", family, hidden_size=32, num_attention_heads=3, head_dim=8, intermediate_size=24)

@@ -9,6 +9,7 @@ import pytest
 
 from bert_jax.config import BertConfig
 from bert_jax.config_values import ACTIVATION_NAMES, LAYER_ACTIVATIONS, EmbeddingLayer
+from bert_jax.errors import InputError
 from bert_jax.export.signature import as_int64, example_inputs, forward, signature_of
 from bert_jax.families import FAMILIES
 from bert_jax.modeling import HEADS, Bert, Compute
@@ -31,7 +32,10 @@ LOCAL = {"local_window": 2}  # of a ModernBERT, so that short sequences are long
 
 def small_model(family="bert", head="encoder", **fields):
     """A model whose parameters are large enough for every one of them to show in its outputs."""
-    more = {"modernbert": LOCAL, "albert": {"num_hidden_groups": 2}}.get(family, {})
+    more = {
+        "modernbert": LOCAL, "albert": {"num_hidden_groups": 2}, "big_bird": {"sep_token_id": 4},
+        "longformer": {"attention_windows": (2, 3), "max_global_tokens": 4, "sep_token_id": 4},
+    }.get(family, {})  # fmt: skip
     config = BertConfig.named("tiny", family, **SHAPE | more | fields)
     bert, generator = Bert(config, head, Compute(attention="xla")), np.random.default_rng(0)
     params = jax.tree.map(lambda leaf: generator.normal(0, 0.4, leaf.shape).astype(np.float32), bert.abstract_params())
@@ -76,6 +80,25 @@ def test_every_head(head):
 @pytest.mark.parametrize("family, head", [("roberta", "sequence_classification"), ("modernbert", "question_answering")])
 def test_heads_with_a_layer_of_their_own(family, head):
     assert_same(*small_model(family, head), (3, 9))
+
+
+@pytest.mark.parametrize(
+    "head", ["sequence_classification", "question_answering", "multiple_choice", "token_classification"]
+)
+def test_heads_with_global_tokens(head):
+    """Rows with separators and without, with fewer tokens of global attention than there is room for and with more."""
+    assert_same(*small_model("longformer", head), (6, 2, 11) if head == "multiple_choice" else (6, 11))
+
+
+@pytest.mark.parametrize("head", ["question_answering", "sequence_classification", "masked_lm"])
+def test_heads_of_big_bird(head):
+    assert_same(*small_model("big_bird", head, qkv_bias=False, rescale_embeddings=True), (4, 9))
+
+
+def test_block_sparse_attention_is_refused():
+    bert, params = small_model("big_bird", max_position_embeddings=24, block_size=4, num_random_blocks=0)
+    with pytest.raises(InputError, match=r"expected original_full, as a graph of any length .*; up to 20 tokens the t"):
+        onnx_models.onnx_model(bert.config, bert.head, params)
 
 
 def test_a_mean_before_the_classifier_and_a_decoder_of_its_own():
@@ -140,6 +163,10 @@ def test_values_that_rotate():
 def test_a_masked_lm_head_without_a_transform():
     assert_same(*small_model("eurobert", "masked_lm"), (3, 9))
     assert_same(*small_model("eurobert", "masked_lm", tie_word_embeddings=True), (3, 9))
+
+
+def test_the_discriminator_of_deberta():
+    assert_same(*small_model("deberta-v2", "replaced_token_detection"), (2, 1), (3, 11))
 
 
 def test_slopes_of_heads_whose_number_is_no_power_of_2():
@@ -216,8 +243,9 @@ OF_PARAMETERS = {
     "num_labels",
     "head_dim", "embedding_size", "intermediate_size", "hidden_size", "num_hidden_layers", "vocab_size", "pooler",
     "classifier_summary", "choice_summary", "local_window", "global_every", "pooling", "relative_attention_buckets",
-    "norm_rel_ebd",
+    "norm_rel_ebd", "key_bias",
     "num_hidden_groups", "inner_group_num", "moe_every_n_layers", "embedding_projection",
+    "qkv_bias", "unread_pooler", "attention_windows", "attention_type", "block_size", "num_random_blocks",
 }  # fmt: skip
 
 

@@ -32,6 +32,8 @@ CASES = [
     ("esm", "masked_lm", {}),
     ("eurobert", "sequence_classification", {"num_key_value_heads": 1}),
     ("deberta-v2", "masked_lm", {"conv_kernel_size": 3}),
+    ("longformer", "question_answering", {"attention_windows": (2,), "max_global_tokens": 4, "sep_token_id": 4}),
+    ("big_bird", "question_answering", {"sep_token_id": 4}),
     ("jina-bert-qk", "encoder", {}),
     ("nomic-moe", "encoder", {}),
 ]

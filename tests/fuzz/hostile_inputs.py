@@ -17,8 +17,8 @@ _DIGITS, _DEEP, _HALF = RAW["@digits"], RAW["@deep"], RAW["@half"]
 _FAMILIES = (
     "bert", "distilbert", "roberta", "xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm",
     "xlm-roberta-xl", "ernie", "megatron-bert", "albert", "electra", "mpnet", "nomic_bert", "modernbert",
-    "deberta-v2", "gte", "nomic-moe", "jina_embeddings_v3", "jina-bert", "jina-bert-qk", "eurobert", "esm", "neobert",
-    "roformer",
+    "deberta", "deberta-v2", "gte", "nomic-moe", "jina_embeddings_v3", "jina-bert", "jina-bert-qk", "longformer",
+    "big_bird", "eurobert", "esm", "neobert", "roformer",
 )  # fmt: skip
 
 

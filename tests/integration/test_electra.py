@@ -19,6 +19,21 @@ def made(data, **changes):
     return recipe(data, "electra", **one_length | changes)
 
 
+def made_disentangled(data, **changes):
+    """DeBERTa-v3's pretraining: a generator of half the depth, gradient-disentangled embedding sharing."""
+    deberta = {"model.family": "deberta-v2", "model.embedding_size": None, "model.position_buckets": 8,
+               "model.generator_size": 1.0, "model.generator_layers": 1, "model.embedding_sharing": "gdes"}  # fmt: skip
+    return made(data, **deberta | changes)
+
+
+@pytest.fixture(scope="module")
+def disentangled(tmp_path_factory, data):
+    """The directory of a finished run of DeBERTa-v3's pretraining."""
+    workdir = tmp_path_factory.mktemp("deberta") / "whole"
+    train_in_processes(made_disentangled(data), workdir, [{}])
+    return workdir
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, data):
     """The directory of a finished run."""
@@ -39,6 +54,54 @@ def test_killed_and_gone_on_with_it_ends_alike(run, data):
     other = run.parent / "killed"
     train_in_processes(made(data), other, [{"kill_at": 10}, {}])
     assert_alike(run, other)
+
+
+def test_debertas_pretraining_learns(disentangled):
+    lines = [line for line in metrics_of(disentangled) if "train/loss" in line]
+    assert lines[-1]["train/mlm_loss"] < lines[0]["train/mlm_loss"] - 0.3
+    assert lines[-1]["train/disc_loss"] < lines[0]["train/disc_loss"] - 0.05
+
+
+@pytest.mark.slow  # as above
+def test_debertas_pretraining_killed_and_gone_on_with_ends_alike(disentangled, data):
+    other = disentangled.parent / "killed"
+    train_in_processes(made_disentangled(data), other, [{"kill_at": 10}, {}])
+    assert_alike(disentangled, other)
+
+
+def test_debertas_discriminator_is_a_plain_deberta(disentangled, data):
+    """Its word embeddings are the sum of the generator's and the difference, which is no longer 0."""
+    torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
+    transformers = pytest.importorskip("transformers", reason="the oracle; installed on Python 3.11 only")
+    ids = np.random.default_rng(0).integers(5, 100, (3, 20))
+    ours = from_pretrained(disentangled / "model")
+    assert (ours.config.family, ours.head, ours.missing) == ("deberta-v2", "replaced_token_detection", ())
+    theirs, info = transformers.AutoModel.from_pretrained(disentangled / "model", output_loading_info=True)
+    unexpected = info.pop("unexpected_keys")
+    assert not any(info.values()) and all(key.startswith("mask_predictions.") for key in unexpected), info
+    with torch.no_grad():
+        expected = theirs.eval()(torch.tensor(ids)).last_hidden_state.numpy()
+    found = np.asarray(ours(input_ids=ids).last_hidden_state)
+    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
+    generator = from_pretrained(disentangled / "model" / "generator")
+    assert (generator.head, generator.config.num_hidden_layers, ours.config.num_hidden_layers) == ("masked_lm", 1, 2)
+    theirs, info = transformers.AutoModelForMaskedLM.from_pretrained(
+        disentangled / "model" / "generator", output_loading_info=True
+    )
+    assert not any(info.values()), info
+    with torch.no_grad():
+        expected = theirs.eval()(torch.tensor(ids)).logits.numpy()
+    assert np.abs(np.asarray(generator(input_ids=ids).logits) - expected).max() < 1e-5 * np.abs(expected).max()
+
+    sizes = ("hidden_size", "intermediate_size", "max_position_embeddings", "position_buckets")
+    unset = {f"model.{name}": None for name in sizes}
+    again = made_disentangled(data, init_from=str(disentangled / "model"), **unset)
+    params = build(resolve(again)).pretrained
+    words = [params[part]["embeddings"]["word_embeddings"]["embedding"] for part in ("discriminator", "generator")]
+    assert np.abs(words[0]).max() > 1e-3  # the difference
+    np.testing.assert_allclose(
+        words[0] + words[1], ours.params["embeddings"]["word_embeddings"]["embedding"], rtol=0, atol=1e-7
+    )
 
 
 def test_both_models_are_read_by_both_libraries(run):

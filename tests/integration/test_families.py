@@ -24,6 +24,7 @@ FAMILIES = {
     "albert": {"num_hidden_groups": 1},
     "ernie": {"task_type_vocab_size": 2},
     "xlm-roberta-xl": {"type_vocab_size": 1},
+    "deberta": {},
     "gte": {},
     "jina-bert": {},
     "jina_embeddings_v3": {},
@@ -34,6 +35,8 @@ FAMILIES = {
     "neobert": {},
     "roformer": {},
     "eurobert": {"num_key_value_heads": 1},
+    "longformer": {"type_vocab_size": 1, "attention_windows": (2, 4)},
+    "big_bird": {"block_size": 4, "num_random_blocks": 1},
 }
 STEPS = 8
 QUICK = ("modernbert",)  # the one that is least like BERT

@@ -10,8 +10,10 @@ from jax.experimental import pallas
 from bert_jax import sharding
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Compute
-from bert_jax.modeling.attention import attend, plan_attention
+from bert_jax.modeling.attention import attend
 from bert_jax.modeling.attention_mask import AttentionMask
+from bert_jax.modeling.attention_plan import plan_attention
+from bert_jax.modeling.kernels import disentangled
 from bert_jax.modeling.losses import vocabulary_cross_entropy
 
 
@@ -33,6 +35,26 @@ def gradients(backend, mesh, rate, keys=4):
 
     with jax.set_mesh(mesh):
         return [np.asarray(x) for x in jax.jit(run)(q, k, v, up)]
+
+
+def disentangled_gradients(mesh, shortest):
+    """Of attention with relative positions, in blocks from a length of `shortest` on."""
+    disentangled._SHORTEST = shortest
+    config = BertConfig.named("tiny", "deberta-v2", hidden_size=16, num_attention_heads=4, max_position_embeddings=256)
+    random = np.random.default_rng(0)
+    *qkv, up = (jnp.asarray(random.standard_normal((4, 256, 16)), jnp.float32) for _ in range(4))
+    tables = [jnp.asarray(random.standard_normal((512, 4, 4)), jnp.float32) for _ in range(2)]
+    ids = jnp.asarray(np.arange(256) < random.integers(100, 256, (4, 1)), jnp.int32)
+
+    def run(qkv, tables, up):
+        plan = plan_attention(AttentionMask.of(ids, None), config, Compute(), 256, drops=True, maps=False)
+        out, pull = jax.vjp(
+            lambda q, t: attend(plan, q, config, jax.random.key(3), Compute(), tuple(t))[0], tuple(qkv), tables
+        )
+        return out, *jax.tree.leaves(pull(up))
+
+    with jax.set_mesh(mesh):
+        return [np.asarray(x) for x in jax.jit(run)(qkv, tables, up)]
 
 
 def losses(mesh, rows=16, vocabulary=30):
@@ -64,6 +86,7 @@ if __name__ == "__main__":
         "splash": furthest(gradients("splash", many, 0.0), gradients("xla", one, 0.0)),
         "shared keys": furthest(gradients("xla", many, 0.3, 2), gradients("xla", one, 0.3, 2)),
         "shared keys by splash": furthest(gradients("splash", many, 0.0, 2), gradients("xla", one, 0.0, 2)),
+        "blocks": furthest(disentangled_gradients(many, 256), disentangled_gradients(one, 1 << 30)),
         "losses": furthest(losses(many), losses(one)),
     }
     print(json.dumps(seen))

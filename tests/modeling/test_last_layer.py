@@ -65,6 +65,7 @@ def loss_and_gradients(model, inputs, key, whole):
         ("multiple_choice", padded, {"relative_attention_buckets": 8}),
         ("pretraining", packed, {"pos_att_type": ("c2p", "p2c"), "position_buckets": 4, "conv_kernel_size": 3}),
         ("masked_lm", packed, {"num_key_value_heads": 1, "head_transform": False}),
+        ("sequence_classification", packed, {"attention_windows": (3,), "max_global_tokens": 4}),
         (
             "pretraining",
             packed,

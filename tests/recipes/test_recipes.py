@@ -7,6 +7,7 @@ import pytest
 from bert_jax import recipes
 from bert_jax.data.pretraining.masking import UNITS
 from bert_jax.errors import InputError
+from bert_jax.modeling.electra import EMBEDDING_SHARINGS
 from bert_jax.recipes.definitions import KEYS
 from bert_jax.recipes.shipped import recipe_names, summary
 from bert_jax.training.optimizers import OPTIMIZERS
@@ -175,6 +176,7 @@ def test_a_value_outside_of_a_keys_table_is_refused_by_name(task):
 def test_the_names_that_recipes_know_are_those_that_there_are():
     assert (recipes.OPTIMIZER_CHOICES, recipes.MASK_UNITS) == (OPTIMIZERS, UNITS)
     assert tuple(SCHEDULES) == recipes.SCHEDULE_CHOICES
+    assert KEYS["electra"]["model.embedding_sharing"].choices == EMBEDDING_SHARINGS
 
 
 @pytest.mark.parametrize("name", recipe_names())

@@ -12,7 +12,7 @@ from bert_jax import sharding
 from bert_jax.config import BertConfig
 from bert_jax.data.packing import pack
 from bert_jax.errors import InputError
-from bert_jax.modeling import Electra, losses
+from bert_jax.modeling import Bert, Electra, losses
 from bert_jax.modeling.electra import generator_config
 from bert_jax.tasks.electra import ElectraTask
 
@@ -22,6 +22,11 @@ CONFIG = BertConfig.named(
 )  # fmt: skip
 MODEL = Electra(CONFIG, generator_config(CONFIG, 0.5))
 TASK = ElectraTask(MODEL, majority_id=5, discriminator_weight=7.0)
+DISENTANGLED = dataclasses.replace(MODEL, embedding_sharing="gdes")
+DEBERTA = BertConfig.named(
+    "tiny", "deberta-v2", vocab_size=90, hidden_size=32, num_attention_heads=4, intermediate_size=64,
+    max_position_embeddings=LENGTH, position_buckets=8, initializer_range=0.2,
+)  # fmt: skip
 
 
 def quick(function):
@@ -139,19 +144,99 @@ def test_the_discriminator_teaches_the_generator_nothing_but_embeddings(params, 
     assert all(np.abs(word).max() > 0 for word in words) and not np.allclose(*words, rtol=0.1)
 
 
+def test_with_disentangled_gradients_the_generators_tables_learn_from_its_own_loss_only(params, batch):
+    """He et al. 2021 (arXiv:2111.09543), section 3.3."""
+    plain, apart = (dataclasses.replace(TASK, model=model) for model in (MODEL, DISENTANGLED))
+    own = DISENTANGLED.joined(params["discriminator"], MODEL.generator_params(params))
+    assert not any(np.any(table["embedding"]) for table in DISENTANGLED._tables(own["discriminator"]).values())
+
+    def loss(params, task, name):
+        return task.loss(params, batch, None, task.weights(batch))[1][name][0]
+
+    def gradient(params, task, name):
+        return quick(jax.grad(lambda given: loss(given, task, name)))(params)
+
+    for name in ("disc_loss", "mlm_loss"):
+        assert float(loss(own, apart, name)) == pytest.approx(float(loss(params, plain, name)), rel=1e-6)
+    shared, disc, mlm = (gradient(params, plain, "disc_loss"), gradient(own, apart, "disc_loss"),
+                         gradient(own, apart, "mlm_loss"))  # fmt: skip
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(disc["generator"]))
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(mlm["discriminator"]))
+    words = [tree["embeddings"]["word_embeddings"]["embedding"] for tree in (mlm["generator"], disc["discriminator"])]
+    assert all(np.any(word) for word in words)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-6 * np.abs(b).max() + 1e-9),
+        disc["discriminator"], shared["discriminator"],
+    )  # fmt: skip
+
+
+def test_differences_are_added_to_the_generators_tables(params):
+    other = jax.tree.map(lambda leaf: leaf + 1, MODEL.generator_params(params))
+    own = DISENTANGLED.joined(params["discriminator"], other)
+    tables = DISENTANGLED._tables(own["discriminator"])
+    assert tables.keys() == {"word_embeddings", "position_embeddings", "token_type_embeddings"}
+    np.testing.assert_allclose(tables["word_embeddings"]["embedding"], -1, rtol=0, atol=1e-6)
+    back = DISENTANGLED.discriminator_params(own)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-6), back, params["discriminator"])
+    assert DISENTANGLED.generator_params(own) is other
+    fresh = quick(DISENTANGLED.init)(jax.random.key(0))
+    assert not any(np.any(table["embedding"]) for table in DISENTANGLED._tables(fresh["discriminator"]).values())
+
+
+@pytest.mark.parametrize("sharing", ["es", "gdes", "none"])
+@pytest.mark.parametrize("size", [1.0, 0.5])
+def test_what_is_shared_fits_a_deberta(sharing, size):
+    model = Electra(DEBERTA, generator_config(DEBERTA, size, layers=1), embedding_sharing=sharing)
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    assert model.generator_config.num_hidden_layers == 1
+    for part, of in ((model.generator, model.generator_params), (model.discriminator, model.discriminator_params)):
+        shapes = jax.tree.map(lambda leaf: leaf.shape, jax.eval_shape(of, params))
+        assert shapes == jax.tree.map(lambda leaf: leaf.shape, part.abstract_params())
+    has_words = "word_embeddings" in params["generator"].get("embeddings", {})
+    assert has_words == (sharing != "es")
+
+
+def test_a_sharing_that_is_not_known_is_refused():
+    with pytest.raises(InputError, match="embedding_sharing 'gds' is not known; did you mean 'gdes'"):
+        dataclasses.replace(MODEL, embedding_sharing="gds")
+
+
+def test_the_discriminator_of_deberta_compares_each_token_with_the_first():
+    bert = Bert(DEBERTA, "replaced_token_detection")
+    params = quick(bert.init)(jax.random.key(0))
+    head = params["discriminator"]
+    head["layer_norm"] = {name: jax.random.normal(jax.random.key(i), (32,)) for i, name in enumerate(("scale", "bias"))}
+    ids = np.arange(10)[None] + 5
+    out = quick(bert.apply)(params, ids)
+    x = np.asarray(out.last_hidden_state, np.float64)
+    x = x + x[:, :1]
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + DEBERTA.layer_norm_eps)
+    x = x * np.asarray(head["layer_norm"]["scale"]) + np.asarray(head["layer_norm"]["bias"])
+    x = np.asarray(jax.nn.gelu(x @ head["dense"]["kernel"] + head["dense"]["bias"], approximate=False))
+    expected = (x @ head["output"]["kernel"] + head["output"]["bias"])[..., 0]
+    np.testing.assert_allclose(out.logits, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
 def test_in_training_other_tokens_are_drawn_each_step(params, batch):
     step = quick(lambda key: TASK.loss(params, batch, key, TASK.weights(batch))[1]["disc_recall"][1])
     assert len({float(step(jax.random.key(i))) for i in range(8)}) > 1
 
 
-def test_packed_rows_are_learned_from_as_if_apart(params, monkeypatch):
+@pytest.mark.parametrize("family", ["electra", "deberta-v2"])
+def test_packed_rows_are_learned_from_as_if_apart(params, monkeypatch, family):
     """In their slots other tokens would be drawn: here the likeliest is."""
+    task = TASK
+    if family == "deberta-v2":
+        task = dataclasses.replace(
+            TASK, model=Electra(DEBERTA, generator_config(DEBERTA, 0.5), embedding_sharing="gdes")
+        )
+        params = quick(task.model.init)(jax.random.key(0))
     monkeypatch.setattr(losses, "_sample", lambda logits, words: logits.argmax(-1).astype(jnp.int32))
     apart, rows = examples()
     # A place that is masked twice would be filled in by either.
     apart["masked_weights"][:, 1:] *= np.diff(np.sort(apart["masked_positions"], 1), axis=1).all(1)[:, None]
     packed = pack(apart, rows, LENGTH, slots=int(np.bincount(rows).max()) * SLOTS, most=int(np.bincount(rows).max()))
-    loss = quick(lambda *given: TASK.loss(*given))
-    (expected, found) = (loss(params, b, None, TASK.weights(b))[1] for b in (apart, packed))
+    loss = quick(lambda *given: task.loss(*given))
+    (expected, found) = (loss(params, b, None, task.weights(b))[1] for b in (apart, packed))
     share = [{n: float(a / b) for n, (a, b) in m.items() if n != "packing"} for m in (expected, found)]
     assert share[1] == pytest.approx(share[0], rel=1e-5)

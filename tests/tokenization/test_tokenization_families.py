@@ -177,10 +177,67 @@ def albert_folder(**options):
     return write
 
 
+def deberta_bpe_files(directory, texts):
+    """`vocab.json` and `merges.txt`, whose last token is the mask, as in DeBERTa's release."""
+    byte_level(texts, BERT).model.save(str(directory))
+    write_json(directory / "config.json", {"model_type": "deberta"})
+    write_json(directory / "tokenizer_config.json", {"do_lower_case": False, "vocab_type": "gpt2"})
+    theirs = transformers.AutoTokenizer.from_pretrained(directory)
+    assert type(theirs).__name__ == "DebertaTokenizer"
+    return as_transformers_4(theirs)
+
+
+def as_transformers_4(deberta):
+    """transformers 5 writes two [SEP] between the texts of a pair, and its mask absorbs no space."""
+    backend = tokenizers.Tokenizer.from_str(deberta.backend_tokenizer.to_str())
+    backend.add_special_tokens([AddedToken("[MASK]", lstrip=True, normalized=False)])
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")])  # fmt: skip
+    roles = {f"{role}_token": getattr(deberta, f"{role}_token") for role in ("pad", "unk", "cls", "sep", "mask")}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **roles, **TYPES)
+
+
+def deberta_bpe_folder(directory, texts):
+    """`tokenizer.json` as transformers 4 wrote it."""
+    (directory / "old").mkdir()
+    theirs = deberta_bpe_files(directory / "old", texts)
+    theirs.save_pretrained(directory)
+    config = json.loads((directory / "tokenizer_config.json").read_text())
+    write_json(directory / "tokenizer_config.json", config | {"tokenizer_class": "DebertaTokenizer"})
+    return theirs
+
+
 def deberta_folder(directory, texts):
     (directory / "old").mkdir()
     deberta_files()(directory / "old", texts).save_pretrained(directory)
     return transformers.AutoTokenizer.from_pretrained(directory)
+
+
+def big_bird_files(directory, texts):
+    """`spiece.model` whose special tokens are among the first pieces, the unknown one last, as in the release."""
+    model = unigrams(texts, pad_id=0, eos_id=1, bos_id=2, unk_id=7,
+                     control_symbols=["<sep>", "[CLS]", "[SEP]", "[MASK]"], user_defined_symbols=["<0>"])  # fmt: skip
+    (directory / "spiece.model").write_bytes(model)
+    write_json(directory / "config.json", {"model_type": "big_bird"})
+    theirs = transformers.BigBirdTokenizer.from_pretrained(directory)
+    # As in transformers 4, and in its tokenizer.json; transformers 5 lets the mask of a spiece.model absorb no space.
+    theirs.backend_tokenizer.add_special_tokens([AddedToken("[MASK]", lstrip=True, normalized=False)])
+    return theirs
+
+
+def big_bird_folder(directory, texts):
+    (directory / "old").mkdir()
+    big_bird_files(directory / "old", texts).save_pretrained(directory)
+    write_json(directory / "config.json", {"model_type": "big_bird"})
+    return transformers.AutoTokenizer.from_pretrained(directory)
+
+
+def longformer_files(directory, texts):
+    byte_level(texts, ROBERTA).model.save(str(directory))
+    write_json(directory / "config.json", {"model_type": "longformer"})
+    mask = AddedToken("<mask>", lstrip=True, normalized=False)
+    return transformers.AutoTokenizer.from_pretrained(directory, mask_token=mask)
 
 
 def fast_bpe_files(name):
@@ -315,9 +372,14 @@ FAMILIES = {
     "albert with case and accents": albert_folder(do_lower_case=False, keep_accents=True),
     "phobert": fast_bpe_files("PhobertTokenizer"),
     "bertweet": fast_bpe_files("BertweetTokenizer"),
+    "deberta vocab.json": deberta_bpe_files,
+    "deberta": deberta_bpe_folder,
     "deberta-v2 spm.model": deberta_files(do_lower_case=False),
     "deberta-v2 spm.model, uncased": deberta_files(do_lower_case=True, split_by_punct=True),
     "deberta-v2": deberta_folder,
+    "big_bird spiece.model": big_bird_files,
+    "big_bird": big_bird_folder,
+    "longformer vocab.json and merges.txt": longformer_files,
     "mpnet vocab.txt": mpnet_files,
     "mpnet": mpnet_folder,
     "modernbert": modernbert_folder,
@@ -342,6 +404,7 @@ FAMILIES = {
 SAME = (
     "camembert", "camembert sentencepiece.bpe.model", "bertweet", "albert", "gte",
     "albert spiece.model with case and accents", "albert with case and accents", "ernie", "megatron-bert", "neobert",
+    "longformer vocab.json and merges.txt",
 )  # fmt: skip
 
 
@@ -496,10 +559,11 @@ def test_residues_and_questions_are_cut_as_transformers_cuts_them(shared_data, t
     assert not ours.is_continuation.any()
 
 
-def test_deberta_cuts_questions_and_random_characters_as_transformers_does(shared_data, tmp_path):
+@pytest.mark.parametrize("write", [deberta_files(do_lower_case=False), deberta_bpe_files], ids=["v2", "v1"])
+def test_deberta_cuts_questions_and_random_characters_as_transformers_does(shared_data, tmp_path, write):
     with gzip.open(shared_data / "tokenizer_oracle" / "question_tokens.json.gz", "rt", encoding="utf-8") as file:
         questions = [question["original"] for question in json.load(file)]
-    theirs = deberta_files(do_lower_case=False)(tmp_path, questions[:2000])
+    theirs = write(tmp_path, questions[:2000])
     rng = np.random.default_rng(0)
     planes = [rng.integers(0x20, highest, (500, 40)) for highest in (0x250, 0x3000, 0xD800, 0x20000)]
     codes = np.where(np.concatenate(planes) // 0x800 == 0x1B, 0x20, np.concatenate(planes))  # no surrogates

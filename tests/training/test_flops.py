@@ -48,10 +48,33 @@ def test_shared_keys_late_pooling_and_a_head_without_transform_count():
     assert classes == 3 * 100 * (2 * 128**2 + 2 * 128 * 2)
 
 
+def test_windows_and_global_tokens_of_a_longformer_count():
+    config = BertConfig.named("tiny", "longformer", attention_windows=(8, 16), max_global_tokens=10)
+    plain = config.replace(attention_windows=(), max_global_tokens=0)
+    # Two layers of width 128 at S=100, of 17 and 33 keys instead of 100.
+    scores = 4 * 100 * (17 + 33 - 200) * 128
+    assert train_flops(config, "encoder", 4, 100) - train_flops(plain, "encoder", 4, 100) == 3 * 4 * scores
+    for head, tokens in (("sequence_classification", 1), ("question_answering", 10)):
+        rows = 2 * (4 * 100 * 128**2 + 2 * tokens * 128**2 + 8 * tokens * 100 * 128)
+        difference = train_flops(config, head, 4, 100) - train_flops(plain, head, 4, 100)
+        assert difference == 3 * 4 * (scores + rows)
+
+
+def test_blocks_and_the_span_head_of_big_bird_count():
+    config = BertConfig.named("tiny", "big_bird", block_size=4, num_random_blocks=1)
+    full = config.replace(attention_type="original_full")
+    assert train_flops(config, "encoder", 1, 28) == train_flops(full, "encoder", 1, 28)  # too short for blocks
+    # 92 queries attend to 6 blocks of 4 tokens, and 8 to all.
+    scores = 2 * 4 * 128 * (92 * 24 + 8 * 100 - 100**2)
+    assert train_flops(config, "encoder", 2, 100) - train_flops(full, "encoder", 2, 100) == 3 * 2 * scores
+    spans = train_flops(full, "question_answering", 1, 100) - train_flops(full, "encoder", 1, 100)
+    assert spans == 3 * (4 * 100 * 128 * 512 + 2 * 100 * 128 * 2)
+
+
 def test_only_the_experts_of_a_token_count():
     config = BertConfig.named("tiny", "nomic-moe", num_hidden_layers=4, num_experts=5, moe_top_k=3)
     plain = config.replace(num_experts=0)
-    # Two layers of width 128 with experts: two more experts of a token, and the router; the last is for 10 tokens.
+    # Two layers of width 128 with experts: two more experts of a token, and the router; the last layer has 10 tokens.
     per_token = 2 * 4 * 128 * 512 + 2 * 128 * 5
     counts = [train_flops(c, "encoder", 3, 100, last=10) for c in (config, plain)]
     assert counts[0] - counts[1] == 3 * 3 * (100 + 10) * per_token

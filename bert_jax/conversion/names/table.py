@@ -25,7 +25,7 @@ class Entry:
         ours: path in the canonical tree; a tensor of layer i is slice i of the leading axis.
         transpose: whether to reverse the axes (PyTorch stores a kernel as `[out, in]`, or `[out, in, width]`).
         part: (i, n): the parameter is the i-th of n equal parts of the foreign tensor, along its first axis.
-        by_head: whether the foreign tensor has these parts head by head: n parts of the first head, and so on.
+        by_head: whether the parts alternate head by head: those of the first head, those of the second, and so on.
         first_layer: the first layer that has the parameter; lower layers keep their initial values, which are unused.
     """
 
@@ -79,7 +79,7 @@ class Slot(NamedTuple):
     layer: int | None  # index on the leading axis of the leaf
     transpose: bool
     part: tuple[int, int]
-    groups: int  # number of times that the parts follow one another: the number of heads, or 1
+    blocks: int  # number of blocks of the foreign tensor, each of which has all parts
     shape: tuple[int, ...]  # shape of the whole foreign tensor
 
 
@@ -188,8 +188,8 @@ def slots(
     head: str,
     shapes: Mapping[str, tuple[int, ...]],
     inner_group_num: int = 1,
-    num_heads: int = 1,
     has_experts: tuple[bool, ...] = (),
+    heads: int = 1,
 ) -> Iterator[Slot]:
     """Yield a slot for each foreign tensor (or part of one) that the leaves of a canonical tree correspond to.
 
@@ -198,8 +198,8 @@ def slots(
         head: one of `modeling.HEADS`.
         shapes: canonical path -> shape.
         inner_group_num: number of layers in a group of tied layers.
-        num_heads: number of attention heads.
         has_experts: for each layer, whether it is in the stack of layers with experts; () = none.
+        heads: number of attention heads.
     """
     numbers = {kind: [i for i, found in enumerate(has_experts) if found == kind] for kind in (False, True)}
     entries = (*names.encoder, *names.heads.get(head, ()), *_embedding_layers(shapes))
@@ -210,6 +210,8 @@ def slots(
         stacked = "{" in entry.theirs
         theirs = shape[1:] if stacked else shape
         theirs = theirs[::-1] if entry.transpose else theirs
+        # A scale for a whole parameter has no rows of heads.
+        blocks = heads if entry.by_head and theirs[0] % heads == 0 else 1
         theirs = (theirs[0] * entry.part[1], *theirs[1:])
         for layer in range(entry.first_layer, shape[0]) if stacked else (None,):
             group, inner = divmod(layer or 0, inner_group_num)
@@ -217,8 +219,7 @@ def slots(
             if any(has_experts) and layer is not None:
                 number = numbers[entry.ours.startswith(EXPERT_LAYERS)][layer]
             name = entry.theirs.format(layer=number, group=group, inner=inner)
-            groups = num_heads if entry.by_head else 1
-            yield Slot(name, entry.ours, layer, entry.transpose, entry.part, groups, theirs)
+            yield Slot(name, entry.ours, layer, entry.transpose, entry.part, blocks, theirs)
 
 
 # Arrays of a quantized parameter -> the end of their names, instead of `weight`; as in compressed-tensors.

@@ -16,6 +16,7 @@ from bert_jax.export.onnx.disentangled import (
 from bert_jax.export.onnx.experts import add_experts
 from bert_jax.export.onnx.graph import OnnxGraph
 from bert_jax.export.onnx.layers import add_activation, add_dense, add_layer_norm
+from bert_jax.export.onnx.questions import GlobalTokens, add_global_rows
 from bert_jax.modeling.attention import relative_buckets
 from bert_jax.modeling.embeddings import MASKED_SHARE
 from bert_jax.modeling.positions import alibi_slopes, sinusoids
@@ -32,6 +33,8 @@ def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig)
     x = graph.op("Gather", table, graph.inputs["input_ids"], axis=0)
     if config.token_dropout:
         x = _without_masked(graph, x, config)
+    if config.rescale_embeddings:
+        x = graph.op("Mul", x, graph.constant(config.hidden_size**0.5))
     if config.position_embedding_type in ("absolute", "sinusoidal"):
         x = graph.op("Add", x, _positions(graph, params, config))
     if config.type_vocab_size:
@@ -91,14 +94,19 @@ def _positions(graph: OnnxGraph, params: dict[str, Any], config: BertConfig) -> 
     return graph.op("Gather", table, rows_of, axis=0)
 
 
-def add_encoder(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfig) -> str:
-    """Add the encoder layers, `[B, S, D] -> [B, S, D]`; the stacked parameters become those of each layer."""
+def add_encoder(
+    graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfig, tokens: GlobalTokens | None = None
+) -> str:
+    """Add the encoder layers, `[B, S, D] -> [B, S, D]`; the stacked parameters become those of each layer.
+
+    `tokens` are those with global attention.
+    """
     graph.prefix = "encoder/"
     relative = params.get("relative_attention_bias")
     by_head = None if relative is None else _relative_bias(graph, relative["embedding"], config)
     if config.position_embedding_type == "alibi":
         by_head = _alibi(graph, config)
-    biases = {window: _attention_bias(graph, window, by_head) for window in dict.fromkeys(config.windows)}
+    biases = {window: _attention_bias(graph, window, by_head, tokens) for window in dict.fromkeys(config.windows)}
     thetas = {window: (config.local_rope_theta if window else None) or config.rope_theta for window in biases}
     rotations = {}
     if config.position_embedding_type == "rotary":
@@ -110,7 +118,7 @@ def add_encoder(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertCo
     embeddings, layers = x, _layers(params, config)
     for i, (row, window) in enumerate(zip(config.parameter_rows, config.windows, strict=True)):
         graph.prefix = f"encoder/layers.{i}/"
-        plan = (biases[window], rotations.get(thetas[window]), shared)
+        plan = (biases[window], rotations.get(thetas[window]), shared, tokens)
         has_norm = config.first_layer_norm or i > 0
         x = _attention_block(graph, x, layers[row]["attention"], plan, (row, has_norm), config)
         x = _feed_forward(graph, x, layers[row]["mlp"], row, config)
@@ -134,7 +142,7 @@ def _attention_block(
     graph: OnnxGraph,
     x: str,
     params: dict[str, Any],
-    plan: tuple[str, tuple[str, str] | None, RelativePositions | None],
+    plan: tuple[str, tuple[str, str] | None, RelativePositions | None, GlobalTokens | None],
     row: tuple[int, bool],  # of the stacked parameters, and whether there is a LayerNorm before the block
     config: BertConfig,
 ) -> str:
@@ -146,7 +154,7 @@ def _attention_block(
 
     # Without a LayerNorm in the first layer, the embeddings have normalised its input.
     normed = norm(x) if pre and has_norm else x
-    bias, rotation, shared = plan
+    bias, rotation, shared, tokens = plan
 
     def projected(part: str) -> str:
         y = add_dense(graph, normed, params[part], f"{name}.{part}")
@@ -166,6 +174,8 @@ def _attention_block(
     probabilities = graph.op("Softmax", graph.op("Add", scores, bias), axis=-1)
     context = graph.op("Transpose", _grouped_product(graph, probabilities, value, config), perm=[0, 2, 1, 3])
     context = graph.reshape(context, [0, 0, config.attention_width])
+    if tokens is not None:
+        context = add_global_rows(graph, normed, context, params, tokens, name, config)
     y = add_dense(graph, context, params["output"], f"{name}.output")
     if config.attention_output_norm:
         y = add_layer_norm(graph, graph.op("Add", y, x), params["output_norm"], f"{name}.output_norm", config)
@@ -219,12 +229,17 @@ def _distances(graph: OnnxGraph) -> str:
     return graph.op("Sub", graph.unsqueeze(places, 0), graph.unsqueeze(places, 1))
 
 
-def _attention_bias(graph: OnnxGraph, window: int | None, relative: str | None) -> str:
+def _attention_bias(
+    graph: OnnxGraph, window: int | None, relative: str | None, tokens: GlobalTokens | None = None
+) -> str:
     """Return the bias of the scores from mask, window and relative positions, `[B, 1 or N, 1 or S, S]`."""
     seen = graph.unsqueeze(graph.op("Greater", graph.inputs["attention_mask"], graph.constant(0, np.int64)), 1, 2)
     if window is not None:
         distance = graph.op("Abs", _distances(graph))
-        seen = graph.op("And", seen, graph.op("LessOrEqual", distance, graph.constant(window, np.int64)))
+        near = graph.op("LessOrEqual", distance, graph.constant(window, np.int64))
+        if tokens is not None:
+            near = graph.op("Or", near, graph.unsqueeze(tokens.chosen, 1, 2))
+        seen = graph.op("And", seen, near)
     bias = graph.op("Where", seen, graph.constant(0), graph.constant(graph.lowest()))
     return bias if relative is None else graph.op("Add", bias, relative)
 

@@ -7,6 +7,7 @@ import numpy as np
 from bert_jax.config import BertConfig
 from bert_jax.export.onnx.graph import OnnxGraph
 from bert_jax.export.onnx.layers import add_activation, add_dense, add_layer_norm
+from bert_jax.export.onnx.questions import add_penalty, add_question_tokens
 from bert_jax.modeling.head_names import CLASSIFIERS, summary_of
 
 
@@ -40,15 +41,26 @@ def add_head(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], confi
         return {"logits": add_dense(graph, _pooler(graph, x, params), params["nsp"], "nsp")}
     if head == "replaced_token_detection":
         part = params["discriminator"]
+        if config.discriminator_norm:
+            x = graph.op("Add", x, graph.unsqueeze(_first(graph, x), 1))
+            x = add_layer_norm(graph, x, part["layer_norm"], "discriminator.layer_norm", config)
         x = add_activation(graph, add_dense(graph, x, part["dense"], "discriminator.dense"), config.hidden_act)
         return {"logits": graph.squeeze(add_dense(graph, x, part["output"], "discriminator.output"), -1)}
     x = _summary(graph, x, params, config, head)
     if head in CLASSIFIERS:
         logits = add_dense(graph, x, params["classifier"], "classifier")
         return {"logits": _pool(graph, logits, "mean", _members(graph)) if _is_late(config, head) else logits}
+    if config.span_head == "feed_forward":
+        part = params["span"]
+        y = add_activation(graph, add_dense(graph, x, part["up"], "span.up"), config.hidden_act)
+        y = graph.op("Add", add_dense(graph, y, part["down"], "span.down"), x)
+        x = add_layer_norm(graph, y, part["layer_norm"], "span.layer_norm", config)
     both = add_dense(graph, x, params["qa_outputs"], "qa_outputs")
-    start, end = graph.ops("Split", both, outputs=2, axis=-1)
-    return {"start_logits": graph.squeeze(start, -1), "end_logits": graph.squeeze(end, -1)}
+    logits = [graph.squeeze(part, -1) for part in graph.ops("Split", both, outputs=2, axis=-1)]
+    if config.span_head == "feed_forward":
+        question = add_question_tokens(graph, config)
+        logits = [add_penalty(graph, part, question) for part in logits]
+    return dict(zip(("start_logits", "end_logits"), logits, strict=True))
 
 
 def _first(graph: OnnxGraph, x: str) -> str:

@@ -11,6 +11,7 @@ from bert_jax.export.extras import import_extra
 from bert_jax.export.onnx.encoder import add_embeddings, add_encoder
 from bert_jax.export.onnx.graph import OnnxGraph
 from bert_jax.export.onnx.heads import add_head
+from bert_jax.export.onnx.questions import add_global_tokens, add_question_types, check_attention
 from bert_jax.export.signature import signature_of
 from bert_jax.modeling import Params
 
@@ -32,13 +33,16 @@ def onnx_model(config: BertConfig, head: str, params: Params, dtype: str = "floa
         An `onnx.ModelProto` with the inputs (int64) and outputs (float32) of `signature_of`.
 
     Raises:
-        InputError: the package onnx is not installed.
+        InputError: the package onnx is not installed, or attention may be block-sparse.
     """
+    check_attention(config)
     graph, signature = OnnxGraph(dtype), signature_of(config, head)
     for name in signature.inputs:
         graph.inputs[name] = _rows(graph, name) if head == "multiple_choice" else name
+    if "span" in params:
+        add_question_types(graph, config)
     x, table = add_embeddings(graph, params["embeddings"], config)
-    x = add_encoder(graph, x, params["encoder"], config)
+    x = add_encoder(graph, x, params["encoder"], config, add_global_tokens(graph, config, head))
     results = add_head(graph, x, table, params, config, head)
     for name in signature.outputs:
         value = results[name]

@@ -1,4 +1,4 @@
-"""The position terms of disentangled attention in plain XLA (He et al. 2020, arXiv:2006.03654, section 3.1).
+"""Disentangled attention in plain XLA (He et al. 2020, arXiv:2006.03654, section 3.1): its position terms, and blocks.
 
 A term is the product of a query or a key with the projected embedding of its distance to the other. Embeddings are
 laid out by distance first, with static indices, so that each block of rows is one matrix product whose result is only
@@ -11,10 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.compute import Compute
+from bert_jax.modeling.dropout import bits_of_scores
+from bert_jax.modeling.kernels.plain import plain_attention
 from bert_jax.modeling.positions import Positions
 
 _BLOCK = 128  # rows of a block, where they divide the length
+_SHORTEST = 1024  # length from which on attention is computed in blocks
 
 
 def distance_rows(longest: int, span: int, buckets: int, most: int) -> np.ndarray:
@@ -71,6 +75,77 @@ def position_scores(
             products = _products("bnsh,rnh->bnrs", key, position_query, compute)
             terms.append(jnp.take_along_axis(products, index, axis=2))
     return functools.reduce(jnp.add, (term.astype(jnp.float32) for term in terms))
+
+
+def supports(length: int) -> bool:
+    """Return whether attention is computed in blocks; never for a symbolic length (`jax.export`)."""
+    return isinstance(length, int) and length >= _SHORTEST and length % _BLOCK == 0
+
+
+def attention_in_blocks(
+    mask: AttentionMask,
+    query: jax.Array,  # [B, N, S, H], scaled by the number of terms; the next two [B, N, S, H]
+    key: jax.Array,
+    value: jax.Array,
+    position_key: jax.Array | None,  # as for `position_scores`, as are the next two
+    position_query: jax.Array | None,
+    rows: np.ndarray,
+    words: jax.Array | None,  # [B, N, 2] uint32, random words for dropout
+    rate: float,
+    compute: Compute,
+) -> jax.Array:
+    """Compute disentangled attention block by block of queries, `[B, N, S, H]`, with memory linear in the length.
+
+    The backward pass computes the scores of a block again. The result is that of `position_scores` and plain attention,
+    also under dropout.
+    """
+    batch, heads, length, size = query.shape
+    scale, blocks = size**-0.5, length // _BLOCK
+    # By distance: for queries the key comes later from row to row, for keys the query does.
+    of_queries, of_keys = (
+        None if table is None else table[np.append(order, order[-1])]  # [2S, N, H], one row more for the shift
+        for table, order in ((position_key, rows[::-1]), (position_query, rows))
+    )
+
+    def attend(start: jax.Array, x: jax.Array) -> jax.Array:
+        """Return the context of the queries `x [B, N, Q, H]` from position `start` on."""
+        terms = []
+        if of_queries is not None:
+            laid_out = jax.lax.dynamic_slice_in_dim(of_queries, length - _BLOCK - start, length + _BLOCK)
+            terms.append(_shifted(_products("bnqh,wnh->bnqw", x * scale, laid_out, compute)))
+        if of_keys is not None:
+            terms.append(_of_keys(key, jax.lax.dynamic_slice_in_dim(of_keys, start, length + _BLOCK), compute))
+        places = jnp.broadcast_to(start + jnp.arange(_BLOCK), (batch, _BLOCK))
+        bias = functools.reduce(jnp.add, (term.astype(jnp.float32) for term in terms))
+        masked, bits = mask.bias(length, Positions(places, length)), None
+        if words is not None:
+            bits = bits_of_scores(
+                (words[..., :1, None], words[..., 1:, None]),
+                places[:, None, :, None].astype(jnp.uint32),
+                jnp.arange(length, dtype=jnp.uint32),
+            )
+        return plain_attention(x, key, value, bias if masked is None else bias + masked, bits, rate, compute)[0]
+
+    apart = query.reshape(batch, heads, blocks, _BLOCK, size).transpose(2, 0, 1, 3, 4)
+    attend = jax.checkpoint(attend, prevent_cse=False)
+    found = jax.lax.map(lambda block: attend(*block), (_BLOCK * jnp.arange(blocks), apart))
+    return found.transpose(1, 2, 0, 3, 4).reshape(batch, heads, length, size)
+
+
+def _of_keys(key: jax.Array, laid_out: jax.Array, compute: Compute) -> jax.Array:
+    """Return the position to content term of a block of queries, `[B, N, Q, S]`.
+
+    Args:
+        key: `[B, N, S, H]`.
+        laid_out: `[S + Q, N, H]`, the embeddings for the distances from the last key to the first query, and on.
+        compute: dtype and platform.
+    """
+    batch, heads, length, size = key.shape
+    chunks = laid_out.reshape(-1, _BLOCK, *laid_out.shape[1:])
+    pairs = jnp.concatenate([chunks[:-1], chunks[1:]], axis=1)[::-1]  # [C, 2Q, N, H], those of each block of keys
+    blocks = key.reshape(batch, heads, -1, _BLOCK, size)
+    found = _shifted(_products("bnckh,cwnh->bnckw", blocks, pairs, compute))  # [B, N, C, K, Q]
+    return found.reshape(batch, heads, length, _BLOCK).swapaxes(2, 3)
 
 
 def _by_distance(x: jax.Array, table: jax.Array, rows: np.ndarray, compute: Compute) -> jax.Array:

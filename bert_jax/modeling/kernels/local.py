@@ -1,7 +1,8 @@
 """Sliding-window attention in plain XLA, block by block: work and memory are linear in the length.
 
-A block of 2W queries is scored against the 4W keys around it; each query attends to the 2W + 1 nearest (Beltagy et al.
-2020, arXiv:2004.05150, section 3.1).
+A block of 2W queries is scored against the 4W keys around it, of which each query attends to the 2W + 1 nearest, and
+against the keys of the G tokens with global attention, if there are any (Beltagy et al. 2020, arXiv:2004.05150, section
+3.1).
 """
 
 import jax
@@ -19,14 +20,20 @@ def supports(length: int, window: int | None) -> bool:
 
 
 def bias(mask: AttentionMask, length: int) -> jax.Array:
-    """Return the mask as a float32 bias of the scores of C blocks, `[B or 1, 1, C, 2W, 4W]`."""
+    """Return the mask as a float32 bias of the scores of C blocks, `[B or 1, 1, C, 2W, 4W or G + 4W]`."""
     window = _window(mask)
     blocks = -(-length // (2 * window))
     rows, columns = _places(blocks, window)
     seen = (abs(rows - columns) <= window) & (columns >= 0) & (columns < length)
-    query_ids, key_ids = mask.ids(1 if mask.key_ids is None else len(mask.key_ids), length)
-    same = _halves(query_ids, blocks, window)[..., None] == _around(key_ids, blocks, window)[..., None, :]
-    return jnp.where(seen & same, 0.0, MASKED).astype(jnp.float32)[:, None]
+    batch = next((len(array) for array in (mask.key_ids, mask.global_tokens) if array is not None), 1)
+    query_ids, key_ids = mask.ids(batch, length)
+    queries = _halves(query_ids, blocks, window)[..., None]  # [B, C, 2W, 1]
+    seen = seen & (queries == _around(key_ids, blocks, window)[..., None, :])
+    if mask.global_tokens is not None and mask.is_global is not None:
+        seen &= ~_around(mask.is_global, blocks, window)[..., None, :]
+        ids = jnp.where(mask.global_tokens < length, mask.global_queries(length).of(key_ids), -1)
+        seen = jnp.concatenate((queries == ids[:, None, None], seen), axis=-1)
+    return jnp.where(seen, 0.0, MASKED).astype(jnp.float32)[:, None]
 
 
 def local_attention(
@@ -44,11 +51,25 @@ def local_attention(
     window, blocks = _window(mask), bias.shape[2]
     bits = None
     if words is not None:
-        rows, columns = (places.astype(jnp.uint32) for places in _places(blocks, window))
-        bits = bits_of_scores((words[:, :, :1, None, None], words[:, :, 1:, None, None]), rows, columns)
-    query, key, value = _halves(query, blocks, window), _around(key, blocks, window), _around(value, blocks, window)
+        rows, columns = _places(blocks, window)
+        if mask.global_tokens is not None:
+            first = mask.global_tokens[:, None, None, None]  # [B, 1, 1, 1, G]
+            columns = jnp.broadcast_to(columns, (len(first), 1, *columns.shape))
+            columns = jnp.concatenate((jnp.broadcast_to(first, (*columns.shape[:-1], first.shape[-1])), columns), -1)
+        places = rows.astype(jnp.uint32), columns.astype(jnp.uint32)
+        bits = bits_of_scores((words[:, :, :1, None, None], words[:, :, 1:, None, None]), *places)
+    query, (key, value) = _halves(query, blocks, window), (_keys(x, mask, blocks) for x in (key, value))
     result, _ = plain_attention(query, key, value, bias, bits, rate, compute)
     return result.reshape(*result.shape[:2], -1, size)[:, :, :length]
+
+
+def _keys(x: jax.Array, mask: AttentionMask, blocks: int) -> jax.Array:
+    """Return the keys, or values, of each block: those of global tokens, then those around it."""
+    around = _around(x, blocks, _window(mask))
+    if mask.global_tokens is None:
+        return around
+    first = mask.global_queries(x.shape[2]).of(x.swapaxes(1, 2)).swapaxes(1, 2)[:, :, None]  # [B, N, 1, G, H]
+    return jnp.concatenate((jnp.broadcast_to(first, (*around.shape[:3], *first.shape[3:])), around), axis=3)
 
 
 def _window(mask: AttentionMask) -> int:

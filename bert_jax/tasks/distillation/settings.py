@@ -129,7 +129,9 @@ def _check_attentions(student: BertConfig, teacher: BertConfig) -> None:
             f"found {student.num_attention_heads}; relations compare other numbers of heads"
         )
     for config in (student, teacher):
-        if config.position_embedding_type == "rotary" or config.relative_positions or config.num_key_value_heads:
+        is_sparse = config.attention_windows or config.longest_full is not None
+        is_rotary, shares_keys = config.position_embedding_type == "rotary", config.num_key_value_heads is not None
+        if is_rotary or shares_keys or config.relative_positions or is_sparse:
             raise InputError(
                 f"{key}: expected families whose attention scores are products of queries and keys, "
                 f"found {config.family}; relations compare these too"

@@ -1,0 +1,134 @@
+"""The plan for the attention of a layer, and the choice of its backend (docs/attention.md)."""
+
+import dataclasses
+
+import jax
+
+from bert_jax.config import BertConfig
+from bert_jax.errors import InputError
+from bert_jax.modeling.attention_mask import AttentionMask
+from bert_jax.modeling.compute import Compute
+from bert_jax.modeling.kernels import block_sparse, disentangled, fused, local, splash
+from bert_jax.modeling.positions import Positions
+from bert_jax.sharding import device_share
+
+_PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
+_DROPPING = ("xla", "fused")
+LOCAL = "local"  # replaces xla if the window is small relative to the length
+BLOCKS = "blocks"  # replaces xla for disentangled attention of a long sequence
+BLOCK_SPARSE = "block_sparse"  # replaces xla if attention is block-sparse
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class AttentionPlan:
+    """The plan for the attention of a layer: backend, mask and positions.
+
+    Attributes:
+        backend: one of `bert_jax.modeling.compute.ATTENTIONS` except auto; or local, blocks or block_sparse.
+        mask: the attention mask.
+        bias: bias of the scores from `mask` and relative positions, shared by all such layers: for xla
+            `[B or 1, N or 1, 1 or S, S]`, for local by blocks; None for the other backends.
+        rotation: cosines and sines `[B or 1, S, 1, H / 2]` of rotary positions; None without rotary positions.
+        relative_embeddings: embeddings `[R, D]` of relative positions for disentangled attention, or None.
+        blocks: the pattern of block-sparse attention, or None.
+        query_positions: the P query positions; None means all positions. With P positions, `bias` is
+            `[B or 1, N or 1, 1 or P, S]`.
+    """
+
+    backend: str = dataclasses.field(metadata={"static": True})
+    mask: AttentionMask
+    bias: jax.Array | None
+    rotation: tuple[jax.Array, jax.Array] | None = None
+    relative_embeddings: jax.Array | None = None
+    blocks: block_sparse.BlockPattern | None = None
+    query_positions: Positions | None = None
+
+    def only(self, positions: Positions) -> "AttentionPlan":
+        """Return the plan for queries at `positions` only; its scores are few, so its backend is xla."""
+        bias = self.mask.bias(positions.length, positions)
+        return dataclasses.replace(self, backend="xla", bias=bias, query_positions=positions)
+
+    def with_bias(self, bias: jax.Array) -> "AttentionPlan":
+        """Return the plan with a further bias of the scores."""
+        return dataclasses.replace(self, bias=bias if self.bias is None else bias + self.bias)
+
+
+def plan_attention(
+    mask: AttentionMask, config: BertConfig, compute: Compute, length: int, *, drops: bool, maps: bool
+) -> AttentionPlan:
+    """Choose the attention backend for sequences of `length`, with or without dropout and attention maps.
+
+    Raises:
+        InputError: `compute.attention` names a backend that does not support this.
+    """
+    drops = drops and config.attention_probs_dropout_prob > 0
+    blocks = _blocks(mask, config, length)
+    backend = compute.attention
+    if maps:
+        backend = "xla"
+    elif backend == "auto":
+        backend = _cheapest(config, compute, mask, length, drops)
+    elif reason := _unfit(backend, config, compute, mask, length, drops):
+        raise InputError(f"attention={backend}: {reason}; use auto or xla")
+    if backend == "xla" and not maps and not config.relative_positions and local.supports(length, mask.window):
+        return AttentionPlan(LOCAL, mask, local.bias(mask, length))
+    if backend == "xla" and not maps and config.pos_att_type and disentangled.supports(length):
+        return AttentionPlan(BLOCKS, mask, None)
+    if blocks is not None and not maps:
+        return AttentionPlan(BLOCK_SPARSE, mask, None, blocks=blocks)
+    return AttentionPlan(backend, mask, mask.bias(length) if backend == "xla" else None, blocks=blocks)
+
+
+def _blocks(mask: AttentionMask, config: BertConfig, length: int) -> block_sparse.BlockPattern | None:
+    """Return the pattern of block-sparse attention without random blocks; None if attention is to all tokens."""
+    if config.longest_full is None or config.max_position_embeddings <= config.longest_full:
+        return None
+    if not isinstance(length, int):  # `jax.export`
+        raise InputError("attention_type: expected original_full for a program of any length, found block_sparse")
+    if length <= config.longest_full:
+        return None
+    if mask.query_ids is not None:
+        raise InputError("attention_type: expected original_full for packed rows, found block_sparse")
+    return block_sparse.BlockPattern(config.block_size, config.num_random_blocks)
+
+
+def _cheapest(config: BertConfig, compute: Compute, mask: AttentionMask, length: int, drops: bool) -> str:
+    """Return the backend that moves the fewest bytes to and from memory (docs/attention.md)."""
+    shortest = {"fused": 256, "splash": 512, "cudnn": 512}
+    if local.supports(length, mask.window):  # only splash and local skip work outside of the window
+        shortest = {"splash": 512}
+    for backend, least in shortest.items():
+        if length >= least and not _unfit(backend, config, compute, mask, length, drops):
+            return backend
+    return "xla"
+
+
+def _unfit(
+    backend: str, config: BertConfig, compute: Compute, mask: AttentionMask, length: int, drops: bool
+) -> str | None:
+    """Return why a backend cannot be used, or None."""
+    platform = _PLATFORMS.get(backend, compute.target)
+    if platform != compute.target:
+        return f"needs a {platform}, found {compute.target}"
+    if config.relative_positions and backend != "xla":
+        alibi = config.position_embedding_type == "alibi"
+        return f"does not support {'positions of type alibi' if alibi else 'relative positions'}"
+    if backend != "xla" and (mask.global_tokens is not None or _blocks(mask, config, length) is not None):
+        return "does not support tokens with global attention, nor block-sparse attention"
+    if drops and backend not in _DROPPING:
+        return (f"expected attention_probs_dropout_prob of 0, as this backend has no dropout, found "
+                f"{config.attention_probs_dropout_prob}")  # fmt: skip
+    columns = device_share(config.num_attention_heads, "heads") * config.head_size
+    if backend == "fused" and not fused.supports(length, columns, config.head_size, compute.dtype):
+        found = f"length {length} and {columns // config.head_size} heads of size {config.head_size} on a device"
+        longest = fused.LONGEST[compute.dtype]
+        fitting = (
+            f"a length of up to {longest:,} and num_heads * head_size on a device to be multiples of {fused.LANES}"
+        )
+        return f"expected {fitting}, found {found}"
+    if backend == "splash" and not splash.supports(length):
+        return f"expected a length that is a multiple of 128, found {length}"
+    if backend == "cudnn" and compute.dtype != "bfloat16":
+        return f"expected dtype bfloat16, found {compute.dtype}"
+    return None

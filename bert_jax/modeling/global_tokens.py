@@ -1,0 +1,142 @@
+"""Tokens with global attention (Beltagy et al. 2020, arXiv:2004.05150, section 3.1): which they are, and their rows.
+
+All tokens attend to them, through the mask. They attend to all tokens by projections of their own: the scores of G such
+tokens are `[B, N, G, S]`, and their rows replace what the other projections have computed for them.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.config import BertConfig
+from bert_jax.errors import InputError
+from bert_jax.modeling.attention_mask import AttentionMask
+from bert_jax.modeling.compute import Compute
+from bert_jax.modeling.dropout import bits_of_scores
+from bert_jax.modeling.kernels.plain import plain_attention
+from bert_jax.modeling.positions import Positions
+
+
+def usual_global_tokens(config: BertConfig, head: str, input_ids: Any) -> Any:
+    """Return which tokens a head gives global attention by their ids, bool `[B, S]`; None for no token.
+
+    As in transformers: the question for spans, the second text for choices.
+
+    Args:
+        config: the architecture.
+        head: one of `modeling.HEADS`.
+        input_ids: `[B, S]`, an array of NumPy or JAX.
+    """
+    separators = (input_ids == config.sep_token_id).cumsum(-1)
+    if head == "question_answering":
+        return separators == 0
+    if head == "multiple_choice":  # a row is <s> A </s></s> B </s>, and the texts are two separators apart
+        return (separators > 0).cumsum(-1) > 2
+    return None
+
+
+def check_global_tokens(config: BertConfig, head: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise InputError when a row has more tokens with global attention than there is room for.
+
+    Args:
+        config: the architecture.
+        head: one of `modeling.HEADS`.
+        arrays: the arguments of `Bert.apply` by name.
+    """
+    if not config.max_global_tokens:
+        return
+    chosen = arrays.get("global_attention_mask")
+    if chosen is None:
+        chosen = usual_global_tokens(config, head, arrays["input_ids"])
+    if chosen is None:
+        return
+    most = int((chosen * arrays.get("attention_mask", 1)).sum(-1).max())
+    if most > config.max_global_tokens:
+        given = "" if "global_attention_mask" in arrays else ", those of the head"
+        raise InputError(
+            f"global_attention_mask: expected at most {config.max_global_tokens} tokens with global attention in a row "
+            f"(max_global_tokens), found {most}{given}"
+        )
+
+
+def question_tokens(config: BertConfig, input_ids: Any) -> Any:
+    """Return which tokens are those of the question, bool `[B, S]`: up to the first separator, or the first token."""
+    is_separator = input_ids == config.sep_token_id
+    places = (is_separator | True).cumsum(-1)
+    return places <= is_separator.argmax(-1)[:, None] + 1
+
+
+def with_global_tokens(
+    mask: AttentionMask,
+    config: BertConfig,
+    head: str,
+    input_ids: jax.Array,  # [B, S]
+    chosen: jax.Array | None,  # [B, S], 1 for tokens with global attention
+    cls_positions: jax.Array | None,  # [B, M]
+) -> AttentionMask:
+    """Return the mask with the tokens that have global attention: those chosen, or those of the head.
+
+    There is room for `config.max_global_tokens`, of which a row takes the first.
+    """
+    batch, length = input_ids.shape
+    most = config.max_global_tokens
+    if not most:
+        return mask
+    if chosen is None and head == "sequence_classification":
+        first = jnp.zeros((batch, 1), jnp.int32) if cls_positions is None else cls_positions
+        most = first.shape[1]
+        chosen = (first[..., None] == jnp.arange(length)).any(axis=1)
+    elif chosen is None:
+        if mask.query_ids is not None and head in ("question_answering", "multiple_choice"):
+            raise InputError("global_attention_mask: expected one for packed rows of questions, found none")
+        chosen = usual_global_tokens(config, head, input_ids)
+    if chosen is None:
+        return mask
+    chosen = chosen > 0
+    if mask.key_ids is not None and mask.query_ids is None:  # padding has no global attention
+        chosen &= mask.key_ids > 0
+    chosen &= jnp.cumsum(chosen, axis=1) <= most
+    places = jnp.where(chosen, jnp.arange(length), length)
+    places = jnp.concatenate((places, jnp.full((batch, most), length, places.dtype)), axis=1)
+    return dataclasses.replace(mask, global_tokens=jnp.sort(places, axis=1)[:, :most], is_global=chosen)
+
+
+def global_rows(
+    mask: AttentionMask,
+    projected: tuple[jax.Array, ...],  # query [B, G, N * H], key and value [B, S, N * H]
+    config: BertConfig,
+    dropout_key: jax.Array | None,
+    compute: Compute,
+) -> tuple[jax.Array, jax.Array]:
+    """Return the context of the tokens with global attention, `[B, G, N * H]`, and its probabilities `[B, N, G, S]`."""
+    batch, count, width = projected[0].shape
+    heads, rate = config.num_attention_heads, config.attention_probs_dropout_prob
+    query, key, value = (x.reshape(batch, -1, heads, config.head_size).swapaxes(1, 2) for x in projected)
+    queries = mask.global_queries(key.shape[2])
+    bits = None
+    if dropout_key is not None and rate > 0:
+        words = jax.random.bits(dropout_key, (batch, heads, 2), jnp.uint32)
+        rows = queries.index.astype(jnp.uint32)[:, None, :, None]
+        columns = jax.lax.broadcasted_iota(jnp.uint32, (1, 1, 1, key.shape[2]), 3)
+        bits = bits_of_scores((words[..., :1, None], words[..., 1:, None]), rows, columns)
+    bias = dataclasses.replace(mask, window=None).bias(key.shape[2], queries)
+    context, probabilities = plain_attention(query, key, value, bias, bits, rate, compute)
+    return context.swapaxes(1, 2).reshape(batch, count, width), probabilities
+
+
+def put_rows(x: jax.Array, rows: jax.Array, mask: AttentionMask, at: Positions | None) -> jax.Array:
+    """Return `x [..., S or P, D]` with `rows [..., G, D]` in the places of the tokens with global attention.
+
+    Both have the leading axes [B], or [B, N].
+    """
+    assert mask.global_tokens is not None
+    places = jnp.arange(x.shape[-2])[None] if at is None else at.index
+    match = places[..., None] == mask.global_tokens[:, None]  # [B, S or P, G]
+    match = match if x.ndim == 3 else match[:, None]
+    exact = jax.lax.Precision.HIGHEST
+    put = jnp.einsum("...sg,...gd->...sd", match.astype(x.dtype), rows.astype(x.dtype), precision=exact)
+    return jnp.where(match.any(-1, keepdims=True), put, x)

@@ -1,0 +1,70 @@
+"""Byte-level BPE (Radford et al. 2019, section 2.2), and the tokenizer of DeBERTa, which has BERT's special tokens."""
+
+from collections.abc import Mapping, Sequence
+
+import tokenizers
+
+from bert_jax.errors import InputError
+from bert_jax.tokenization.added_tokens import add_tokens, special_token
+from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer, sep_and_cls
+from bert_jax.tokenization.settings import TOKEN_TYPES, TokenizerFiles
+
+# With this class, every version of transformers uses a saved tokenizer.json as it is.
+DEBERTA_CLASS = {"tokenizer_class": "PreTrainedTokenizerFast"}
+
+
+def deberta(
+    vocabulary: Mapping[str, int],
+    merges: Sequence[tuple[str, str]],
+    *,
+    special: Mapping[str, str] = WORD_PIECE_SPECIALS,
+    add_prefix_space: bool = False,
+    max_length: int | None = None,
+    files: TokenizerFiles | None = None,
+) -> BackendTokenizer:
+    """Return DeBERTa's tokenizer: the byte-level BPE of GPT-2 with BERT's special tokens.
+
+    Rows are laid out as in BERT, with two token types, and `[MASK]` in a text absorbs the space before it, as in
+    DeBERTa's own code and transformers 4. The DebertaTokenizer of transformers 5 separates pairs by two `[SEP]`,
+    whatever a `tokenizer.json` says, and its `[MASK]` absorbs nothing.
+
+    Args:
+        vocabulary: ids of tokens, with bytes written as the printable characters of the paper.
+        merges: pairs of tokens to merge, in order of priority.
+        special: names of the special tokens by role.
+        add_prefix_space: whether to tokenize the first word of a text as if a space preceded it.
+        max_length: most tokens in an input of the model; None = not known.
+        files: contents of the files beside the vocabulary: added tokens and settings.
+
+    Raises:
+        InputError: a special token is missing, or a merge has a token that is not in the vocabulary.
+    """
+    backend = byte_level_backend(vocabulary, merges, add_prefix_space)
+    files = files or TokenizerFiles()
+    special = add_tokens(backend, special, files, special_token)
+    tokens = sep_and_cls(special, backend)
+    (sep, _), (cls, _) = tokens
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single=[cls, "$A", sep], pair=[cls, "$A", sep, "$B:1", f"{sep}:1"], special_tokens=list(tokens)
+    )
+    limit = {} if max_length is None else {"model_max_length": max_length}
+    own = {**DEBERTA_CLASS, "add_prefix_space": add_prefix_space}
+    return BackendTokenizer(backend, special, {**TOKEN_TYPES, **files.settings, **limit, **own})
+
+
+def byte_level_backend(
+    vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], add_prefix_space: bool
+) -> tokenizers.Tokenizer:
+    """Return a byte-level BPE of the library, without special tokens and rows.
+
+    Raises:
+        InputError: a merge has a token that is not in the vocabulary.
+    """
+    for first, second in merges:
+        for piece in (first, second, first + second):
+            if piece not in vocabulary:
+                raise InputError(f"merge {first!r} {second!r}: expected pieces of the vocabulary, found {piece!r}")
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE(dict(vocabulary), list(merges)))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    return backend
