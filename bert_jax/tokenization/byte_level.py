@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import tokenizers
 
 from bert_jax.errors import InputError
+from bert_jax.storage import PathLike
 from bert_jax.tokenization.added_tokens import add_tokens, special_token
 from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer, sep_and_cls
 from bert_jax.tokenization.settings import TOKEN_TYPES, TokenizerFiles
@@ -68,3 +69,21 @@ def byte_level_backend(
     backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     backend.decoder = tokenizers.decoders.ByteLevel()
     return backend
+
+
+def read_merges(text: str, where: PathLike) -> list[tuple[str, str]]:
+    """Return the pairs of tokens to merge, in order, that the text of a `merges.txt` has line by line.
+
+    Raises:
+        InputError: a line has not two tokens.
+    """
+    merges = []
+    for number, line in enumerate(text.split("\n"), 1):
+        line = line.removesuffix("\r")
+        if not line or line.startswith("#version"):
+            continue
+        first, _, second = line.partition(" ")
+        if not first or not second or " " in second:
+            raise InputError(f"{where}: line {number}: expected two tokens with a space between them, found {line!r}")
+        merges.append((first, second))
+    return merges

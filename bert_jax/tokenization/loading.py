@@ -12,7 +12,7 @@ from bert_jax.model_files.tokenizer import TOKENIZER_CONFIG
 from bert_jax.storage import PathLike
 from bert_jax.tokenization.added_tokens import add_tokens
 from bert_jax.tokenization.big_bird import big_bird
-from bert_jax.tokenization.byte_level import DEBERTA_CLASS, deberta
+from bert_jax.tokenization.byte_level import DEBERTA_CLASS, deberta, read_merges
 from bert_jax.tokenization.classes import (
     ALBERT,
     BIG_BIRD,
@@ -79,8 +79,8 @@ _SPECIALS: dict[str, dict[str, str]] = {
     ALBERT: ALBERT_SPECIALS,
     BIG_BIRD: ALBERT_SPECIALS,
     DEBERTA: WORD_PIECE_SPECIALS,
-    RESIDUES: ESM_SPECIALS,
     DEBERTA_BPE: WORD_PIECE_SPECIALS,
+    RESIDUES: ESM_SPECIALS,
 }
 _ALGORITHMS = {
     "vocab.txt": (WORD_PIECE, MPNET, FAST_BPE, RESIDUES),
@@ -240,7 +240,7 @@ def _from_merges(path: storage.Path, files: TokenizerFiles) -> Tokenizer:
     if not files.explicit and any(piece.endswith("</w>") for piece in vocabulary):
         raise InputError("expected tokens of byte-level BPE, found tokens of another BPE, which end in </w>")
     merges_file = path.parent / (path.name.removesuffix("vocab.json") + "merges.txt")
-    merges, settings = _merges(merges_file), files.settings
+    merges, settings = read_merges(storage.read_text(merges_file, _MAX_BYTES), merges_file), files.settings
     prefix = settings.get("add_prefix_space", False)
     is_deberta = files.algorithm == DEBERTA_BPE
     if files.algorithm is None:
@@ -256,19 +256,6 @@ def _from_merges(path: storage.Path, files: TokenizerFiles) -> Tokenizer:
         trim_offsets=settings.get("trim_offsets", True),
         files=files,
     )
-
-
-def _merges(path: storage.Path) -> list[tuple[str, str]]:
-    merges = []
-    for number, line in enumerate(storage.read_text(path, _MAX_BYTES).split("\n"), 1):
-        line = line.removesuffix("\r")
-        if not line or line.startswith("#version"):
-            continue
-        first, _, second = line.partition(" ")
-        if not first or not second or " " in second:
-            raise InputError(f"{path}: line {number}: expected two tokens with a space between them, found {line!r}")
-        merges.append((first, second))
-    return merges
 
 
 def looks_uncased(pieces: list[str]) -> bool:
