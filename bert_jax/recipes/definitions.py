@@ -3,78 +3,22 @@
 `bert-jax config`, docs/recipes.md and the checks of `resolve` all read these tables.
 """
 
-import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from bert_jax.config_values import CHOICES, POOLINGS
 from bert_jax.data.finetuning.labels import MISSING_RULES, TWIN_RULES
 from bert_jax.data.finetuning.windows import LONG_TEXTS
 from bert_jax.data.invalid_rows import RULES
 from bert_jax.quantization_config import GROUP_SIZE, KEEP, TRAINED_MODES
+from bert_jax.recipes.key_type import Key
+from bert_jax.recipes.retrieval_definitions import EMBEDDING_DATA
 
 DTYPE_CHOICES = ("auto", "float32", "bfloat16")
 OPTIMIZER_CHOICES = ("adamw", "lamb", "adafactor", "muon")
 MASK_UNITS = ("token", "word", "span")
-EMBEDDING_LOSSES = ("in_batch_negatives", "cosine", "triplet", "none")
 DISTANCES = ("cosine", "squared", "similarities")
 SCHEDULE_CHOICES = ("bert_linear", "linear", "constant", "quadratic", "cosine", "rsqrt", "wsd")
-
-
-@dataclasses.dataclass(frozen=True)
-class Key:
-    """The definition of a recipe key.
-
-    Attributes:
-        default: the value where no recipe sets the key; its type is the key's type. A type means "not set".
-        meaning: a description of one line.
-        choices: the allowed values; () = any value of the type.
-        least: the smallest allowed value (inclusive), None = no limit.
-        above: the exclusive lower limit, None = no limit.
-        below: the exclusive upper limit, None = no limit.
-    """
-
-    default: Any
-    meaning: str
-    choices: tuple[str, ...] = ()
-    least: float | None = None
-    above: float | None = None
-    below: float | None = None
-
-    @property
-    def type(self) -> type:
-        """Return the type of the key's values."""
-        return self.default if isinstance(self.default, type) else type(self.default)
-
-    @property
-    def value(self) -> Any:
-        """Return the default value; None where the key is not set."""
-        return None if isinstance(self.default, type) else self.default
-
-    def limits(self) -> str:
-        """Return the range in words, such as `at least 0 and below 1`; "" = no limits."""
-        if self.above == -math.inf:
-            return "a finite number"
-        limits = (("at least", self.least), ("more than", self.above), ("below", self.below))
-        return " and ".join(f"{word} {limit}" for word, limit in limits if limit is not None)
-
-    def allowed(self) -> str:
-        """Return the allowed values in words, such as `float, at least 0` or `one of token, word, span`."""
-        if self.choices:
-            return "one of " + ", ".join(choice or '""' for choice in self.choices)
-        return ", ".join(filter(None, (self.type.__name__, self.limits())))
-
-    def in_range(self, value: float) -> bool:
-        """Return whether a number is in the range; NaN never is, and infinity only where the key has no limits."""
-        if not self.limits():
-            return True
-        return (
-            (self.least is None or value >= self.least)
-            and (self.above is None or value > self.above)
-            and value < (math.inf if self.below is None else self.below)
-        )
-
 
 _MODEL = {
     "model.size": Key("base", "named size: tiny, mini, small, medium, base, large, or a size of model.family; other "
@@ -361,23 +305,7 @@ QUESTION_ANSWERING_KEYS = _FINE_TUNING | {
     "data.null_threshold": Key(0.0, "SQuAD 2.0: predict no answer where its score exceeds the best span's by more than "
                                "this", above=-math.inf),
 }  # fmt: skip
-SENTENCE_EMBEDDING_KEYS = _FINE_TUNING | _TABLE | {
-    "data.loss": Key("in_batch_negatives", "in_batch_negatives = other rows are negatives, cosine = the label is the "
-                     "cosine, triplet = the negative is farther, none = distil only", EMBEDDING_LOSSES),
-    "data.scale": Key(20.0, "in_batch_negatives: factor by which cosines are multiplied before the softmax", above=0),
-    "data.label_scale": Key(1.0, "cosine: label of two texts with the same meaning; labels are divided by it", above=0),
-    "data.distance": Key("euclidean", "triplet: distance between embeddings", ("euclidean", "cosine")),
-    "data.margin": Key(1.0, "triplet: margin by which the negative should be farther away than the positive", above=0),
-    "data.train_columns": Key((), "none: columns of texts in data.train; () = text_column and pair_column"),
-    "data.text_column": Key("sentence1", "column of the first text"),
-    "data.pair_column": Key("sentence2", "column of the second text"),
-    "data.negative_column": Key("", "column of the negative text, which loss triplet needs; empty = none"),
-    "data.label_column": Key("", "column of the similarity of a pair, for loss cosine and for evaluation; empty = "
-                             "none"),
-    "data.has_header": _HAS_HEADER,
-    "data.metrics": Key((), "metrics of evaluation: any of spearman, pearson or, without labels, retrieval_accuracy, "
-                        "mrr; () = all that apply"),
-}  # fmt: skip
+SENTENCE_EMBEDDING_KEYS = _FINE_TUNING | _TABLE | EMBEDDING_DATA | {"data.has_header": _HAS_HEADER}
 
 # Task -> its keys.
 KEYS: Mapping[str, Mapping[str, Key]] = {

@@ -7,7 +7,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError
-from bert_jax.recipes.definitions import KEYS, Key
+from bert_jax.recipes.definitions import KEYS
+from bert_jax.recipes.key_type import Key
 from bert_jax.recipes.keys import RECIPES
 from bert_jax.recipes.reading import find_key, flatten
 

@@ -25,13 +25,14 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.scoring import pair_similarities
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
-from bert_jax.modeling.heads import l2_normalize
-from bert_jax.recipes.checks import has_in_batch_negatives
+from bert_jax.recipes.checks import compares_rows
+from bert_jax.recipes.retrieval_definitions import LABELLED_LOSSES
 from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage
 from bert_jax.tasks.distillation.job import with_teacher_outputs
 from bert_jax.tasks.distillation.settings import distillation_of
 from bert_jax.tasks.distillation.teachers import teacher_text_settings
+from bert_jax.tasks.embedding_losses import angle_similarities, cosent, cosines, triplet, truncated
 from bert_jax.tasks.in_batch_negatives import embed_in_parts, in_batch_negatives
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
@@ -48,16 +49,18 @@ class SentenceEmbeddingTask:
     Attributes:
         model: a Bert with head `sentence_embedding`.
         loss_name: `in_batch_negatives`: cross entropy of a text's pair among all pairs and negatives of the batch, with
-            cosines times `scale` as logits. `cosine`: squared error between cosine and label. `triplet`:
-            max(distance to pair - distance to negative + margin, 0). `none`: 0, for distillation.
+            cosines times `scale` as logits. `cosine`: squared error between cosine and label. `cosent`, `angle`:
+            CoSENT over cosines or AnglE's similarities, times `scale`. `triplet`: max(distance to pair - distance to
+            negative + margin, 0). `none`: 0, for distillation.
         labelled: whether the evaluation data has labels.
         metrics: names of `SIMILARITY` or `RETRIEVAL`.
-        scale: factor of cosines before the softmax.
+        scale: factor of similarities in `in_batch_negatives`, `cosent` and `angle`.
         distance: distance of triplets: `euclidean` or `cosine` (1 - cosine).
         margin: margin of triplets.
         similarity: similarity for evaluation (`bert_jax.inference.scoring.similarities`).
         truncate_dim: number of leading dimensions for evaluation; None = all.
-        parts: with `in_batch_negatives`, number of parts of the batch whose activations exist at a time.
+        parts: number of parts of the batch whose activations exist at a time, for losses that compare its rows.
+        matryoshka: (dimensions, weight) of each cut of the embeddings over which the loss is summed; () = no cut.
     """
 
     model: Bert
@@ -70,6 +73,7 @@ class SentenceEmbeddingTask:
     similarity: str = "cosine"
     truncate_dim: int | None = None
     parts: int = 1
+    matryoshka: tuple[tuple[int, float], ...] = ()
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
         """Return the number of rows that are not padding."""
@@ -80,43 +84,68 @@ class SentenceEmbeddingTask:
     ) -> tuple[jax.Array, Metrics]:
         """Return the loss and the metrics of a batch (see `bert_jax.tasks.base.Task`).
 
-        With `in_batch_negatives` the losses of micro-batches do not sum to the loss of the batch, since all rows are
-        choices for each other. The task itself splits the batch there.
+        Where rows are compared with each other (`WHOLE_BATCH_LOSSES`), the losses of micro-batches do not sum to the
+        loss of the batch. The task itself splits the batch there.
         """
-        inputs, real = {name: batch[name] for name in INPUTS}, batch["example_weights"]
+        inputs = {name: batch[name] for name in INPUTS}
         if self.parts == 1:
             embeddings = self._embed(params, inputs, dropout_key)
         else:
             embed = functools.partial(self._embed, params)
             embeddings = embed_in_parts(embed, inputs, dropout_key, self.parts)
+        if not self.matryoshka:
+            return self._objective(embeddings, batch, weights["rows"])
+        total, sums = jnp.float32(0), {}
+        for dimension, weight in self.matryoshka:
+            loss, found = self._objective(truncated(embeddings, dimension), batch, weights["rows"])
+            total += weight * loss
+            sums |= {f"{name}_{dimension}": value for name, value in found.items()}
+        return total, sums
+
+    def _objective(self, embeddings: jax.Array, batch: Batch, rows: jax.Array) -> tuple[jax.Array, Metrics]:
+        """Return the loss of embeddings [B, T, D], a sum over rows divided by `rows`, and its metrics."""
+        real = batch["example_weights"]
         match self.loss_name:
+            case "cosent" | "angle":
+                similarities = cosines if self.loss_name == "cosent" else angle_similarities
+                scores = self.scale * similarities(embeddings[:, 0], embeddings[:, 1])
+                loss = cosent(scores, batch["labels"], real)
+                return loss, {f"{self.loss_name}_loss": (loss, jnp.float32(1))}
             case "in_batch_negatives":
                 losses, right = in_batch_negatives(embeddings, real, self.scale, self.parts)
                 found = {"cross_entropy": losses, "accuracy": right}
             case "none":
                 losses, found = jnp.zeros_like(real), {}
             case "cosine":
-                losses = jnp.square(_cosines(embeddings[:, 0], embeddings[:, 1]) - batch["labels"])
+                losses = jnp.square(cosines(embeddings[:, 0], embeddings[:, 1]) - batch["labels"])
                 found = {"mse": losses}
             case _:
-                losses, right = _triplet(embeddings, self.distance, self.margin)
+                losses, right = triplet(embeddings, self.distance, self.margin)
                 found = {"triplet_loss": losses, "triplet_accuracy": right}
         count = real.sum()
         sums = {name: ((values * real).sum(), count) for name, values in found.items()}
-        return (losses * real).sum() / weights["rows"], sums
+        return (losses * real).sum() / rows, sums
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
         """Return `embeddings` [B, T, D] of the T texts of each row, float32, without dropout."""
         return {"embeddings": self._embed(params, batch, None)}
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
-        """Return the chosen metrics over all rows that are not padding."""
+        """Return the chosen metrics over all rows that are not padding, and those of each Matryoshka dimension."""
         real = np.concatenate([batch["example_weights"] for batch in batches]) > 0
         embeddings = np.concatenate([prediction["embeddings"] for prediction in predictions])[real]
-        embeddings = embeddings[..., : self.truncate_dim]
-        if self.labelled:
-            labels = np.concatenate([batch["labels"] for batch in batches])[real]
-            return metrics.compute_metrics(self.metrics, labels, self.alike(embeddings))
+        labels = np.concatenate([batch["labels"] for batch in batches])[real] if self.labelled else None
+        found = self._scores(embeddings[..., : self.truncate_dim], labels)
+        for dimension, _ in self.matryoshka:
+            cut = self._scores(embeddings[..., :dimension], labels)
+            found |= {f"{name}_{dimension}": value for name, value in cut.items()}
+        return found
+
+    def _scores(self, embeddings: np.ndarray, labels: np.ndarray | None) -> dict[str, float]:
+        """Return the chosen metrics of embeddings `[n, T, D]`."""
+        if labels is not None:
+            alike = pair_similarities(self.similarity, embeddings[:, 0], embeddings[:, 1])
+            return metrics.compute_metrics(self.metrics, labels, alike)
         ranks = metrics.retrieval_ranks(embeddings[:, 0], embeddings[:, 1:], self.similarity)
         found = {"retrieval_accuracy": float(np.mean(ranks == 1)), "mrr": float(np.mean(1 / ranks))}
         return {name: found[name] for name in self.metrics}
@@ -134,23 +163,6 @@ class SentenceEmbeddingTask:
         embeddings = output.sentence_embedding
         assert embeddings is not None
         return embeddings.reshape(rows, texts, -1)
-
-
-def _cosines(a: jax.Array, b: jax.Array) -> jax.Array:
-    return (l2_normalize(a) * l2_normalize(b)).sum(-1)
-
-
-def _triplet(embeddings: jax.Array, distance: str, margin: float) -> tuple[jax.Array, jax.Array]:
-    """Return triplet losses [B], and 1 where the pair is nearer than the negative."""
-
-    def apart(other: jax.Array) -> jax.Array:
-        if distance == "cosine":
-            return 1 - _cosines(embeddings[:, 0], other)
-        squared = jnp.square(embeddings[:, 0] - other).sum(-1)
-        return jnp.sqrt(jnp.maximum(squared, 1e-24))  # equal texts: gradient 0 and not NaN
-
-    near, far = apart(embeddings[:, 1]), apart(embeddings[:, 2])
-    return jnp.maximum(near - far + margin, 0), (near < far).astype(jnp.float32)
 
 
 PairRow = tuple[int, dict[str, Any]]  # line number, and values by column
@@ -241,8 +253,8 @@ def build(recipe: Any) -> Job:
     prompt = settings.prompt()
     config = config.replace(pooling_skip=settings.pooling_skip(tokenizer, prompt, data.max_seq_length))
     train = encode_pairs(tokenizer, rows, learned, data.max_seq_length, limit, prompt)
-    if data.loss == "in_batch_negatives" and len(train) * (train.size - 1) < 2:
-        raise InputError(f"{data.train}: expected at least 2 rows, which are negatives of each other, found 1")
+    if compares_rows(recipe) and len(train) * (train.size - 1) < 2:
+        raise InputError(f"{data.train}: expected at least 2 rows, which loss {data.loss!r} compares, found 1")
     task = dataclasses.replace(
         _task(recipe, Bert(config, HEAD, setup.compute(recipe))),
         similarity=settings.similarity,
@@ -278,7 +290,7 @@ def abstract_task(recipe: Any) -> AbstractTask:
 
 
 def pair_columns(recipe: Any) -> tuple[Columns, Columns]:
-    """Return the columns of training and of evaluation; only loss `cosine` trains on labels."""
+    """Return the columns of training and of evaluation; only `LABELLED_LOSSES` train on labels."""
     data = recipe.data
     negative = (data.negative_column,) if data.negative_column else ()
     pairs = Columns(
@@ -291,7 +303,7 @@ def pair_columns(recipe: Any) -> tuple[Columns, Columns]:
     if data.loss == "none":
         first, *more = data.train_columns or (data.text_column, *filter(None, (data.pair_column,)))
         return dataclasses.replace(pairs, text=first, pair="", more=tuple(more)), scored
-    return (labelled if data.loss == "cosine" else with_negatives, scored)
+    return (labelled if data.loss in LABELLED_LOSSES else with_negatives, scored)
 
 
 def _remembered(learned: Columns, scored: Columns) -> Remembered:
@@ -329,7 +341,7 @@ def _check(recipe: Any) -> None:
     if data.loss == "none" and not data.dev:
         return
     needed = {"text_column": True, "pair_column": True}
-    needed |= {"label_column": data.loss == "cosine", "negative_column": data.loss == "triplet"}
+    needed |= {"label_column": data.loss in LABELLED_LOSSES, "negative_column": data.loss == "triplet"}
     for name, is_needed in needed.items():
         if is_needed and not data[name]:
             raise InputError(f"config.data.{name}: expected a column, which loss {data.loss!r} needs, found none")
@@ -337,6 +349,7 @@ def _check(recipe: Any) -> None:
 
 def _task(recipe: Any, model: Bert) -> SentenceEmbeddingTask:
     data, labelled = recipe.data, bool(recipe.data.label_column)
+    matryoshka = _matryoshka(data, model.config.sentence_embedding_size)
     return SentenceEmbeddingTask(
         model,
         data.loss,
@@ -345,5 +358,23 @@ def _task(recipe: Any, model: Bert) -> SentenceEmbeddingTask:
         scale=data.scale,
         distance=data.distance,
         margin=data.margin,
-        parts=recipe.accumulation_steps if has_in_batch_negatives(recipe) else 1,
+        parts=recipe.accumulation_steps if compares_rows(recipe) else 1,
+        matryoshka=matryoshka,
     )
+
+
+def _matryoshka(data: Any, size: int) -> tuple[tuple[int, float], ...]:
+    """Return the dimensions and weights of a recipe. Raises InputError when they do not fit vectors of `size`."""
+    dims, weights = tuple(data.matryoshka_dims), tuple(data.matryoshka_weights)
+    fitting = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= size for n in dims)
+    if not fitting or len(set(dims)) < len(dims):
+        expected = f"different numbers from 1 to {size}, the dimensions of an embedding"
+        raise InputError(f"config.data.matryoshka_dims: expected {expected}, found {dims}")
+    if weights and len(weights) != len(dims):
+        expected = f"a weight for each of the {len(dims)} matryoshka_dims"
+        raise InputError(f"config.data.matryoshka_weights: expected {expected}, found {weights}")
+    if not all(isinstance(w, int | float) and math.isfinite(w) and w >= 0 for w in weights):
+        raise InputError(f"config.data.matryoshka_weights: expected numbers of at least 0, found {weights}")
+    if dims and data.loss == "none":
+        raise InputError(f"config.data.matryoshka_dims: expected () for loss 'none', found {dims}")
+    return tuple(zip(dims, map(float, weights or (1,) * len(dims)), strict=True))

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from given_embeddings import loss_and_gradients, random_embeddings
 
 from bert_jax import evaluation, recipes, tasks
 from bert_jax.conversion.huggingface import load_pretrained
@@ -86,30 +87,6 @@ def tuned(place):
 
 
 # The losses
-
-
-def random_embeddings(texts):
-    return np.random.default_rng(texts).normal(size=(6, texts, 8)).astype(np.float32)
-
-
-@dataclasses.dataclass(frozen=True)
-class Given:
-    """A model whose embeddings are its parameters."""
-
-    def apply(self, params, *inputs, **options):
-        return type("Output", (), {"sentence_embedding": params.reshape(-1, params.shape[-1])})
-
-
-def loss_and_gradients(vectors, real=None, labels=None, **options):
-    """By the task, of embeddings [B, T, D]."""
-    rows, texts = vectors.shape[:2]
-    batch = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), np.zeros((rows, texts, 4), np.int32))
-    batch["labels"] = np.zeros(rows, np.float32) if labels is None else labels
-    batch["example_weights"] = np.ones(rows, np.float32) if real is None else real
-    task = SentenceEmbeddingTask(Given(), **options)
-    run = jax.jit(jax.value_and_grad(task.loss, has_aux=True))
-    (loss, found), grads = run(vectors, batch, None, task.weights(batch))
-    return float(loss), np.asarray(grads), {name: float(total / count) for name, (total, count) in found.items()}
 
 
 @pytest.mark.parametrize("texts", [2, 3])
@@ -311,6 +288,14 @@ def test_pairs_are_found_without_labels(place, tmp_path, loss):
     assert results["eval/mrr"] > 0.15
 
 
+def test_cut_embeddings_are_learned_from_ordered_labels(place, tmp_path):
+    changes = {"data.matryoshka_dims": (32, 4), "data.label_column": "score", "data.pair_column": "b"}
+    results = train(recipe(place, "cosent", accumulation_steps=4, **changes), tmp_path / "run", progress=False)
+    assert min(results[f"eval/{name}"] for name in ("spearman", "spearman_32", "spearman_4")) > 0.7
+    truncated = pipeline("similarity", tmp_path / "run" / "model")("the cat", "a dog", truncate_dim=4)
+    assert 0.5 < truncated <= 1
+
+
 def test_labels_for_evaluation_alone(place, tmp_path):
     (tmp_path / "odd.jsonl").write_text(
         '{"a": "the cat", "b": "a dog", "score": 99}\n{"a": "x", "b": "y", "score": 1}\n'
@@ -400,6 +385,14 @@ def test_predict_answers_every_row_in_its_order(place, tuned, tmp_path, monkeypa
         ("cosine", {"data.label_column": "scores"}, r"expected a field 'scores'; did you mean 'score'"),
         ("cosine", {"data.metrics": ("mrr",)}, r"'mrr' is not a metric of pairs with labels"),
         ("triplet", {"data.negative_column": ""}, r"data\.negative_column: expected a column, which loss 'triplet'"),
+        ("cosent", {"data.label_column": ""}, r"label_column: expected a column, which loss 'cosent' needs"),
+        ("triplet", {"data.matryoshka_dims": (65,)}, r"matryoshka_dims: expected different numbers from 1 to \d+, .*65"),
+        ("triplet", {"data.matryoshka_dims": (4, 4)}, r"matryoshka_dims: expected different numbers"),
+        (
+            "triplet",
+            {"data.matryoshka_dims": (4, 2), "data.matryoshka_weights": (1.0,)},
+            r"matryoshka_weights: expected a weight for each of the 2 matryoshka_dims, found \(1\.0,\)",
+        ),
         ("triplet", {"data.margin": 0.0}, r"data\.margin: expected more than 0"),
         ("triplet", {"data.distance": "manhattan"}, r"data\.distance: 'manhattan' is not known"),
         ("triplet", {"data.pair_column": ""}, r"data\.pair_column: expected a column"),
