@@ -12,7 +12,7 @@ from bert_jax.data.finetuning.windows import LONG_TEXTS
 from bert_jax.data.invalid_rows import RULES
 from bert_jax.quantization_config import GROUP_SIZE, KEEP, TRAINED_MODES
 from bert_jax.recipes.key_type import Key
-from bert_jax.recipes.retrieval_definitions import EMBEDDING_DATA
+from bert_jax.recipes.retrieval_definitions import EMBEDDING_DATA, RERANKING_DATA
 
 DTYPE_CHOICES = ("auto", "float32", "bfloat16")
 OPTIMIZER_CHOICES = ("adamw", "lamb", "adafactor", "muon")
@@ -306,6 +306,7 @@ QUESTION_ANSWERING_KEYS = _FINE_TUNING | {
                                "this", above=-math.inf),
 }  # fmt: skip
 SENTENCE_EMBEDDING_KEYS = _FINE_TUNING | _TABLE | EMBEDDING_DATA | {"data.has_header": _HAS_HEADER}
+RERANKING_KEYS = _FINE_TUNING | _TABLE | RERANKING_DATA | {"data.has_header": _HAS_HEADER}
 
 # Task -> its keys.
 KEYS: Mapping[str, Mapping[str, Key]] = {
@@ -315,6 +316,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "token_classification": SHARED_KEYS | TOKEN_CLASSIFICATION_KEYS,
     "question_answering": SHARED_KEYS | QUESTION_ANSWERING_KEYS,
     "sentence_embedding": SHARED_KEYS | SENTENCE_EMBEDDING_KEYS,
+    "reranking": SHARED_KEYS | RERANKING_KEYS,
     "multiple_choice": SHARED_KEYS | MULTIPLE_CHOICE_KEYS,
 }
 

@@ -56,6 +56,12 @@ def cosent(scores: jax.Array, labels: jax.Array, real: jax.Array) -> jax.Array:
     return jax.nn.logsumexp(jnp.append(pairs, 0.0))
 
 
+def score_margins(embeddings: jax.Array) -> jax.Array:
+    """Return the dot product of text and pair less that of text and negative, `[B]`, of vectors `[B, 3, D]`
+    (Hofstatter et al. 2020, arXiv:2010.02666, section 4.1)."""
+    return (embeddings[:, 0] * (embeddings[:, 1] - embeddings[:, 2])).sum(-1)
+
+
 def triplet(embeddings: jax.Array, distance: str, margin: float) -> tuple[jax.Array, jax.Array]:
     """Return the triplet losses of vectors `[B, 3, D]`, `[B]`, and 1 where the pair is nearer than the negative.
 

@@ -6,7 +6,7 @@ Reimers and Gurevych 2019 (arXiv:1908.10084), section 3; Henderson et al. 2017 (
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -17,10 +17,8 @@ from bert_jax.conversion.huggingface import Loaded
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.columns import Columns, recipe_key
-from bert_jax.data.finetuning.groups import INPUTS, Groups, encode_groups
-from bert_jax.data.finetuning.records import table_name
-from bert_jax.data.finetuning.tables import read_rows
-from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_texts, number_of, place
+from bert_jax.data.finetuning.groups import INPUTS, Groups
+from bert_jax.data.finetuning.text_pairs import encode_pairs, read_pairs, text_columns
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.scoring import pair_similarities
 from bert_jax.metrics import scores as metrics
@@ -32,8 +30,9 @@ from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage
 from bert_jax.tasks.distillation.job import with_teacher_outputs
 from bert_jax.tasks.distillation.settings import distillation_of
 from bert_jax.tasks.distillation.teachers import teacher_text_settings
-from bert_jax.tasks.embedding_losses import angle_similarities, cosent, cosines, triplet, truncated
-from bert_jax.tasks.in_batch_negatives import embed_in_parts, in_batch_negatives
+from bert_jax.tasks.embedding_losses import angle_similarities, cosent, cosines, score_margins, triplet, truncated
+from bert_jax.tasks.guide import GUIDE, guide_shape, with_guide
+from bert_jax.tasks.in_batch_negatives import Contrast, embed_in_parts, in_batch_negatives
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 
@@ -51,13 +50,16 @@ class SentenceEmbeddingTask:
         loss_name: `in_batch_negatives`: cross entropy of a text's pair among all pairs and negatives of the batch, with
             cosines times `scale` as logits. `cosine`: squared error between cosine and label. `cosent`, `angle`:
             CoSENT over cosines or AnglE's similarities, times `scale`. `triplet`: max(distance to pair - distance to
-            negative + margin, 0). `none`: 0, for distillation.
+            negative + margin, 0). `margin_mse`: squared error between label and the dot product of text and pair less
+            that of text and negative. `none`: 0, for distillation.
         labelled: whether the evaluation data has labels.
         metrics: names of `SIMILARITY` or `RETRIEVAL`.
         scale: factor of similarities in `in_batch_negatives`, `cosent` and `angle`.
         distance: distance of triplets: `euclidean` or `cosine` (1 - cosine).
         margin: margin of triplets.
         similarity: similarity for evaluation (`bert_jax.inference.scoring.similarities`).
+        contrast: further choices of `in_batch_negatives`, and the rule by which a guide masks them.
+        guided: whether batches have a guide's embeddings (`bert_jax.tasks.guide`).
         truncate_dim: number of leading dimensions for evaluation; None = all.
         parts: number of parts of the batch whose activations exist at a time, for losses that compare its rows.
         matryoshka: (dimensions, weight) of each cut of the embeddings over which the loss is summed; () = no cut.
@@ -70,6 +72,8 @@ class SentenceEmbeddingTask:
     scale: float = 20.0
     distance: str = "euclidean"
     margin: float = 1.0
+    contrast: Contrast = dataclasses.field(default_factory=Contrast)
+    guided: bool = False
     similarity: str = "cosine"
     truncate_dim: int | None = None
     parts: int = 1
@@ -95,7 +99,8 @@ class SentenceEmbeddingTask:
             embeddings = embed_in_parts(embed, inputs, dropout_key, self.parts)
         if not self.matryoshka:
             return self._objective(embeddings, batch, weights["rows"])
-        total, sums = jnp.float32(0), {}
+        total = jnp.float32(0)
+        sums: Metrics = {}
         for dimension, weight in self.matryoshka:
             loss, found = self._objective(truncated(embeddings, dimension), batch, weights["rows"])
             total += weight * loss
@@ -112,8 +117,12 @@ class SentenceEmbeddingTask:
                 loss = cosent(scores, batch["labels"], real)
                 return loss, {f"{self.loss_name}_loss": (loss, jnp.float32(1))}
             case "in_batch_negatives":
-                losses, right = in_batch_negatives(embeddings, real, self.scale, self.parts)
+                guide = batch[GUIDE] if self.guided else None
+                losses, right = in_batch_negatives(embeddings, real, self.scale, self.parts, self.contrast, guide)
                 found = {"cross_entropy": losses, "accuracy": right}
+            case "margin_mse":
+                losses = jnp.square(score_margins(embeddings) - batch["labels"])
+                found = {"margin_mse": losses}
             case "none":
                 losses, found = jnp.zeros_like(real), {}
             case "cosine":
@@ -165,68 +174,6 @@ class SentenceEmbeddingTask:
         return embeddings.reshape(rows, texts, -1)
 
 
-PairRow = tuple[int, dict[str, Any]]  # line number, and values by column
-
-
-def read_pairs(
-    spec: str, columns: Columns, label_limit: float = math.inf, bad: InvalidRows | None = None
-) -> list[PairRow]:
-    """Read the rows of a table of pairs or triplets.
-
-    Args:
-        spec: the table, as for `read_rows`.
-        columns: columns of text and pair; `more` has the negative; the label is a number.
-        label_limit: the greatest absolute value of a label.
-        bad: treatment of invalid rows; None means that they are an error.
-
-    Raises:
-        InputError: as for `read_rows`, or a text is empty, or a label is no number or beyond the limit.
-    """
-    bad = bad or InvalidRows(table_name(spec))
-    return list(bad.fitting(stream_pairs(spec, columns, bad, label_limit)))
-
-
-def stream_pairs(spec: str, columns: Columns, bad: InvalidRows, label_limit: float = math.inf) -> Iterator[PairRow]:
-    """Yield the rows of `read_pairs` lazily; the caller passes them through `bad.fitting`."""
-    rows = read_rows(spec, columns, bad)
-    return bad.each(rows, lambda row: _checked(place(table_name(spec), row[0]), row, columns, label_limit))
-
-
-def _checked(where: str, row: PairRow, columns: Columns, limit: float = math.inf) -> PairRow:
-    _, values = row
-    check_texts(where, {name: values[name] for name in _text_names(columns)})
-    if columns.label:
-        label = number_of(where, values[columns.label])
-        if abs(label) > limit:
-            expected = f"a label from {-limit:g} to {limit:g} (data.label_scale)"
-            raise InvalidRow(f"{where}: expected {expected}, found {values[columns.label]}", "a label out of range")
-    return row
-
-
-def encode_pairs(
-    tokenizer: Tokenizer,
-    rows: Sequence[PairRow],
-    columns: Columns,
-    max_length: int,
-    label_limit: float = math.inf,
-    prompt: str = "",
-) -> Groups:
-    """Tokenize rows of `read_pairs`, with the prompt before each text; divide the labels by `label_limit` if finite."""
-    labels, unit_label = np.zeros(len(rows), np.float32), label_limit if math.isfinite(label_limit) else 1.0
-    if columns.label:
-        labels[:] = [float(values[columns.label]) / unit_label for _, values in rows]
-    return encode_groups(tokenizer, prompted_texts((values for _, values in rows), columns, prompt), labels, max_length)
-
-
-def prompted_texts(rows: Iterable[dict[str, Any]], columns: Columns, prompt: str = "") -> list[list[tuple[str, None]]]:
-    """Return the texts of each row behind a prompt, for `encode_groups`."""
-    return [[(prompt + values[name], None) for name in _text_names(columns)] for values in rows]
-
-
-def _text_names(columns: Columns) -> tuple[str, ...]:
-    return tuple(name for name in (columns.text, columns.pair, *columns.more) if name)
-
-
 def choose_embedding_metrics(names: Sequence[str], labelled: bool) -> tuple[str, ...]:
     """Return the metrics to report: `names`, or all that apply. Raises InputError for a metric that does not apply."""
     fitting = SIMILARITY if labelled else RETRIEVAL
@@ -247,7 +194,7 @@ def build(recipe: Any) -> Job:
     limit = data.label_scale if data.loss == "cosine" else math.inf
     read = learned
     if data.dev_share:  # held-out rows need the columns of evaluation too
-        read = dataclasses.replace(learned, label=scored.label, more=learned.more or scored.more)
+        read = dataclasses.replace(learned, label=scored.label or learned.label, more=learned.more or scored.more)
     rows, held = setup.hold_out(recipe, read_pairs(data.train, read, limit, setup.invalid_rows(recipe, data.train)))
     settings = dataclasses.replace(_text_settings(recipe, loaded), max_length=data.max_seq_length)
     prompt = settings.prompt()
@@ -260,12 +207,14 @@ def build(recipe: Any) -> Job:
         similarity=settings.similarity,
         truncate_dim=settings.truncate_dim,
     )
-    train = with_teacher_outputs(
-        recipe,
-        task.model,
-        train,
-        lambda tokenizer, prompt, length: encode_pairs(tokenizer, rows, learned, length, limit, prompt),
-    )
+
+    def encode(tokenizer: Tokenizer, prompt: str, length: int) -> Groups:
+        return encode_pairs(tokenizer, rows, learned, length, limit, prompt)
+
+    if data.guide:
+        train = with_guide(recipe, task.model.compute, train, encode)
+    else:
+        train = with_teacher_outputs(recipe, task.model, train, encode)
     if data.dev:
         held = read_pairs(data.dev, scored, bad=setup.invalid_rows(recipe, data.dev))
     dev = encode_pairs(tokenizer, held, scored, data.max_seq_length, prompt=prompt) if held else None
@@ -276,34 +225,57 @@ def build(recipe: Any) -> Job:
 def abstract_task(recipe: Any) -> AbstractTask:
     """Return the abstract task of a resolved recipe of sentence embeddings. See `bert_jax.tasks.abstract_task`."""
     data = recipe.data
+    if data.guide:
+        return _abstract_guided(recipe)
     if data.train:
         return setup.abstract_task_of(build(recipe))
     config = setup.config_without_data(recipe, HEAD)
     setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     task = _task(recipe, Bert(config, HEAD, setup.compute(recipe)))
     learned, _ = pair_columns(recipe)
-    texts = len(_text_names(learned))
+    texts = len(text_columns(learned))
     ids = jax.ShapeDtypeStruct((1, texts, data.max_seq_length), jnp.int32)
     number = jax.ShapeDtypeStruct((1,), jnp.float32)
     row = dict.fromkeys(INPUTS, ids) | {"labels": number, "example_weights": number}
     return AbstractTask(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
 
 
+def _abstract_guided(recipe: Any) -> AbstractTask:
+    """Return the abstract task of a recipe with a guide, whose embeddings are not computed."""
+    changed = recipe.copy_and_resolve_references()
+    changed.data.guide = ""
+    found = abstract_task(changed)
+
+    def with_vectors(stage: Stage) -> Stage:
+        vectors = guide_shape(recipe.data.guide, *stage.batch["input_ids"].shape[:2])
+        return dataclasses.replace(stage, batch=stage.batch | {GUIDE: vectors})
+
+    task: Any = dataclasses.replace(found.task, guided=True)  # type: ignore[type-var]
+    return AbstractTask(task, found.init_params, tuple(map(with_vectors, found.stages)))
+
+
 def pair_columns(recipe: Any) -> tuple[Columns, Columns]:
     """Return the columns of training and of evaluation; only `LABELLED_LOSSES` train on labels."""
     data = recipe.data
-    negative = (data.negative_column,) if data.negative_column else ()
+    negative = tuple(data.negative_columns) or ((data.negative_column,) if data.negative_column else ())
     pairs = Columns(
         data.text_column, data.pair_column, has_header=data.has_header, delimiter=data.delimiter,
         encoding=data.encoding, option=recipe_key,
     )  # fmt: skip
     labelled = dataclasses.replace(pairs, label=data.label_column)
     with_negatives = dataclasses.replace(pairs, more=negative)
-    scored = labelled if data.label_column else with_negatives
+    scored = labelled if _has_similarities(data) else with_negatives
+    if data.loss == "margin_mse":
+        return dataclasses.replace(labelled, more=negative), scored
     if data.loss == "none":
         first, *more = data.train_columns or (data.text_column, *filter(None, (data.pair_column,)))
         return dataclasses.replace(pairs, text=first, pair="", more=tuple(more)), scored
     return (labelled if data.loss in LABELLED_LOSSES else with_negatives, scored)
+
+
+def _has_similarities(data: Any) -> bool:
+    """Return whether labels are similarities, by which pairs are evaluated, and not differences of scores."""
+    return bool(data.label_column) and data.loss != "margin_mse"
 
 
 def _remembered(learned: Columns, scored: Columns) -> Remembered:
@@ -341,14 +313,20 @@ def _check(recipe: Any) -> None:
     if data.loss == "none" and not data.dev:
         return
     needed = {"text_column": True, "pair_column": True}
-    needed |= {"label_column": data.loss in LABELLED_LOSSES, "negative_column": data.loss == "triplet"}
+    if data.negative_columns and (data.negative_column or data.loss in ("triplet", "margin_mse")):
+        expected = "() with negative_column" if data.negative_column else f"negative_column for loss {data.loss!r}"
+        raise InputError(f"config.data.negative_columns: expected {expected}, found {data.negative_columns}")
+    if data.guide and (data.loss != "in_batch_negatives" or recipe.distillation.teacher):
+        found = f"loss {data.loss!r}" + (" and a teacher" if recipe.distillation.teacher else "")
+        raise InputError(f"config.data.guide: expected loss 'in_batch_negatives' and no teacher, found {found}")
+    needed |= {"label_column": data.loss in LABELLED_LOSSES, "negative_column": data.loss in ("triplet", "margin_mse")}
     for name, is_needed in needed.items():
         if is_needed and not data[name]:
             raise InputError(f"config.data.{name}: expected a column, which loss {data.loss!r} needs, found none")
 
 
 def _task(recipe: Any, model: Bert) -> SentenceEmbeddingTask:
-    data, labelled = recipe.data, bool(recipe.data.label_column)
+    data, labelled = recipe.data, _has_similarities(recipe.data)
     matryoshka = _matryoshka(data, model.config.sentence_embedding_size)
     return SentenceEmbeddingTask(
         model,
@@ -360,6 +338,10 @@ def _task(recipe: Any, model: Bert) -> SentenceEmbeddingTask:
         margin=data.margin,
         parts=recipe.accumulation_steps if compares_rows(recipe) else 1,
         matryoshka=matryoshka,
+        contrast=Contrast(
+            data.contrast_anchors, data.contrast_positives, data.guide_margin, data.guide_margin_strategy
+        ),
+        guided=bool(data.guide),
     )
 
 

@@ -131,6 +131,10 @@ def _tables(folder: Path) -> None:
     for name, separator in (("pairs.csv", ","), ("pairs.tsv", "\t")):
         lines = [("a", "b"), *itertools.pairwise(TEXTS)]
         (folder / name).write_text("".join(separator.join(line) + "\n" for line in lines))
+    mixed = [f"{a}, {b}" for a in TEXTS for b in TEXTS if a != b]
+    rows = [{"query": text, "positive": mixed[i]} for i, text in enumerate(TEXTS * 2)]
+    _json_lines(folder / "questions.jsonl", rows)
+    (folder / "passages.txt").write_text("\n".join(mixed))
     endings = [f"ending{i}" for i in range(4)]
     _csv(folder / "swag.csv", ("sent1", "sent2", *endings), [(text, "it", *TEXTS) for text in TEXTS])
     (glue / "hellaswag").mkdir()

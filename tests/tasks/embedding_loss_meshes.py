@@ -10,6 +10,8 @@ import numpy as np
 from bert_jax import sharding
 from bert_jax.modeling import Bert
 from bert_jax.recipes.retrieval_definitions import WHOLE_BATCH_LOSSES
+from bert_jax.tasks.guide import GUIDE
+from bert_jax.tasks.in_batch_negatives import Contrast
 from bert_jax.tasks.sentence_embedding import SentenceEmbeddingTask
 from bert_jax.training import step as steps
 from bert_jax.training.feed import device_batch
@@ -18,15 +20,21 @@ TASKS = {
     "cosent": {},
     "angle": {},
     "triplet": {},
+    "margin_mse": {},
     "cosine": {"matryoshka": ((32, 1.0), (8, 0.5))},
-    "in_batch_negatives": {"matryoshka": ((32, 1.0), (8, 0.5))},
+    "in_batch_negatives": {
+        "matryoshka": ((32, 1.0), (8, 0.5)),
+        "guided": True,
+        "contrast": Contrast(True, True, 0.1),
+    },
 }
 
 
 def batch():
-    rows = embedding_meshes.ROWS
-    labels = np.random.default_rng(1).integers(0, 5, rows).astype(np.float32) / 5
-    return embedding_meshes.batch() | {"labels": labels}
+    rng, rows = np.random.default_rng(1), embedding_meshes.ROWS
+    labels = rng.integers(0, 5, rows).astype(np.float32) / 5
+    guide = rng.normal(size=(rows, embedding_meshes.TEXTS, 5)).astype(np.float32)
+    return embedding_meshes.batch() | {"labels": labels, GUIDE: guide}
 
 
 def gradients(task, devices, micro_batches):

@@ -2,9 +2,12 @@
 
 import pathlib
 
+import jax
 import numpy as np
 import pytest
 from given_embeddings import loss_and_gradients, random_embeddings, theirs
+
+from bert_jax.tasks.in_batch_negatives import Contrast, in_batch_negatives
 
 LABELS = np.array([0.3, 0.9, 0.3, -0.5, 0.1, 0.9], np.float32)  # two ties
 
@@ -66,6 +69,69 @@ def test_matryoshka(losses, name, cls, texts):
     loss, grads, found = loss_and_gradients(vectors, labels=labels, loss_name=name, matryoshka=dims, **options)
     check((loss, grads), expected, wanted)
     assert {key.rpartition("_")[2] for key in found} == {"8", "4", "2"}
+
+
+def test_margin_mse(losses):
+    vectors, margins = random_embeddings(3), 4 * LABELS
+    expected, wanted = theirs(losses.MarginMSELoss, vectors, margins)
+    ours = loss_and_gradients(vectors, labels=margins, loss_name="margin_mse")
+    check(ours, expected, wanted)
+    assert ours[2] == {"margin_mse": pytest.approx(expected)}
+
+
+def guided_by_theirs(losses, vectors, guide, contrast):
+    """The loss and gradients of CachedGISTEmbedLoss, for embeddings of model and guide [B, T, D]."""
+    import torch
+
+    loss = losses.CachedGISTEmbedLoss.__new__(losses.CachedGISTEmbedLoss)
+    torch.nn.Module.__init__(loss)
+    loss.temperature, loss.similarity_fct, loss.mini_batch_size = 1 / 20, torch.nn.CosineSimilarity(dim=-1), 4
+    loss.margin_strategy, loss.margin = contrast.strategy, contrast.margin
+    loss.contrast_anchors, loss.contrast_positives = contrast.anchors, contrast.positives
+    loss.gather_across_devices, loss.show_progress_bar = False, False
+    loss.cross_entropy_loss = torch.nn.CrossEntropyLoss()
+    leaf, texts = torch.tensor(vectors, requires_grad=True), range(vectors.shape[1])
+    value = loss.calculate_loss([[leaf[:, i]] for i in texts], [[torch.tensor(guide[:, i])] for i in texts])
+    value.backward()
+    return float(value.detach()), leaf.grad.numpy()
+
+
+@pytest.mark.parametrize("texts", [2, 4])
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize(
+    "contrast",
+    [
+        Contrast(),
+        Contrast(True, True),
+        Contrast(True, False, 0.2),
+        Contrast(False, True, 0.4, "relative"),
+    ],
+)
+def test_a_guide_masks_false_negatives(losses, texts, parts, contrast):
+    vectors = random_embeddings(texts)
+    guide = np.random.default_rng(9).normal(size=(6, texts, 5)).astype(np.float32)
+    guide[:, 1] += 0.3 * guide[:, 0]  # pairs are somewhat alike
+    expected, wanted = guided_by_theirs(losses, vectors, guide, contrast)
+    options = {"loss_name": "in_batch_negatives", "contrast": contrast, "more": {"guide_embeddings": guide}}
+    loss, grads, _ = loss_and_gradients(vectors, guided=True, **options)
+    check((loss, grads), expected, wanted)
+    assert loss < loss_and_gradients(vectors, guided=False, **options)[0]  # something is masked
+    real = np.ones(6, np.float32)
+    loss, grads = jax.value_and_grad(lambda v: in_batch_negatives(v, real, 20.0, parts, contrast, guide)[0].mean())(
+        vectors
+    )
+    check((float(loss), grads), expected, wanted)
+
+
+def test_padded_rows_are_no_choices_of_a_contrast():
+    vectors, real = random_embeddings(3), np.array([1, 1, 0, 1, 1, 0], np.float32)
+    guide = random_embeddings(3)[..., :5]
+    options = {"loss_name": "in_batch_negatives", "contrast": Contrast(True, True), "guided": True}
+    loss, grads, _ = loss_and_gradients(vectors, real, more={"guide_embeddings": guide}, **options)
+    kept = real > 0
+    expected, wanted, _ = loss_and_gradients(vectors[kept], more={"guide_embeddings": guide[kept]}, **options)
+    check((loss, grads[kept]), expected, wanted)
+    assert not grads[~kept].any()
 
 
 def test_a_batch_has_one_loss_on_any_mesh_and_in_any_number_of_parts(on_eight_devices):
