@@ -24,7 +24,7 @@ from bert_jax.inference.scoring import pair_similarities
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.recipes.checks import compares_rows
-from bert_jax.recipes.retrieval_definitions import LABELLED_LOSSES
+from bert_jax.recipes.retrieval_definitions import LABELLED_LOSSES, UNLABELLED_LOSSES
 from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage
 from bert_jax.tasks.distillation.job import with_teacher_outputs
@@ -48,7 +48,8 @@ class SentenceEmbeddingTask:
     Attributes:
         model: a Bert with head `sentence_embedding`.
         loss_name: `in_batch_negatives`: cross entropy of a text's pair among all pairs and negatives of the batch, with
-            cosines times `scale` as logits. `cosine`: squared error between cosine and label. `cosent`, `angle`:
+            cosines times `scale` as logits. `simcse`: the same, with a text as its own pair (Gao et al. 2021,
+            arXiv:2104.08821, section 3). `cosine`: squared error between cosine and label. `cosent`, `angle`:
             CoSENT over cosines or AnglE's similarities, times `scale`. `triplet`: max(distance to pair - distance to
             negative + margin, 0). `margin_mse`: squared error between label and the dot product of text and pair less
             that of text and negative. `none`: 0, for distillation.
@@ -92,6 +93,8 @@ class SentenceEmbeddingTask:
         loss of the batch. The task itself splits the batch there.
         """
         inputs = {name: batch[name] for name in INPUTS}
+        if self.loss_name == "simcse":  # a text is its own pair, with another dropout
+            inputs = {name: jnp.repeat(array, 2, axis=1) for name, array in inputs.items()}
         if self.parts == 1:
             embeddings = self._embed(params, inputs, dropout_key)
         else:
@@ -116,7 +119,7 @@ class SentenceEmbeddingTask:
                 scores = self.scale * similarities(embeddings[:, 0], embeddings[:, 1])
                 loss = cosent(scores, batch["labels"], real)
                 return loss, {f"{self.loss_name}_loss": (loss, jnp.float32(1))}
-            case "in_batch_negatives":
+            case "in_batch_negatives" | "simcse":
                 guide = batch[GUIDE] if self.guided else None
                 losses, right = in_batch_negatives(embeddings, real, self.scale, self.parts, self.contrast, guide)
                 found = {"cross_entropy": losses, "accuracy": right}
@@ -198,9 +201,11 @@ def build(recipe: Any) -> Job:
     rows, held = setup.hold_out(recipe, read_pairs(data.train, read, limit, setup.invalid_rows(recipe, data.train)))
     settings = dataclasses.replace(_text_settings(recipe, loaded), max_length=data.max_seq_length)
     prompt = settings.prompt()
+    if data.loss == "simcse" and not (config.hidden_dropout_prob or config.attention_probs_dropout_prob):
+        raise InputError("config.model.hidden_dropout_prob: expected dropout above 0 for loss 'simcse', found 0")
     config = config.replace(pooling_skip=settings.pooling_skip(tokenizer, prompt, data.max_seq_length))
     train = encode_pairs(tokenizer, rows, learned, data.max_seq_length, limit, prompt)
-    if compares_rows(recipe) and len(train) * (train.size - 1) < 2:
+    if compares_rows(recipe) and len(train) * max(train.size - 1, 1) < 2:
         raise InputError(f"{data.train}: expected at least 2 rows, which loss {data.loss!r} compares, found 1")
     task = dataclasses.replace(
         _task(recipe, Bert(config, HEAD, setup.compute(recipe))),
@@ -267,8 +272,9 @@ def pair_columns(recipe: Any) -> tuple[Columns, Columns]:
     scored = labelled if _has_similarities(data) else with_negatives
     if data.loss == "margin_mse":
         return dataclasses.replace(labelled, more=negative), scored
-    if data.loss == "none":
-        first, *more = data.train_columns or (data.text_column, *filter(None, (data.pair_column,)))
+    if data.loss in UNLABELLED_LOSSES:
+        pair = (data.pair_column,) if data.pair_column and data.loss == "none" else ()
+        first, *more = data.train_columns or (data.text_column, *pair)
         return dataclasses.replace(pairs, text=first, pair="", more=tuple(more)), scored
     return (labelled if data.loss in LABELLED_LOSSES else with_negatives, scored)
 
@@ -305,12 +311,16 @@ def _check(recipe: Any) -> None:
     data = recipe.data
     if data.loss == "none" and distillation_of(recipe) is None:
         raise InputError("config.data.loss: expected none only with config.distillation.teacher, found no teacher")
-    if data.train_columns and data.loss != "none":
+    if data.loss == "simcse" and len(data.train_columns) > 1:
+        raise InputError(
+            f"config.data.train_columns: expected one column for loss 'simcse', found {data.train_columns}"
+        )
+    if data.train_columns and data.loss not in UNLABELLED_LOSSES:
         raise InputError(f"config.data.train_columns: expected () for loss {data.loss!r}, found {data.train_columns}")
-    if data.loss == "none" and data.dev_share:
-        raise InputError("config.data.dev_share: expected 0 for loss 'none', whose rows are texts to learn from, found "
-                         f"{data.dev_share}; use data.dev")  # fmt: skip
-    if data.loss == "none" and not data.dev:
+    if data.loss in UNLABELLED_LOSSES and data.dev_share:
+        raise InputError(f"config.data.dev_share: expected 0 for loss {data.loss!r}, whose rows are texts to learn "
+                         f"from, found {data.dev_share}; use data.dev")  # fmt: skip
+    if data.loss in UNLABELLED_LOSSES and not data.dev:
         return
     needed = {"text_column": True, "pair_column": True}
     if data.negative_columns and (data.negative_column or data.loss in ("triplet", "margin_mse")):

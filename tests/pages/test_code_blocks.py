@@ -68,9 +68,11 @@ OF_ALTERNATIVES = ("docs/command_line.md",)  # pages whose commands are each for
 OF_OTHERS = ("gcloud", "kubectl", "podman", "unzip", "cd", "curl", "export", "python3", ".")
 ADDED = small_commands.ADDED | {"train-tokenizer": ["--vocab-size", "400"]}
 # What is added to the command of a recipe, for the models of the pages, which have one layer of 32.
+_HELD_OUT = ["--config.data.dev_share=0.3"]
 _ONE_LAYER = ["--config.distillation.student_layers=(0,)"]
 ADDED_TO_RECIPES = {
     **dict.fromkeys(("distil_sst2", "distil_conll2003", "distil_stsb", "distil_text"), _ONE_LAYER),
+    **dict.fromkeys(("retrieval", "reranker"), _HELD_OUT),
     "distil_minilm": ["--config.optimizer.warmup_steps=0", "--config.distillation.relation_heads=4",
                       "--config.data.eval_batches=1"],
 }  # fmt: skip

@@ -112,6 +112,7 @@ def _tables(folder: Path) -> None:
         _csv(folder / name, ("review", "label"), reviews)
     for name in ("train.tsv", "dev.tsv"):
         (folder / name).write_text("sentence\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in reviews))
+    (folder / "texts.tsv").write_text("text\n" + "".join(f"{text}\n" for text in TEXTS * 4))
     glue = folder / "path" / "to"
     for task in ("SST-2", "CoLA", "STS-B"):
         (glue / task).mkdir(parents=True)

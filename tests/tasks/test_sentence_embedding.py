@@ -325,6 +325,31 @@ def test_margins_of_a_teacher_are_learned(place, tmp_path):
     assert set(job(place, "margin_mse", **changes | held).train_source.batch(0)["labels"].tolist()) == {0, 5}
 
 
+def test_texts_alone_are_told_apart(place, tmp_path):
+    """Two passes over a text differ by their dropout alone."""
+    rows = [json.loads(line) for line in (place / "train.jsonl").read_text().splitlines()]
+    (tmp_path / "texts.txt").write_text("".join(f"{row['a']}\n\n" for row in rows))
+    changes = {"data.train": str(tmp_path / "texts.txt"), "data.pair_column": "b", "data.label_column": "score"}
+    changes |= {"model.hidden_dropout_prob": 0.2}
+    made = job(place, "simcse", **changes, accumulation_steps=4)
+    assert made.train_source.batch(0)["input_ids"].shape == (32, 1, 16) and made.task.parts == 4
+    batch = {name: jnp.asarray(array) for name, array in made.train_source.batch(0).items()}
+    task, params = dataclasses.replace(made.task, parts=1), jax.jit(made.init_params)(jax.random.key(0))
+    twice = {name: jnp.repeat(array, 2, axis=1) if array.ndim == 3 else array for name, array in batch.items()}
+    pairs = dataclasses.replace(task, loss_name="in_batch_negatives")
+    losses = [
+        float(jax.jit(each.loss)(params, rows, key, each.weights(rows))[0])
+        for each, rows, key in (
+            (task, batch, jax.random.key(0)),
+            (pairs, twice, jax.random.key(0)),
+            (task, batch, None),
+        )
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6) and losses[0] > losses[2] + 0.01
+    results = train(recipe(place, "simcse", num_steps=5, **changes), tmp_path / "run", progress=False)
+    assert "eval/spearman" in results and results["train/accuracy"] > 0.5
+
+
 def test_labels_for_evaluation_alone(place, tmp_path):
     (tmp_path / "odd.jsonl").write_text(
         '{"a": "the cat", "b": "a dog", "score": 99}\n{"a": "x", "b": "y", "score": 1}\n'
@@ -426,6 +451,13 @@ def test_predict_answers_every_row_in_its_order(place, tuned, tmp_path, monkeypa
         ("margin_mse", {"data.label_column": "score"}, r"negative_column: expected a column, which loss 'margin_mse'"),
         ("in_batch_negatives", {"data.guide": "x"}, r"guide_cache: expected a directory for the guide's embeddings"),
         ("cosine", {"data.guide": "x"}, r"data\.guide: expected loss 'in_batch_negatives' and no teacher, .*'cosine'"),
+        ("simcse", {"data.dev_share": 0.1, "data.dev": ""}, r"dev_share: expected 0 for loss 'simcse'"),
+        ("simcse", {"data.train_columns": ("a", "b")}, r"train_columns: expected one column for loss 'simcse'"),
+        (
+            "simcse",
+            {"model.hidden_dropout_prob": 0.0, "model.attention_probs_dropout_prob": 0.0},
+            r"hidden_dropout_prob: expected dropout above 0 for loss 'simcse', found 0",
+        ),
         ("triplet", {"data.margin": 0.0}, r"data\.margin: expected more than 0"),
         ("triplet", {"data.distance": "manhattan"}, r"data\.distance: 'manhattan' is not known"),
         ("triplet", {"data.pair_column": ""}, r"data\.pair_column: expected a column"),

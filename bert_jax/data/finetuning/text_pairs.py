@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from bert_jax import storage
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.groups import Groups, encode_groups
 from bert_jax.data.finetuning.records import table_name
 from bert_jax.data.finetuning.tables import read_rows
 from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_texts, number_of, place
+from bert_jax.data.lines import read_lines
+from bert_jax.errors import InputError
 from bert_jax.tokenization import Tokenizer
 
 PairRow = tuple[int, dict[str, Any]]  # line number, and values by column
@@ -22,7 +25,8 @@ def read_pairs(
     """Read the rows of a table of pairs or triplets.
 
     Args:
-        spec: the table, as for `read_rows`.
+        spec: the table, as for `read_rows`; or a text file (`.txt`, maybe compressed) with a text in each line, where
+            only one column is read. Blank lines are skipped.
         columns: columns of text and pair; `more` has the negative; the label is a number.
         label_limit: the greatest absolute value of a label.
         bad: treatment of invalid rows; None means that they are an error.
@@ -36,8 +40,20 @@ def read_pairs(
 
 def stream_pairs(spec: str, columns: Columns, bad: InvalidRows, label_limit: float = math.inf) -> Iterator[PairRow]:
     """Yield the rows of `read_pairs` lazily; the caller passes them through `bad.fitting`."""
-    rows = read_rows(spec, columns, bad)
+    rows = _lines(spec, columns) if _is_text(spec) else read_rows(spec, columns, bad)
     return bad.each(rows, lambda row: _checked(place(table_name(spec), row[0]), row, columns, label_limit))
+
+
+def _is_text(spec: Any) -> bool:
+    return isinstance(spec, str) and storage.without_compression(spec).lower().endswith(".txt")
+
+
+def _lines(spec: str, columns: Columns) -> Iterator[PairRow]:
+    if len(columns.wanted) > 1:
+        raise InputError(f"{spec}: expected a table with the columns {', '.join(columns.wanted)}, found a text file")
+    for number, line in enumerate(read_lines(spec), 1):
+        if line.strip():
+            yield number, {columns.text: line}
 
 
 def _checked(where: str, row: PairRow, columns: Columns, limit: float = math.inf) -> PairRow:
