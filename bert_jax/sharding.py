@@ -40,6 +40,8 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"layer_norm/(scale|bias)", (None,)),
     (r"attention/(query|key|value)/kernel", ("embed", "heads")),
     (r"attention/(query|key|value)/bias", ("heads",)),
+    (r"cross_attention/value/kernel", (None, "heads")),  # of a vector of any width
+    (r"cross_attention/output/kernel", ("heads", "embed")),
     (r"attention/output/kernel", ("heads", "embed")),
     (r"mlp/(up|gate)/kernel", ("embed", "mlp")),
     (r"mlp/(up|gate)/bias", ("mlp",)),

@@ -119,6 +119,7 @@ _OTHER_NAMES = {
     "word": "whole_word wwm",
     "dots": "dots_saveable selective",
     "in_batch_negatives": "multiple_negatives_ranking mnrl contrastive infonce multiplenegativesrankingloss",
+    "tsdae": "denoisingautoencoderloss denoising_autoencoder",
     "simcse": "unsupervised_simcse unsup_simcse",
     "cosent": "cosentloss",
     "mine-negatives": "mine hard_negatives mine_hard_negatives mine-hard-negatives",

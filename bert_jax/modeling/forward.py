@@ -92,7 +92,7 @@ def apply(
     inputs = (input_ids, attention_mask, token_type_ids, position_ids, task_type_ids)
     if choices is not None:
         inputs = jax.tree.map(lambda ids: ids.reshape(-1, ids.shape[-1]), inputs)
-    module = _merge(bert, params)
+    module = merge_params(bert, params)
     keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
     mask = AttentionMask.of(inputs[1], segment_ids)
     plans = _attention_plans(bert, mask, inputs[3], input_ids.shape[-1], dropout_key is not None, output_attentions)
@@ -253,7 +253,8 @@ def _of_tokens(bert: Bert, module, x: jax.Array) -> jax.Array:
     return module.summary(x, bert.compute) if hasattr(module, "summary") else x
 
 
-def _merge(bert: Bert, params: Params) -> _Module:
+def merge_params(bert: Bert, params: Params) -> _Module:
+    """Return the NNX module of a model with its parameters."""
     graph, empty = _skeleton(bert.config, bert.head)
     state = jax.tree.map(lambda leaf: leaf, empty)  # a copy, which takes the parameters
     nnx.replace_by_pure_dict(state, params)

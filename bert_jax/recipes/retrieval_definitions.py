@@ -4,14 +4,25 @@ from bert_jax.recipes.key_type import Key
 
 # Losses that compare the rows of a batch with each other, so that the losses of its parts do not sum to its loss.
 WHOLE_BATCH_LOSSES = ("in_batch_negatives", "simcse", "cosent", "angle")
-EMBEDDING_LOSSES = ("in_batch_negatives", "simcse", "cosine", "cosent", "angle", "triplet", "margin_mse", "none")
-UNLABELLED_LOSSES = ("simcse", "none")  # losses of single texts: evaluation reads other columns
+EMBEDDING_LOSSES = (
+    "in_batch_negatives",
+    "simcse",
+    "tsdae",
+    "cosine",
+    "cosent",
+    "angle",
+    "triplet",
+    "margin_mse",
+    "none",
+)
+UNLABELLED_LOSSES = ("simcse", "tsdae", "none")  # losses of single texts: evaluation reads other columns
 LABELLED_LOSSES = ("cosine", "cosent", "angle", "margin_mse")  # losses that train on labels
 
 EMBEDDING_DATA = {
     "data.loss": Key("in_batch_negatives", "the loss, which decides what a row holds (docs/sentence_embeddings.md); "
                      "none = distil only", EMBEDDING_LOSSES),
     "data.scale": Key(20.0, "in_batch_negatives, simcse, cosent, angle: factor of the similarities", above=0),
+    "data.deletion": Key(0.6, "tsdae: fraction of the tokens of a text that are deleted", least=0, below=1),
     "data.contrast_anchors": Key(False, "in_batch_negatives: whether the texts of other rows are negatives too"),
     "data.contrast_positives": Key(False, "in_batch_negatives: whether the pairs of other rows are negatives of a "
                                    "row's pair too"),
@@ -28,8 +39,8 @@ EMBEDDING_DATA = {
     "data.matryoshka_dims": Key((), "Matryoshka: the loss is summed over embeddings cut to these numbers of leading "
                                 "dimensions; () = whole embeddings"),
     "data.matryoshka_weights": Key((), "weight of the loss at each of matryoshka_dims; () = 1 each"),
-    "data.train_columns": Key((), "simcse, none: columns of texts in data.train; () = text_column and, for none, "
-                              "pair_column"),
+    "data.train_columns": Key((), "simcse, tsdae, none: columns of texts in data.train; () = text_column and, for "
+                              "none, pair_column"),
     "data.text_column": Key("sentence1", "column of the first text"),
     "data.pair_column": Key("sentence2", "column of the second text"),
     "data.negative_column": Key("", "column of the negative text of triplet, margin_mse and in_batch_negatives; empty "

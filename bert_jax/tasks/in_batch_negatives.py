@@ -86,7 +86,7 @@ def in_batch_negatives(
         logits, is_own = _products(asking, choices), numbers[:, None] == number  # [B, n, K] and [B, n]
         masked = jnp.broadcast_to(real[:, None] == 0, logits.shape)
         masked |= is_own[..., None] & (jnp.arange(logits.shape[-1]) >= negatives)
-        if guides is not None:
+        if guides is not None and threshold is not None:
             near = _products(guides.asking, guided) > threshold[:, None, None]
             masked |= near & ~(is_own[..., None] & (jnp.arange(logits.shape[-1]) == 0))
         logits = jnp.where(masked, _EXCLUDED, logits)

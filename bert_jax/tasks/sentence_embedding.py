@@ -25,7 +25,7 @@ from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.recipes.checks import compares_rows
 from bert_jax.recipes.retrieval_definitions import LABELLED_LOSSES, UNLABELLED_LOSSES
-from bert_jax.tasks import setup
+from bert_jax.tasks import setup, tsdae
 from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage
 from bert_jax.tasks.distillation.job import with_teacher_outputs
 from bert_jax.tasks.distillation.settings import distillation_of
@@ -224,7 +224,8 @@ def build(recipe: Any) -> Job:
         held = read_pairs(data.dev, scored, bad=setup.invalid_rows(recipe, data.dev))
     dev = encode_pairs(tokenizer, held, scored, data.max_seq_length, prompt=prompt) if held else None
     remembered = _remembered(learned, scored)
-    return setup.fine_tuning(recipe, task, tokenizer, loaded, train, dev, remembered, settings=settings)
+    job = setup.fine_tuning(recipe, task, tokenizer, loaded, train, dev, remembered, settings=settings)
+    return tsdae.with_decoder(job, recipe) if data.loss == "tsdae" else job
 
 
 def abstract_task(recipe: Any) -> AbstractTask:
@@ -242,7 +243,9 @@ def abstract_task(recipe: Any) -> AbstractTask:
     ids = jax.ShapeDtypeStruct((1, texts, data.max_seq_length), jnp.int32)
     number = jax.ShapeDtypeStruct((1,), jnp.float32)
     row = dict.fromkeys(INPUTS, ids) | {"labels": number, "example_weights": number}
-    return AbstractTask(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
+    stages = (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),)
+    found = AbstractTask(task, task.model.init, stages)
+    return tsdae.with_abstract_decoder(found, recipe) if data.loss == "tsdae" else found
 
 
 def _abstract_guided(recipe: Any) -> AbstractTask:
@@ -311,10 +314,9 @@ def _check(recipe: Any) -> None:
     data = recipe.data
     if data.loss == "none" and distillation_of(recipe) is None:
         raise InputError("config.data.loss: expected none only with config.distillation.teacher, found no teacher")
-    if data.loss == "simcse" and len(data.train_columns) > 1:
-        raise InputError(
-            f"config.data.train_columns: expected one column for loss 'simcse', found {data.train_columns}"
-        )
+    if data.loss in ("simcse", "tsdae") and len(data.train_columns) > 1:
+        expected = f"one column for loss {data.loss!r}"
+        raise InputError(f"config.data.train_columns: expected {expected}, found {data.train_columns}")
     if data.train_columns and data.loss not in UNLABELLED_LOSSES:
         raise InputError(f"config.data.train_columns: expected () for loss {data.loss!r}, found {data.train_columns}")
     if data.loss in UNLABELLED_LOSSES and data.dev_share:
@@ -367,6 +369,6 @@ def _matryoshka(data: Any, size: int) -> tuple[tuple[int, float], ...]:
         raise InputError(f"config.data.matryoshka_weights: expected {expected}, found {weights}")
     if not all(isinstance(w, int | float) and math.isfinite(w) and w >= 0 for w in weights):
         raise InputError(f"config.data.matryoshka_weights: expected numbers of at least 0, found {weights}")
-    if dims and data.loss == "none":
-        raise InputError(f"config.data.matryoshka_dims: expected () for loss 'none', found {dims}")
+    if dims and data.loss in ("tsdae", "none"):
+        raise InputError(f"config.data.matryoshka_dims: expected () for loss {data.loss!r}, found {dims}")
     return tuple(zip(dims, map(float, weights or (1,) * len(dims)), strict=True))
