@@ -314,6 +314,9 @@ def _check(recipe: Any) -> None:
     data = recipe.data
     if data.loss == "none" and distillation_of(recipe) is None:
         raise InputError("config.data.loss: expected none only with config.distillation.teacher, found no teacher")
+    if data.loss == "simcse" and recipe.distillation.teacher:
+        found = recipe.distillation.teacher
+        raise InputError(f"config.distillation.teacher: expected none for loss 'simcse', found {found}")
     if data.loss in ("simcse", "tsdae") and len(data.train_columns) > 1:
         expected = f"one column for loss {data.loss!r}"
         raise InputError(f"config.data.train_columns: expected {expected}, found {data.train_columns}")

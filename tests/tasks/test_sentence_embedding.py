@@ -452,6 +452,11 @@ def test_predict_answers_every_row_in_its_order(place, tuned, tmp_path, monkeypa
         ("in_batch_negatives", {"data.guide": "x"}, r"guide_cache: expected a directory for the guide's embeddings"),
         ("cosine", {"data.guide": "x"}, r"data\.guide: expected loss 'in_batch_negatives' and no teacher, .*'cosine'"),
         ("simcse", {"data.dev_share": 0.1, "data.dev": ""}, r"dev_share: expected 0 for loss 'simcse'"),
+        (
+            "simcse",
+            {"distillation.teacher": "x", "distillation.weights.embeddings": 1.0, "data.dev": ""},
+            r"distillation\.teacher: expected none for loss 'simcse', found x",
+        ),
         ("simcse", {"data.train_columns": ("a", "b")}, r"train_columns: expected one column for loss 'simcse'"),
         (
             "simcse",
