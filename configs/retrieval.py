@@ -29,5 +29,6 @@ def get_config(table: str = "tuples.jsonl") -> ConfigDict:
     c.data.train, c.data.dev_share = table, 0.05
     c.data.text_column, c.data.pair_column = "query", "positive"
     c.data.negative_columns = ("negative_1", "negative_2", "negative_3")
+    c.data.mask_duplicates = True
     c.data.max_seq_length = 256
     return c

@@ -26,6 +26,8 @@ EMBEDDING_DATA = {
     "data.contrast_anchors": Key(False, "in_batch_negatives: whether the texts of other rows are negatives too"),
     "data.contrast_positives": Key(False, "in_batch_negatives: whether the pairs of other rows are negatives of a "
                                    "row's pair too"),
+    "data.mask_duplicates": Key(False, "in_batch_negatives, simcse: whether texts equal to a row's text or pair are no "
+                                "negatives of it"),
     "data.guide": Key("", "in_batch_negatives: directory of a model of sentence embeddings, whose similarities mask "
                       "false negatives (GISTEmbed)"),
     "data.guide_cache": Key("", "directory in which the guide's embeddings of data.train are kept, local or gs://"),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from bert_jax.modeling.heads import l2_normalize
 from bert_jax.sharding import join_rows, split_rows
@@ -59,6 +60,7 @@ def in_batch_negatives(
     parts: int = 1,
     contrast: Contrast | None = None,
     guide: jax.Array | None = None,
+    texts: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Return the cross entropy of each row's pair among all choices, `[B]`, and 1 where no choice is nearer.
 
@@ -71,6 +73,8 @@ def in_batch_negatives(
         parts: number of parts of the choices whose logits `[B, B / parts, T - 1]` exist at a time.
         contrast: further choices, and the rule of the guide.
         guide: vectors `[B, T, G]` of the same texts by a guide, whose similarities mask choices; None = none.
+        texts: a number for each text, `[B, T]`, where equal texts have equal numbers. Choices equal to a row's text or
+            pair are masked. None = no choice is masked for its text.
     """
     contrast, numbers = contrast or Contrast(), jnp.arange(len(real))
     sides, guides, threshold = _sides(embeddings, contrast), None, None
@@ -78,23 +82,27 @@ def in_batch_negatives(
     if guide is not None:
         guides = _sides(jax.lax.stop_gradient(guide), contrast)
         threshold = contrast.threshold((guides.asking[:, 0] * guides.choices[:, 0]).sum(-1))
+    named = None if texts is None else _of_choices(texts, contrast)
     negatives = embeddings.shape[1] - 1  # kinds of choices of which a row's own is no duplicate of its text or pair
 
     def add(sums: tuple[jax.Array, ...], part: tuple[Any, ...]) -> tuple[tuple[jax.Array, ...], None]:
         greatest, total, own = sums
-        choices, guided, real, number = part
+        choices, guided, named, real, number = part
         logits, is_own = _products(asking, choices), numbers[:, None] == number  # [B, n, K] and [B, n]
         masked = jnp.broadcast_to(real[:, None] == 0, logits.shape)
         masked |= is_own[..., None] & (jnp.arange(logits.shape[-1]) >= negatives)
+        is_pair = is_own[..., None] & (jnp.arange(logits.shape[-1]) == 0)
         if guides is not None and threshold is not None:
-            near = _products(guides.asking, guided) > threshold[:, None, None]
-            masked |= near & ~(is_own[..., None] & (jnp.arange(logits.shape[-1]) == 0))
+            masked |= (_products(guides.asking, guided) > threshold[:, None, None]) & ~is_pair
+        if texts is not None:
+            same = [named == texts[:, i, None, None] for i in range(2)]  # [B, n, K]
+            masked |= (same[0] | same[1]) & ~is_pair
         logits = jnp.where(masked, _EXCLUDED, logits)
         most = jnp.maximum(greatest, jax.lax.stop_gradient(logits).max((1, 2)))
         total = total * jnp.exp(greatest - most) + jnp.exp(logits - most[:, None, None]).sum((1, 2))
         return (most, total, own + jnp.where(is_own, logits[..., 0], 0).sum(1)), None
 
-    given = (sides.choices, None if guides is None else guides.choices, real, numbers)
+    given = (sides.choices, None if guides is None else guides.choices, named, real, numbers)
     sums = (jnp.full(len(real), -jnp.inf), jnp.zeros(len(real)), jnp.zeros(len(real)))
     if parts == 1:
         sums, _ = add(sums, given)
@@ -123,13 +131,24 @@ def embed_in_parts(embed: Callable[..., jax.Array], inputs: Any, key: jax.Array 
 def _sides(vectors: jax.Array, contrast: Contrast) -> _Sides:
     """Return the sides of the comparisons of vectors `[B, T, D]`, scaled to unit length."""
     vectors = l2_normalize(vectors)
-    text, pair, others = vectors[:, :1], vectors[:, 1:2], vectors[:, 1:]
-    asking, choices = [text] * others.shape[1], [others]
-    if contrast.anchors:
-        asking, choices = [*asking, text], [*choices, text]
-    if contrast.positives:
-        asking, choices = [*asking, pair], [*choices, pair]
-    return _Sides(jnp.concatenate(asking, axis=1), jnp.concatenate(choices, axis=1))
+    text, pair = vectors[:, :1], vectors[:, 1:2]
+    asking = [text] * (vectors.shape[1] - 1 + contrast.anchors) + [pair] * contrast.positives
+    return _Sides(jnp.concatenate(asking, axis=1), _of_choices(vectors, contrast))
+
+
+def _of_choices(of_texts: jax.Array, contrast: Contrast) -> jax.Array:
+    """Return what belongs to the choices of each row, `[B, K, ...]`, of `[B, T, ...]` for the texts."""
+    more = [of_texts[:, :1]] * contrast.anchors + [of_texts[:, 1:2]] * contrast.positives
+    return jnp.concatenate([of_texts[:, 1:], *more], axis=1)
+
+
+def text_numbers(input_ids: jax.Array, attention_mask: jax.Array) -> jax.Array:
+    """Return a hash of each text, uint32 `[...]`, of tokens `[..., S]`; padding does not change it."""
+    words = (input_ids.astype(jnp.uint32) + 1) * attention_mask.astype(jnp.uint32)
+    place = jnp.arange(1, words.shape[-1] + 1, dtype=jnp.uint32)
+    mixed = words * np.uint32(0x9E3779B1) ^ place * np.uint32(0x85EBCA77)
+    mixed = (mixed ^ (mixed >> 15)) * np.uint32(0xC2B2AE3D)
+    return jnp.where(attention_mask > 0, mixed ^ (mixed >> 13), 0).sum(-1, dtype=jnp.uint32)
 
 
 def _products(asking: jax.Array, choices: jax.Array) -> jax.Array:

@@ -32,7 +32,7 @@ from bert_jax.tasks.distillation.settings import distillation_of
 from bert_jax.tasks.distillation.teachers import teacher_text_settings
 from bert_jax.tasks.embedding_losses import angle_similarities, cosent, cosines, score_margins, triplet, truncated
 from bert_jax.tasks.guide import GUIDE, guide_shape, with_guide
-from bert_jax.tasks.in_batch_negatives import Contrast, embed_in_parts, in_batch_negatives
+from bert_jax.tasks.in_batch_negatives import Contrast, embed_in_parts, in_batch_negatives, text_numbers
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 
@@ -60,6 +60,7 @@ class SentenceEmbeddingTask:
         margin: margin of triplets.
         similarity: similarity for evaluation (`bert_jax.inference.scoring.similarities`).
         contrast: further choices of `in_batch_negatives`, and the rule by which a guide masks them.
+        mask_duplicates: whether choices equal to a row's text or pair are no negatives.
         guided: whether batches have a guide's embeddings (`bert_jax.tasks.guide`).
         truncate_dim: number of leading dimensions for evaluation; None = all.
         parts: number of parts of the batch whose activations exist at a time, for losses that compare its rows.
@@ -75,6 +76,7 @@ class SentenceEmbeddingTask:
     margin: float = 1.0
     contrast: Contrast = dataclasses.field(default_factory=Contrast)
     guided: bool = False
+    mask_duplicates: bool = False
     similarity: str = "cosine"
     truncate_dim: int | None = None
     parts: int = 1
@@ -101,11 +103,11 @@ class SentenceEmbeddingTask:
             embed = functools.partial(self._embed, params)
             embeddings = embed_in_parts(embed, inputs, dropout_key, self.parts)
         if not self.matryoshka:
-            return self._objective(embeddings, batch, weights["rows"])
+            return self._objective(embeddings, batch | inputs, weights["rows"])
         total = jnp.float32(0)
         sums: Metrics = {}
         for dimension, weight in self.matryoshka:
-            loss, found = self._objective(truncated(embeddings, dimension), batch, weights["rows"])
+            loss, found = self._objective(truncated(embeddings, dimension), batch | inputs, weights["rows"])
             total += weight * loss
             sums |= {f"{name}_{dimension}": value for name, value in found.items()}
         return total, sums
@@ -121,7 +123,9 @@ class SentenceEmbeddingTask:
                 return loss, {f"{self.loss_name}_loss": (loss, jnp.float32(1))}
             case "in_batch_negatives" | "simcse":
                 guide = batch[GUIDE] if self.guided else None
-                losses, right = in_batch_negatives(embeddings, real, self.scale, self.parts, self.contrast, guide)
+                texts = text_numbers(batch["input_ids"], batch["attention_mask"]) if self.mask_duplicates else None
+                options = (self.scale, self.parts, self.contrast, guide, texts)
+                losses, right = in_batch_negatives(embeddings, real, *options)
                 found = {"cross_entropy": losses, "accuracy": right}
             case "margin_mse":
                 losses = jnp.square(score_margins(embeddings) - batch["labels"])
@@ -357,6 +361,7 @@ def _task(recipe: Any, model: Bert) -> SentenceEmbeddingTask:
             data.contrast_anchors, data.contrast_positives, data.guide_margin, data.guide_margin_strategy
         ),
         guided=bool(data.guide),
+        mask_duplicates=data.mask_duplicates,
     )
 
 

@@ -26,6 +26,7 @@ TASKS = {
         "matryoshka": ((32, 1.0), (8, 0.5)),
         "guided": True,
         "contrast": Contrast(True, True, 0.1),
+        "mask_duplicates": True,
     },
 }
 

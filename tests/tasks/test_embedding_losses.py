@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from given_embeddings import loss_and_gradients, random_embeddings, theirs
 
-from bert_jax.tasks.in_batch_negatives import Contrast, in_batch_negatives
+from bert_jax.tasks.in_batch_negatives import Contrast, in_batch_negatives, text_numbers
 
 LABELS = np.array([0.3, 0.9, 0.3, -0.5, 0.1, 0.9], np.float32)  # two ties
 
@@ -121,6 +121,34 @@ def test_a_guide_masks_false_negatives(losses, texts, parts, contrast):
         vectors
     )
     check((float(loss), grads), expected, wanted)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_equal_texts_are_no_negatives(parts):
+    """Rows 0 and 3 have the same pair, and row 4's negative is the text of row 5."""
+    vectors, real = random_embeddings(3), np.ones(6, np.float32)
+    texts = np.arange(18, dtype=np.uint32).reshape(6, 3)
+    texts[3, 1], texts[4, 2] = texts[0, 1], texts[5, 0]
+    units = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+    logits = 2 * np.einsum("bd,nkd->bkn", units[:, 0], units[:, 1:]).astype(np.float64)  # [B, T - 1, B]
+    logits[0, 0, 3] = logits[3, 0, 0] = logits[5, 1, 4] = -np.inf
+    own = logits[np.arange(6), 0, np.arange(6)]
+    expected = np.log(np.exp(logits).sum((1, 2))) - own
+    losses, _ = in_batch_negatives(vectors, real, 2.0, parts, texts=texts)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    unmasked, _ = in_batch_negatives(vectors, real, 2.0, parts)
+    assert (np.asarray(unmasked) - np.asarray(losses))[[0, 3, 5]].min() > 0
+
+
+def test_equal_texts_have_equal_numbers():
+    rng = np.random.default_rng(0)
+    ids, mask = rng.integers(0, 500, (4000, 2, 12)), np.ones((4000, 2, 12), np.int32)
+    mask[:, :, 9:] = 0
+    found = np.asarray(text_numbers(ids, mask))
+    assert len(np.unique(found)) == 8000
+    ids[:, :, 9:] = 0  # padding of another kind, and another padded length
+    np.testing.assert_array_equal(text_numbers(ids[..., :9], mask[..., :9]), found)
+    assert (np.asarray(text_numbers(ids[..., ::-1], mask[..., ::-1])) != found).all()
 
 
 def test_padded_rows_are_no_choices_of_a_contrast():
