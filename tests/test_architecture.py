@@ -221,6 +221,7 @@ IMPORTED_ELSEWHERE = {
     "tensorflow",
     "flatbuffers",
     "pytrec-eval-terrier",
+    "mteb",
 }
 
 

@@ -105,20 +105,22 @@ def run_similarity(args: argparse.Namespace) -> None:
 def run_search(args: argparse.Namespace) -> None:
     """Print the most similar texts for each query."""
     options = _options(args, "truncate_dim", "corpus_prompt_name", "corpus_prompt")
-    found = _pipeline(args, "search")(args.texts, corpus=_corpus(args), top_k=args.top_k, **options)
+    corpus = corpus_texts(args.corpus, args.text_column)
+    found = _pipeline(args, "search")(args.texts, corpus=corpus, top_k=args.top_k, **options)
     for query, answers in zip(args.texts, found, strict=True):
         _show(args, query, answers)
 
 
 def run_rerank(args: argparse.Namespace) -> None:
     """Print the most relevant texts for a query."""
-    answers = _pipeline(args, "rerank")(args.query, _corpus(args), top_k=args.top_k, **_options(args))
+    corpus = corpus_texts(args.corpus, args.text_column)
+    answers = _pipeline(args, "rerank")(args.query, corpus, top_k=args.top_k, **_options(args))
     _show(args, args.query, answers)
 
 
 def run_evaluate_search(args: argparse.Namespace) -> None:
     """Print the metrics of a model on a retrieval set."""
-    _check_counts(args, "top_k", "rerank_top_k", "batch_size")
+    check_counts(args, "top_k", "rerank_top_k", "batch_size")
     from bert_jax.evaluation.search import evaluate_search
 
     given = (
@@ -140,26 +142,28 @@ def _options(args: argparse.Namespace, *more: str) -> dict[str, Any]:
 
 
 def _pipeline(args: argparse.Namespace, task: str) -> Any:
-    _check_counts(args, "top_k", "batch_size")
+    check_counts(args, "top_k", "batch_size")
     from bert_jax.inference import pipeline
 
     return pipeline(task, args.model, args.dtype, args.batch_size, batch_invariant=args.batch_invariant)
 
 
-def _check_counts(args: argparse.Namespace, *names: str) -> None:
+def check_counts(args: argparse.Namespace, *names: str) -> None:
+    """Raise InputError when an option that is given is no positive integer."""
     for name in names:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise InputError(f"--{name.replace('_', '-')}: expected a positive integer, found {value}")
 
 
-def _corpus(args: argparse.Namespace) -> Iterator[str]:
+def corpus_texts(corpus: str, column: str = "") -> Iterator[str]:
+    """Yield the texts of a file: its lines, or a column of a table."""
     from bert_jax.data.finetuning.tables import Columns, read_examples
     from bert_jax.data.lines import read_lines
 
-    if args.text_column:
-        return (row.text for row in read_examples(args.corpus, Columns(args.text_column)))
-    return read_lines(args.corpus)
+    if column:
+        return (row.text for row in read_examples(corpus, Columns(column)))
+    return read_lines(corpus)
 
 
 def _show(args: argparse.Namespace, query: str, answers: list[dict[str, Any]]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from bert_jax.conversion.text_settings import CORPUS_PROMPTS, QUERY_PROMPTS
 from bert_jax.errors import InputError
 from bert_jax.inference.base import Pipeline, as_texts, positive
-from bert_jax.inference.scoring import comparable, compare, similarities
+from bert_jax.inference.scoring import comparable, compare, pair_similarities, similarities
 
 CORPUS_CHUNK = 4096  # texts of a corpus that are embedded and scored together
 
@@ -246,6 +246,33 @@ class Search(SentenceEmbedding):
             InputError: as a call.
         """
         return self._nearest(as_texts(queries), corpus, top_k, None, **options)
+
+    def pair_scores(
+        self,
+        queries: Sequence[str],
+        texts: Sequence[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        corpus_prompt_name: str | None = None,
+        corpus_prompt: str | None = None,
+        truncate_dim: int | None = None,
+    ) -> np.ndarray:
+        """Return the score of the i-th text for the i-th query, float64 `[N]`.
+
+        Args:
+            queries: N texts.
+            texts: N texts of a corpus.
+            prompt_name, prompt, corpus_prompt_name, corpus_prompt, truncate_dim: as for a call.
+
+        Raises:
+            InputError: as a call.
+        """
+        settings = self.model.settings
+        kept = settings.dimension(truncate_dim)
+        first = self._comparable(as_texts(queries), settings.prompt_for(QUERY_PROMPTS, prompt_name, prompt), kept)
+        behind = settings.prompt_for(CORPUS_PROMPTS, corpus_prompt_name, corpus_prompt)
+        return pair_similarities(settings.similarity, first, self._comparable(as_texts(texts), behind, kept))
 
     def _nearest(
         self,

@@ -102,7 +102,7 @@ def apply(
         inputs = jax.tree.map(lambda ids: ids.reshape(-1, ids.shape[-1]), inputs)
     *inputs, chosen = inputs
     question = None
-    if hasattr(module := _merge(bert, params), "span"):
+    if hasattr(module := merge_params(bert, params), "span"):
         if segment_ids is not None:
             raise InputError("segment_ids: expected none, as the span head looks for the question of a row, found some")
         question = question_tokens(bert.config, inputs[0])
@@ -282,7 +282,8 @@ def _of_tokens(bert: Bert, module, x: jax.Array) -> jax.Array:
     return module.summary(x, bert.compute) if hasattr(module, "summary") else x
 
 
-def _merge(bert: Bert, params: Params) -> _Module:
+def merge_params(bert: Bert, params: Params) -> _Module:
+    """Return the NNX module of a model with its parameters."""
     graph, empty = _skeleton(bert.config, bert.head)
     state = jax.tree.map(lambda leaf: leaf, empty)  # a copy, which takes the parameters
     nnx.replace_by_pure_dict(state, params)

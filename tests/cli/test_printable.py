@@ -130,6 +130,21 @@ COMMANDS = {
         ["--config", "{0}/recipe.py", "--workdir", "{0}/x", f"--config.{ESCAPES}=1"],
     ],
     "inspect": [["{0}/sequence_classification"], [ESCAPES]],
+    "mine-negatives": [
+        [
+            "{0}/sentence_embedding",
+            "--data",
+            "{0}/table.tsv",
+            "--out",
+            f"{{0}}/mined{ESCAPES}.jsonl",
+            "--query-column",
+            "sentence",
+            "--positive-column",
+            "label",
+        ],
+        ["{0}/sentence_embedding", "--data", "{0}/table.tsv", "--out", "{0}/x.jsonl", "--query-column", ESCAPES],
+        ["{0}/sentence_embedding", "--data", "{0}/table.tsv", "--out", f"{{0}}/{ESCAPES}"],
+    ],
     "plan": [["--config", "{0}/recipe.py", "--topology", ESCAPES]],
     "predict": [
         ["--model", "{0}/sequence_classification", "--data", "{0}/table.tsv", "--out", f"{{0}}/{ESCAPES}.jsonl"],

@@ -112,6 +112,7 @@ def _tables(folder: Path) -> None:
         _csv(folder / name, ("review", "label"), reviews)
     for name in ("train.tsv", "dev.tsv"):
         (folder / name).write_text("sentence\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in reviews))
+    (folder / "texts.tsv").write_text("text\n" + "".join(f"{text}\n" for text in TEXTS * 4))
     glue = folder / "path" / "to"
     for task in ("SST-2", "CoLA", "STS-B"):
         (glue / task).mkdir(parents=True)
@@ -131,6 +132,10 @@ def _tables(folder: Path) -> None:
     for name, separator in (("pairs.csv", ","), ("pairs.tsv", "\t")):
         lines = [("a", "b"), *itertools.pairwise(TEXTS)]
         (folder / name).write_text("".join(separator.join(line) + "\n" for line in lines))
+    mixed = [f"{a}, {b}" for a in TEXTS for b in TEXTS if a != b]
+    rows = [{"query": text, "positive": mixed[i]} for i, text in enumerate(TEXTS * 2)]
+    _json_lines(folder / "questions.jsonl", rows)
+    (folder / "passages.txt").write_text("\n".join(mixed))
     endings = [f"ending{i}" for i in range(4)]
     _csv(folder / "swag.csv", ("sent1", "sent2", *endings), [(text, "it", *TEXTS) for text in TEXTS])
     (glue / "hellaswag").mkdir()
