@@ -116,7 +116,7 @@ class BertConfig:
         id2label: names of the classes, or None.
         problem_type: type of a sequence classifier, one of PROBLEM_TYPES, or None.
         pooling: pooling of token vectors into a sentence embedding: one of `POOLINGS`, or several joined by `+`, whose
-            vectors are concatenated.
+            vectors are concatenated; or one of `SPARSE_POOLINGS`.
         pooling_skip: number of leading tokens that are not pooled, such as those of a prompt.
         embedding_layers: layers after the pooling.
         normalize_embeddings: whether a sentence embedding is scaled to unit length.

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_jax.cli.output import print_json, print_scores, print_table
-from bert_jax.cli.verbs import add_batching, add_dtype, add_prompts, add_truncate_dim, add_verb
+from bert_jax.cli.vectors import vector_sizes
+from bert_jax.cli.verbs import add_batching, add_dtype, add_prompts, add_vector_sizes, add_verb
 from bert_jax.errors import InputError
 
 
@@ -58,7 +59,7 @@ def add_verbs(verbs: Any) -> None:
         add_prompts(parser, "texts" if parser is similarity else "queries")
         add_dtype(parser)
         if parser is not rerank:
-            add_truncate_dim(parser)
+            add_vector_sizes(parser)
     for name, what in (("--corpus-prompt-name", "NAME"), ("--corpus-prompt", "TEXT")):
         for parser in (search, scored):
             words = f"like {name.replace('-corpus', '')}, for the texts of the corpus"
@@ -97,15 +98,17 @@ def run_similarity(args: argparse.Namespace) -> None:
     from bert_jax.inference import pipeline
     from bert_jax.inference.scoring import short
 
-    score = pipeline("similarity", args.model, args.dtype)(args.first, args.second, **_options(args, "truncate_dim"))
+    compare = pipeline("similarity", args.model, args.dtype)
+    score = compare(args.first, args.second, **_options(args), **vector_sizes(args, compare.head))
     found = {"texts": [args.first, args.second], "score": short(score)}
     print(json.dumps(found) if args.json else f"{score:.4f}")
 
 
 def run_search(args: argparse.Namespace) -> None:
     """Print the most similar texts for each query."""
-    options = _options(args, "truncate_dim", "corpus_prompt_name", "corpus_prompt")
-    found = _pipeline(args, "search")(args.texts, corpus=_corpus(args), top_k=args.top_k, **options)
+    search = _pipeline(args, "search")
+    options = _options(args, "corpus_prompt_name", "corpus_prompt") | vector_sizes(args, search.head)
+    found = search(args.texts, corpus=_corpus(args), top_k=args.top_k, **options)
     for query, answers in zip(args.texts, found, strict=True):
         _show(args, query, answers)
 
@@ -130,7 +133,7 @@ def run_evaluate_search(args: argparse.Namespace) -> None:
         args.data,
         metric_names=tuple(args.metrics.split(",")) if args.metrics else (),
         **{name: getattr(args, name) for name in given},
-        **_options(args, "truncate_dim", "corpus_prompt_name", "corpus_prompt"),
+        **_options(args, "truncate_dim", "max_active_dims", "corpus_prompt_name", "corpus_prompt"),
     )
     print_scores(scores, f"{args.model} on {args.data}", args.json)
 

@@ -188,8 +188,9 @@ def save_pretrained(
 ) -> None:
     """Write a model directory that Hugging Face transformers can load, completely or not at all.
 
-    A sentence embedding model is written as a sentence-transformers model. The float32 parameters of
-    quantization-aware training are quantized. Transformers cannot load a quantized model; `convert` dequantizes it.
+    A model of sentence embeddings or sparse embeddings is written as a sentence-transformers model. The float32
+    parameters of quantization-aware training are quantized. Transformers cannot load a quantized model; `convert`
+    dequantizes it.
 
     Args:
         directory: a new or empty directory.
@@ -271,6 +272,8 @@ def _write_directory(
             tokenizer.save(beside)
         if model.head == "sentence_embedding":
             _write_embedding(beside, model.config, tensors, settings)
+        if model.head == "sparse_embedding":
+            sentence_transformers_writing.write_sparse_encoder(beside, model.config, settings)
         if generation is not None:
             storage.write_atomically(beside / _GENERATION, json.dumps(generation, indent=2, sort_keys=True) + "\n")
         if model.head == "sequence_classification":

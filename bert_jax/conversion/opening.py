@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.conversion import adapters, evidence, sentence_transformers, state_dict
+from bert_jax.conversion import adapters, evidence, sentence_transformers, sparse_encoders, state_dict
 from bert_jax.conversion.names import NAME_TABLES, Names
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.text_settings import TextSettings
@@ -16,7 +16,7 @@ from bert_jax.conversion.weights import Weights, open_weights
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.families import architectures_of
 from bert_jax.modeling import HEADS, Bert
-from bert_jax.modeling.head_names import CLASSIFIERS, NAMED_CLASSIFIERS
+from bert_jax.modeling.head_names import CLASSIFIERS, EMBEDDING_HEADS, NAMED_CLASSIFIERS
 from bert_jax.storage import hub
 from bert_jax.tokenization import has_tokenizer
 
@@ -74,7 +74,6 @@ def open_model(
         raise InputError(f"head {head!r} is not known{did_you_mean(head, HEADS)}")
     root = hub.locate(path)
     layout = sentence_transformers.read_layout(root)
-    embeds = layout is not None and layout.head == "sentence_embedding"
     directory = layout.transformer if layout else root
     with contextlib.ExitStack() as stack:
         if adapters.is_adapter(directory):
@@ -85,7 +84,8 @@ def open_model(
             found = _open_plain(directory, family, stack)
         hf, where, weights, directory = found
         names = NAME_TABLES[hf["model_type"]]
-        saved_head = "sentence_embedding" if embeds else _saved_head(hf, weights.tensors, names, where, head)
+        saved_head = layout.head if layout and layout.head in EMBEDDING_HEADS else None
+        saved_head = saved_head or _saved_head(hf, weights.tensors, names, where, head)
         head = head or saved_head
         assert head is not None
         config = _config(hf, head, saved_head, names, weights.tensors, where)
@@ -131,8 +131,12 @@ def _text_settings(
             layer = stack.enter_context(open_weights(folder)).tensors
             prefix = EMBEDDING_LAYER.format(number=number)
             tensors.update({f"{prefix}{name}": tensor for name, tensor in layer.items()})
+    elif layout is not None and head == "sparse_embedding":
+        config, settings, _ = sparse_encoders.read_sparse(layout, config)
     elif layout is not None:
         sentence_transformers.check_cross_encoder(layout)
+    if head == "sparse_embedding" and (layout is None or layout.head != head):  # the first of SPLADE's poolings
+        config, settings = config.replace(pooling="splade_max"), dataclasses.replace(settings, similarity="dot")
     if head == "sequence_classification" and not settings.activation:
         activation = sentence_transformers.cross_encoder_activation(hf, where)
         settings = dataclasses.replace(settings, activation=activation)

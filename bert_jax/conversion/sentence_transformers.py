@@ -11,6 +11,7 @@ from bert_jax.conversion.text_settings import SIMILARITIES, TextSettings
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.model_files import FileKey, check_keys
 from bert_jax.model_files import sentence_transformers as tables
+from bert_jax.modeling.head_names import EMBEDDING_HEADS
 
 # Keys of older files -> pooling, in the order in which the vectors of several poolings are concatenated.
 POOLING_KEYS = {
@@ -35,7 +36,12 @@ _ARGUMENTS |= dict.fromkeys(("tokenizer_args", "processor_kwargs"), tables.TOKEN
 # Keys of config.json in which cross-encoders name their activation.
 ACTIVATION_KEYS = ("sentence_transformers", "sbert_ce_default_activation_function")
 MODULE_PREFIX = "sentence_transformers.models."
-_KINDS = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout")
+_KINDS = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout", "MLMTransformer", "SpladePooling")
+_LAYERS = _KINDS[2:6]  # those that may follow a Pooling
+# model_type of config_sentence_transformers.json -> the saved head; any other means sentence embeddings.
+_HEADS = {"CrossEncoder": "sequence_classification", "SparseEncoder": "sparse_embedding"}
+# Head -> the task of its Transformer.
+_TRANSFORMER_TASKS = {"sequence_classification": "sequence-classification", "sparse_embedding": "fill-mask"}
 
 
 class EmbeddingModule(NamedTuple):
@@ -54,7 +60,7 @@ class ModuleLayout(NamedTuple):
 
     Attributes:
         root: the directory.
-        head: the saved head: `sentence_embedding`, or `sequence_classification` for a cross-encoder.
+        head: the saved head: one of `EMBEDDING_HEADS`, or `sequence_classification` for a cross-encoder.
         model_type: model_type of config_sentence_transformers.json.
         modules: the modules in order.
         settings: all settings except `include_prompt`, which the Pooling module has.
@@ -69,7 +75,18 @@ class ModuleLayout(NamedTuple):
     @property
     def transformer(self) -> storage.Path:
         """Return the directory of the BERT itself, which in older layouts is `0_Transformer` or the like."""
-        return next((module.folder for module in self.modules if module.kind == "Transformer"), self.root)
+        kinds = ("Transformer", "MLMTransformer")
+        return next((module.folder for module in self.modules if module.kind in kinds), self.root)
+
+
+def embedding_head(root: storage.Path) -> str | None:
+    """Return the head of a sentence-transformers directory, one of `EMBEDDING_HEADS`; None for other models.
+
+    Raises:
+        InputError: as `read_layout`.
+    """
+    layout = read_layout(root)
+    return layout.head if layout and layout.head in EMBEDDING_HEADS else None
 
 
 def read_layout(root: storage.Path) -> ModuleLayout | None:
@@ -86,19 +103,22 @@ def read_layout(root: storage.Path) -> ModuleLayout | None:
         EmbeddingModule(f"{MODULE_PREFIX}Pooling", root / "1_Pooling"),
     )
     modules = _modules(root) if listed else default
-    content, where = _object(root / "config_sentence_transformers.json", tables.CONFIG_SENTENCE_TRANSFORMERS)
+    content, where = checked_object(root / "config_sentence_transformers.json", tables.CONFIG_SENTENCE_TRANSFORMERS)
     model_type = "SentenceTransformer" if content.get("model_type") is None else content["model_type"]
     if not isinstance(model_type, str) or not model_type:
-        raise InputError(f"{where}: model_type: expected SentenceTransformer or CrossEncoder, found {model_type!r}")
-    cross = model_type == "CrossEncoder"
-    layout = ModuleLayout(
-        root, "sequence_classification" if cross else "sentence_embedding", model_type, modules, TextSettings()
-    )
+        expected = ", ".join(("SentenceTransformer", *_HEADS))
+        raise InputError(f"{where}: model_type: expected {expected}, found {model_type!r}")
+    head = _HEADS.get(model_type, "sentence_embedding")
+    if any(module.kind == "SpladePooling" for module in modules):  # older files have no model_type
+        head = "sparse_embedding"
+    cross = head == "sequence_classification"
+    layout = ModuleLayout(root, head, model_type, modules, TextSettings())
     settings = TextSettings(
         **_prompts(content, where),
-        **_of_transformer(layout.transformer, cross),
-        similarity=_similarity(content, where),
-        truncate_dim=_integer(content, "truncate_dim", where),
+        **_of_transformer(layout.transformer, _TRANSFORMER_TASKS.get(head, "feature-extraction")),
+        similarity=_similarity(content, "dot" if head == "sparse_embedding" else "cosine", where),
+        max_active_dims=optional_integer(content, "max_active_dims", where),
+        truncate_dim=optional_integer(content, "truncate_dim", where),
         cross_encoder=cross,
         activation=read_activation(content["activation_fn"], where, "softmax") if content.get("activation_fn") else "",
     )
@@ -131,16 +151,16 @@ def read_embedding(layout: ModuleLayout, config: BertConfig) -> EmbeddingSetting
             f"{layout.root / 'config_sentence_transformers.json'}: model_type: expected SentenceTransformer, "
             f"found {layout.model_type!r}"
         )
-    kinds = [_kind(module, where) for module in layout.modules]
+    kinds = [module_kind(module, where) for module in layout.modules]
     if kinds[:2] != ["Transformer", "Pooling"] or {"Transformer", "Pooling"} & set(kinds[2:]):
         raise InputError(
-            f"{where}: expected a Transformer, a Pooling, and then {', '.join(_KINDS[2:])}, found {', '.join(kinds)}"
+            f"{where}: expected a Transformer, a Pooling, and then {', '.join(_LAYERS)}, found {', '.join(kinds)}"
         )
     modes, include_prompt = _pooling(layout.modules[1].folder, config)
     config = config.replace(pooling="+".join(modes), embedding_layers=(), normalize_embeddings=kinds[-1] == "Normalize")
     behind = layout.modules[2:-1] if kinds[-1] == "Normalize" else layout.modules[2:]
     if kinds[-1] == "Normalize":
-        _object(layout.modules[-1].folder / "config.json", tables.NORMALIZE)
+        checked_object(layout.modules[-1].folder / "config.json", tables.NORMALIZE)
     layers: list[EmbeddingLayer] = []
     folders = {}
     for number, module in enumerate(behind):
@@ -155,7 +175,7 @@ def read_embedding(layout: ModuleLayout, config: BertConfig) -> EmbeddingSetting
 def check_cross_encoder(layout: ModuleLayout) -> None:
     """Raise InputError when a cross-encoder has modules besides its Transformer."""
     where = layout.root / "modules.json"
-    kinds = [_kind(module, where) for module in layout.modules]
+    kinds = [module_kind(module, where) for module in layout.modules]
     if kinds != ["Transformer"]:
         raise InputError(f"{where}: expected only a Transformer in a cross-encoder, found {', '.join(kinds)}")
 
@@ -210,38 +230,37 @@ def _modules(root: storage.Path) -> tuple[EmbeddingModule, ...]:
     return tuple(EmbeddingModule(m["type"], root / m["path"] if m["path"] else root) for m in listed)
 
 
-def _kind(module: EmbeddingModule, where: storage.Path) -> str:
+def module_kind(module: EmbeddingModule, where: object) -> str:
     """Return the class of a module. Raises InputError when it is not known."""
     if module.kind not in _KINDS or not module.type.startswith("sentence_transformers."):
         raise InputError(f"{where}: expected {', '.join(_KINDS)} of sentence_transformers, found {module.type!r}")
     return module.kind
 
 
-def _object(path: storage.Path, table: tuple[FileKey, ...]) -> tuple[dict[str, Any], storage.Path]:
+def checked_object(path: storage.Path, table: tuple[FileKey, ...]) -> tuple[dict[str, Any], storage.Path]:
     """Read a JSON object and check its keys; return it with its path. A missing file is an empty object."""
     content = storage.read_json(path) if path.exists() else {}
     check_keys(content, table, path)
     return content, path
 
 
-def _of_transformer(folder: storage.Path, cross: bool) -> dict[str, Any]:
+def _of_transformer(folder: storage.Path, expected: str) -> dict[str, Any]:
     """Read `max_length` and `lowercase` from the first non-empty file of TRANSFORMER_CONFIGS."""
     for name in TRANSFORMER_CONFIGS:
-        content, where = _object(folder / name, tables.SENTENCE_BERT_CONFIG)
+        content, where = checked_object(folder / name, tables.SENTENCE_BERT_CONFIG)
         if content:
             break
     task = content.get("transformer_task")
-    expected = "sequence-classification" if cross else "feature-extraction"
     if task not in (None, expected):
         raise InputError(f"{where}: transformer_task: expected {expected!r}, found {task!r}")
-    limit = _integer(content, "max_seq_length", where)
+    limit = optional_integer(content, "max_seq_length", where)
     for key, table in _ARGUMENTS.items():
         arguments = content.get(key) or {}
         if not isinstance(arguments, dict):
             raise InputError(f"{where}: {key}: expected an object, found {arguments!r}")
         check_keys(arguments, table, f"{where}: {key}")
-        limit = _integer(arguments, "model_max_length", f"{where}: {key}") or limit
-    return {"max_length": limit, "lowercase": _boolean(content, "do_lower_case", False, where)}
+        limit = optional_integer(arguments, "model_max_length", f"{where}: {key}") or limit
+    return {"max_length": limit, "lowercase": optional_boolean(content, "do_lower_case", False, where)}
 
 
 def _prompts(content: dict[str, Any], where: storage.Path) -> dict[str, Any]:
@@ -258,8 +277,8 @@ def _prompts(content: dict[str, Any], where: storage.Path) -> dict[str, Any]:
     }
 
 
-def _similarity(content: dict[str, Any], where: storage.Path) -> str:
-    name = content.get("similarity_fn_name") or "cosine"
+def _similarity(content: dict[str, Any], default: str, where: storage.Path) -> str:
+    name = content.get("similarity_fn_name") or default
     if name not in SIMILARITIES:
         hint = did_you_mean(str(name), SIMILARITIES)
         raise InputError(f"{where}: similarity_fn_name: expected {', '.join(SIMILARITIES)}, found {name!r}{hint}")
@@ -268,25 +287,25 @@ def _similarity(content: dict[str, Any], where: storage.Path) -> str:
 
 def _pooling(folder: storage.Path, config: BertConfig) -> tuple[list[str], bool]:
     """Read the config of a Pooling module: its poolings, and whether the tokens of a prompt are pooled."""
-    content, where = _object(folder / "config.json", tables.POOLING)
+    content, where = checked_object(folder / "config.json", tables.POOLING)
     if not content:
         raise InputError(f"{where}: expected pooling_mode, found none")
     mode = content.get("pooling_mode")
     if mode is None:
-        mode = [ours for key, ours in POOLING_KEYS.items() if _boolean(content, key, False, where)] or "mean"
+        mode = [ours for key, ours in POOLING_KEYS.items() if optional_boolean(content, key, False, where)] or "mean"
     modes = [mode] if isinstance(mode, str) else mode
     if not isinstance(modes, list) or not modes or not all(mode in POOLINGS for mode in modes):
         raise InputError(f"{where}: pooling_mode: expected {', '.join(POOLINGS)} or a list of these, found {mode!r}")
     for key in ("embedding_dimension", "word_embedding_dimension"):
-        if _integer(content, key, where) not in (None, config.hidden_size):
+        if optional_integer(content, key, where) not in (None, config.hidden_size):
             raise InputError(f"{where}: {key}: expected {config.hidden_size} as config.json says, found {content[key]}")
-    return modes, _boolean(content, "include_prompt", True, where)
+    return modes, optional_boolean(content, "include_prompt", True, where)
 
 
 def _layer(module: EmbeddingModule, width: int) -> EmbeddingLayer:
     """Read the config of a module after the Pooling, whose input has `width` dimensions."""
     table = {"Dense": tables.DENSE, "LayerNorm": tables.LAYER_NORM, "Dropout": tables.DROPOUT}
-    content, where = _object(module.folder / "config.json", table.get(module.kind, tables.NORMALIZE))
+    content, where = checked_object(module.folder / "config.json", table.get(module.kind, tables.NORMALIZE))
     if module.kind == "Normalize":
         return EmbeddingLayer("normalize", width, width)
     if module.kind == "Dropout":
@@ -294,32 +313,32 @@ def _layer(module: EmbeddingModule, width: int) -> EmbeddingLayer:
         if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 <= rate < 1:
             raise InputError(f"{where}: dropout: expected a rate in [0, 1), found {rate!r}")
         return EmbeddingLayer("dropout", width, width, rate=float(rate))
-    inputs = _integer(content, "dimension" if module.kind == "LayerNorm" else "in_features", where)
+    inputs = optional_integer(content, "dimension" if module.kind == "LayerNorm" else "in_features", where)
     if inputs != width:
         raise InputError(f"{where}: expected {width} inputs, the output size of the module before, found {inputs}")
     if module.kind == "LayerNorm":
         return EmbeddingLayer("layer_norm", width, width)
-    features = _integer(content, "out_features", where)
+    features = optional_integer(content, "out_features", where)
     if features is None:
         raise InputError(f"{where}: expected out_features, found none")
     return EmbeddingLayer(
         "dense",
         width,
         features,
-        bias=_boolean(content, "bias", True, where),
+        bias=optional_boolean(content, "bias", True, where),
         activation=read_activation(content.get("activation_function", "torch.nn.Tanh"), where),
-        residual=_boolean(content, "use_residual", False, where),
+        residual=optional_boolean(content, "use_residual", False, where),
     )
 
 
-def _integer(content: Mapping[str, Any], key: str, where: object) -> int | None:
+def optional_integer(content: Mapping[str, Any], key: str, where: object) -> int | None:
     value = content.get(key)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
         raise InputError(f"{where}: {key} must be a positive integer, found {value!r}")
     return value
 
 
-def _boolean(content: Mapping[str, Any], key: str, default: bool, where: object) -> bool:
+def optional_boolean(content: Mapping[str, Any], key: str, default: bool, where: object) -> bool:
     value = content.get(key)
     if value is not None and not isinstance(value, bool):
         raise InputError(f"{where}: {key} must be true or false, found {value!r}")

@@ -12,7 +12,10 @@ from bert_jax.conversion.sentence_transformers import (
     TORCH_ACTIVATIONS,
     TRANSFORMER_CONFIGS,
 )
+from bert_jax.conversion.sparse_encoders import splade_pooling_json
 from bert_jax.conversion.text_settings import TextSettings
+
+_SPARSE_PREFIX = "sentence_transformers.sparse_encoder.models."
 
 
 def torch_activation(name: str) -> str:
@@ -29,7 +32,8 @@ def write_layout(directory: storage.Path, config: BertConfig, settings: TextSett
     """
     layers = [(layer.kind.title().replace("_N", "N"), layer) for layer in config.embedding_layers]
     behind = [("Pooling", None), *layers, *([("Normalize", None)] if config.normalize_embeddings else [])]
-    listed = [("", "Transformer")] + [(f"{i}_{kind}", kind) for i, (kind, _) in enumerate(behind, 1)]
+    listed = [("", f"{MODULE_PREFIX}Transformer")]
+    listed += [(f"{i}_{kind}", f"{MODULE_PREFIX}{kind}") for i, (kind, _) in enumerate(behind, 1)]
     _write_modules(directory, listed, settings)
     folders = {}
     for number, (kind, layer) in enumerate(behind):
@@ -43,31 +47,42 @@ def write_layout(directory: storage.Path, config: BertConfig, settings: TextSett
     return folders
 
 
+def write_sparse_encoder(directory: storage.Path, config: BertConfig, settings: TextSettings) -> None:
+    """Write the files that make a directory with a masked LM a SparseEncoder of sentence-transformers."""
+    listed = [("", f"{_SPARSE_PREFIX}MLMTransformer"), ("1_SpladePooling", f"{_SPARSE_PREFIX}SpladePooling")]
+    _write_modules(directory, listed, settings, "SparseEncoder")
+    (directory / "1_SpladePooling").mkdir(exist_ok=True)
+    _write_json(directory / "1_SpladePooling" / "config.json", splade_pooling_json(config))
+
+
 def write_cross_encoder(directory: storage.Path, settings: TextSettings) -> None:
     """Write the files of a cross-encoder, if the model came with them."""
     if settings.cross_encoder:
-        _write_modules(directory, [("", "Transformer")], settings, cross=True)
+        _write_modules(directory, [("", f"{MODULE_PREFIX}Transformer")], settings, "CrossEncoder")
 
 
 def _write_modules(
-    directory: storage.Path, listed: list[tuple[str, str]], settings: TextSettings, cross: bool = False
+    directory: storage.Path,
+    listed: list[tuple[str, str]],
+    settings: TextSettings,
+    model_type: str = "SentenceTransformer",
 ) -> None:
-    modules = [
-        {"idx": i, "name": str(i), "path": path, "type": MODULE_PREFIX + kind} for i, (path, kind) in enumerate(listed)
-    ]
+    """Write the files of all kinds of models; `listed` are the directories of the modules and their classes."""
+    modules = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(listed)]
     _write_json(directory / "modules.json", modules)
     own: dict[str, Any] = {} if settings.max_length is None else {"max_seq_length": settings.max_length}
     own |= {"do_lower_case": settings.lowercase}
-    about: dict[str, Any] = {"model_type": "SentenceTransformer", "prompts": dict(settings.prompts)}
+    about: dict[str, Any] = {"model_type": model_type, "prompts": dict(settings.prompts)}
     about["default_prompt_name"] = settings.default_prompt or None
-    if cross:
-        own["transformer_task"], about["model_type"] = "sequence-classification", "CrossEncoder"
+    if model_type == "CrossEncoder":
+        own["transformer_task"] = "sequence-classification"
         if settings.activation:
             about["activation_fn"] = torch_activation(settings.activation)
     else:
         about["similarity_fn_name"] = settings.similarity
-        if settings.truncate_dim is not None:
-            about["truncate_dim"] = settings.truncate_dim
+        for key in ("truncate_dim", "max_active_dims"):
+            if (value := getattr(settings, key)) is not None:
+                about[key] = value
     _write_json(directory / TRANSFORMER_CONFIGS[0], own)
     _write_json(directory / "config_sentence_transformers.json", about)
 

@@ -11,6 +11,7 @@ _T = TypeVar("_T", bound=Any)
 # Names of prompts for the queries of a search and for its corpus, in order of preference.
 QUERY_PROMPTS = ("query",)
 CORPUS_PROMPTS = ("document", "passage", "corpus")
+_TASK_PROMPTS = {"query": QUERY_PROMPTS, "document": CORPUS_PROMPTS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +26,7 @@ class TextSettings:
         max_length: most tokens in an input; None = not set.
         similarity: one of `SIMILARITIES`.
         truncate_dim: number of leading dimensions of a vector to keep; None = all.
+        max_active_dims: number of greatest weights of a sparse vector to keep; None = all.
         cross_encoder: whether the model came with the files of a cross-encoder, which are then saved too.
         activation: activation of a cross-encoder's logits: one of `bert_jax.config_values.LAYER_ACTIVATIONS` or
             `softmax`; "" = not set.
@@ -37,6 +39,7 @@ class TextSettings:
     max_length: int | None = None
     similarity: str = "cosine"
     truncate_dim: int | None = None
+    max_active_dims: int | None = None
     cross_encoder: bool = False
     activation: str = ""
 
@@ -69,6 +72,23 @@ class TextSettings:
         if name is None and text is None and not self.default_prompt:
             known = dict(self.prompts)
             return next((known[each] for each in names if known.get(each)), "")
+        return self.prompt(name, text)
+
+    def prompt_of_task(self, task: str | None, name: str | None = None, text: str | None = None) -> str:
+        """Return the text to put before a query or a document, as `encode_query` of sentence-transformers chooses it.
+
+        Args:
+            task: `query` or `document`, whose prompt takes precedence over the default prompt; None = neither.
+            name: as for `prompt`.
+            text: as for `prompt`.
+
+        Raises:
+            InputError: as `prompt`, or the task is not known.
+        """
+        if task not in (None, *_TASK_PROMPTS):
+            raise InputError(f"task: expected query or document, found {task!r}")
+        if task is not None and name is None and text is None:
+            name = next((each for each in _TASK_PROMPTS[task] if each in dict(self.prompts)), None)
         return self.prompt(name, text)
 
     def dimension(self, truncate_dim: int | None = None) -> int | None:

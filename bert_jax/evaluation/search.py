@@ -64,7 +64,8 @@ def evaluate_search(
         batch_size: texts in a forward pass; None = chosen for the device.
         batch_invariant: whether a score is bitwise independent of the other texts.
         dtype: dtype of matrix products.
-        options: options of a call of `bert_jax.inference.search.Search`: prompts and `truncate_dim`.
+        options: options of a call of `bert_jax.inference.search.CorpusSearch`: prompts, `truncate_dim` and
+            `max_active_dims`.
 
     Returns:
         The metrics, and `queries` and `documents`, their numbers.
@@ -94,7 +95,7 @@ def rank(search: Any, given: RetrievalSet, top_k: int, keep_same_id: bool = Fals
     """Rank the documents of a retrieval set.
 
     Args:
-        search: an object with the method `nearest` of `bert_jax.inference.search.Search`.
+        search: an object with the method `nearest` of `bert_jax.inference.search.CorpusSearch`.
         given: the retrieval set.
         top_k: number of documents per query.
         keep_same_id: as for `evaluate_search`.

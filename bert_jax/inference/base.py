@@ -1,6 +1,7 @@
 """The base class of all pipelines: batches texts of similar length, and returns answers in the order of the texts."""
 
 import abc
+import contextlib
 import functools
 import inspect
 from collections import Counter, deque
@@ -199,6 +200,19 @@ def _with_options(call: Callable[..., Any]) -> Callable[..., Any]:
             self.batch_size = before
 
     return called
+
+
+@contextlib.contextmanager
+def progress_bar(total: int, shown: bool) -> Iterator[Callable[[int], None]]:
+    """Yield a function that advances a progress bar on stderr by a number of texts; it does nothing unless `shown`."""
+    if not shown:
+        yield lambda count: None
+        return
+    from rich import console, progress  # slow to import
+
+    with progress.Progress(console=console.Console(stderr=True)) as bar:
+        task = bar.add_task("texts", total=total)
+        yield lambda count: bar.advance(task, count)
 
 
 def _fetched(

@@ -1,8 +1,7 @@
-"""Pipelines over sentence embeddings: embedding, similarity and semantic search (Reimers and Gurevych 2019,
-arXiv:1908.10084)."""
+"""Search: find the texts of a corpus that are most similar to a query, by embeddings of any kind."""
 
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import abc
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -11,134 +10,33 @@ import numpy as np
 from bert_jax.conversion.text_settings import CORPUS_PROMPTS, QUERY_PROMPTS
 from bert_jax.errors import InputError
 from bert_jax.inference.base import Pipeline, as_texts, positive
-from bert_jax.inference.scoring import comparable, compare, similarities
+from bert_jax.inference.dense import SentenceEmbedding
+from bert_jax.inference.scoring import comparable, compare
+from bert_jax.inference.sparse import SparseEmbedding
 
 CORPUS_CHUNK = 4096  # texts of a corpus that are embedded and scored together
 
 
-class SentenceEmbedding(Pipeline):
-    """Sentence embeddings: one vector per text, pooled and scaled as the model's files say."""
-
-    head = "sentence_embedding"
-
-    def __call__(
-        self,
-        texts: str | Sequence[str],
-        truncation: bool = True,
-        *,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        truncate_dim: int | None = None,
-        progress: bool = False,
-    ) -> np.ndarray:
-        """Embed texts as vectors, which most models scale to unit length.
-
-        Args:
-            texts: one text or a list of N texts.
-            truncation: whether to cut texts over the model's `max_length`, as sentence-transformers does; otherwise
-                they are an error.
-            prompt_name: name of the model's prompt to put before each text; None = the default prompt, "" = none.
-            prompt: text to put before each text, instead of a named prompt.
-            truncate_dim: number of leading dimensions to keep; None = from the model's files.
-            progress: whether to show a progress bar on stderr.
-
-        Returns:
-            float32 `[D]` for one text, `[N, D]` for a list.
-
-        Raises:
-            InputError: an item is no text or is too long, or the prompt does not exist.
-        """
-        listed, text = as_texts(texts), self.model.settings.prompt(prompt_name, prompt)
-        if progress:
-            from rich import console  # slow to import
-            from rich import progress as bars
-
-            with bars.Progress(console=console.Console(stderr=True)) as bar:
-                task = bar.add_task("texts", total=len(listed))
-                found = self._embed(listed, text, truncation, truncate_dim, lambda rows: bar.advance(task, rows))
-        else:
-            found = self._embed(listed, text, truncation, truncate_dim)
-        return found[0] if isinstance(texts, str) else found
-
-    def _embed(
-        self,
-        texts: list[str],
-        prompt: str,
-        truncation: bool = True,
-        truncate_dim: int | None = None,
-        advance: Callable[[int], None] = lambda rows: None,
-    ) -> np.ndarray:
-        """Return embeddings `[N, D]` of texts behind a prompt; `advance` is called with each batch's number of rows."""
-        config, settings = self.model.config, self.model.settings
-        skip = settings.pooling_skip(self.tokenizer, prompt, self.model.max_length)
-        model = dataclasses.replace(self.model, config=config.replace(pooling_skip=skip)) if skip else None
-        embeddings = np.zeros((len(texts), config.sentence_embedding_size), np.float32)
-        for window, inputs in self._windows(texts, truncation=truncation, prompt=prompt):
-            for rows, _, output in self._batches(inputs, ("sentence_embedding",), model):
-                embeddings[rows + window.start] = output.sentence_embedding
-                advance(len(rows))
-        return embeddings[:, : settings.dimension(truncate_dim)]
-
-
-class Similarity(SentenceEmbedding):
-    """Similarity of texts: the cosine of their embeddings, or the similarity that the model's files name."""
-
-    def __call__(  # type: ignore[override]
-        self,
-        first: str | Sequence[str],
-        second: str | Sequence[str],
-        truncation: bool = True,
-        *,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        truncate_dim: int | None = None,
-    ) -> Any:
-        """Return similarities: cosines from -1 to 1, or dot products or negative distances if the model's files say so.
-
-        Args:
-            first: one text, or a list of N texts.
-            second: one text, or a list of M texts.
-            truncation: as for `SentenceEmbedding`.
-            prompt_name: as for `SentenceEmbedding`.
-            prompt: as for `SentenceEmbedding`.
-            truncate_dim: as for `SentenceEmbedding`.
-
-        Returns:
-            A float for two texts; float32 `[M]` for a text and a list, `[N]` for a list and a text, `[N, M]` for two
-            lists (all pairs).
-
-        Raises:
-            InputError: as for `SentenceEmbedding`.
-        """
-        settings = self.model.settings
-        text = settings.prompt(prompt_name, prompt)
-        vectors = [self._embed(as_texts(texts), text, truncation, truncate_dim) for texts in (first, second)]
-        found = similarities(settings.similarity, *vectors)
-        if isinstance(first, str):
-            return float(found[0, 0]) if isinstance(second, str) else found[0]
-        return found[:, 0] if isinstance(second, str) else found
-
-
 class _Chunk(NamedTuple):
-    """A part of a corpus: the number of its first text, the texts, and their `comparable` vectors `[n, D]`."""
+    """A part of a corpus: the number of its first text, the texts, and their vectors, ready to be compared."""
 
     start: int
     texts: list[str]
-    vectors: np.ndarray
+    vectors: Any
 
 
 class _Best:
     """The most similar texts for N queries among those seen so far.
 
     Attributes:
-        vectors: the `comparable` vectors of the queries `[N, D]`.
+        vectors: the vectors of the queries.
         scores: similarities, float32 `[N, up to top_k]`, the most similar first.
         numbers: the numbers of the texts in the corpus, int64, like `scores`; at equal scores the first comes first.
     """
 
-    def __init__(self, vectors: np.ndarray, top_k: int):
+    def __init__(self, vectors: Any, count: int, top_k: int):
         self.vectors, self._top_k = vectors, top_k
-        self.scores, self.numbers = np.zeros((len(vectors), 0), np.float32), np.zeros((len(vectors), 0), np.int64)
+        self.scores, self.numbers = np.zeros((count, 0), np.float32), np.zeros((count, 0), np.int64)
 
     def add(self, scores: np.ndarray, start: int) -> None:
         """Take the scores `[N, n]` of further texts into account; `start` is the number of the first."""
@@ -149,16 +47,29 @@ class _Best:
         self.scores, self.numbers = (np.take_along_axis(array, order, 1) for array in (scores, numbers))
 
 
-class Search(SentenceEmbedding):
-    """Exact semantic search: find the texts of a corpus that are most similar to a query.
-
-    The similarity is the cosine, or the one that the model's files name.
-    """
+class CorpusSearch(Pipeline):
+    """Exact search: compare a query with every text of a corpus."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._chunks: list[_Chunk] | None = None
-        self._truncate_dim: int | None = None  # of the vectors in `_chunks`
+        self._size: int | None = None  # of the vectors in `_chunks`
+
+    @abc.abstractmethod
+    def _vectors(self, texts: list[str], prompt: str, size: int | None, task: str) -> Any:
+        """Return the vectors of queries or documents behind a prompt, a sequence; `task` as for `_prompt`."""
+
+    @abc.abstractmethod
+    def _compare(self, queries: Any, documents: Any) -> np.ndarray:
+        """Return the similarities `[N, M]` of vectors of queries and documents."""
+
+    @abc.abstractmethod
+    def _vector_size(self, truncate_dim: int | None, max_active_dims: int | None) -> int | None:
+        """Return the size to which vectors are cut. Raises InputError for an option that the model has no use for."""
+
+    def _prompt(self, task: str, name: str | None, text: str | None) -> str:
+        """Return the text to put before queries (`query`) or documents (`document`)."""
+        return self.model.settings.prompt_of_task(task, name, text)
 
     def index(
         self,
@@ -167,6 +78,7 @@ class Search(SentenceEmbedding):
         prompt_name: str | None = None,
         prompt: str | None = None,
         truncate_dim: int | None = None,
+        max_active_dims: int | None = None,
     ) -> int:
         """Embed a corpus and keep it in memory for later calls; it replaces an earlier corpus.
 
@@ -174,7 +86,8 @@ class Search(SentenceEmbedding):
             corpus: the texts.
             prompt_name: as `corpus_prompt_name` of a call.
             prompt: as `corpus_prompt` of a call.
-            truncate_dim: as for `SentenceEmbedding`; later calls use the same value.
+            truncate_dim: as of a call; later calls use the same value.
+            max_active_dims: likewise.
 
         Returns:
             The number of texts.
@@ -182,10 +95,8 @@ class Search(SentenceEmbedding):
         Raises:
             InputError: a text is no string, or there is no text.
         """
-        settings = self.model.settings
-        self._truncate_dim = settings.dimension(truncate_dim)
-        text = settings.prompt_for(CORPUS_PROMPTS, prompt_name, prompt)
-        self._chunks = list(self._embedded(corpus, text, self._truncate_dim))
+        self._size = self._vector_size(truncate_dim, max_active_dims)
+        self._chunks = list(self._embedded(corpus, self._prompt("document", prompt_name, prompt), self._size))
         return sum(len(chunk.texts) for chunk in self._chunks)
 
     def __call__(  # type: ignore[override]
@@ -199,6 +110,7 @@ class Search(SentenceEmbedding):
         corpus_prompt_name: str | None = None,
         corpus_prompt: str | None = None,
         truncate_dim: int | None = None,
+        max_active_dims: int | None = None,
     ) -> Any:
         """Return the most similar texts for each query.
 
@@ -212,6 +124,7 @@ class Search(SentenceEmbedding):
             corpus_prompt_name: likewise for the corpus, with prompts `document`, `passage` or `corpus`.
             corpus_prompt: prompt for the corpus, instead of a named one.
             truncate_dim: as for `SentenceEmbedding`.
+            max_active_dims: as for `SparseEmbedding`.
 
         Returns:
             For one query a list, the most similar first (ties in the order of the corpus), of dicts of `corpus_id` (the
@@ -222,7 +135,8 @@ class Search(SentenceEmbedding):
         """
         texts: dict[int, str] = {}
         prompts = (prompt_name, prompt, corpus_prompt_name, corpus_prompt)
-        scores, numbers = self._nearest(as_texts(queries), corpus, top_k, texts, *prompts, truncate_dim)
+        limits = (truncate_dim, max_active_dims)
+        scores, numbers = self._nearest(as_texts(queries), corpus, top_k, texts, *prompts, *limits)
         found = [
             [{"corpus_id": number, "score": score, "text": texts[number]} for number, score in zip(*row, strict=True)]
             for row in zip(numbers.tolist(), scores.tolist(), strict=True)
@@ -258,18 +172,20 @@ class Search(SentenceEmbedding):
         corpus_prompt_name: str | None = None,
         corpus_prompt: str | None = None,
         truncate_dim: int | None = None,
+        max_active_dims: int | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Search as `nearest`, and put the texts that are found into `texts` by their numbers."""
-        top_k, settings = positive("top_k", top_k), self.model.settings
+        top_k = positive("top_k", top_k)
         if corpus is None and self._chunks is None:
             raise InputError("search: expected a corpus, given here or to index(), found none")
-        kept = self._truncate_dim if corpus is None else settings.dimension(truncate_dim)
-        vectors = self._comparable(queries, settings.prompt_for(QUERY_PROMPTS, prompt_name, prompt), kept)
-        behind = settings.prompt_for(CORPUS_PROMPTS, corpus_prompt_name, corpus_prompt)
-        parts = [_Best(vectors[i : i + CORPUS_CHUNK], top_k) for i in range(0, max(len(queries), 1), CORPUS_CHUNK)]
-        for chunk in self._chunks or () if corpus is None else self._embedded(corpus, behind, kept):
+        size = self._size if corpus is None else self._vector_size(truncate_dim, max_active_dims)
+        vectors = self._vectors(queries, self._prompt("query", prompt_name, prompt), size, "query")
+        behind = self._prompt("document", corpus_prompt_name, corpus_prompt)
+        starts = range(0, max(len(queries), 1), CORPUS_CHUNK)
+        parts = [_Best(vectors[i : i + CORPUS_CHUNK], len(queries[i : i + CORPUS_CHUNK]), top_k) for i in starts]
+        for chunk in self._chunks or () if corpus is None else self._embedded(corpus, behind, size):
             for part in parts:  # so that scores are at most [CHUNK, CHUNK]
-                part.add(compare(settings.similarity, part.vectors, chunk.vectors), chunk.start)
+                part.add(self._compare(part.vectors, chunk.vectors), chunk.start)
             if texts is not None:
                 best = set(np.unique(np.concatenate([part.numbers.ravel() for part in parts])).tolist())
                 for number in texts.keys() - best:
@@ -278,14 +194,51 @@ class Search(SentenceEmbedding):
         scores, numbers = ([getattr(part, name) for part in parts] for name in ("scores", "numbers"))
         return np.concatenate(scores), np.concatenate(numbers)
 
-    def _embedded(self, corpus: Iterable[str], prompt: str, truncate_dim: int | None) -> Iterator[_Chunk]:
+    def _embedded(self, corpus: Iterable[str], prompt: str, size: int | None) -> Iterator[_Chunk]:
         start = 0
         for texts in corpus_chunks(corpus):
-            yield _Chunk(start, texts, self._comparable(texts, prompt, truncate_dim))
+            yield _Chunk(start, texts, self._vectors(texts, prompt, size, "document"))
             start += len(texts)
 
-    def _comparable(self, texts: list[str], prompt: str, truncate_dim: int | None) -> np.ndarray:
-        return comparable(self.model.settings.similarity, self._embed(texts, prompt, truncate_dim=truncate_dim))
+
+class Search(CorpusSearch, SentenceEmbedding):  # type: ignore[misc]
+    """Exact semantic search: find the texts of a corpus that are most similar to a query.
+
+    The similarity is the cosine, or the one that the model's files name.
+    """
+
+    def _vectors(self, texts: list[str], prompt: str, size: int | None, task: str) -> Any:
+        return comparable(self.model.settings.similarity, self._embed(texts, prompt, truncate_dim=size))
+
+    def _compare(self, queries: Any, documents: Any) -> np.ndarray:
+        return compare(self.model.settings.similarity, queries, documents)
+
+    def _vector_size(self, truncate_dim: int | None, max_active_dims: int | None) -> int | None:
+        _refuse("max_active_dims", max_active_dims, "sparse embeddings")
+        return self.model.settings.dimension(truncate_dim)
+
+    def _prompt(self, task: str, name: str | None, text: str | None) -> str:
+        return self.model.settings.prompt_for(QUERY_PROMPTS if task == "query" else CORPUS_PROMPTS, name, text)
+
+
+class SparseSearch(CorpusSearch, SparseEmbedding):  # type: ignore[misc]
+    """Exact search by sparse embeddings; the similarity is the dot product, or the one that the model's files name."""
+
+    def _vectors(self, texts: list[str], prompt: str, size: int | None, task: str) -> Any:
+        vectors = self._sparse(texts, prompt, max_active_dims=size)
+        return comparable(self.model.settings.similarity, vectors)
+
+    def _compare(self, queries: Any, documents: Any) -> np.ndarray:
+        return compare(self.model.settings.similarity, queries, documents)
+
+    def _vector_size(self, truncate_dim: int | None, max_active_dims: int | None) -> int | None:
+        _refuse("truncate_dim", truncate_dim, "sentence embeddings")
+        return max_active_dims
+
+
+def _refuse(option: str, value: Any, kind: str) -> None:
+    if value is not None:
+        raise InputError(f"{option}: expected a model of {kind}, found another one")
 
 
 def corpus_chunks(corpus: Iterable[str]) -> Iterator[list[str]]:

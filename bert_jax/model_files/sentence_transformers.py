@@ -6,12 +6,13 @@ _VECTOR = "sentence_embedding"
 _TASKS = {
     "feature-extraction": ("last_hidden_state", "token_embeddings"),
     "sequence-classification": ("logits", "scores"),
+    "fill-mask": ("logits", "token_embeddings"),
 }
 
 # An entry of the list in modules.json.
 MODULES = (
-    honoured("type", "the class of the module: Transformer, Pooling, Dense, LayerNorm, Normalize or Dropout of "
-             "sentence-transformers; others are refused"),
+    honoured("type", "the class of the module: Transformer, Pooling, Dense, LayerNorm, Normalize, Dropout, "
+             "MLMTransformer or SpladePooling of sentence-transformers; others are refused"),
     honoured("path", "directory of the module"),
     harmless("idx", "modules are in the order of the list"),
     harmless("name", "name of the module in PyTorch"),
@@ -72,6 +73,13 @@ POOLING = (
     honoured("embedding_dimension", "width of the token vectors; must agree with config.json"),
     honoured("word_embedding_dimension", "older name of embedding_dimension"),
 )  # fmt: skip
+SPLADE_POOLING = (
+    honoured("pooling_strategy", "max (default) or sum"),
+    honoured("activation_function", "relu (default) or log1p_relu"),
+    harmless("embedding_dimension", "always the size of the vocabulary"),
+    harmless("word_embedding_dimension", "older name of embedding_dimension"),
+    harmless("chunk_size", "affects only memory"),
+)
 DENSE = (
     honoured("in_features", "width of the input; must agree with the module before"),
     honoured("out_features", "width of the output"),
@@ -88,10 +96,11 @@ NORMALIZE = (
 LAYER_NORM = (honoured("dimension", "width; must agree with the module before"),)
 DROPOUT = (honoured("dropout", "dropout rate"),)
 CONFIG_SENTENCE_TRANSFORMERS = (
-    honoured("model_type", "SentenceTransformer (default) or CrossEncoder; others are refused"),
+    honoured("model_type", "SentenceTransformer (default), SparseEncoder or CrossEncoder; others are refused"),
     honoured("prompts", "prompts by name, which are put before inputs"),
     honoured("default_prompt_name", "name of the default prompt"),
     honoured("similarity_fn_name", "similarity of vectors: cosine, dot, euclidean or manhattan"),
+    honoured("max_active_dims", "number of greatest weights of a sparse vector that are kept"),
     honoured("truncate_dim", "number of leading dimensions of a vector that are kept"),
     honoured("activation_fn", "activation of a cross-encoder's logits, a class of torch.nn"),
     harmless("keep_in_fp32_modules", "logits are always float32"),
@@ -113,6 +122,7 @@ FILES = {
     "MODEL_ARGS": "`model_args` in `sentence_bert_config.json`",
     "TOKENIZER_ARGS": "`tokenizer_args` in `sentence_bert_config.json`",
     "POOLING": "`config.json` of a Pooling (`1_Pooling`)",
+    "SPLADE_POOLING": "`config.json` of a SpladePooling (`1_SpladePooling`)",
     "DENSE": "`config.json` of a Dense",
     "NORMALIZE": "`config.json` of a Normalize",
     "LAYER_NORM": "`config.json` of a LayerNorm",

@@ -47,7 +47,7 @@ class _Module(nnx.Module):
         if summary not in (None, "pooler"):
             kind = Transform(config, size, rngs=rngs) if summary == "transform" else Summary(config, summary, rngs=rngs)
             self.summary: Transform | Summary = kind
-        if head in ("pretraining", "masked_lm"):
+        if head in ("pretraining", "masked_lm", "sparse_embedding"):
             self.mlm = MaskedLMHead(config, rngs=rngs)
         if head in ("pretraining", "next_sentence"):
             self.nsp = Dense(config, size, 2, rngs=rngs)
@@ -215,6 +215,8 @@ def _head(bert: Bert, module, output, rows, masked, choices, key) -> dict[str, j
             return {"logits": module.discriminator(x, bert.compute)}
         case "sentence_embedding":
             return {"sentence_embedding": _sentence(bert, module, x, rows, key)}
+        case "sparse_embedding":
+            return {"sentence_embedding": _sparse(bert, module, x, rows)}
     return {}
 
 
@@ -224,6 +226,14 @@ def _sentence(bert: Bert, module, x: jax.Array, rows: _Rows, key: jax.Array | No
     if hasattr(module, "embedding_layers"):
         pooled = module.embedding_layers(pooled, config, bert.compute, key)
     return l2_normalize(pooled) if config.normalize_embeddings else pooled
+
+
+def _sparse(bert: Bert, module, x: jax.Array, rows: _Rows) -> jax.Array:
+    if rows.segment_ids is not None:
+        raise InputError("sparse_embedding: expected rows of one example each, found rows of several")
+    mask = jnp.ones(x.shape[:2], jnp.int32) if rows.attention_mask is None else rows.attention_mask
+    table = module.embeddings.word_embeddings.table()
+    return module.mlm.sparse(x, mask, table, bert.config.pooling, bert.compute)
 
 
 def _classifier_dropout(bert: Bert) -> float:

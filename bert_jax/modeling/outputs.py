@@ -24,7 +24,8 @@ class BertOutput:
         seq_relationship_logits: `[B, 2]`, or `[B, M, 2]` at given positions; class 0 is "B follows A" (pretraining).
         start_logits: `[B, S]` (question answering).
         end_logits: `[B, S]` (question answering).
-        sentence_embedding: `[B, D]`, or `[B, M, D]` at given positions (sentence embedding).
+        sentence_embedding: `[B, D]`, or `[B, M, D]` at given positions (sentence embedding); `[B, V]`, weights of the
+            vocabulary (sparse embedding).
         hidden_states: `L + 1` of `[B, S, D]`, the first from the embeddings.
         attentions: `L` of `[B, N, S, S]`.
         projections: `L` of (query, key, value), each `[B, S, D]`, before rotary positions.

@@ -106,7 +106,7 @@ def forward_flops(
     total += 4 * heads * (length * sum(keys) + last * keys_of_last)
     if width != hidden:
         total += 2 * length * width * hidden
-    if head in ("pretraining", "masked_lm"):
+    if head in ("pretraining", "masked_lm", "sparse_embedding"):
         total += (length if predictions is None else predictions) * 2 * width * (hidden + config.vocab_size)
     places = length if head in ("token_classification", "question_answering", "replaced_token_detection") else 1
     if summary_of(config, head) is not None or head == "replaced_token_detection":

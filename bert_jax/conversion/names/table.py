@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
-from bert_jax.modeling.head_names import CLASSIFIERS
+from bert_jax.modeling.head_names import CLASSIFIERS, EMBEDDING_HEADS
 
 Tensors = dict[str, LazyTensor]
 
@@ -57,7 +57,7 @@ class Names:
 
     def head_of(self, architecture: str) -> str | None:
         """Return the head of a Hugging Face class; None for an unknown class."""
-        known = {name: head for head, name in self.architectures.items() if head != "sentence_embedding"}
+        known = {name: head for head, name in self.architectures.items() if head not in EMBEDDING_HEADS}
         return (known | dict(self.other_architectures)).get(architecture)
 
 
@@ -115,6 +115,7 @@ def architectures(family: str, without: tuple[str, ...] = (), **others: str) -> 
         "encoder": "Model",
         "sentence_embedding": "Model",
         "masked_lm": "ForMaskedLM",
+        "sparse_embedding": "ForMaskedLM",
         "sequence_classification": "ForSequenceClassification",
         "token_classification": "ForTokenClassification",
         "question_answering": "ForQuestionAnswering",
@@ -133,6 +134,8 @@ def rename_tensors(tensors: Tensors, rules: tuple[tuple[str, str], ...]) -> Tens
     return found
 
 
+# Head -> the head with the same parameters.
+_HEADS_ALIKE = {"sparse_embedding": "masked_lm"}
 # Placeholders in the names of layers' tensors: the field of BertConfig with their number, and what they count.
 PLACEHOLDERS = {
     "layer": ("num_hidden_layers", "layers"),
@@ -164,7 +167,7 @@ def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]], inner_
         shapes: canonical path -> shape.
         inner_group_num: number of layers in a group of tied layers.
     """
-    entries = (*names.encoder, *names.heads.get(head, ()), *_embedding_layers(shapes))
+    entries = (*names.encoder, *names.heads.get(_HEADS_ALIKE.get(head, head), ()), *_embedding_layers(shapes))
     for entry in itertools.chain.from_iterable(_quantized(entry) for entry in entries):
         if entry.ours not in shapes:
             continue

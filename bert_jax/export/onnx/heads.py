@@ -30,10 +30,12 @@ def add_head(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], confi
         return {"last_hidden_state": x} | pooled
     if head == "sentence_embedding":
         return {"last_hidden_state": x, "sentence_embedding": _sentence(graph, x, params, config)}
-    if head in ("masked_lm", "pretraining"):
+    if head in ("masked_lm", "pretraining", "sparse_embedding"):
         logits = _masked_lm(graph, x, table, params["mlm"], config)
         if head == "masked_lm":
             return {"logits": logits}
+        if head == "sparse_embedding":
+            return {"sentence_embedding": _splade(graph, logits, config.pooling)}
         relation = add_dense(graph, _pooler(graph, x, params), params["nsp"], "nsp")
         return {"prediction_logits": logits, "seq_relationship_logits": relation}
     if head == "next_sentence":
@@ -72,6 +74,18 @@ def _masked_lm(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], con
         table = graph.parameter("mlm.decoder", params["decoder"]["embedding"])
     logits = graph.op("MatMul", x, graph.op("Transpose", table, perm=[1, 0]))
     return graph.op("Add", logits, graph.parameter("mlm.bias", params["bias"])) if "bias" in params else logits
+
+
+def _splade(graph: OnnxGraph, logits: str, pooling: str) -> str:
+    """Pool logits `[B, S, V]` to a sparse embedding, float32 `[B, V]`, as `bert_jax.modeling.sparse.splade`."""
+    one, axis = graph.constant(1, np.float32), graph.constant([1], np.int64)
+    x = graph.op("Mul", graph.cast(logits, np.float32), graph.unsqueeze(_members(graph), 2))
+    if "sum" not in pooling:
+        x = graph.op("ReduceMax", x, axes=[1], keepdims=0)
+    x = graph.op("Relu", x)
+    for _ in range(1 + pooling.endswith("log1p")):
+        x = graph.op("Log", graph.op("Add", x, one))
+    return graph.op("ReduceSum", x, axis, keepdims=0) if "sum" in pooling else x
 
 
 def _summary(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfig, head: str) -> str:
