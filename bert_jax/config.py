@@ -224,7 +224,7 @@ class BertConfig:
 
     @property
     def sentence_embedding_size(self) -> int:
-        """Return the width of a sentence embedding."""
+        """Return the width of a sentence embedding, or of a token's embedding in a model with one for each."""
         pooled = self.hidden_size * len(self.poolings)
         return self.embedding_layers[-1].features if self.embedding_layers else pooled
 

@@ -78,18 +78,20 @@ def add_verbs(verbs: Any) -> None:
         run_embed,
         "embed texts as vectors",
         "Prints one vector per text and, for at most ten texts, the similarity of every pair. Of a model of sparse "
-        "embeddings (SPLADE) it prints the tokens with the greatest weights.",
+        "embeddings (SPLADE) it prints the tokens with the greatest weights, of one with a vector for each token "
+        "(ColBERT) these.",
         """bert-jax embed all-MiniLM-L6-v2/ "a cat on a mat" "a kitten on a rug" "tax law"
            bert-jax embed all-MiniLM-L6-v2/ --file sentences.txt --out vectors.npy
            bert-jax embed splade/ --file sentences.txt --task document --max-active-dims 256 --out weights.npz""",
     )
     add_prompts(embed)
     embed.add_argument("--task", choices=("query", "document"),
-        help="put the model's prompt for queries or documents before the texts")  # fmt: skip
+        help="embed the texts as queries or as documents, behind the model's prompt for these")  # fmt: skip
     add_vector_sizes(embed)
     embed.add_argument("--out", metavar="FILE",
         help="write vectors instead of printing them: a .npy of float32 [texts, dimensions]; of a model of sparse "
-        "embeddings a .npz, which scipy.sparse.load_npz reads")  # fmt: skip
+        "embeddings a .npz, which scipy.sparse.load_npz reads; of a model with a vector for each token a .npz of "
+        "vectors and starts")  # fmt: skip
     for parser, what in ((fill, "text"), (classify, "text"), (tag, "text"), (answer, "question"), (embed, "text")):
         parser.add_argument("model", metavar="MODEL", help="a model directory")
         stream.add_flags(parser, what)
@@ -202,8 +204,11 @@ def run_embed(args: argparse.Namespace) -> None:
     def ask(pipe: Any, texts: list[str]) -> Any:
         opened[:] = [pipe]
         options = vectors.vector_sizes(args, pipe.head)
-        text = pipe.model.settings.prompt_of_task(args.task, args.prompt_name, args.prompt)
-        found = pipe(texts, prompt=text, **options)
+        if pipe.head == "sentence_embedding":
+            return pipe(
+                texts, prompt=pipe.model.settings.prompt_of_task(args.task, args.prompt_name, args.prompt), **options
+            )
+        found = pipe(texts, task=args.task, prompt_name=args.prompt_name, prompt=args.prompt, **options)
         return (found[i : i + 1] for i in range(len(texts))) if pipe.head == "sparse_embedding" else found
 
     answers = _answers(args, "sentence-embedding", ask)
@@ -211,6 +216,8 @@ def run_embed(args: argparse.Namespace) -> None:
     answers = itertools.chain(first, answers)
     if opened and opened[0].head == "sparse_embedding":
         vectors.show_sparse(args, answers, opened[0].decode, opened[0].model.config.vocab_size)
+    elif opened and opened[0].head == "multi_vector":
+        vectors.show_multi_vector(args, answers)
     else:
         vectors.show_dense(args, answers, opened[0].model.settings.similarity if opened else "")
 

@@ -11,6 +11,7 @@ from bert_jax.errors import InputError
 
 _MOST_COMPARED = 10  # limit of texts for the table of similarities
 _SHOWN_TOKENS = 8  # tokens of a sparse vector in a table
+_Arrays = dict[str, tuple[IO[bytes], str, tuple[int, ...]]]  # name -> a file of values, their dtype, the shape
 Answers = Iterator[tuple[str, Any]]  # each text with its vector
 
 
@@ -62,6 +63,24 @@ def show_sparse(args: argparse.Namespace, answers: Answers, decode: Callable[[An
             print_table(f"{text}  ({len(tokens):,} tokens)", ("token", "weight"), shown)
 
 
+def show_multi_vector(args: argparse.Namespace, answers: Answers) -> None:
+    """Print the vectors of tokens, arrays `[T, D]`, or write them to `args.out`.
+
+    The file is a .npz of `vectors`, float32 `[tokens of all texts, D]`, and `starts`, int64 `[texts + 1]`: the vectors
+    of text i are those from `starts[i]` to `starts[i + 1]`.
+    """
+    if args.out:
+        count, tokens, size = _write_multi_vector(args.out, (vectors for _, vectors in answers))
+        say(f"{args.out}: {count:,} texts with {tokens:,} vectors of {size} dimensions")
+        return
+    for text, vectors in answers:
+        if args.json:
+            print_json({"text": text, "embedding": [_numbers(vector) for vector in vectors]})
+        else:
+            rows = [(str(i), " ".join(f"{x: .4f}" for x in vector[:4]) + " ...") for i, vector in enumerate(vectors, 1)]
+            print_table(f"{text}  ({len(vectors):,} vectors)", ("token", "vector"), rows)
+
+
 def _numbers(vector: Any) -> list[float]:
     return [float(str(x)) for x in vector]
 
@@ -88,8 +107,6 @@ def _write_sparse(path: str, vectors: Iterable[Any], size: int) -> tuple[int, in
 
     import numpy as np
 
-    from bert_jax import storage
-
     starts = [0]
     with tempfile.TemporaryFile() as weights, tempfile.TemporaryFile() as indices:
         for vector in vectors:
@@ -97,7 +114,7 @@ def _write_sparse(path: str, vectors: Iterable[Any], size: int) -> tuple[int, in
             indices.write(vector.indices.astype("<i4").tobytes())
             starts.append(starts[-1] + vector.nnz)
         count, total = len(starts) - 1, starts[-1]
-        arrays: dict[str, tuple[IO[bytes], str, tuple[int, ...]]] = {
+        arrays: _Arrays = {
             "format": (io.BytesIO(b"csr"), "|S3", ()),
             "shape": (io.BytesIO(np.array([count, size], "<i8").tobytes()), "<i8", (2,)),
             "_is_array": (io.BytesIO(b"\x01"), "|b1", ()),
@@ -105,11 +122,39 @@ def _write_sparse(path: str, vectors: Iterable[Any], size: int) -> tuple[int, in
             "indices": (indices, "<i4", (total,)),
             "indptr": (io.BytesIO(np.array(starts, "<i8").tobytes()), "<i8", (count + 1,)),
         }
-        with storage.open_binary_atomically(path) as file, zipfile.ZipFile(file, "w") as archive:
-            for name, (source, kind, shape) in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    _write_array(member, source, kind, shape)
+        _write_archive(path, arrays)
     return count, total
+
+
+def _write_multi_vector(path: str, texts: Iterable[Any]) -> tuple[int, int, int]:
+    """Write arrays `[T, D]` one behind the other, in constant memory; return the numbers of texts, rows and columns."""
+    import io
+
+    import numpy as np
+
+    starts, size = [0], 0
+    with tempfile.TemporaryFile() as rows:
+        for vectors in texts:
+            rows.write(np.asarray(vectors, "<f4").tobytes())
+            starts.append(starts[-1] + len(vectors))
+            size = vectors.shape[1]
+        places = io.BytesIO(np.array(starts, "<i8").tobytes())
+        arrays: _Arrays = {
+            "vectors": (rows, "<f4", (starts[-1], size)),
+            "starts": (places, "<i8", (len(starts),)),
+        }
+        _write_archive(path, arrays)
+    return len(starts) - 1, starts[-1], size
+
+
+def _write_archive(path: str, arrays: _Arrays) -> None:
+    """Write a .npz of arrays by name."""
+    from bert_jax import storage
+
+    with storage.open_binary_atomically(path) as file, zipfile.ZipFile(file, "w") as archive:
+        for name, (source, kind, shape) in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                _write_array(member, source, kind, shape)
 
 
 def _write_array(file: IO[bytes], values: IO[bytes], kind: str, shape: tuple[int, ...]) -> None:

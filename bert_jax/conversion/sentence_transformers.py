@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from bert_jax import storage
 from bert_jax.config import BertConfig, EmbeddingLayer
 from bert_jax.config_values import POOLINGS
-from bert_jax.conversion.text_settings import SIMILARITIES, TextSettings
+from bert_jax.conversion.text_settings import MULTI_VECTOR_SIMILARITIES, SIMILARITIES, TextSettings
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.model_files import FileKey, check_keys
 from bert_jax.model_files import sentence_transformers as tables
@@ -36,10 +36,18 @@ _ARGUMENTS |= dict.fromkeys(("tokenizer_args", "processor_kwargs"), tables.TOKEN
 # Keys of config.json in which cross-encoders name their activation.
 ACTIVATION_KEYS = ("sentence_transformers", "sbert_ce_default_activation_function")
 MODULE_PREFIX = "sentence_transformers.models."
-_KINDS = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout", "MLMTransformer", "SpladePooling")
+_KINDS = (
+    "Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout", "MLMTransformer", "SpladePooling",
+    "MultiVectorMask",
+)  # fmt: skip
 _LAYERS = _KINDS[2:6]  # those that may follow a Pooling
 # model_type of config_sentence_transformers.json -> the saved head; any other means sentence embeddings.
-_HEADS = {"CrossEncoder": "sequence_classification", "SparseEncoder": "sparse_embedding"}
+_HEADS = {
+    "CrossEncoder": "sequence_classification", "SparseEncoder": "sparse_embedding",
+    "MultiVectorEncoder": "multi_vector", "ColBERT": "multi_vector",
+}  # fmt: skip
+_SIMILARITIES = {"sparse_embedding": ("dot", SIMILARITIES), "multi_vector": ("maxsim", MULTI_VECTOR_SIMILARITIES)}
+_PACKAGES = ("sentence_transformers.", "pylate.")
 # Head -> the task of its Transformer.
 _TRANSFORMER_TASKS = {"sequence_classification": "sequence-classification", "sparse_embedding": "fill-mask"}
 
@@ -103,7 +111,8 @@ def read_layout(root: storage.Path) -> ModuleLayout | None:
         EmbeddingModule(f"{MODULE_PREFIX}Pooling", root / "1_Pooling"),
     )
     modules = _modules(root) if listed else default
-    content, where = checked_object(root / "config_sentence_transformers.json", tables.CONFIG_SENTENCE_TRANSFORMERS)
+    where = root / "config_sentence_transformers.json"
+    content = storage.read_json(where) if where.exists() else {}
     model_type = "SentenceTransformer" if content.get("model_type") is None else content["model_type"]
     if not isinstance(model_type, str) or not model_type:
         expected = ", ".join(("SentenceTransformer", *_HEADS))
@@ -111,12 +120,14 @@ def read_layout(root: storage.Path) -> ModuleLayout | None:
     head = _HEADS.get(model_type, "sentence_embedding")
     if any(module.kind == "SpladePooling" for module in modules):  # older files have no model_type
         head = "sparse_embedding"
+    late = head == "multi_vector"
+    check_keys(content, tables.MULTI_VECTOR_CONFIG if late else tables.CONFIG_SENTENCE_TRANSFORMERS, where)
     cross = head == "sequence_classification"
     layout = ModuleLayout(root, head, model_type, modules, TextSettings())
     settings = TextSettings(
         **_prompts(content, where),
-        **_of_transformer(layout.transformer, _TRANSFORMER_TASKS.get(head, "feature-extraction")),
-        similarity=_similarity(content, "dot" if head == "sparse_embedding" else "cosine", where),
+        **_of_transformer(layout.transformer, head),
+        similarity=_similarity(content, *_SIMILARITIES.get(head, ("cosine", SIMILARITIES)), where),
         max_active_dims=optional_integer(content, "max_active_dims", where),
         truncate_dim=optional_integer(content, "truncate_dim", where),
         cross_encoder=cross,
@@ -232,7 +243,7 @@ def _modules(root: storage.Path) -> tuple[EmbeddingModule, ...]:
 
 def module_kind(module: EmbeddingModule, where: object) -> str:
     """Return the class of a module. Raises InputError when it is not known."""
-    if module.kind not in _KINDS or not module.type.startswith("sentence_transformers."):
+    if module.kind not in _KINDS or not module.type.startswith(_PACKAGES):
         raise InputError(f"{where}: expected {', '.join(_KINDS)} of sentence_transformers, found {module.type!r}")
     return module.kind
 
@@ -244,12 +255,25 @@ def checked_object(path: storage.Path, table: tuple[FileKey, ...]) -> tuple[dict
     return content, path
 
 
-def _of_transformer(folder: storage.Path, expected: str) -> dict[str, Any]:
-    """Read `max_length` and `lowercase` from the first non-empty file of TRANSFORMER_CONFIGS."""
+def transformer_config(folder: storage.Path, table: tuple[FileKey, ...]) -> tuple[dict[str, Any], storage.Path]:
+    """Read the first file of TRANSFORMER_CONFIGS that is not empty; return it with its path.
+
+    Raises:
+        InputError: the file is damaged, or asks for something that is not supported.
+    """
     for name in TRANSFORMER_CONFIGS:
-        content, where = checked_object(folder / name, tables.SENTENCE_BERT_CONFIG)
+        content, where = checked_object(folder / name, table)
         if content:
             break
+    return content, where
+
+
+def _of_transformer(folder: storage.Path, head: str) -> dict[str, Any]:
+    """Read `max_length` and `lowercase` from the file of the Transformer."""
+    late, expected = head == "multi_vector", _TRANSFORMER_TASKS.get(head, "feature-extraction")
+    content, where = transformer_config(
+        folder, tables.MULTI_VECTOR_TRANSFORMER if late else tables.SENTENCE_BERT_CONFIG
+    )
     task = content.get("transformer_task")
     if task not in (None, expected):
         raise InputError(f"{where}: transformer_task: expected {expected!r}, found {task!r}")
@@ -277,11 +301,13 @@ def _prompts(content: dict[str, Any], where: storage.Path) -> dict[str, Any]:
     }
 
 
-def _similarity(content: dict[str, Any], default: str, where: storage.Path) -> str:
+def _similarity(content: dict[str, Any], default: str, known: tuple[str, ...], where: storage.Path) -> str:
     name = content.get("similarity_fn_name") or default
-    if name not in SIMILARITIES:
-        hint = did_you_mean(str(name), SIMILARITIES)
-        raise InputError(f"{where}: similarity_fn_name: expected {', '.join(SIMILARITIES)}, found {name!r}{hint}")
+    if "maxsim" in known and name in (*SIMILARITIES, "MaxSim"):  # PyLate's files; its models compare by MaxSim
+        return default
+    if name not in known:
+        hint = did_you_mean(str(name), known)
+        raise InputError(f"{where}: similarity_fn_name: expected {', '.join(known)}, found {name!r}{hint}")
     return name
 
 
@@ -313,11 +339,20 @@ def _layer(module: EmbeddingModule, width: int) -> EmbeddingLayer:
         if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 <= rate < 1:
             raise InputError(f"{where}: dropout: expected a rate in [0, 1), found {rate!r}")
         return EmbeddingLayer("dropout", width, width, rate=float(rate))
-    inputs = optional_integer(content, "dimension" if module.kind == "LayerNorm" else "in_features", where)
-    if inputs != width:
-        raise InputError(f"{where}: expected {width} inputs, the output size of the module before, found {inputs}")
-    if module.kind == "LayerNorm":
-        return EmbeddingLayer("layer_norm", width, width)
+    if module.kind == "Dense":
+        return read_dense(module, width, tables.DENSE)
+    _check_width(optional_integer(content, "dimension", where), width, where)
+    return EmbeddingLayer("layer_norm", width, width)
+
+
+def read_dense(module: EmbeddingModule, width: int, table: tuple[FileKey, ...]) -> EmbeddingLayer:
+    """Read the config of a Dense, whose input has `width` dimensions.
+
+    Raises:
+        InputError: a value does not fit, or is not supported.
+    """
+    content, where = checked_object(module.folder / "config.json", table)
+    _check_width(optional_integer(content, "in_features", where), width, where)
     features = optional_integer(content, "out_features", where)
     if features is None:
         raise InputError(f"{where}: expected out_features, found none")
@@ -329,6 +364,11 @@ def _layer(module: EmbeddingModule, width: int) -> EmbeddingLayer:
         activation=read_activation(content.get("activation_function", "torch.nn.Tanh"), where),
         residual=optional_boolean(content, "use_residual", False, where),
     )
+
+
+def _check_width(inputs: int | None, width: int, where: object) -> None:
+    if inputs != width:
+        raise InputError(f"{where}: expected {width} inputs, the output size of the module before, found {inputs}")
 
 
 def optional_integer(content: Mapping[str, Any], key: str, where: object) -> int | None:

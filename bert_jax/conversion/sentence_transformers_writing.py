@@ -6,6 +6,7 @@ from typing import Any
 from bert_jax import storage
 from bert_jax.config import BertConfig, EmbeddingLayer
 from bert_jax.config_values import POOLINGS
+from bert_jax.conversion.multi_vector_encoders import multi_vector_json
 from bert_jax.conversion.sentence_transformers import (
     MODULE_PREFIX,
     POOLING_KEYS,
@@ -15,6 +16,7 @@ from bert_jax.conversion.sentence_transformers import (
 from bert_jax.conversion.sparse_encoders import splade_pooling_json
 from bert_jax.conversion.text_settings import TextSettings
 
+_ON_TOKENS = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
 _SPARSE_PREFIX = "sentence_transformers.sparse_encoder.models."
 
 
@@ -24,22 +26,34 @@ def torch_activation(name: str) -> str:
     return f"torch.nn.modules.{'linear' if name == 'identity' else 'activation'}.{classes[name]}"
 
 
-def write_layout(directory: storage.Path, config: BertConfig, settings: TextSettings) -> dict[int, storage.Path]:
+def write_layout(
+    directory: storage.Path, config: BertConfig, settings: TextSettings, late: bool = False
+) -> dict[int, storage.Path]:
     """Write the files that make a directory with a BERT a sentence-transformers model.
+
+    Args:
+        directory: the directory.
+        config: the architecture.
+        settings: prompts and the like.
+        late: whether the model has a vector for each token (a MultiVectorEncoder), not one for a text.
 
     Returns:
         Number of an embedding layer -> the directory for its parameters.
     """
     layers = [(layer.kind.title().replace("_N", "N"), layer) for layer in config.embedding_layers]
-    behind = [("Pooling", None), *layers, *([("Normalize", None)] if config.normalize_embeddings else [])]
+    first = "MultiVectorMask" if late else "Pooling"
+    behind = [(first, None), *layers, *([("Normalize", None)] if config.normalize_embeddings else [])]
     listed = [("", f"{MODULE_PREFIX}Transformer")]
-    listed += [(f"{i}_{kind}", f"{MODULE_PREFIX}{kind}") for i, (kind, _) in enumerate(behind, 1)]
-    _write_modules(directory, listed, settings)
+    prefixes = {"MultiVectorMask": "sentence_transformers.multi_vector_encoder.modules."}
+    listed += [(f"{i}_{kind}", f"{prefixes.get(kind, MODULE_PREFIX)}{kind}") for i, (kind, _) in enumerate(behind, 1)]
+    _write_modules(directory, listed, settings, "MultiVectorEncoder" if late else "SentenceTransformer")
     folders = {}
     for number, (kind, layer) in enumerate(behind):
         folder = directory / f"{number + 1}_{kind}"
         folder.mkdir(exist_ok=True)
         content = _pooling_json(config, settings) if kind == "Pooling" else _layer_json(layer) if layer else None
+        if late:
+            content = multi_vector_json(settings)["mask"] if kind == first else (content or {}) | _ON_TOKENS
         if content is not None:
             _write_json(folder / "config.json", content)
         if kind in ("Dense", "LayerNorm"):
@@ -80,6 +94,9 @@ def _write_modules(
             about["activation_fn"] = torch_activation(settings.activation)
     else:
         about["similarity_fn_name"] = settings.similarity
+        if model_type == "MultiVectorEncoder":
+            own |= multi_vector_json(settings)["transformer"]
+            about |= multi_vector_json(settings)["model"]
         for key in ("truncate_dim", "max_active_dims"):
             if (value := getattr(settings, key)) is not None:
                 about[key] = value

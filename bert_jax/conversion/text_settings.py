@@ -4,9 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
 from bert_jax.errors import InputError, did_you_mean
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+MULTI_VECTOR_SIMILARITIES = ("maxsim", "meanmaxsim")
 _T = TypeVar("_T", bound=Any)
 # Names of prompts for the queries of a search and for its corpus, in order of preference.
 QUERY_PROMPTS = ("query",)
@@ -24,9 +26,10 @@ class TextSettings:
         include_prompt: whether the tokens of a prompt are pooled too.
         lowercase: whether texts are lower-cased before tokenization.
         max_length: most tokens in an input; None = not set.
-        similarity: one of `SIMILARITIES`.
+        similarity: one of `SIMILARITIES`, or of `MULTI_VECTOR_SIMILARITIES`.
         truncate_dim: number of leading dimensions of a vector to keep; None = all.
         max_active_dims: number of greatest weights of a sparse vector to keep; None = all.
+        multi_vector: lengths, query expansion and skipped tokens of a model with a vector for each token.
         cross_encoder: whether the model came with the files of a cross-encoder, which are then saved too.
         activation: activation of a cross-encoder's logits: one of `bert_jax.config_values.LAYER_ACTIVATIONS` or
             `softmax`; "" = not set.
@@ -40,6 +43,7 @@ class TextSettings:
     similarity: str = "cosine"
     truncate_dim: int | None = None
     max_active_dims: int | None = None
+    multi_vector: MultiVectorSettings | None = None
     cross_encoder: bool = False
     activation: str = ""
 

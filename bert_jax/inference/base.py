@@ -16,7 +16,7 @@ from bert_jax.modeling import BertOutput
 from bert_jax.tokenization import Tokenizer
 
 # Number of texts that are tokenized and sorted by length together: enough to fill batches, few enough for memory.
-_WINDOW = 4096
+TEXT_WINDOW = 4096
 # Tokens in a forward pass; on a CPU, more would not fit into its caches.
 _TOKENS = {"cpu": 1024}
 _TOKENS_ELSEWHERE = 16_384
@@ -83,9 +83,9 @@ class Pipeline(abc.ABC):
     def _windows(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, truncation: bool = False, prompt: str = ""
     ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
-        """Tokenize texts behind the prompt, `_WINDOW` at a time; yield their range in the list and padded arrays."""
-        for start in range(0, len(texts), _WINDOW):
-            window = range(start, min(start + _WINDOW, len(texts)))
+        """Tokenize texts behind the prompt, a window at a time; yield their range in the list and padded arrays."""
+        for start in range(0, len(texts), TEXT_WINDOW):
+            window = range(start, min(start + TEXT_WINDOW, len(texts)))
             inputs = self.tokenizer(
                 [prompt + text for text in texts[start : window.stop]],
                 None if pairs is None else pairs[start : window.stop],
@@ -101,7 +101,11 @@ class Pipeline(abc.ABC):
             yield window, inputs
 
     def _batches(
-        self, inputs: dict[str, np.ndarray], fields: tuple[str, ...], model: PretrainedModel | None = None
+        self,
+        inputs: dict[str, np.ndarray],
+        fields: tuple[str, ...],
+        model: PretrainedModel | None = None,
+        lengths: np.ndarray | None = None,
     ) -> Iterator[tuple[np.ndarray, np.ndarray, BertOutput]]:
         """Run the model batch by batch; yield each batch's row numbers, lengths in tokens, and outputs.
 
@@ -109,9 +113,10 @@ class Pipeline(abc.ABC):
             inputs: padded arrays by name, `[N, S]`.
             fields: fields of `BertOutput` to fetch.
             model: None means the pipeline's model.
+            lengths: number of tokens of each row; None means those that are attended.
         """
         model = model or self.model
-        lengths = inputs["attention_mask"].sum(axis=1)
+        lengths = inputs["attention_mask"].sum(axis=1) if lengths is None else lengths
         shapes = self._invariant_shapes(inputs, lengths) if self.batch_invariant else self._shapes(lengths)
         begun: deque[tuple[np.ndarray, np.ndarray, Callable[[], BertOutput]]] = deque()
         for rows, full, padded, masks in shapes:

@@ -11,7 +11,7 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import huggingface
-from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
+from bert_jax.conversion.text_settings import MULTI_VECTOR_SIMILARITIES, NO_SETTINGS, TextSettings
 from bert_jax.errors import InputError
 from bert_jax.inference import programs
 from bert_jax.inference.scoring import comparable, similarities
@@ -26,6 +26,7 @@ _PADDED_AXES = {
     "attentions": "B.SS",
     "pooler_output": "B.",
     "sentence_embedding": "B.",
+    "token_embeddings": "BS.",
     "seq_relationship_logits": "B.",
     "start_logits": "BS",
     "end_logits": "BS",
@@ -155,7 +156,7 @@ class PretrainedModel:
 
         Returns:
             float32 `[D]` for one text, `[N, D]` for a list; of a model of sparse embeddings a
-            `scipy.sparse.csr_array` `[N, V]`.
+            `scipy.sparse.csr_array` `[N, V]`; of a model with a vector for each token `[T, D]`, or a list of these.
 
         Raises:
             InputError: an item is no text, the prompt does not exist, or the model has no tokenizer.
@@ -166,10 +167,15 @@ class PretrainedModel:
         options: dict[str, Any] = {"prompt_name": prompt_name, "prompt": prompt, "progress": show_progress_bar}
         if embed.head == "sparse_embedding":
             found: Any = embed(texts, task=task, max_active_dims=max_active_dims, **options)
+        elif embed.head == "multi_vector":
+            found = embed(texts, task=task, **options)
         else:
             options |= {"prompt": self.settings.prompt_of_task(task, prompt_name, prompt), "prompt_name": None}
             found = embed(texts, truncate_dim=truncate_dim, **options)
-        return comparable("cosine", found) if normalize_embeddings else found
+        if normalize_embeddings:
+            listed = isinstance(found, list)
+            found = [comparable("cosine", each) for each in found] if listed else comparable("cosine", found)
+        return found
 
     def encode_query(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
         """Embed queries behind the model's prompt `query`, if it has one; options as for `encode`."""
@@ -180,11 +186,17 @@ class PretrainedModel:
         return self.encode(texts, task="document", **options)
 
     def similarity(self, first: Any, second: Any) -> np.ndarray:
-        """Return the similarities `[N, M]` of vectors `[N, D]` and `[M, D]`, or of sparse vectors.
+        """Return the similarities `[N, M]` of vectors `[N, D]` and `[M, D]`, or of sparse vectors, or of lists of N and
+        M arrays `[T, D]` of a model with a vector for each token.
 
-        The model's files name the similarity: cosine, dot, or negative euclidean or manhattan distance. The default is
-        cosine; of sparse embeddings, dot.
+        The model's files name the similarity: cosine, dot, or negative euclidean or manhattan distance, or maxsim or
+        meanmaxsim. The default is cosine; of sparse embeddings, dot; of vectors for each token, maxsim.
         """
+        from bert_jax.inference.multi_vector import max_similarities  # which imports this module
+
+        if self.settings.similarity in MULTI_VECTOR_SIMILARITIES:
+            first, second = ([each] if getattr(each, "ndim", 0) == 2 else each for each in (first, second))
+            return max_similarities(self.settings.similarity, first, second)
         if not hasattr(first, "tocsr"):
             first, second = np.atleast_2d(first), np.atleast_2d(second)
         return similarities(self.settings.similarity, first, second)

@@ -16,9 +16,10 @@ from bert_jax.inference.base import Pipeline, as_list, as_pairs, as_texts, posit
 from bert_jax.inference.dense import SentenceEmbedding, Similarity
 from bert_jax.inference.loading import load_model
 from bert_jax.inference.model import PretrainedModel
+from bert_jax.inference.multi_vector import MultiVectorEmbedding, MultiVectorSimilarity
 from bert_jax.inference.reranking import Rerank
 from bert_jax.inference.scoring import scores_of, softmax
-from bert_jax.inference.search import Search, SparseSearch
+from bert_jax.inference.search import MultiVectorSearch, Search, SparseSearch
 from bert_jax.inference.sparse import SparseEmbedding, SparseSimilarity
 from bert_jax.inference.tagging import TokenClassification
 from bert_jax.inference.zero_shot import ZeroShotClassification
@@ -236,6 +237,7 @@ PIPELINES: dict[str, type[Pipeline]] = {
     "search": Search,
     "rerank": Rerank,
     "sparse-embedding": SparseEmbedding,
+    "multi-vector-embedding": MultiVectorEmbedding,
 }
 # Saved head -> the pipelines that stand in for those of sentence embeddings.
 _OF_HEAD: dict[str, dict[str, type[Pipeline]]] = {
@@ -243,7 +245,12 @@ _OF_HEAD: dict[str, dict[str, type[Pipeline]]] = {
         "sentence-embedding": SparseEmbedding,
         "similarity": SparseSimilarity,
         "search": SparseSearch,
-    }
+    },
+    "multi_vector": {
+        "sentence-embedding": MultiVectorEmbedding,
+        "similarity": MultiVectorSimilarity,
+        "search": MultiVectorSearch,
+    },
 }
 
 _ALIASES = {
@@ -278,7 +285,7 @@ def pipeline(
 
     Args:
         task: one of `PIPELINES`, or an alias: `classify`, `tag` or `ner`, `answer`, `embed`, `zero-shot`. With a model
-            of sparse embeddings, `embed`, `similarity` and `search` are by these.
+            of sparse embeddings or of a vector for each token, `embed`, `similarity` and `search` are by these.
         model: a model directory (as for `from_pretrained`), or a loaded model.
         dtype: dtype of matrix products for a model directory (as for `from_pretrained`).
         batch_size: most texts in a forward pass; None = chosen for the device.

@@ -11,6 +11,7 @@ from bert_jax.conversion.text_settings import CORPUS_PROMPTS, QUERY_PROMPTS
 from bert_jax.errors import InputError
 from bert_jax.inference.base import Pipeline, as_texts, positive
 from bert_jax.inference.dense import SentenceEmbedding
+from bert_jax.inference.multi_vector import MultiVectorEmbedding, max_similarities
 from bert_jax.inference.scoring import comparable, compare
 from bert_jax.inference.sparse import SparseEmbedding
 
@@ -234,6 +235,21 @@ class SparseSearch(CorpusSearch, SparseEmbedding):  # type: ignore[misc]
     def _vector_size(self, truncate_dim: int | None, max_active_dims: int | None) -> int | None:
         _refuse("truncate_dim", truncate_dim, "sentence embeddings")
         return max_active_dims
+
+
+class MultiVectorSearch(CorpusSearch, MultiVectorEmbedding):  # type: ignore[misc]
+    """Exact search by late interaction: every token of a query is compared with every token of every text."""
+
+    def _vectors(self, texts: list[str], prompt: str, size: int | None, task: str) -> Any:
+        return self._token_vectors(texts, prompt, task)
+
+    def _compare(self, queries: Any, documents: Any) -> np.ndarray:
+        return max_similarities(self.model.settings.similarity, queries, documents)
+
+    def _vector_size(self, truncate_dim: int | None, max_active_dims: int | None) -> int | None:
+        _refuse("truncate_dim", truncate_dim, "sentence embeddings")
+        _refuse("max_active_dims", max_active_dims, "sparse embeddings")
+        return None
 
 
 def _refuse(option: str, value: Any, kind: str) -> None:

@@ -55,7 +55,7 @@ class _Module(nnx.Module):
             self.classifier = Dense(config, size, 1 if head == "multiple_choice" else config.num_labels, rngs=rngs)
         if head == "question_answering":
             self.qa_outputs = Dense(config, size, 2, rngs=rngs)
-        if head == "sentence_embedding" and config.embedding_layers:
+        if head in ("sentence_embedding", "multi_vector") and config.embedding_layers:
             self.embedding_layers = EmbeddingLayers(config, rngs=rngs)
         if head == "replaced_token_detection":
             self.discriminator = Discriminator(config, rngs=rngs)
@@ -215,17 +215,22 @@ def _head(bert: Bert, module, output, rows, masked, choices, key) -> dict[str, j
             return {"logits": module.discriminator(x, bert.compute)}
         case "sentence_embedding":
             return {"sentence_embedding": _sentence(bert, module, x, rows, key)}
+        case "multi_vector":
+            return {"token_embeddings": _layered(bert, module, x.astype(jnp.float32), key)}
         case "sparse_embedding":
             return {"sentence_embedding": _sparse(bert, module, x, rows)}
     return {}
 
 
 def _sentence(bert: Bert, module, x: jax.Array, rows: _Rows, key: jax.Array | None) -> jax.Array:
-    config = bert.config
-    pooled = _pool(x, rows, config.poolings, config.pooling_skip)
+    return _layered(bert, module, _pool(x, rows, bert.config.poolings, bert.config.pooling_skip), key)
+
+
+def _layered(bert: Bert, module, x: jax.Array, key: jax.Array | None) -> jax.Array:
+    """Apply the layers after the pooling, or after the encoder in a model with a vector for each token."""
     if hasattr(module, "embedding_layers"):
-        pooled = module.embedding_layers(pooled, config, bert.compute, key)
-    return l2_normalize(pooled) if config.normalize_embeddings else pooled
+        x = module.embedding_layers(x, bert.config, bert.compute, key)
+    return l2_normalize(x) if bert.config.normalize_embeddings else x
 
 
 def _sparse(bert: Bert, module, x: jax.Array, rows: _Rows) -> jax.Array:

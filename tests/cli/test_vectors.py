@@ -60,3 +60,18 @@ def test_options_for_vectors_of_another_kind(splade, tmp_path, write_small, caps
     ):
         assert main([verb, model, "a cat", *more, option, "4"]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_vectors_of_tokens(tmp_path, write_small, capsys):
+    model = str(write_small(tmp_path / "colbert", "multi_vector", initializer_range=0.5))
+    out = str(tmp_path / "vectors.npz")
+    assert main(["embed", model, *TEXTS, "--task", "document", "--out", out]) == 0
+    expected = from_pretrained(model).encode_document(TEXTS)
+    assert f"3 texts with {sum(map(len, expected))} vectors of 32 dimensions" in capsys.readouterr().out
+    found = np.load(out)
+    for i, vectors in enumerate(expected):
+        np.testing.assert_allclose(found["vectors"][found["starts"][i] : found["starts"][i + 1]], vectors, atol=1e-5)
+    assert main(["embed", model, "a cat", "--json"]) == 0
+    assert np.shape(json.loads(capsys.readouterr().out)["embedding"]) == (4, 32)
+    assert main(["embed", model, "a cat"]) == 0
+    assert "a cat  (4 vectors)" in capsys.readouterr().out

@@ -76,6 +76,7 @@ def test_every_head_has_its_outputs(head):
         "replaced_token_detection": {"logits": (4, 12)},
         "sentence_embedding": {"sentence_embedding": (4, 128)},
         "sparse_embedding": {"sentence_embedding": (4, 97)},
+        "multi_vector": {"token_embeddings": (4, 12, 128)},
     }[head]
     always = ("last_hidden_state", "pooler_output", "hidden_states", "attentions")
     found = {

@@ -27,6 +27,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "path/to/bert": ("pretraining", {}),
     "path/to/all-MiniLM-L6-v2": ("sentence_embedding", {}),
     "path/to/splade": ("sparse_embedding", {}),
+    "path/to/colbert": ("multi_vector", {}),
     "path/to/cross-encoder": ("sequence_classification", {"num_labels": 1}),
     "runs/base/model": ("masked_lm", {}),
     "runs/conll2003/model": ("token_classification", {"id2label": ("O", "B-PER", "I-PER", "B-LOC")}),

@@ -114,6 +114,7 @@ def architectures(family: str, without: tuple[str, ...] = (), **others: str) -> 
     usual = {
         "encoder": "Model",
         "sentence_embedding": "Model",
+        "multi_vector": "Model",
         "masked_lm": "ForMaskedLM",
         "sparse_embedding": "ForMaskedLM",
         "sequence_classification": "ForSequenceClassification",

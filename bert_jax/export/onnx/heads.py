@@ -30,6 +30,8 @@ def add_head(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], confi
         return {"last_hidden_state": x} | pooled
     if head == "sentence_embedding":
         return {"last_hidden_state": x, "sentence_embedding": _sentence(graph, x, params, config)}
+    if head == "multi_vector":
+        return {"token_embeddings": _layered(graph, x, params, config)}
     if head in ("masked_lm", "pretraining", "sparse_embedding"):
         logits = _masked_lm(graph, x, table, params["mlm"], config)
         if head == "masked_lm":
@@ -111,6 +113,11 @@ def _sentence(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConf
         members = _members(graph, config.pooling_skip)
         vectors = [_pool(graph, x, pooling, members) for pooling in config.poolings]
         x = vectors[0] if len(vectors) == 1 else graph.op("Concat", *vectors, axis=-1)
+    return _layered(graph, x, params, config)
+
+
+def _layered(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfig) -> str:
+    """Add the layers after the pooling, or after the encoder in a model with a vector for each token."""
     layers, x = params.get("embedding_layers", {}), graph.cast(x)
     for number, layer in enumerate(config.embedding_layers):
         part, name = layers.get(f"layer_{number}", {}), f"embedding_layers.{number}"
@@ -130,7 +137,7 @@ def _sentence(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConf
 
 
 def _normalized(graph: OnnxGraph, x: str) -> str:
-    """Scale `[B, features]` to unit length, in float32; a zero vector stays zero."""
+    """Scale `[..., features]` to unit length, in float32; a zero vector stays zero."""
     x = graph.cast(x, np.float32)
     squares = graph.op("ReduceSum", graph.op("Mul", x, x), graph.constant([-1], np.int64), keepdims=1)
     length = graph.op("Sqrt", graph.op("Max", squares, graph.constant(1e-24, np.float32)))
