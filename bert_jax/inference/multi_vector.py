@@ -10,7 +10,7 @@ from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
 from bert_jax.errors import InputError
 from bert_jax.inference.base import TEXT_WINDOW, Pipeline, as_texts, progress_bar
 
-_EMPTY_SCORE = -1e9  # of a document without tokens, as in sentence-transformers
+EMPTY_SCORE = -1e9  # of a document without tokens, as in sentence-transformers
 _TOKENS_COMPARED = 1 << 16  # tokens of documents that are multiplied with a query together
 
 
@@ -173,7 +173,7 @@ def max_similarities(name: str, queries: Sequence[np.ndarray], documents: Sequen
         queries: N arrays `[T, D]`.
         documents: M arrays `[T, D]`; one without tokens has a score of -1e9.
     """
-    scores = np.full((len(queries), len(documents)), _EMPTY_SCORE, np.float32)
+    scores = np.full((len(queries), len(documents)), EMPTY_SCORE, np.float32)
     lengths = np.array([len(document) for document in documents], int)
     filled = np.flatnonzero(lengths)
     parts = np.cumsum(lengths[filled]) // _TOKENS_COMPARED

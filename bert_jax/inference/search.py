@@ -11,9 +11,14 @@ from bert_jax.conversion.text_settings import CORPUS_PROMPTS, QUERY_PROMPTS
 from bert_jax.errors import InputError
 from bert_jax.inference.base import Pipeline, as_texts, positive
 from bert_jax.inference.dense import SentenceEmbedding
+from bert_jax.inference.dense_index import DenseIndex, write_dense_index
+from bert_jax.inference.index_files import IndexFiles, IndexWriter, new_index
 from bert_jax.inference.multi_vector import MultiVectorEmbedding, max_similarities
+from bert_jax.inference.multi_vector_index import MultiVectorIndex, write_multi_vector_index
 from bert_jax.inference.scoring import comparable, compare
 from bert_jax.inference.sparse import SparseEmbedding
+from bert_jax.inference.sparse_index import SparseIndex, write_sparse_index
+from bert_jax.storage import PathLike
 
 CORPUS_CHUNK = 4096  # texts of a corpus that are embedded and scored together
 
@@ -54,7 +59,17 @@ class CorpusSearch(Pipeline):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._chunks: list[_Chunk] | None = None
+        self._files: IndexFiles | None = None
+        self._index: Any = None  # of `_files`
         self._size: int | None = None  # of the vectors in `_chunks`
+
+    @abc.abstractmethod
+    def _write(self, files: IndexWriter, chunks: Iterator[Any], precision: str, centroids: int | None) -> Any:
+        """Write the vectors of a corpus; return what `index.json` says of them."""
+
+    @abc.abstractmethod
+    def _open(self, files: IndexFiles) -> Any:
+        """Return an index with a method `nearest` of vectors of queries and `top_k`."""
 
     @abc.abstractmethod
     def _vectors(self, texts: list[str], prompt: str, size: int | None, task: str) -> Any:
@@ -98,7 +113,78 @@ class CorpusSearch(Pipeline):
         """
         self._size = self._vector_size(truncate_dim, max_active_dims)
         self._chunks = list(self._embedded(corpus, self._prompt("document", prompt_name, prompt), self._size))
+        self._files = self._index = None
         return sum(len(chunk.texts) for chunk in self._chunks)
+
+    def write_index(
+        self,
+        corpus: Iterable[str],
+        directory: PathLike,
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
+        max_active_dims: int | None = None,
+        precision: str = "float32",
+        centroids: int | None = None,
+    ) -> int:
+        """Embed a corpus, and write an index of it in constant memory, for `open_index`.
+
+        Args:
+            corpus: the texts.
+            directory: a new or empty local directory.
+            prompt_name: as `corpus_prompt_name` of a call.
+            prompt: as `corpus_prompt` of a call.
+            truncate_dim: as of a call; later calls use the same value.
+            max_active_dims: likewise.
+            precision: of the vectors of a model with one for each token: `float32`, `float16` (half the size), or
+                `int8` of their differences from centroids (a quarter).
+            centroids: number of centroids of such a model; None means about 4 times the root of the number of tokens.
+
+        Returns:
+            The number of texts.
+
+        Raises:
+            InputError: a text is no string, there is no text, or an option does not fit the model.
+        """
+        size = self._vector_size(truncate_dim, max_active_dims)
+        behind = self._prompt("document", prompt_name, prompt)
+        with new_index(directory) as files:
+
+            def vectors() -> Iterator[Any]:
+                for chunk in self._embedded(corpus, behind, size):
+                    files.append_texts(chunk.texts)
+                    yield chunk.vectors
+
+            about = self._write(files, vectors(), precision, centroids) | {"size": size, "width": self._width}
+            files.close(self.head, about | {"similarity": self.model.settings.similarity})
+        return int(about["texts"])
+
+    def open_index(self, directory: PathLike) -> int:
+        """Open an index on disk for later calls; it replaces an earlier corpus.
+
+        Args:
+            directory: a local directory that `write_index` wrote with the same model.
+
+        Returns:
+            The number of texts.
+
+        Raises:
+            InputError: there is no index, it is damaged, or it is of a model of another kind, width or similarity.
+        """
+        files = IndexFiles(directory)
+        expected = {"kind": self.head, "width": self._width, "similarity": self.model.settings.similarity}
+        for name, value in expected.items():
+            if files.about.get(name) != value:
+                raise InputError(f"{directory}: expected an index of {name} {value}, found {files.about.get(name)}")
+        self._index, self._files, self._chunks = self._open(files), files, None
+        self._size = files.about.get("size")
+        return int(files.about["texts"])
+
+    @property
+    def _width(self) -> int:
+        """Return the number of dimensions of a vector, before it is cut."""
+        return self.model.config.sentence_embedding_size
 
     def __call__(  # type: ignore[override]
         self,
@@ -117,7 +203,8 @@ class CorpusSearch(Pipeline):
 
         Args:
             queries: one text, or a list of texts.
-            corpus: texts to search in this call only, read once in constant memory; None means the corpus of `index`.
+            corpus: texts to search in this call only, read once in constant memory; None means the corpus of `index`
+                or of `open_index`.
             top_k: number of texts per query.
             prompt_name: name of the prompt for the queries, as for `SentenceEmbedding`. A model without a default
                 prompt uses its prompt `query`, if it has one.
@@ -177,10 +264,16 @@ class CorpusSearch(Pipeline):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Search as `nearest`, and put the texts that are found into `texts` by their numbers."""
         top_k = positive("top_k", top_k)
-        if corpus is None and self._chunks is None:
+        if corpus is None and self._chunks is None and self._index is None:
             raise InputError("search: expected a corpus, given here or to index(), found none")
         size = self._size if corpus is None else self._vector_size(truncate_dim, max_active_dims)
         vectors = self._vectors(queries, self._prompt("query", prompt_name, prompt), size, "query")
+        if corpus is None and self._index is not None and self._files is not None:
+            scores, numbers = self._index.nearest(vectors, top_k)
+            if texts is not None:
+                best = np.unique(numbers).tolist()
+                texts.update(zip(best, self._files.texts(best), strict=True))
+            return scores, numbers
         behind = self._prompt("document", corpus_prompt_name, corpus_prompt)
         starts = range(0, max(len(queries), 1), CORPUS_CHUNK)
         parts = [_Best(vectors[i : i + CORPUS_CHUNK], len(queries[i : i + CORPUS_CHUNK]), top_k) for i in starts]
@@ -214,6 +307,13 @@ class Search(CorpusSearch, SentenceEmbedding):  # type: ignore[misc]
     def _compare(self, queries: Any, documents: Any) -> np.ndarray:
         return compare(self.model.settings.similarity, queries, documents)
 
+    def _write(self, files: IndexWriter, chunks: Iterator[Any], precision: str, centroids: int | None) -> Any:
+        _check_plain(precision, centroids)
+        return write_dense_index(files, chunks)
+
+    def _open(self, files: IndexFiles) -> DenseIndex:
+        return DenseIndex(files)
+
     def _vector_size(self, truncate_dim: int | None, max_active_dims: int | None) -> int | None:
         _refuse("max_active_dims", max_active_dims, "sparse embeddings")
         return self.model.settings.dimension(truncate_dim)
@@ -232,6 +332,17 @@ class SparseSearch(CorpusSearch, SparseEmbedding):  # type: ignore[misc]
     def _compare(self, queries: Any, documents: Any) -> np.ndarray:
         return compare(self.model.settings.similarity, queries, documents)
 
+    def _write(self, files: IndexWriter, chunks: Iterator[Any], precision: str, centroids: int | None) -> Any:
+        _check_plain(precision, centroids)
+        return write_sparse_index(files, chunks, self.model.settings.similarity)
+
+    def _open(self, files: IndexFiles) -> SparseIndex:
+        return SparseIndex(files)
+
+    @property
+    def _width(self) -> int:
+        return self.model.config.vocab_size
+
     def _vector_size(self, truncate_dim: int | None, max_active_dims: int | None) -> int | None:
         _refuse("truncate_dim", truncate_dim, "sentence embeddings")
         return max_active_dims
@@ -246,10 +357,21 @@ class MultiVectorSearch(CorpusSearch, MultiVectorEmbedding):  # type: ignore[mis
     def _compare(self, queries: Any, documents: Any) -> np.ndarray:
         return max_similarities(self.model.settings.similarity, queries, documents)
 
+    def _write(self, files: IndexWriter, chunks: Iterator[Any], precision: str, centroids: int | None) -> Any:
+        return write_multi_vector_index(files, chunks, precision, centroids)
+
+    def _open(self, files: IndexFiles) -> MultiVectorIndex:
+        return MultiVectorIndex(files)
+
     def _vector_size(self, truncate_dim: int | None, max_active_dims: int | None) -> int | None:
         _refuse("truncate_dim", truncate_dim, "sentence embeddings")
         _refuse("max_active_dims", max_active_dims, "sparse embeddings")
         return None
+
+
+def _check_plain(precision: str, centroids: int | None) -> None:
+    _refuse("precision", None if precision == "float32" else precision, "a vector for each token")
+    _refuse("centroids", centroids, "a vector for each token")
 
 
 def _refuse(option: str, value: Any, kind: str) -> None:

@@ -49,6 +49,7 @@ ALIASES = {
     "bucket/bert-base-uncased": "path/to/bert",
     "all-MiniLM-L6-v2": "path/to/all-MiniLM-L6-v2",
     "splade": "path/to/splade",
+    "colbert": "path/to/colbert",
 }
 
 
