@@ -12,8 +12,8 @@ ACTIVATION_NAMES = (
 )  # fmt: skip
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
-# Poolings of masked-LM logits into a sparse embedding.
-SPARSE_POOLINGS = ("splade_max", "splade_sum", "splade_max_log1p", "splade_sum_log1p")
+SPLADE_POOLINGS = ("splade_max", "splade_sum", "splade_max_log1p", "splade_sum_log1p")  # of masked-LM logits
+SPARSE_POOLINGS = (*SPLADE_POOLINGS, "lexical")  # lexical: a weight of each token of the text
 LAYER_ACTIVATIONS = ("identity", "tanh", "sigmoid", "relu", "gelu", "silu", "elu", "leaky_relu", "softplus", "mish")
 SUMMARIES = ("pooler", "tanh", "relu", "gelu", "transform")
 CHOICES: dict[str, tuple[str, ...]] = {

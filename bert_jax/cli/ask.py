@@ -7,7 +7,7 @@ from typing import Any
 
 from bert_jax.cli import stream, vectors
 from bert_jax.cli.output import complain, print_json, print_table
-from bert_jax.cli.verbs import add_batching, add_dtype, add_prompts, add_vector_sizes, add_verb
+from bert_jax.cli.verbs import add_batching, add_dtype, add_kind, add_prompts, add_vector_sizes, add_verb
 from bert_jax.errors import InputError
 
 TEXTS_AT_ONCE = 4096  # texts that one call of a pipeline takes
@@ -88,6 +88,7 @@ def add_verbs(verbs: Any) -> None:
     embed.add_argument("--task", choices=("query", "document"),
         help="embed the texts as queries or as documents, behind the model's prompt for these")  # fmt: skip
     add_vector_sizes(embed)
+    add_kind(embed)
     embed.add_argument("--out", metavar="FILE",
         help="write vectors instead of printing them: a .npy of float32 [texts, dimensions]; of a model of sparse "
         "embeddings a .npz, which scipy.sparse.load_npz reads; of a model with a vector for each token a .npz of "
@@ -211,7 +212,7 @@ def run_embed(args: argparse.Namespace) -> None:
         found = pipe(texts, task=args.task, prompt_name=args.prompt_name, prompt=args.prompt, **options)
         return (found[i : i + 1] for i in range(len(texts))) if pipe.head == "sparse_embedding" else found
 
-    answers = _answers(args, "sentence-embedding", ask)
+    answers = _answers(args, f"{args.kind or 'sentence'}-embedding", ask)
     first = list(itertools.islice(answers, 1))  # which opens the model
     answers = itertools.chain(first, answers)
     if opened and opened[0].head == "sparse_embedding":

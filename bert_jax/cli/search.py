@@ -7,7 +7,7 @@ from typing import Any
 
 from bert_jax.cli.output import print_json, print_scores, print_table, say
 from bert_jax.cli.vectors import vector_sizes
-from bert_jax.cli.verbs import add_batching, add_dtype, add_prompts, add_vector_sizes, add_verb
+from bert_jax.cli.verbs import add_batching, add_dtype, add_kind, add_prompts, add_vector_sizes, add_verb
 from bert_jax.errors import InputError
 
 
@@ -81,6 +81,8 @@ def add_verbs(verbs: Any) -> None:
     for parser in (similarity, search, rerank, scored):
         parser.add_argument("--json", action="store_true", help="print JSON lines instead of tables")
         add_prompts(parser, "texts" if parser is similarity else "queries")
+    for parser in (search, scored, index):
+        add_kind(parser)
     for name, what in (("--corpus-prompt-name", "NAME"), ("--corpus-prompt", "TEXT")):
         for parser in (search, scored):
             words = f"like {name.replace('-corpus', '')}, for the texts of the corpus"
@@ -130,7 +132,7 @@ def run_search(args: argparse.Namespace) -> None:
     """Print the most similar texts for each query."""
     if (args.corpus is None) == (args.index is None):
         raise InputError("search: expected a corpus, as --corpus FILE or as --index DIR")
-    search = _pipeline(args, "search")
+    search = _pipeline(args, f"{args.kind}-search" if args.kind else "search")
     options = _options(args, "corpus_prompt_name", "corpus_prompt") | vector_sizes(args, search.head)
     if args.index is not None:
         for name in ("truncate_dim", "max_active_dims", "corpus_prompt_name", "corpus_prompt"):
@@ -147,7 +149,7 @@ def run_search(args: argparse.Namespace) -> None:
 def run_index(args: argparse.Namespace) -> None:
     """Write an index of the texts of a file."""
     _check_counts(args, "batch_size", "centroids")
-    search = _pipeline(args, "search")
+    search = _pipeline(args, f"{args.kind}-search" if args.kind else "search")
     options = _options(args) | vector_sizes(args, search.head)
     count = search.write_index(_corpus(args), args.out, precision=args.precision, centroids=args.centroids, **options)
     say(f"{args.out}: index of {count:,} texts")
@@ -166,7 +168,7 @@ def run_evaluate_search(args: argparse.Namespace) -> None:
 
     given = (
         "split", "top_k", "reranker", "rerank_top_k", "keep_same_id", "run_file", "batch_size", "batch_invariant",
-        "dtype",
+        "dtype", "kind",
     )  # fmt: skip
     scores = evaluate_search(
         args.model,

@@ -35,7 +35,6 @@ class MultiVectorSettings:
         skips_in: the tasks whose texts skip them: `document` (also texts of no task), `query`.
         markers: prompts that begin with a token of the vocabulary, which is not tokenized as text: its name is that of
             the prompt.
-        skips_first: whether the first token is not scored.
     """
 
     query_length: int | None = None
@@ -44,7 +43,6 @@ class MultiVectorSettings:
     skipped_words: tuple[str, ...] = ()
     skips_in: tuple[str, ...] = ("document",)
     markers: tuple[tuple[str, str], ...] = ()
-    skips_first: bool = False
 
     def length_of(self, task: str | None, longest: int) -> int:
         """Return the most tokens in a text of a task, if `longest` is the most in any text."""

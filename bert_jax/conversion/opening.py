@@ -10,6 +10,7 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import (
     adapters,
+    bge_m3,
     evidence,
     multi_vector_encoders,
     sentence_transformers,
@@ -98,7 +99,7 @@ def open_model(
         head = head or saved_head
         assert head is not None
         config = _config(hf, head, saved_head, names, weights.tensors, where)
-        config, settings = _text_settings(layout, hf, where, config, head, weights.tensors, stack)
+        config, settings = _text_settings(root, layout, hf, where, config, head, weights.tensors, stack)
         if projection and head == "multi_vector":
             tensor = weights.tensors[f"{EMBEDDING_LAYER.format(number=0)}{projection}"] = weights.tensors[projection]
             config, settings, _ = multi_vector_encoders.read_stanford(root, config, tensor.shape)
@@ -125,6 +126,7 @@ def _with_classes(config: BertConfig, classes: int | tuple[str, ...], head: str,
 
 
 def _text_settings(
+    root: storage.Path,
     layout: sentence_transformers.ModuleLayout | None,
     hf: dict[str, Any],
     where: storage.Path,
@@ -154,6 +156,7 @@ def _text_settings(
             config, settings = config.replace(pooling="splade_max"), dataclasses.replace(settings, similarity="dot")
         elif head == "multi_vector":
             settings = dataclasses.replace(settings, similarity="maxsim")
+        config, settings = bge_m3.read_m3_layer(root, head, config, settings, tensors, stack)
     if head == "sequence_classification" and not settings.activation:
         activation = sentence_transformers.cross_encoder_activation(hf, where)
         settings = dataclasses.replace(settings, activation=activation)

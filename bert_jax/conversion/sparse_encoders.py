@@ -3,7 +3,7 @@
 from typing import Any
 
 from bert_jax.config import BertConfig
-from bert_jax.config_values import SPARSE_POOLINGS
+from bert_jax.config_values import SPLADE_POOLINGS
 from bert_jax.conversion.sentence_transformers import EmbeddingSettings, ModuleLayout, checked_object, module_kind
 from bert_jax.errors import InputError
 from bert_jax.model_files import sentence_transformers as tables
@@ -35,7 +35,7 @@ def read_sparse(layout: ModuleLayout, config: BertConfig) -> EmbeddingSettings:
 
 def splade_pooling_json(config: BertConfig) -> dict[str, Any]:
     """Return the config.json of a SpladePooling."""
-    pooling = config.pooling if config.pooling in SPARSE_POOLINGS else SPARSE_POOLINGS[0]
+    pooling = config.pooling if config.pooling in SPLADE_POOLINGS else SPLADE_POOLINGS[0]
     return {
         "pooling_strategy": next(name for name, part in _STRATEGIES.items() if pooling.startswith(part)),
         "activation_function": "log1p_relu" if pooling.endswith("log1p") else "relu",

@@ -27,6 +27,7 @@ _PADDED_AXES = {
     "pooler_output": "B.",
     "sentence_embedding": "B.",
     "token_embeddings": "BS.",
+    "token_weights": "BS",
     "seq_relationship_logits": "B.",
     "start_logits": "BS",
     "end_logits": "BS",

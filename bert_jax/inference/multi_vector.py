@@ -115,7 +115,6 @@ class MultiVectorEmbedding(Pipeline):
             ids[inside & ~real] = settings.expansion_id(self.tokenizer)
             attended = inside if expansion.attended else real
         scored = inside & ~np.isin(ids, settings.skipped_ids(self.tokenizer, task))
-        scored[:, :1] &= not settings.skips_first
         inputs = {"input_ids": ids, "attention_mask": attended.astype(np.int32)}
         if offset := self.model.config.position_offset:  # else positions would count attended tokens only
             inputs["position_ids"] = np.broadcast_to(places + offset, ids.shape)

@@ -237,7 +237,9 @@ PIPELINES: dict[str, type[Pipeline]] = {
     "search": Search,
     "rerank": Rerank,
     "sparse-embedding": SparseEmbedding,
+    "sparse-search": SparseSearch,
     "multi-vector-embedding": MultiVectorEmbedding,
+    "multi-vector-search": MultiVectorSearch,
 }
 # Saved head -> the pipelines that stand in for those of sentence embeddings.
 _OF_HEAD: dict[str, dict[str, type[Pipeline]]] = {

@@ -77,12 +77,23 @@ class SparseEmbedding(Pipeline):
             positive("max_active_dims", max_active_dims)
         indices: list[np.ndarray] = [np.zeros(0, np.int32)] * len(texts)
         weights: list[np.ndarray] = [np.zeros(0, np.float32)] * len(texts)
+        lexical = self.model.config.pooling == "lexical"
+        field = "token_weights" if lexical else "sentence_embedding"
         for window, inputs in self._windows(texts, truncation=truncation, prompt=prompt):
-            for rows, _, output in self._batches(inputs, ("sentence_embedding",)):
-                for row, vector in zip(rows, np.asarray(output.sentence_embedding), strict=True):
-                    indices[window[row]], weights[window[row]] = active(vector, max_active_dims)
+            for rows, _, output in self._batches(inputs, (field,)):
+                for row, vector in zip(rows, np.asarray(output[field]), strict=True):
+                    found = self._of_tokens(inputs["input_ids"][row], vector) if lexical else vector
+                    indices[window[row]], weights[window[row]] = active(found, max_active_dims)
                 advance(len(rows))
         return as_csr(indices, weights, self.model.config.vocab_size)
+
+    def _of_tokens(self, ids: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return for each token of the vocabulary its greatest weight `[V]` in a text; 0 for special tokens."""
+        vector = np.zeros(self.model.config.vocab_size, np.float32)
+        np.maximum.at(vector, ids[: len(weights)], weights)
+        own = self.tokenizer
+        vector[[own.pad_id, own.cls_id, own.sep_id, *(i for i in own.special_ids if own.is_unknown(i))]] = 0
+        return vector
 
 
 class SparseSimilarity(SparseEmbedding):

@@ -47,7 +47,9 @@ class _Module(nnx.Module):
         if summary not in (None, "pooler"):
             kind = Transform(config, size, rngs=rngs) if summary == "transform" else Summary(config, summary, rngs=rngs)
             self.summary: Transform | Summary = kind
-        if head in ("pretraining", "masked_lm", "sparse_embedding"):
+        if head == "sparse_embedding" and config.pooling == "lexical":
+            self.token_weights = Dense(config, size, 1, rngs=rngs)
+        elif head in ("pretraining", "masked_lm", "sparse_embedding"):
             self.mlm = MaskedLMHead(config, rngs=rngs)
         if head in ("pretraining", "next_sentence"):
             self.nsp = Dense(config, size, 2, rngs=rngs)
@@ -218,6 +220,8 @@ def _head(bert: Bert, module, output, rows, masked, choices, key) -> dict[str, j
         case "multi_vector":
             return {"token_embeddings": _layered(bert, module, x.astype(jnp.float32), key)}
         case "sparse_embedding":
+            if bert.config.pooling == "lexical":
+                return {"token_weights": jax.nn.relu(dense(module.token_weights, x))[..., 0]}
             return {"sentence_embedding": _sparse(bert, module, x, rows)}
     return {}
 

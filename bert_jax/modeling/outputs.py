@@ -27,6 +27,7 @@ class BertOutput:
         sentence_embedding: `[B, D]`, or `[B, M, D]` at given positions (sentence embedding); `[B, V]`, weights of the
             vocabulary (sparse embedding).
         token_embeddings: `[B, S, D]`, a vector for each token (multi-vector).
+        token_weights: `[B, S]`, the weight of each token (sparse embedding with `lexical` pooling).
         hidden_states: `L + 1` of `[B, S, D]`, the first from the embeddings.
         attentions: `L` of `[B, N, S, S]`.
         projections: `L` of (query, key, value), each `[B, S, D]`, before rotary positions.
@@ -44,6 +45,7 @@ class BertOutput:
     end_logits: jax.Array | None = None
     sentence_embedding: jax.Array | None = None
     token_embeddings: jax.Array | None = None
+    token_weights: jax.Array | None = None
     hidden_states: tuple[jax.Array, ...] | None = None
     attentions: tuple[jax.Array, ...] | None = None
     projections: tuple[tuple[jax.Array, ...], ...] | None = None

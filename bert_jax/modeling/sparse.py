@@ -30,7 +30,7 @@ def splade(
         attention_mask: 1 for tokens, 0 for padding.
         table: the output matrix.
         bias: a bias for each token of the vocabulary.
-        pooling: one of `bert_jax.config_values.SPARSE_POOLINGS`; any other pooling means `splade_max`.
+        pooling: one of `bert_jax.config_values.SPLADE_POOLINGS`; any other pooling means `splade_max`.
         compute: dtype and platform.
     """
     table = constrain(table.astype(compute.dtype), "vocab", None)  # gathered once, outside of the loop

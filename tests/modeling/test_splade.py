@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import BertConfig
-from bert_jax.config_values import SPARSE_POOLINGS
+from bert_jax.config_values import SPLADE_POOLINGS
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Compute, sparse
 
@@ -29,7 +29,7 @@ def formula(x, mask, table, bias, pooling):
 
 
 @pytest.mark.parametrize("parts", [1, 4])
-@pytest.mark.parametrize("pooling", SPARSE_POOLINGS)
+@pytest.mark.parametrize("pooling", SPLADE_POOLINGS)
 def test_values_and_gradients(monkeypatch, pooling, parts):
     monkeypatch.setattr(sparse, "number_of_parts", lambda *_: parts)
     x, mask, table, bias = inputs()

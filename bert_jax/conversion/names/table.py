@@ -168,7 +168,9 @@ def slots(names: Names, head: str, shapes: Mapping[str, tuple[int, ...]], inner_
         shapes: canonical path -> shape.
         inner_group_num: number of layers in a group of tied layers.
     """
-    entries = (*names.encoder, *names.heads.get(_HEADS_ALIKE.get(head, head), ()), *_embedding_layers(shapes))
+    head = head if "token_weights/kernel" not in shapes else ""  # which has no tensors of the masked-LM head
+    weights = dense(TOKEN_WEIGHTS, "token_weights")
+    entries = (*names.encoder, *weights, *names.heads.get(_HEADS_ALIKE.get(head, head), ()), *_embedding_layers(shapes))
     for entry in itertools.chain.from_iterable(_quantized(entry) for entry in entries):
         if entry.ours not in shapes:
             continue
@@ -211,5 +213,6 @@ def _embedding_layers(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Entry]:
         yield from norm(f"{theirs}norm", f"{ours}/layer_norm")
 
 
+TOKEN_WEIGHTS = "sparse_linear"  # name of BGE-M3's layer of weights of tokens
 # Prefix of the tensor names of such a module; its own file leaves it out.
 EMBEDDING_LAYER = "embedding_layers.{number}."
