@@ -17,6 +17,7 @@ from bert_jax.recipes.keys import (
     pretraining,
     question_answering,
     sentence_embedding,
+    sparse_embedding,
     stages,
     token_classification,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "question_answering",
     "resolve",
     "sentence_embedding",
+    "sparse_embedding",
     "stages",
     "to_json",
     "token_classification",

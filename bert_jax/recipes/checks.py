@@ -108,7 +108,8 @@ def _check_float32(name: str, size: float) -> None:
 
 def has_in_batch_negatives(c: ConfigDict) -> bool:
     """Return whether the rows of a batch are negatives of each other, so that its task alone can split the batch."""
-    return bool(c.task == "sentence_embedding" and c.data.loss == "in_batch_negatives")
+    in_batch = c.task == "sentence_embedding" and c.data.loss == "in_batch_negatives"
+    return bool(in_batch or c.task == "sparse_embedding")
 
 
 def _check_in_batch_negatives(c: ConfigDict) -> None:

@@ -378,7 +378,11 @@ SENTENCE_EMBEDDING_KEYS = _FINE_TUNING | _TABLE | {
     "data.metrics": Key((), "metrics of evaluation: any of spearman, pearson or, without labels, retrieval_accuracy, "
                         "mrr; () = all that apply"),
 }  # fmt: skip
-
+_PAIRS = ("data.text_column", "data.pair_column", "data.negative_column", "data.has_header", "data.metrics")
+SPARSE_EMBEDDING_KEYS = _FINE_TUNING | _TABLE | {name: SENTENCE_EMBEDDING_KEYS[name] for name in _PAIRS} | {
+    "data.scale": Key(1.0, "factor by which dot products are multiplied before the softmax", above=0),
+    **{f"data.{name}_flops": Key(weight, f"weight of the FLOPS regulariser of {name} vectors", least=0)
+       for name, weight in (("query", 3e-4), ("document", 1e-4))}}  # fmt: skip
 # Task -> its keys.
 KEYS: Mapping[str, Mapping[str, Key]] = {
     "pretraining": SHARED_KEYS | PRETRAINING_KEYS,
@@ -387,6 +391,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "token_classification": SHARED_KEYS | TOKEN_CLASSIFICATION_KEYS,
     "question_answering": SHARED_KEYS | QUESTION_ANSWERING_KEYS,
     "sentence_embedding": SHARED_KEYS | SENTENCE_EMBEDDING_KEYS,
+    "sparse_embedding": SHARED_KEYS | SPARSE_EMBEDDING_KEYS,
     "multiple_choice": SHARED_KEYS | MULTIPLE_CHOICE_KEYS,
 }
 
