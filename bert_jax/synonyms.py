@@ -97,6 +97,8 @@ _OTHER_NAMES = {
     "multiple_choice": "mc choice swag race bertformultiplechoice",
     "replaced_token_detection": "rtd discriminator electra electraforpretraining",
     "sentence_embedding": "embedding embeddings sentence_transformer sentence_transformers sbert bi_encoder sts",
+    "sparse_embedding": "splade sparse_encoder sparse lexical mlm_transformer",
+    "multi_vector": "colbert late_interaction multi_vector_encoder token_embeddings pylate maxsim",
     "electra": "rtd replaced_token_detection",
     "squad": "qa question_answer",
     "conll2003": "conll conll03",

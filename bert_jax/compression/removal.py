@@ -135,7 +135,8 @@ def keep_pieces(config: BertConfig, params: Params, ids: np.ndarray, pad_id: int
         pruned["mlm"] = head
     renamed = {int(old): new for new, old in enumerate(ids)}
     carried = tuple((key, _new_id(key, value, renamed)) for key, value in config.carried)
-    separator = renamed.get(config.sep_token_id, config.sep_token_id)
+    separator = config.sep_token_id
+    separator = separator if separator is None else renamed.get(separator, separator)
     changes = {"vocab_size": len(ids), "pad_token_id": pad_id, "sep_token_id": separator, "carried": carried}
     return config.replace(**changes), pruned
 

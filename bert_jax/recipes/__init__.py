@@ -18,6 +18,7 @@ from bert_jax.recipes.keys import (
     question_answering,
     reranking,
     sentence_embedding,
+    sparse_embedding,
     stages,
     token_classification,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "reranking",
     "resolve",
     "sentence_embedding",
+    "sparse_embedding",
     "stages",
     "to_json",
     "token_classification",

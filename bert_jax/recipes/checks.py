@@ -109,7 +109,7 @@ def _check_float32(name: str, size: float) -> None:
 
 def compares_rows(c: ConfigDict) -> bool:
     """Return whether the loss compares the rows of a batch, so that its task alone can split the batch."""
-    return bool(c.task == "sentence_embedding" and c.data.loss in WHOLE_BATCH_LOSSES)
+    return bool(c.task == "sparse_embedding" or (c.task == "sentence_embedding" and c.data.loss in WHOLE_BATCH_LOSSES))
 
 
 def _check_compared_rows(c: ConfigDict) -> None:

@@ -263,7 +263,11 @@ QUESTION_ANSWERING_KEYS = _FINE_TUNING | {
 }  # fmt: skip
 SENTENCE_EMBEDDING_KEYS = _FINE_TUNING | _TABLE | EMBEDDING_DATA | {"data.has_header": _HAS_HEADER}
 RERANKING_KEYS = _FINE_TUNING | _TABLE | RERANKING_DATA | {"data.has_header": _HAS_HEADER}
-
+_PAIRS = ("data.text_column", "data.pair_column", "data.negative_column", "data.has_header", "data.metrics")
+SPARSE_EMBEDDING_KEYS = _FINE_TUNING | _TABLE | {name: SENTENCE_EMBEDDING_KEYS[name] for name in _PAIRS} | {
+    "data.scale": Key(1.0, "factor by which dot products are multiplied before the softmax", above=0),
+    **{f"data.{name}_flops": Key(weight, f"weight of the FLOPS regulariser of {name} vectors", least=0)
+       for name, weight in (("query", 3e-4), ("document", 1e-4))}}  # fmt: skip
 # Task -> its keys.
 KEYS: Mapping[str, Mapping[str, Key]] = {
     "pretraining": SHARED_KEYS | PRETRAINING_KEYS,
@@ -273,6 +277,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "question_answering": SHARED_KEYS | QUESTION_ANSWERING_KEYS,
     "sentence_embedding": SHARED_KEYS | SENTENCE_EMBEDDING_KEYS,
     "reranking": SHARED_KEYS | RERANKING_KEYS,
+    "sparse_embedding": SHARED_KEYS | SPARSE_EMBEDDING_KEYS,
     "multiple_choice": SHARED_KEYS | MULTIPLE_CHOICE_KEYS,
 }
 

@@ -75,6 +75,11 @@ def reranking() -> ConfigDict:
     return _fine_tuning("reranking", batch_size=32, epochs=1.0, learning_rate=2e-5)
 
 
+def sparse_embedding() -> ConfigDict:
+    """Return the recipe of sparse embeddings (SPLADE) from pairs of queries and documents."""
+    return _fine_tuning("sparse_embedding", batch_size=32, epochs=1.0, learning_rate=2e-5)
+
+
 PRETRAINING: dict[str, Callable[[], ConfigDict]] = {"pretraining": pretraining, "electra": electra}
 RECIPES = PRETRAINING | {
     "classification": classification,
@@ -82,6 +87,7 @@ RECIPES = PRETRAINING | {
     "question_answering": question_answering,
     "sentence_embedding": sentence_embedding,
     "reranking": reranking,
+    "sparse_embedding": sparse_embedding,
     "multiple_choice": multiple_choice,
 }
 

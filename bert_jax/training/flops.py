@@ -121,7 +121,7 @@ def forward_flops(
     total += 2 * config.conv_kernel_size * length * hidden**2
     if width != hidden:
         total += 2 * length * width * hidden
-    if head in ("pretraining", "masked_lm"):
+    if head in ("pretraining", "masked_lm", "sparse_embedding"):
         total += (length if predictions is None else predictions) * 2 * width * (hidden + config.vocab_size)
     if head == "question_answering" and config.span_head == "feed_forward":
         total += 4 * length * hidden * config.intermediate_size

@@ -169,6 +169,10 @@ COMMANDS = {
         ["{0}/sequence_classification", "--out", f"{{0}}/quantized{ESCAPES}", "--mode", "int8"],
         ["{0}/sequence_classification", "--out", "{0}/x", "--mode", "int8", "--keep", ESCAPES],
     ],
+    "index": [
+        ["{0}/sentence_embedding", "--corpus", "{0}/lines.txt", "--out", f"{{0}}/index{ESCAPES}"],
+        ["{0}/sentence_embedding", "--corpus", f"{{0}}/{ESCAPES}", "--out", "{0}/x"],
+    ],
     "rerank": [["{0}/sequence_classification", f"the {ESCAPES}", "--corpus", "{0}/lines.txt"]],
     "search": [["{0}/sentence_embedding", f"the {ESCAPES}", "--corpus", "{0}/lines.txt"]],
     "serve": [[f"{{0}}/{ESCAPES}"], ["{0}/question_answering", "--name", ESCAPES]],

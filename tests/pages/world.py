@@ -26,6 +26,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "demo_workdir/pretraining/model": ("pretraining", {"max_position_embeddings": SEQUENCE_LENGTH}),
     "path/to/bert": ("pretraining", {}),
     "path/to/all-MiniLM-L6-v2": ("sentence_embedding", {}),
+    "path/to/splade": ("sparse_embedding", {}),
+    "path/to/colbert": ("multi_vector", {}),
     "path/to/cross-encoder": ("sequence_classification", {"num_labels": 1}),
     "runs/base/model": ("masked_lm", {}),
     "runs/conll2003/model": ("token_classification", {"id2label": ("O", "B-PER", "I-PER", "B-LOC")}),
@@ -46,6 +48,8 @@ ALIASES = {
     "uncased_L-12_H-768_A-12": "path/to/bert",
     "bucket/bert-base-uncased": "path/to/bert",
     "all-MiniLM-L6-v2": "path/to/all-MiniLM-L6-v2",
+    "splade": "path/to/splade",
+    "colbert": "path/to/colbert",
 }
 
 

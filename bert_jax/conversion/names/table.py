@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
-from bert_jax.modeling.head_names import CLASSIFIERS
+from bert_jax.modeling.head_names import CLASSIFIERS, EMBEDDING_HEADS
 
 Tensors = dict[str, LazyTensor]
 
@@ -63,7 +63,7 @@ class Names:
 
     def head_of(self, architecture: str) -> str | None:
         """Return the head of a Hugging Face class; None for an unknown class."""
-        known = {name: head for head, name in self.architectures.items() if head != "sentence_embedding"}
+        known = {name: head for head, name in self.architectures.items() if head not in EMBEDDING_HEADS}
         return (known | dict(self.other_architectures)).get(architecture)
 
 
@@ -121,7 +121,9 @@ def architectures(family: str, without: tuple[str, ...] = (), **others: str) -> 
     usual = {
         "encoder": "Model",
         "sentence_embedding": "Model",
+        "multi_vector": "Model",
         "masked_lm": "ForMaskedLM",
+        "sparse_embedding": "ForMaskedLM",
         "sequence_classification": "ForSequenceClassification",
         "token_classification": "ForTokenClassification",
         "question_answering": "ForQuestionAnswering",
@@ -153,6 +155,8 @@ def split_tensors(tensors: Tensors, whole: str, parts: tuple[str, ...]) -> Tenso
 
 
 EXPERT_LAYERS = "encoder/moe_layers/"  # the stack of layers with experts
+# Head -> the head with the same parameters.
+_HEADS_ALIKE = {"sparse_embedding": "masked_lm"}
 # Placeholders in the names of layers' tensors: the field of BertConfig with their number, and what they count.
 PLACEHOLDERS = {
     "layer": ("num_hidden_layers", "layers"),
@@ -194,7 +198,9 @@ def slots(
         heads: number of attention heads.
     """
     numbers = {kind: [i for i, found in enumerate(has_experts) if found == kind] for kind in (False, True)}
-    entries = (*names.encoder, *names.heads.get(head, ()), *_embedding_layers(shapes))
+    head = head if "token_weights/kernel" not in shapes else ""  # which has no tensors of the masked-LM head
+    weights = dense(TOKEN_WEIGHTS, "token_weights")
+    entries = (*names.encoder, *weights, *names.heads.get(_HEADS_ALIKE.get(head, head), ()), *_embedding_layers(shapes))
     for entry in itertools.chain.from_iterable(_quantized(entry) for entry in entries):
         if entry.ours not in shapes:
             continue
@@ -242,5 +248,6 @@ def _embedding_layers(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Entry]:
         yield from norm(f"{theirs}norm", f"{ours}/layer_norm")
 
 
+TOKEN_WEIGHTS = "sparse_linear"  # name of BGE-M3's layer of weights of tokens
 # Prefix of the tensor names of such a module; its own file leaves it out.
 EMBEDDING_LAYER = "embedding_layers.{number}."
