@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.inference.base import Pipeline, as_texts, progress_bar
-from bert_jax.inference.scoring import similarities
+from bert_jax.inference.scoring import similarities, without_single_axes
 
 
 class SentenceEmbedding(Pipeline):
@@ -100,7 +100,4 @@ class Similarity(SentenceEmbedding):
         settings = self.model.settings
         text = settings.prompt(prompt_name, prompt)
         vectors = [self._embed(as_texts(texts), text, truncation, truncate_dim) for texts in (first, second)]
-        found = similarities(settings.similarity, *vectors)
-        if isinstance(first, str):
-            return float(found[0, 0]) if isinstance(second, str) else found[0]
-        return found[:, 0] if isinstance(second, str) else found
+        return without_single_axes(similarities(settings.similarity, *vectors), first, second)

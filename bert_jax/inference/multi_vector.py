@@ -9,6 +9,7 @@ import numpy as np
 from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
 from bert_jax.errors import InputError
 from bert_jax.inference.base import TEXT_WINDOW, Pipeline, as_texts, progress_bar
+from bert_jax.inference.scoring import without_single_axes
 
 EMPTY_SCORE = -1e9  # of a document without tokens, as in sentence-transformers
 _TOKENS_COMPARED = 1 << 16  # tokens of documents that are multiplied with a query together
@@ -158,10 +159,7 @@ class MultiVectorSimilarity(MultiVectorEmbedding):
         for texts, task in ((first, "query"), (second, "document")):
             text = self.model.settings.prompt_of_task(task, prompt_name, prompt)
             vectors.append(self._token_vectors(as_texts(texts), text, task, truncation))
-        found = max_similarities(self.model.settings.similarity, *vectors)
-        if isinstance(first, str):
-            return float(found[0, 0]) if isinstance(second, str) else found[0]
-        return found[:, 0] if isinstance(second, str) else found
+        return without_single_axes(max_similarities(self.model.settings.similarity, *vectors), first, second)
 
 
 def max_similarities(name: str, queries: Sequence[np.ndarray], documents: Sequence[np.ndarray]) -> np.ndarray:

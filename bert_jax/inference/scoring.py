@@ -103,6 +103,13 @@ def similarities(name: str, first: Any, second: Any) -> np.ndarray:
     return compare(name, comparable(name, first), comparable(name, second))
 
 
+def without_single_axes(scores: np.ndarray, first: Any, second: Any) -> Any:
+    """Return scores `[N, M]` without the axis of an argument that is one text and no list; a float for two texts."""
+    if isinstance(first, str):
+        return float(scores[0, 0]) if isinstance(second, str) else scores[0]
+    return scores[:, 0] if isinstance(second, str) else scores
+
+
 def _is_sparse(vectors: Any) -> bool:
     return hasattr(vectors, "tocsr")  # of SciPy, whose sparse arrays are slow to import
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.inference.base import Pipeline, as_texts, positive, progress_bar
-from bert_jax.inference.scoring import similarities
+from bert_jax.inference.scoring import similarities, without_single_axes
 
 
 class SparseEmbedding(Pipeline):
@@ -112,10 +112,7 @@ class SparseSimilarity(SparseEmbedding):
         """Return similarities; arguments as for `SparseEmbedding`, results as for `Similarity`."""
         text = self.model.settings.prompt(prompt_name, prompt)
         vectors = [self._sparse(as_texts(texts), text, truncation, max_active_dims) for texts in (first, second)]
-        found = similarities(self.model.settings.similarity, *vectors)
-        if isinstance(first, str):
-            return float(found[0, 0]) if isinstance(second, str) else found[0]
-        return found[:, 0] if isinstance(second, str) else found
+        return without_single_axes(similarities(self.model.settings.similarity, *vectors), first, second)
 
 
 def active(vector: np.ndarray, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
