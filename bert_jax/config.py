@@ -14,6 +14,7 @@ from bert_jax.config_values import (
     check_value,
     shortest_period,
 )
+from bert_jax.encoder_config import EncoderConfig
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.families import FAMILIES, family_of
 from bert_jax.model_files import check_keys
@@ -24,96 +25,10 @@ from bert_jax.storage import hub
 
 
 @dataclasses.dataclass(frozen=True)
-class BertConfig:
-    """The architecture of a model; equal configs have equal parameter trees. The defaults are those of BERT-base.
+class BertConfig(EncoderConfig):
+    """The architecture of a model: the encoder and its heads. Equal configs have equal parameter trees.
 
     Attributes:
-        family: one of `bert_jax.families.FAMILIES`, which determines the layout of the model's files.
-        vocab_size: rows of the word embedding.
-        hidden_size: width of the residual stream.
-        num_hidden_layers: number of encoder layers, counting each use of tied parameters.
-        num_hidden_groups: number of groups of layers with tied parameters (Lan et al. 2020, arXiv:1909.11942, section
-            3.1): a group's layers are used in turn, again and again; 0 = every layer has its own parameters.
-        inner_group_num: number of layers in a group; must divide `num_hidden_layers`.
-        num_attention_heads: number of attention heads; must divide `hidden_size` if `head_dim` is None.
-        num_key_value_heads: number of heads of keys and values, each of which serves as many attention heads (Ainslie
-            et al. 2023, arXiv:2305.13245); None = num_attention_heads.
-        head_dim: width of an attention head, where the heads do not fill `hidden_size`, as after pruning; None =
-            hidden_size / num_attention_heads.
-        intermediate_size: width of the feed-forward layer.
-        embedding_size: width of the embeddings, which a dense layer projects to `hidden_size`; None = hidden_size.
-        embedding_projection: whether there is such a dense layer also if the embeddings are as wide as `hidden_size`.
-        norm_after_projection: whether the LayerNorm of the embeddings follows this dense layer, which then has no bias.
-        hidden_act: one of ACTIVATION_NAMES, such as `gelu` (erf, the 2018 release) or `gelu_tanh` (the small models).
-        gated: whether the feed-forward layer is act(gate) * up (Shazeer 2020, arXiv:2002.05202), or act(up).
-        num_experts: experts of a feed-forward block in every `moe_every_n_layers`-th layer, from the second (Shazeer et
-            al. 2017, arXiv:1701.06538); 0 = no layer has experts.
-        moe_top_k: number of experts that a token uses.
-        moe_every_n_layers: number of layers from one with experts to the next.
-        hidden_dropout_prob: dropout rate after embeddings, attention output and feed-forward output.
-        attention_probs_dropout_prob: dropout rate on attention probabilities.
-        classifier_dropout: dropout rate before a classifier; None means `hidden_dropout_prob`.
-        qa_dropout: dropout rate before the span head.
-        max_position_embeddings: most tokens in a sequence.
-        position_embedding_type: `absolute` (learned), `sinusoidal` (fixed), `rotary` (Su et al. 2021,
-            arXiv:2104.09864), which rotates queries and keys instead of adding embeddings, `alibi` (Press et al. 2021,
-            arXiv:2108.12409), which lowers scores by the distance times a slope for each head, or `none`.
-        position_offset: rows of the position table before the first position, one of which is for padding.
-        rope_theta: base of rotary positions.
-        local_rope_theta: base of rotary positions in local layers; None = `rope_theta`.
-        rope_factor: divisor of positions before rotation (Chen et al. 2023, arXiv:2306.15595).
-        rotary_interleaved: whether rotary positions rotate pairs of neighbouring coordinates; False = pairs of
-            coordinates of the two halves of a head.
-        rotary_value: whether rotary positions rotate values too.
-        stored_rotation: whether files hold the speeds of rotary positions, which are then parameters that training
-            leaves as they are.
-        relative_attention_buckets: buckets of distances between tokens, each with a bias of attention scores that all
-            layers share (Raffel et al. 2019, arXiv:1910.10683, section 2.1); 0 = no such bias.
-        pos_att_type: terms of disentangled attention (He et al. 2020, arXiv:2006.03654, section 3.1): `c2p` (content to
-            position), `p2c` (position to content), or both; () = plain attention.
-        position_buckets: buckets of the distances of disentangled attention on either side, the farther ones on a log
-            scale; 0 = each distance has an embedding.
-        max_relative_positions: the distance of disentangled attention from which on all are alike; 0 =
-            max_position_embeddings.
-        share_att_key: whether disentangled attention projects positions by the layers for queries and keys.
-        norm_rel_ebd: whether the embeddings of relative positions pass through a LayerNorm.
-        conv_kernel_size: width of a convolution over the embeddings that is added to the output of the first layer; 0 =
-            none.
-        conv_act: activation of this convolution.
-        local_window: greatest distance to which a token attends in local layers; None = all layers are global.
-        global_every: one layer in this number, from the first, is global.
-        attention_windows: greatest distance to which a token attends in each of the first layers, repeated for later
-            layers; () = by local_window.
-        max_global_tokens: most tokens of a sequence with global attention, for which attention has projections of its
-            own (Beltagy et al. 2020, arXiv:2004.05150, section 3.1); 0 = no such attention.
-        attention_type: `original_full`, or `block_sparse` (Zaheer et al. 2020, arXiv:2007.14062, section 2) in
-            sequences longer than `longest_full`.
-        block_size: tokens in a block of block-sparse attention.
-        num_random_blocks: number of random blocks to which each block attends.
-        type_vocab_size: number of segment ids; 0 = no segment embedding.
-        task_type_vocab_size: number of task ids (Sun et al. 2019, arXiv:1907.12412); 0 = no task embedding.
-        token_dropout: whether embeddings of the mask token are 0, and the others scaled as if they had been dropped out
-            (Rives et al. 2021, doi:10.1073/pnas.2016239118).
-        mask_token_id: id of the mask token, for `token_dropout`.
-        rescale_embeddings: whether word embeddings are multiplied by the square root of `hidden_size`.
-        embedding_norm: whether a LayerNorm follows the sum of the embeddings.
-        norm: `layer_norm` or `rms_norm`.
-        norm_placement: `post` (after each residual sum) or `pre` (before each block and after the last layer).
-        first_layer_norm: whether the first attention block of a `pre` model has a LayerNorm.
-        norm_bias: whether LayerNorm has a bias.
-        attention_bias: whether the dense layers of attention have biases.
-        key_bias: whether those for keys, also of relative positions, have biases if the others do.
-        qkv_bias: whether those for queries, keys and values have biases, if attention_bias is set.
-        qk_norm: whether queries and keys pass through a LayerNorm each, over all heads together.
-        attention_output_norm: whether a LayerNorm over attention's output and input comes before the residual sum.
-        mlp_bias: whether the feed-forward layers have biases.
-        mlp_up_bias: whether the layers up and gate have biases, if `mlp_bias`.
-        mlp_dropout_at: where the feed-forward block has dropout: at the `output` of the layer down, at its `input`, or
-            at `both`.
-        initializer_range: the parameter (not the standard deviation) of the truncated normal initialiser.
-        layer_norm_eps: added to the variance in LayerNorm.
-        pad_token_id: id of the padding token.
-        sep_token_id: id of the separator, in families whose forward pass looks for the question; None = it does not.
         pooler: whether there is a tanh pooler over the first token, for heads that do not need it.
         unread_pooler: whether masked LM, sequence and token classifiers have a pooler that they do not read.
         classifier_summary: the layer before a sequence classifier: the pooler (`pooler`), a dense layer of its own with
@@ -141,7 +56,7 @@ class BertConfig:
         id2label: names of the classes, or None.
         problem_type: type of a sequence classifier, one of PROBLEM_TYPES, or None.
         pooling: pooling of token vectors into a sentence embedding: one of `POOLINGS`, or several joined by `+`, whose
-            vectors are concatenated.
+            vectors are concatenated; or one of `SPARSE_POOLINGS`.
         pooling_skip: number of leading tokens that are not pooled, such as those of a prompt.
         embedding_layers: layers after the pooling.
         normalize_embeddings: whether a sentence embedding is scaled to unit length.
@@ -150,74 +65,6 @@ class BertConfig:
             affect the model and are ignored in comparisons.
     """
 
-    family: str = "bert"
-    vocab_size: int = 30522
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_hidden_groups: int = 0
-    inner_group_num: int = 1
-    num_attention_heads: int = 12
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
-    intermediate_size: int = 3072
-    embedding_size: int | None = None
-    embedding_projection: bool = False
-    norm_after_projection: bool = False
-    hidden_act: str = "gelu"
-    gated: bool = False
-    num_experts: int = 0
-    moe_top_k: int = 2
-    moe_every_n_layers: int = 2
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    classifier_dropout: float | None = None
-    qa_dropout: float = 0.0
-    max_position_embeddings: int = 512
-    position_embedding_type: str = "absolute"
-    position_offset: int = 0
-    rope_theta: float = 10000.0
-    local_rope_theta: float | None = None
-    rope_factor: float = 1.0
-    rotary_interleaved: bool = False
-    rotary_value: bool = False
-    stored_rotation: bool = False
-    relative_attention_buckets: int = 0
-    pos_att_type: tuple[str, ...] = ()
-    position_buckets: int = 0
-    max_relative_positions: int = 0
-    share_att_key: bool = False
-    norm_rel_ebd: bool = False
-    conv_kernel_size: int = 0
-    conv_act: str = "tanh"
-    local_window: int | None = None
-    global_every: int = 1
-    attention_windows: tuple[int, ...] = ()
-    max_global_tokens: int = 0
-    attention_type: str = "original_full"
-    block_size: int = 64
-    num_random_blocks: int = 3
-    type_vocab_size: int = 2
-    task_type_vocab_size: int = 0
-    token_dropout: bool = False
-    mask_token_id: int | None = None
-    rescale_embeddings: bool = False
-    embedding_norm: bool = True
-    norm: str = "layer_norm"
-    norm_placement: str = "post"
-    first_layer_norm: bool = True
-    norm_bias: bool = True
-    attention_bias: bool = True
-    key_bias: bool = True
-    qkv_bias: bool = True
-    qk_norm: bool = False
-    attention_output_norm: bool = False
-    mlp_bias: bool = True
-    mlp_up_bias: bool = True
-    mlp_dropout_at: str = "output"
-    initializer_range: float = 0.02
-    layer_norm_eps: float = 1e-12
-    pad_token_id: int = 0
-    sep_token_id: int | None = None
     pooler: bool = True
     unread_pooler: bool = False
     classifier_summary: str = "pooler"
@@ -261,82 +108,15 @@ class BertConfig:
             raise InputError(f"model config: num_labels is {self.num_labels} but id2label names {len(self.id2label)}")
 
     @property
-    def head_size(self) -> int:
-        """Return the width of an attention head."""
-        return self.head_dim or self.hidden_size // self.num_attention_heads
-
-    @property
-    def attention_width(self) -> int:
-        """Return the width of the queries: that of all heads together."""
-        return self.head_size * self.num_attention_heads
-
-    @property
-    def key_value_heads(self) -> int:
-        """Return the number of heads of keys and values."""
-        return self.num_key_value_heads or self.num_attention_heads
-
-    @property
-    def key_value_width(self) -> int:
-        """Return the width of the keys, and of the values."""
-        return self.head_size * self.key_value_heads
-
-    @property
-    def embedding_width(self) -> int:
-        """Return the width of the embeddings."""
-        return self.embedding_size or self.hidden_size
-
-    @property
-    def relative_positions(self) -> bool:
-        """Return whether attention scores depend on positions beside queries and keys."""
-        return bool(self.relative_attention_buckets or self.pos_att_type) or self.position_embedding_type == "alibi"
-
-    @property
-    def relative_span(self) -> int:
-        """Return half the number of rows of disentangled attention's table: the distances on either side."""
-        return self.position_buckets or self.max_relative_positions or self.max_position_embeddings
-
-    @property
     def poolings(self) -> tuple[str, ...]:
         """Return the poolings whose vectors are concatenated into a sentence embedding."""
         return tuple(self.pooling.split("+"))
 
     @property
     def sentence_embedding_size(self) -> int:
-        """Return the width of a sentence embedding."""
+        """Return the width of a sentence embedding, or of a token's embedding in a model with one for each."""
         pooled = self.hidden_size * len(self.poolings)
         return self.embedding_layers[-1].features if self.embedding_layers else pooled
-
-    @property
-    def parameter_rows(self) -> tuple[int, ...]:
-        """Return for each layer the row of the stacked parameters that it uses: its own, unless layers are tied."""
-        if not self.num_hidden_groups:
-            return tuple(range(self.num_hidden_layers))
-        uses, inner = self.num_hidden_layers // self.inner_group_num, range(self.inner_group_num)
-        groups = (int(use / (uses / self.num_hidden_groups)) for use in range(uses))
-        return tuple(group * self.inner_group_num + i for group in groups for i in inner)
-
-    @property
-    def num_parameter_rows(self) -> int:
-        """Return the number of layers that have parameters of their own."""
-        return self.num_hidden_groups * self.inner_group_num or self.num_hidden_layers
-
-    @property
-    def has_experts(self) -> tuple[bool, ...]:
-        """Return for each layer whether it has experts."""
-        layers = range(self.num_hidden_layers)
-        return tuple(self.num_experts > 0 and i % self.moe_every_n_layers == 1 for i in layers)
-
-    @property
-    def windows(self) -> tuple[int | None, ...]:
-        """Return the attention window of each layer; None for global layers."""
-        layers, given = range(self.num_hidden_layers), self.attention_windows
-        usual = (self.local_window if i % self.global_every else None for i in layers)
-        return tuple(given[i % len(given)] for i in layers) if given else tuple(usual)
-
-    @property
-    def longest_full(self) -> int | None:
-        """Return the length up to which attention is not block-sparse; None if it never is."""
-        return (5 + 2 * self.num_random_blocks) * self.block_size if self.attention_type == "block_sparse" else None
 
     @classmethod
     def named(cls, size: str, family: str = "bert", **changes: Any) -> Self:

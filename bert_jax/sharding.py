@@ -40,6 +40,8 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"(position|token_type|task_type)_embeddings/embedding", (None, "embed")),
     (r"layer_norm/(scale|bias)", (None,)),
     (r"attention/(query|key|output)_norm/(scale|bias)", (None,)),
+    (r"cross_attention/value/kernel", (None, "heads")),  # of a vector of any width
+    (r"cross_attention/output/kernel", ("heads", "embed")),
     (rf"attention/({_PROJECTIONS})/kernel", ("embed", "heads")),
     (rf"attention/({_PROJECTIONS})/bias", ("heads",)),
     (r"attention/output/kernel", ("heads", "embed")),

@@ -5,14 +5,13 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bert_jax.cli import stream
-from bert_jax.cli.output import complain, print_json, print_table, say
-from bert_jax.cli.verbs import add_batching, add_dtype, add_prompts, add_truncate_dim, add_verb
+from bert_jax.cli import stream, vectors
+from bert_jax.cli.output import complain, print_json, print_table
+from bert_jax.cli.verbs import add_batching, add_dtype, add_kind, add_prompts, add_vector_sizes, add_verb
 from bert_jax.errors import InputError
 
 TEXTS_AT_ONCE = 4096  # texts that one call of a pipeline takes
 MOST_CONTEXT_BYTES = 16 << 20  # limit of --context
-MOST_COMPARED = 10  # limit of texts for the table of similarities
 
 
 def add_verbs(verbs: Any) -> None:
@@ -78,15 +77,22 @@ def add_verbs(verbs: Any) -> None:
         "embed",
         run_embed,
         "embed texts as vectors",
-        "Prints one vector per text and, for at most ten texts, the similarity of every pair.",
+        "Prints one vector per text and, for at most ten texts, the similarity of every pair. Of a model of sparse "
+        "embeddings (SPLADE) it prints the tokens with the greatest weights, of one with a vector for each token "
+        "(ColBERT) these.",
         """bert-jax embed all-MiniLM-L6-v2/ "a cat on a mat" "a kitten on a rug" "tax law"
-           bert-jax embed all-MiniLM-L6-v2/ --file sentences.txt --out vectors.npy""",
+           bert-jax embed all-MiniLM-L6-v2/ --file sentences.txt --out vectors.npy
+           bert-jax embed splade/ --file sentences.txt --task document --max-active-dims 256 --out weights.npz""",
     )
     add_prompts(embed)
-    add_truncate_dim(embed)
-    embed.add_argument(
-        "--out", metavar="FILE.npy", help="write a float32 array [texts, dimensions] instead of printing vectors"
-    )
+    embed.add_argument("--task", choices=("query", "document"),
+        help="embed the texts as queries or as documents, behind the model's prompt for these")  # fmt: skip
+    add_vector_sizes(embed)
+    add_kind(embed)
+    embed.add_argument("--out", metavar="FILE",
+        help="write vectors instead of printing them: a .npy of float32 [texts, dimensions]; of a model of sparse "
+        "embeddings a .npz, which scipy.sparse.load_npz reads; of a model with a vector for each token a .npz of "
+        "vectors and starts")  # fmt: skip
     for parser, what in ((fill, "text"), (classify, "text"), (tag, "text"), (answer, "question"), (embed, "text")):
         parser.add_argument("model", metavar="MODEL", help="a model directory")
         stream.add_flags(parser, what)
@@ -194,63 +200,27 @@ def run_answer(args: argparse.Namespace) -> None:
 
 def run_embed(args: argparse.Namespace) -> None:
     """Print or write the vector of each text."""
-    options = {name: getattr(args, name) for name in ("prompt_name", "prompt", "truncate_dim")}
-    settings = None
+    opened: list[Any] = []
 
     def ask(pipe: Any, texts: list[str]) -> Any:
-        nonlocal settings
-        settings = pipe.model.settings
-        return pipe(texts, **options)
+        opened[:] = [pipe]
+        options = vectors.vector_sizes(args, pipe.head)
+        if pipe.head == "sentence_embedding":
+            return pipe(
+                texts, prompt=pipe.model.settings.prompt_of_task(args.task, args.prompt_name, args.prompt), **options
+            )
+        found = pipe(texts, task=args.task, prompt_name=args.prompt_name, prompt=args.prompt, **options)
+        return (found[i : i + 1] for i in range(len(texts))) if pipe.head == "sparse_embedding" else found
 
-    answers = _answers(args, "sentence-embedding", ask)
-    if args.out:
-        count, size = _write_vectors(args.out, (vector for _, vector in answers))
-        say(f"{args.out}: {count:,} vectors of {size} dimensions")
-    elif args.json:
-        for text, vector in answers:
-            print_json({"text": text, "embedding": [float(str(x)) for x in vector]})
+    answers = _answers(args, f"{args.kind or 'sentence'}-embedding", ask)
+    first = list(itertools.islice(answers, 1))  # which opens the model
+    answers = itertools.chain(first, answers)
+    if opened and opened[0].head == "sparse_embedding":
+        vectors.show_sparse(args, answers, opened[0].decode, opened[0].model.config.vocab_size)
+    elif opened and opened[0].head == "multi_vector":
+        vectors.show_multi_vector(args, answers)
     else:
-        import numpy as np
-
-        texts, vectors = zip(*answers, strict=True)
-        assert settings is not None
-        _print_vectors(list(texts), np.stack(vectors), settings.similarity)
-
-
-def _write_vectors(path: str, vectors: Iterator[Any]) -> tuple[int, int]:
-    """Write vectors as one .npy array, holding only one chunk in memory; return the array's shape."""
-    import tempfile
-
-    import numpy as np
-
-    from bert_jax import storage
-
-    count = size = 0
-    with tempfile.TemporaryFile() as rows:  # the header of the .npy file needs the number of rows first
-        for vector in vectors:
-            rows.write(np.asarray(vector, "<f4").tobytes())
-            count, size = count + 1, len(vector)
-        rows.seek(0)
-        with storage.open_binary_atomically(path) as file:
-            header = {"descr": "<f4", "fortran_order": False, "shape": (count, size)}
-            np.lib.format.write_array_header_1_0(file, header)
-            for part in iter(lambda: rows.read(1 << 20), b""):
-                file.write(part)
-    return count, size
-
-
-def _print_vectors(texts: list[str], vectors: Any, similarity: str) -> None:
-    """Print the first four numbers of each vector and, for up to MOST_COMPARED texts, their similarities."""
-    from bert_jax.inference.scoring import similarities
-
-    shown = [(str(i), text, " ".join(f"{x: .4f}" for x in vector[:4]) + " ...")
-            for i, (text, vector) in enumerate(zip(texts, vectors, strict=True), 1)]  # fmt: skip
-    print_table(f"{vectors.shape[1]} dimensions", ("", "text", "vector"), shown)
-    if 1 < len(texts) <= MOST_COMPARED:
-        alike = similarities(similarity, vectors, vectors)
-        names = [str(i) for i in range(1, len(texts) + 1)]
-        rows = [(name, *(f"{x:.3f}" for x in row)) for name, row in zip(names, alike, strict=True)]
-        print_table(f"{similarity} similarity", ("", *names), rows)
+        vectors.show_dense(args, answers, opened[0].model.settings.similarity if opened else "")
 
 
 def _answers(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]], Any]) -> Iterator[tuple[str, Any]]:

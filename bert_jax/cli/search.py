@@ -1,12 +1,13 @@
-"""The verbs `similarity`, `search` and `rerank`: compare texts, and rank the texts of a corpus for a query."""
+"""The verbs `similarity`, `search`, `index` and `rerank`: compare texts, and rank the texts of a corpus for a query."""
 
 import argparse
 import json
 from collections.abc import Iterator
 from typing import Any
 
-from bert_jax.cli.output import print_json, print_scores, print_table
-from bert_jax.cli.verbs import add_batching, add_dtype, add_prompts, add_truncate_dim, add_verb
+from bert_jax.cli.output import print_json, print_scores, print_table, say
+from bert_jax.cli.vectors import vector_sizes
+from bert_jax.cli.verbs import add_batching, add_dtype, add_kind, add_prompts, add_vector_sizes, add_verb
 from bert_jax.errors import InputError
 
 
@@ -29,7 +30,8 @@ def add_verbs(verbs: Any) -> None:
         "Compares the embedding of the query with that of every text in the file, by cosine or by the similarity "
         "function set in the model's files. The file may be larger than memory.",
         """bert-jax search all-MiniLM-L6-v2/ "how do cats sleep?" "tax law" --corpus documents.txt --top-k 3
-           bert-jax search all-MiniLM-L6-v2/ "how do cats sleep?" --corpus pages.jsonl.gz --text-column body --json""",
+           bert-jax search all-MiniLM-L6-v2/ "how do cats sleep?" --corpus pages.jsonl.gz --text-column body --json
+           bert-jax search splade/ "how do cats sleep?" --index index""",
     )
     rerank = add_verb(
         verbs,
@@ -39,6 +41,17 @@ def add_verbs(verbs: Any) -> None:
         "A cross-encoder reads each text together with the query, which is slower than `bert-jax search` and more "
         "accurate.",
         'bert-jax rerank runs/relevance/model "how do cats sleep?" --corpus found.txt',
+    )
+    index = add_verb(
+        verbs,
+        "index",
+        run_index,
+        "write an index of the texts of a file, for search",
+        "Embeds each text once. `bert-jax search --index DIR` then finds the texts that are most similar to a query, "
+        "exactly, with the index mapped into memory: vectors of sentence embeddings, an inverted index of sparse "
+        "embeddings, or the vectors of tokens with centroids that bound them.",
+        """bert-jax index splade/ --corpus documents.txt --max-active-dims 256 --out index
+           bert-jax index colbert/ --corpus pages.jsonl.gz --text-column body --precision int8 --out pages_index""",
     )
     scored = add_verb(
         verbs,
@@ -52,13 +65,24 @@ def add_verbs(verbs: Any) -> None:
            bert-jax evaluate-search all-MiniLM-L6-v2/ --data scifact/ --reranker runs/relevance/model --run-file run.txt
            bert-jax evaluate-search all-MiniLM-L6-v2/ --data nfcorpus/ --split dev --metrics ndcg@10,recall@1000""",
     )
-    for parser in (similarity, search, rerank, scored):
+    for parser in (similarity, search, rerank, scored, index):
         parser.add_argument("model", metavar="MODEL", help="a model directory")
-        parser.add_argument("--json", action="store_true", help="print JSON lines instead of tables")
-        add_prompts(parser, "texts" if parser is similarity else "queries")
         add_dtype(parser)
         if parser is not rerank:
-            add_truncate_dim(parser)
+            add_vector_sizes(parser)
+    add_prompts(index)
+    index.add_argument("--out", required=True, metavar="DIR", help="a new directory for the index")
+    index.add_argument("--precision", choices=("float32", "float16", "int8"), default="float32",
+        help="precision of the vectors of tokens; int8: of their differences from centroids (default: "
+             "%(default)s)")  # fmt: skip
+    index.add_argument("--centroids", type=int, metavar="N",
+        help="number of centroids of the vectors of tokens (default: about 4 times the root of their "
+             "number)")  # fmt: skip
+    for parser in (similarity, search, rerank, scored):
+        parser.add_argument("--json", action="store_true", help="print JSON lines instead of tables")
+        add_prompts(parser, "texts" if parser is similarity else "queries")
+    for parser in (search, scored, index):
+        add_kind(parser)
     for name, what in (("--corpus-prompt-name", "NAME"), ("--corpus-prompt", "TEXT")):
         for parser in (search, scored):
             words = f"like {name.replace('-corpus', '')}, for the texts of the corpus"
@@ -67,14 +91,15 @@ def add_verbs(verbs: Any) -> None:
     similarity.add_argument("second", metavar="B", help="another text")
     search.add_argument("texts", metavar="QUERY", nargs="+", help="text to search for")
     rerank.add_argument("query", metavar="QUERY", help="text to search for")
-    for parser in (search, rerank):
+    search.add_argument("--index", metavar="DIR", help="index of a corpus, as `bert-jax index` writes it")
+    for parser in (search, rerank, index):
         add = parser.add_argument
-        add(
-            "--corpus", required=True, metavar="FILE", help="file with one text per line, or a table; may be compressed"
-        )
+        add("--corpus", required=parser is not search, metavar="FILE",
+            help="file with one text per line, or a table; may be compressed")  # fmt: skip
         add("--text-column", default="", metavar="NAME",
             help="column of the texts; required if FILE is a table: .tsv, .csv, .jsonl or tfds:NAME")  # fmt: skip
-        add("--top-k", type=int, default=10, metavar="K", help="texts per query (default: %(default)s)")
+        if parser is not index:
+            add("--top-k", type=int, default=10, metavar="K", help="texts per query (default: %(default)s)")
         add_batching(parser)
     add = scored.add_argument
     add("--data", required=True, metavar="DIR", help="directory of a retrieval set")
@@ -97,40 +122,72 @@ def run_similarity(args: argparse.Namespace) -> None:
     from bert_jax.inference import pipeline
     from bert_jax.inference.scoring import short
 
-    score = pipeline("similarity", args.model, args.dtype)(args.first, args.second, **_options(args, "truncate_dim"))
+    compare = pipeline("similarity", args.model, args.dtype)
+    score = compare(args.first, args.second, **_options(args), **vector_sizes(args, compare.head))
     found = {"texts": [args.first, args.second], "score": short(score)}
     print(json.dumps(found) if args.json else f"{score:.4f}")
 
 
 def run_search(args: argparse.Namespace) -> None:
     """Print the most similar texts for each query."""
-    options = _options(args, "truncate_dim", "corpus_prompt_name", "corpus_prompt")
-    found = _pipeline(args, "search")(args.texts, corpus=_corpus(args), top_k=args.top_k, **options)
+    if (args.corpus is None) == (args.index is None):
+        raise InputError("search: expected a corpus, as --corpus FILE or as --index DIR")
+    search = _pipeline(args, f"{args.kind}-search" if args.kind else "search")
+    options = _options(args, "corpus_prompt_name", "corpus_prompt") | vector_sizes(args, search.head)
+    if args.index is not None:
+        for name in ("truncate_dim", "max_active_dims", "corpus_prompt_name", "corpus_prompt"):
+            if getattr(args, name) is not None:
+                raise InputError(
+                    f"--{name.replace('_', '-')}: expected none with --index, which has its own, found one"
+                )
+        search.open_index(args.index)
+    found = search(
+        args.texts,
+        corpus=None if args.index else corpus_texts(args.corpus, args.text_column),
+        top_k=args.top_k,
+        **options,
+    )
     for query, answers in zip(args.texts, found, strict=True):
         _show(args, query, answers)
 
 
+def run_index(args: argparse.Namespace) -> None:
+    """Write an index of the texts of a file."""
+    check_counts(args, "batch_size", "centroids")
+    search = _pipeline(args, f"{args.kind}-search" if args.kind else "search")
+    options = _options(args) | vector_sizes(args, search.head)
+    count = search.write_index(
+        corpus_texts(args.corpus, args.text_column),
+        args.out,
+        precision=args.precision,
+        centroids=args.centroids,
+        **options,
+    )
+    say(f"{args.out}: index of {count:,} texts")
+
+
 def run_rerank(args: argparse.Namespace) -> None:
     """Print the most relevant texts for a query."""
-    answers = _pipeline(args, "rerank")(args.query, _corpus(args), top_k=args.top_k, **_options(args))
+    corpus = corpus_texts(args.corpus, args.text_column)
+    answers = _pipeline(args, "rerank")(args.query, corpus, top_k=args.top_k, **_options(args))
     _show(args, args.query, answers)
 
 
 def run_evaluate_search(args: argparse.Namespace) -> None:
     """Print the metrics of a model on a retrieval set."""
-    _check_counts(args, "top_k", "rerank_top_k", "batch_size")
+    check_counts(args, "top_k", "rerank_top_k", "batch_size")
     from bert_jax.evaluation.search import evaluate_search
 
     given = (
         "split", "top_k", "reranker", "rerank_top_k", "keep_same_id", "run_file", "batch_size", "batch_invariant",
-        "dtype",
+        "dtype", "kind",
     )  # fmt: skip
     scores = evaluate_search(
         args.model,
         args.data,
         metric_names=tuple(args.metrics.split(",")) if args.metrics else (),
         **{name: getattr(args, name) for name in given},
-        **_options(args, "truncate_dim", "corpus_prompt_name", "corpus_prompt"),
+        **_options(args, "truncate_dim", "max_active_dims", "corpus_prompt_name", "corpus_prompt"),
     )
     print_scores(scores, f"{args.model} on {args.data}", args.json)
 
@@ -140,26 +197,28 @@ def _options(args: argparse.Namespace, *more: str) -> dict[str, Any]:
 
 
 def _pipeline(args: argparse.Namespace, task: str) -> Any:
-    _check_counts(args, "top_k", "batch_size")
+    check_counts(args, *(name for name in ("top_k", "batch_size") if hasattr(args, name)))
     from bert_jax.inference import pipeline
 
     return pipeline(task, args.model, args.dtype, args.batch_size, batch_invariant=args.batch_invariant)
 
 
-def _check_counts(args: argparse.Namespace, *names: str) -> None:
+def check_counts(args: argparse.Namespace, *names: str) -> None:
+    """Raise InputError when an option that is given is no positive integer."""
     for name in names:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise InputError(f"--{name.replace('_', '-')}: expected a positive integer, found {value}")
 
 
-def _corpus(args: argparse.Namespace) -> Iterator[str]:
+def corpus_texts(corpus: str, column: str = "") -> Iterator[str]:
+    """Yield the texts of a file: its lines, or a column of a table."""
     from bert_jax.data.finetuning.tables import Columns, read_examples
     from bert_jax.data.lines import read_lines
 
-    if args.text_column:
-        return (row.text for row in read_examples(args.corpus, Columns(args.text_column)))
-    return read_lines(args.corpus)
+    if column:
+        return (row.text for row in read_examples(corpus, Columns(column)))
+    return read_lines(corpus)
 
 
 def _show(args: argparse.Namespace, query: str, answers: list[dict[str, Any]]) -> None:

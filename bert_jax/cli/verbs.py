@@ -70,3 +70,17 @@ def add_truncate_dim(parser: Any) -> None:
     """Declare `--truncate-dim`."""
     parser.add_argument("--truncate-dim", type=int, metavar="N",
         help="keep the first N dimensions of each vector (default: from the model's files)")  # fmt: skip
+
+
+def add_vector_sizes(parser: Any) -> None:
+    """Declare `--truncate-dim` and `--max-active-dims`."""
+    add_truncate_dim(parser)
+    parser.add_argument("--max-active-dims", type=int, metavar="N",
+        help="keep the N greatest weights of each sparse vector (default: from the model's files)")  # fmt: skip
+
+
+def add_kind(parser: Any) -> None:
+    """Declare `--kind`."""
+    parser.add_argument("--kind", choices=("sparse", "multi-vector"),
+        help="kind of embeddings, of a model that has several, such as BGE-M3, or of a masked LM (default: that of the "
+        "model's files)")  # fmt: skip

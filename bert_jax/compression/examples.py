@@ -12,6 +12,7 @@ from bert_jax.conversion.opening import open_model
 from bert_jax.data.batches import Batch
 from bert_jax.data.corpora.sources import open_corpus
 from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.finetuning.text_pairs import read_pairs
 from bert_jax.data.pretraining.masking import Masking, apply_masks
 from bert_jax.errors import InputError
 from bert_jax.inference.loading import open_tokenizer
@@ -19,7 +20,6 @@ from bert_jax.modeling import Bert, Compute, Params
 from bert_jax.tasks.base import Task
 from bert_jax.tasks.pretraining import PretrainingTask
 from bert_jax.tasks.remembered import Remembered, read_remembered
-from bert_jax.tasks.sentence_embedding import read_pairs
 from bert_jax.tokenization import Tokenizer
 
 # Head -> the task whose loss it was trained with.

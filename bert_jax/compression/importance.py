@@ -21,6 +21,7 @@ from bert_jax.config import BertConfig
 from bert_jax.data.batches import Batch
 from bert_jax.errors import InputError
 from bert_jax.modeling import Params
+from bert_jax.recipes.retrieval_definitions import WHOLE_BATCH_LOSSES
 from bert_jax.tasks.base import Task
 
 _MOST_TOGETHER = 8  # examples whose gradients are computed at the same time
@@ -50,7 +51,7 @@ def measure_importance(task: Task, params: Params, batches: Iterable[Batch]) -> 
     """Compute the importance of heads, columns and layers, without dropout.
 
     The absolute value is taken for each row of a batch. If a row's loss depends on the other rows (sentence embeddings
-    with in-batch negatives), it is taken for each batch.
+    with a loss of the whole batch), it is taken for each batch.
 
     Args:
         task: a task whose model is one `Bert`.
@@ -61,7 +62,7 @@ def measure_importance(task: Task, params: Params, batches: Iterable[Batch]) -> 
         InputError: there are no examples, or a gradient is not finite.
     """
     config = task.model.config
-    whole = getattr(task, "loss_name", "") == "in_batch_negatives"
+    whole = getattr(task, "loss_name", "") in WHOLE_BATCH_LOSSES
     params = jax.tree.map(jnp.asarray, params)
     run, sums, examples = _gradients(task), _zeros(config), 0
     for batch in batches:

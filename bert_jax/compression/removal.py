@@ -152,11 +152,12 @@ def keep_pieces(config: BertConfig, params: Params, ids: np.ndarray, pad_id: int
             head["decoder"] = {"embedding": np.asarray(head["decoder"]["embedding"])[ids]}
         pruned["mlm"] = head
     renamed = {int(old): new for new, old in enumerate(ids)}
-    if config.mask_token_id is not None:
-        config = config.replace(mask_token_id=renamed.get(config.mask_token_id, pad_id))
     carried = tuple((key, _new_id(key, value, renamed)) for key, value in config.carried)
-    separator = renamed.get(config.sep_token_id, config.sep_token_id)
-    changes = {"vocab_size": len(ids), "pad_token_id": pad_id, "sep_token_id": separator, "carried": carried}
+    changes: dict[str, Any] = {"vocab_size": len(ids), "pad_token_id": pad_id, "carried": carried}
+    if config.sep_token_id is not None:
+        changes["sep_token_id"] = renamed.get(config.sep_token_id, config.sep_token_id)
+    if config.mask_token_id is not None:
+        changes["mask_token_id"] = renamed.get(config.mask_token_id, pad_id)
     return config.replace(**changes), pruned
 
 

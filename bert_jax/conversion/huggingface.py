@@ -193,8 +193,9 @@ def save_pretrained(
 ) -> None:
     """Write a model directory that Hugging Face transformers can load, completely or not at all.
 
-    A sentence embedding model is written as a sentence-transformers model. The float32 parameters of
-    quantization-aware training are quantized. Transformers cannot load a quantized model; `convert` dequantizes it.
+    A model of embeddings of any kind is written as a sentence-transformers model. The float32
+    parameters of quantization-aware training are quantized. Transformers cannot load a quantized model; `convert`
+    dequantizes it.
 
     Args:
         directory: a new or empty directory.
@@ -267,6 +268,8 @@ def _write_directory(
     write: Callable[[storage.Path, Tensors], None],
     generation: dict[str, Any] | None = None,
 ) -> None:
+    if model.head == "sparse_embedding" and model.config.pooling == "lexical":
+        raise InputError(f"{directory}: expected another model to write, found weights of tokens of BGE-M3")
     architecture = NAME_TABLES[model.config.family].architectures[model.head]
     described = model.config.to_hf(architecture) | {"dtype": dtype}
     for key in sentence_transformers.ACTIVATION_KEYS:  # the activation of the settings replaces that of the source
@@ -274,8 +277,10 @@ def _write_directory(
     with storage.directory_atomically(directory) as beside:
         if tokenizer is not None:
             tokenizer.save(beside)
-        if model.head == "sentence_embedding":
-            _write_embedding(beside, model.config, tensors, settings)
+        if model.head in ("sentence_embedding", "multi_vector"):
+            _write_embedding(beside, model, tensors, settings)
+        if model.head == "sparse_embedding":
+            sentence_transformers_writing.write_sparse_encoder(beside, model.config, settings)
         if generation is not None:
             storage.write_atomically(beside / _GENERATION, json.dumps(generation, indent=2, sort_keys=True) + "\n")
         if model.head == "sequence_classification":
@@ -287,9 +292,10 @@ def _write_directory(
         storage.write_atomically(beside / "config.json", json.dumps(described, indent=2, sort_keys=True) + "\n")
 
 
-def _write_embedding(directory: storage.Path, config: BertConfig, tensors: Tensors, settings: TextSettings) -> None:
+def _write_embedding(directory: storage.Path, model: Bert, tensors: Tensors, settings: TextSettings) -> None:
     """Write sentence-transformers' files, and move tensors of its modules from `tensors` to the modules' folders."""
-    for number, folder in sentence_transformers_writing.write_layout(directory, config, settings).items():
+    late = model.head == "multi_vector"
+    for number, folder in sentence_transformers_writing.write_layout(directory, model.config, settings, late).items():
         prefix = EMBEDDING_LAYER.format(number=number)
         own = {name: tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
         layer = {name.removeprefix(prefix): tensor for name, tensor in own.items()}

@@ -8,7 +8,15 @@ from typing import Any, NamedTuple
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.conversion import adapters, evidence, sentence_transformers, state_dict
+from bert_jax.conversion import (
+    adapters,
+    bge_m3,
+    evidence,
+    multi_vector_encoders,
+    sentence_transformers,
+    sparse_encoders,
+    state_dict,
+)
 from bert_jax.conversion.names import NAME_TABLES, Names
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.task_adapters import TaskAdapters, find_adapters
@@ -17,7 +25,7 @@ from bert_jax.conversion.weights import Weights, open_weights
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.families import FAMILIES, architectures_of
 from bert_jax.modeling import HEADS, Bert
-from bert_jax.modeling.head_names import CLASSIFIERS, NAMED_CLASSIFIERS
+from bert_jax.modeling.head_names import CLASSIFIERS, EMBEDDING_HEADS, NAMED_CLASSIFIERS
 from bert_jax.storage import hub
 from bert_jax.tokenization import has_tokenizer
 
@@ -76,7 +84,6 @@ def open_model(
         raise InputError(f"head {head!r} is not known{did_you_mean(head, HEADS)}")
     root = hub.locate(path)
     layout = sentence_transformers.read_layout(root)
-    embeds = layout is not None and layout.head == "sentence_embedding"
     directory = layout.transformer if layout else root
     with contextlib.ExitStack() as stack:
         if adapters.is_adapter(directory):
@@ -88,15 +95,21 @@ def open_model(
             found = _open_plain(directory, family, stack, task, settings)
         hf, where, weights, directory, own, task = found
         names = NAME_TABLES[hf["model_type"]]
-        saved_head = "sentence_embedding" if embeds else _saved_head(hf, weights.tensors, names, where, head)
+        saved_head = layout.head if layout and layout.head in EMBEDDING_HEADS else None
+        projection = None if layout else multi_vector_encoders.stanford_projection(hf, weights.tensors)
+        saved_head = saved_head or ("multi_vector" if projection else None)
+        saved_head = saved_head or _saved_head(hf, weights.tensors, names, where, head)
         head = head or saved_head
         assert head is not None
         config = _config(hf, head, saved_head, names, weights.tensors, where)
-        config, settings = _text_settings(layout, hf, where, config, head, weights.tensors, stack)
+        config, settings = _text_settings(root, layout, hf, where, config, head, weights.tensors, stack)
         settings = own.settings(task, settings)
+        if projection and head == "multi_vector":
+            tensor = weights.tensors[f"{EMBEDDING_LAYER.format(number=0)}{projection}"] = weights.tensors[projection]
+            config, settings, _ = multi_vector_encoders.read_stanford(root, config, tensor.shape)
         if classes is not None:
             config = _with_classes(config, classes, head, head == saved_head)
-        if head in ("encoder", "sentence_embedding"):
+        if head in ("encoder", "sentence_embedding", "multi_vector"):
             kernel = evidence.tensor_name(names, "pooler/dense/kernel")  # with an ending, if it is quantized
             config = config.replace(pooler=kernel != "" and any(name.startswith(kernel) for name in weights.tensors))
         yield Opened(Bert(config, head), saved_head, weights, settings, directory)
@@ -117,6 +130,7 @@ def _with_classes(config: BertConfig, classes: int | tuple[str, ...], head: str,
 
 
 def _text_settings(
+    root: storage.Path,
     layout: sentence_transformers.ModuleLayout | None,
     hf: dict[str, Any],
     where: storage.Path,
@@ -129,14 +143,24 @@ def _text_settings(
     settings = layout.settings if layout else TextSettings()
     if layout is not None and head != layout.head:
         settings = settings.of_another_head()
-    elif layout is not None and head == "sentence_embedding":
-        config, settings, folders = sentence_transformers.read_embedding(layout, config)
+    elif layout is not None and head in ("sentence_embedding", "multi_vector"):
+        late = head == "multi_vector"
+        read = multi_vector_encoders.read_multi_vector if late else sentence_transformers.read_embedding
+        config, settings, folders = read(layout, config)
         for number, folder in folders.items():
             layer = stack.enter_context(open_weights(folder)).tensors
             prefix = EMBEDDING_LAYER.format(number=number)
             tensors.update({f"{prefix}{name}": tensor for name, tensor in layer.items()})
+    elif layout is not None and head == "sparse_embedding":
+        config, settings, _ = sparse_encoders.read_sparse(layout, config)
     elif layout is not None:
         sentence_transformers.check_cross_encoder(layout)
+    if layout is None or layout.head != head:
+        if head == "sparse_embedding":  # the first of SPLADE's poolings
+            config, settings = config.replace(pooling="splade_max"), dataclasses.replace(settings, similarity="dot")
+        elif head == "multi_vector":
+            settings = dataclasses.replace(settings, similarity="maxsim")
+        config, settings = bge_m3.read_m3_layer(root, head, config, settings, tensors, stack)
     if head == "sequence_classification" and not settings.activation:
         activation = sentence_transformers.cross_encoder_activation(hf, where)
         settings = dataclasses.replace(settings, activation=activation)

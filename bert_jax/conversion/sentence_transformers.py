@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.config_values import POOLINGS, EmbeddingLayer
-from bert_jax.conversion.text_settings import SIMILARITIES, TextSettings
+from bert_jax.conversion.text_settings import MULTI_VECTOR_SIMILARITIES, SIMILARITIES, TextSettings
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.model_files import FileKey, check_keys
 from bert_jax.model_files import sentence_transformers as tables
+from bert_jax.modeling.head_names import EMBEDDING_HEADS
 
 # Keys of older files -> pooling, in the order in which the vectors of several poolings are concatenated.
 POOLING_KEYS = {
@@ -37,7 +38,20 @@ ACTIVATION_KEYS = ("sentence_transformers", "sbert_ce_default_activation_functio
 MODULE_PREFIX = "sentence_transformers.models."
 # Classes of Transformer modules in Python files of a directory, which are never run -> the family that has them.
 _OWN_TRANSFORMERS = {"custom_st.Transformer": "jina_embeddings_v3"}
-_KINDS = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout")
+_KINDS = (
+    "Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout", "MLMTransformer", "SpladePooling",
+    "MultiVectorMask",
+)  # fmt: skip
+_LAYERS = _KINDS[2:6]  # those that may follow a Pooling
+# model_type of config_sentence_transformers.json -> the saved head; any other means sentence embeddings.
+_HEADS = {
+    "CrossEncoder": "sequence_classification", "SparseEncoder": "sparse_embedding",
+    "MultiVectorEncoder": "multi_vector", "ColBERT": "multi_vector",
+}  # fmt: skip
+_SIMILARITIES = {"sparse_embedding": ("dot", SIMILARITIES), "multi_vector": ("maxsim", MULTI_VECTOR_SIMILARITIES)}
+_PACKAGES = ("sentence_transformers.", "pylate.")
+# Head -> the task of its Transformer.
+_TRANSFORMER_TASKS = {"sequence_classification": "sequence-classification", "sparse_embedding": "fill-mask"}
 
 
 class EmbeddingModule(NamedTuple):
@@ -56,7 +70,7 @@ class ModuleLayout(NamedTuple):
 
     Attributes:
         root: the directory.
-        head: the saved head: `sentence_embedding`, or `sequence_classification` for a cross-encoder.
+        head: the saved head: one of `EMBEDDING_HEADS`, or `sequence_classification` for a cross-encoder.
         model_type: model_type of config_sentence_transformers.json.
         modules: the modules in order.
         settings: all settings except `include_prompt`, which the Pooling module has.
@@ -71,7 +85,18 @@ class ModuleLayout(NamedTuple):
     @property
     def transformer(self) -> storage.Path:
         """Return the directory of the BERT itself, which in older layouts is `0_Transformer` or the like."""
-        return next((module.folder for module in self.modules if module.kind == "Transformer"), self.root)
+        kinds = ("Transformer", "MLMTransformer")
+        return next((module.folder for module in self.modules if module.kind in kinds), self.root)
+
+
+def embedding_head(root: storage.Path) -> str | None:
+    """Return the head of a sentence-transformers directory, one of `EMBEDDING_HEADS`; None for other models.
+
+    Raises:
+        InputError: as `read_layout`.
+    """
+    layout = read_layout(root)
+    return layout.head if layout and layout.head in EMBEDDING_HEADS else None
 
 
 def read_layout(root: storage.Path) -> ModuleLayout | None:
@@ -88,19 +113,25 @@ def read_layout(root: storage.Path) -> ModuleLayout | None:
         EmbeddingModule(f"{MODULE_PREFIX}Pooling", root / "1_Pooling"),
     )
     modules = _modules(root) if listed else default
-    content, where = _object(root / "config_sentence_transformers.json", tables.CONFIG_SENTENCE_TRANSFORMERS)
+    where = root / "config_sentence_transformers.json"
+    content = storage.read_json(where) if where.exists() else {}
     model_type = "SentenceTransformer" if content.get("model_type") is None else content["model_type"]
     if not isinstance(model_type, str) or not model_type:
-        raise InputError(f"{where}: model_type: expected SentenceTransformer or CrossEncoder, found {model_type!r}")
-    cross = model_type == "CrossEncoder"
-    layout = ModuleLayout(
-        root, "sequence_classification" if cross else "sentence_embedding", model_type, modules, TextSettings()
-    )
+        expected = ", ".join(("SentenceTransformer", *_HEADS))
+        raise InputError(f"{where}: model_type: expected {expected}, found {model_type!r}")
+    head = _HEADS.get(model_type, "sentence_embedding")
+    if any(module.kind == "SpladePooling" for module in modules):  # older files have no model_type
+        head = "sparse_embedding"
+    late = head == "multi_vector"
+    check_keys(content, tables.MULTI_VECTOR_CONFIG if late else tables.CONFIG_SENTENCE_TRANSFORMERS, where)
+    cross = head == "sequence_classification"
+    layout = ModuleLayout(root, head, model_type, modules, TextSettings())
     settings = TextSettings(
         **_prompts(content, where),
-        **_of_transformer(layout.transformer, cross),
-        similarity=_similarity(content, where),
-        truncate_dim=_integer(content, "truncate_dim", where),
+        **_of_transformer(layout.transformer, head),
+        similarity=_similarity(content, *_SIMILARITIES.get(head, ("cosine", SIMILARITIES)), where),
+        max_active_dims=optional_integer(content, "max_active_dims", where),
+        truncate_dim=optional_integer(content, "truncate_dim", where),
         cross_encoder=cross,
         activation=read_activation(content["activation_fn"], where, "softmax") if content.get("activation_fn") else "",
     )
@@ -133,16 +164,16 @@ def read_embedding(layout: ModuleLayout, config: BertConfig) -> EmbeddingSetting
             f"{layout.root / 'config_sentence_transformers.json'}: model_type: expected SentenceTransformer, "
             f"found {layout.model_type!r}"
         )
-    kinds = [_kind(module, where, config.family) for module in layout.modules]
+    kinds = [module_kind(module, where, config.family) for module in layout.modules]
     if kinds[:2] != ["Transformer", "Pooling"] or {"Transformer", "Pooling"} & set(kinds[2:]):
         raise InputError(
-            f"{where}: expected a Transformer, a Pooling, and then {', '.join(_KINDS[2:])}, found {', '.join(kinds)}"
+            f"{where}: expected a Transformer, a Pooling, and then {', '.join(_LAYERS)}, found {', '.join(kinds)}"
         )
     modes, include_prompt = _pooling(layout.modules[1].folder, config)
     config = config.replace(pooling="+".join(modes), embedding_layers=(), normalize_embeddings=kinds[-1] == "Normalize")
     behind = layout.modules[2:-1] if kinds[-1] == "Normalize" else layout.modules[2:]
     if kinds[-1] == "Normalize":
-        _object(layout.modules[-1].folder / "config.json", tables.NORMALIZE)
+        checked_object(layout.modules[-1].folder / "config.json", tables.NORMALIZE)
     layers: list[EmbeddingLayer] = []
     folders = {}
     for number, module in enumerate(behind):
@@ -157,7 +188,7 @@ def read_embedding(layout: ModuleLayout, config: BertConfig) -> EmbeddingSetting
 def check_cross_encoder(layout: ModuleLayout) -> None:
     """Raise InputError when a cross-encoder has modules besides its Transformer."""
     where = layout.root / "modules.json"
-    kinds = [_kind(module, where) for module in layout.modules]
+    kinds = [module_kind(module, where) for module in layout.modules]
     if kinds != ["Transformer"]:
         raise InputError(f"{where}: expected only a Transformer in a cross-encoder, found {', '.join(kinds)}")
 
@@ -212,43 +243,56 @@ def _modules(root: storage.Path) -> tuple[EmbeddingModule, ...]:
     return tuple(EmbeddingModule(m["type"], root / m["path"] if m["path"] else root) for m in listed)
 
 
-def _kind(module: EmbeddingModule, where: storage.Path, family: str = "") -> str:
+def module_kind(module: EmbeddingModule, where: object, family: str = "") -> str:
     """Return the class of a module. Raises InputError when it is not known, or not known in a family."""
     if family and _OWN_TRANSFORMERS.get(module.type) == family:
         return module.kind
-    if module.kind not in _KINDS or not module.type.startswith("sentence_transformers."):
+    if module.kind not in _KINDS or not module.type.startswith(_PACKAGES):
         raise InputError(f"{where}: expected {', '.join(_KINDS)} of sentence_transformers, found {module.type!r}")
     return module.kind
 
 
-def _object(path: storage.Path, table: tuple[FileKey, ...]) -> tuple[dict[str, Any], storage.Path]:
+def checked_object(path: storage.Path, table: tuple[FileKey, ...]) -> tuple[dict[str, Any], storage.Path]:
     """Read a JSON object and check its keys; return it with its path. A missing file is an empty object."""
     content = storage.read_json(path) if path.exists() else {}
     check_keys(content, table, path)
     return content, path
 
 
-def _of_transformer(folder: storage.Path, cross: bool) -> dict[str, Any]:
-    """Read `max_length` and `lowercase` from the first non-empty file of TRANSFORMER_CONFIGS."""
+def transformer_config(folder: storage.Path, table: tuple[FileKey, ...]) -> tuple[dict[str, Any], storage.Path]:
+    """Read the first file of TRANSFORMER_CONFIGS that is not empty; return it with its path.
+
+    Raises:
+        InputError: the file is damaged, or asks for something that is not supported.
+    """
     for name in TRANSFORMER_CONFIGS:
-        content, where = _object(folder / name, tables.SENTENCE_BERT_CONFIG)
+        content, where = checked_object(folder / name, table)
         if content:
             break
+    return content, where
+
+
+def _of_transformer(folder: storage.Path, head: str) -> dict[str, Any]:
+    """Read `max_length`, `task` and `lowercase` from the file of the Transformer."""
+    late, expected = head == "multi_vector", _TRANSFORMER_TASKS.get(head, "feature-extraction")
+    content, where = transformer_config(
+        folder, tables.MULTI_VECTOR_TRANSFORMER if late else tables.SENTENCE_BERT_CONFIG
+    )
     kind = content.get("transformer_task")
-    expected = "sequence-classification" if cross else "feature-extraction"
     if kind not in (None, expected):
         raise InputError(f"{where}: transformer_task: expected {expected!r}, found {kind!r}")
-    limit, task = _integer(content, "max_seq_length", where), ""
+    limit, task = optional_integer(content, "max_seq_length", where), ""
     for key, table in _ARGUMENTS.items():
         arguments = content.get(key) or {}
         if not isinstance(arguments, dict):
             raise InputError(f"{where}: {key}: expected an object, found {arguments!r}")
         check_keys(arguments, table, f"{where}: {key}")
-        limit = _integer(arguments, "model_max_length", f"{where}: {key}") or limit
+        limit = optional_integer(arguments, "model_max_length", f"{where}: {key}") or limit
         task = arguments.get("default_task") or task
     if not isinstance(task, str):
         raise InputError(f"{where}: default_task: expected the name of a task, found {task!r}")
-    return {"max_length": limit, "task": task, "lowercase": _boolean(content, "do_lower_case", False, where)}
+    lowercase = optional_boolean(content, "do_lower_case", False, where)
+    return {"max_length": limit, "task": task, "lowercase": lowercase}
 
 
 def _prompts(content: dict[str, Any], where: storage.Path) -> dict[str, Any]:
@@ -265,35 +309,37 @@ def _prompts(content: dict[str, Any], where: storage.Path) -> dict[str, Any]:
     }
 
 
-def _similarity(content: dict[str, Any], where: storage.Path) -> str:
-    name = content.get("similarity_fn_name") or "cosine"
-    if name not in SIMILARITIES:
-        hint = did_you_mean(str(name), SIMILARITIES)
-        raise InputError(f"{where}: similarity_fn_name: expected {', '.join(SIMILARITIES)}, found {name!r}{hint}")
+def _similarity(content: dict[str, Any], default: str, known: tuple[str, ...], where: storage.Path) -> str:
+    name = content.get("similarity_fn_name") or default
+    if "maxsim" in known and name in (*SIMILARITIES, "MaxSim"):  # PyLate's files; its models compare by MaxSim
+        return default
+    if name not in known:
+        hint = did_you_mean(str(name), known)
+        raise InputError(f"{where}: similarity_fn_name: expected {', '.join(known)}, found {name!r}{hint}")
     return name
 
 
 def _pooling(folder: storage.Path, config: BertConfig) -> tuple[list[str], bool]:
     """Read the config of a Pooling module: its poolings, and whether the tokens of a prompt are pooled."""
-    content, where = _object(folder / "config.json", tables.POOLING)
+    content, where = checked_object(folder / "config.json", tables.POOLING)
     if not content:
         raise InputError(f"{where}: expected pooling_mode, found none")
     mode = content.get("pooling_mode")
     if mode is None:
-        mode = [ours for key, ours in POOLING_KEYS.items() if _boolean(content, key, False, where)] or "mean"
+        mode = [ours for key, ours in POOLING_KEYS.items() if optional_boolean(content, key, False, where)] or "mean"
     modes = [mode] if isinstance(mode, str) else mode
     if not isinstance(modes, list) or not modes or not all(mode in POOLINGS for mode in modes):
         raise InputError(f"{where}: pooling_mode: expected {', '.join(POOLINGS)} or a list of these, found {mode!r}")
     for key in ("embedding_dimension", "word_embedding_dimension"):
-        if _integer(content, key, where) not in (None, config.hidden_size):
+        if optional_integer(content, key, where) not in (None, config.hidden_size):
             raise InputError(f"{where}: {key}: expected {config.hidden_size} as config.json says, found {content[key]}")
-    return modes, _boolean(content, "include_prompt", True, where)
+    return modes, optional_boolean(content, "include_prompt", True, where)
 
 
 def _layer(module: EmbeddingModule, width: int) -> EmbeddingLayer:
     """Read the config of a module after the Pooling, whose input has `width` dimensions."""
     table = {"Dense": tables.DENSE, "LayerNorm": tables.LAYER_NORM, "Dropout": tables.DROPOUT}
-    content, where = _object(module.folder / "config.json", table.get(module.kind, tables.NORMALIZE))
+    content, where = checked_object(module.folder / "config.json", table.get(module.kind, tables.NORMALIZE))
     if module.kind == "Normalize":
         return EmbeddingLayer("normalize", width, width)
     if module.kind == "Dropout":
@@ -301,32 +347,46 @@ def _layer(module: EmbeddingModule, width: int) -> EmbeddingLayer:
         if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 <= rate < 1:
             raise InputError(f"{where}: dropout: expected a rate in [0, 1), found {rate!r}")
         return EmbeddingLayer("dropout", width, width, rate=float(rate))
-    inputs = _integer(content, "dimension" if module.kind == "LayerNorm" else "in_features", where)
-    if inputs != width:
-        raise InputError(f"{where}: expected {width} inputs, the output size of the module before, found {inputs}")
-    if module.kind == "LayerNorm":
-        return EmbeddingLayer("layer_norm", width, width)
-    features = _integer(content, "out_features", where)
+    if module.kind == "Dense":
+        return read_dense(module, width, tables.DENSE)
+    _check_width(optional_integer(content, "dimension", where), width, where)
+    return EmbeddingLayer("layer_norm", width, width)
+
+
+def read_dense(module: EmbeddingModule, width: int, table: tuple[FileKey, ...]) -> EmbeddingLayer:
+    """Read the config of a Dense, whose input has `width` dimensions.
+
+    Raises:
+        InputError: a value does not fit, or is not supported.
+    """
+    content, where = checked_object(module.folder / "config.json", table)
+    _check_width(optional_integer(content, "in_features", where), width, where)
+    features = optional_integer(content, "out_features", where)
     if features is None:
         raise InputError(f"{where}: expected out_features, found none")
     return EmbeddingLayer(
         "dense",
         width,
         features,
-        bias=_boolean(content, "bias", True, where),
+        bias=optional_boolean(content, "bias", True, where),
         activation=read_activation(content.get("activation_function", "torch.nn.Tanh"), where),
-        residual=_boolean(content, "use_residual", False, where),
+        residual=optional_boolean(content, "use_residual", False, where),
     )
 
 
-def _integer(content: Mapping[str, Any], key: str, where: object) -> int | None:
+def _check_width(inputs: int | None, width: int, where: object) -> None:
+    if inputs != width:
+        raise InputError(f"{where}: expected {width} inputs, the output size of the module before, found {inputs}")
+
+
+def optional_integer(content: Mapping[str, Any], key: str, where: object) -> int | None:
     value = content.get(key)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
         raise InputError(f"{where}: {key} must be a positive integer, found {value!r}")
     return value
 
 
-def _boolean(content: Mapping[str, Any], key: str, default: bool, where: object) -> bool:
+def optional_boolean(content: Mapping[str, Any], key: str, default: bool, where: object) -> bool:
     value = content.get(key)
     if value is not None and not isinstance(value, bool):
         raise InputError(f"{where}: {key} must be true or false, found {value!r}")

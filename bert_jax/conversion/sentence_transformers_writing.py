@@ -6,13 +6,18 @@ from typing import Any
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.config_values import POOLINGS, EmbeddingLayer
+from bert_jax.conversion.multi_vector_encoders import multi_vector_json
 from bert_jax.conversion.sentence_transformers import (
     MODULE_PREFIX,
     POOLING_KEYS,
     TORCH_ACTIVATIONS,
     TRANSFORMER_CONFIGS,
 )
+from bert_jax.conversion.sparse_encoders import splade_pooling_json
 from bert_jax.conversion.text_settings import TextSettings
+
+_ON_TOKENS = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
+_SPARSE_PREFIX = "sentence_transformers.sparse_encoder.models."
 
 
 def torch_activation(name: str) -> str:
@@ -21,21 +26,34 @@ def torch_activation(name: str) -> str:
     return f"torch.nn.modules.{'linear' if name == 'identity' else 'activation'}.{classes[name]}"
 
 
-def write_layout(directory: storage.Path, config: BertConfig, settings: TextSettings) -> dict[int, storage.Path]:
+def write_layout(
+    directory: storage.Path, config: BertConfig, settings: TextSettings, late: bool = False
+) -> dict[int, storage.Path]:
     """Write the files that make a directory with a BERT a sentence-transformers model.
+
+    Args:
+        directory: the directory.
+        config: the architecture.
+        settings: prompts and the like.
+        late: whether the model has a vector for each token (a MultiVectorEncoder), not one for a text.
 
     Returns:
         Number of an embedding layer -> the directory for its parameters.
     """
     layers = [(layer.kind.title().replace("_N", "N"), layer) for layer in config.embedding_layers]
-    behind = [("Pooling", None), *layers, *([("Normalize", None)] if config.normalize_embeddings else [])]
-    listed = [("", "Transformer")] + [(f"{i}_{kind}", kind) for i, (kind, _) in enumerate(behind, 1)]
-    _write_modules(directory, listed, settings)
+    first = "MultiVectorMask" if late else "Pooling"
+    behind = [(first, None), *layers, *([("Normalize", None)] if config.normalize_embeddings else [])]
+    listed = [("", f"{MODULE_PREFIX}Transformer")]
+    prefixes = {"MultiVectorMask": "sentence_transformers.multi_vector_encoder.modules."}
+    listed += [(f"{i}_{kind}", f"{prefixes.get(kind, MODULE_PREFIX)}{kind}") for i, (kind, _) in enumerate(behind, 1)]
+    _write_modules(directory, listed, settings, "MultiVectorEncoder" if late else "SentenceTransformer")
     folders = {}
     for number, (kind, layer) in enumerate(behind):
         folder = directory / f"{number + 1}_{kind}"
         folder.mkdir(exist_ok=True)
         content = _pooling_json(config, settings) if kind == "Pooling" else _layer_json(layer) if layer else None
+        if late:
+            content = multi_vector_json(settings)["mask"] if kind == first else (content or {}) | _ON_TOKENS
         if content is not None:
             _write_json(folder / "config.json", content)
         if kind in ("Dense", "LayerNorm"):
@@ -43,31 +61,45 @@ def write_layout(directory: storage.Path, config: BertConfig, settings: TextSett
     return folders
 
 
+def write_sparse_encoder(directory: storage.Path, config: BertConfig, settings: TextSettings) -> None:
+    """Write the files that make a directory with a masked LM a SparseEncoder of sentence-transformers."""
+    listed = [("", f"{_SPARSE_PREFIX}MLMTransformer"), ("1_SpladePooling", f"{_SPARSE_PREFIX}SpladePooling")]
+    _write_modules(directory, listed, settings, "SparseEncoder")
+    (directory / "1_SpladePooling").mkdir(exist_ok=True)
+    _write_json(directory / "1_SpladePooling" / "config.json", splade_pooling_json(config))
+
+
 def write_cross_encoder(directory: storage.Path, settings: TextSettings) -> None:
     """Write the files of a cross-encoder, if the model came with them."""
     if settings.cross_encoder:
-        _write_modules(directory, [("", "Transformer")], settings, cross=True)
+        _write_modules(directory, [("", f"{MODULE_PREFIX}Transformer")], settings, "CrossEncoder")
 
 
 def _write_modules(
-    directory: storage.Path, listed: list[tuple[str, str]], settings: TextSettings, cross: bool = False
+    directory: storage.Path,
+    listed: list[tuple[str, str]],
+    settings: TextSettings,
+    model_type: str = "SentenceTransformer",
 ) -> None:
-    modules = [
-        {"idx": i, "name": str(i), "path": path, "type": MODULE_PREFIX + kind} for i, (path, kind) in enumerate(listed)
-    ]
+    """Write the files of all kinds of models; `listed` are the directories of the modules and their classes."""
+    modules = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(listed)]
     _write_json(directory / "modules.json", modules)
     own: dict[str, Any] = {} if settings.max_length is None else {"max_seq_length": settings.max_length}
     own |= {"do_lower_case": settings.lowercase}
-    about: dict[str, Any] = {"model_type": "SentenceTransformer", "prompts": dict(settings.prompts)}
+    about: dict[str, Any] = {"model_type": model_type, "prompts": dict(settings.prompts)}
     about["default_prompt_name"] = settings.default_prompt or None
-    if cross:
-        own["transformer_task"], about["model_type"] = "sequence-classification", "CrossEncoder"
+    if model_type == "CrossEncoder":
+        own["transformer_task"] = "sequence-classification"
         if settings.activation:
             about["activation_fn"] = torch_activation(settings.activation)
     else:
         about["similarity_fn_name"] = settings.similarity
-        if settings.truncate_dim is not None:
-            about["truncate_dim"] = settings.truncate_dim
+        if model_type == "MultiVectorEncoder":
+            own |= multi_vector_json(settings)["transformer"]
+            about |= multi_vector_json(settings)["model"]
+        for key in ("truncate_dim", "max_active_dims"):
+            if (value := getattr(settings, key)) is not None:
+                about[key] = value
     _write_json(directory / TRANSFORMER_CONFIGS[0], own)
     _write_json(directory / "config_sentence_transformers.json", about)
 

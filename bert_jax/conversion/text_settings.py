@@ -4,13 +4,16 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
 from bert_jax.errors import InputError, did_you_mean
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+MULTI_VECTOR_SIMILARITIES = ("maxsim", "meanmaxsim")
 _T = TypeVar("_T", bound=Any)
 # Names of prompts for the queries of a search and for its corpus, in order of preference.
 QUERY_PROMPTS = ("query",)
 CORPUS_PROMPTS = ("document", "passage", "corpus")
+_TASK_PROMPTS = {"query": QUERY_PROMPTS, "document": CORPUS_PROMPTS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +26,10 @@ class TextSettings:
         include_prompt: whether the tokens of a prompt are pooled too.
         lowercase: whether texts are lower-cased before tokenization.
         max_length: most tokens in an input; None = not set.
-        similarity: one of `SIMILARITIES`.
+        similarity: one of `SIMILARITIES`, or of `MULTI_VECTOR_SIMILARITIES`.
         truncate_dim: number of leading dimensions of a vector to keep; None = all.
+        max_active_dims: number of greatest weights of a sparse vector to keep; None = all.
+        multi_vector: lengths, query expansion and skipped tokens of a model with a vector for each token.
         cross_encoder: whether the model came with the files of a cross-encoder, which are then saved too.
         activation: activation of a cross-encoder's logits: one of `bert_jax.config_values.LAYER_ACTIVATIONS` or
             `softmax`; "" = not set.
@@ -38,6 +43,8 @@ class TextSettings:
     max_length: int | None = None
     similarity: str = "cosine"
     truncate_dim: int | None = None
+    max_active_dims: int | None = None
+    multi_vector: MultiVectorSettings | None = None
     cross_encoder: bool = False
     activation: str = ""
     task: str = ""
@@ -71,6 +78,23 @@ class TextSettings:
         if name is None and text is None and not self.default_prompt:
             known = dict(self.prompts)
             return next((known[each] for each in names if known.get(each)), "")
+        return self.prompt(name, text)
+
+    def prompt_of_task(self, task: str | None, name: str | None = None, text: str | None = None) -> str:
+        """Return the text to put before a query or a document, as `encode_query` of sentence-transformers chooses it.
+
+        Args:
+            task: `query` or `document`, whose prompt takes precedence over the default prompt; None = neither.
+            name: as for `prompt`.
+            text: as for `prompt`.
+
+        Raises:
+            InputError: as `prompt`, or the task is not known.
+        """
+        if task not in (None, *_TASK_PROMPTS):
+            raise InputError(f"task: expected query or document, found {task!r}")
+        if task is not None and name is None and text is None:
+            name = next((each for each in _TASK_PROMPTS[task] if each in dict(self.prompts)), None)
         return self.prompt(name, text)
 
     def dimension(self, truncate_dim: int | None = None) -> int | None:

@@ -44,6 +44,7 @@ def evaluate_search(
     batch_size: int | None = None,
     batch_invariant: bool = False,
     dtype: str = "auto",
+    kind: str | None = None,
     **options: Any,
 ) -> dict[str, float]:
     """Score a model of sentence embeddings on a retrieval set.
@@ -64,7 +65,9 @@ def evaluate_search(
         batch_size: texts in a forward pass; None = chosen for the device.
         batch_invariant: whether a score is bitwise independent of the other texts.
         dtype: dtype of matrix products.
-        options: options of a call of `bert_jax.inference.search.Search`: prompts and `truncate_dim`.
+        kind: `sparse` or `multi-vector`, of a model that has several kinds of embeddings; None = that of its files.
+        options: options of a call of `bert_jax.inference.search.CorpusSearch`: prompts, `truncate_dim` and
+            `max_active_dims`.
 
     Returns:
         The metrics, and `queries` and `documents`, their numbers.
@@ -78,7 +81,7 @@ def evaluate_search(
     if run_file:
         storage.check_writable(run_file)
     given = read_retrieval_set(data, split)
-    search = pipeline("search", model, dtype, batch_size, batch_invariant=batch_invariant)
+    search = pipeline(f"{kind}-search" if kind else "search", model, dtype, batch_size, batch_invariant=batch_invariant)
     ranked = rank(search, given, top_k, keep_same_id, **options)
     rankings = ranked.rankings
     if reranker:
@@ -94,7 +97,7 @@ def rank(search: Any, given: RetrievalSet, top_k: int, keep_same_id: bool = Fals
     """Rank the documents of a retrieval set.
 
     Args:
-        search: an object with the method `nearest` of `bert_jax.inference.search.Search`.
+        search: an object with the method `nearest` of `bert_jax.inference.search.CorpusSearch`.
         given: the retrieval set.
         top_k: number of documents per query.
         keep_same_id: as for `evaluate_search`.

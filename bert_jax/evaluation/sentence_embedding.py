@@ -7,6 +7,7 @@ from typing import Any
 
 from bert_jax import storage
 from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.finetuning.text_pairs import encode_pairs, read_pairs, stream_pairs
 from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.evaluation.driver import Evaluated, Evaluator
 from bert_jax.evaluation.predictions import write_answers
@@ -14,14 +15,7 @@ from bert_jax.inference.scoring import short
 from bert_jax.modeling import Bert
 from bert_jax.reports import page, values
 from bert_jax.tasks.remembered import read_remembered
-from bert_jax.tasks.sentence_embedding import (
-    HEAD,
-    SentenceEmbeddingTask,
-    choose_embedding_metrics,
-    encode_pairs,
-    read_pairs,
-    stream_pairs,
-)
+from bert_jax.tasks.sentence_embedding import HEAD, SentenceEmbeddingTask, choose_embedding_metrics
 
 
 class SentenceEmbeddingEvaluator(Evaluator):

@@ -136,6 +136,8 @@ def _exportable(loaded: Loaded, model: storage.PathLike) -> Loaded:
     if loaded.head == "sentence_embedding" and loaded.settings.prompts and not loaded.settings.include_prompt:
         raise InputError(f"{model}: expected a model that pools the tokens of prompts, found include_prompt false; "
                          "export it with the head encoder, and pool in your program")  # fmt: skip
+    if loaded.head == "sparse_embedding" and loaded.config.pooling == "lexical":
+        raise InputError(f"{model}: expected another head to export, found weights of tokens of BGE-M3")
     missing = [name for name in loaded.missing if "pooler" not in name]
     if len(missing) < len(loaded.missing) and loaded.head in ("encoder", "sentence_embedding"):
         params = {name: part for name, part in loaded.params.items() if name != "pooler"}

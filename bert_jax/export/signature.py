@@ -14,6 +14,8 @@ _HEAD_OUTPUTS = {
     "pretraining": ("prediction_logits", "seq_relationship_logits"),
     "question_answering": ("start_logits", "end_logits"),
     "sentence_embedding": ("last_hidden_state", "sentence_embedding"),
+    "sparse_embedding": ("sentence_embedding",),
+    "multi_vector": ("token_embeddings",),
 }
 _BATCH, _LENGTH, _CHOICES = "batch_size", "sequence_length", "num_choices"
 Arrays = dict[str, np.ndarray]
@@ -70,8 +72,12 @@ def _output_axes(name: str, config: BertConfig, head: str) -> tuple[str | int, .
         "seq_relationship_logits": (_BATCH, 2),
         "start_logits": (_BATCH, _LENGTH),
         "end_logits": (_BATCH, _LENGTH),
-        "sentence_embedding": (_BATCH, config.sentence_embedding_size),
+        "sentence_embedding": (
+            _BATCH,
+            config.vocab_size if head == "sparse_embedding" else config.sentence_embedding_size,
+        ),
     }
+    axes["token_embeddings"] = (_BATCH, _LENGTH, config.sentence_embedding_size)
     logits: dict[str, tuple[str | int, ...]] = {
         "masked_lm": (_BATCH, _LENGTH, config.vocab_size),
         "token_classification": (_BATCH, _LENGTH, config.num_labels),

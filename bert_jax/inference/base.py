@@ -1,6 +1,7 @@
 """The base class of all pipelines: batches texts of similar length, and returns answers in the order of the texts."""
 
 import abc
+import contextlib
 import functools
 import inspect
 from collections import Counter, deque
@@ -15,7 +16,7 @@ from bert_jax.modeling import BertOutput
 from bert_jax.tokenization import Tokenizer
 
 # Number of texts that are tokenized and sorted by length together: enough to fill batches, few enough for memory.
-_WINDOW = 4096
+TEXT_WINDOW = 4096
 # Tokens in a forward pass; on a CPU, more would not fit into its caches.
 _TOKENS = {"cpu": 1024}
 _TOKENS_ELSEWHERE = 16_384
@@ -82,9 +83,9 @@ class Pipeline(abc.ABC):
     def _windows(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, truncation: bool = False, prompt: str = ""
     ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
-        """Tokenize texts behind the prompt, `_WINDOW` at a time; yield their range in the list and padded arrays."""
-        for start in range(0, len(texts), _WINDOW):
-            window = range(start, min(start + _WINDOW, len(texts)))
+        """Tokenize texts behind the prompt, a window at a time; yield their range in the list and padded arrays."""
+        for start in range(0, len(texts), TEXT_WINDOW):
+            window = range(start, min(start + TEXT_WINDOW, len(texts)))
             inputs = self.tokenizer(
                 [prompt + text for text in texts[start : window.stop]],
                 None if pairs is None else pairs[start : window.stop],
@@ -100,7 +101,11 @@ class Pipeline(abc.ABC):
             yield window, inputs
 
     def _batches(
-        self, inputs: dict[str, np.ndarray], fields: tuple[str, ...], model: PretrainedModel | None = None
+        self,
+        inputs: dict[str, np.ndarray],
+        fields: tuple[str, ...],
+        model: PretrainedModel | None = None,
+        lengths: np.ndarray | None = None,
     ) -> Iterator[tuple[np.ndarray, np.ndarray, BertOutput]]:
         """Run the model batch by batch; yield each batch's row numbers, lengths in tokens, and outputs.
 
@@ -108,9 +113,10 @@ class Pipeline(abc.ABC):
             inputs: padded arrays by name, `[N, S]`.
             fields: fields of `BertOutput` to fetch.
             model: None means the pipeline's model.
+            lengths: number of tokens of each row; None means those that are attended.
         """
         model = model or self.model
-        lengths = inputs["attention_mask"].sum(axis=1)
+        lengths = inputs["attention_mask"].sum(axis=1) if lengths is None else lengths
         shapes = self._invariant_shapes(inputs, lengths) if self.batch_invariant else self._shapes(lengths)
         begun: deque[tuple[np.ndarray, np.ndarray, Callable[[], BertOutput]]] = deque()
         for rows, full, padded, masks in shapes:
@@ -199,6 +205,19 @@ def _with_options(call: Callable[..., Any]) -> Callable[..., Any]:
             self.batch_size = before
 
     return called
+
+
+@contextlib.contextmanager
+def progress_bar(total: int, shown: bool) -> Iterator[Callable[[int], None]]:
+    """Yield a function that advances a progress bar on stderr by a number of texts; it does nothing unless `shown`."""
+    if not shown:
+        yield lambda count: None
+        return
+    from rich import console, progress  # slow to import
+
+    with progress.Progress(console=console.Console(stderr=True)) as bar:
+        task = bar.add_task("texts", total=total)
+        yield lambda count: bar.advance(task, count)
 
 
 def _fetched(

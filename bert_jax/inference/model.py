@@ -11,10 +11,10 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import huggingface
-from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
+from bert_jax.conversion.text_settings import MULTI_VECTOR_SIMILARITIES, NO_SETTINGS, TextSettings
 from bert_jax.errors import InputError
 from bert_jax.inference import programs
-from bert_jax.inference.scoring import normalize_vectors, similarities
+from bert_jax.inference.scoring import comparable, similarities
 from bert_jax.modeling import Bert, BertOutput, Compute, Params
 from bert_jax.modeling.global_tokens import check_global_tokens
 from bert_jax.tokenization import Tokenizer
@@ -29,6 +29,8 @@ _PADDED_AXES = {
     "contacts": "Bss",
     "pooler_output": "B.",
     "sentence_embedding": "B.",
+    "token_embeddings": "BS.",
+    "token_weights": "BS",
     "seq_relationship_logits": "B.",
     "start_logits": "BS",
     "end_logits": "BS",
@@ -141,9 +143,11 @@ class PretrainedModel:
         *,
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
+        max_active_dims: int | None = None,
         batch_invariant: bool = False,
+        task: str | None = None,
     ) -> np.ndarray:
-        """Embed texts as vectors, like `SentenceTransformer.encode`.
+        """Embed texts as vectors, like `encode` of sentence-transformers.
 
         Args:
             texts: one text or a list of N texts; texts over `max_length` tokens are cut.
@@ -153,11 +157,14 @@ class PretrainedModel:
             show_progress_bar: whether to show a progress bar on stderr.
             normalize_embeddings: whether to scale the (truncated) vectors to length 1.
             truncate_dim: number of leading dimensions to keep; None = from the model's files.
+            max_active_dims: number of greatest weights of a sparse vector to keep; None = from the model's files.
             batch_invariant: whether a vector is bitwise independent of the other texts; see
                 `bert_jax.inference.Pipeline`.
+            task: `query` or `document`, whose prompt is put before each text; None = the default prompt.
 
         Returns:
-            float32 `[D]` for one text, `[N, D]` for a list.
+            float32 `[D]` for one text, `[N, D]` for a list; of a model of sparse embeddings a
+            `scipy.sparse.csr_array` `[N, V]`; of a model with a vector for each token `[T, D]`, or a list of these.
 
         Raises:
             InputError: an item is no text, the prompt does not exist, or the model has no tokenizer.
@@ -165,17 +172,42 @@ class PretrainedModel:
         from bert_jax.inference.pipelines import pipeline  # which imports this module
 
         embed = pipeline("sentence-embedding", self, batch_size=batch_size, batch_invariant=batch_invariant)
-        found = embed(
-            texts, prompt_name=prompt_name, prompt=prompt, truncate_dim=truncate_dim, progress=show_progress_bar
-        )
-        return normalize_vectors(found) if normalize_embeddings else found
+        options: dict[str, Any] = {"prompt_name": prompt_name, "prompt": prompt, "progress": show_progress_bar}
+        if embed.head == "sparse_embedding":
+            found: Any = embed(texts, task=task, max_active_dims=max_active_dims, **options)
+        elif embed.head == "multi_vector":
+            found = embed(texts, task=task, **options)
+        else:
+            options |= {"prompt": self.settings.prompt_of_task(task, prompt_name, prompt), "prompt_name": None}
+            found = embed(texts, truncate_dim=truncate_dim, **options)
+        if normalize_embeddings:
+            listed = isinstance(found, list)
+            found = [comparable("cosine", each) for each in found] if listed else comparable("cosine", found)
+        return found
+
+    def encode_query(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
+        """Embed queries behind the model's prompt `query`, if it has one; options as for `encode`."""
+        return self.encode(texts, task="query", **options)
+
+    def encode_document(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
+        """Embed documents behind the prompt `document`, `passage` or `corpus`; options as for `encode`."""
+        return self.encode(texts, task="document", **options)
 
     def similarity(self, first: Any, second: Any) -> np.ndarray:
-        """Return the similarities `[N, M]` of vectors `[N, D]` and `[M, D]`.
+        """Return the similarities `[N, M]` of vectors `[N, D]` and `[M, D]`, or of sparse vectors, or of lists of N and
+        M arrays `[T, D]` of a model with a vector for each token.
 
-        The model's files name the similarity: cosine (the default), dot, or negative euclidean or manhattan distance.
+        The model's files name the similarity: cosine, dot, or negative euclidean or manhattan distance, or maxsim or
+        meanmaxsim. The default is cosine; of sparse embeddings, dot; of vectors for each token, maxsim.
         """
-        return similarities(self.settings.similarity, np.atleast_2d(first), np.atleast_2d(second))
+        from bert_jax.inference.multi_vector import max_similarities  # which imports this module
+
+        if self.settings.similarity in MULTI_VECTOR_SIMILARITIES:
+            first, second = ([each] if getattr(each, "ndim", 0) == 2 else each for each in (first, second))
+            return max_similarities(self.settings.similarity, first, second)
+        if not hasattr(first, "tocsr"):
+            first, second = np.atleast_2d(first), np.atleast_2d(second)
+        return similarities(self.settings.similarity, first, second)
 
     def _tokenized(self, texts: str | list[str]) -> dict[str, np.ndarray]:
         if self.tokenizer is None:

@@ -8,18 +8,22 @@ from typing import Any
 import jax
 import numpy as np
 
+from bert_jax.conversion.sentence_transformers import embedding_head
 from bert_jax.data.finetuning.windows import averaged, text_windows
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.answering import QuestionAnswering
 from bert_jax.inference.base import Pipeline, as_list, as_pairs, as_texts, positive
+from bert_jax.inference.dense import SentenceEmbedding, Similarity
 from bert_jax.inference.loading import load_model
 from bert_jax.inference.model import PretrainedModel
+from bert_jax.inference.multi_vector import MultiVectorEmbedding, MultiVectorSimilarity
 from bert_jax.inference.reranking import Rerank
 from bert_jax.inference.scoring import scores_of, softmax
-from bert_jax.inference.search import Search, SentenceEmbedding, Similarity
+from bert_jax.inference.search import MultiVectorSearch, Search, SparseSearch
+from bert_jax.inference.sparse import SparseEmbedding, SparseSimilarity
 from bert_jax.inference.tagging import TokenClassification
 from bert_jax.inference.zero_shot import ZeroShotClassification
-from bert_jax.storage import PathLike
+from bert_jax.storage import PathLike, hub
 from bert_jax.tokenization import Tokenizer
 
 _LONG_TEXTS = 256  # texts whose windows are in memory together
@@ -232,6 +236,23 @@ PIPELINES: dict[str, type[Pipeline]] = {
     "similarity": Similarity,
     "search": Search,
     "rerank": Rerank,
+    "sparse-embedding": SparseEmbedding,
+    "sparse-search": SparseSearch,
+    "multi-vector-embedding": MultiVectorEmbedding,
+    "multi-vector-search": MultiVectorSearch,
+}
+# Saved head -> the pipelines that stand in for those of sentence embeddings.
+_OF_HEAD: dict[str, dict[str, type[Pipeline]]] = {
+    "sparse_embedding": {
+        "sentence-embedding": SparseEmbedding,
+        "similarity": SparseSimilarity,
+        "search": SparseSearch,
+    },
+    "multi_vector": {
+        "sentence-embedding": MultiVectorEmbedding,
+        "similarity": MultiVectorSimilarity,
+        "search": MultiVectorSearch,
+    },
 }
 
 _ALIASES = {
@@ -245,10 +266,12 @@ _ALIASES = {
 }
 # For heads that can be made from another head's parameters: the parts of the tree that they need.
 _KEPT = {
-    "encoder": ("embeddings", "encoder", "pooler"),
-    "sentence_embedding": ("embeddings", "encoder", "pooler"),
-    "masked_lm": ("embeddings", "encoder", "mlm"),
+    "encoder": ("embeddings", "encoder", "pooler", "contact_head"),
+    "sentence_embedding": ("embeddings", "encoder", "pooler", "contact_head"),
+    "masked_lm": ("embeddings", "encoder", "contact_head", "mlm"),
+    "sparse_embedding": ("embeddings", "encoder", "contact_head", "mlm"),
 }
+_WITH_MASKED_LM = ("pretraining", "masked_lm", "sparse_embedding")
 
 
 def pipeline(
@@ -263,7 +286,8 @@ def pipeline(
     """Return a pipeline: a callable from texts to answers.
 
     Args:
-        task: one of `PIPELINES`, or an alias: `classify`, `tag` or `ner`, `answer`, `embed`, `zero-shot`.
+        task: one of `PIPELINES`, or an alias: `classify`, `tag` or `ner`, `answer`, `embed`, `zero-shot`. With a model
+            of sparse embeddings or of a vector for each token, `embed`, `similarity` and `search` are by these.
         model: a model directory (as for `from_pretrained`), or a loaded model.
         dtype: dtype of matrix products for a model directory (as for `from_pretrained`).
         batch_size: most texts in a forward pass; None = chosen for the device.
@@ -275,9 +299,7 @@ def pipeline(
     Raises:
         InputError: the task is not known, or the model was not trained for it.
     """
-    kind = PIPELINES.get(_ALIASES.get(task, task))
-    if kind is None:
-        raise InputError(f"task {task!r} is not known{did_you_mean(task, [*PIPELINES, *_ALIASES])}")
+    kind = _kind(task, model)
     where = None if device is None else _device(device)
     if not isinstance(model, PretrainedModel):
         if where is not None and dtype == "auto":
@@ -288,6 +310,17 @@ def pipeline(
         return kind(_on(opened, where), batch_size, batch_invariant=batch_invariant, **options)
     chosen = _on(_with_head(model, kind.head, task), where)
     return kind(chosen, batch_size, batch_invariant=batch_invariant, **options)
+
+
+def _kind(task: str, model: PathLike | PretrainedModel) -> type[Pipeline]:
+    """Return the class for a task and a model. Raises InputError when the task is not known."""
+    name = _ALIASES.get(task, task)
+    if name not in PIPELINES:
+        raise InputError(f"task {task!r} is not known{did_you_mean(task, [*PIPELINES, *_ALIASES])}")
+    if PIPELINES[name].head == "sentence_embedding":
+        head = model.head if isinstance(model, PretrainedModel) else embedding_head(hub.locate(model))
+        return _OF_HEAD.get(head or "", {}).get(name, PIPELINES[name])
+    return PIPELINES[name]
 
 
 def _device(device: str | int | jax.Device) -> jax.Device:
@@ -320,9 +353,12 @@ def _with_head(model: PretrainedModel, head: str, task: str) -> PretrainedModel:
     """
     if model.head == head:
         return model
-    if head not in _KEPT or (head == "masked_lm" and model.head != "pretraining"):
+    needs_masked_lm = head in ("masked_lm", "sparse_embedding")
+    if head not in _KEPT or (needs_masked_lm and model.head not in _WITH_MASKED_LM):
         raise InputError(f"{task} needs a model with a {head} head, found a {model.head} head")
     params = {name: part for name, part in model.params.items() if name in _KEPT[head]}
-    config = model.config if head == "masked_lm" else model.config.replace(pooler="pooler" in params)
+    config = model.config if needs_masked_lm else model.config.replace(pooler="pooler" in params)
     settings = model.settings.of_another_head()
+    if head == "sparse_embedding":
+        config, settings = config.replace(pooling="splade_max"), dataclasses.replace(settings, similarity="dot")
     return dataclasses.replace(model, config=config, head=head, params=params, settings=settings)

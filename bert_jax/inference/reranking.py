@@ -7,8 +7,8 @@ import numpy as np
 
 from bert_jax.errors import InputError
 from bert_jax.inference.base import Pipeline, as_texts, positive
+from bert_jax.inference.corpus_search import corpus_chunks
 from bert_jax.inference.scoring import activate, score_activation, scores_of
-from bert_jax.inference.search import corpus_chunks
 
 
 class Rerank(Pipeline):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -91,8 +92,8 @@ def normalize_vectors(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
-def similarities(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the similarities `[N, M]` of vectors `[N, D]` and `[M, D]`; higher is more similar.
+def similarities(name: str, first: Any, second: Any) -> np.ndarray:
+    """Return the similarities `[N, M]` of vectors `[N, D]` and `[M, D]`, dense or both sparse; higher is more similar.
 
     Args:
         name: one of `bert_jax.conversion.text_settings.SIMILARITIES`; distances are negated.
@@ -102,13 +103,31 @@ def similarities(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray
     return compare(name, comparable(name, first), comparable(name, second))
 
 
-def comparable(name: str, vectors: np.ndarray) -> np.ndarray:
+def without_single_axes(scores: np.ndarray, first: Any, second: Any) -> Any:
+    """Return scores `[N, M]` without the axis of an argument that is one text and no list; a float for two texts."""
+    if isinstance(first, str):
+        return float(scores[0, 0]) if isinstance(second, str) else scores[0]
+    return scores[:, 0] if isinstance(second, str) else scores
+
+
+def _is_sparse(vectors: Any) -> bool:
+    return hasattr(vectors, "tocsr")  # of SciPy, whose sparse arrays are slow to import
+
+
+def comparable(name: str, vectors: Any) -> Any:
     """Prepare vectors `[..., D]` for repeated calls of `compare`: for cosines, scale them to length 1."""
+    if name == "cosine" and _is_sparse(vectors):
+        lengths = np.sqrt(vectors.multiply(vectors).sum(axis=1))
+        return vectors.multiply(1 / np.maximum(lengths, 1e-12)[:, None]).tocsr()
     return normalize_vectors(vectors) if name == "cosine" else vectors
 
 
-def compare(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def compare(name: str, first: Any, second: Any) -> np.ndarray:
     """Return the similarities `[N, M]` of `comparable` vectors; see `similarities`."""
+    if _is_sparse(first):
+        if name in ("cosine", "dot"):
+            return (first @ second.T).toarray()
+        first, second = first.toarray(), second.toarray()
     match name:
         case "cosine" | "dot":
             return first @ second.T

@@ -53,7 +53,9 @@ class _Module(nnx.Module):
         if summary not in (None, "pooler"):
             kind = Transform(config, size, rngs=rngs) if summary == "transform" else Summary(config, summary, rngs=rngs)
             self.summary: Transform | Summary = kind
-        if head in ("pretraining", "masked_lm"):
+        if head == "sparse_embedding" and config.pooling == "lexical":
+            self.token_weights = Dense(config, size, 1, rngs=rngs)
+        elif head in ("pretraining", "masked_lm", "sparse_embedding"):
             self.mlm = MaskedLMHead(config, rngs=rngs)
         if head in ("pretraining", "next_sentence"):
             self.nsp = Dense(config, size, 2, rngs=rngs)
@@ -63,7 +65,7 @@ class _Module(nnx.Module):
             self.qa_outputs = Dense(config, size, 2, rngs=rngs)
             if config.span_head == "feed_forward":
                 self.span = SpanFeedForward(config, rngs=rngs)
-        if head == "sentence_embedding" and config.embedding_layers:
+        if head in ("sentence_embedding", "multi_vector") and config.embedding_layers:
             self.embedding_layers = EmbeddingLayers(config, rngs=rngs)
         if head == "replaced_token_detection":
             self.discriminator = Discriminator(config, rngs=rngs)
@@ -104,8 +106,9 @@ def apply(
     if choices is not None:
         inputs = jax.tree.map(lambda ids: ids.reshape(-1, ids.shape[-1]), inputs)
     *inputs, chosen = inputs
+    assert inputs[0] is not None
     question = None
-    if hasattr(module := _merge(bert, params), "span"):
+    if hasattr(module := merge_params(bert, params), "span"):
         if segment_ids is not None:
             raise InputError("segment_ids: expected none, as the span head looks for the question of a row, found some")
         question = question_tokens(bert.config, inputs[0])
@@ -250,6 +253,12 @@ def _head(bert: Bert, module, output, rows, masked, choices, key) -> dict[str, j
             return {"logits": module.discriminator(x, rows.segment_ids, bert.compute)}
         case "sentence_embedding":
             return {"sentence_embedding": _sentence(bert, module, x, rows, key)}
+        case "multi_vector":
+            return {"token_embeddings": _layered(bert, module, x.astype(jnp.float32), key)}
+        case "sparse_embedding":
+            if bert.config.pooling == "lexical":
+                return {"token_weights": jax.nn.relu(dense(module.token_weights, x))[..., 0]}
+            return {"sentence_embedding": _sparse(bert, module, x, rows)}
     return {}
 
 
@@ -262,11 +271,22 @@ def _without_question(output: BertOutput, question: jax.Array) -> BertOutput:
 
 
 def _sentence(bert: Bert, module, x: jax.Array, rows: _Rows, key: jax.Array | None) -> jax.Array:
-    config = bert.config
-    pooled = _pool(x, rows, config.poolings, config.pooling_skip)
+    return _layered(bert, module, _pool(x, rows, bert.config.poolings, bert.config.pooling_skip), key)
+
+
+def _layered(bert: Bert, module, x: jax.Array, key: jax.Array | None) -> jax.Array:
+    """Apply the layers after the pooling, or after the encoder in a model with a vector for each token."""
     if hasattr(module, "embedding_layers"):
-        pooled = module.embedding_layers(pooled, config, bert.compute, key)
-    return l2_normalize(pooled) if config.normalize_embeddings else pooled
+        x = module.embedding_layers(x, bert.config, bert.compute, key)
+    return l2_normalize(x) if bert.config.normalize_embeddings else x
+
+
+def _sparse(bert: Bert, module, x: jax.Array, rows: _Rows) -> jax.Array:
+    if rows.segment_ids is not None:
+        raise InputError("sparse_embedding: expected rows of one example each, found rows of several")
+    mask = jnp.ones(x.shape[:2], jnp.int32) if rows.attention_mask is None else rows.attention_mask
+    table = module.embeddings.word_embeddings.table()
+    return module.mlm.sparse(x, mask, table, bert.config.pooling, bert.compute)
 
 
 def _classifier_dropout(bert: Bert) -> float:
@@ -303,7 +323,8 @@ def _of_tokens(bert: Bert, module, x: jax.Array) -> jax.Array:
     return module.summary(x, bert.compute) if hasattr(module, "summary") else x
 
 
-def _merge(bert: Bert, params: Params) -> _Module:
+def merge_params(bert: Bert, params: Params) -> _Module:
+    """Return the NNX module of a model with its parameters."""
     graph, empty = _skeleton(bert.config, bert.head)
     state = jax.tree.map(lambda leaf: leaf, empty)  # a copy, which takes the parameters
     nnx.replace_by_pure_dict(state, params)

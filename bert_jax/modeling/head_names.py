@@ -13,9 +13,15 @@ HEADS = (
     "multiple_choice",
     "replaced_token_detection",
     "sentence_embedding",
+    "sparse_embedding",
+    "multi_vector",
 )
 # The original's classes: these have no pooler whatever the config says.
-WITHOUT_POOLER = ("masked_lm", "token_classification", "question_answering", "replaced_token_detection")
+WITHOUT_POOLER = (
+    "masked_lm", "token_classification", "question_answering", "replaced_token_detection", "sparse_embedding",
+)  # fmt: skip
+# Heads that modules of sentence-transformers make of an encoder; no class of Hugging Face transformers has them.
+EMBEDDING_HEADS = ("sentence_embedding", "sparse_embedding", "multi_vector")
 # Their output layer has one name, `classifier`, but what is trained for one of them means nothing to another.
 # Of these, the ones that have a pooler which they do not read, in families with `unread_pooler`.
 WITH_UNREAD_POOLER = ("masked_lm", "sequence_classification", "token_classification")

@@ -14,6 +14,7 @@ from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm
 from bert_jax.modeling.losses import vocabulary_cross_entropy, vocabulary_cross_entropy_and_samples
 from bert_jax.modeling.positions import gather_positions
+from bert_jax.modeling.sparse import splade
 
 
 class Pooler(nnx.Module):
@@ -70,6 +71,12 @@ class MaskedLMHead(Transform):
         """Return `vocabulary_cross_entropy_and_samples` of `x [B, P, D]`."""
         table, bias = self._output(word_embeddings)
         return vocabulary_cross_entropy_and_samples(self(x, compute), labels, table, bias, key, compute)
+
+    def sparse(
+        self, x: jax.Array, attention_mask: jax.Array, word_embeddings: jax.Array, pooling: str, compute: Compute
+    ) -> jax.Array:
+        """Return the `splade` embeddings `[B, V]` of `x [B, S, D]`."""
+        return splade(self(x, compute), attention_mask, *self._output(word_embeddings), pooling, compute)
 
     def _output(self, word_embeddings: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return the output matrix `[V, E]` and the bias `[V]`."""

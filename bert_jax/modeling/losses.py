@@ -99,7 +99,7 @@ def _in_parts(compute: Compute, x, labels, words, table, bias, with_gradient: bo
         gradient = jax.nn.softmax(logits, axis=-1) - is_label
         return None, (losses, right, samples, gradient.astype(compute.dtype))
 
-    parts = 1 if compute.on_cpu else _number_of_parts(*labels.shape)
+    parts = 1 if compute.on_cpu else number_of_parts(*labels.shape)
     split = jax.tree.map(lambda rows: split_rows(rows, parts), (x, labels, words))
     _, (*results, gradient) = jax.lax.scan(part, None, split, unroll=parts == 1)
     return *jax.tree.map(join_rows, results), gradient
@@ -118,7 +118,7 @@ def _sample(logits: jax.Array, words: jax.Array) -> jax.Array:
     return jnp.where(noisy >= noisy.max(-1, keepdims=True), token, 0).max(-1)
 
 
-def _number_of_parts(rows: int, positions: int) -> int:
+def number_of_parts(rows: int, positions: int) -> int:
     """Return the number of parts of a batch: at least two if a device has two rows, with at most `_TOKENS` tokens."""
     rows = device_share(rows, "batch")
     fitting = (n for n in range(2, rows + 1) if rows % n == 0 and rows // n * positions <= _TOKENS)

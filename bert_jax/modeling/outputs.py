@@ -24,7 +24,10 @@ class BertOutput:
         seq_relationship_logits: `[B, 2]`, or `[B, M, 2]` at given positions; class 0 is "B follows A" (pretraining).
         start_logits: `[B, S]` (question answering).
         end_logits: `[B, S]` (question answering).
-        sentence_embedding: `[B, D]`, or `[B, M, D]` at given positions (sentence embedding).
+        sentence_embedding: `[B, D]`, or `[B, M, D]` at given positions (sentence embedding); `[B, V]`, weights of the
+            vocabulary (sparse embedding).
+        token_embeddings: `[B, S, D]`, a vector for each token (multi-vector).
+        token_weights: `[B, S]`, the weight of each token (sparse embedding with `lexical` pooling).
         hidden_states: `L + 1` of `[B, S, D]`, the first from the embeddings.
         attentions: `L` of `[B, N, S, S]`.
         contacts: `[B, S - 2, S - 2]`, probabilities that two residues of a protein touch, without the tokens around
@@ -43,6 +46,8 @@ class BertOutput:
     start_logits: jax.Array | None = None
     end_logits: jax.Array | None = None
     sentence_embedding: jax.Array | None = None
+    token_embeddings: jax.Array | None = None
+    token_weights: jax.Array | None = None
     hidden_states: tuple[jax.Array, ...] | None = None
     attentions: tuple[jax.Array, ...] | None = None
     contacts: jax.Array | None = None

@@ -10,6 +10,7 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.recipes.definitions import KEYS
 from bert_jax.recipes.keys import PRETRAINING
 from bert_jax.recipes.reading import flatten
+from bert_jax.recipes.retrieval_definitions import WHOLE_BATCH_LOSSES
 
 _LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 _EVALUATED = 32  # fewest examples in a batch of evaluation, where the rows of a training step are packed
@@ -83,8 +84,8 @@ def _ranges(c: ConfigDict) -> None:
             "config.stop_after: expected best_metric and eval_every to be set too, found "
             + ("eval_every 0" if c.best_metric else "no best_metric")
         )
-    if has_in_batch_negatives(c):
-        _check_in_batch_negatives(c)
+    if compares_rows(c):
+        _check_compared_rows(c)
     if c.profile and not (len(c.profile) == 2 and all(isinstance(n, int) and n > 0 for n in c.profile)):
         raise InputError(f"config.profile: expected (first step, number of steps), found {c.profile!r}")
     if "stages" in c:
@@ -106,19 +107,19 @@ def _check_float32(name: str, size: float) -> None:
                          f"found {size:g}")  # fmt: skip
 
 
-def has_in_batch_negatives(c: ConfigDict) -> bool:
-    """Return whether the rows of a batch are negatives of each other, so that its task alone can split the batch."""
-    return bool(c.task == "sentence_embedding" and c.data.loss == "in_batch_negatives")
+def compares_rows(c: ConfigDict) -> bool:
+    """Return whether the loss compares the rows of a batch, so that its task alone can split the batch."""
+    return bool(c.task == "sparse_embedding" or (c.task == "sentence_embedding" and c.data.loss in WHOLE_BATCH_LOSSES))
 
 
-def _check_in_batch_negatives(c: ConfigDict) -> None:
+def _check_compared_rows(c: ConfigDict) -> None:
     if c.accumulation_steps > 1 and c.distillation.teacher:
         raise InputError(
-            "config.accumulation_steps: expected 1 for loss 'in_batch_negatives' with a teacher, whose outputs are "
+            f"config.accumulation_steps: expected 1 for loss {c.data.loss!r} with a teacher, whose outputs are "
             f"computed for the whole batch, found {c.accumulation_steps}; remat and shorter texts save memory too"
         )
     if c.global_batch_size < 2:
-        raise InputError("config.global_batch_size: expected at least 2 for loss 'in_batch_negatives', found 1")
+        raise InputError(f"config.global_batch_size: expected at least 2 for loss {c.data.loss!r}, found 1")
 
 
 def _check_stages(c: ConfigDict) -> None:

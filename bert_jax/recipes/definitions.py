@@ -12,11 +12,11 @@ from bert_jax.data.invalid_rows import RULES
 from bert_jax.quantization_config import GROUP_SIZE, KEEP, TRAINED_MODES
 from bert_jax.recipes.base import Key
 from bert_jax.recipes.model_keys import MODEL_KEYS
+from bert_jax.recipes.retrieval_definitions import EMBEDDING_DATA, RERANKING_DATA
 
 DTYPE_CHOICES = ("auto", "float32", "bfloat16")
 OPTIMIZER_CHOICES = ("adamw", "lamb", "adafactor", "muon")
 MASK_UNITS = ("token", "word", "span")
-EMBEDDING_LOSSES = ("in_batch_negatives", "cosine", "triplet", "none")
 DISTANCES = ("cosine", "squared", "similarities")
 SCHEDULE_CHOICES = ("bert_linear", "linear", "constant", "quadratic", "cosine", "rsqrt", "wsd")
 
@@ -261,24 +261,13 @@ QUESTION_ANSWERING_KEYS = _FINE_TUNING | {
     "data.null_threshold": Key(0.0, "SQuAD 2.0: predict no answer where its score exceeds the best span's by more than "
                                "this", above=-math.inf),
 }  # fmt: skip
-SENTENCE_EMBEDDING_KEYS = _FINE_TUNING | _TABLE | {
-    "data.loss": Key("in_batch_negatives", "in_batch_negatives = other rows are negatives, cosine = the label is the "
-                     "cosine, triplet = the negative is farther, none = distil only", EMBEDDING_LOSSES),
-    "data.scale": Key(20.0, "in_batch_negatives: factor by which cosines are multiplied before the softmax", above=0),
-    "data.label_scale": Key(1.0, "cosine: label of two texts with the same meaning; labels are divided by it", above=0),
-    "data.distance": Key("euclidean", "triplet: distance between embeddings", ("euclidean", "cosine")),
-    "data.margin": Key(1.0, "triplet: margin by which the negative should be farther away than the positive", above=0),
-    "data.train_columns": Key((), "none: columns of texts in data.train; () = text_column and pair_column"),
-    "data.text_column": Key("sentence1", "column of the first text"),
-    "data.pair_column": Key("sentence2", "column of the second text"),
-    "data.negative_column": Key("", "column of the negative text, which loss triplet needs; empty = none"),
-    "data.label_column": Key("", "column of the similarity of a pair, for loss cosine and for evaluation; empty = "
-                             "none"),
-    "data.has_header": _HAS_HEADER,
-    "data.metrics": Key((), "metrics of evaluation: any of spearman, pearson or, without labels, retrieval_accuracy, "
-                        "mrr; () = all that apply"),
-}  # fmt: skip
-
+SENTENCE_EMBEDDING_KEYS = _FINE_TUNING | _TABLE | EMBEDDING_DATA | {"data.has_header": _HAS_HEADER}
+RERANKING_KEYS = _FINE_TUNING | _TABLE | RERANKING_DATA | {"data.has_header": _HAS_HEADER}
+_PAIRS = ("data.text_column", "data.pair_column", "data.negative_column", "data.has_header", "data.metrics")
+SPARSE_EMBEDDING_KEYS = _FINE_TUNING | _TABLE | {name: SENTENCE_EMBEDDING_KEYS[name] for name in _PAIRS} | {
+    "data.scale": Key(1.0, "factor by which dot products are multiplied before the softmax", above=0),
+    **{f"data.{name}_flops": Key(weight, f"weight of the FLOPS regulariser of {name} vectors", least=0)
+       for name, weight in (("query", 3e-4), ("document", 1e-4))}}  # fmt: skip
 # Task -> its keys.
 KEYS: Mapping[str, Mapping[str, Key]] = {
     "pretraining": SHARED_KEYS | PRETRAINING_KEYS,
@@ -287,6 +276,8 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "token_classification": SHARED_KEYS | TOKEN_CLASSIFICATION_KEYS,
     "question_answering": SHARED_KEYS | QUESTION_ANSWERING_KEYS,
     "sentence_embedding": SHARED_KEYS | SENTENCE_EMBEDDING_KEYS,
+    "reranking": SHARED_KEYS | RERANKING_KEYS,
+    "sparse_embedding": SHARED_KEYS | SPARSE_EMBEDDING_KEYS,
     "multiple_choice": SHARED_KEYS | MULTIPLE_CHOICE_KEYS,
 }
 

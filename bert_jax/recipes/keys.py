@@ -70,12 +70,24 @@ def sentence_embedding() -> ConfigDict:
     return _fine_tuning("sentence_embedding", batch_size=32, epochs=1.0, learning_rate=2e-5)
 
 
+def reranking() -> ConfigDict:
+    """Return the recipe of rerankers: cross-encoders that score the relevance of a passage to a query."""
+    return _fine_tuning("reranking", batch_size=32, epochs=1.0, learning_rate=2e-5)
+
+
+def sparse_embedding() -> ConfigDict:
+    """Return the recipe of sparse embeddings (SPLADE) from pairs of queries and documents."""
+    return _fine_tuning("sparse_embedding", batch_size=32, epochs=1.0, learning_rate=2e-5)
+
+
 PRETRAINING: dict[str, Callable[[], ConfigDict]] = {"pretraining": pretraining, "electra": electra}
 RECIPES = PRETRAINING | {
     "classification": classification,
     "token_classification": token_classification,
     "question_answering": question_answering,
     "sentence_embedding": sentence_embedding,
+    "reranking": reranking,
+    "sparse_embedding": sparse_embedding,
     "multiple_choice": multiple_choice,
 }
 

@@ -19,6 +19,8 @@ TASKS = {
     "token_classification": "bert_jax.tasks.token_classification",
     "question_answering": "bert_jax.tasks.question_answering",
     "sentence_embedding": "bert_jax.tasks.sentence_embedding",
+    "reranking": "bert_jax.tasks.reranking",
+    "sparse_embedding": "bert_jax.tasks.sparse_embedding",
     "multiple_choice": "bert_jax.tasks.multiple_choice",
 }
 

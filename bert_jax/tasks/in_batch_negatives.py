@@ -2,25 +2,65 @@
 
 In parts, as Gao et al. 2021 (arXiv:2101.06983) compute it, its memory does not grow with the square of the batch: the
 encoder runs over one part of the batch at a time, and again in the backward pass with the same dropout; logits exist
-for one part of the choices at a time.
+for one part of the choices at a time. A guide masks false negatives (Solatorio 2024, arXiv:2402.16829).
 """
 
-import functools
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from bert_jax.modeling.heads import l2_normalize
-from bert_jax.modeling.losses import cross_entropy
 from bert_jax.sharding import join_rows, split_rows
 
-_EXCLUDED = -1e9  # the logit of a padded row
+_EXCLUDED = -1e9  # the logit of a choice that does not count
+
+
+@dataclasses.dataclass(frozen=True)
+class Contrast:
+    """The choices of a row beside the pairs and negatives of all rows, and the rule that masks false negatives.
+
+    Attributes:
+        anchors: whether the texts of the other rows are negatives of a row's text.
+        positives: whether the pairs of the other rows are negatives of a row's pair.
+        margin: a choice is masked where the guide's similarity exceeds the threshold: that of text and pair, s, less
+            the margin (`absolute`), or less margin * |s| (`relative`).
+        strategy: `absolute` or `relative`.
+    """
+
+    anchors: bool = False
+    positives: bool = False
+    margin: float = 0.0
+    strategy: str = "absolute"
+
+    def threshold(self, similarity: jax.Array) -> jax.Array:
+        """Return the similarity above which a choice is masked, given that of text and pair."""
+        return similarity - self.margin * (jnp.abs(similarity) if self.strategy == "relative" else 1.0)
+
+
+class _Sides(NamedTuple):
+    """The vectors that are compared: K of a row, `[B, K, D]`, each with the vectors of its kind in all rows.
+
+    Attributes:
+        asking: text (once for each of pair and negatives, and for the texts), and pair for the pairs.
+        choices: pair and negatives, then text, then pair.
+    """
+
+    asking: jax.Array
+    choices: jax.Array
 
 
 def in_batch_negatives(
-    embeddings: jax.Array, real: jax.Array, scale: float, parts: int = 1
+    embeddings: jax.Array,
+    real: jax.Array,
+    scale: float,
+    parts: int = 1,
+    contrast: Contrast | None = None,
+    guide: jax.Array | None = None,
+    texts: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Return the cross entropy of each row's pair among all choices, `[B]`, and 1 where no choice is nearer.
 
@@ -30,16 +70,47 @@ def in_batch_negatives(
         embeddings: the vectors of text, pair and negatives `[B, T, D]`.
         real: 1 for rows, 0 for padding, `[B]`.
         scale: factor of the cosines, which are the logits.
-        parts: number of parts of the choices whose logits `[B, B / parts * (T - 1)]` exist at a time.
+        parts: number of parts of the choices whose logits `[B, B / parts, T - 1]` exist at a time.
+        contrast: further choices, and the rule of the guide.
+        guide: vectors `[B, T, G]` of the same texts by a guide, whose similarities mask choices; None = none.
+        texts: a number for each text, `[B, T]`, where equal texts have equal numbers. Choices equal to a row's text or
+            pair are masked. None = no choice is masked for its text.
     """
-    vectors = l2_normalize(embeddings)
-    texts, choices = vectors[:, 0] * scale, vectors[:, 1:]
+    contrast, numbers = contrast or Contrast(), jnp.arange(len(real))
+    sides, guides, threshold = _sides(embeddings, contrast), None, None
+    asking = sides.asking * scale
+    if guide is not None:
+        guides = _sides(jax.lax.stop_gradient(guide), contrast)
+        threshold = contrast.threshold((guides.asking[:, 0] * guides.choices[:, 0]).sum(-1))
+    named = None if texts is None else _of_choices(texts, contrast)
+    negatives = embeddings.shape[1] - 1  # kinds of choices of which a row's own is no duplicate of its text or pair
+
+    def add(sums: tuple[jax.Array, ...], part: tuple[Any, ...]) -> tuple[tuple[jax.Array, ...], None]:
+        greatest, total, own = sums
+        choices, guided, named, real, number = part
+        logits, is_own = _products(asking, choices), numbers[:, None] == number  # [B, n, K] and [B, n]
+        masked = jnp.broadcast_to(real[:, None] == 0, logits.shape)
+        masked |= is_own[..., None] & (jnp.arange(logits.shape[-1]) >= negatives)
+        is_pair = is_own[..., None] & (jnp.arange(logits.shape[-1]) == 0)
+        if guides is not None and threshold is not None:
+            masked |= (_products(guides.asking, guided) > threshold[:, None, None]) & ~is_pair
+        if texts is not None:
+            same = [named == texts[:, i, None, None] for i in range(2)]  # [B, n, K]
+            masked |= (same[0] | same[1]) & ~is_pair
+        logits = jnp.where(masked, _EXCLUDED, logits)
+        most = jnp.maximum(greatest, jax.lax.stop_gradient(logits).max((1, 2)))
+        total = total * jnp.exp(greatest - most) + jnp.exp(logits - most[:, None, None]).sum((1, 2))
+        return (most, total, own + jnp.where(is_own, logits[..., 0], 0).sum(1)), None
+
+    given = (sides.choices, None if guides is None else guides.choices, named, real, numbers)
+    sums = (jnp.full(len(real), -jnp.inf), jnp.zeros(len(real)), jnp.zeros(len(real)))
     if parts == 1:
-        pairs_first = choices.swapaxes(0, 1).reshape(-1, choices.shape[-1])  # [(T - 1) B, D]
-        logits = jnp.where(jnp.tile(real, choices.shape[1]) > 0, _product(texts, pairs_first), _EXCLUDED)
-        return cross_entropy(logits, jnp.arange(len(vectors)))
-    log_sums, right = _log_sums(texts, choices, real, parts)
-    return log_sums - (texts * choices[:, 0]).sum(-1), right
+        sums, _ = add(sums, given)
+    else:
+        split = jax.tree.map(lambda x: split_rows(x, parts), given)
+        sums, _ = jax.lax.scan(jax.checkpoint(add, prevent_cse=False), sums, split)
+    greatest, total, own = sums
+    return greatest + jnp.log(total) - own, (own >= greatest).astype(jnp.float32)
 
 
 def embed_in_parts(embed: Callable[..., jax.Array], inputs: Any, key: jax.Array | None, parts: int) -> jax.Array:
@@ -57,61 +128,29 @@ def embed_in_parts(embed: Callable[..., jax.Array], inputs: Any, key: jax.Array 
     return join_rows(jax.lax.map(part, (split, keys)))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _log_sums(texts: jax.Array, choices: jax.Array, real: jax.Array, parts: int) -> tuple[jax.Array, jax.Array]:
-    """Return the logarithm of the sum of the exponentials of each text's logits, and 1 where its own is the greatest.
-
-    Args:
-        texts: scaled vectors `[B, D]`.
-        choices: vectors `[B, T - 1, D]`.
-        real: as for `in_batch_negatives`.
-        parts: as for `in_batch_negatives`.
-    """
-
-    def add(carry: tuple[jax.Array, jax.Array], part: tuple[Any, ...]) -> tuple[Any, jax.Array]:
-        greatest, total = carry
-        number, logits = part[0], _logits(texts, *part[1:])
-        own = split_rows(logits[..., 0], parts)[number]  # row i's pair is row i // parts of part i % parts
-        most = jnp.maximum(greatest, logits.max((1, 2)))
-        total = total * jnp.exp(greatest - most) + jnp.exp(logits - most[:, None, None]).sum((1, 2))
-        return (most, total), jnp.diagonal(own)
-
-    start = (jnp.full(len(texts), -jnp.inf), jnp.zeros(len(texts)))
-    (greatest, total), own = jax.lax.scan(add, start, (jnp.arange(parts), *_parts(choices, real, parts)))
-    return greatest + jnp.log(total), (join_rows(own) >= greatest).astype(jnp.float32)
+def _sides(vectors: jax.Array, contrast: Contrast) -> _Sides:
+    """Return the sides of the comparisons of vectors `[B, T, D]`, scaled to unit length."""
+    vectors = l2_normalize(vectors)
+    text, pair = vectors[:, :1], vectors[:, 1:2]
+    asking = [text] * (vectors.shape[1] - 1 + contrast.anchors) + [pair] * contrast.positives
+    return _Sides(jnp.concatenate(asking, axis=1), _of_choices(vectors, contrast))
 
 
-def _log_sums_forward(texts: jax.Array, choices: jax.Array, real: jax.Array, parts: int) -> tuple[Any, Any]:
-    found = _log_sums(texts, choices, real, parts)
-    return found, (texts, choices, real, found[0])
+def _of_choices(of_texts: jax.Array, contrast: Contrast) -> jax.Array:
+    """Return what belongs to the choices of each row, `[B, K, ...]`, of `[B, T, ...]` for the texts."""
+    more = [of_texts[:, :1]] * contrast.anchors + [of_texts[:, 1:2]] * contrast.positives
+    return jnp.concatenate([of_texts[:, 1:], *more], axis=1)
 
 
-def _log_sums_backward(parts: int, kept: Any, gradients: tuple[jax.Array, jax.Array]) -> tuple[Any, ...]:
-    texts, choices, real, log_sums = kept
-
-    def add(total: jax.Array, part: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        weights = jnp.exp(_logits(texts, *part) - log_sums[:, None, None]) * gradients[0][:, None, None]
-        flat = weights.reshape(len(texts), -1)
-        of_choices = _product(flat.T, texts.T).reshape(part[0].shape)
-        return total + _product(flat, part[0].reshape(flat.shape[1], -1).T), of_choices
-
-    of_texts, of_choices = jax.lax.scan(add, jnp.zeros_like(texts), _parts(choices, real, parts))
-    return of_texts, join_rows(of_choices), jnp.zeros_like(real)
+def text_numbers(input_ids: jax.Array, attention_mask: jax.Array) -> jax.Array:
+    """Return a hash of each text, uint32 `[...]`, of tokens `[..., S]`; padding does not change it."""
+    words = (input_ids.astype(jnp.uint32) + 1) * attention_mask.astype(jnp.uint32)
+    place = jnp.arange(1, words.shape[-1] + 1, dtype=jnp.uint32)
+    mixed = words * np.uint32(0x9E3779B1) ^ place * np.uint32(0x85EBCA77)
+    mixed = (mixed ^ (mixed >> 15)) * np.uint32(0xC2B2AE3D)
+    return jnp.where(attention_mask > 0, mixed ^ (mixed >> 13), 0).sum(-1, dtype=jnp.uint32)
 
 
-_log_sums.defvjp(_log_sums_forward, _log_sums_backward)
-
-
-def _parts(choices: jax.Array, real: jax.Array, parts: int) -> tuple[jax.Array, jax.Array]:
-    return split_rows(choices, parts), split_rows(real, parts)
-
-
-def _logits(texts: jax.Array, choices: jax.Array, real: jax.Array) -> jax.Array:
-    """Return the logits `[B, n, T - 1]` of choices `[n, T - 1, D]`."""
-    logits = _product(texts, choices.reshape(-1, choices.shape[-1])).reshape(len(texts), *choices.shape[:2])
-    return jnp.where(real[:, None] > 0, logits, _EXCLUDED)
-
-
-def _product(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Return `a @ b.T` in float32."""
-    return jnp.matmul(a, b.T, precision=jax.lax.Precision.HIGHEST)
+def _products(asking: jax.Array, choices: jax.Array) -> jax.Array:
+    """Return the products `[B, n, K]` of vectors `[B, K, D]` and `[n, K, D]`, in float32."""
+    return jnp.einsum("bkd,nkd->bnk", asking, choices, precision=jax.lax.Precision.HIGHEST)

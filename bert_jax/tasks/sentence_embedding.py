@@ -6,7 +6,7 @@ Reimers and Gurevych 2019 (arXiv:1908.10084), section 3; Henderson et al. 2017 (
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -17,22 +17,22 @@ from bert_jax.conversion.huggingface import Loaded
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.columns import Columns, recipe_key
-from bert_jax.data.finetuning.groups import INPUTS, Groups, encode_groups
-from bert_jax.data.finetuning.records import table_name
-from bert_jax.data.finetuning.tables import read_rows
-from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_texts, number_of, place
+from bert_jax.data.finetuning.groups import INPUTS, Groups
+from bert_jax.data.finetuning.text_pairs import encode_pairs, read_pairs, text_columns
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.scoring import pair_similarities
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
-from bert_jax.modeling.heads import l2_normalize
-from bert_jax.recipes.checks import has_in_batch_negatives
-from bert_jax.tasks import setup
+from bert_jax.recipes.checks import compares_rows
+from bert_jax.recipes.retrieval_definitions import LABELLED_LOSSES, UNLABELLED_LOSSES
+from bert_jax.tasks import setup, tsdae
 from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage
 from bert_jax.tasks.distillation.job import with_teacher_outputs
 from bert_jax.tasks.distillation.settings import distillation_of
 from bert_jax.tasks.distillation.teachers import teacher_text_settings
-from bert_jax.tasks.in_batch_negatives import embed_in_parts, in_batch_negatives
+from bert_jax.tasks.embedding_losses import angle_similarities, cosent, cosines, score_margins, triplet, truncated
+from bert_jax.tasks.guide import GUIDE, guide_shape, with_guide
+from bert_jax.tasks.in_batch_negatives import Contrast, embed_in_parts, in_batch_negatives, text_numbers
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 
@@ -48,16 +48,23 @@ class SentenceEmbeddingTask:
     Attributes:
         model: a Bert with head `sentence_embedding`.
         loss_name: `in_batch_negatives`: cross entropy of a text's pair among all pairs and negatives of the batch, with
-            cosines times `scale` as logits. `cosine`: squared error between cosine and label. `triplet`:
-            max(distance to pair - distance to negative + margin, 0). `none`: 0, for distillation.
+            cosines times `scale` as logits. `simcse`: the same, with a text as its own pair (Gao et al. 2021,
+            arXiv:2104.08821, section 3). `cosine`: squared error between cosine and label. `cosent`, `angle`:
+            CoSENT over cosines or AnglE's similarities, times `scale`. `triplet`: max(distance to pair - distance to
+            negative + margin, 0). `margin_mse`: squared error between label and the dot product of text and pair less
+            that of text and negative. `none`: 0, for distillation.
         labelled: whether the evaluation data has labels.
         metrics: names of `SIMILARITY` or `RETRIEVAL`.
-        scale: factor of cosines before the softmax.
+        scale: factor of similarities in `in_batch_negatives`, `cosent` and `angle`.
         distance: distance of triplets: `euclidean` or `cosine` (1 - cosine).
         margin: margin of triplets.
         similarity: similarity for evaluation (`bert_jax.inference.scoring.similarities`).
+        contrast: further choices of `in_batch_negatives`, and the rule by which a guide masks them.
+        mask_duplicates: whether choices equal to a row's text or pair are no negatives.
+        guided: whether batches have a guide's embeddings (`bert_jax.tasks.guide`).
         truncate_dim: number of leading dimensions for evaluation; None = all.
-        parts: with `in_batch_negatives`, number of parts of the batch whose activations exist at a time.
+        parts: number of parts of the batch whose activations exist at a time, for losses that compare its rows.
+        matryoshka: (dimensions, weight) of each cut of the embeddings over which the loss is summed; () = no cut.
     """
 
     model: Bert
@@ -67,9 +74,13 @@ class SentenceEmbeddingTask:
     scale: float = 20.0
     distance: str = "euclidean"
     margin: float = 1.0
+    contrast: Contrast = dataclasses.field(default_factory=Contrast)
+    guided: bool = False
+    mask_duplicates: bool = False
     similarity: str = "cosine"
     truncate_dim: int | None = None
     parts: int = 1
+    matryoshka: tuple[tuple[int, float], ...] = ()
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
         """Return the number of rows that are not padding."""
@@ -80,43 +91,77 @@ class SentenceEmbeddingTask:
     ) -> tuple[jax.Array, Metrics]:
         """Return the loss and the metrics of a batch (see `bert_jax.tasks.base.Task`).
 
-        With `in_batch_negatives` the losses of micro-batches do not sum to the loss of the batch, since all rows are
-        choices for each other. The task itself splits the batch there.
+        Where rows are compared with each other (`WHOLE_BATCH_LOSSES`), the losses of micro-batches do not sum to the
+        loss of the batch. The task itself splits the batch there.
         """
-        inputs, real = {name: batch[name] for name in INPUTS}, batch["example_weights"]
+        inputs = {name: batch[name] for name in INPUTS}
+        if self.loss_name == "simcse":  # a text is its own pair, with another dropout
+            inputs = {name: jnp.repeat(array, 2, axis=1) for name, array in inputs.items()}
         if self.parts == 1:
             embeddings = self._embed(params, inputs, dropout_key)
         else:
             embed = functools.partial(self._embed, params)
             embeddings = embed_in_parts(embed, inputs, dropout_key, self.parts)
+        if not self.matryoshka:
+            return self._objective(embeddings, batch | inputs, weights["rows"])
+        total = jnp.float32(0)
+        sums: Metrics = {}
+        for dimension, weight in self.matryoshka:
+            loss, found = self._objective(truncated(embeddings, dimension), batch | inputs, weights["rows"])
+            total += weight * loss
+            sums |= {f"{name}_{dimension}": value for name, value in found.items()}
+        return total, sums
+
+    def _objective(self, embeddings: jax.Array, batch: Batch, rows: jax.Array) -> tuple[jax.Array, Metrics]:
+        """Return the loss of embeddings [B, T, D], a sum over rows divided by `rows`, and its metrics."""
+        real = batch["example_weights"]
         match self.loss_name:
-            case "in_batch_negatives":
-                losses, right = in_batch_negatives(embeddings, real, self.scale, self.parts)
+            case "cosent" | "angle":
+                similarities = cosines if self.loss_name == "cosent" else angle_similarities
+                scores = self.scale * similarities(embeddings[:, 0], embeddings[:, 1])
+                loss = cosent(scores, batch["labels"], real)
+                return loss, {f"{self.loss_name}_loss": (loss, jnp.float32(1))}
+            case "in_batch_negatives" | "simcse":
+                guide = batch[GUIDE] if self.guided else None
+                texts = text_numbers(batch["input_ids"], batch["attention_mask"]) if self.mask_duplicates else None
+                options = (self.scale, self.parts, self.contrast, guide, texts)
+                losses, right = in_batch_negatives(embeddings, real, *options)
                 found = {"cross_entropy": losses, "accuracy": right}
+            case "margin_mse":
+                losses = jnp.square(score_margins(embeddings) - batch["labels"])
+                found = {"margin_mse": losses}
             case "none":
                 losses, found = jnp.zeros_like(real), {}
             case "cosine":
-                losses = jnp.square(_cosines(embeddings[:, 0], embeddings[:, 1]) - batch["labels"])
+                losses = jnp.square(cosines(embeddings[:, 0], embeddings[:, 1]) - batch["labels"])
                 found = {"mse": losses}
             case _:
-                losses, right = _triplet(embeddings, self.distance, self.margin)
+                losses, right = triplet(embeddings, self.distance, self.margin)
                 found = {"triplet_loss": losses, "triplet_accuracy": right}
         count = real.sum()
         sums = {name: ((values * real).sum(), count) for name, values in found.items()}
-        return (losses * real).sum() / weights["rows"], sums
+        return (losses * real).sum() / rows, sums
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
         """Return `embeddings` [B, T, D] of the T texts of each row, float32, without dropout."""
         return {"embeddings": self._embed(params, batch, None)}
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
-        """Return the chosen metrics over all rows that are not padding."""
+        """Return the chosen metrics over all rows that are not padding, and those of each Matryoshka dimension."""
         real = np.concatenate([batch["example_weights"] for batch in batches]) > 0
         embeddings = np.concatenate([prediction["embeddings"] for prediction in predictions])[real]
-        embeddings = embeddings[..., : self.truncate_dim]
-        if self.labelled:
-            labels = np.concatenate([batch["labels"] for batch in batches])[real]
-            return metrics.compute_metrics(self.metrics, labels, self.alike(embeddings))
+        labels = np.concatenate([batch["labels"] for batch in batches])[real] if self.labelled else None
+        found = self._scores(embeddings[..., : self.truncate_dim], labels)
+        for dimension, _ in self.matryoshka:
+            cut = self._scores(embeddings[..., :dimension], labels)
+            found |= {f"{name}_{dimension}": value for name, value in cut.items()}
+        return found
+
+    def _scores(self, embeddings: np.ndarray, labels: np.ndarray | None) -> dict[str, float]:
+        """Return the chosen metrics of embeddings `[n, T, D]`."""
+        if labels is not None:
+            alike = pair_similarities(self.similarity, embeddings[:, 0], embeddings[:, 1])
+            return metrics.compute_metrics(self.metrics, labels, alike)
         ranks = metrics.retrieval_ranks(embeddings[:, 0], embeddings[:, 1:], self.similarity)
         found = {"retrieval_accuracy": float(np.mean(ranks == 1)), "mrr": float(np.mean(1 / ranks))}
         return {name: found[name] for name in self.metrics}
@@ -134,85 +179,6 @@ class SentenceEmbeddingTask:
         embeddings = output.sentence_embedding
         assert embeddings is not None
         return embeddings.reshape(rows, texts, -1)
-
-
-def _cosines(a: jax.Array, b: jax.Array) -> jax.Array:
-    return (l2_normalize(a) * l2_normalize(b)).sum(-1)
-
-
-def _triplet(embeddings: jax.Array, distance: str, margin: float) -> tuple[jax.Array, jax.Array]:
-    """Return triplet losses [B], and 1 where the pair is nearer than the negative."""
-
-    def apart(other: jax.Array) -> jax.Array:
-        if distance == "cosine":
-            return 1 - _cosines(embeddings[:, 0], other)
-        squared = jnp.square(embeddings[:, 0] - other).sum(-1)
-        return jnp.sqrt(jnp.maximum(squared, 1e-24))  # equal texts: gradient 0 and not NaN
-
-    near, far = apart(embeddings[:, 1]), apart(embeddings[:, 2])
-    return jnp.maximum(near - far + margin, 0), (near < far).astype(jnp.float32)
-
-
-PairRow = tuple[int, dict[str, Any]]  # line number, and values by column
-
-
-def read_pairs(
-    spec: str, columns: Columns, label_limit: float = math.inf, bad: InvalidRows | None = None
-) -> list[PairRow]:
-    """Read the rows of a table of pairs or triplets.
-
-    Args:
-        spec: the table, as for `read_rows`.
-        columns: columns of text and pair; `more` has the negative; the label is a number.
-        label_limit: the greatest absolute value of a label.
-        bad: treatment of invalid rows; None means that they are an error.
-
-    Raises:
-        InputError: as for `read_rows`, or a text is empty, or a label is no number or beyond the limit.
-    """
-    bad = bad or InvalidRows(table_name(spec))
-    return list(bad.fitting(stream_pairs(spec, columns, bad, label_limit)))
-
-
-def stream_pairs(spec: str, columns: Columns, bad: InvalidRows, label_limit: float = math.inf) -> Iterator[PairRow]:
-    """Yield the rows of `read_pairs` lazily; the caller passes them through `bad.fitting`."""
-    rows = read_rows(spec, columns, bad)
-    return bad.each(rows, lambda row: _checked(place(table_name(spec), row[0]), row, columns, label_limit))
-
-
-def _checked(where: str, row: PairRow, columns: Columns, limit: float = math.inf) -> PairRow:
-    _, values = row
-    check_texts(where, {name: values[name] for name in _text_names(columns)})
-    if columns.label:
-        label = number_of(where, values[columns.label])
-        if abs(label) > limit:
-            expected = f"a label from {-limit:g} to {limit:g} (data.label_scale)"
-            raise InvalidRow(f"{where}: expected {expected}, found {values[columns.label]}", "a label out of range")
-    return row
-
-
-def encode_pairs(
-    tokenizer: Tokenizer,
-    rows: Sequence[PairRow],
-    columns: Columns,
-    max_length: int,
-    label_limit: float = math.inf,
-    prompt: str = "",
-) -> Groups:
-    """Tokenize rows of `read_pairs`, with the prompt before each text; divide the labels by `label_limit` if finite."""
-    labels, unit_label = np.zeros(len(rows), np.float32), label_limit if math.isfinite(label_limit) else 1.0
-    if columns.label:
-        labels[:] = [float(values[columns.label]) / unit_label for _, values in rows]
-    return encode_groups(tokenizer, prompted_texts((values for _, values in rows), columns, prompt), labels, max_length)
-
-
-def prompted_texts(rows: Iterable[dict[str, Any]], columns: Columns, prompt: str = "") -> list[list[tuple[str, None]]]:
-    """Return the texts of each row behind a prompt, for `encode_groups`."""
-    return [[(prompt + values[name], None) for name in _text_names(columns)] for values in rows]
-
-
-def _text_names(columns: Columns) -> tuple[str, ...]:
-    return tuple(name for name in (columns.text, columns.pair, *columns.more) if name)
 
 
 def choose_embedding_metrics(names: Sequence[str], labelled: bool) -> tuple[str, ...]:
@@ -235,63 +201,94 @@ def build(recipe: Any) -> Job:
     limit = data.label_scale if data.loss == "cosine" else math.inf
     read = learned
     if data.dev_share:  # held-out rows need the columns of evaluation too
-        read = dataclasses.replace(learned, label=scored.label, more=learned.more or scored.more)
+        read = dataclasses.replace(learned, label=scored.label or learned.label, more=learned.more or scored.more)
     rows, held = setup.hold_out(recipe, read_pairs(data.train, read, limit, setup.invalid_rows(recipe, data.train)))
     settings = dataclasses.replace(_text_settings(recipe, loaded), max_length=data.max_seq_length)
     prompt = settings.prompt()
+    if data.loss == "simcse" and not (config.hidden_dropout_prob or config.attention_probs_dropout_prob):
+        raise InputError("config.model.hidden_dropout_prob: expected dropout above 0 for loss 'simcse', found 0")
     config = config.replace(pooling_skip=settings.pooling_skip(tokenizer, prompt, data.max_seq_length))
     train = encode_pairs(tokenizer, rows, learned, data.max_seq_length, limit, prompt)
-    if data.loss == "in_batch_negatives" and len(train) * (train.size - 1) < 2:
-        raise InputError(f"{data.train}: expected at least 2 rows, which are negatives of each other, found 1")
+    if compares_rows(recipe) and len(train) * max(train.size - 1, 1) < 2:
+        raise InputError(f"{data.train}: expected at least 2 rows, which loss {data.loss!r} compares, found 1")
     task = dataclasses.replace(
         _task(recipe, Bert(config, HEAD, setup.compute(recipe))),
         similarity=settings.similarity,
         truncate_dim=settings.truncate_dim,
     )
-    train = with_teacher_outputs(
-        recipe,
-        task.model,
-        train,
-        lambda tokenizer, prompt, length: encode_pairs(tokenizer, rows, learned, length, limit, prompt),
-    )
+
+    def encode(tokenizer: Tokenizer, prompt: str, length: int) -> Groups:
+        return encode_pairs(tokenizer, rows, learned, length, limit, prompt)
+
+    if data.guide:
+        train = with_guide(recipe, task.model.compute, train, encode)
+    else:
+        train = with_teacher_outputs(recipe, task.model, train, encode)
     if data.dev:
         held = read_pairs(data.dev, scored, bad=setup.invalid_rows(recipe, data.dev))
     dev = encode_pairs(tokenizer, held, scored, data.max_seq_length, prompt=prompt) if held else None
     remembered = _remembered(learned, scored)
-    return setup.fine_tuning(recipe, task, tokenizer, loaded, train, dev, remembered, settings=settings)
+    job = setup.fine_tuning(recipe, task, tokenizer, loaded, train, dev, remembered, settings=settings)
+    return tsdae.with_decoder(job, recipe) if data.loss == "tsdae" else job
 
 
 def abstract_task(recipe: Any) -> AbstractTask:
     """Return the abstract task of a resolved recipe of sentence embeddings. See `bert_jax.tasks.abstract_task`."""
     data = recipe.data
+    if data.guide:
+        return _abstract_guided(recipe)
     if data.train:
         return setup.abstract_task_of(build(recipe))
     config = setup.config_without_data(recipe, HEAD)
     setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     task = _task(recipe, Bert(config, HEAD, setup.compute(recipe)))
     learned, _ = pair_columns(recipe)
-    texts = len(_text_names(learned))
+    texts = len(text_columns(learned))
     ids = jax.ShapeDtypeStruct((1, texts, data.max_seq_length), jnp.int32)
     number = jax.ShapeDtypeStruct((1,), jnp.float32)
     row = dict.fromkeys(INPUTS, ids) | {"labels": number, "example_weights": number}
-    return AbstractTask(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
+    stages = (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),)
+    found = AbstractTask(task, task.model.init, stages)
+    return tsdae.with_abstract_decoder(found, recipe) if data.loss == "tsdae" else found
+
+
+def _abstract_guided(recipe: Any) -> AbstractTask:
+    """Return the abstract task of a recipe with a guide, whose embeddings are not computed."""
+    changed = recipe.copy_and_resolve_references()
+    changed.data.guide = ""
+    found = abstract_task(changed)
+
+    def with_vectors(stage: Stage) -> Stage:
+        vectors = guide_shape(recipe.data.guide, *stage.batch["input_ids"].shape[:2])
+        return dataclasses.replace(stage, batch=stage.batch | {GUIDE: vectors})
+
+    task: Any = dataclasses.replace(found.task, guided=True)  # type: ignore[type-var]
+    return AbstractTask(task, found.init_params, tuple(map(with_vectors, found.stages)))
 
 
 def pair_columns(recipe: Any) -> tuple[Columns, Columns]:
-    """Return the columns of training and of evaluation; only loss `cosine` trains on labels."""
+    """Return the columns of training and of evaluation; only `LABELLED_LOSSES` train on labels."""
     data = recipe.data
-    negative = (data.negative_column,) if data.negative_column else ()
+    negative = tuple(data.negative_columns) or ((data.negative_column,) if data.negative_column else ())
     pairs = Columns(
         data.text_column, data.pair_column, has_header=data.has_header, delimiter=data.delimiter,
         encoding=data.encoding, option=recipe_key,
     )  # fmt: skip
     labelled = dataclasses.replace(pairs, label=data.label_column)
     with_negatives = dataclasses.replace(pairs, more=negative)
-    scored = labelled if data.label_column else with_negatives
-    if data.loss == "none":
-        first, *more = data.train_columns or (data.text_column, *filter(None, (data.pair_column,)))
+    scored = labelled if _has_similarities(data) else with_negatives
+    if data.loss == "margin_mse":
+        return dataclasses.replace(labelled, more=negative), scored
+    if data.loss in UNLABELLED_LOSSES:
+        pair = (data.pair_column,) if data.pair_column and data.loss == "none" else ()
+        first, *more = data.train_columns or (data.text_column, *pair)
         return dataclasses.replace(pairs, text=first, pair="", more=tuple(more)), scored
-    return (labelled if data.loss == "cosine" else with_negatives, scored)
+    return (labelled if data.loss in LABELLED_LOSSES else with_negatives, scored)
+
+
+def _has_similarities(data: Any) -> bool:
+    """Return whether labels are similarities, by which pairs are evaluated, and not differences of scores."""
+    return bool(data.label_column) and data.loss != "margin_mse"
 
 
 def _remembered(learned: Columns, scored: Columns) -> Remembered:
@@ -321,22 +318,35 @@ def _check(recipe: Any) -> None:
     data = recipe.data
     if data.loss == "none" and distillation_of(recipe) is None:
         raise InputError("config.data.loss: expected none only with config.distillation.teacher, found no teacher")
-    if data.train_columns and data.loss != "none":
+    if data.loss == "simcse" and recipe.distillation.teacher:
+        found = recipe.distillation.teacher
+        raise InputError(f"config.distillation.teacher: expected none for loss 'simcse', found {found}")
+    if data.loss in ("simcse", "tsdae") and len(data.train_columns) > 1:
+        expected = f"one column for loss {data.loss!r}"
+        raise InputError(f"config.data.train_columns: expected {expected}, found {data.train_columns}")
+    if data.train_columns and data.loss not in UNLABELLED_LOSSES:
         raise InputError(f"config.data.train_columns: expected () for loss {data.loss!r}, found {data.train_columns}")
-    if data.loss == "none" and data.dev_share:
-        raise InputError("config.data.dev_share: expected 0 for loss 'none', whose rows are texts to learn from, found "
-                         f"{data.dev_share}; use data.dev")  # fmt: skip
-    if data.loss == "none" and not data.dev:
+    if data.loss in UNLABELLED_LOSSES and data.dev_share:
+        raise InputError(f"config.data.dev_share: expected 0 for loss {data.loss!r}, whose rows are texts to learn "
+                         f"from, found {data.dev_share}; use data.dev")  # fmt: skip
+    if data.loss in UNLABELLED_LOSSES and not data.dev:
         return
     needed = {"text_column": True, "pair_column": True}
-    needed |= {"label_column": data.loss == "cosine", "negative_column": data.loss == "triplet"}
+    if data.negative_columns and (data.negative_column or data.loss in ("triplet", "margin_mse")):
+        expected = "() with negative_column" if data.negative_column else f"negative_column for loss {data.loss!r}"
+        raise InputError(f"config.data.negative_columns: expected {expected}, found {data.negative_columns}")
+    if data.guide and (data.loss != "in_batch_negatives" or recipe.distillation.teacher):
+        found = f"loss {data.loss!r}" + (" and a teacher" if recipe.distillation.teacher else "")
+        raise InputError(f"config.data.guide: expected loss 'in_batch_negatives' and no teacher, found {found}")
+    needed |= {"label_column": data.loss in LABELLED_LOSSES, "negative_column": data.loss in ("triplet", "margin_mse")}
     for name, is_needed in needed.items():
         if is_needed and not data[name]:
             raise InputError(f"config.data.{name}: expected a column, which loss {data.loss!r} needs, found none")
 
 
 def _task(recipe: Any, model: Bert) -> SentenceEmbeddingTask:
-    data, labelled = recipe.data, bool(recipe.data.label_column)
+    data, labelled = recipe.data, _has_similarities(recipe.data)
+    matryoshka = _matryoshka(data, model.config.sentence_embedding_size)
     return SentenceEmbeddingTask(
         model,
         data.loss,
@@ -345,5 +355,28 @@ def _task(recipe: Any, model: Bert) -> SentenceEmbeddingTask:
         scale=data.scale,
         distance=data.distance,
         margin=data.margin,
-        parts=recipe.accumulation_steps if has_in_batch_negatives(recipe) else 1,
+        parts=recipe.accumulation_steps if compares_rows(recipe) else 1,
+        matryoshka=matryoshka,
+        contrast=Contrast(
+            data.contrast_anchors, data.contrast_positives, data.guide_margin, data.guide_margin_strategy
+        ),
+        guided=bool(data.guide),
+        mask_duplicates=data.mask_duplicates,
     )
+
+
+def _matryoshka(data: Any, size: int) -> tuple[tuple[int, float], ...]:
+    """Return the dimensions and weights of a recipe. Raises InputError when they do not fit vectors of `size`."""
+    dims, weights = tuple(data.matryoshka_dims), tuple(data.matryoshka_weights)
+    fitting = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= size for n in dims)
+    if not fitting or len(set(dims)) < len(dims):
+        expected = f"different numbers from 1 to {size}, the dimensions of an embedding"
+        raise InputError(f"config.data.matryoshka_dims: expected {expected}, found {dims}")
+    if weights and len(weights) != len(dims):
+        expected = f"a weight for each of the {len(dims)} matryoshka_dims"
+        raise InputError(f"config.data.matryoshka_weights: expected {expected}, found {weights}")
+    if not all(isinstance(w, int | float) and math.isfinite(w) and w >= 0 for w in weights):
+        raise InputError(f"config.data.matryoshka_weights: expected numbers of at least 0, found {weights}")
+    if dims and data.loss in ("tsdae", "none"):
+        raise InputError(f"config.data.matryoshka_dims: expected () for loss {data.loss!r}, found {dims}")
+    return tuple(zip(dims, map(float, weights or (1,) * len(dims)), strict=True))

@@ -123,7 +123,7 @@ def forward_flops(
     total += 2 * config.conv_kernel_size * length * hidden**2
     if width != hidden:
         total += 2 * length * width * hidden
-    if head in ("pretraining", "masked_lm"):
+    if head in ("pretraining", "masked_lm", "sparse_embedding"):
         transform = hidden if config.head_transform else 0
         total += (length if predictions is None else predictions) * 2 * width * (transform + config.vocab_size)
     if head == "question_answering" and config.span_head == "feed_forward":

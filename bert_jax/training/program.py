@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from bert_jax import sharding
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Electra
-from bert_jax.recipes.checks import has_in_batch_negatives
+from bert_jax.recipes.checks import compares_rows
 from bert_jax.tasks.base import Job, Task
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Schedule, make_schedule
@@ -46,7 +46,7 @@ def make_program(recipe: ConfigDict, task: Task, init_params: InitParams, num_st
     like = jax.tree.map(
         lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), abstract, shardings
     )
-    micro_batches = 1 if has_in_batch_negatives(recipe) else recipe.accumulation_steps
+    micro_batches = 1 if compares_rows(recipe) else recipe.accumulation_steps
     step = make_train_step(task, optimizer, recipe.seed, micro_batches)
     return Program(schedule, optimizer, like, shardings, jit_train_step(step, mesh, shardings))
 

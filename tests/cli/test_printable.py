@@ -130,6 +130,21 @@ COMMANDS = {
         ["--config", "{0}/recipe.py", "--workdir", "{0}/x", f"--config.{ESCAPES}=1"],
     ],
     "inspect": [["{0}/sequence_classification"], [ESCAPES]],
+    "mine-negatives": [
+        [
+            "{0}/sentence_embedding",
+            "--data",
+            "{0}/table.tsv",
+            "--out",
+            f"{{0}}/mined{ESCAPES}.jsonl",
+            "--query-column",
+            "sentence",
+            "--positive-column",
+            "label",
+        ],
+        ["{0}/sentence_embedding", "--data", "{0}/table.tsv", "--out", "{0}/x.jsonl", "--query-column", ESCAPES],
+        ["{0}/sentence_embedding", "--data", "{0}/table.tsv", "--out", f"{{0}}/{ESCAPES}"],
+    ],
     "plan": [["--config", "{0}/recipe.py", "--topology", ESCAPES]],
     "predict": [
         ["--model", "{0}/sequence_classification", "--data", "{0}/table.tsv", "--out", f"{{0}}/{ESCAPES}.jsonl"],
@@ -153,6 +168,10 @@ COMMANDS = {
     "quantize": [
         ["{0}/sequence_classification", "--out", f"{{0}}/quantized{ESCAPES}", "--mode", "int8"],
         ["{0}/sequence_classification", "--out", "{0}/x", "--mode", "int8", "--keep", ESCAPES],
+    ],
+    "index": [
+        ["{0}/sentence_embedding", "--corpus", "{0}/lines.txt", "--out", f"{{0}}/index{ESCAPES}"],
+        ["{0}/sentence_embedding", "--corpus", f"{{0}}/{ESCAPES}", "--out", "{0}/x"],
     ],
     "rerank": [["{0}/sequence_classification", f"the {ESCAPES}", "--corpus", "{0}/lines.txt"]],
     "search": [["{0}/sentence_embedding", f"the {ESCAPES}", "--corpus", "{0}/lines.txt"]],

@@ -16,6 +16,7 @@ from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.state_dict import to_huggingface
 from bert_jax.errors import InputError
 from bert_jax.modeling.attention import relative_buckets
+from bert_jax.modeling.head_names import EMBEDDING_HEADS
 from bert_jax.modeling.kernels.disentangled import distance_rows
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
@@ -89,7 +90,7 @@ CASES = [
     pytest.param(family, head, marks=[] if head in QUICK_HEADS.get(family, (head,)) else [SLOW])
     for family, names in NAME_TABLES.items()
     for head in names.architectures
-    if family in CONFIGS and head != "sentence_embedding"
+    if family in CONFIGS and head not in EMBEDDING_HEADS
     if (family, head) != ("deberta-v2", "replaced_token_detection")
 ]
 

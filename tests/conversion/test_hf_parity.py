@@ -13,6 +13,7 @@ from bert_jax import BertConfig, from_pretrained
 from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.state_dict import to_huggingface
 from bert_jax.inference import PretrainedModel, pipeline
+from bert_jax.modeling.head_names import EMBEDDING_HEADS
 from bert_jax.tasks.pretraining import PretrainingTask
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
@@ -77,7 +78,7 @@ def both(model, ours: PretrainedModel, inputs: dict[str, np.ndarray]):
     return ours(**inputs, output_hidden_states=True, output_attentions=True), theirs
 
 
-VARIANTS = [(head, {}) for head in HEADS if head != "sentence_embedding"] + [
+VARIANTS = [(head, {}) for head in HEADS if head not in EMBEDDING_HEADS] + [
     ("encoder", {"hidden_act": "gelu_new"}),
     ("masked_lm", {"hidden_act": "gelu_pytorch_tanh"}),
     ("encoder", {"hidden_act": "relu", "layer_norm_eps": 1e-5, "type_vocab_size": 3}),

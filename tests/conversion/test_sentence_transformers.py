@@ -116,7 +116,7 @@ def test_modules_that_we_have_not(tmp_path):
          r"default_prompt_name: expected one of the prompts \(q\), found 's2s'"),
         ("config_sentence_transformers.json", {"similarity_fn_name": "cosin"}, "found 'cosin'; did you mean 'cosine'"),
         ("config_sentence_transformers.json", {"truncate_dim": 0}, "truncate_dim must be a positive"),
-        ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "expected SentenceTransformer, found"),
+        ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "expected an MLMTransformer and"),
     ],
 )  # fmt: skip
 def test_values_that_mean_nothing_here(tmp_path, name, content, message):

@@ -30,7 +30,7 @@ OTHER = {
     "embedding_dimension": 5, "word_embedding_dimension": 5, "dropout": 0.4, "model_type": "MultiVectorEncoder",
     "prompts": {"query": "x"}, "default_prompt_name": "query", "similarity_fn_name": "dot", "truncate_dim": 3,
     "model_args": {"x": 1}, "model_kwargs": {"x": 1}, "config_args": {"x": 1}, "config_kwargs": {"x": 1},
-    "activation_fn": "torch.nn.Tanh",
+    "activation_fn": "torch.nn.Tanh", "max_active_dims": 5,
 }  # fmt: skip
 NO_CHANGE = ("model_args", "model_kwargs", "config_args", "config_kwargs", "pooling_mode_mean_tokens")
 

@@ -11,7 +11,7 @@ from bert_jax.cli import main
 from bert_jax.data.retrieval_sets import read_retrieval_set
 from bert_jax.errors import InputError
 from bert_jax.evaluation.search import evaluate_search, rank
-from bert_jax.inference import pipeline
+from bert_jax.inference import from_pretrained, pipeline
 
 WORDS = ["cat", "dog", "tree", "house", "bird", "red", "big", "young", "the", "a"]
 PYTREC_EVAL = "needs pytrec-eval-terrier: pip install 'bert-jax[retrieval]'"
@@ -100,6 +100,20 @@ def test_metrics_are_those_of_the_definitions(folder, model, corpus, queries, ju
     assert list(found) == ["ndcg@10", "mrr@10", "map@100", "recall@100", "queries", "documents"]
     assert list(found.values())[:4] == pytest.approx(expected, abs=1e-6)
     assert (found["queries"], found["documents"]) == (10, 60)
+
+
+@pytest.mark.parametrize("head", ["sparse_embedding", "multi_vector"])
+def test_models_of_other_embeddings(folder, write_small, tmp_path, corpus, queries, judgements, head):
+    pytest.importorskip("pytrec_eval", reason=PYTREC_EVAL)
+    path = write_small(tmp_path / head, head, initializer_range=0.5)
+    model, ranked = from_pretrained(path), {}
+    documents = model.encode_document([f"{row['title']} {row['text']}" for row in corpus.values()])
+    scores = model.similarity(model.encode_query([queries[query]["text"] for query in judgements]), documents)
+    for query, row in zip(judgements, scores, strict=True):
+        names = [list(corpus)[i] for i in np.argsort(-row, kind="stable")]
+        ranked[query] = [name for name in names if name != query]
+    found = evaluate_search(path, folder)
+    assert list(found.values())[:4] == pytest.approx(by_hand(ranked, judgements), abs=1e-6)
 
 
 def test_the_verb_with_a_reranker_and_a_run_file(folder, model, write_small, tmp_path, capsys, judgements):

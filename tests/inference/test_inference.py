@@ -374,7 +374,7 @@ def test_batches_are_begun_before_the_first_is_waited_for(monkeypatch):
 
 
 def test_windows_keep_the_order(monkeypatch):
-    monkeypatch.setattr("bert_jax.inference.base._WINDOW", 4)
+    monkeypatch.setattr("bert_jax.inference.base.TEXT_WINDOW", 4)
     embed = pipeline("embed", model_of("encoder"), batch_size=3)
     texts = [" ".join(["paris"] * (1 + 7 * i % 11)) for i in range(11)]
     together = embed(texts)

@@ -75,6 +75,8 @@ def test_every_head_has_its_outputs(head):
         "multiple_choice": {"logits": (4, 2)},
         "replaced_token_detection": {"logits": (4, 12)},
         "sentence_embedding": {"sentence_embedding": (4, 128)},
+        "sparse_embedding": {"sentence_embedding": (4, 97)},
+        "multi_vector": {"token_embeddings": (4, 12, 128)},
     }[head]
     always = ("last_hidden_state", "pooler_output", "hidden_states", "attentions")
     found = {
@@ -84,7 +86,8 @@ def test_every_head_has_its_outputs(head):
     }
     assert found == expected
     assert (out.pooler_output is None) == (
-        head in ("masked_lm", "token_classification", "question_answering", "replaced_token_detection")
+        head
+        in ("masked_lm", "token_classification", "question_answering", "replaced_token_detection", "sparse_embedding")
     )
     assert len(out.hidden_states) == 4 and len(out.attentions) == 3
     np.testing.assert_array_equal(out.hidden_states[-1], out.last_hidden_state)

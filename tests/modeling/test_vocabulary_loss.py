@@ -91,9 +91,9 @@ def test_devices_hold_parts_and_agree(on_a_mesh):
 
 
 def test_no_part_is_as_large_as_the_whole():
-    assert losses._number_of_parts(16, 77) == 4
-    assert losses._number_of_parts(256, 20) == 16
-    assert losses._number_of_parts(2, 20) == 2
+    assert losses.number_of_parts(16, 77) == 4
+    assert losses.number_of_parts(256, 20) == 16
+    assert losses.number_of_parts(2, 20) == 2
 
 
 @pytest.mark.parametrize("head", ["pretraining", "masked_lm"])

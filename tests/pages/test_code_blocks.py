@@ -52,6 +52,7 @@ SMALLER = {
         "seed=0,1,2 ": "seed=0 ",
         "--heads 0.25 --columns 0.25 --data": "--heads 0.5 --columns 0.25 --data",
         "--layers 0,2,4": "--layers 0",
+        "--relative-margin 0.05": "--relative-margin 0",
         "--rounds 2": "--rounds 2 --config.num_steps=1 --config.global_batch_size=4 --quiet",
         "--heads 0.25 --columns 0.5": "--heads 0.5 --columns 0.5",
     },
@@ -59,6 +60,7 @@ SMALLER = {
         "--heads 0.25 --columns 0.25": "--heads 0.5 --columns 0.25",
         "--rounds 2 ": "--rounds 2 --config.num_steps=1 --config.global_batch_size=4 --quiet ",
     },
+    "docs/sentence_embeddings.md": {"--relative-margin 0.05": "--relative-margin 0"},
     "docs/tasks.md": {"seed=0,1,2 ": "seed=0 "},
 }
 OF_ALTERNATIVES = ("docs/command_line.md",)  # pages whose commands are each for itself
@@ -66,9 +68,11 @@ OF_ALTERNATIVES = ("docs/command_line.md",)  # pages whose commands are each for
 OF_OTHERS = ("gcloud", "kubectl", "podman", "unzip", "cd", "curl", "export", "python3", ".")
 ADDED = small_commands.ADDED | {"train-tokenizer": ["--vocab-size", "400"]}
 # What is added to the command of a recipe, for the models of the pages, which have one layer of 32.
+_HELD_OUT = ["--config.data.dev_share=0.3"]
 _ONE_LAYER = ["--config.distillation.student_layers=(0,)"]
 ADDED_TO_RECIPES = {
     **dict.fromkeys(("distil_sst2", "distil_conll2003", "distil_stsb", "distil_text"), _ONE_LAYER),
+    **dict.fromkeys(("retrieval", "reranker"), _HELD_OUT),
     "distil_minilm": ["--config.optimizer.warmup_steps=0", "--config.distillation.relation_heads=4",
                       "--config.data.eval_batches=1"],
 }  # fmt: skip

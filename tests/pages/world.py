@@ -26,6 +26,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "demo_workdir/pretraining/model": ("pretraining", {"max_position_embeddings": SEQUENCE_LENGTH}),
     "path/to/bert": ("pretraining", {}),
     "path/to/all-MiniLM-L6-v2": ("sentence_embedding", {}),
+    "path/to/splade": ("sparse_embedding", {}),
+    "path/to/colbert": ("multi_vector", {}),
     "path/to/cross-encoder": ("sequence_classification", {"num_labels": 1}),
     "runs/base/model": ("masked_lm", {}),
     "runs/conll2003/model": ("token_classification", {"id2label": ("O", "B-PER", "I-PER", "B-LOC")}),
@@ -46,6 +48,8 @@ ALIASES = {
     "uncased_L-12_H-768_A-12": "path/to/bert",
     "bucket/bert-base-uncased": "path/to/bert",
     "all-MiniLM-L6-v2": "path/to/all-MiniLM-L6-v2",
+    "splade": "path/to/splade",
+    "colbert": "path/to/colbert",
 }
 
 
@@ -112,6 +116,7 @@ def _tables(folder: Path) -> None:
         _csv(folder / name, ("review", "label"), reviews)
     for name in ("train.tsv", "dev.tsv"):
         (folder / name).write_text("sentence\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in reviews))
+    (folder / "texts.tsv").write_text("text\n" + "".join(f"{text}\n" for text in TEXTS * 4))
     glue = folder / "path" / "to"
     for task in ("SST-2", "CoLA", "STS-B"):
         (glue / task).mkdir(parents=True)
@@ -131,6 +136,10 @@ def _tables(folder: Path) -> None:
     for name, separator in (("pairs.csv", ","), ("pairs.tsv", "\t")):
         lines = [("a", "b"), *itertools.pairwise(TEXTS)]
         (folder / name).write_text("".join(separator.join(line) + "\n" for line in lines))
+    mixed = [f"{a}, {b}" for a in TEXTS for b in TEXTS if a != b]
+    rows = [{"query": text, "positive": mixed[i]} for i, text in enumerate(TEXTS * 2)]
+    _json_lines(folder / "questions.jsonl", rows)
+    (folder / "passages.txt").write_text("\n".join(mixed))
     endings = [f"ending{i}" for i in range(4)]
     _csv(folder / "swag.csv", ("sent1", "sent2", *endings), [(text, "it", *TEXTS) for text in TEXTS])
     (glue / "hellaswag").mkdir()

@@ -85,7 +85,7 @@ def largest_logits(monkeypatch, parts=None):
     mesh = find_slice("v5e:2x2").mesh(recipe)
     abstract_task = for_tpu(tasks.abstract_task(recipe))
     if parts:
-        monkeypatch.setattr(losses, "_number_of_parts", lambda *_: parts)
+        monkeypatch.setattr(losses, "number_of_parts", lambda *_: parts)
     with jax.set_mesh(mesh):
         program = make_program(recipe, abstract_task.task, abstract_task.init_params, 90, mesh)
         split = jax.sharding.NamedSharding(mesh, sharding.batch_spec())

@@ -9,10 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from given_embeddings import loss_and_gradients, random_embeddings
 
 from bert_jax import evaluation, recipes, tasks
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.data.finetuning.tables import Columns
+from bert_jax.data.finetuning.text_pairs import encode_pairs, read_pairs
 from bert_jax.errors import InputError
 from bert_jax.evaluation.sentence_embedding import SentenceEmbeddingEvaluator
 from bert_jax.inference import pipeline
@@ -20,7 +22,7 @@ from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.heads import l2_normalize, pool_tokens
 from bert_jax.tasks.in_batch_negatives import in_batch_negatives
-from bert_jax.tasks.sentence_embedding import SentenceEmbeddingTask, encode_pairs, read_pairs
+from bert_jax.tasks.sentence_embedding import SentenceEmbeddingTask
 from bert_jax.training.loop import train
 
 # Words of one line mean the same.
@@ -86,30 +88,6 @@ def tuned(place):
 
 
 # The losses
-
-
-def random_embeddings(texts):
-    return np.random.default_rng(texts).normal(size=(6, texts, 8)).astype(np.float32)
-
-
-@dataclasses.dataclass(frozen=True)
-class Given:
-    """A model whose embeddings are its parameters."""
-
-    def apply(self, params, *inputs, **options):
-        return type("Output", (), {"sentence_embedding": params.reshape(-1, params.shape[-1])})
-
-
-def loss_and_gradients(vectors, real=None, labels=None, **options):
-    """By the task, of embeddings [B, T, D]."""
-    rows, texts = vectors.shape[:2]
-    batch = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), np.zeros((rows, texts, 4), np.int32))
-    batch["labels"] = np.zeros(rows, np.float32) if labels is None else labels
-    batch["example_weights"] = np.ones(rows, np.float32) if real is None else real
-    task = SentenceEmbeddingTask(Given(), **options)
-    run = jax.jit(jax.value_and_grad(task.loss, has_aux=True))
-    (loss, found), grads = run(vectors, batch, None, task.weights(batch))
-    return float(loss), np.asarray(grads), {name: float(total / count) for name, (total, count) in found.items()}
 
 
 @pytest.mark.parametrize("texts", [2, 3])
@@ -311,6 +289,67 @@ def test_pairs_are_found_without_labels(place, tmp_path, loss):
     assert results["eval/mrr"] > 0.15
 
 
+def test_cut_embeddings_are_learned_from_ordered_labels(place, tmp_path):
+    changes = {"data.matryoshka_dims": (32, 4), "data.label_column": "score", "data.pair_column": "b"}
+    results = train(recipe(place, "cosent", accumulation_steps=4, **changes), tmp_path / "run", progress=False)
+    assert min(results[f"eval/{name}"] for name in ("spearman", "spearman_32", "spearman_4")) > 0.7
+    truncated = pipeline("similarity", tmp_path / "run" / "model")("the cat", "a dog", truncate_dim=4)
+    assert 0.5 < truncated <= 1
+
+
+def test_several_negatives_with_a_guide(place, tmp_path, write_small):
+    guide = write_small(tmp_path / "guide", "sentence_embedding", seed=3, hidden_size=16)
+    changes = {"data.negative_columns": ("negative", "b"), "data.guide": str(guide), "data.guide_margin": 0.1}
+    changes |= {"data.guide_cache": str(tmp_path / "cache"), "accumulation_steps": 4}
+    made = job(place, "in_batch_negatives", **changes)
+    batch = made.train_source.batch(0)
+    assert batch["input_ids"].shape == (32, 4, 16) and batch["guide_embeddings"].shape == (32, 4, 16)
+    assert made.task.guided and made.task.parts == 4 and made.task.contrast.margin == 0.1
+    row = made.tokenizer.decode(batch["input_ids"][0, 3], skip_special_tokens=True)
+    expected = pipeline("sentence-embedding", guide)(row)
+    np.testing.assert_allclose(batch["guide_embeddings"][0, 3], expected, atol=1e-5)
+    abstract = tasks.abstract_task(recipes.resolve(recipe(place, "in_batch_negatives", **changes)))
+    (stage,) = abstract.stages
+    assert {name: leaf.shape for name, leaf in stage.batch.items()} == {k: v.shape for k, v in batch.items()}
+    results = train(recipe(place, "in_batch_negatives", num_steps=2, **changes), tmp_path / "run", progress=False)
+    assert np.isfinite(results["eval/mrr"])
+
+
+def test_margins_of_a_teacher_are_learned(place, tmp_path):
+    changes = {"data.label_column": "score", "data.negative_column": "negative"}
+    made = job(place, "margin_mse", **changes)
+    batch = made.train_source.batch(0)
+    assert batch["input_ids"].shape[1] == 3 and set(batch["labels"].tolist()) == {0, 5}
+    assert not made.task.labelled and made.task.metrics == ("retrieval_accuracy", "mrr")
+    held = {"data.dev": "", "data.dev_share": 0.2}
+    assert set(job(place, "margin_mse", **changes | held).train_source.batch(0)["labels"].tolist()) == {0, 5}
+
+
+def test_texts_alone_are_told_apart(place, tmp_path):
+    """Two passes over a text differ by their dropout alone."""
+    rows = [json.loads(line) for line in (place / "train.jsonl").read_text().splitlines()]
+    (tmp_path / "texts.txt").write_text("".join(f"{row['a']}\n\n" for row in rows))
+    changes = {"data.train": str(tmp_path / "texts.txt"), "data.pair_column": "b", "data.label_column": "score"}
+    changes |= {"model.hidden_dropout_prob": 0.2}
+    made = job(place, "simcse", **changes, accumulation_steps=4)
+    assert made.train_source.batch(0)["input_ids"].shape == (32, 1, 16) and made.task.parts == 4
+    batch = {name: jnp.asarray(array) for name, array in made.train_source.batch(0).items()}
+    task, params = dataclasses.replace(made.task, parts=1), jax.jit(made.init_params)(jax.random.key(0))
+    twice = {name: jnp.repeat(array, 2, axis=1) if array.ndim == 3 else array for name, array in batch.items()}
+    pairs = dataclasses.replace(task, loss_name="in_batch_negatives")
+    losses = [
+        float(jax.jit(each.loss)(params, rows, key, each.weights(rows))[0])
+        for each, rows, key in (
+            (task, batch, jax.random.key(0)),
+            (pairs, twice, jax.random.key(0)),
+            (task, batch, None),
+        )
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6) and losses[0] > losses[2] + 0.01
+    results = train(recipe(place, "simcse", num_steps=5, **changes), tmp_path / "run", progress=False)
+    assert "eval/spearman" in results and results["train/accuracy"] > 0.5
+
+
 def test_labels_for_evaluation_alone(place, tmp_path):
     (tmp_path / "odd.jsonl").write_text(
         '{"a": "the cat", "b": "a dog", "score": 99}\n{"a": "x", "b": "y", "score": 1}\n'
@@ -400,6 +439,30 @@ def test_predict_answers_every_row_in_its_order(place, tuned, tmp_path, monkeypa
         ("cosine", {"data.label_column": "scores"}, r"expected a field 'scores'; did you mean 'score'"),
         ("cosine", {"data.metrics": ("mrr",)}, r"'mrr' is not a metric of pairs with labels"),
         ("triplet", {"data.negative_column": ""}, r"data\.negative_column: expected a column, which loss 'triplet'"),
+        ("cosent", {"data.label_column": ""}, r"label_column: expected a column, which loss 'cosent' needs"),
+        ("triplet", {"data.matryoshka_dims": (65,)}, r"matryoshka_dims: expected different numbers .*65"),
+        ("triplet", {"data.matryoshka_dims": (4, 4)}, r"matryoshka_dims: expected different numbers"),
+        (
+            "triplet",
+            {"data.matryoshka_dims": (4, 2), "data.matryoshka_weights": (1.0,)},
+            r"matryoshka_weights: expected a weight for each of the 2 matryoshka_dims, found \(1\.0,\)",
+        ),
+        ("triplet", {"data.negative_columns": ("b", "a")}, r"negative_columns: expected \(\) with negative_column"),
+        ("margin_mse", {"data.label_column": "score"}, r"negative_column: expected a column, which loss 'margin_mse'"),
+        ("in_batch_negatives", {"data.guide": "x"}, r"guide_cache: expected a directory for the guide's embeddings"),
+        ("cosine", {"data.guide": "x"}, r"data\.guide: expected loss 'in_batch_negatives' and no teacher, .*'cosine'"),
+        ("simcse", {"data.dev_share": 0.1, "data.dev": ""}, r"dev_share: expected 0 for loss 'simcse'"),
+        (
+            "simcse",
+            {"distillation.teacher": "x", "distillation.weights.embeddings": 1.0, "data.dev": ""},
+            r"distillation\.teacher: expected none for loss 'simcse', found x",
+        ),
+        ("simcse", {"data.train_columns": ("a", "b")}, r"train_columns: expected one column for loss 'simcse'"),
+        (
+            "simcse",
+            {"model.hidden_dropout_prob": 0.0, "model.attention_probs_dropout_prob": 0.0},
+            r"hidden_dropout_prob: expected dropout above 0 for loss 'simcse', found 0",
+        ),
         ("triplet", {"data.margin": 0.0}, r"data\.margin: expected more than 0"),
         ("triplet", {"data.distance": "manhattan"}, r"data\.distance: 'manhattan' is not known"),
         ("triplet", {"data.pair_column": ""}, r"data\.pair_column: expected a column"),

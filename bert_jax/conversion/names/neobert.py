@@ -26,7 +26,6 @@ NAMES = Names(
         "NeoBERT",
         without=("token_classification", "question_answering", "multiple_choice"),
         encoder="",
-        sentence_embedding="",
         masked_lm="LMHead",
     ),
     tied=(("decoder.weight", "model.encoder.weight"),),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
-from bert_jax.modeling.head_names import CLASSIFIERS
+from bert_jax.modeling.head_names import CLASSIFIERS, EMBEDDING_HEADS
 
 Tensors = dict[str, LazyTensor]
 
@@ -67,7 +67,7 @@ class Names:
 
     def head_of(self, architecture: str) -> str | None:
         """Return the head of a Hugging Face class; None for an unknown class."""
-        known = {name: head for head, name in self.architectures.items() if head != "sentence_embedding"}
+        known = {name: head for head, name in self.architectures.items() if head not in EMBEDDING_HEADS}
         return (known | dict(self.other_architectures)).get(architecture)
 
 
@@ -126,10 +126,13 @@ def classifiers(**heads: tuple[Entry, ...]) -> dict[str, tuple[Entry, ...]]:
 
 def architectures(family: str, without: tuple[str, ...] = (), **others: str) -> dict[str, str]:
     """Return head -> Hugging Face class for a family: the usual heads and `others`, except `without`."""
+    encoder, masked_lm = others.get("encoder", "Model"), others.get("masked_lm", "ForMaskedLM")
     usual = {
-        "encoder": "Model",
-        "sentence_embedding": "Model",
-        "masked_lm": "ForMaskedLM",
+        "encoder": encoder,
+        "sentence_embedding": encoder,
+        "multi_vector": encoder,
+        "masked_lm": masked_lm,
+        "sparse_embedding": masked_lm,
         "sequence_classification": "ForSequenceClassification",
         "token_classification": "ForTokenClassification",
         "question_answering": "ForQuestionAnswering",
@@ -161,6 +164,8 @@ def split_tensors(tensors: Tensors, whole: str, parts: tuple[str, ...]) -> Tenso
 
 
 EXPERT_LAYERS = "encoder/moe_layers/"  # the stack of layers with experts
+# Head -> the head with the same parameters.
+_HEADS_ALIKE = {"sparse_embedding": "masked_lm"}
 # Placeholders in the names of layers' tensors: the field of BertConfig with their number, and what they count.
 PLACEHOLDERS = {
     "layer": ("num_hidden_layers", "layers"),
@@ -202,7 +207,9 @@ def slots(
         heads: number of attention heads.
     """
     numbers = {kind: [i for i, found in enumerate(has_experts) if found == kind] for kind in (False, True)}
-    entries = (*names.encoder, *names.heads.get(head, ()), *_embedding_layers(shapes))
+    head = head if "token_weights/kernel" not in shapes else ""  # which has no tensors of the masked-LM head
+    weights = dense(TOKEN_WEIGHTS, "token_weights")
+    entries = (*names.encoder, *weights, *names.heads.get(_HEADS_ALIKE.get(head, head), ()), *_embedding_layers(shapes))
     for entry in itertools.chain.from_iterable(_quantized(entry) for entry in entries):
         if entry.ours not in shapes:
             continue
@@ -250,5 +257,6 @@ def _embedding_layers(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Entry]:
         yield from norm(f"{theirs}norm", f"{ours}/layer_norm")
 
 
+TOKEN_WEIGHTS = "sparse_linear"  # name of BGE-M3's layer of weights of tokens
 # Prefix of the tensor names of such a module; its own file leaves it out.
 EMBEDDING_LAYER = "embedding_layers.{number}."

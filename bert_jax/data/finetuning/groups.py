@@ -20,7 +20,7 @@ class Groups:
 
     Attributes:
         sequences: the `n * size` sequences; the sequences of an example are neighbours.
-        labels: `[n]`, int32 classes or float32 targets; zeros where there are no labels.
+        labels: `[n, ...]`, int32 classes or float32 targets; zeros where there are no labels.
     """
 
     sequences: Features
@@ -46,7 +46,9 @@ class Groups:
         padded = self.sequences.pad(places.ravel(), length, pad_id)
         batch = {name: padded[name].reshape(*places.shape, length) for name in INPUTS}
         return batch | {
-            "labels": np.where(real, self.labels[index], 0).astype(self.labels.dtype),
+            "labels": np.where(real.reshape(-1, *[1] * (self.labels.ndim - 1)), self.labels[index], 0).astype(
+                self.labels.dtype
+            ),
             "example_weights": real.astype(np.float32),
         }
 

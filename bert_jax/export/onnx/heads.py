@@ -31,10 +31,14 @@ def add_head(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], confi
         return {"last_hidden_state": x} | pooled
     if head == "sentence_embedding":
         return {"last_hidden_state": x, "sentence_embedding": _sentence(graph, x, params, config)}
-    if head in ("masked_lm", "pretraining"):
+    if head == "multi_vector":
+        return {"token_embeddings": _layered(graph, x, params, config)}
+    if head in ("masked_lm", "pretraining", "sparse_embedding"):
         logits = _masked_lm(graph, x, table, params.get("mlm", {}), config)
         if head == "masked_lm":
             return {"logits": logits}
+        if head == "sparse_embedding":
+            return {"sentence_embedding": _splade(graph, logits, config.pooling)}
         relation = add_dense(graph, _pooler(graph, x, params), params["nsp"], "nsp")
         return {"prediction_logits": logits, "seq_relationship_logits": relation}
     if head == "next_sentence":
@@ -87,6 +91,18 @@ def _masked_lm(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], con
     return graph.op("Add", logits, graph.parameter("mlm.bias", params["bias"])) if "bias" in params else logits
 
 
+def _splade(graph: OnnxGraph, logits: str, pooling: str) -> str:
+    """Pool logits `[B, S, V]` to a sparse embedding, float32 `[B, V]`, as `bert_jax.modeling.sparse.splade`."""
+    one, axis = graph.constant(1, np.float32), graph.constant([1], np.int64)
+    x = graph.op("Mul", graph.cast(logits, np.float32), graph.unsqueeze(_members(graph), 2))
+    if "sum" not in pooling:
+        x = graph.op("ReduceMax", x, axes=[1], keepdims=0)
+    x = graph.op("Relu", x)
+    for _ in range(1 + pooling.endswith("log1p")):
+        x = graph.op("Log", graph.op("Add", x, one))
+    return graph.op("ReduceSum", x, axis, keepdims=0) if "sum" in pooling else x
+
+
 def _summary(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfig, head: str) -> str:
     """Add the layer between the encoder and a head: `[B, D]` for a text's classes, `[B, S, D]` for tokens and spans."""
     kind = summary_of(config, head)
@@ -118,6 +134,11 @@ def _sentence(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConf
         members = _members(graph, config.pooling_skip)
         vectors = [_pool(graph, x, pooling, members) for pooling in config.poolings]
         x = vectors[0] if len(vectors) == 1 else graph.op("Concat", *vectors, axis=-1)
+    return _layered(graph, x, params, config)
+
+
+def _layered(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfig) -> str:
+    """Add the layers after the pooling, or after the encoder in a model with a vector for each token."""
     layers, x = params.get("embedding_layers", {}), graph.cast(x)
     for number, layer in enumerate(config.embedding_layers):
         part, name = layers.get(f"layer_{number}", {}), f"embedding_layers.{number}"
@@ -137,7 +158,7 @@ def _sentence(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConf
 
 
 def _normalized(graph: OnnxGraph, x: str) -> str:
-    """Scale `[B, features]` to unit length, in float32; a zero vector stays zero."""
+    """Scale `[..., features]` to unit length, in float32; a zero vector stays zero."""
     x = graph.cast(x, np.float32)
     squares = graph.op("ReduceSum", graph.op("Mul", x, x), graph.constant([-1], np.int64), keepdims=1)
     length = graph.op("Sqrt", graph.op("Max", squares, graph.constant(1e-24, np.float32)))

@@ -40,10 +40,12 @@ class RowsWithOutputs:
     Attributes:
         rows: the n rows.
         outputs: float32 `[n, ...]`.
+        name: the name of the outputs in a batch.
     """
 
     rows: Any
     outputs: np.ndarray
+    name: str = OUTPUTS
 
     @property
     def lengths(self) -> np.ndarray:
@@ -59,10 +61,10 @@ class RowsWithOutputs:
         return len(self.rows)
 
     def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
-        """Return the batch of the rows with `teacher_outputs` `[B, ...]`, 0 where the index is -1."""
+        """Return the batch of the rows with their outputs `[B, ...]`, 0 where the index is -1."""
         real = (index >= 0).reshape(-1, *[1] * (self.outputs.ndim - 1))
         outputs = np.where(real, self.outputs[index], 0).astype(np.float32)
-        return self.rows.pad(index, length, pad_id) | {OUTPUTS: outputs}
+        return self.rows.pad(index, length, pad_id) | {self.name: outputs}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,0 +1,182 @@
+"""Read and write the modules of a MultiVectorEncoder of sentence-transformers; read ColBERT models of PyLate and of
+Stanford."""
+
+import dataclasses
+import string
+from collections.abc import Mapping
+from typing import Any
+
+from bert_jax import storage
+from bert_jax.config import BertConfig
+from bert_jax.config_values import EmbeddingLayer
+from bert_jax.conversion.multi_vector_settings import MultiVectorSettings, QueryExpansion
+from bert_jax.conversion.sentence_transformers import (
+    EmbeddingModule,
+    EmbeddingSettings,
+    ModuleLayout,
+    checked_object,
+    module_kind,
+    optional_boolean,
+    optional_integer,
+    read_dense,
+    transformer_config,
+)
+from bert_jax.conversion.text_settings import TextSettings
+from bert_jax.errors import InputError
+from bert_jax.model_files import sentence_transformers as tables
+
+STANFORD = "HF_ColBERT"  # class of ColBERT models in the layout of their authors
+_PROJECTION = "linear.weight"  # tensor of such a model, beside those of its BERT
+_LENGTH = 32  # of expanded queries, where the files do not say
+_ROLES = (("query", "query_prefix"), ("document", "document_prefix"))
+# Keys of PyLate's config_sentence_transformers.json; if there is one, queries are expanded by default.
+_PYLATE_KEYS = (
+    "query_length", "document_length", "query_expansion", "do_query_expansion", "attend_to_expansion_tokens",
+    "attend_to_mask_tokens", "query_prefix", "document_prefix", "skiplist_words",
+)  # fmt: skip
+
+
+def read_multi_vector(layout: ModuleLayout, config: BertConfig) -> EmbeddingSettings:
+    """Read the modules of a MultiVectorEncoder, or of a ColBERT model of PyLate.
+
+    Raises:
+        InputError: a module asks for something that is not supported.
+    """
+    where = layout.root / "modules.json"
+    pylate = layout.model_type == "ColBERT"
+    kinds = [module_kind(module, where) for module in layout.modules]
+    behind = set(kinds[1:]) - {"Dense", "Normalize", "MultiVectorMask"}
+    masks = kinds.count("MultiVectorMask")
+    if kinds[:1] != ["Transformer"] or behind or masks > 1 or not (masks or pylate):
+        expected = "a Transformer, Dense and Normalize modules and one MultiVectorMask"
+        raise InputError(f"{where}: expected {expected}, found {', '.join(kinds)}")
+    config, folders = _projections(layout.modules[1:], config, pylate)
+    mask = next((module for module in layout.modules if module.kind == "MultiVectorMask"), None)
+    found = _transformer_settings(layout)
+    if mask is not None:
+        found = dataclasses.replace(found, **_mask(mask))
+    elif pylate:
+        words = _config(layout).get("skiplist_words")
+        found = dataclasses.replace(found, skipped_words=tuple(string.punctuation if words is None else words))
+    markers = {role: _config(layout)[key] for role, key in _ROLES if isinstance(_config(layout).get(key), str)}
+    prompts = dict(layout.settings.prompts)
+    prompts |= {role: marker + prompts.get(role, "").removeprefix(marker) for role, marker in markers.items()}
+    settings = dataclasses.replace(
+        layout.settings,
+        prompts=tuple(prompts.items()),
+        multi_vector=dataclasses.replace(found, markers=tuple(markers.items())),
+    )
+    return EmbeddingSettings(config, settings, folders)
+
+
+def read_stanford(root: storage.Path, config: BertConfig, features: tuple[int, ...]) -> EmbeddingSettings:
+    """Return the settings of a ColBERT model in the layout of its authors, whose projection has the shape `features`.
+
+    Raises:
+        InputError: artifact.metadata is damaged.
+    """
+    content, where = checked_object(root / "artifact.metadata", tables.ARTIFACT_METADATA)
+    attends = optional_boolean(content, "attend_to_mask_tokens", False, where)
+    masks = optional_boolean(content, "mask_punctuation", True, where)
+    markers = {
+        "query": f"{content.get('query_token_id') or '[unused0]'} ",
+        "document": f"{content.get('doc_token_id') or '[unused1]'} ",
+    }
+    settings = MultiVectorSettings(
+        document_length=optional_integer(content, "doc_maxlen", where),
+        expansion=QueryExpansion(optional_integer(content, "query_maxlen", where) or _LENGTH, attended=attends),
+        skipped_words=tuple(string.punctuation) if masks else (),
+        markers=tuple(markers.items()),
+    )
+    layer = EmbeddingLayer("dense", features[1], features[0], bias=False)
+    texts = TextSettings(similarity="maxsim", prompts=tuple(markers.items()), multi_vector=settings)
+    return EmbeddingSettings(config.replace(embedding_layers=(layer,), normalize_embeddings=True), texts, {})
+
+
+def stanford_projection(hf: Mapping[str, Any], tensors: Mapping[str, Any]) -> str | None:
+    """Return the name of the projection's tensor in a ColBERT model of its authors; None for any other model."""
+    named = hf.get("architectures")
+    return _PROJECTION if isinstance(named, list) and STANFORD in named and _PROJECTION in tensors else None
+
+
+def multi_vector_json(settings: TextSettings) -> dict[str, dict[str, Any]]:
+    """Return the contents of files that describe late interaction: the Transformer's, the mask's, and the model's."""
+    found = settings.multi_vector or MultiVectorSettings()
+    expansion = found.expansion and {
+        "strategy": "fixed" if found.expansion.truncates else "min",
+        "attend": found.expansion.attended,
+        "token": found.expansion.token or None,
+        "length": found.expansion.length,
+    }
+    lengths = {"query_length": found.query_length, "document_length": found.document_length}
+    return {
+        "transformer": {key: value for key, value in lengths.items() if value} | {"query_expansion": expansion},
+        "mask": {"skiplist_words": list(found.skipped_words), "skiplist_tasks": list(found.skips_in)},
+        "model": {key: dict(found.markers)[role] for role, key in _ROLES if role in dict(found.markers)},
+    }
+
+
+def _projections(
+    modules: tuple[EmbeddingModule, ...], config: BertConfig, pylate: bool
+) -> tuple[BertConfig, dict[int, storage.Path]]:
+    """Read the modules that change the vectors; return the config, and the directories of the dense layers."""
+    changing = [module for module in modules if module.kind != "MultiVectorMask"]
+    normalizes = pylate or (bool(changing) and changing[-1].kind == "Normalize")
+    if changing and changing[-1].kind == "Normalize":
+        checked_object(changing.pop().folder / "config.json", tables.TOKEN_NORMALIZE)
+    layers: list[EmbeddingLayer] = []
+    folders = {}
+    for number, module in enumerate(changing):
+        width = layers[-1].features if layers else config.hidden_size
+        if module.kind == "Dense":
+            layers.append(read_dense(module, width, tables.TOKEN_DENSE))
+            folders[number] = module.folder
+        else:
+            checked_object(module.folder / "config.json", tables.TOKEN_NORMALIZE)
+            layers.append(EmbeddingLayer("normalize", width, width))
+    layered = config.replace(pooling="mean", embedding_layers=tuple(layers), normalize_embeddings=normalizes)
+    return layered, folders
+
+
+def _config(layout: ModuleLayout) -> dict[str, Any]:
+    return checked_object(layout.root / "config_sentence_transformers.json", tables.MULTI_VECTOR_CONFIG)[0]
+
+
+def _transformer_settings(layout: ModuleLayout) -> MultiVectorSettings:
+    """Read lengths and query expansion: from the Transformer's file, else from PyLate's keys of the model's."""
+    own, where = transformer_config(layout.transformer, tables.MULTI_VECTOR_TRANSFORMER)
+    older, older_where = _config(layout), layout.root / "config_sentence_transformers.json"
+    lengths: dict[str, Any] = {}
+    for key in ("query_length", "document_length"):
+        lengths[key] = optional_integer(own, key, where) or optional_integer(older, key, older_where)
+    if "query_expansion" in own or "query_expansion" in older:
+        holder, place = (own, where) if "query_expansion" in own else (older, older_where)
+        return MultiVectorSettings(**lengths, expansion=_expansion(holder["query_expansion"], place))
+    expansion = None
+    if any(key in older for key in _PYLATE_KEYS) and older.get("do_query_expansion") is not False:
+        attends = older.get("attend_to_expansion_tokens", older.get("attend_to_mask_tokens"))
+        expansion = QueryExpansion(lengths.pop("query_length") or _LENGTH, attended=bool(attends))
+    return MultiVectorSettings(**lengths, expansion=expansion)
+
+
+def _expansion(value: Any, where: object) -> QueryExpansion | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or value.get("strategy") not in ("fixed", "min"):
+        raise InputError(f"{where}: query_expansion: expected an object with strategy fixed or min, found {value!r}")
+    place, token = f"{where}: query_expansion", value.get("token") or ""
+    length = optional_integer(value, "length", place)
+    if length is None or not isinstance(token, str):
+        raise InputError(f"{place}: expected a length, and perhaps a token, found {value!r}")
+    attends = optional_boolean(value, "attend", False, place)
+    return QueryExpansion(length, value["strategy"] == "fixed", attends, token)
+
+
+def _mask(module: EmbeddingModule) -> dict[str, Any]:
+    content, where = checked_object(module.folder / "config.json", tables.MULTI_VECTOR_MASK)
+    words, tasks = content.get("skiplist_words") or [], content.get("skiplist_tasks")
+    tasks = ["document"] if tasks is None else [tasks] if isinstance(tasks, str) else tasks
+    for key, value in (("skiplist_words", words), ("skiplist_tasks", tasks)):
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise InputError(f"{where}: {key}: expected a list of strings, found {value!r}")
+    return {"skipped_words": tuple(words), "skips_in": tuple(tasks)}

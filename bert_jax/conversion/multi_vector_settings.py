@@ -1,0 +1,69 @@
+"""Settings of late-interaction models: lengths, query expansion, and the tokens that are scored (ColBERT)."""
+
+import dataclasses
+from typing import Any
+
+from bert_jax.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryExpansion:
+    """Tokens that are added to queries (Khattab and Zaharia 2020, arXiv:2004.12832, section 3.2).
+
+    Attributes:
+        length: number of tokens to which a query is filled up.
+        truncates: whether longer queries are cut to this length.
+        attended: whether other tokens attend to the added tokens.
+        token: the token that is added; "" = the mask token.
+    """
+
+    length: int
+    truncates: bool = True
+    attended: bool = False
+    token: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiVectorSettings:
+    """Settings of a model with a vector for each token.
+
+    Attributes:
+        query_length: most tokens in a query; None = as in any text.
+        document_length: most tokens in a document; None = as in any text.
+        expansion: how queries are filled up; None = not.
+        skipped_words: tokens that are not scored; those that the vocabulary lacks are ignored.
+        skips_in: the tasks whose texts skip them: `document` (also texts of no task), `query`.
+        markers: prompts that begin with a token of the vocabulary, which is not tokenized as text: its name is that of
+            the prompt.
+    """
+
+    query_length: int | None = None
+    document_length: int | None = None
+    expansion: QueryExpansion | None = None
+    skipped_words: tuple[str, ...] = ()
+    skips_in: tuple[str, ...] = ("document",)
+    markers: tuple[tuple[str, str], ...] = ()
+
+    def length_of(self, task: str | None, longest: int) -> int:
+        """Return the most tokens in a text of a task, if `longest` is the most in any text."""
+        named = {"query": self.query_length, "document": self.document_length}.get(task or "")
+        if task == "query" and self.expansion is not None:
+            named = self.expansion.length if self.expansion.truncates else max(named or longest, self.expansion.length)
+        return named or longest
+
+    def skipped_ids(self, tokenizer: Any, task: str | None) -> list[int]:
+        """Return the ids of tokens that are not scored in texts of a task."""
+        if (task or "document") not in self.skips_in:
+            return []
+        found = {word: tokenizer.token_to_id(word) for word in self.skipped_words}
+        return [i for word, i in found.items() if i is not None and not tokenizer.is_unknown(i)]
+
+    def expansion_id(self, tokenizer: Any) -> int:
+        """Return the id of the token that is added to queries. Raises InputError if the vocabulary lacks it."""
+        assert self.expansion is not None
+        if not self.expansion.token:
+            return tokenizer.mask_id
+        found = tokenizer.token_to_id(self.expansion.token)
+        if found is None:
+            raise InputError(f"query_expansion: expected a token of the vocabulary, found {self.expansion.token!r}")
+        return found

@@ -1,0 +1,43 @@
+"""Read and write the modules of a SparseEncoder of sentence-transformers: a masked LM and its pooling."""
+
+from typing import Any
+
+from bert_jax.config import BertConfig
+from bert_jax.config_values import SPLADE_POOLINGS
+from bert_jax.conversion.sentence_transformers import EmbeddingSettings, ModuleLayout, checked_object, module_kind
+from bert_jax.errors import InputError
+from bert_jax.model_files import sentence_transformers as tables
+
+# Values of a SpladePooling -> the parts of our name for it.
+_STRATEGIES = {"max": "splade_max", "sum": "splade_sum"}
+_ACTIVATIONS = {"relu": "", "log1p_relu": "_log1p"}
+
+
+def read_sparse(layout: ModuleLayout, config: BertConfig) -> EmbeddingSettings:
+    """Read the modules of a SparseEncoder.
+
+    Raises:
+        InputError: a module asks for something that is not supported.
+    """
+    where = layout.root / "modules.json"
+    kinds = [module_kind(module, where) for module in layout.modules]
+    if kinds not in (["MLMTransformer", "SpladePooling"], ["Transformer", "SpladePooling"]):
+        raise InputError(f"{where}: expected an MLMTransformer and a SpladePooling, found {', '.join(kinds)}")
+    content, where = checked_object(layout.modules[1].folder / "config.json", tables.SPLADE_POOLING)
+    parts = []
+    for key, known in (("pooling_strategy", _STRATEGIES), ("activation_function", _ACTIVATIONS)):
+        value = content.get(key, next(iter(known)))
+        if value not in known:
+            raise InputError(f"{where}: {key}: expected {' or '.join(known)}, found {value!r}")
+        parts.append(known[value])
+    return EmbeddingSettings(config.replace(pooling="".join(parts)), layout.settings, {})
+
+
+def splade_pooling_json(config: BertConfig) -> dict[str, Any]:
+    """Return the config.json of a SpladePooling."""
+    pooling = config.pooling if config.pooling in SPLADE_POOLINGS else SPLADE_POOLINGS[0]
+    return {
+        "pooling_strategy": next(name for name, part in _STRATEGIES.items() if pooling.startswith(part)),
+        "activation_function": "log1p_relu" if pooling.endswith("log1p") else "relu",
+        "embedding_dimension": config.vocab_size,
+    }

@@ -1,0 +1,99 @@
+"""Queries with passages and their relevance: read them from a table, and tokenize them as pairs of texts."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.finetuning.groups import Groups, encode_groups
+from bert_jax.data.finetuning.records import table_name
+from bert_jax.data.finetuning.tables import read_rows
+from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_texts, number_of, place
+from bert_jax.tokenization import Tokenizer
+
+_OUT_OF_RANGE = "a label out of range"
+MISSING = -math.inf  # the relevance of a passage that fills a row up
+
+
+class RankedPassages(NamedTuple):
+    """A query with K passages and the relevance of each."""
+
+    query: str
+    passages: tuple[str, ...]
+    relevance: tuple[float, ...]
+
+
+def read_ranked_passages(
+    spec: Any, columns: Columns, bad: InvalidRows | None = None, probabilities: bool = False
+) -> list[RankedPassages]:
+    """Read the rows of a table.
+
+    Args:
+        spec: the table, as for `read_rows`.
+        columns: the column of the query, and those of its passages. `texts` is a column of lists, whose label is a list
+            of as many numbers. Otherwise `pair` is a passage, whose label is a number. Without a label column the first
+            passage has relevance 1; the others, which may be in the columns `more`, have 0.
+        bad: treatment of invalid rows; None means that they are an error.
+        probabilities: whether labels are from 0 to 1.
+
+    Raises:
+        InputError: as for `read_rows`, or a text is empty, there is no passage, or a label is not valid.
+    """
+    bad = bad or InvalidRows(table_name(spec))
+
+    def read(row: tuple[int, dict[str, Any]]) -> RankedPassages:
+        line, values = row
+        where = place(table_name(spec), line)
+        names = [columns.pair, *columns.more]
+        passages = values[columns.texts] if columns.texts else [values[name] for name in names]
+        if columns.texts:
+            names = [f"{columns.texts}[{i}]" for i in range(len(passages))]
+        if not passages:
+            raise InvalidRow(f"{where}: expected at least one passage in {columns.texts!r}, found none", "no passage")
+        check_texts(where, {columns.text: values[columns.text]} | dict(zip(names, passages, strict=True)))
+        relevance = [1.0] + [0.0] * (len(passages) - 1)
+        if columns.label:
+            relevance = _labels(where, columns, values[columns.label], len(passages))
+        if probabilities and not all(0 <= value <= 1 for value in relevance):
+            raise InvalidRow(f"{where}: expected labels from 0 to 1, found {values[columns.label]}", _OUT_OF_RANGE)
+        return RankedPassages(values[columns.text], tuple(passages), tuple(relevance))
+
+    return list(bad.fitting(bad.each(read_rows(spec, columns, bad), read)))
+
+
+def _labels(where: str, columns: Columns, label: str, count: int) -> list[float]:
+    """Return the numbers of a label: one, or a JSON list of `count`."""
+    if not columns.texts:
+        return [number_of(where, label)]
+    try:
+        found = json.loads(label)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or len(found) != count:
+        message = f"{where}: expected a list of {count} numbers in {columns.label!r}, found {label}"
+        raise InvalidRow(message, "other labels than one for each passage")
+    return [number_of(where, str(value)) for value in found]
+
+
+def encode_ranked_passages(
+    tokenizer: Tokenizer, rows: Sequence[RankedPassages], max_length: int, prompt: str = ""
+) -> Groups:
+    """Tokenize rows of `read_ranked_passages` as pairs, with the prompt before each query.
+
+    Rows with fewer passages than the longest are filled up with empty passages, whose labels are `MISSING`. The labels
+    are float32 `[n, K]`.
+    """
+    size = max(len(row.passages) for row in rows)
+    labels = np.full((len(rows), size), MISSING, np.float32)
+    for i, row in enumerate(rows):
+        labels[i, : len(row.relevance)] = row.relevance
+    pairs = [
+        [(prompt + row.query, passage) for passage in (*row.passages, *[""] * (size - len(row.passages)))]
+        for row in rows
+    ]
+    one = np.zeros(len(rows), np.float32)
+    return dataclasses.replace(encode_groups(tokenizer, pairs, one, max_length), labels=labels)

@@ -1,0 +1,136 @@
+"""Files of a search index: arrays that are written in constant memory and mapped into memory, and the texts."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax import storage
+from bert_jax.errors import InputError
+
+_ABOUT, _VERSION = "index.json", 1
+
+
+class IndexWriter:
+    """The files of an index under construction, in a local directory.
+
+    An array is a file NAME.bin of its values; `index.json` has its dtype and shape.
+    """
+
+    def __init__(self, directory: storage.Path):
+        self.directory = directory
+        self._arrays: dict[str, tuple[np.dtype, tuple[int, ...]]] = {}
+        self._files: dict[str, Any] = {}
+
+    def append(self, name: str, rows: Any) -> None:
+        """Write further rows `[n, ...]` of an array, which has the dtype and width of its first rows."""
+        rows = np.ascontiguousarray(rows)
+        if name not in self._files:
+            self._files[name] = (self.directory / f"{name}.bin").open("wb")
+            self._arrays[name] = (rows.dtype, (0, *rows.shape[1:]))
+        kind, (count, *width) = self._arrays[name]
+        self._files[name].write(rows.astype(kind, copy=False).tobytes())
+        self._arrays[name] = (kind, (count + len(rows), *width))
+
+    def append_texts(self, texts: Sequence[str]) -> None:
+        """Write further texts."""
+        encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+        self.append("texts", np.frombuffer(b"".join(encoded), np.uint8))
+        self.append("text_lengths", np.array([len(text) for text in encoded], np.int64))
+
+    def create(self, name: str, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
+        """Return a new array in a file, to be filled."""
+        self._arrays[name] = (np.dtype(dtype), shape)
+        (self.directory / f"{name}.bin").write_bytes(b"")
+        return _mapped(self.directory, name, *self._arrays[name], "w+")
+
+    def read(self, name: str) -> np.ndarray:
+        """Return an array as far as it was written."""
+        if name in self._files:
+            self._files[name].flush()
+        return _mapped(self.directory, name, *self._arrays[name], "r")
+
+    def drop(self, name: str) -> None:
+        """Remove an array that only the construction needs."""
+        self._files.pop(name).close()
+        del self._arrays[name]
+        (self.directory / f"{name}.bin").unlink()
+
+    def close(self, kind: str, about: dict[str, Any]) -> None:
+        """Write `index.json`; nothing is written after it."""
+        for file in self._files.values():
+            file.close()
+        arrays = {name: {"dtype": dtype.str, "shape": shape} for name, (dtype, shape) in sorted(self._arrays.items())}
+        content = {"version": _VERSION, "kind": kind} | about | {"arrays": arrays}
+        storage.write_atomically(self.directory / _ABOUT, json.dumps(content, indent=2) + "\n")
+
+
+class IndexFiles:
+    """The files of a finished index.
+
+    Attributes:
+        directory: the directory.
+        about: the content of `index.json`.
+    """
+
+    def __init__(self, directory: storage.PathLike):
+        self.directory = storage.Path(directory)
+        path = self.directory / _ABOUT
+        if self.directory.is_remote or not path.exists():
+            raise InputError(f"{directory}: expected a local directory with an index ({_ABOUT}), found none")
+        self.about: dict[str, Any] = storage.read_json(path)
+        if self.about.get("version") != _VERSION or not isinstance(self.about.get("arrays"), dict):
+            raise InputError(f"{path}: expected an index of version {_VERSION}, found {self.about.get('version')!r}")
+        self._text_starts: np.ndarray | None = None
+
+    def array(self, name: str) -> np.ndarray:
+        """Return an array, mapped into memory. Raises InputError if its file is missing or has another size."""
+        found = self.about["arrays"].get(name)
+        try:
+            dtype, shape = np.dtype(found["dtype"]), tuple(int(size) for size in found["shape"])
+        except (KeyError, TypeError, ValueError):
+            raise InputError(
+                f"{self.directory / _ABOUT}: expected dtype and shape of {name}, found {found!r}"
+            ) from None
+        path, size = self.directory / f"{name}.bin", dtype.itemsize * int(np.prod(shape))
+        there = path.size() if path.exists() else None
+        if there != size:
+            raise InputError(f"{path}: expected {size:,} bytes, found {'no file' if there is None else f'{there:,}'}")
+        return _mapped(self.directory, name, dtype, shape, "r")
+
+    def texts(self, numbers: Sequence[int]) -> list[str]:
+        """Return texts of the corpus by their numbers."""
+        if self._text_starts is None:
+            self._text_starts = np.concatenate([[0], np.cumsum(self.array("text_lengths"))])
+        starts, content = self._text_starts, self.array("texts")
+        return [content[starts[i] : starts[i + 1]].tobytes().decode("utf-8", "surrogatepass") for i in numbers]
+
+
+@contextlib.contextmanager
+def new_index(directory: storage.PathLike) -> Iterator[IndexWriter]:
+    """Yield the files of a new index, which becomes `directory` if the block succeeds.
+
+    Raises:
+        InputError: the directory is in an object store, or exists and is not empty.
+    """
+    if storage.is_remote(directory):
+        raise InputError(f"{directory}: expected a local directory, as an index is mapped into memory")
+    with storage.directory_atomically(directory) as beside:
+        yield IndexWriter(beside)
+
+
+def _mapped(directory: storage.Path, name: str, dtype: np.dtype, shape: tuple[int, ...], mode: Any) -> np.ndarray:
+    if not np.prod(shape):  # an empty file cannot be mapped
+        return np.zeros(shape, dtype)
+    return np.memmap(str(directory / f"{name}.bin"), dtype, mode, shape=shape)
+
+
+def best_numbers(scores: np.ndarray, top_k: int) -> np.ndarray:
+    """Return the numbers of the `top_k` greatest scores `[N]`, the greatest first, the first of equals first."""
+    numbers = np.arange(len(scores))
+    if top_k < len(scores):
+        least = np.partition(scores, len(scores) - top_k)[len(scores) - top_k]
+        numbers = np.flatnonzero(scores >= least)
+    return numbers[np.argsort(-scores[numbers], kind="stable")][:top_k]

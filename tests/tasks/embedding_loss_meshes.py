@@ -1,0 +1,65 @@
+"""Run by test_embedding_losses.py in a process with 8 devices: losses and gradients whole, in parts and accumulated."""
+
+import dataclasses
+import json
+
+import embedding_meshes
+import jax
+import numpy as np
+
+from bert_jax import sharding
+from bert_jax.modeling import Bert
+from bert_jax.recipes.retrieval_definitions import WHOLE_BATCH_LOSSES
+from bert_jax.tasks.guide import GUIDE
+from bert_jax.tasks.in_batch_negatives import Contrast
+from bert_jax.tasks.sentence_embedding import SentenceEmbeddingTask
+from bert_jax.training import step as steps
+from bert_jax.training.feed import device_batch
+
+TASKS = {
+    "cosent": {},
+    "angle": {},
+    "triplet": {},
+    "margin_mse": {},
+    "cosine": {"matryoshka": ((32, 1.0), (8, 0.5))},
+    "in_batch_negatives": {
+        "matryoshka": ((32, 1.0), (8, 0.5)),
+        "guided": True,
+        "contrast": Contrast(True, True, 0.1),
+        "mask_duplicates": True,
+    },
+}
+
+
+def batch():
+    rng, rows = np.random.default_rng(1), embedding_meshes.ROWS
+    labels = rng.integers(0, 5, rows).astype(np.float32) / 5
+    guide = rng.normal(size=(rows, embedding_meshes.TEXTS, 5)).astype(np.float32)
+    return embedding_meshes.batch() | {"labels": labels, GUIDE: guide}
+
+
+def gradients(task, devices, micro_batches):
+    mesh = sharding.make_mesh(devices=jax.devices()[:devices])
+    with jax.set_mesh(mesh):
+        where = jax.sharding.NamedSharding(mesh, sharding.batch_spec())
+        given = batch()
+        arrays = device_batch(lambda rows: {k: v[rows] for k, v in given.items()}, embedding_meshes.ROWS, where)
+        params = jax.jit(task.model.init)(jax.random.key(0))
+        run = jax.jit(lambda p, b: steps._gradients(task, p, b, jax.random.key(0), micro_batches))
+        grads, metrics = run(params, arrays)
+    return jax.tree.map(np.asarray, grads), float(metrics["loss"][0])
+
+
+def compare(name, options):
+    task = SentenceEmbeddingTask(Bert(embedding_meshes.CONFIG, "sentence_embedding"), name, **options)
+    whole = name in WHOLE_BATCH_LOSSES
+    in_four = (dataclasses.replace(task, parts=4), 1) if whole else (task, 4)
+    in_two = (dataclasses.replace(task, parts=2), 1) if whole else (task, 2)
+    expected, loss = gradients(task, 1, 1)
+    others = [gradients(task, 8, 1), gradients(in_four[0], 1, in_four[1]), gradients(in_two[0], 8, in_two[1])]
+    apart = [jax.tree.map(lambda a, b: float((abs(a - b) / (abs(b) + 0.01)).max()), x, expected) for x, _ in others]
+    return [[loss, *(other for _, other in others)], [float(np.max(jax.tree.leaves(x))) for x in apart]]
+
+
+if __name__ == "__main__":
+    print(json.dumps({name: compare(name, options) for name, options in TASKS.items()}))
