@@ -113,13 +113,14 @@ def compares_rows(c: ConfigDict) -> bool:
 
 
 def _check_compared_rows(c: ConfigDict) -> None:
+    loss = c.data.loss if "loss" in c.data else "in_batch_negatives"
     if c.accumulation_steps > 1 and c.distillation.teacher:
         raise InputError(
-            f"config.accumulation_steps: expected 1 for loss {c.data.loss!r} with a teacher, whose outputs are "
+            f"config.accumulation_steps: expected 1 for loss {loss!r} with a teacher, whose outputs are "
             f"computed for the whole batch, found {c.accumulation_steps}; remat and shorter texts save memory too"
         )
     if c.global_batch_size < 2:
-        raise InputError(f"config.global_batch_size: expected at least 2 for loss {c.data.loss!r}, found 1")
+        raise InputError(f"config.global_batch_size: expected at least 2 for loss {loss!r}, found 1")
 
 
 def _check_stages(c: ConfigDict) -> None:

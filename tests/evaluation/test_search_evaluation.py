@@ -139,7 +139,7 @@ def test_the_verb_with_a_reranker_and_a_run_file(folder, model, write_small, tmp
 def test_search_over_several_chunks_is_search_over_one(folder, model, monkeypatch):
     search, given = pipeline("search", str(model)), read_retrieval_set(folder)
     whole = rank(search, given, 15).rankings
-    monkeypatch.setattr("bert_jax.inference.search.CORPUS_CHUNK", 7)
+    monkeypatch.setattr("bert_jax.inference.corpus_search.CORPUS_CHUNK", 7)
     parts = rank(search, given, 15).rankings
     assert {query: list(row) for query, row in parts.items()} == {query: list(row) for query, row in whole.items()}
     assert "d7" not in whole["d7"] and all(len(row) == 15 for row in whole.values())

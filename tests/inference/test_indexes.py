@@ -28,7 +28,7 @@ def models(tmp_path_factory, write_small):
 @pytest.mark.parametrize("head", HEADS)
 def test_an_index_on_disk_is_brute_force(models, tmp_path, monkeypatch, head):
     plain, indexed = pipeline("search", models[head]), pipeline("search", models[head])
-    monkeypatch.setattr("bert_jax.inference.search.CORPUS_CHUNK", 9)
+    monkeypatch.setattr("bert_jax.inference.corpus_search.CORPUS_CHUNK", 9)
     assert indexed.write_index(iter(CORPUS), tmp_path / "index") == len(CORPUS)
     assert indexed.open_index(tmp_path / "index") == len(CORPUS)
     for top_k in (1, 5, 500):

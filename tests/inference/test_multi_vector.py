@@ -180,7 +180,7 @@ def test_the_score_is_its_definition(monkeypatch, name, at_once):
 
 @pytest.mark.parametrize("chunk", [2, 100])
 def test_search_is_brute_force(encoders, tmp_path, monkeypatch, chunk):
-    monkeypatch.setattr("bert_jax.inference.search.CORPUS_CHUNK", chunk)
+    monkeypatch.setattr("bert_jax.inference.corpus_search.CORPUS_CHUNK", chunk)
     path, theirs = saved(encoders / "bert", tmp_path / "model", expansion=FIXED, prompts={"query": "the "})
     queries = ["the cat", "red river", "house"]
     expected = theirs.similarity(theirs.encode_query(queries), theirs.encode_document(TEXTS)).numpy()

@@ -11,7 +11,7 @@ from bert_jax.cli import main
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.errors import InputError
-from bert_jax.inference import pipeline, search
+from bert_jax.inference import corpus_search, pipeline, search
 from bert_jax.modeling import Bert
 
 CORPUS = [
@@ -61,7 +61,7 @@ def brute_force(models, queries, corpus, top_k):
 @pytest.mark.parametrize("chunk", [1, 3, 4096])
 @pytest.mark.parametrize("top_k", [1, 3, 50])
 def test_search_is_brute_force(models, searcher, monkeypatch, chunk, top_k):
-    monkeypatch.setattr(search, "CORPUS_CHUNK", chunk)
+    monkeypatch.setattr(corpus_search, "CORPUS_CHUNK", chunk)
     order, scores = brute_force(models, QUERIES, CORPUS, top_k)
     assert searcher.index(CORPUS) == len(CORPUS)
     for found in (searcher(QUERIES, top_k=top_k), searcher(QUERIES, corpus=iter(CORPUS), top_k=top_k)):
@@ -75,7 +75,7 @@ def test_search_is_brute_force(models, searcher, monkeypatch, chunk, top_k):
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
 def test_of_equals_the_earlier_comes_first(searcher, monkeypatch, chunk):
     """Whole numbers, so that scores are equal to the last bit."""
-    monkeypatch.setattr(search, "CORPUS_CHUNK", chunk)
+    monkeypatch.setattr(corpus_search, "CORPUS_CHUNK", chunk)
     signs = np.random.default_rng(0).choice([-0.5, 0.5], (20, 4)).astype(np.float32)
     vectors = {f"text {i}": sign for i, sign in enumerate(signs)}
     monkeypatch.setattr(search.Search, "_embed", lambda self, texts, *_, **__: np.stack([vectors[t] for t in texts]))
@@ -87,7 +87,7 @@ def test_of_equals_the_earlier_comes_first(searcher, monkeypatch, chunk):
 
 
 def test_a_corpus_is_not_held_to_be_searched_once(searcher, monkeypatch):
-    monkeypatch.setattr(search, "CORPUS_CHUNK", 8)
+    monkeypatch.setattr(corpus_search, "CORPUS_CHUNK", 8)
     alive, most = 0, 0
 
     class Text(str):
@@ -127,7 +127,7 @@ def test_similarity(models):
 @pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("chunk", [2, 4096])
 def test_rerank_orders_by_the_score_of_each_pair(models, monkeypatch, outputs, chunk):
-    monkeypatch.setattr(search, "CORPUS_CHUNK", chunk)
+    monkeypatch.setattr(corpus_search, "CORPUS_CHUNK", chunk)
     documents = list(dict.fromkeys(CORPUS))
     classify = pipeline("text-classification", models[outputs])
     pairs = [{"text": "two fish", "text_pair": text} for text in documents]

@@ -152,7 +152,7 @@ def test_modules_that_are_not_supported(masked_lm, tmp_path, modules, pooling, m
 @pytest.mark.parametrize("chunk", [2, 100])
 @pytest.mark.parametrize("options", [{}, {"max_active_dims": 6}])
 def test_search_is_brute_force(masked_lm, tmp_path, monkeypatch, chunk, options):
-    monkeypatch.setattr("bert_jax.inference.search.CORPUS_CHUNK", chunk)
+    monkeypatch.setattr("bert_jax.inference.corpus_search.CORPUS_CHUNK", chunk)
     path, theirs = saved(masked_lm, tmp_path / "model", prompts=PROMPTS)
     corpus, queries = [*TEXTS[:3], "a cat", "two birds", "the house"], ["the cat", "red river"]
     vectors = theirs.encode_query(queries, **options), theirs.encode_document(corpus, **options)
