@@ -44,8 +44,8 @@ MODEL_KEYS = {
     "model.local_window": Key(int, "local layers attend to this number of tokens on either side; not set = all layers "
                               "are global", least=1),
     "model.global_every": Key(int, "one layer in this number is global, starting with the first", least=1),
-    "model.attention_windows": Key(tuple, "a Longformer's layers attend to these numbers of tokens on either side; the "
-                                   "last layers repeat the first; not set = as the family or init_from"),
+    "model.attention_windows": Key(tuple, "tokens on either side to which each of a Longformer's layers attends, repeated "
+                                   "for later layers; not set = of the family or init_from"),
     "model.max_global_tokens": Key(int, "most tokens of a row with global attention in a Longformer", least=1),
     "model.attention_type": Key(str, "attention of a BigBird in long rows", CHOICES["attention_type"]),
     "model.block_size": Key(int, "tokens in a block of a BigBird's block-sparse attention", least=1),
