@@ -44,8 +44,8 @@ MODEL_KEYS = {
     "model.local_window": Key(int, "local layers attend to this number of tokens on either side; not set = all layers "
                               "are global", least=1),
     "model.global_every": Key(int, "one layer in this number is global, starting with the first", least=1),
-    "model.attention_windows": Key(tuple, "tokens on either side to which each of a Longformer's layers attends, repeated "
-                                   "for later layers; not set = of the family or init_from"),
+    "model.attention_windows": Key(tuple, "tokens on either side to which each layer of a Longformer attends, repeated "
+                                   "for later layers; not set = as usual"),
     "model.max_global_tokens": Key(int, "most tokens of a row with global attention in a Longformer", least=1),
     "model.attention_type": Key(str, "attention of a BigBird in long rows", CHOICES["attention_type"]),
     "model.block_size": Key(int, "tokens in a block of a BigBird's block-sparse attention", least=1),
@@ -59,7 +59,7 @@ MODEL_KEYS = {
     "model.head_bias": Key(bool, "whether the dense layer of the masked-LM head has a bias"),
     "model.decoder_bias": Key(bool, "whether the masked-LM head has a bias for each token"),
     "model.tie_word_embeddings": Key(bool, "whether the output matrix of the masked-LM head is the word embedding"),
-    "model.classifier_pooling": Key(str, "input of a classifier with a layer of its own: the first token (cls) or "
+    "model.classifier_pooling": Key(str, "input of a classifier with its own layer: the first token (cls) or "
                                     "the mean over tokens; late = all tokens, and the mean of their logits",
                                     CHOICES["classifier_pooling"]),
     "model.qa_dropout": Key(float, "dropout rate before the span head of question answering", least=0, below=1),
