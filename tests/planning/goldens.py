@@ -39,6 +39,7 @@ CASES = {
         ("roberta_base", "v5e:16x16", ()),
         ("electra_small", "v5e:2x2", ()),
         ("modernbert_base", "v5e:16x16", ()),
+        ("deberta_v3_small", "v5e:16x16", ()),
     )
 }
 QUICK = ("demo v5e:2x2",)  # the others take minutes: make test-tpu
