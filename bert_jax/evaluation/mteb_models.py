@@ -9,7 +9,7 @@ arXiv:2210.07316).
 
 import functools
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -116,17 +116,18 @@ class MtebEncoder(_MtebModel):
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarities `[N, M]` of vectors `[N, D]` and `[M, D]`, by the model's similarity function."""
-        name = self._pipe.model.settings.similarity
-        if name in _FUNCTIONS:
-            return getattr(_mteb("mteb.similarity_functions"), _FUNCTIONS[name][0])(embeddings1, embeddings2)
-        return similarities(name, np.asarray(embeddings1), np.asarray(embeddings2))
+        return self._compare(0, similarities, embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarities `[N]` of the i-th vectors of `[N, D]` and `[N, D]`."""
+        return self._compare(1, pair_similarities, embeddings1, embeddings2)
+
+    def _compare(self, column: int, ours: Callable[..., np.ndarray], first: Any, second: Any) -> Any:
+        """Compare vectors by the function in a column of _FUNCTIONS, or by ours if mteb has none."""
         name = self._pipe.model.settings.similarity
         if name in _FUNCTIONS:
-            return getattr(_mteb("mteb.similarity_functions"), _FUNCTIONS[name][1])(embeddings1, embeddings2)
-        return pair_similarities(name, np.asarray(embeddings1), np.asarray(embeddings2))
+            return getattr(_mteb("mteb.similarity_functions"), _FUNCTIONS[name][column])(first, second)
+        return ours(name, np.asarray(first), np.asarray(second))
 
 
 class MtebCrossEncoder(_MtebModel):

@@ -4,7 +4,15 @@
 """
 
 from bert_jax.model_files.config_modern import ESM, EUROBERT, NEOBERT, ROFORMER
-from bert_jax.model_files.config_retrieval import GTE, JINA_BERT, JINA_V3, NOMIC_MOE, RETRIEVAL_FILES
+from bert_jax.model_files.config_retrieval import (
+    GTE,
+    JINA_BERT,
+    JINA_V3,
+    NOMIC_BERT,
+    NOMIC_MOE,
+    RETRIEVAL_FILES,
+)
+from bert_jax.model_files.keys import LAYER_KEYS as _LAYERS
 from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 
 SHARED_BY_FAMILIES: tuple[FileKey, ...] = (
@@ -94,13 +102,6 @@ GENERATION_IN_CONFIG: tuple[FileKey, ...] = tuple(
         "generation_kwargs",
     )
 )  # fmt: skip
-_LAYERS: tuple[FileKey, ...] = (
-    honoured("intermediate_size", "width of the feed-forward layers"),
-    honoured("hidden_act", "activation of the feed-forward layers"),
-    honoured("hidden_dropout_prob", "dropout rate"),
-    honoured("attention_probs_dropout_prob", "dropout rate"),
-    honoured("layer_norm_eps", "epsilon of LayerNorm"),
-)
 _SEGMENTS: tuple[FileKey, ...] = (
     honoured("type_vocab_size", "rows of the segment embedding"),
     honoured("classifier_dropout", "dropout rate"),
@@ -177,51 +178,6 @@ MPNET: tuple[FileKey, ...] = (
     refused("relative_attention_num_buckets", "other numbers of buckets are not supported", 32),
     harmless("type_vocab_size", "MPNet has no token types"),
 )
-NOMIC_BERT: tuple[FileKey, ...] = (
-    *_LAYERS,
-    *_SEGMENTS,
-    honoured("rope_parameters", "base of rotary positions; scaled ones are refused"),
-    # Keys of the original files.
-    honoured("n_embd", "hidden_size"),
-    honoured("n_layer", "num_hidden_layers"),
-    honoured("n_head", "num_attention_heads"),
-    honoured("n_inner", "intermediate_size"),
-    honoured("n_positions", "max_position_embeddings"),
-    honoured("layer_norm_epsilon", "layer_norm_eps"),
-    honoured("resid_pdrop", "hidden_dropout_prob"),
-    honoured("attn_pdrop", "attention_probs_dropout_prob"),
-    honoured("rotary_emb_base", "base of rotary positions"),
-    refused("activation_function", "other activations are not supported", "swiglu"),
-    refused("prenorm", "LayerNorm before each block is not supported", False),
-    refused("use_rms_norm", "RMSNorm is not supported", False),
-    refused("rotary_emb_fraction", "partly rotated heads are not supported", 1.0),
-    refused("rotary_emb_interleaved", "interleaved rotation is not supported", False),
-    refused("rotary_emb_scale_base", "scaled rotary positions are not supported"),
-    refused("rotary_scaling_factor", "scaled rotary positions are not supported"),
-    refused("qkv_proj_bias", "biases in attention are not supported", False),
-    refused("mlp_fc1_bias", "biases in feed-forward layers are not supported", False),
-    refused("mlp_fc2_bias", "biases in feed-forward layers are not supported", False),
-    refused("causal", "decoders are not supported", False),
-    refused("parallel_block", "parallel blocks are not supported", False),
-    refused("parallel_block_tied_norm", "parallel blocks are not supported", False),
-    refused("scale_attn_weights", "unscaled attention is not supported", True),
-    refused("scale_attn_by_inverse_layer_idx", "attention scaled by layer is not supported", False),
-    harmless("embd_pdrop", "dropout rate; resid_pdrop is used"),
-    harmless("use_flash_attn", "implementation of attention"),
-    harmless("use_xentropy", "implementation of a loss"),
-    harmless("fused_bias_fc", "implementation of layers"),
-    harmless("fused_dropout_add_ln", "implementation of layers"),
-    harmless("dense_seq_output", "implementation of a loss"),
-    harmless("last_layer_subset", "implementation of a loss"),
-    harmless("reorder_and_upcast_attn", "implementation of attention"),
-    harmless("pad_vocab_size_multiple", "rounding of vocab_size"),
-    harmless("max_trained_positions", "sequence length of training"),
-    harmless("mlm", "training objective"),
-    harmless("mlm_probability", "training objective"),
-    *(harmless(name, "written by GPT-2's config, but not used")
-      for name in ("summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
-                   "summary_use_proj")),
-)  # fmt: skip
 MODERNBERT: tuple[FileKey, ...] = (
     honoured("intermediate_size", "width of the feed-forward layers"),
     honoured("hidden_activation", "activation of the feed-forward layers"),
@@ -353,7 +309,6 @@ FILES = {
     "DISTILBERT": "`config.json` of DistilBERT",
     "ELECTRA": "`config.json` of ELECTRA",
     "MPNET": "`config.json` of MPNet",
-    "NOMIC_BERT": "`config.json` of NomicBERT",
     "MODERNBERT": "`config.json` of ModernBERT",
     "DEBERTA": "`config.json` of DeBERTa",
     "DEBERTA_V2": "`config.json` of DeBERTa-v2 and v3",

@@ -1,13 +1,10 @@
 """Keys of config.json of the families that were made for retrieval."""
 
+from bert_jax.model_files.keys import LAYER_KEYS as _SHARED_LAYERS
 from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 
 _LAYERS: tuple[FileKey, ...] = (
-    honoured("intermediate_size", "width of the feed-forward layers"),
-    honoured("hidden_act", "activation of the feed-forward layers"),
-    honoured("hidden_dropout_prob", "dropout rate"),
-    honoured("attention_probs_dropout_prob", "dropout rate"),
-    honoured("layer_norm_eps", "epsilon of LayerNorm"),
+    *_SHARED_LAYERS,
     honoured("type_vocab_size", "rows of the segment embedding; 0 = none"),
     honoured("classifier_dropout", "dropout rate"),
 )
@@ -34,6 +31,56 @@ JINA_BERT: tuple[FileKey, ...] = (
     harmless("attn_implementation", "implementation of attention"),
     harmless("model_max_length", "taken from the tokenizer's files"),
 )
+# Keys of the original files of NomicBERT and Nomic Embed v2.
+_NOMIC_REFUSED = (
+    refused("prenorm", "LayerNorm before each block is not supported", False),
+    refused("use_rms_norm", "RMSNorm is not supported", False),
+    refused("rotary_emb_fraction", "partly rotated heads are not supported", 1.0),
+    refused("rotary_emb_interleaved", "interleaved rotation is not supported", False),
+    refused("rotary_emb_scale_base", "scaled rotary positions are not supported"),
+    refused("rotary_scaling_factor", "scaled rotary positions are not supported"),
+    refused("causal", "decoders are not supported", False),
+    refused("parallel_block", "parallel blocks are not supported", False),
+    refused("parallel_block_tied_norm", "parallel blocks are not supported", False),
+    refused("scale_attn_weights", "unscaled attention is not supported", True),
+    refused("scale_attn_by_inverse_layer_idx", "attention scaled by layer is not supported", False),
+)
+NOMIC_BERT: tuple[FileKey, ...] = (
+    *_SHARED_LAYERS,
+    honoured("type_vocab_size", "rows of the segment embedding"),
+    honoured("classifier_dropout", "dropout rate"),
+    honoured("rope_parameters", "base of rotary positions; scaled ones are refused"),
+    # Keys of the original files.
+    honoured("n_embd", "hidden_size"),
+    honoured("n_layer", "num_hidden_layers"),
+    honoured("n_head", "num_attention_heads"),
+    honoured("n_inner", "intermediate_size"),
+    honoured("n_positions", "max_position_embeddings"),
+    honoured("layer_norm_epsilon", "layer_norm_eps"),
+    honoured("resid_pdrop", "hidden_dropout_prob"),
+    honoured("attn_pdrop", "attention_probs_dropout_prob"),
+    honoured("rotary_emb_base", "base of rotary positions"),
+    refused("activation_function", "other activations are not supported", "swiglu"),
+    *_NOMIC_REFUSED,
+    refused("qkv_proj_bias", "biases in attention are not supported", False),
+    refused("mlp_fc1_bias", "biases in feed-forward layers are not supported", False),
+    refused("mlp_fc2_bias", "biases in feed-forward layers are not supported", False),
+    harmless("embd_pdrop", "dropout rate; resid_pdrop is used"),
+    harmless("use_flash_attn", "implementation of attention"),
+    harmless("use_xentropy", "implementation of a loss"),
+    harmless("fused_bias_fc", "implementation of layers"),
+    harmless("fused_dropout_add_ln", "implementation of layers"),
+    harmless("dense_seq_output", "implementation of a loss"),
+    harmless("last_layer_subset", "implementation of a loss"),
+    harmless("reorder_and_upcast_attn", "implementation of attention"),
+    harmless("pad_vocab_size_multiple", "rounding of vocab_size"),
+    harmless("max_trained_positions", "sequence length of training"),
+    harmless("mlm", "training objective"),
+    harmless("mlm_probability", "training objective"),
+    *(harmless(name, "written by GPT-2's config, but not used")
+      for name in ("summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
+                   "summary_use_proj")),
+)  # fmt: skip
 _EXPERTS_OF_NOMIC = (
     honoured("num_experts", "number of experts"),
     honoured("moe_top_k", "number of experts that a token uses"),
@@ -63,17 +110,7 @@ NOMIC_MOE: tuple[FileKey, ...] = (
     refused("qkv_proj_bias", "attention without biases is not supported with experts", True),
     refused("mlp_fc1_bias", "feed-forward layers without biases are not supported with experts", True),
     refused("mlp_fc2_bias", "feed-forward layers without biases are not supported with experts", True),
-    refused("prenorm", "LayerNorm before each block is not supported", False),
-    refused("use_rms_norm", "RMSNorm is not supported", False),
-    refused("rotary_emb_fraction", "partly rotated heads are not supported", 1.0),
-    refused("rotary_emb_interleaved", "interleaved rotation is not supported", False),
-    refused("rotary_emb_scale_base", "scaled rotary positions are not supported"),
-    refused("rotary_scaling_factor", "scaled rotary positions are not supported"),
-    refused("causal", "decoders are not supported", False),
-    refused("parallel_block", "parallel blocks are not supported", False),
-    refused("parallel_block_tied_norm", "parallel blocks are not supported", False),
-    refused("scale_attn_weights", "unscaled attention is not supported", True),
-    refused("scale_attn_by_inverse_layer_idx", "attention scaled by layer is not supported", False),
+    *_NOMIC_REFUSED,
     *(
         harmless(name, "written by the authors' code, but not used")
         for name in (
@@ -108,6 +145,7 @@ JINA_V3: tuple[FileKey, ...] = (
 # Titles of the tables in docs/model_files.md.
 RETRIEVAL_FILES = {
     "GTE": "`config.json` of GTE",
+    "NOMIC_BERT": "`config.json` of NomicBERT",
     "NOMIC_MOE": "`config.json` of Nomic Embed v2, a NomicBERT with experts",
     "JINA_V3": "`config.json` of Jina Embeddings v3",
     "JINA_BERT": "`config.json` of Jina BERT",

@@ -74,3 +74,12 @@ def check_keys(content: Mapping[str, Any], table: Iterable[FileKey], where: obje
     if fresh:
         shown = ", ".join(f"{name}={content[name]!r}" for name in fresh)
         _log.warning("%s: unknown keys are ignored: %s", where, printable(shown))
+
+
+LAYER_KEYS: tuple[FileKey, ...] = (
+    honoured("intermediate_size", "width of the feed-forward layers"),
+    honoured("hidden_act", "activation of the feed-forward layers"),
+    honoured("hidden_dropout_prob", "dropout rate"),
+    honoured("attention_probs_dropout_prob", "dropout rate"),
+    honoured("layer_norm_eps", "epsilon of LayerNorm"),
+)

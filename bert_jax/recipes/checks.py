@@ -109,11 +109,16 @@ def _check_float32(name: str, size: float) -> None:
 
 def compares_rows(c: ConfigDict) -> bool:
     """Return whether the loss compares the rows of a batch, so that its task alone can split the batch."""
-    return bool(c.task == "sparse_embedding" or (c.task == "sentence_embedding" and c.data.loss in WHOLE_BATCH_LOSSES))
+    return c.task in ("sentence_embedding", "sparse_embedding") and _loss_of(c) in WHOLE_BATCH_LOSSES
+
+
+def _loss_of(c: ConfigDict) -> str:
+    """Return the name of the loss; sparse embeddings have one, and no key for it."""
+    return "in_batch_negatives" if c.task == "sparse_embedding" else str(c.data.loss)
 
 
 def _check_compared_rows(c: ConfigDict) -> None:
-    loss = c.data.loss if "loss" in c.data else "in_batch_negatives"
+    loss = _loss_of(c)
     if c.accumulation_steps > 1 and c.distillation.teacher:
         raise InputError(
             f"config.accumulation_steps: expected 1 for loss {loss!r} with a teacher, whose outputs are "

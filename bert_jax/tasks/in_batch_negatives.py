@@ -83,7 +83,7 @@ def in_batch_negatives(
         guides = _sides(jax.lax.stop_gradient(guide), contrast)
         threshold = contrast.threshold((guides.asking[:, 0] * guides.choices[:, 0]).sum(-1))
     named = None if texts is None else _of_choices(texts, contrast)
-    negatives = embeddings.shape[1] - 1  # kinds of choices of which a row's own is no duplicate of its text or pair
+    negatives = embeddings.shape[1] - 1  # the choices before a row's own text and pair, which are masked
 
     def add(sums: tuple[jax.Array, ...], part: tuple[Any, ...]) -> tuple[tuple[jax.Array, ...], None]:
         greatest, total, own = sums

@@ -23,7 +23,7 @@ from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import setup
-from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage
+from bert_jax.tasks.base import AbstractTask, Job, Metrics
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 
@@ -210,9 +210,4 @@ def abstract_task(recipe: Any) -> AbstractTask:
     setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     task = MultipleChoiceTask(Bert(config.replace(pooler=True), HEAD, setup.compute(recipe)))
     choices = len(data.choice_columns) if len(data.choice_columns) > 1 else _CHOICES
-    ids = jax.ShapeDtypeStruct((1, choices, data.max_seq_length), jnp.int32)
-    row = dict.fromkeys(INPUTS, ids) | {
-        "labels": jax.ShapeDtypeStruct((1,), jnp.int32),
-        "example_weights": jax.ShapeDtypeStruct((1,), jnp.float32),
-    }
-    return AbstractTask(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
+    return setup.abstract_groups(recipe, task, choices, jax.ShapeDtypeStruct((1,), jnp.int32))

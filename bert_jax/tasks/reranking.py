@@ -25,7 +25,7 @@ from bert_jax.metrics.rankings import RANKING, average_precision, rankings
 from bert_jax.metrics.scores import accuracy, f1
 from bert_jax.modeling import Bert
 from bert_jax.tasks import ranking_losses, setup
-from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage
+from bert_jax.tasks.base import AbstractTask, Job, Metrics
 from bert_jax.tasks.distillation.settings import distillation_of
 from bert_jax.tasks.remembered import Remembered
 
@@ -200,9 +200,4 @@ def abstract_task(recipe: Any) -> AbstractTask:
     setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     task = RerankingTask(_model(recipe, config), data.loss)
     passages = 1 + (len(data.negative_columns) or bool(data.negative_column))
-    ids = jax.ShapeDtypeStruct((1, passages, data.max_seq_length), jnp.int32)
-    row = dict.fromkeys(INPUTS, ids) | {
-        "labels": jax.ShapeDtypeStruct((1, passages), jnp.float32),
-        "example_weights": jax.ShapeDtypeStruct((1,), jnp.float32),
-    }
-    return AbstractTask(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
+    return setup.abstract_groups(recipe, task, passages, jax.ShapeDtypeStruct((1, passages), jnp.float32))

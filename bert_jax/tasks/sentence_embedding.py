@@ -243,12 +243,8 @@ def abstract_task(recipe: Any) -> AbstractTask:
     setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     task = _task(recipe, Bert(config, HEAD, setup.compute(recipe)))
     learned, _ = pair_columns(recipe)
-    texts = len(text_columns(learned))
-    ids = jax.ShapeDtypeStruct((1, texts, data.max_seq_length), jnp.int32)
     number = jax.ShapeDtypeStruct((1,), jnp.float32)
-    row = dict.fromkeys(INPUTS, ids) | {"labels": number, "example_weights": number}
-    stages = (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),)
-    found = AbstractTask(task, task.model.init, stages)
+    found = setup.abstract_groups(recipe, task, len(text_columns(learned)), number)
     return tsdae.with_abstract_decoder(found, recipe) if data.loss == "tsdae" else found
 
 

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import BertConfig
@@ -14,6 +16,7 @@ from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.data.finetuning import splits as splitting
 from bert_jax.data.finetuning.batching import EvalSource, TrainSource, buckets_of, few_buckets
 from bert_jax.data.finetuning.features import Packable, Paddable
+from bert_jax.data.finetuning.groups import INPUTS
 from bert_jax.data.finetuning.packing import PackedSource
 from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.errors import InputError
@@ -329,6 +332,21 @@ def _train_source(recipe: Any, config: BertConfig, train: Paddable, pad_id: int)
         return PackedSource(cast(Packable, train), size, data.packing, pad_id, recipe.seed)
     buckets = buckets_of(data.length_buckets, train.lengths, data.max_seq_length)
     return TrainSource(train, size, buckets, pad_id, recipe.seed)
+
+
+def abstract_groups(recipe: Any, task: Any, texts: int, labels: jax.ShapeDtypeStruct) -> AbstractTask:
+    """Return the abstract task of a recipe whose rows are groups of texts of `data.max_seq_length` tokens.
+
+    Args:
+        recipe: a resolved recipe.
+        task: its task.
+        texts: number of texts in a row.
+        labels: shape and dtype of the labels of one row, `[1, ...]`.
+    """
+    ids = jax.ShapeDtypeStruct((1, texts, recipe.data.max_seq_length), jnp.int32)
+    weight = jax.ShapeDtypeStruct((1,), jnp.float32)
+    row = dict.fromkeys(INPUTS, ids) | {"labels": labels, "example_weights": weight}
+    return AbstractTask(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
 
 
 def abstract_task_of(job: Job) -> AbstractTask:

@@ -24,7 +24,7 @@ from bert_jax.inference.sparse import as_csr
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import setup
-from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage
+from bert_jax.tasks.base import AbstractTask, Job, Metrics
 from bert_jax.tasks.distillation.settings import distillation_of
 from bert_jax.tasks.in_batch_negatives import embed_in_parts
 from bert_jax.tasks.remembered import Remembered
@@ -173,10 +173,8 @@ def abstract_task(recipe: Any) -> AbstractTask:
     config = setup.config_without_data(recipe, HEAD)
     setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     task = _task(recipe, Bert(config, HEAD, setup.compute(recipe)))
-    ids = jax.ShapeDtypeStruct((1, 2 + len(_columns(recipe).more), data.max_seq_length), jnp.int32)
-    number = jax.ShapeDtypeStruct((1,), jnp.float32)
-    row = dict.fromkeys(INPUTS, ids) | {"labels": number, "example_weights": number}
-    return AbstractTask(task, task.model.init, (Stage.of_rows(recipe.num_steps, recipe.global_batch_size, row),))
+    texts = 2 + len(_columns(recipe).more)
+    return setup.abstract_groups(recipe, task, texts, jax.ShapeDtypeStruct((1,), jnp.float32))
 
 
 def _columns(recipe: Any) -> Columns:

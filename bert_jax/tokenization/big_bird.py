@@ -4,11 +4,9 @@ from collections.abc import Mapping
 
 import tokenizers
 
-from bert_jax.errors import InputError
 from bert_jax.tokenization.added_tokens import add_tokens
-from bert_jax.tokenization.families import ALBERT_SPECIALS, special_token
+from bert_jax.tokenization.families import ALBERT_SPECIALS, special_token, unigram_model
 from bert_jax.tokenization.huggingface import BackendTokenizer, sep_and_cls
-from bert_jax.tokenization.sentencepiece import sentencepiece_proto
 from bert_jax.tokenization.settings import NO_TOKEN_TYPES, TokenizerFiles
 
 
@@ -35,14 +33,7 @@ def big_bird(
     Raises:
         InputError: the bytes are not a unigram model of SentencePiece, or a special token is missing.
     """
-    proto = sentencepiece_proto(model)
-    if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
-        raise InputError("expected BigBird's SentencePiece model, a unigram model, found a model of another type")
-    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
-    unknown = (special["unk"], 0.0)
-    backend = tokenizers.Tokenizer(
-        tokenizers.models.Unigram(pieces, pieces.index(unknown) if unknown in pieces else proto.trainer_spec.unk_id)
-    )
+    proto, backend = unigram_model(model, "BigBird", special["unk"])
     backend.normalizer = tokenizers.normalizers.Sequence(
         [
             tokenizers.normalizers.Strip(left=False, right=False),  # transformers has it too

@@ -207,6 +207,21 @@ def _unigram_proto(model: bytes, name: str, first: tuple[str, ...]) -> Any:
     return proto
 
 
+def unigram_model(model: bytes, name: str, unknown: str) -> tuple[Any, tokenizers.Tokenizer]:
+    """Return a parsed SentencePiece model, and the library's tokenizer with its pieces and scores under its ids.
+
+    Raises:
+        InputError: the bytes are not a unigram model of SentencePiece.
+    """
+    proto = sentencepiece_proto(model)
+    if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
+        raise InputError(f"expected {name}'s SentencePiece model, a unigram model, found a model of another type")
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+    own = (unknown, 0.0)
+    unk_id = pieces.index(own) if own in pieces else proto.trainer_spec.unk_id
+    return proto, tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id))
+
+
 def _unigram_backend(
     proto: Any,
     pieces: Sequence[tuple[str, float]],
@@ -265,14 +280,7 @@ def deberta_v2(
     Raises:
         InputError: the bytes are not a unigram model of SentencePiece, or a special token is missing.
     """
-    proto = sentencepiece_proto(model)
-    if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
-        raise InputError("expected DeBERTa's SentencePiece model, a unigram model, found a model of another type")
-    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
-    unknown = (special["unk"], 0.0)
-    backend = tokenizers.Tokenizer(
-        tokenizers.models.Unigram(pieces, pieces.index(unknown) if unknown in pieces else proto.trainer_spec.unk_id)
-    )
+    proto, backend = unigram_model(model, "DeBERTa", special["unk"])
     backend.normalizer = tokenizers.normalizers.Sequence(
         [
             *([tokenizers.normalizers.Lowercase()] if lowercase else []),

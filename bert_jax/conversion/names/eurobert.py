@@ -1,7 +1,7 @@
 """EuroBERT's tensor names (Boizard et al. 2025, arXiv:2503.05500)."""
 
 from bert_jax.conversion.names.bert import LAYERS_PATH
-from bert_jax.conversion.names.table import Entry, Names, architectures, dense, embedding, norm
+from bert_jax.conversion.names.table import Entry, Names, architectures, dense, embedding, norm, projections
 
 _LAYER = "model.layers.{layer}"
 
@@ -10,10 +10,7 @@ NAMES = Names(
     encoder=(
         embedding("model.embed_tokens", "embeddings/word_embeddings"),
         *norm(f"{_LAYER}.input_layernorm", f"{LAYERS_PATH}/attention/layer_norm"),
-        *dense(f"{_LAYER}.self_attn.q_proj", f"{LAYERS_PATH}/attention/query"),
-        *dense(f"{_LAYER}.self_attn.k_proj", f"{LAYERS_PATH}/attention/key"),
-        *dense(f"{_LAYER}.self_attn.v_proj", f"{LAYERS_PATH}/attention/value"),
-        *dense(f"{_LAYER}.self_attn.o_proj", f"{LAYERS_PATH}/attention/output"),
+        *projections(f"{_LAYER}.self_attn", f"{LAYERS_PATH}/attention"),
         *norm(f"{_LAYER}.post_attention_layernorm", f"{LAYERS_PATH}/mlp/layer_norm"),
         *dense(f"{_LAYER}.mlp.gate_proj", f"{LAYERS_PATH}/mlp/gate"),
         *dense(f"{_LAYER}.mlp.up_proj", f"{LAYERS_PATH}/mlp/up"),

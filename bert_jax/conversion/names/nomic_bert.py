@@ -9,6 +9,7 @@ from bert_jax.conversion.names.table import (
     dense,
     embeddings,
     norm,
+    projections,
     rename_tensors,
     split_tensors,
 )
@@ -36,10 +37,7 @@ NAMES = Names(
     prefix="nomic_bert.",
     encoder=(
         *embeddings("nomic_bert."),
-        *dense(f"{_LAYER}.self_attn.q_proj", f"{LAYERS_PATH}/attention/query"),
-        *dense(f"{_LAYER}.self_attn.k_proj", f"{LAYERS_PATH}/attention/key"),
-        *dense(f"{_LAYER}.self_attn.v_proj", f"{LAYERS_PATH}/attention/value"),
-        *dense(f"{_LAYER}.self_attn.o_proj", f"{LAYERS_PATH}/attention/output"),
+        *projections(f"{_LAYER}.self_attn", f"{LAYERS_PATH}/attention"),
         *norm(f"{_LAYER}.post_attention_layernorm", f"{LAYERS_PATH}/attention/layer_norm"),
         *dense(f"{_LAYER}.mlp.gate_proj", f"{LAYERS_PATH}/mlp/gate"),
         *dense(f"{_LAYER}.mlp.up_proj", f"{LAYERS_PATH}/mlp/up"),

@@ -79,13 +79,19 @@ class Slot(NamedTuple):
     layer: int | None  # index on the leading axis of the leaf
     transpose: bool
     part: tuple[int, int]
-    blocks: int  # number of blocks of the foreign tensor, each of which has all parts
+    blocks: int  # number of blocks of the foreign tensor; a block has all parts
     shape: tuple[int, ...]  # shape of the whole foreign tensor
 
 
 def dense(theirs: str, ours: str) -> tuple[Entry, ...]:
     """Return the entries of a dense layer."""
     return Entry(f"{theirs}.weight", f"{ours}/kernel", transpose=True), Entry(f"{theirs}.bias", f"{ours}/bias")
+
+
+def projections(theirs: str, ours: str) -> tuple[Entry, ...]:
+    """Return the entries of an attention block `theirs` whose dense layers are named as in Llama."""
+    parts = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output"}
+    return tuple(entry for name, part in parts.items() for entry in dense(f"{theirs}.{name}", f"{ours}/{part}"))
 
 
 def dense_parts(theirs: str, *ours: str, by_head: bool = False) -> tuple[Entry, ...]:
