@@ -16,7 +16,7 @@ class EncoderConfig:
             3.1): a group's layers are used in turn, again and again; 0 = every layer has its own parameters.
         inner_group_num: number of layers in a group; must divide `num_hidden_layers`.
         num_attention_heads: number of attention heads; must divide `hidden_size` if `head_dim` is None.
-        num_key_value_heads: number of heads of keys and values, each of which serves as many attention heads (Ainslie
+        num_key_value_heads: number of heads of keys and values; each serves as many attention heads (Ainslie
             et al. 2023, arXiv:2305.13245); None = num_attention_heads.
         head_dim: width of an attention head, where the heads do not fill `hidden_size`, as after pruning; None =
             hidden_size / num_attention_heads.
@@ -38,7 +38,7 @@ class EncoderConfig:
         position_embedding_type: `absolute` (learned), `sinusoidal` (fixed), `rotary` (Su et al. 2021,
             arXiv:2104.09864), which rotates queries and keys instead of adding embeddings, `alibi` (Press et al. 2021,
             arXiv:2108.12409), which lowers scores by the distance times a slope for each head, or `none`.
-        position_offset: rows of the position table before the first position, one of which is for padding.
+        position_offset: rows of the position table before the first position; one is for padding.
         rope_theta: base of rotary positions.
         local_rope_theta: base of rotary positions in local layers; None = `rope_theta`.
         rope_factor: divisor of positions before rotation (Chen et al. 2023, arXiv:2306.15595).

@@ -6,7 +6,7 @@ from bert_jax.families.roberta import ROBERTA_FAMILY, ROBERTA_HEADS
 
 
 def _read_longformer(hf: Json) -> Json:
-    """Return the windows, of which `attention_window` has the whole width."""
+    """Return the windows on either side; `attention_window` has the width of both."""
     layers, widths = whole_number(hf, "num_hidden_layers", 1), hf["attention_window"]
     if type(widths) is int:
         widths = [widths] * layers

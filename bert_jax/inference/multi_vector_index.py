@@ -10,7 +10,7 @@ from bert_jax.inference.index_files import IndexFiles, IndexWriter, best_numbers
 from bert_jax.inference.multi_vector import EMPTY_SCORE, max_similarities
 
 PRECISIONS = ("float32", "float16", "int8")
-_BLOCK = 1 << 16  # tokens of which bounds, codes or distances are computed together
+_BLOCK = 1 << 16  # tokens whose bounds, codes or distances are computed together
 _SCORED = 64  # texts that are scored exactly together
 _SAMPLE = 64  # tokens per centroid from which centroids are computed
 _ROUNDS = 8  # of k-means

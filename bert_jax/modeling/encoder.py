@@ -132,7 +132,7 @@ class Convolution(nnx.Module):
 class Encoder(nnx.Module):
     """The encoder, `[B, S, D] -> [B, S, D]`: layers whose parameters are stacked `[L, ...]`.
 
-    If layers are tied, the leading axis has `config.num_parameter_rows` rows, each of which several layers use. Layers
+    If layers are tied, the leading axis has `config.num_parameter_rows` rows; several layers use a row. Layers
     with experts are a stack of their own.
     """
 
@@ -302,7 +302,7 @@ def _with_random_blocks(plan: AttentionPlan, random: jax.Array) -> AttentionPlan
 
 
 def _rows(stacked, start: int, stop: int, kinds: tuple[bool, ...]):
-    """Return layers `start` to `stop` of the stacked layers, of which `kinds` tells those with experts."""
+    """Return layers `start` to `stop` of the stacked layers; `kinds` tells which have experts."""
     if stop - start == len(kinds):
         return stacked
     layers, *others = stacked

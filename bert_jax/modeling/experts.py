@@ -1,4 +1,4 @@
-"""A feed-forward block of experts, of which a token uses a few (Shazeer et al. 2017, arXiv:1701.06538, section 2)."""
+"""A feed-forward block of experts; a token uses a few of them (Shazeer et al. 2017, arXiv:1701.06538, section 2)."""
 
 import jax
 import jax.numpy as jnp

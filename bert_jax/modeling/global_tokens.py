@@ -80,7 +80,7 @@ def with_global_tokens(
 ) -> AttentionMask:
     """Return the mask with the tokens that have global attention: those chosen, or those of the head.
 
-    There is room for `config.max_global_tokens`, of which a row takes the first.
+    A row has room for `config.max_global_tokens`, and takes the first.
     """
     batch, length = input_ids.shape
     most = config.max_global_tokens

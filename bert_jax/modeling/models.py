@@ -92,7 +92,7 @@ class Bert:
                 computed for each example. None means the first token.
             task_type_ids: `[B, S]`, or `[B, K, S]` for multiple choice; ids of ERNIE's tasks. None means 0.
             global_attention_mask: `[B, S]`, or `[B, K, S]` for multiple choice; 1 for tokens with global attention
-                (Longformer), of which a row takes the first `config.max_global_tokens`. None means those of the head
+                (Longformer); a row takes the first `config.max_global_tokens`. None means those of the head
                 (`bert_jax.modeling.global_tokens`).
             dropout_key: None means no dropout, and no random blocks of block-sparse attention.
             sample_key: if given with `masked_labels`, the output has samples too.

@@ -22,7 +22,7 @@ def residue_tokenizer(
 ) -> BackendTokenizer:
     """Return ESM's tokenizer over a vocabulary (facebookresearch/esm `data.py`, `Alphabet`).
 
-    A token is a residue, such as `K`, wherever it stands; other text between spaces is one unknown token. Rows are
+    A token is a residue, such as `K`, in any place; other text between spaces is one unknown token. Rows are
     `<cls> A <eos>` and `<cls> A <eos> B <eos>`, with one token type.
 
     Args:

@@ -66,7 +66,7 @@ def train_flops(
     shared):
 
         layers        L * (4 S D (A + A') + 4 S D F)         projections, feed-forward (6 S D F where it is gated)
-        experts       2 S D E + 4 S D F k in place of 4 S D F  in layers with E experts, of which a token uses k
+        experts       2 S D E + 4 S D F k in place of 4 S D F  in layers with E experts; a token uses k
         attention     4 S K A, summed over layers            scores and sums; K = min(S, 2 window + 1) keys a query; in
                                                              block-sparse attention the mean over blocks
         global tokens L * (4 S D A + 2 G D A + 8 G S A)      G tokens with global attention: 1 for a sequence, most

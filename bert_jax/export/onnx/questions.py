@@ -25,7 +25,7 @@ class GlobalTokens(NamedTuple):
 
 
 def check_attention(config: BertConfig) -> None:
-    """Raise InputError when attention depends on the length, of which a graph may have any."""
+    """Raise InputError when attention depends on the length: a graph is for any length."""
     longest = config.longest_full
     if longest is not None and longest < config.max_position_embeddings:
         raise InputError(
@@ -69,13 +69,13 @@ def add_global_rows(
 ) -> str:
     """Return the context in which the rows of tokens with global attention are those of their own projections."""
     heads, size = config.num_attention_heads, config.head_size
-    asked = graph.op("Slice", x, *(graph.constant([n], np.int64) for n in (0, 1, 1))) if tokens.only_first else x
+    queries = graph.op("Slice", x, *(graph.constant([n], np.int64) for n in (0, 1, 1))) if tokens.only_first else x
 
     def projected(part: str, x: str) -> str:
         y = graph.reshape(add_dense(graph, x, params[part], f"{name}.{part}"), [0, 0, heads, size])
         return graph.op("Transpose", y, perm=[0, 2, 1, 3])
 
-    query = graph.op("Mul", projected("global_query", asked), graph.constant(size**-0.5))
+    query = graph.op("Mul", projected("global_query", queries), graph.constant(size**-0.5))
     keys = graph.op("Transpose", projected("global_key", x), perm=[0, 1, 3, 2])
     scores = graph.op("Add", graph.op("MatMul", query, keys), tokens.bias)
     rows = graph.op("MatMul", graph.op("Softmax", scores, axis=-1), projected("global_value", x))

@@ -1,7 +1,7 @@
 """Block-sparse attention in plain XLA (Zaheer et al. 2020, arXiv:2007.14062, section 2): linear in the length.
 
 The queries of the first and the last block attend to all keys. Those of another block attend to the first block, to
-their own with the one before and the one after, to the last, and to R random blocks: 5 + R blocks, one of which may be
+their own with the one before and the one after, to the last, and to R random blocks: 5 + R blocks, and one may be
 there twice. As in transformers, the random blocks are drawn for training; without dropout all of them are the first
 block, which thus counts 1 + R times.
 """

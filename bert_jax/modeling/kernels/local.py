@@ -1,6 +1,6 @@
 """Sliding-window attention in plain XLA, block by block: work and memory are linear in the length.
 
-A block of 2W queries is scored against the 4W keys around it, of which each query attends to the 2W + 1 nearest, and
+A block of 2W queries is scored against the 4W keys around it; each query attends to the 2W + 1 nearest, and
 against the keys of the G tokens with global attention, if there are any (Beltagy et al. 2020, arXiv:2004.05150, section
 3.1).
 """
