@@ -230,7 +230,8 @@ class CorpusSearch(Pipeline):
 
         Args:
             queries: N texts.
-            corpus, top_k: as for a call.
+            corpus: as for a call.
+            top_k: as for a call.
             options: the other options of a call.
 
         Returns:
