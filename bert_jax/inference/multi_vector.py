@@ -10,6 +10,7 @@ from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
 from bert_jax.errors import InputError
 from bert_jax.inference.base import TEXT_WINDOW, Pipeline, as_texts, progress_bar
 from bert_jax.inference.scoring import without_single_axes
+from bert_jax.tokenization import Tokenizer
 
 EMPTY_SCORE = -1e9  # of a document without tokens, as in sentence-transformers
 _TOKENS_COMPARED = 1 << 16  # tokens of documents that are multiplied with a query together
@@ -87,19 +88,16 @@ class MultiVectorEmbedding(Pipeline):
 
     def _tokenized(self, texts: list[str], prompt: str, task: str | None, truncation: bool) -> Iterator[_Rows]:
         """Tokenize texts behind the prompt, a window at a time."""
-        settings, layout = self.model.settings.multi_vector or MultiVectorSettings(), self.tokenizer.layout
+        settings = self.model.settings.multi_vector or MultiVectorSettings()
         longest = min(settings.length_of(task, self.model.max_length), self.model.config.max_position_embeddings)
-        marker, prompt = self._marker(settings, prompt)
-        start, end = [*layout.start, *marker], list(layout.end)
-        room, from_left = longest - len(start) - len(end), self.tokenizer.truncation_side == "left"
         for first in range(0, len(texts), TEXT_WINDOW):
             window = range(first, min(first + TEXT_WINDOW, len(texts)))
-            rows = self.tokenizer.encode_batch([prompt + texts[i] for i in window])
-            for i, row in zip(window, rows, strict=True):
-                if len(row) > room and not truncation:
-                    raise InputError(f"text {i}: expected at most {longest} tokens, found {len(row) - room + longest}")
-            kept = [row[max(0, len(row) - room) :] if from_left else row[:room] for row in rows]
-            yield self._filled(window, [start + row + end for row in kept], settings, task)
+            given = [texts[i] for i in window]
+            rows, lengths = encode_behind_markers(self.tokenizer, settings, given, prompt, longest)
+            for i, length in zip(window, lengths, strict=True):
+                if length > longest and not truncation:
+                    raise InputError(f"text {i}: expected at most {longest} tokens, found {length}")
+            yield self._filled(window, rows, settings, task)
 
     def _filled(self, window: range, rows: list[list[int]], settings: MultiVectorSettings, task: str | None) -> _Rows:
         """Fill up queries as the settings say, and pad all rows to one length."""
@@ -121,14 +119,31 @@ class MultiVectorEmbedding(Pipeline):
             inputs["position_ids"] = np.broadcast_to(places + offset, ids.shape)
         return _Rows(window, inputs, lengths, scored)
 
-    def _marker(self, settings: MultiVectorSettings, prompt: str) -> tuple[list[int], str]:
-        """Return the id of the token of the vocabulary with which a prompt begins, if it has one, and the rest."""
-        for _, marker in settings.markers:
-            if marker.strip() and prompt.startswith(marker):
-                for token in (marker, marker.split(maxsplit=1)[0]):
-                    if (found := self.tokenizer.token_to_id(token)) is not None:
-                        return [found], prompt[len(token) :]
-        return [], prompt
+
+def encode_behind_markers(
+    tokenizer: Tokenizer, settings: MultiVectorSettings, texts: Sequence[str], prompt: str, longest: int
+) -> tuple[list[list[int]], list[int]]:
+    """Tokenize texts behind a prompt, which may begin with a token of the vocabulary (`settings.markers`).
+
+    Returns:
+        The rows, with special tokens, cut to `longest` tokens; and the number of tokens of each before it was cut.
+    """
+    marker, prompt = _marker(tokenizer, settings, prompt)
+    start, end = [*tokenizer.layout.start, *marker], list(tokenizer.layout.end)
+    room, from_left = longest - len(start) - len(end), tokenizer.truncation_side == "left"
+    rows = tokenizer.encode_batch([prompt + text for text in texts])
+    kept = [row[max(0, len(row) - room) :] if from_left else row[:room] for row in rows]
+    return [start + row + end for row in kept], [len(row) - room + longest for row in rows]
+
+
+def _marker(tokenizer: Tokenizer, settings: MultiVectorSettings, prompt: str) -> tuple[list[int], str]:
+    """Return the id of the token of the vocabulary with which a prompt begins, if it has one, and the rest."""
+    for _, marker in settings.markers:
+        if marker.strip() and prompt.startswith(marker):
+            for token in (marker, marker.split(maxsplit=1)[0]):
+                if (found := tokenizer.token_to_id(token)) is not None:
+                    return [found], prompt[len(token) :]
+    return [], prompt
 
 
 class MultiVectorSimilarity(MultiVectorEmbedding):

@@ -109,16 +109,12 @@ def _check_float32(name: str, size: float) -> None:
 
 def compares_rows(c: ConfigDict) -> bool:
     """Return whether the loss compares the rows of a batch, so that its task alone can split the batch."""
-    return c.task in ("sentence_embedding", "sparse_embedding") and _loss_of(c) in WHOLE_BATCH_LOSSES
-
-
-def _loss_of(c: ConfigDict) -> str:
-    """Return the name of the loss; sparse embeddings have one, and no key for it."""
-    return "in_batch_negatives" if c.task == "sparse_embedding" else str(c.data.loss)
+    embeds = c.task in ("sentence_embedding", "sparse_embedding", "multi_vector")
+    return embeds and c.data.loss in WHOLE_BATCH_LOSSES
 
 
 def _check_compared_rows(c: ConfigDict) -> None:
-    loss = _loss_of(c)
+    loss = c.data.loss
     if c.accumulation_steps > 1 and c.distillation.teacher:
         raise InputError(
             f"config.accumulation_steps: expected 1 for loss {loss!r} with a teacher, whose outputs are "

@@ -12,7 +12,12 @@ from bert_jax.data.invalid_rows import RULES
 from bert_jax.quantization_config import GROUP_SIZE, KEEP, TRAINED_MODES
 from bert_jax.recipes.base import Key
 from bert_jax.recipes.model_keys import MODEL_KEYS
-from bert_jax.recipes.retrieval_definitions import EMBEDDING_DATA, RERANKING_DATA
+from bert_jax.recipes.retrieval_definitions import (
+    EMBEDDING_DATA,
+    MULTI_VECTOR_DATA,
+    RERANKING_DATA,
+    SPARSE_EMBEDDING_DATA,
+)
 
 DTYPE_CHOICES = ("auto", "float32", "bfloat16")
 OPTIMIZER_CHOICES = ("adamw", "lamb", "adafactor", "muon")
@@ -263,11 +268,9 @@ QUESTION_ANSWERING_KEYS = _FINE_TUNING | {
 }  # fmt: skip
 SENTENCE_EMBEDDING_KEYS = _FINE_TUNING | _TABLE | EMBEDDING_DATA | {"data.has_header": _HAS_HEADER}
 RERANKING_KEYS = _FINE_TUNING | _TABLE | RERANKING_DATA | {"data.has_header": _HAS_HEADER}
-_PAIRS = ("data.text_column", "data.pair_column", "data.negative_column", "data.has_header", "data.metrics")
-SPARSE_EMBEDDING_KEYS = _FINE_TUNING | _TABLE | {name: SENTENCE_EMBEDDING_KEYS[name] for name in _PAIRS} | {
-    "data.scale": Key(1.0, "factor by which dot products are multiplied before the softmax", above=0),
-    **{f"data.{name}_flops": Key(weight, f"weight of the FLOPS regulariser of {name} vectors", least=0)
-       for name, weight in (("query", 3e-4), ("document", 1e-4))}}  # fmt: skip
+_SEARCH = _FINE_TUNING | _TABLE | {"data.has_header": _HAS_HEADER}
+SPARSE_EMBEDDING_KEYS = _SEARCH | SPARSE_EMBEDDING_DATA
+MULTI_VECTOR_KEYS = _SEARCH | MULTI_VECTOR_DATA
 # Task -> its keys.
 KEYS: Mapping[str, Mapping[str, Key]] = {
     "pretraining": SHARED_KEYS | PRETRAINING_KEYS,
@@ -278,6 +281,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "sentence_embedding": SHARED_KEYS | SENTENCE_EMBEDDING_KEYS,
     "reranking": SHARED_KEYS | RERANKING_KEYS,
     "sparse_embedding": SHARED_KEYS | SPARSE_EMBEDDING_KEYS,
+    "multi_vector": SHARED_KEYS | MULTI_VECTOR_KEYS,
     "multiple_choice": SHARED_KEYS | MULTIPLE_CHOICE_KEYS,
 }
 

@@ -80,6 +80,11 @@ def sparse_embedding() -> ConfigDict:
     return _fine_tuning("sparse_embedding", batch_size=32, epochs=1.0, learning_rate=2e-5)
 
 
+def multi_vector() -> ConfigDict:
+    """Return the recipe of late interaction (ColBERT): a vector for each token of queries and documents."""
+    return _fine_tuning("multi_vector", batch_size=32, epochs=1.0, learning_rate=2e-5)
+
+
 PRETRAINING: dict[str, Callable[[], ConfigDict]] = {"pretraining": pretraining, "electra": electra}
 RECIPES = PRETRAINING | {
     "classification": classification,
@@ -88,6 +93,7 @@ RECIPES = PRETRAINING | {
     "sentence_embedding": sentence_embedding,
     "reranking": reranking,
     "sparse_embedding": sparse_embedding,
+    "multi_vector": multi_vector,
     "multiple_choice": multiple_choice,
 }
 

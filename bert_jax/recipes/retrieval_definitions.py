@@ -69,3 +69,40 @@ RERANKING_DATA = {
     "data.metrics": Key((), "metrics of evaluation: any of mrr, ndcg, map or, for rows of one passage, "
                         "average_precision, accuracy, f1; () = all"),
 }  # fmt: skip
+
+SEARCH_LOSSES = ("in_batch_negatives", "margin_mse", "kl_divergence")
+SEARCH_DATA = {
+    "data.loss": Key("in_batch_negatives", "in_batch_negatives, or a loss of a teacher's scores: margin_mse, "
+                     "kl_divergence (docs/retrieval.md)", SEARCH_LOSSES),
+    "data.scale": Key(1.0, "in_batch_negatives: factor of the scores before the softmax", above=0),
+    "data.temperature": Key(1.0, "kl_divergence: divisor of the scores of model and teacher before the softmax",
+                            above=0),
+    "data.text_column": Key("sentence1", "column of the query"),
+    "data.pair_column": Key("sentence2", "column of the query's document"),
+    "data.negative_column": Key("", "column of a document that does not answer the query; empty = none"),
+    "data.negative_columns": Key((), "columns of several such documents, in place of negative_column"),
+    "data.passages_column": Key("", "column of lists of documents, the query's own first, in place of pair_column; "
+                                "empty = none"),
+    "data.label_column": Key("", "margin_mse, kl_divergence: column of lists of a teacher's scores of passages_column; "
+                             "with a negative, of the margin"),
+    "data.metrics": Key((), "metrics of evaluation: any of retrieval_accuracy, mrr; () = both"),
+}  # fmt: skip
+SPARSE_EMBEDDING_DATA = SEARCH_DATA | {
+    "data.query_flops": Key(3e-4, "weight of the FLOPS regulariser of query vectors", least=0),
+    "data.document_flops": Key(1e-4, "weight of the FLOPS regulariser of document vectors", least=0),
+    "data.flops_warmup": Key(0.0, "fraction of the steps in which the weights of the FLOPS grow with the square of the "
+                             "step", least=0),
+}  # fmt: skip
+MULTI_VECTOR_DATA = SEARCH_DATA | {
+    "data.token_dim": Key(int, "dimensions of a token's vector; not set = as in the model, else 128", least=1),
+    "data.query_length": Key(int, "maximum number of tokens in a query; not set = as in the model, else 32", least=3),
+    "data.query_expansion": Key(bool, "whether queries are filled up with mask tokens; not set = as in the model, else "
+                                "True"),
+    "data.attend_to_expansion": Key(bool, "whether tokens attend to these mask tokens; not set = as in the model, else "
+                                    "False"),
+    "data.skip_punctuation": Key(bool, "whether punctuation in documents is not scored; not set = as in the model, "
+                                 "else True"),
+    "data.query_prefix": Key(str, "text before queries, perhaps a token such as '[unused0] '; not set = as in the "
+                             "model, else none"),
+    "data.document_prefix": Key(str, "text before documents; not set = as in the model, else none"),
+}  # fmt: skip

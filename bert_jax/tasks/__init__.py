@@ -21,6 +21,7 @@ TASKS = {
     "sentence_embedding": "bert_jax.tasks.sentence_embedding",
     "reranking": "bert_jax.tasks.reranking",
     "sparse_embedding": "bert_jax.tasks.sparse_embedding",
+    "multi_vector": "bert_jax.tasks.multi_vector",
     "multiple_choice": "bert_jax.tasks.multiple_choice",
 }
 

@@ -11,11 +11,13 @@ import numpy as np
 
 from bert_jax.config import BertConfig
 from bert_jax.data.finetuning.features import Paddable
+from bert_jax.data.finetuning.query_documents import QUERY_INPUTS
 from bert_jax.data.pretraining.manifest import Manifest
 from bert_jax.tasks.base import MODEL_INPUTS
 from bert_jax.tokenization import Tokenizer
 
 _ROWS = 4096  # rows that are padded and hashed together
+_TEXTS = (*MODEL_INPUTS, *QUERY_INPUTS)  # the others are labels
 _NUMBERS = ("example_weights", "documents", "windows", "first_word")  # arrays that number rows, not their content
 _OF_CLASSES = ("id2label", "label2id", "architectures", "num_labels")  # keys of config.json, compared as `classes`
 
@@ -72,8 +74,8 @@ def of_rows(rows: Paddable, pad_id: int) -> dict[str, Any]:
         index = np.arange(start, min(start + _ROWS, len(rows)))
         batch = rows.pad(index, longest, pad_id)
         names = sorted(name for name in batch if name not in _NUMBERS)
-        read = [np.ascontiguousarray(batch[name]) for name in names if name in MODEL_INPUTS]
-        told = [np.ascontiguousarray(batch[name]) for name in names if name not in MODEL_INPUTS]
+        read = [np.ascontiguousarray(batch[name]) for name in names if name in _TEXTS]
+        told = [np.ascontiguousarray(batch[name]) for name in names if name not in _TEXTS]
         for row in range(len(index)):
             parts = [b"".join(array[row].tobytes() for array in arrays) for arrays in (read, told)]
             texts.append(_digest(parts[0]))

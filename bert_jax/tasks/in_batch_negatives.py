@@ -85,8 +85,7 @@ def in_batch_negatives(
     named = None if texts is None else _of_choices(texts, contrast)
     negatives = embeddings.shape[1] - 1  # the choices before a row's own text and pair, which are masked
 
-    def add(sums: tuple[jax.Array, ...], part: tuple[Any, ...]) -> tuple[tuple[jax.Array, ...], None]:
-        greatest, total, own = sums
+    def logits_of(part: tuple[Any, ...]) -> tuple[jax.Array, jax.Array, jax.Array]:
         choices, guided, named, real, number = part
         logits, is_own = _products(asking, choices), numbers[:, None] == number  # [B, n, K] and [B, n]
         masked = jnp.broadcast_to(real[:, None] == 0, logits.shape)
@@ -97,24 +96,46 @@ def in_batch_negatives(
         if texts is not None:
             same = [named == texts[:, i, None, None] for i in range(2)]  # [B, n, K]
             masked |= (same[0] | same[1]) & ~is_pair
+        return logits, masked, is_own
+
+    given = (sides.choices, None if guides is None else guides.choices, named, real, numbers)
+    return cross_entropy_in_parts(logits_of, given, parts)
+
+
+def cross_entropy_in_parts(
+    logits_of: Callable[[Any], tuple[jax.Array, jax.Array, jax.Array]], choices: Any, parts: int
+) -> tuple[jax.Array, jax.Array]:
+    """Return the cross entropy of each row's first choice among the choices of all rows, `[B]`, and 1 where none is
+    greater.
+
+    Args:
+        logits_of: function of the choices of n rows; it returns logits `[B, n, K]`, which of them are masked (the same
+            shape, or one that broadcasts to it), and whether a row of choices is the row's own, `[B, n]`.
+        choices: arrays `[B, ...]` for all rows.
+        parts: number of parts of the choices whose logits `[B, B / parts, K]` exist at a time.
+    """
+    count = len(jax.tree.leaves(choices)[0])
+
+    def add(sums: tuple[jax.Array, ...], part: Any) -> tuple[tuple[jax.Array, ...], None]:
+        greatest, total, own = sums
+        logits, masked, is_own = logits_of(part)
         logits = jnp.where(masked, _EXCLUDED, logits)
         most = jnp.maximum(greatest, jax.lax.stop_gradient(logits).max((1, 2)))
         total = total * jnp.exp(greatest - most) + jnp.exp(logits - most[:, None, None]).sum((1, 2))
         return (most, total, own + jnp.where(is_own, logits[..., 0], 0).sum(1)), None
 
-    given = (sides.choices, None if guides is None else guides.choices, named, real, numbers)
-    sums = (jnp.full(len(real), -jnp.inf), jnp.zeros(len(real)), jnp.zeros(len(real)))
+    sums = (jnp.full(count, -jnp.inf), jnp.zeros(count), jnp.zeros(count))
     if parts == 1:
-        sums, _ = add(sums, given)
+        sums, _ = add(sums, choices)
     else:
-        split = jax.tree.map(lambda x: split_rows(x, parts), given)
+        split = jax.tree.map(lambda x: split_rows(x, parts), choices)
         sums, _ = jax.lax.scan(jax.checkpoint(add, prevent_cse=False), sums, split)
     greatest, total, own = sums
     return greatest + jnp.log(total) - own, (own >= greatest).astype(jnp.float32)
 
 
-def embed_in_parts(embed: Callable[..., jax.Array], inputs: Any, key: jax.Array | None, parts: int) -> jax.Array:
-    """Return `embed(inputs, key)` `[B, ...]`, computed for one part of the rows at a time in both passes.
+def embed_in_parts(embed: Callable[..., Any], inputs: Any, key: jax.Array | None, parts: int) -> Any:
+    """Return `embed(inputs, key)`, a tree of `[B, ...]`, computed for one part of the rows at a time in both passes.
 
     Args:
         embed: function of inputs and a dropout key.
@@ -125,7 +146,7 @@ def embed_in_parts(embed: Callable[..., jax.Array], inputs: Any, key: jax.Array 
     split = jax.tree.map(lambda x: split_rows(x, parts), inputs)
     keys = None if key is None else jax.random.split(key, parts)
     part = jax.checkpoint(lambda given: embed(*given), prevent_cse=False)
-    return join_rows(jax.lax.map(part, (split, keys)))
+    return jax.tree.map(join_rows, jax.lax.map(part, (split, keys)))
 
 
 def _sides(vectors: jax.Array, contrast: Contrast) -> _Sides:

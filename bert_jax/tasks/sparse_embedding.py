@@ -1,12 +1,10 @@
-"""Sparse embeddings: SPLADE models learn from pairs of queries and documents.
+"""Sparse embeddings: SPLADE models learn from queries and documents.
 
 Formal et al. 2021 (arXiv:2107.05720), section 3; the regulariser is that of Paria et al. 2020 (arXiv:2004.05665),
 section 3.2.
 """
 
 import dataclasses
-import functools
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -16,85 +14,88 @@ import numpy as np
 from bert_jax.config_values import SPLADE_POOLINGS
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.data.batches import Batch
-from bert_jax.data.finetuning.columns import Columns, recipe_key
-from bert_jax.data.finetuning.groups import INPUTS, Groups, encode_groups
-from bert_jax.data.finetuning.text_pairs import PairRow, read_pairs
-from bert_jax.errors import InputError, did_you_mean
+from bert_jax.data.finetuning.batching import TrainSource
+from bert_jax.data.finetuning.features import encode_texts
+from bert_jax.data.finetuning.query_documents import QueryDocuments, encode_query_documents
+from bert_jax.data.finetuning.ranked_passages import RankedPassages
+from bert_jax.data.finetuning.tables import Example
 from bert_jax.inference.sparse import as_csr
 from bert_jax.modeling import Bert
-from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Metrics
-from bert_jax.tasks.distillation.settings import distillation_of
-from bert_jax.tasks.in_batch_negatives import embed_in_parts
+from bert_jax.tasks.query_documents import (
+    QueryDocumentTask,
+    abstract_query_documents,
+    check_search_recipe,
+    document_columns,
+    own_documents,
+    read_splits,
+    search_metrics,
+    settings_of,
+)
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 
 HEAD = "sparse_embedding"
-_METRICS = ("retrieval_accuracy", "mrr")
 _KEPT = 256  # greatest weights of each text that evaluation compares
-_ROWS = 512  # queries that are compared with all documents at a time
-_EXCLUDED = -1e9  # the logit of a padded row
+_FLOPS_SHARE = "flops_share"  # array of a batch: the share of the weights of the FLOPS in this step
 
 
 @dataclasses.dataclass(frozen=True)
-class SparseEmbeddingTask:
-    """Sparse embedding; each row has a query, its document, and optionally a negative document.
+class SparseEmbeddingTask(QueryDocumentTask):
+    """Sparse embedding; scores are dot products.
 
-    The loss is the cross entropy of a query's document among all documents of the batch, with dot products times
-    `scale` as logits, and the FLOPS of queries and documents, weighted: the sum over the vocabulary of the squared
-    mean weight.
+    To the loss are added the FLOPS of queries and documents, weighted: the sum over the vocabulary of the squared mean
+    weight.
 
     Attributes:
-        model: a Bert with head `sparse_embedding`.
         query_flops: weight of the FLOPS of queries.
         document_flops: weight of the FLOPS of documents.
-        metrics: names of metrics: `retrieval_accuracy`, `mrr`.
-        scale: factor of dot products before the softmax.
-        parts: number of parts of the batch whose activations exist at a time.
     """
 
-    model: Bert
     query_flops: float = 0.0
     document_flops: float = 0.0
-    metrics: tuple[str, ...] = _METRICS
-    scale: float = 1.0
-    parts: int = 1
 
-    def weights(self, batch: Batch) -> dict[str, jax.Array]:
-        """Return the number of rows that are not padding."""
-        return {"rows": jnp.maximum(batch["example_weights"].sum(), 1.0)}
+    def embed(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        """Return the sparse embeddings of queries `[B, V]` and of documents `[B, K, V]`."""
+        keys = (None, None) if dropout_key is None else jax.random.split(dropout_key)
+        ids, mask = batch["input_ids"], batch["attention_mask"]
+        documents = self._embed(params, ids.reshape(-1, ids.shape[-1]), mask.reshape(-1, ids.shape[-1]), keys[1])
+        return (
+            self._embed(params, batch["query_ids"], batch["query_mask"], keys[0]),
+            documents.reshape(*ids.shape[:-1], -1),
+        )
 
-    def loss(
-        self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
-    ) -> tuple[jax.Array, Metrics]:
-        """Return the loss and the metrics of a whole batch (see `bert_jax.tasks.base.Task`), which the task splits."""
-        inputs, real = {name: batch[name] for name in INPUTS}, batch["example_weights"]
-        embed = functools.partial(self._embed, params)
-        if self.parts == 1:
-            vectors = embed(inputs, dropout_key)
-        else:
-            vectors = embed_in_parts(embed, inputs, dropout_key, self.parts)
-        queries, documents = vectors[:, 0], vectors[:, 1:]
-        choices = documents.swapaxes(0, 1).reshape(-1, documents.shape[-1])  # [(T - 1) B, V], the pairs first
-        logits = self.scale * jnp.matmul(queries, choices.T, precision=jax.lax.Precision.HIGHEST)
-        logits = jnp.where(jnp.tile(real, documents.shape[1]) > 0, logits, _EXCLUDED)
-        losses, right = cross_entropy(logits, jnp.arange(len(queries)))
-        flops = {"query_flops": _flops(vectors[:, :1], real), "document_flops": _flops(documents, real)}
-        count = real.sum()
-        sums = {
-            name: ((values * real).sum(), count) for name, values in (("cross_entropy", losses), ("accuracy", right))
-        }
-        active = jnp.count_nonzero(vectors, axis=-1) * real[:, None]  # [B, T]
-        sums |= {"query_active": (active[:, 0].sum(), count)}
-        sums |= {"document_active": (active[:, 1:].sum(), count * documents.shape[1])}
-        sums |= {name: (value * count, count) for name, value in flops.items()}
-        regularisers = self.query_flops * flops["query_flops"] + self.document_flops * flops["document_flops"]
-        return (losses * real).sum() / weights["rows"] + regularisers, sums
+    def _embed(self, params: Any, ids: jax.Array, mask: jax.Array, dropout_key: jax.Array | None) -> jax.Array:
+        output = self.model.apply(params, ids, mask, dropout_key=dropout_key, output_last_hidden_state=False)
+        assert output.sentence_embedding is not None
+        return output.sentence_embedding
+
+    def scores(self, queries: jax.Array, documents: jax.Array) -> jax.Array:
+        """Return the dot products `[B, n, K]`."""
+        return jnp.einsum("bv,nkv->bnk", queries, documents, precision=jax.lax.Precision.HIGHEST)
+
+    def own_scores(self, queries: jax.Array, documents: jax.Array) -> jax.Array:
+        """Return the dot products `[B, K]`."""
+        return jnp.einsum("bv,bkv->bk", queries, documents, precision=jax.lax.Precision.HIGHEST)
+
+    def regularise(self, queries: jax.Array, documents: jax.Array, batch: Batch) -> tuple[jax.Array, Metrics]:
+        """Return the weighted FLOPS, and as metrics the FLOPS and the mean numbers of weights that are not 0."""
+        real = batch["example_weights"]
+        sides, count = {"query": queries[:, None], "document": documents}, real.sum()
+        flops = {name: _flops(vectors, real) for name, vectors in sides.items()}
+        sums = {f"{name}_flops": (value * count, count) for name, value in flops.items()}
+        for name, vectors in sides.items():
+            active = jnp.count_nonzero(vectors, axis=-1) * real[:, None]  # [B, T]
+            sums[f"{name}_active"] = (active.sum(), count * vectors.shape[1])
+        weighted = self.query_flops * flops["query"] + self.document_flops * flops["document"]
+        share = batch[_FLOPS_SHARE].max() if _FLOPS_SHARE in batch else 1.0
+        return share * weighted, sums
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
-        """Return the greatest weights of the T texts of each row, without dropout: `tokens`, `values` [B, T, K]."""
-        vectors = self._embed(params, {name: batch[name] for name in INPUTS}, None)
+        """Return the greatest weights, without dropout: `tokens`, `values` `[B, 1 + K, k]`, the query's first."""
+        queries, documents = self.embed(params, batch, None)
+        vectors = jnp.concatenate([queries[:, None], documents], axis=1)
         values, tokens = jax.lax.top_k(vectors, min(_KEPT, vectors.shape[-1]))
         return {"tokens": tokens, "values": values}
 
@@ -102,23 +103,21 @@ class SparseEmbeddingTask:
         """Return the chosen metrics over all rows that are not padding."""
         real = np.concatenate([batch["example_weights"] for batch in batches]) > 0
         tokens, values = (np.concatenate([each[name] for each in predictions])[real] for name in ("tokens", "values"))
-        ranks = _ranks([self._sparse(tokens[:, i], values[:, i]) for i in range(tokens.shape[1])])
-        found = {"retrieval_accuracy": float(np.mean(ranks == 1)), "mrr": float(np.mean(1 / ranks))}
-        return {name: found[name] for name in self.metrics}
+        size = tokens.shape[1] - 1
+        queries = self._csr(tokens[:, 0], values[:, 0])
+        documents = self._csr(*(array[:, 1:].reshape(-1, array.shape[-1]) for array in (tokens, values)))
+        present = np.concatenate([batch["labels"] for batch in batches])[real].ravel() > -np.inf
 
-    def _sparse(self, tokens: np.ndarray, values: np.ndarray) -> Any:
+        def compare(rows: slice) -> np.ndarray:
+            return np.where(present, (queries[rows] @ documents.T).toarray(), -np.inf)
+
+        return search_metrics(compare, own_documents(batches, size), self.metrics)
+
+    def _csr(self, tokens: np.ndarray, values: np.ndarray) -> Any:
         kept = [weights > 0 for weights in values]
         columns = [ids[keep] for ids, keep in zip(tokens, kept, strict=True)]
         weights = [row[keep] for row, keep in zip(values, kept, strict=True)]
         return as_csr(columns, weights, self.model.config.vocab_size)
-
-    def _embed(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
-        """Return the sparse embeddings [B, T, V] of a batch."""
-        rows, texts, length = batch["input_ids"].shape
-        inputs = (batch[name].reshape(-1, length) for name in INPUTS)
-        output = self.model.apply(params, *inputs, dropout_key=dropout_key, output_last_hidden_state=False)
-        assert output.sentence_embedding is not None
-        return output.sentence_embedding.reshape(rows, texts, -1)
 
 
 def _flops(vectors: jax.Array, real: jax.Array) -> jax.Array:
@@ -127,42 +126,28 @@ def _flops(vectors: jax.Array, real: jax.Array) -> jax.Array:
     return jnp.square((vectors * real[:, None, None]).sum((0, 1)) / total).sum()
 
 
-def _ranks(sides: list[Any]) -> np.ndarray:
-    """Return the rank, from 1, of each query's own document among all documents; ties get their mean rank.
-
-    Args:
-        sides: sparse vectors `[n, V]` of queries, of their documents, and of negatives.
-    """
-    queries, ranks = sides[0], np.empty(sides[0].shape[0])
-    for start in range(0, len(ranks), _ROWS):
-        rows = np.arange(start, min(start + _ROWS, len(ranks)))
-        alike = np.concatenate([(queries[rows] @ side.T).toarray() for side in sides[1:]], axis=1)
-        own = alike[np.arange(len(rows)), rows][:, None]
-        equal = np.abs(alike - own) <= 1e-6 * np.maximum(np.abs(own), 1)
-        ranks[rows] = 1 + ((alike > own) & ~equal).sum(1) + (equal.sum(1) - 1) / 2
-    return ranks
-
-
 def build(recipe: Any) -> Job:
     """Read the data and the model that a resolved recipe of sparse embeddings names. See `bert_jax.tasks.build`."""
-    data, columns = recipe.data, _columns(recipe)
-    if distillation_of(recipe) is not None:
-        raise InputError("config.distillation.teacher: expected none for sparse embeddings, found one")
+    data, columns = recipe.data, document_columns(recipe)
+    check_search_recipe(recipe, "sparse embeddings")
     loaded, tokenizer, config = setup.starting_model(recipe, HEAD, HEAD)
     if config.pooling not in SPLADE_POOLINGS:
         config = config.replace(pooling=SPLADE_POOLINGS[0])
-    rows, held = setup.hold_out(recipe, read_pairs(data.train, columns, bad=setup.invalid_rows(recipe, data.train)))
+    rows, held = read_splits(recipe, columns)
     settings = loaded.settings if loaded else TextSettings(similarity="dot")
     settings = dataclasses.replace(settings, max_length=data.max_seq_length)
-    train = _encode(tokenizer, rows, columns, data.max_seq_length, settings)
-    if len(train) * (train.size - 1) < 2:
-        raise InputError(f"{data.train}: expected at least 2 rows, which are negatives of each other, found 1")
-    if data.dev:
-        held = read_pairs(data.dev, columns, bad=setup.invalid_rows(recipe, data.dev))
-    dev = _encode(tokenizer, held, columns, data.max_seq_length, settings) if held else None
-    remembered = Remembered(dataclasses.replace(columns, more=()))
+    train = _encode(tokenizer, rows, data.max_seq_length, settings)
+    dev = _encode(tokenizer, held, data.max_seq_length, settings) if held else None
     task = _task(recipe, Bert(config, HEAD, setup.compute(recipe)))
-    return setup.fine_tuning(recipe, task, tokenizer, loaded, train, dev, remembered, settings=settings)
+    remembered = Remembered(dataclasses.replace(columns, more=(), texts="", label=""))
+    job = setup.fine_tuning(recipe, task, tokenizer, loaded, train, dev, remembered, settings=settings)
+    if not data.flops_warmup:
+        return job
+    rising, source = data.flops_warmup * job.num_steps, job.train_source
+    assert isinstance(source, TrainSource)
+    return dataclasses.replace(
+        job, train_source=source.with_values(lambda step: {_FLOPS_SHARE: min(1.0, ((step + 1) / rising) ** 2)})
+    )
 
 
 def abstract_task(recipe: Any) -> AbstractTask:
@@ -173,43 +158,25 @@ def abstract_task(recipe: Any) -> AbstractTask:
     config = setup.config_without_data(recipe, HEAD)
     setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     task = _task(recipe, Bert(config, HEAD, setup.compute(recipe)))
-    texts = 2 + len(_columns(recipe).more)
-    return setup.abstract_groups(recipe, task, texts, jax.ShapeDtypeStruct((1,), jnp.float32))
-
-
-def _columns(recipe: Any) -> Columns:
-    data = recipe.data
-    for name in ("text_column", "pair_column"):
-        if not data[name]:
-            raise InputError(f"config.data.{name}: expected a column, found none")
-    return Columns(
-        data.text_column, data.pair_column, has_header=data.has_header, delimiter=data.delimiter,
-        encoding=data.encoding, option=recipe_key, more=(data.negative_column,) if data.negative_column else (),
-    )  # fmt: skip
+    return abstract_query_documents(recipe, task, data.max_seq_length)
 
 
 def _encode(
-    tokenizer: Tokenizer, rows: Sequence[PairRow], columns: Columns, max_length: int, settings: TextSettings
-) -> Groups:
-    """Tokenize rows, the query behind the prompt for queries and the others behind the prompt for documents."""
-    query, document = settings.prompt_of_task("query"), settings.prompt_of_task("document")
-    texts: list[list[tuple[str, None]]] = []
-    for _, values in rows:
-        others = [(document + values[name], None) for name in (columns.pair, *columns.more)]
-        texts.append([(query + values[columns.text], None), *others])
-    return encode_groups(tokenizer, texts, np.zeros(len(rows), np.float32), max_length)
+    tokenizer: Tokenizer, rows: list[RankedPassages], max_length: int, settings: TextSettings
+) -> QueryDocuments:
+    """Tokenize queries behind the prompt for queries, and documents behind that for documents."""
+
+    def encode(task: str) -> Any:
+        prompt = settings.prompt_of_task(task)
+        return lambda texts: encode_texts(
+            tokenizer, [Example(0, prompt + text, None, None) for text in texts], np.zeros(len(texts)), max_length
+        )
+
+    return encode_query_documents(rows, encode("query"), encode("document"))
 
 
 def _task(recipe: Any, model: Bert) -> SparseEmbeddingTask:
     data = recipe.data
-    for name in data.metrics:
-        if name not in _METRICS:
-            raise InputError(f"data.metrics: {name!r} is not a metric of search{did_you_mean(name, _METRICS)}")
     return SparseEmbeddingTask(
-        model,
-        data.query_flops,
-        data.document_flops,
-        tuple(data.metrics) or _METRICS,
-        scale=data.scale,
-        parts=recipe.accumulation_steps,
+        model, **settings_of(recipe), query_flops=data.query_flops, document_flops=data.document_flops
     )

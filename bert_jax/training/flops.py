@@ -42,12 +42,14 @@ def step_flops(model: Bert | Electra, batch: Mapping[str, Any]) -> float:
     predictions, sentences = (
         batch[name].shape[-1] if name in batch else None for name in ("masked_positions", "cls_positions")
     )
+    shapes = [(math.prod(rows), length), *([batch["query_ids"].shape] if "query_ids" in batch else [])]
     return sum(
         train_flops(
-            part.config, part.head, math.prod(rows), length, predictions,
+            part.config, part.head, sequences, length, predictions,
             part.places_computed(length, sentences or 1, predictions),
         )
         for part in model.parts
+        for sequences, length in shapes
     )  # fmt: skip
 
 

@@ -173,7 +173,10 @@ def test_adapters_in_folders_as_transformers_has_them(tmp_path):
         for name in adapted_names(named):
             rows, columns = named[name].shape
             layer, is_table = name.removesuffix(".weight"), name.endswith("_embeddings.weight")
-            a, b = torch.randn(RANK, rows if is_table else columns), torch.randn(columns if is_table else rows, RANK)
+            a, b = (
+                torch.randn(RANK, rows if is_table else columns),
+                torch.randn(columns if is_table else rows, RANK) / 10,
+            )
             ends = ("lora_embedding_A", "lora_embedding_B") if is_table else ("lora_A.weight", "lora_B.weight")
             tensors |= {f"base_model.model.{layer}.{end}": part for end, part in zip(ends, (a, b), strict=True)}
             update = b @ a * ALPHA / RANK

@@ -12,26 +12,32 @@ from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
 from bert_jax.inference import from_pretrained, pipeline
 from bert_jax.modeling import Bert
-from bert_jax.tasks.sparse_embedding import SparseEmbeddingTask, _ranks
+from bert_jax.tasks.query_documents import search_metrics
+from bert_jax.tasks.sparse_embedding import SparseEmbeddingTask
 from bert_jax.training import train
 
 ROWS, TEXTS, SIZE = 6, 3, 41
 
 
-class _Given:
-    """A model whose parameters are its outputs."""
+class Given(SparseEmbeddingTask):
+    """A task whose parameters are its embeddings."""
 
-    config = BertConfig.named("tiny", vocab_size=SIZE)
+    def embed(self, params, batch, dropout_key):
+        return params[:, 0], params[:, 1:]
 
-    def apply(self, params, *_, **__):
-        return type("Output", (), {"sentence_embedding": params.reshape(-1, params.shape[-1])})
+
+CONFIG = BertConfig.named("tiny", vocab_size=SIZE, num_hidden_layers=1, hidden_size=16, num_attention_heads=2)
+MODEL = Bert(CONFIG.replace(max_position_embeddings=8), "sparse_embedding")
 
 
 def batch(real=ROWS):
-    ids = np.zeros((ROWS, TEXTS, 4), np.int32)
-    weights = (np.arange(ROWS) < real).astype(np.float32)
-    names = ("input_ids", "attention_mask", "token_type_ids")
-    return dict.fromkeys(names, ids) | {"labels": weights * 0, "example_weights": weights}
+    random, weights = np.random.default_rng(1), (np.arange(ROWS) < real).astype(np.float32)
+    queries, documents = (
+        random.integers(1, SIZE, shape).astype(np.int32) for shape in ((ROWS, 4), (ROWS, TEXTS - 1, 4))
+    )
+    return {"query_ids": queries, "query_mask": np.ones_like(queries), "query_scored": np.ones_like(queries),
+            "input_ids": documents, "attention_mask": np.ones_like(documents), "example_weights": weights,
+            "labels": np.eye(1, TEXTS - 1, dtype=np.float32).repeat(ROWS, 0)}  # fmt: skip
 
 
 def vectors():
@@ -44,7 +50,7 @@ def test_the_loss_is_that_of_sentence_transformers(real):
     torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
     losses = pytest.importorskip("sentence_transformers.sparse_encoder.losses", reason="the oracle")
     similarity = importlib.import_module("sentence_transformers.util")
-    task = SparseEmbeddingTask(_Given(), 0.03, 0.02, scale=0.7)
+    task = Given(MODEL, query_flops=0.03, document_flops=0.02, scale=0.7)
     given = torch.tensor(vectors()[:real], requires_grad=True)
     ranking = losses.SparseMultipleNegativesRankingLoss(None, scale=0.7, similarity_fct=similarity.dot_score)
     columns = [given[:, i] for i in range(TEXTS)]
@@ -64,14 +70,9 @@ def test_the_loss_is_that_of_sentence_transformers(real):
 
 
 def test_in_parts_it_is_the_same_loss():
-    config = BertConfig.named("tiny", vocab_size=SIZE, num_hidden_layers=1, hidden_size=16, num_attention_heads=2)
-    model = Bert(config.replace(max_position_embeddings=8), "sparse_embedding")
-    params = jax.jit(model.init)(jax.random.key(0))
-    given = batch(5) | {"input_ids": np.random.default_rng(1).integers(1, SIZE, (ROWS, TEXTS, 4)).astype(np.int32)}
-    given["attention_mask"] = np.ones_like(given["input_ids"])
-    found = []
+    params, given, found = jax.jit(MODEL.init)(jax.random.key(0)), batch(5), []
     for parts in (1, 3):
-        task = SparseEmbeddingTask(model, 0.1, 0.1, parts=parts)
+        task = SparseEmbeddingTask(MODEL, query_flops=0.1, document_flops=0.1, parts=parts)
         loss = jax.value_and_grad(lambda p, task=task: task.loss(p, given, None, task.weights(given))[0])
         found.append(jax.jit(loss)(params))
     np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-5)
@@ -79,15 +80,15 @@ def test_in_parts_it_is_the_same_loss():
 
 
 def test_scores_are_ranks_of_dot_products():
-    task = SparseEmbeddingTask(_Given())
-    found = task.predict(vectors(), batch())
-    predictions = [{name: np.asarray(value) for name, value in found.items()}]
-    products = vectors()[:4, 0] @ np.concatenate([vectors()[:4, 1], vectors()[:4, 2]]).T
-    ranks = 1 + (products > np.diag(products)[:, None]).sum(1)
+    task = Given(MODEL)
+    predictions = [{name: np.asarray(value) for name, value in task.predict(vectors(), batch()).items()}]
+    products = vectors()[:4, 0] @ vectors()[:4, 1:].reshape(-1, SIZE).T
+    own = products[np.arange(4), np.arange(4) * (TEXTS - 1)]
+    ranks = 1 + (products > own[:, None]).sum(1)
     scores = task.score(predictions, [batch(4)])
     assert scores == {"retrieval_accuracy": np.mean(ranks == 1), "mrr": pytest.approx(np.mean(1 / ranks))}
-    same = [task._sparse(np.zeros((5, 1), int), np.ones((5, 1), np.float32))] * 2
-    assert _ranks(same).tolist() == [3] * 5  # a model that tells nothing apart
+    same = search_metrics(lambda rows: np.ones((5, 5))[rows], np.arange(5), ("mrr",))
+    assert same["mrr"] == pytest.approx(1 / 3)  # a model that tells nothing apart
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +125,22 @@ def test_weights_of_the_regulariser_make_vectors_sparser(recipe):
     params = load_pretrained(recipe.init_from, "sparse_embedding").params
     gradients = []
     for weight in (0.0, 100.0):
-        task = SparseEmbeddingTask(job.task.model, weight, weight)
+        task = SparseEmbeddingTask(job.task.model, query_flops=weight, document_flops=weight)
         gradients.append(jax.grad(lambda p, task=task: task.loss(p, given, None, task.weights(given))[0])(params))
     assert np.asarray(gradients[1]["mlm"]["bias"] - gradients[0]["mlm"]["bias"]).sum() > 0  # biases go down
+
+
+def test_the_weights_of_the_regulariser_rise_with_the_square_of_the_step(recipe):
+    c = recipe.copy_and_resolve_references()
+    c.data.flops_warmup, c.num_steps = 0.5, 16
+    job = tasks.build(recipes.resolve(c))
+    shares = [job.train_source.batch(step, slice(2))["flops_share"].tolist() for step in (0, 3, 7, 15)]
+    assert shares == [[1 / 64] * 2, [0.25] * 2, [1.0] * 2, [1.0] * 2]
+    task, terms = Given(MODEL, query_flops=2.0, document_flops=3.0), []
+    for share in (0.25, 1.0):
+        given = batch() | {"flops_share": np.full(ROWS, share, np.float32)}
+        terms.append(task.regularise(vectors()[:, 0], vectors()[:, 1:], given)[0])
+    assert terms[0] == pytest.approx(0.25 * terms[1]) and terms[1] > 0
 
 
 @pytest.mark.parametrize(

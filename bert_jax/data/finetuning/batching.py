@@ -4,8 +4,10 @@ Every distinct batch shape costs a compilation and every padding token costs ari
 similar length and padded to one of a few lengths that are chosen from the data.
 """
 
+import copy
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Self
 
 import numpy as np
 
@@ -79,6 +81,13 @@ class TrainSource:
         self._bucket_of = np.searchsorted(self.buckets, features.lengths)
         # Two epochs are cached: a prefetching reader alternates between them at the end of an epoch.
         self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
+        self._values: Callable[[int], Mapping[str, float]] = lambda step: {}
+
+    def with_values(self, values: Callable[[int], Mapping[str, float]]) -> Self:
+        """Return this source with further float32 arrays `[B]` in each batch, filled with the values for the step."""
+        found = copy.copy(self)
+        found._values = values
+        return found
 
     @property
     def num_examples(self) -> int:
@@ -94,7 +103,9 @@ class TrainSource:
         """Return the rows `rows` of the global batch of `step`, padded to the length of the global batch."""
         index, lengths = self._plan(step // self.steps_per_epoch)
         at = step % self.steps_per_epoch
-        return self.features.pad(index[at][rows], lengths[at], self._pad_id)
+        batch = self.features.pad(index[at][rows], lengths[at], self._pad_id)
+        more = self._values(step)
+        return batch | {name: np.full(len(batch["example_weights"]), value, np.float32) for name, value in more.items()}
 
     def shapes(self) -> dict[int, int]:
         """Return padded length -> number of batches of that length in an epoch."""

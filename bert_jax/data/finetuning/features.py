@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -142,6 +143,17 @@ def encode_texts(
         parts.append((batch["input_ids"][mask], mask.sum(1), (mask & (batch["token_type_ids"] == 0)).sum(1)))
     tokens, lengths, first = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Features(tokens, np.concatenate([[0], np.cumsum(lengths)]), first.astype(np.int32), labels)
+
+
+def ragged_features(rows: Iterable[Sequence[int]]) -> Features:
+    """Return sequences of tokens, of one segment each, as Features without labels."""
+    tokens, lengths = array("i"), []
+    for row in rows:
+        tokens.extend(row)
+        lengths.append(len(row))
+    of_rows = np.array(lengths, np.int32)
+    starts = np.concatenate([[0], np.cumsum(of_rows, dtype=np.int64)])
+    return Features(np.frombuffer(tokens, np.int32), starts, of_rows, np.zeros(len(of_rows), np.int32))
 
 
 def _encode_windows(

@@ -35,8 +35,8 @@ def read_ranked_passages(
     Args:
         spec: the table, as for `read_rows`.
         columns: the column of the query, and those of its passages. `texts` is a column of lists, whose label is a list
-            of as many numbers. Otherwise `pair` is a passage, whose label is a number. Without a label column the first
-            passage has relevance 1; the others, which may be in the columns `more`, have 0.
+            of as many numbers. Otherwise `pair` is the first passage, whose label is a number (without a label column
+            1); the others, in the columns `more`, have relevance 0.
         bad: treatment of invalid rows; None means that they are an error.
         probabilities: whether labels are from 0 to 1.
 
@@ -66,9 +66,9 @@ def read_ranked_passages(
 
 
 def _labels(where: str, columns: Columns, label: str, count: int) -> list[float]:
-    """Return the numbers of a label: one, or a JSON list of `count`."""
+    """Return `count` numbers of a label: a JSON list, or one number before zeros."""
     if not columns.texts:
-        return [number_of(where, label)]
+        return [number_of(where, label), *[0.0] * (count - 1)]
     try:
         found = json.loads(label)
     except ValueError:
