@@ -13,6 +13,7 @@ CLASSIFICATION = ("accuracy", "f1", "matthews", "macro_f1", "micro_f1", "weighte
 _USUAL = ("accuracy", "f1", "matthews")  # defaults of CLASSIFICATION
 MULTI_LABEL = ("accuracy", "micro_f1", "macro_f1", "weighted_f1")
 REGRESSION = ("pearson", "spearman", "mse")
+RETRIEVAL = ("retrieval_accuracy", "mrr")  # metrics of `retrieval_ranks`
 _ROWS = 1024  # queries that are compared with all documents at once
 
 

@@ -15,13 +15,13 @@ from bert_jax.data.finetuning.columns import Columns, recipe_key
 from bert_jax.data.finetuning.query_documents import QUERY_INPUTS
 from bert_jax.data.finetuning.ranked_passages import MISSING, RankedPassages, read_ranked_passages
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.metrics.scores import RETRIEVAL
 from bert_jax.modeling import Bert
 from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Metrics, Stage
 from bert_jax.tasks.distillation.settings import distillation_of
 from bert_jax.tasks.in_batch_negatives import cross_entropy_in_parts, embed_in_parts
 
-SEARCH_METRICS = ("retrieval_accuracy", "mrr")
 _INPUTS = (*QUERY_INPUTS, "input_ids", "attention_mask")
 _ROWS = 512  # queries that are compared with all documents at a time
 
@@ -38,7 +38,7 @@ class QueryDocumentTask(abc.ABC):
             et al. 2020, arXiv:2010.02666, section 4.1). `kl_divergence`: KL divergence of the softmax over a query's
             documents from that of the labels, both at `temperature` T, times T² (Santhanam et al. 2022,
             arXiv:2112.01488, section 3.2).
-        metrics: names of `SEARCH_METRICS`.
+        metrics: names of `RETRIEVAL`.
         scale: factor of scores in `in_batch_negatives`.
         temperature: divisor of scores and labels in `kl_divergence`.
         parts: number of parts of the batch whose activations exist at a time, for `in_batch_negatives`.
@@ -46,7 +46,7 @@ class QueryDocumentTask(abc.ABC):
 
     model: Bert
     loss_name: str = "in_batch_negatives"
-    metrics: tuple[str, ...] = SEARCH_METRICS
+    metrics: tuple[str, ...] = RETRIEVAL
     scale: float = 1.0
     temperature: float = 1.0
     parts: int = 1
@@ -134,7 +134,7 @@ def search_metrics(compare: Callable[[slice], np.ndarray], own: np.ndarray, name
     Args:
         compare: function from rows of queries to their scores with all M documents, `[rows, M]`.
         own: int `[n]`, the document of each query.
-        names: names of `SEARCH_METRICS`.
+        names: names of `RETRIEVAL`.
     """
     ranks = np.empty(len(own))
     for start in range(0, len(own), _ROWS):
@@ -198,14 +198,14 @@ def check_search_recipe(recipe: Any, what: str) -> None:
         expected = f"none for {what}; a teacher's scores are labels of margin_mse and kl_divergence"
         raise InputError(f"config.distillation.teacher: expected {expected}, found one")
     for name in recipe.data.metrics:
-        if name not in SEARCH_METRICS:
-            raise InputError(f"data.metrics: {name!r} is not a metric of search{did_you_mean(name, SEARCH_METRICS)}")
+        if name not in RETRIEVAL:
+            raise InputError(f"data.metrics: {name!r} is not a metric of search{did_you_mean(name, RETRIEVAL)}")
 
 
 def settings_of(recipe: Any) -> dict[str, Any]:
     """Return the arguments of a `QueryDocumentTask` that a recipe sets."""
     data = recipe.data
-    return {"loss_name": data.loss, "metrics": tuple(data.metrics) or SEARCH_METRICS, "scale": data.scale,
+    return {"loss_name": data.loss, "metrics": tuple(data.metrics) or RETRIEVAL, "scale": data.scale,
             "temperature": data.temperature,
             "parts": recipe.accumulation_steps if data.loss == "in_batch_negatives" else 1}  # fmt: skip
 

@@ -22,6 +22,7 @@ from bert_jax.data.finetuning.text_pairs import encode_pairs, read_pairs, text_c
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.scoring import pair_similarities
 from bert_jax.metrics import scores as metrics
+from bert_jax.metrics.scores import RETRIEVAL
 from bert_jax.modeling import Bert
 from bert_jax.recipes.checks import compares_rows
 from bert_jax.recipes.retrieval_definitions import LABELLED_LOSSES, UNLABELLED_LOSSES
@@ -37,8 +38,7 @@ from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
 
 HEAD = "sentence_embedding"
-SIMILARITY = ("spearman", "pearson")  # metrics of pairs with labels
-RETRIEVAL = ("retrieval_accuracy", "mrr")  # metrics of pairs without labels
+SIMILARITY = ("spearman", "pearson")  # metrics of pairs with labels; those of pairs without are `RETRIEVAL`
 
 
 @dataclasses.dataclass(frozen=True)
