@@ -126,6 +126,12 @@ def _pruning(args: argparse.Namespace) -> None:
     pruning.main(args.data, _minilm(args), args.workdir, record, args.picture, args.share, args.only)
 
 
+def _retrieval(args: argparse.Namespace) -> None:
+    from benchmarks import retrieval
+
+    retrieval.main(args.data, _minilm(args), args.corpus, args.workdir, args.record or args.workdir / "results.jsonl")
+
+
 def _input(args: argparse.Namespace) -> None:
     from benchmarks import input as batches
 
@@ -186,6 +192,9 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str,
     "pruning": (_pruning, "scores of pruned models by parameters, seconds and megabytes",
                 {"data": DATA, "model": None, "only": ("sst2", "stsb"), "share": 1.0, "record": None,
                  "workdir": Path("runs/pruning"), "picture": Path("pruning.png")}),
+    "retrieval": (_retrieval, "search by BM25, dense, sparse and multi-vector models, and a reranker on top",
+                  {"data": DATA, "model": None, "corpus": ["python-docs"], "record": None,
+                   "workdir": Path("runs/retrieval")}),
     "input": (_input, "speed of batches for pretraining from a disk and an emulated bucket", {}),
     "convert": (_convert, "time and memory of converting a checkpoint, and of transformers",
                 {"size": "large", "turns": 7}),

@@ -76,8 +76,9 @@ def evaluate_search(
         InputError: the model, the data or an option does not fit, or the package is not installed.
     """
     names = tuple(metric_names) or SEARCH_METRICS
-    measures = {name: _measure(name) for name in names}
-    trec_eval = _trec_eval()
+    for name in names:
+        _measure(name)
+    _trec_eval()
     if run_file:
         storage.check_writable(run_file)
     given = read_retrieval_set(data, split)
@@ -89,8 +90,7 @@ def evaluate_search(
         rankings = rerank(cross_encoder, given, rankings, rerank_top_k)
     if run_file:
         storage.write_atomically(run_file, trec_run(rankings))
-    scores = {name: _mean(trec_eval, given.judgements, rankings, *measures[name]) for name in names}
-    return scores | {"queries": len(given.queries), "documents": ranked.documents}
+    return score_rankings(given, rankings, names) | {"queries": len(given.queries), "documents": ranked.documents}
 
 
 def rank(search: Any, given: RetrievalSet, top_k: int, keep_same_id: bool = False, **options: Any) -> Ranked:
@@ -140,6 +140,14 @@ def rerank(reranker: Any, given: RetrievalSet, rankings: Mapping[str, Ranking], 
         scores = reranker.relevance([given.queries[query]] * len(names), [texts[name] for name in names])
         found[query] = {names[i]: float(scores[i]) for i in np.argsort(-scores, kind="stable")}
     return found
+
+
+def score_rankings(
+    given: RetrievalSet, rankings: Mapping[str, Ranking], metric_names: Sequence[str] = SEARCH_METRICS
+) -> dict[str, float]:
+    """Return metrics of rankings, as `evaluate_search` does. Raises InputError for an unknown metric."""
+    trec_eval = _trec_eval()
+    return {name: _mean(trec_eval, given.judgements, rankings, *_measure(name)) for name in metric_names}
 
 
 def trec_run(rankings: Mapping[str, Ranking], tag: str = "bert_jax") -> str:

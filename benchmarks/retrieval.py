@@ -1,0 +1,158 @@
+"""Search of SQuAD's paragraphs: BM25, and dense, sparse and multi-vector models with a reranker on top.
+
+    python -m benchmarks retrieval --data data --workdir runs/retrieval --record retrieval.jsonl
+
+The corpus are all paragraphs of squad2_articles. The queries are the answerable questions of its dev file, whose
+articles no model was trained on. Models start from all-MiniLM-L6-v2 and train on the questions of its train file, with
+three negatives of each that all-MiniLM-L6-v2 mined. A sparse model needs a head of masked LM: it starts from further
+pretraining of all-MiniLM-L6-v2 on the paragraphs and on `--corpus`. Finished runs are not repeated, recorded results
+are not measured again. Needs `pip install bm25s` and `'.[retrieval]'`.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.distillation import run_verb
+
+_METRICS = ("ndcg@10", "mrr@10", "recall@100")
+_NEGATIVES = 3
+_TOP = 100  # documents of a query that are ranked, and that a reranker reads
+_PRETRAINING_STEPS = 1500
+# Kind of model -> its recipe, and keys of its run.
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "dense": ("retrieval", {"global_batch_size": 64, "num_epochs": 2.0}),
+    "sparse": ("splade", {"global_batch_size": 32, "num_epochs": 6.0, "optimizer.learning_rate": 1e-4,
+                          "optimizer.warmup_ratio": 0.1, "data.query_flops": 1e-3, "data.document_flops": 1e-3,
+                          "data.flops_warmup": 0.3}),
+    "late interaction": ("colbert", {"num_epochs": 3.0, "optimizer.learning_rate": 5e-5,
+                                     "optimizer.warmup_ratio": 0.1}),
+    "reranker": ("reranker", {"num_epochs": 2.0, "optimizer.learning_rate": 5e-5}),
+}  # fmt: skip
+_SHARED = {"data.max_seq_length": 256, "data.dev_share": 0.0, "eval_every": 0, "best_metric": "",
+           "data.text_column": "query", "data.pair_column": "positive"}  # fmt: skip
+
+
+def main(data: Path, model: Path, corpus: Sequence[str], workdir: Path, record: Path) -> None:
+    """Train what is not trained, measure what is not recorded, and print the table.
+
+    Args:
+        data: data directory with squad2_articles.
+        model: all-MiniLM-L6-v2.
+        corpus: corpora of the further pretraining.
+        workdir: the directory of all runs.
+        record: JSON lines file of the results.
+    """
+    squad = data / "squad2_articles"
+    beir = write_retrieval_set(squad / "train.json", squad / "dev.json", workdir / "beir")
+    tuples = _mine(model, squad / "train.json", beir / "corpus.jsonl", workdir)
+    lines = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
+    for name in ("BM25", "all-MiniLM-L6-v2", *(name for name in MODELS if name != "reranker")):
+        for reranked in (False, True):
+            key = {"search": name, "reranked": reranked}
+            if not any(line.items() >= key.items() for line in lines):
+                reranker = _train("reranker", model, corpus, tuples, workdir) if reranked else None
+                found = model if name.startswith("all-MiniLM") else None
+                if name in MODELS:
+                    found = _train(name, model, corpus, tuples, workdir)
+                scores = _bm25(beir, reranker) if found is None else _evaluate(found, beir, reranker)
+                lines.append(key | {metric: round(scores[metric], 4) for metric in _METRICS})
+                record.parent.mkdir(parents=True, exist_ok=True)
+                with record.open("a", encoding="utf-8") as file:
+                    print(json.dumps(lines[-1]), file=file)
+    print(f"| search | {' | '.join(_METRICS)} | reranked: {' | '.join(_METRICS)} |\n|---|" + "---|" * 2 * len(_METRICS))
+    for line in lines:
+        if not line["reranked"]:
+            again = next(each for each in lines if each["search"] == line["search"] and each["reranked"])
+            shown = [f"{each[metric]:.4f}" for each in (line, again) for metric in _METRICS]
+            print(f"| {line['search']} | {' | '.join(shown)} |")
+
+
+def write_retrieval_set(train: Path, dev: Path, place: Path) -> Path:
+    """Write paragraphs and the answerable questions of `dev` in the layout of BEIR, and return the directory."""
+    (place / "qrels").mkdir(parents=True, exist_ok=True)
+    corpus, queries, judgements = [], [], ["query-id\tcorpus-id\tscore"]
+    for file in (train, dev):
+        for title, number, paragraph in _paragraphs(file):
+            name = f"{title}-{number}"
+            corpus.append({"_id": name, "title": "", "text": paragraph["context"]})
+            for question in paragraph["qas"] if file == dev else ():
+                if not question.get("is_impossible"):
+                    queries.append({"_id": question["id"], "text": question["question"]})
+                    judgements.append(f"{question['id']}\t{name}\t1")
+    for name, rows in (("corpus", corpus), ("queries", queries)):
+        (place / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (place / "qrels" / "test.tsv").write_text("\n".join(judgements) + "\n", encoding="utf-8")
+    return place
+
+
+def _paragraphs(file: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    for article in json.loads(file.read_text(encoding="utf-8"))["data"]:
+        for number, paragraph in enumerate(article["paragraphs"]):
+            yield article["title"], number, paragraph
+
+
+def _mine(model: Path, train: Path, corpus: Path, workdir: Path) -> Path:
+    """Return a table of the questions of the train file, their paragraphs, and mined negatives."""
+    pairs, tuples = workdir / "pairs.jsonl", workdir / "tuples.jsonl"
+    if not tuples.exists():
+        rows = [{"query": question["question"], "positive": paragraph["context"]}
+                for _, _, paragraph in _paragraphs(train) for question in paragraph["qas"]]  # fmt: skip
+        pairs.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        given = {"data": pairs, "out": tuples, "corpus": corpus, "corpus-column": "text", "format": "n-tuple",
+                 "num-negatives": _NEGATIVES}  # fmt: skip
+        options = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+        subprocess.run([sys.executable, "-m", "bert_jax", "mine-negatives", str(model), *options], check=True)
+    return tuples
+
+
+def _train(name: str, model: Path, corpus: Sequence[str], tuples: Path, workdir: Path) -> Path:
+    """Return the directory of a finished model of a kind of `MODELS`."""
+    recipe, keys = MODELS[name]
+    start = _pretrained(model, corpus, workdir) if name == "sparse" else model
+    negatives = tuple(f"negative_{i + 1}" for i in range(_NEGATIVES))
+    keys = _SHARED | {"init_from": start, "data.negative_columns": negatives, "optimizer.bias_correction": True} | keys
+    return run_verb("finetune", f"{recipe}:{tuples}", workdir / name.replace(" ", "_"), keys)
+
+
+def _pretrained(model: Path, corpus: Sequence[str], workdir: Path) -> Path:
+    """Return the directory of the model after further pretraining with masked LM."""
+    prepared = workdir / "prepared"
+    if not (prepared / "manifest.json").exists():
+        words = [str(workdir / "beir" / "corpus.jsonl"), *corpus, "--tokenizer", str(model), "--out", str(prepared)]
+        words += ["--objective", "mlm", "--max-seq-length", "128"]
+        subprocess.run([sys.executable, "-m", "bert_jax", "prepare", *words], check=True)
+    keys = {"data.prepared": prepared, "init_from": model, "data.sequence_length": 128, "global_batch_size": 32,
+            "num_steps": _PRETRAINING_STEPS, "optimizer.learning_rate": 3e-4, "optimizer.warmup_steps": 100,
+            "stages": "()"}  # fmt: skip
+    return run_verb("pretrain", "bert_base", workdir / "masked_lm", keys)
+
+
+def _evaluate(model: Path, beir: Path, reranker: Path | None) -> dict[str, float]:
+    from bert_jax.evaluation.search import evaluate_search
+
+    return evaluate_search(model, beir, top_k=_TOP, metric_names=_METRICS, reranker=reranker or "", rerank_top_k=_TOP)
+
+
+def _bm25(beir: Path, reranker: Path | None) -> dict[str, float]:
+    """Return the metrics of BM25 (bm25s: Lucene's formula, English stop words)."""
+    import bm25s
+
+    from bert_jax.data.retrieval_sets import read_retrieval_set
+    from bert_jax.evaluation.search import rerank, score_rankings
+    from bert_jax.inference import pipeline
+
+    given = read_retrieval_set(beir, "test")
+    names, texts = zip(*given.documents(), strict=True)
+    index = bm25s.BM25()
+    index.index(bm25s.tokenize(list(texts), show_progress=False), show_progress=False)
+    asked = bm25s.tokenize(list(given.queries.values()), show_progress=False)
+    found, scores = index.retrieve(asked, k=_TOP, show_progress=False)
+    rankings = {query: {names[i]: float(score) for i, score in zip(row, of_row, strict=True)}
+                for query, row, of_row in zip(given.queries, found, scores, strict=True)}  # fmt: skip
+    if reranker:
+        rankings = rerank(pipeline("rerank", reranker), given, rankings, _TOP)
+    return score_rankings(given, rankings, _METRICS)
