@@ -8,7 +8,7 @@ from bert_jax.errors import InputError, printable
 WORD_PIECE, MPNET, BYTE_LEVEL_BPE, FAST_BPE = "WordPiece", "MPNet's WordPiece", "byte-level BPE", "fastBPE"
 XLM_ROBERTA, CAMEMBERT, ALBERT = "XLM-R's unigrams", "CamemBERT's unigrams", "ALBERT's unigrams"
 DEBERTA, DEBERTA_BPE, BIG_BIRD = "DeBERTa-v2's unigrams", "DeBERTa's byte-level BPE", "BigBird's unigrams"
-RESIDUES = "one token per residue"
+RESIDUES, RJIEBA = "one token per residue", "rjieba's words"
 
 # Algorithm -> lower-case names of tokenizer classes and model types, without "Tokenizer", "Fast", "-" and "_".
 _CLASSES = {
@@ -23,6 +23,7 @@ _CLASSES = {
     FAST_BPE: "bertweet phobert",
     DEBERTA: "debertav2",
     RESIDUES: "esm",
+    RJIEBA: "roformer",
     DEBERTA_BPE: "deberta",
     BIG_BIRD: "bigbird",
 }
@@ -62,11 +63,6 @@ def algorithm_of(names: Iterable[str], has_tokenizer_json: bool) -> str | None:
         short = short_name(name)
         if short in _GENERIC:
             continue
-        if short == "roformer":  # its pre-tokenizer is no part of a tokenizer.json
-            raise InputError(
-                "tokenizer_class: expected a class that splits words at spaces, such as BertTokenizer, found "
-                f"{name!r}, which segments Chinese words by the package rjieba: not supported"
-            )
         if short in _ALGORITHMS:
             return _ALGORITHMS[short]
         if short in _PYTHON_ONLY.split() or not has_tokenizer_json:

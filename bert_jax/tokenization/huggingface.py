@@ -26,6 +26,7 @@ _NOT_SAVED = ("vocab_file", "merges_file", "tokenizer_file", "special_tokens_map
 # Characters that the original drops (`tokenization.py`, `_clean_text`): NUL, U+FFFD and categories Cc and Cf. The
 # library's own clean_text also drops private-use and unassigned characters, which would turn unknown words into known.
 _DROPPED = r"[\x00\x{fffd}\p{Cc}\p{Cf}&&[^\t\n\r]]"
+_MODEL_FILES = {"Albert": "spiece.model", "BigBird": "spiece.model", "DebertaV2": "spm.model"}
 _WORDS_REMEMBERED = 1 << 17
 _MOST_MISSING = 1 << 16  # limit of ids without a token, besides one per token
 _MAX_CHARS_PER_WORD = 200  # longer words are unknown, as in the original; the library's default is 100
@@ -106,7 +107,7 @@ class BackendTokenizer(Tokenizer):
 
     def replaced(self, backend: tokenizers.Tokenizer, sentencepiece_model: bytes | None) -> "BackendTokenizer":
         """Return a tokenizer with the special tokens and settings of this one, over another vocabulary."""
-        return BackendTokenizer(backend, self._special, dict(self._settings), sentencepiece_model)
+        return type(self)(backend, self._special, dict(self._settings), sentencepiece_model)
 
     @functools.cached_property
     def _plain_backend(self) -> tokenizers.Tokenizer:
@@ -117,6 +118,10 @@ class BackendTokenizer(Tokenizer):
         plain = tokenizers.Tokenizer.from_str(json.dumps(content))
         plain.encode_special_tokens = True
         return plain
+
+    def _encoder(self, parse_special: bool) -> tokenizers.Tokenizer:
+        """Return the library's tokenizer that encodes texts; `parse_special` is that of `encode_batch`."""
+        return self._backend if parse_special else self._plain_backend
 
     @functools.cached_property
     def _ids_of_word(self) -> Callable[[str], list[int]] | None:
@@ -132,7 +137,7 @@ class BackendTokenizer(Tokenizer):
         with named_errors(texts):
             if not parse_special and (ids_of := self._ids_of_word):  # three times as fast on a whole corpus
                 return [list(itertools.chain.from_iterable(map(ids_of, text.split(" ")))) for text in texts]
-            backend = self._backend if parse_special else self._plain_backend
+            backend = self._encoder(parse_special)
             if any(len(text) > LONG_TEXT for text in texts):
                 return [self._encode_long(backend, text) for text in texts]
             return [e.ids for e in backend.encode_batch_fast(list(texts), add_special_tokens=False)]
@@ -152,7 +157,7 @@ class BackendTokenizer(Tokenizer):
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[Encoded]:
         with named_errors(texts):
-            return [(e.ids, e.offsets) for e in self._backend.encode_batch(list(texts), add_special_tokens=False)]
+            return [(e.ids, e.offsets) for e in self._encoder(True).encode_batch(list(texts), add_special_tokens=False)]
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         text = self._backend.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)
@@ -179,7 +184,7 @@ class BackendTokenizer(Tokenizer):
             before = [{"type": "Lowercase"}]
             content["normalizer"] = {"type": "Sequence", "normalizers": before + [step for step in steps if step]}
         backend = tokenizers.Tokenizer.from_str(json.dumps(content))
-        return BackendTokenizer(backend, self._special, settings, self._sentencepiece_model)
+        return type(self)(backend, self._special, settings, self._sentencepiece_model)
 
     def save(self, directory: PathLike) -> None:
         directory = storage.Path(directory)
@@ -201,12 +206,7 @@ class BackendTokenizer(Tokenizer):
         if isinstance(self._backend.model, tokenizers.models.WordPiece) or self._is("EsmTokenizer"):
             return {"vocab.txt": "".join(f"{piece}\n" for piece in self._model_pieces)}
         if self._sentencepiece_model is not None:
-            names = {
-                "AlbertTokenizer": "spiece.model",
-                "BigBirdTokenizer": "spiece.model",
-                "DebertaV2Tokenizer": "spm.model",
-            }
-            name = next((name for kind, name in names.items() if self._is(kind)), "sentencepiece.bpe.model")
+            name = next((name for kind, name in _MODEL_FILES.items() if self._is(kind)), "sentencepiece.bpe.model")
             return {name: self._sentencepiece_model}
         if self._is("RobertaTokenizer"):
             merges = (part_of(self._backend.model) or {})["merges"]

@@ -23,6 +23,7 @@ from bert_jax.tokenization.classes import (
     FAST_BPE,
     MPNET,
     RESIDUES,
+    RJIEBA,
     WORD_PIECE,
     XLM_ROBERTA,
     check_model,
@@ -32,7 +33,6 @@ from bert_jax.tokenization.families import (
     MPNET_SPECIALS,
     ROBERTA_SPECIALS,
     albert,
-    albert_normalizer,
     byte_level_bpe,
     camembert,
     deberta_v2,
@@ -51,9 +51,9 @@ from bert_jax.tokenization.huggingface import (
 from bert_jax.tokenization.interface import Tokenizer
 from bert_jax.tokenization.layout import layout_of
 from bert_jax.tokenization.residues import ESM_SPECIALS, residue_tokenizer
+from bert_jax.tokenization.roformer import RoFormerTokenizer, roformer
 from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
 from bert_jax.tokenization.settings import (
-    TOKEN_TYPES,
     TokenizerFiles,
     check_id,
     named_special,
@@ -61,6 +61,7 @@ from bert_jax.tokenization.settings import (
     read_files,
 )
 from bert_jax.tokenization.tokenizer_json import check_tokenizer_json
+from bert_jax.tokenization.tokenizer_json_settings import override_albert, override_byte_level, override_normalizer
 
 # Default names of each special token, in order of preference.
 _SPECIAL_NAMES = {
@@ -81,9 +82,10 @@ _SPECIALS: dict[str, dict[str, str]] = {
     DEBERTA: WORD_PIECE_SPECIALS,
     DEBERTA_BPE: WORD_PIECE_SPECIALS,
     RESIDUES: ESM_SPECIALS,
+    RJIEBA: WORD_PIECE_SPECIALS,
 }
 _ALGORITHMS = {
-    "vocab.txt": (WORD_PIECE, MPNET, FAST_BPE, RESIDUES),
+    "vocab.txt": (WORD_PIECE, MPNET, FAST_BPE, RESIDUES, RJIEBA),
     "vocab.json": (BYTE_LEVEL_BPE, DEBERTA_BPE),
     "*.model": (XLM_ROBERTA, CAMEMBERT, ALBERT, DEBERTA, BIG_BIRD),
 }
@@ -189,8 +191,8 @@ def _bytes(path: storage.Path) -> bytes:
 
 
 def _vocabulary_file(directory: storage.Path, files: TokenizerFiles) -> storage.Path:
-    # transformers reads no tokenizer.json for PhoBERT, BERTweet and ESM.
-    own = VOCABULARY_FILE if files.algorithm in (FAST_BPE, RESIDUES) else None
+    # transformers reads no tokenizer.json for PhoBERT, BERTweet and ESM; that of a RoFormer lacks its words.
+    own = VOCABULARY_FILE if files.algorithm in (FAST_BPE, RESIDUES, RJIEBA) else None
     for name in (own, files.settings.get("vocab_file"), "tokenizer.json", "vocab.txt", "vocab.json"):
         if isinstance(name, str) and "/" not in name and (directory / name).exists():
             return directory / name
@@ -222,6 +224,15 @@ def _from_vocabulary(text: str, files: TokenizerFiles) -> Tokenizer:
         "chinese_chars": settings.get("tokenize_chinese_chars", True),
         "files": files,
     }
+    if files.algorithm == RJIEBA:
+        special = named_specials(WORD_PIECE_SPECIALS, settings)
+        return roformer(
+            pieces,
+            special=special,
+            lowercase=settings.get("do_lower_case", True),
+            strip_accents=settings.get("strip_accents"),
+            files=files,
+        )
     is_mpnet = set(MPNET_SPECIALS.values()) <= set(pieces) if files.algorithm is None else files.algorithm == MPNET
     if is_mpnet:
         return mpnet(pieces, special=named_specials(MPNET_SPECIALS, settings), **options)
@@ -276,13 +287,13 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
     check_keys({"padding_side": settings.get("padding_side")}, TOKENIZER_CONFIG, "tokenizer.json: padding")
     is_generic = files.explicit and files.algorithm is None  # such classes use tokenizer.json unchanged
     if model == "WordPiece" and (forced or not is_generic):
-        _override_normalizer(content.get("normalizer"), settings)
+        override_normalizer(content.get("normalizer"), settings, files.algorithm)
     if files.algorithm == MPNET:  # unlike BERT's tokenizer, MPNet's does not clean up by default
         settings.setdefault("clean_up_tokenization_spaces", False)
     if files.algorithm in (BYTE_LEVEL_BPE, DEBERTA_BPE):
-        _override_byte_level(content, settings)
+        override_byte_level(content, settings)
     if files.algorithm == ALBERT:
-        _override_albert(content, settings)
+        override_albert(content, settings)
     if files.algorithm == DEBERTA_BPE:  # transformers 5 lays out rows of the class in the settings in its own way
         settings |= DEBERTA_CLASS
     backend = _backend(content)
@@ -293,7 +304,7 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
     ids, typed = backend.get_vocab(with_added_tokens=True), has_token_types(settings)
     if layout_of(part_of(backend.post_processor), ids, typed) is None:
         _lay_out(backend, special)
-    return BackendTokenizer(backend, special, settings)
+    return (RoFormerTokenizer if files.algorithm == RJIEBA else BackendTokenizer)(backend, special, settings)
 
 
 def _backend(content: dict[str, Any]) -> tokenizers.Tokenizer:
@@ -306,52 +317,6 @@ def _backend(content: dict[str, Any]) -> tokenizers.Tokenizer:
             raise
         reason = " ".join(str(error).split())
     raise InputError(f"expected a tokenizer.json of the tokenizers library, found {reason}")
-
-
-def _parts_of(part: Any, several: str) -> list[dict[str, Any]]:
-    """Return the parts of a normalizer, pre_tokenizer or post_processor, which may be a sequence of parts.
-
-    The result is empty for values of the wrong type, which the library rejects.
-    """
-    parts = part.get(several, [part]) if isinstance(part, dict) else []
-    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-
-
-def _override_byte_level(content: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Override add_prefix_space and trim_offsets with the settings; missing settings are set from the content."""
-    parts = [*_parts_of(content.get("pre_tokenizer"), "pretokenizers"),
-             *_parts_of(content.get("post_processor"), "processors")]  # fmt: skip
-    for part in parts:
-        for name in ("add_prefix_space", "trim_offsets"):
-            if name in part:
-                part[name] = settings.setdefault(name, part[name])
-
-
-def _override_albert(content: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Override the normalizer with that of the settings, as transformers does; missing settings are the content's."""
-    for name, value in TOKEN_TYPES.items():  # transformers 5 has no token types unless the settings say so
-        settings.setdefault(name, value)
-    steps = _parts_of(content.get("normalizer"), "normalizers")
-    kinds = [step.get("type") for step in steps]
-    lowercase = settings.setdefault("do_lower_case", "Lowercase" in kinds)
-    keep_accents = settings.setdefault("keep_accents", "StripAccents" not in kinds)
-    made = part_of(albert_normalizer(lowercase, keep_accents, None)) or {}
-    charsmap = [step for step in steps if step.get("type") == "Precompiled"]
-    content["normalizer"] = made | {"normalizers": [*made["normalizers"], *charsmap]}
-
-
-def _override_normalizer(normalizer: Any, settings: dict[str, Any]) -> None:
-    """Override the options of a BertNormalizer with the settings of `tokenizer_config.json`, as transformers does."""
-    for part in _parts_of(normalizer, "normalizers"):
-        if part.get("type") != "BertNormalizer":
-            continue
-        for ours, theirs in (
-            ("do_lower_case", "lowercase"),
-            ("strip_accents", "strip_accents"),
-            ("tokenize_chinese_chars", "handle_chinese_chars"),
-        ):
-            if settings.get(ours) is not None:
-                part[theirs] = settings[ours]
 
 
 def _lay_out(backend: tokenizers.Tokenizer, special: dict[str, str]) -> None:

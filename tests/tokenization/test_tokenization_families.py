@@ -11,7 +11,6 @@ import sentencepiece
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
 
-from bert_jax.errors import InputError
 from bert_jax.tokenization import load_tokenizer
 
 transformers = pytest.importorskip("transformers", reason="compares with transformers, which is not installed")
@@ -502,22 +501,6 @@ def test_a_tokenizer_json_alone_is_enough(family, tmp_path):
         - {None},
         key=theirs.convert_tokens_to_ids,
     )
-
-
-@pytest.mark.parametrize("has_json", [False, True])
-def test_the_tokenizer_of_chinese_roformers_is_refused(tmp_path, has_json):
-    pieces = word_pieces(PLAIN, BERT, "[UNK]")
-    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    write_json(tmp_path / "config.json", {"model_type": "roformer"})
-    if has_json:
-        transformers.BertTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path)
-        write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "RoFormerTokenizer"})
-    with pytest.raises(
-        InputError, match=r"such as BertTokenizer, found '.*', which segments Chinese words by the package rj"
-    ):
-        load_tokenizer(tmp_path)
-    write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer"})
-    assert load_tokenizer(tmp_path).tokenize("the cat sat")
 
 
 def test_the_config_says_whether_a_space_stands_before_texts(tmp_path):

@@ -1,0 +1,113 @@
+"""The tokenizer of Chinese RoFormers: words of rjieba, and WordPiece for words that the vocabulary lacks."""
+
+import functools
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import tokenizers
+
+from bert_jax.errors import InputError
+from bert_jax.tokenization.added_tokens import add_tokens
+from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer, sep_and_cls, word_piece_backend
+from bert_jax.tokenization.settings import TokenizerFiles
+
+_MAX_CHARS_PER_WORD = 100  # longer words are unknown, as in transformers
+
+
+class RoFormerTokenizer(BackendTokenizer):
+    """A `BackendTokenizer`, in which rjieba segments words in place of the backend's pre_tokenizer."""
+
+    _ids_of_word = None  # the words depend on the text around them
+
+    @functools.cached_property
+    def _words(self) -> tokenizers.pre_tokenizers.PreTokenizer:
+        vocabulary = frozenset(self._backend.get_vocab(with_added_tokens=False))
+        return tokenizers.pre_tokenizers.PreTokenizer.custom(_RjiebaWords(vocabulary))
+
+    @functools.cached_property
+    def _encoders(self) -> dict[bool, tokenizers.Tokenizer]:
+        """Return copies with rjieba's words; the backend itself has none, since such a tokenizer cannot be saved."""
+        found = {}
+        for parse_special, backend in ((True, self._backend), (False, self._plain_backend)):
+            found[parse_special] = tokenizers.Tokenizer.from_str(backend.to_str())
+            found[parse_special].encode_special_tokens = backend.encode_special_tokens
+            found[parse_special].pre_tokenizer = self._words
+        return found
+
+    def _encoder(self, parse_special: bool) -> tokenizers.Tokenizer:
+        return self._encoders[parse_special]
+
+
+class _RjiebaWords:
+    """A pre-tokenizer of the library: words of rjieba; those that the vocabulary lacks are cut at CJK ideographs."""
+
+    def __init__(self, vocabulary: Collection[str]):
+        self._vocabulary = vocabulary
+        self._apart = tokenizers.normalizers.BertNormalizer(
+            clean_text=False, handle_chinese_chars=True, strip_accents=False, lowercase=False
+        )
+        self._segment = _rjieba().tokenize
+
+    def pre_tokenize(self, text: tokenizers.PreTokenizedString) -> None:
+        text.split(self._split)
+
+    def _split(self, number: int, text: tokenizers.NormalizedString) -> list[tokenizers.NormalizedString]:
+        found = []
+        for word, start, end in self._segment(str(text), hmm=False):
+            if word in self._vocabulary:
+                found.append(_part(text, start, end))
+                continue
+            for part in self._apart.normalize_str(word).split():
+                found.append(_part(text, start, start + len(part)))
+                start += len(part)
+        return found
+
+
+def _part(text: tokenizers.NormalizedString, start: int, end: int) -> tokenizers.NormalizedString:
+    part = text[start:end]
+    assert part is not None
+    return part
+
+
+def _rjieba() -> Any:
+    try:
+        import rjieba
+    except ImportError:
+        message = "expected the package rjieba, which segments the words of RoFormerTokenizer, found none"
+        raise InputError(f"{message}: pip install 'bert-jax[rjieba]'") from None
+    return rjieba
+
+
+def roformer(
+    pieces: Sequence[str],
+    *,
+    special: Mapping[str, str] = WORD_PIECE_SPECIALS,
+    lowercase: bool = True,
+    strip_accents: bool | None = None,
+    max_length: int | None = None,
+    files: TokenizerFiles | None = None,
+) -> RoFormerTokenizer:
+    """Return RoFormer's tokenizer over its vocabulary, in which words may have several ideographs.
+
+    Args:
+        pieces: the vocabulary in the order of its ids; "##" marks tokens that continue a word.
+        special: names of the special tokens by role.
+        lowercase: whether text is lower-cased.
+        strip_accents: whether accents are dropped; None means as `lowercase`.
+        max_length: most tokens in an input of the model; None = not known.
+        files: contents of the files beside the vocabulary: added tokens and settings.
+
+    Raises:
+        InputError: a special token is missing, or the package rjieba is not installed.
+    """
+    _rjieba()
+    backend = word_piece_backend(pieces, special.get("unk", "[UNK]"), _MAX_CHARS_PER_WORD)
+    backend.normalizer = tokenizers.normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=False, strip_accents=strip_accents, lowercase=lowercase
+    )
+    files = files or TokenizerFiles()
+    named = add_tokens(backend, dict(special), files)
+    backend.post_processor = tokenizers.processors.BertProcessing(*sep_and_cls(named, backend))
+    limit = {} if max_length is None else {"model_max_length": max_length}
+    settings = {**files.settings, "tokenizer_class": "RoFormerTokenizer", "do_lower_case": lowercase, **limit}
+    return RoFormerTokenizer(backend, named, settings)
