@@ -137,6 +137,15 @@ def apply(
     return output if output_last_hidden_state else dataclasses.replace(output, last_hidden_state=None)
 
 
+def embed_hidden_state(
+    bert: Bert, params: Params, hidden_state: jax.Array, attention_mask: jax.Array | None
+) -> jax.Array:
+    """Return the sentence embeddings of an earlier layer; arguments as for `Bert.embed_hidden_state`."""
+    module = merge_params(bert, params)
+    x = module.encoder.layer_norm(hidden_state) if hasattr(module.encoder, "layer_norm") else hidden_state
+    return _sentence(bert, module, x, _Rows(attention_mask, None, None, None), None)
+
+
 class _Rows(NamedTuple):
     """The arguments of `Bert.apply` that tell which tokens belong to which example, and which are read."""
 

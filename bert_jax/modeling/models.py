@@ -134,6 +134,23 @@ class Bert:
             output_projections,
         )
 
+    def embed_hidden_state(
+        self, params: Params, hidden_state: jax.Array, attention_mask: jax.Array | None = None
+    ) -> jax.Array:
+        """Return the sentence embeddings of a model that ends with an earlier layer.
+
+        Args:
+            params: the canonical tree of head `sentence_embedding`.
+            hidden_state: the output of the layer, `[B, S, D]`, from `BertOutput.hidden_states`.
+            attention_mask: 1 for tokens, 0 for padding; None means no padding.
+
+        Returns:
+            float32 `[B, sentence_embedding_size]`.
+        """
+        from bert_jax.modeling import forward  # imports Flax
+
+        return forward.embed_hidden_state(self, params, hidden_state, attention_mask)
+
     def places_computed(self, length: int, sentences: int = 1, predictions: int | None = None) -> int:
         """Return the number of positions per row that the last layer computes if no last hidden state is requested.
 

@@ -41,6 +41,12 @@ EMBEDDING_DATA = {
     "data.matryoshka_dims": Key((), "Matryoshka: the loss is summed over embeddings cut to these numbers of leading "
                                 "dimensions; () = whole embeddings"),
     "data.matryoshka_weights": Key((), "weight of the loss at each of matryoshka_dims; () = 1 each"),
+    "data.layers_per_step": Key(0, "adaptive layers: number of earlier layers, drawn in each step, whose embeddings "
+                                "learn too; 0 = none", least=0),
+    "data.layers_weight": Key(1.0, "adaptive layers: weight of the mean loss of the earlier layers", least=0),
+    "data.layers_kl_weight": Key(1.0, "adaptive layers: weight of the KL divergence between embeddings of an earlier "
+                                 "and the last layer", least=0),
+    "data.layers_kl_temperature": Key(0.3, "adaptive layers: temperature of this KL divergence", above=0),
     "data.train_columns": Key((), "simcse, tsdae, none: columns of texts in data.train; () = text_column and, for "
                               "none, pair_column"),
     "data.text_column": Key("sentence1", "column of the first text"),

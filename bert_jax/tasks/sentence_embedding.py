@@ -27,6 +27,7 @@ from bert_jax.modeling import Bert
 from bert_jax.recipes.checks import compares_rows
 from bert_jax.recipes.retrieval_definitions import LABELLED_LOSSES, UNLABELLED_LOSSES
 from bert_jax.tasks import setup, tsdae
+from bert_jax.tasks.adaptive_layers import AdaptiveLayers
 from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage
 from bert_jax.tasks.distillation.job import with_teacher_outputs
 from bert_jax.tasks.distillation.settings import distillation_of
@@ -65,6 +66,7 @@ class SentenceEmbeddingTask:
         truncate_dim: number of leading dimensions for evaluation; None = all.
         parts: number of parts of the batch whose activations exist at a time, for losses that compare its rows.
         matryoshka: (dimensions, weight) of each cut of the embeddings over which the loss is summed; () = no cut.
+        adaptive: settings by which earlier layers learn too; None = only the last layer's embeddings learn.
     """
 
     model: Bert
@@ -81,6 +83,7 @@ class SentenceEmbeddingTask:
     truncate_dim: int | None = None
     parts: int = 1
     matryoshka: tuple[tuple[int, float], ...] = ()
+    adaptive: AdaptiveLayers | None = None
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
         """Return the number of rows that are not padding."""
@@ -97,17 +100,25 @@ class SentenceEmbeddingTask:
         inputs = {name: batch[name] for name in INPUTS}
         if self.loss_name == "simcse":  # a text is its own pair, with another dropout
             inputs = {name: jnp.repeat(array, 2, axis=1) for name, array in inputs.items()}
+        layers = self.adaptive.layers(batch) if self.adaptive else []
+        embed = functools.partial(self._embed, params, layers=layers)
         if self.parts == 1:
-            embeddings = self._embed(params, inputs, dropout_key)
+            embeddings = embed(inputs, dropout_key)
         else:
-            embed = functools.partial(self._embed, params)
             embeddings = embed_in_parts(embed, inputs, dropout_key, self.parts)
+        objective = functools.partial(self._of_cuts, batch=batch | inputs, rows=weights["rows"])
+        if self.adaptive:
+            return self.adaptive.loss(embeddings, objective, batch["example_weights"], weights["rows"])
+        return objective(embeddings)
+
+    def _of_cuts(self, embeddings: jax.Array, batch: Batch, rows: jax.Array) -> tuple[jax.Array, Metrics]:
+        """Return the loss of embeddings [B, T, D], summed over their Matryoshka cuts, and its metrics."""
         if not self.matryoshka:
-            return self._objective(embeddings, batch | inputs, weights["rows"])
+            return self._objective(embeddings, batch, rows)
         total = jnp.float32(0)
         sums: Metrics = {}
         for dimension, weight in self.matryoshka:
-            loss, found = self._objective(truncated(embeddings, dimension), batch | inputs, weights["rows"])
+            loss, found = self._objective(truncated(embeddings, dimension), batch, rows)
             total += weight * loss
             sums |= {f"{name}_{dimension}": value for name, value in found.items()}
         return total, sums
@@ -171,14 +182,22 @@ class SentenceEmbeddingTask:
         kept = embeddings[..., : self.truncate_dim]
         return pair_similarities(self.similarity, kept[:, 0], kept[:, 1])
 
-    def _embed(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
-        """Return the embeddings [B, T, D] of a batch."""
+    def _embed(
+        self, params: Any, batch: Batch, dropout_key: jax.Array | None, layers: Sequence[jax.Array] = ()
+    ) -> jax.Array:
+        """Return the embeddings [B, T, D] of a batch; with n `layers` [B, T, 1 + n, D], the last layer's first."""
         rows, texts, length = batch["input_ids"].shape
-        inputs = (batch[name].reshape(-1, length) for name in INPUTS)
-        output = self.model.apply(params, *inputs, dropout_key=dropout_key, output_last_hidden_state=False)
+        inputs = [batch[name].reshape(-1, length) for name in INPUTS]
+        options: dict[str, Any] = {"output_last_hidden_state": False, "output_hidden_states": bool(layers)}
+        output = self.model.apply(params, *inputs, dropout_key=dropout_key, **options)
         embeddings = output.sentence_embedding
         assert embeddings is not None
-        return embeddings.reshape(rows, texts, -1)
+        if not layers:
+            return embeddings.reshape(rows, texts, -1)
+        assert output.hidden_states is not None
+        states = jnp.stack(output.hidden_states[1:-1])
+        earlier = [self.model.embed_hidden_state(params, states[layer], inputs[1]) for layer in layers]
+        return jnp.stack([embeddings, *earlier], axis=1).reshape(rows, texts, 1 + len(layers), -1)
 
 
 def choose_embedding_metrics(names: Sequence[str], labelled: bool) -> tuple[str, ...]:
@@ -229,6 +248,8 @@ def build(recipe: Any) -> Job:
     dev = encode_pairs(tokenizer, held, scored, data.max_seq_length, prompt=prompt) if held else None
     remembered = _remembered(learned, scored)
     job = setup.fine_tuning(recipe, task, tokenizer, loaded, train, dev, remembered, settings=settings)
+    if task.adaptive:
+        job = task.adaptive.with_layers(job, config.num_hidden_layers, recipe.seed)
     return tsdae.with_decoder(job, recipe) if data.loss == "tsdae" else job
 
 
@@ -353,6 +374,7 @@ def _task(recipe: Any, model: Bert) -> SentenceEmbeddingTask:
         margin=data.margin,
         parts=recipe.accumulation_steps if compares_rows(recipe) else 1,
         matryoshka=matryoshka,
+        adaptive=AdaptiveLayers.of_recipe(data, model.config.num_hidden_layers),
         contrast=Contrast(
             data.contrast_anchors, data.contrast_positives, data.guide_margin, data.guide_margin_strategy
         ),
