@@ -1,6 +1,7 @@
 """What tests in more than one folder start from."""
 
 import atexit
+import collections
 import contextlib
 import gc
 import importlib.metadata
@@ -64,15 +65,67 @@ _LONG = (
 )
 
 
+# Exhaustive variants: of each of these tests every nth is run, the others by `make test-slow` only.
+_EXHAUSTIVE = {
+    "compression/test_pruning.py::test_importance_comes_from_the_data_of_every_task": 3,
+    "compression/test_removal.py::test_columns_whose_down_rows_are_zero_change_nothing": 3,
+    "compression/test_removal.py::test_heads_whose_output_projection_is_zero_change_nothing": 3,
+    "conversion/formats/test_hostile_weights.py::test_bombs_take_no_more_than_their_size": 3,
+    "conversion/test_hf_families.py::test_gradients": 3,
+    "conversion/test_hf_families.py::test_gradients_of_variants": 2,
+    "conversion/test_hf_families.py::test_outputs": 5,
+    "conversion/test_hf_families.py::test_outputs_of_variants": 2,
+    "conversion/test_hf_families.py::test_round_trip_is_bitwise": 3,
+    "conversion/test_hf_sparse_attention.py::test_heads_choose_their_global_tokens": 3,
+    "conversion/test_huggingface.py::test_the_tables_cover_every_parameter_once": 5,
+    "conversion/test_retrieval_families.py::test_a_jina_bert": 5,
+    "conversion/test_retrieval_families.py::test_a_nomic_bert_with_experts": 3,
+    "conversion/test_retrieval_families.py::test_other_feed_forward_layers_of_a_jina_bert": 3,
+    "data/finetuning/test_packed_rows.py::test_every_summary_and_pooling_is_of_the_example": 3,
+    "data/finetuning/test_packed_rows.py::test_loss_and_gradient_are_those_of_the_examples_apart": 3,
+    "export/test_onnx.py::test_every_family_at_any_batch_and_length": 3,
+    "export/test_onnx.py::test_every_head": 3,
+    "export/test_onnx.py::test_heads_with_global_tokens": 3,
+    "export/test_stablehlo.py::test_any_batch_and_length": 5,
+    "inference/test_inference.py::test_padding_to_few_shapes_changes_nothing": 5,
+    "inference/test_multi_vector.py::test_vectors_are_those_of_sentence_transformers": 3,
+    "inference/test_one_answer.py::test_classifiers": 3,
+    "integration/test_interrupted.py::test_interrupted_at_a_moment_it_ends_as_if_it_never_was": 3,
+    "launch/test_gke_run.py::test_what_passes_by_itself_is_tried_again_after_twice_the_delay": 3,
+    "model_files/test_config_json.py::test_any_value_of_any_key_is_read_or_refused_in_one_line": 3,
+    "modeling/test_attention.py::test_devices_run_kernels_on_their_parts": 3,
+    "modeling/test_attention.py::test_kernels_give_the_numbers_of_xla": 3,
+    "modeling/test_attention.py::test_shared_keys_give_the_numbers_of_repeated_ones": 3,
+    "modeling/test_disentangled.py::test_blocks_have_the_results_of_all_scores_at_once": 3,
+    "modeling/test_last_layer.py::test_it_computes_what_is_read_and_no_more": 3,
+    "modeling/test_last_layer.py::test_it_gives_what_the_whole_layer_gives": 3,
+    "modeling/test_models.py::test_every_head_has_its_outputs": 3,
+    "modeling/test_sparse_attention.py::test_blocks_compute_what_maps_compute_with_dropout_too": 3,
+    "tasks/test_embedding_losses.py::test_a_guide_masks_false_negatives": 5,
+    "tasks/test_sentence_embedding.py::test_in_parts_it_is_the_same_loss": 3,
+    "tokenization/test_tokenization_families.py::test_hundreds_of_real_lines_are_cut_as_transformers_cuts_them": 3,
+    "training/test_parallel.py::test_every_parameter_of_every_head_is_in_the_table": 3,
+    "training/test_parallel.py::test_the_loss_curve_is_that_of_one_device": 3,
+}
+
+
 def pytest_collection_finish() -> None:
     """The collector need not look again and again at what imports and collection have made, nor often at the rest."""
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` deselects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files of `_LONG` before all others."""
+    """The files of `_LONG` before all others; the variants of `_EXHAUSTIVE` that only `make test-slow` runs."""
     items.sort(key=lambda item: item.path.name not in _LONG)
+    seen: collections.Counter[str] = collections.Counter()
+    for item in items:
+        name = item.nodeid.partition("[")[0].removeprefix("tests/")
+        if name in _EXHAUSTIVE and not item.get_closest_marker("slow"):
+            if seen[name] % _EXHAUSTIVE[name]:
+                item.add_marker(pytest.mark.slow)
+            seen[name] += 1
 
 
 _WORDS = (

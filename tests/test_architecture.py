@@ -256,3 +256,13 @@ def test_a_recipe_resolves_and_says_its_command(path):
         verb = "distill"
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
     assert f"bert-jax {verb} --config {path.stem}" in docstring
+
+
+def test_tests_whose_variants_are_sampled_exist():
+    assigned = ast.parse((ROOT / "tests" / "conftest.py").read_text()).body
+    table = next(
+        node.value for node in assigned if isinstance(node, ast.Assign) and node.targets[0].id == "_EXHAUSTIVE"
+    )
+    for name in ast.literal_eval(table):
+        path, _, function = name.partition("::")
+        assert f"def {function}(" in (ROOT / "tests" / path).read_text(), name

@@ -362,6 +362,7 @@ def test_layers_in_incomplete_turns(tmp_path, layers, every):
     check_published(tmp_path, hf, tensors, equations, "encoder")
 
 
+@pytest.mark.slow
 def test_unrolled_layers_with_experts():
     config = BertConfig.named("tiny", "nomic-moe", vocab_size=31, num_hidden_layers=5, hidden_dropout_prob=0.1)
     scanned, unrolled = (Bert(config, "masked_lm", Compute(layers=layers)) for layers in ("scan", "unroll"))

@@ -56,6 +56,7 @@ def test_killed_and_gone_on_with_it_ends_alike(run, data):
     assert_alike(run, other)
 
 
+@pytest.mark.slow
 def test_debertas_pretraining_learns(disentangled):
     lines = [line for line in metrics_of(disentangled) if "train/loss" in line]
     assert lines[-1]["train/mlm_loss"] < lines[0]["train/mlm_loss"] - 0.3

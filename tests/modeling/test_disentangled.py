@@ -106,6 +106,7 @@ def temporaries(length, shortest, monkeypatch):
     return compiled.memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.slow
 def test_memory_is_linear_in_the_length(monkeypatch):
     short, long = (temporaries(length, 1024, monkeypatch) for length in (1024, 2048))
     at_once = temporaries(2048, 1 << 30, monkeypatch)
