@@ -43,6 +43,14 @@ def test_labels_are_ordered_by_number():
         ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob must be a rate"),
         ({"hidden_act": "gelo"}, "did you mean 'gelu'"),
         ({"id2label": ("a",)}, "num_labels is 2 but id2label names 1"),
+        *(
+            ({"num_key_value_heads": 4} | fields, f"expected that of num_attention_heads with {name}, found 4")
+            for name, fields in (
+                ("pos_att_type", {"pos_att_type": ("c2p",)}),
+                ("max_global_tokens", {"max_global_tokens": 2}),
+                ("attention_type block_sparse", {"attention_type": "block_sparse", "block_size": 16}),
+            )
+        ),
     ],
 )
 def test_nonsense_is_refused(change, message):

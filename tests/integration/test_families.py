@@ -38,7 +38,7 @@ FAMILIES = {
     "longformer": {"type_vocab_size": 1, "attention_windows": (2, 4)},
     "big_bird": {"block_size": 4, "num_random_blocks": 1},
 }
-STEPS = 8
+STEPS = 10
 QUICK = ("modernbert",)  # the one that is least like BERT
 # Those that transformers has a class for.
 IN_TRANSFORMERS = [family for family in FAMILIES if not families.FAMILIES[family].model_type]
