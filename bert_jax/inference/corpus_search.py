@@ -170,8 +170,8 @@ class CorpusSearch(Pipeline):
             if files.about.get(name) != value:
                 raise InputError(f"{directory}: expected an index of {name} {value}, found {files.about.get(name)}")
         self._index, self._files, self._chunks = self._open(files), files, None
-        self._size = files.about.get("size")
-        return int(files.about["texts"])
+        self._size = files.size
+        return files.count
 
     @property
     def _width(self) -> int:

@@ -14,8 +14,9 @@ _BLOCK = 1 << 16  # texts that are compared with a query together
 class DenseIndex:
     """Vectors of texts on disk, mapped into memory; search compares a query with all of them."""
 
-    def __init__(self, files: IndexFiles):
-        self._vectors, self._similarity = files.array("vectors"), str(files.about["similarity"])
+    def __init__(self, files: IndexFiles, width: int, similarity: str):
+        size = min(width, files.size or width)
+        self._vectors, self._similarity = files.array("vectors", np.float32, (files.count, size)), similarity
 
     def nearest(self, vectors: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the scores of the best texts for queries `[N, D]` and their numbers, `[N, min(top_k, texts)]`."""

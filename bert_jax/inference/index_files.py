@@ -2,13 +2,15 @@
 
 import contextlib
 import json
+import math
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, printable
 
 _ABOUT, _VERSION = "index.json", 1
 
@@ -85,27 +87,79 @@ class IndexFiles:
             raise InputError(f"{path}: expected an index of version {_VERSION}, found {self.about.get('version')!r}")
         self._text_starts: np.ndarray | None = None
 
-    def array(self, name: str) -> np.ndarray:
-        """Return an array, mapped into memory. Raises InputError if its file is missing or has another size."""
+    @property
+    def count(self) -> int:
+        """Return the number of texts. Raises InputError for anything else than a number."""
+        found = self.about.get("texts")
+        if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+            raise InputError(f"{self.directory / _ABOUT}: texts: expected a number, found {printable(repr(found), 60)}")
+        return found
+
+    @property
+    def size(self) -> int | None:
+        """Return the size to which vectors were cut; None = not cut. Raises InputError for anything else."""
+        found = self.about.get("size")
+        if found is not None and (not isinstance(found, int) or isinstance(found, bool) or found < 1):
+            expected = "null or a positive number"
+            raise InputError(
+                f"{self.directory / _ABOUT}: size: expected {expected}, found {printable(repr(found), 60)}"
+            )
+        return found
+
+    def array(self, name: str, dtype: Any, shape: tuple[int | None, ...]) -> np.ndarray:
+        """Return an array, mapped into memory.
+
+        Args:
+            name: name of the array.
+            dtype: its dtype.
+            shape: its shape; None = any size.
+
+        Raises:
+            InputError: the array has another dtype or shape, or its file is missing or has another size.
+        """
         found = self.about["arrays"].get(name)
         try:
-            dtype, shape = np.dtype(found["dtype"]), tuple(int(size) for size in found["shape"])
-        except (KeyError, TypeError, ValueError):
-            raise InputError(
-                f"{self.directory / _ABOUT}: expected dtype and shape of {name}, found {found!r}"
-            ) from None
-        path, size = self.directory / f"{name}.bin", dtype.itemsize * int(np.prod(shape))
+            sizes = tuple(operator.index(size) for size in found["shape"])
+            fits = str(found["dtype"]) == np.dtype(dtype).str and len(sizes) == len(shape)
+        except (KeyError, TypeError):
+            sizes, fits = (), False
+        wanted = list(zip(sizes, shape, strict=False))
+        if not fits or not all(size >= 0 and expected in (None, size) for size, expected in wanted):
+            dimensions = ", ".join("any" if size is None else f"{size:,}" for size in shape)
+            expected = f"{name} of dtype {np.dtype(dtype).str} and shape [{dimensions}]"
+            raise InputError(f"{self.directory / _ABOUT}: expected {expected}, found {printable(repr(found), 100)}")
+        path, size = self.directory / f"{name}.bin", np.dtype(dtype).itemsize * math.prod(sizes)
         there = path.size() if path.exists() else None
         if there != size:
             raise InputError(f"{path}: expected {size:,} bytes, found {'no file' if there is None else f'{there:,}'}")
-        return _mapped(self.directory, name, dtype, shape, "r")
+        return _mapped(self.directory, name, np.dtype(dtype), sizes, "r")
+
+    def starts(self, lengths: np.ndarray, total: int, name: str) -> np.ndarray:
+        """Return where each of consecutive parts of `lengths` begins, and where the last ends, `total`.
+
+        Raises:
+            InputError: the lengths, those of array `name`, do not add up to `total`.
+        """
+        starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        if (lengths < 0).any() or starts[-1] != total:
+            raise self.damaged(f"{name} with a sum of {total:,}")
+        return starts
+
+    def damaged(self, expected: str) -> InputError:
+        """Return the error of an index whose files do not fit together."""
+        return InputError(f"{self.directory}: expected {expected}, found other values; the index is damaged")
 
     def texts(self, numbers: Sequence[int]) -> list[str]:
         """Return texts of the corpus by their numbers."""
+        content = self.array("texts", np.uint8, (None,))
         if self._text_starts is None:
-            self._text_starts = np.concatenate([[0], np.cumsum(self.array("text_lengths"))])
-        starts, content = self._text_starts, self.array("texts")
-        return [content[starts[i] : starts[i + 1]].tobytes().decode("utf-8", "surrogatepass") for i in numbers]
+            lengths = self.array("text_lengths", np.int64, (self.count,))
+            self._text_starts = self.starts(lengths, len(content), "text_lengths")
+        starts = self._text_starts
+        try:
+            return [content[starts[i] : starts[i + 1]].tobytes().decode("utf-8", "surrogatepass") for i in numbers]
+        except UnicodeDecodeError:
+            raise self.damaged("texts in UTF-8") from None
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """A late-interaction index: vectors of tokens on disk, and centroids whose bounds tell which texts to score."""
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -25,14 +26,26 @@ class MultiVectorIndex:
     sums of these bounds say in which order to score texts, and when no other text can be among the best.
     """
 
-    def __init__(self, files: IndexFiles):
-        self._files, self._similarity = files, str(files.about["similarity"])
-        self._precision = str(files.about["precision"])
-        self._lengths = np.asarray(files.array("lengths"))
-        self._starts = np.concatenate([[0], np.cumsum(self._lengths)])
-        self._vectors, self._codes, self._residuals = map(files.array, ("vectors", "codes", "residual_lengths"))
-        self._centroids = np.asarray(files.array("centroids"))
-        self._scales = files.array("scales") if self._precision == "int8" else None
+    def __init__(self, files: IndexFiles, width: int, similarity: str):
+        self._files, self._similarity, precision = files, similarity, str(files.about.get("precision"))
+        if precision not in PRECISIONS:
+            raise files.damaged(f"a precision of {', '.join(PRECISIONS)}")
+        lengths = np.asarray(files.array("lengths", np.int64, (files.count,)))
+        self._vectors = files.array("vectors", precision, (None, width))
+        count = len(self._vectors)
+        self._lengths, self._starts = lengths, files.starts(lengths, count, "lengths")
+        self._given_codes = files.array("codes", np.int32, (count,))
+        self._residuals = files.array("residual_lengths", np.float32, (count,))
+        self._centroids = np.asarray(files.array("centroids", np.float32, (None, width)))
+        self._scales = files.array("scales", np.float32, (count,)) if precision == "int8" else None
+
+    @functools.cached_property
+    def _codes(self) -> np.ndarray:
+        """The centroid of each vector, which the first search checks."""
+        codes = self._given_codes
+        if len(codes) and not 0 <= codes.min() <= codes.max() < len(self._centroids):
+            raise self._files.damaged(f"codes of numbers below {len(self._centroids):,}")
+        return codes
 
     def nearest(self, vectors: Sequence[np.ndarray], top_k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the scores of the best texts for queries and their numbers, `[N, min(top_k, texts)]`.

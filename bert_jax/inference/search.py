@@ -63,7 +63,7 @@ class Search(CorpusSearch, SentenceEmbedding):  # type: ignore[misc]
         return write_dense_index(files, chunks)
 
     def _open(self, files: IndexFiles) -> DenseIndex:
-        return DenseIndex(files)
+        return DenseIndex(files, self._width, self.model.settings.similarity)
 
     def _vector_size(self, truncate_dim: int | None, max_active_dims: int | None) -> int | None:
         _refuse("max_active_dims", max_active_dims, "sparse embeddings")
@@ -88,7 +88,7 @@ class SparseSearch(CorpusSearch, SparseEmbedding):  # type: ignore[misc]
         return write_sparse_index(files, chunks, self.model.settings.similarity)
 
     def _open(self, files: IndexFiles) -> SparseIndex:
-        return SparseIndex(files)
+        return SparseIndex(files, self._width)
 
     @property
     def _width(self) -> int:
@@ -112,7 +112,7 @@ class MultiVectorSearch(CorpusSearch, MultiVectorEmbedding):  # type: ignore[mis
         return write_multi_vector_index(files, chunks, precision, centroids)
 
     def _open(self, files: IndexFiles) -> MultiVectorIndex:
-        return MultiVectorIndex(files)
+        return MultiVectorIndex(files, self._width, self.model.settings.similarity)
 
     def _vector_size(self, truncate_dim: int | None, max_active_dims: int | None) -> int | None:
         _refuse("truncate_dim", truncate_dim, "sentence embeddings")

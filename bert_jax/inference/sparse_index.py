@@ -14,9 +14,12 @@ INVERTED_SIMILARITIES = ("dot", "cosine")
 class SparseIndex:
     """An inverted index on disk, mapped into memory. Search is exact, and reads only the tokens of the query."""
 
-    def __init__(self, files: IndexFiles):
-        self._starts, self._texts, self._weights = map(files.array, ("token_starts", "token_texts", "token_weights"))
-        self._count = int(files.about["texts"])
+    def __init__(self, files: IndexFiles, width: int):
+        self._files, self._count = files, files.count
+        self._texts = files.array("token_texts", np.int32, (None,))
+        self._weights = files.array("token_weights", np.float32, (len(self._texts),))
+        starts = files.array("token_starts", np.int64, (width + 1,))
+        self._starts = files.starts(np.diff(starts), len(self._texts), "token_starts")
 
     def nearest(self, vectors: Any, top_k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the scores of the best texts for queries and their numbers, `[N, min(top_k, texts)]`.
@@ -32,7 +35,10 @@ class SparseIndex:
             scores = np.zeros(self._count, np.float32)
             for token, weight in zip(vectors.indices[own], vectors.data[own], strict=True):
                 place = slice(self._starts[token], self._starts[token + 1])
-                scores[self._texts[place]] += weight * self._weights[place]  # a text has a token once
+                texts = self._texts[place]
+                if len(texts) and not 0 <= texts.min() <= texts.max() < self._count:
+                    raise self._files.damaged(f"token_texts of numbers below {self._count:,}")
+                scores[texts] += weight * self._weights[place]  # a text has a token once
             numbers = best_numbers(scores, top_k)
             found[0][row], found[1][row] = scores[numbers], numbers
         return found

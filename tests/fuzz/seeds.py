@@ -17,7 +17,9 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.families import FAMILIES
+from bert_jax.inference import pipeline
 from bert_jax.modeling import Bert
+from bert_jax.modeling.head_names import EMBEDDING_HEADS
 from bert_jax.tokenization import Tokenizer, train_bpe, train_sentencepiece, train_wordpiece, word_piece
 
 TEXT = (
@@ -77,7 +79,19 @@ def whole() -> Seeds:
         "recipe": [{"config.json": recipes.to_json(recipe()).encode()} for recipe in recipes.RECIPES.values()],
         "prepared": _prepared(tokenizer),
         "run": [_run()],
+        "index": [_index(_model(tokenizer, head)) for head in EMBEDDING_HEADS],
     }  # fmt: skip
+
+
+def _index(model: Files) -> Files:
+    """An index of two texts, beside the model that wrote it."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in model.items():
+            path = pathlib.Path(folder, "model", name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        pipeline("search", f"{folder}/model").write_index(["the cat", "a mat on the cat"], f"{folder}/index")
+        return _beside(model, {f"index/{name}": content for name, content in read(f"{folder}/index").items()})
 
 
 _HEADS = {
@@ -127,7 +141,7 @@ def _tokenizers(tokenizer: Tokenizer) -> list[Files]:
 def _model(tokenizer: Tokenizer, head: str, weights: str = "safetensors") -> Files:
     fields: dict[str, Any] = {
         "vocab_size": tokenizer.vocab_size, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
-        "intermediate_size": 16, "max_position_embeddings": 64, **_HEADS[head],
+        "intermediate_size": 16, "max_position_embeddings": 64, **_HEADS.get(head, {}),
     }  # fmt: skip
     config = BertConfig(**fields)
     random = np.random.default_rng(0)

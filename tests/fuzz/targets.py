@@ -228,6 +228,14 @@ def _run(folder: pathlib.Path, number: int) -> None:
         checkpoints.best()
 
 
+def _index(folder: pathlib.Path, number: int) -> None:
+    from bert_jax.inference import pipeline
+
+    search = pipeline("search", folder / "model")
+    search.open_index(folder / "index")
+    search(TEXTS[:2], top_k=1 + number % 3)
+
+
 KINDS = {
     "config": Kind(18, _config),
     "tokenizer": Kind(20, _tokenizer, group="tokenizers"),
@@ -241,4 +249,5 @@ KINDS = {
     "recipe": Kind(6, _recipe),
     "prepared": Kind(5, _prepared),
     "run": Kind(1, _run, group="runs"),
+    "index": Kind(6, _index),
 }

@@ -56,7 +56,7 @@ def written(path, texts, precision="float32", centroids=None, similarity="maxsim
     with new_index(path) as files:
         about = write_multi_vector_index(files, [texts[:40], texts[40:]], precision, centroids)
         files.close("multi_vector", about | {"similarity": similarity})
-    return MultiVectorIndex(IndexFiles(path))
+    return MultiVectorIndex(IndexFiles(path), texts[0].shape[1], similarity)
 
 
 def draw(rng, count, width=8):
@@ -146,3 +146,35 @@ def test_options_and_files_that_do_not_fit(models, tmp_path, write_small):
     (tmp_path / "index" / "index.json").write_text('{"version": 2}')
     with pytest.raises(InputError, match="expected an index of version 1, found 2"):
         sparse.open_index(tmp_path / "index")
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "change", "message"),
+    [
+        ("sentence_embedding", "index.json", {"texts": -1}, "texts: expected a number, found -1"),
+        ("sentence_embedding", "index.json", {"size": "x"}, "size: expected null or a positive number, found 'x'"),
+        ("sentence_embedding", "index.json", {"arrays": {"vectors": {"dtype": "|O", "shape": [5, 4]}}},
+         r"expected vectors of dtype <f4 and shape \[\d+, \d+\], found"),
+        ("sentence_embedding", "vectors.bin", b"x", "vectors.bin: expected [0-9,]+ bytes, found"),
+        ("sentence_embedding", "text_lengths.bin", np.int64(-5), "expected text_lengths with a sum of"),
+        ("sentence_embedding", "texts.bin", np.uint8(255), "expected texts in UTF-8, found other values"),
+        ("sparse_embedding", "token_texts.bin", np.int32(-1), "expected token_texts of numbers below"),
+        ("sparse_embedding", "token_starts.bin", np.int64(7), "expected token_starts with a sum of"),
+        ("multi_vector", "index.json", {"precision": "int4"}, "expected a precision of float32, float16, int8"),
+        ("multi_vector", "codes.bin", np.int32(1 << 20), "expected codes of numbers below"),
+        ("multi_vector", "lengths.bin", np.int64(1 << 40), "expected lengths with a sum of"),
+    ],
+)  # fmt: skip
+def test_a_damaged_index_is_refused(models, tmp_path, head, name, change, message):
+    search = pipeline("search", models[head])
+    search.write_index(CORPUS, tmp_path / "index")
+    file = tmp_path / "index" / name
+    if isinstance(change, dict):
+        file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    elif isinstance(change, bytes):
+        file.write_bytes(file.read_bytes() + change)
+    else:
+        file.write_bytes(np.full(file.stat().st_size // change.itemsize, change).tobytes())
+    with pytest.raises(InputError, match=message):
+        search.open_index(tmp_path / "index")
+        search("the cat", top_k=3)

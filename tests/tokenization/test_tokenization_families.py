@@ -4,6 +4,7 @@ import gzip
 import io
 import itertools
 import json
+import unicodedata
 
 import numpy as np
 import pytest
@@ -525,6 +526,22 @@ def test_hundreds_of_real_lines_are_cut_as_transformers_cuts_them(name, every, l
     some = lines[::every]
     for start in range(0, len(some), 50):
         assert_same(ours, theirs, some[start : start + 50])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_all_questions_and_a_thousand_random_strings_are_cut_as_transformers_cuts_them(
+    name, lines, shared_data, tmp_path
+):
+    theirs = FAMILIES[name](tmp_path, lines)
+    with gzip.open(shared_data / "tokenizer_oracle" / "question_tokens.json.gz", "rt", encoding="utf-8") as file:
+        texts = [question["original"] for question in json.load(file)]
+    generator = np.random.default_rng(1)
+    points = np.array([point for point in range(0x20, 0x30000) if unicodedata.category(chr(point)) not in ("Cs", "Cn")])
+    texts += ["".join(map(chr, generator.choice(points, 20))) for _ in range(1000)]
+    expected = theirs(texts, add_special_tokens=False)["input_ids"]
+    for text, found, ids in zip(texts, load_tokenizer(tmp_path).encode_batch(texts), expected, strict=True):
+        assert found == ids, text
 
 
 def test_residues_and_questions_are_cut_as_transformers_cuts_them(shared_data, tmp_path):
