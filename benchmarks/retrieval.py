@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.distillation import run_verb
+from benchmarks.tasks import quicker_dtype
 
 _METRICS = ("ndcg@10", "mrr@10", "recall@100")
 _NEGATIVES = 3
@@ -114,7 +115,16 @@ def _train(name: str, model: Path, corpus: Sequence[str], tuples: Path, workdir:
     recipe, keys = MODELS[name]
     start = _pretrained(model, corpus, workdir) if name == "sparse" else model
     negatives = tuple(f"negative_{i + 1}" for i in range(_NEGATIVES))
-    keys = _SHARED | {"init_from": start, "data.negative_columns": negatives, "optimizer.bias_correction": True} | keys
+    keys = (
+        _SHARED
+        | {
+            "init_from": start,
+            "dtype": quicker_dtype(),
+            "data.negative_columns": negatives,
+            "optimizer.bias_correction": True,
+        }
+        | keys
+    )
     return run_verb("finetune", f"{recipe}:{tuples}", workdir / name.replace(" ", "_"), keys)
 
 
@@ -125,7 +135,7 @@ def _pretrained(model: Path, corpus: Sequence[str], workdir: Path) -> Path:
         words = [str(workdir / "beir" / "corpus.jsonl"), *corpus, "--tokenizer", str(model), "--out", str(prepared)]
         words += ["--objective", "mlm", "--max-seq-length", "128"]
         subprocess.run([sys.executable, "-m", "bert_jax", "prepare", *words], check=True)
-    keys = {"data.prepared": prepared, "init_from": model, "data.sequence_length": 128, "global_batch_size": 32,
+    keys = {"data.prepared": prepared, "init_from": model, "dtype": quicker_dtype(), "data.sequence_length": 128, "global_batch_size": 32,
             "num_steps": _PRETRAINING_STEPS, "optimizer.learning_rate": 3e-4, "optimizer.warmup_steps": 100,
             "stages": "()"}  # fmt: skip
     return run_verb("pretrain", "bert_base", workdir / "masked_lm", keys)
