@@ -135,9 +135,9 @@ def _pretrained(model: Path, corpus: Sequence[str], workdir: Path) -> Path:
         words = [str(workdir / "beir" / "corpus.jsonl"), *corpus, "--tokenizer", str(model), "--out", str(prepared)]
         words += ["--objective", "mlm", "--max-seq-length", "128"]
         subprocess.run([sys.executable, "-m", "bert_jax", "prepare", *words], check=True)
-    keys = {"data.prepared": prepared, "init_from": model, "dtype": quicker_dtype(), "data.sequence_length": 128, "global_batch_size": 32,
-            "num_steps": _PRETRAINING_STEPS, "optimizer.learning_rate": 3e-4, "optimizer.warmup_steps": 100,
-            "stages": "()"}  # fmt: skip
+    keys = {"data.prepared": prepared, "init_from": model, "dtype": quicker_dtype(), "data.sequence_length": 128,
+            "global_batch_size": 32, "num_steps": _PRETRAINING_STEPS, "stages": "()",
+            "optimizer.learning_rate": 3e-4, "optimizer.warmup_steps": 100}  # fmt: skip
     return run_verb("pretrain", "bert_base", workdir / "masked_lm", keys)
 
 
