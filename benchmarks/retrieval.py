@@ -23,15 +23,15 @@ _METRICS = ("ndcg@10", "mrr@10", "recall@100")
 _NEGATIVES = 3
 _TOP = 100  # documents of a query that are ranked, and that a reranker reads
 _PRETRAINING_STEPS = 1500
-# Kind of model -> its recipe, and keys of its run.
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "dense": ("retrieval", {"global_batch_size": 64, "num_epochs": 2.0}),
-    "sparse": ("splade", {"global_batch_size": 32, "num_epochs": 6.0, "optimizer.learning_rate": 1e-4,
-                          "optimizer.warmup_ratio": 0.1, "data.query_flops": 1e-3, "data.document_flops": 1e-3,
-                          "data.flops_warmup": 0.3}),
-    "late interaction": ("colbert", {"num_epochs": 3.0, "optimizer.learning_rate": 5e-5,
-                                     "optimizer.warmup_ratio": 0.1}),
-    "reranker": ("reranker", {"num_epochs": 2.0, "optimizer.learning_rate": 5e-5}),
+# Kind of model -> its recipe, the number of mined negatives that it reads, and keys of its run.
+MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "dense": ("retrieval", 1, {"global_batch_size": 64, "num_epochs": 2.0}),
+    "sparse": ("splade", 1, {"global_batch_size": 16, "num_epochs": 2.0, "optimizer.learning_rate": 1e-4,
+                             "optimizer.warmup_ratio": 0.1, "data.query_flops": 1e-3, "data.document_flops": 1e-3,
+                             "data.flops_warmup": 0.3}),
+    "late interaction": ("colbert", 1, {"num_epochs": 2.0, "optimizer.learning_rate": 5e-5,
+                                        "optimizer.warmup_ratio": 0.1}),
+    "reranker": ("reranker", 3, {"num_epochs": 1.0, "optimizer.learning_rate": 5e-5}),
 }  # fmt: skip
 _SHARED = {"data.max_seq_length": 256, "data.dev_share": 0.0, "eval_every": 0, "best_metric": "",
            "data.text_column": "query", "data.pair_column": "positive"}  # fmt: skip
@@ -112,9 +112,9 @@ def _mine(model: Path, train: Path, corpus: Path, workdir: Path) -> Path:
 
 def _train(name: str, model: Path, corpus: Sequence[str], tuples: Path, workdir: Path) -> Path:
     """Return the directory of a finished model of a kind of `MODELS`."""
-    recipe, keys = MODELS[name]
+    recipe, count, keys = MODELS[name]
     start = _pretrained(model, corpus, workdir) if name == "sparse" else model
-    negatives = tuple(f"negative_{i + 1}" for i in range(_NEGATIVES))
+    negatives = tuple(f"negative_{i + 1}" for i in range(count))
     keys = (
         _SHARED
         | {
