@@ -25,13 +25,13 @@ _TOP = 100  # documents of a query that are ranked, and that a reranker reads
 _PRETRAINING_STEPS = 1500
 # Kind of model -> its recipe, the number of mined negatives that it reads, and keys of its run.
 MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
-    "dense": ("retrieval", 1, {"global_batch_size": 64, "num_epochs": 2.0}),
-    "sparse": ("splade", 1, {"global_batch_size": 16, "num_epochs": 2.0, "optimizer.learning_rate": 1e-4,
-                             "optimizer.warmup_ratio": 0.1, "data.query_flops": 1e-3, "data.document_flops": 1e-3,
-                             "data.flops_warmup": 0.3}),
-    "late interaction": ("colbert", 1, {"num_epochs": 2.0, "optimizer.learning_rate": 5e-5,
+    "dense": ("retrieval", 1, {"global_batch_size": 64, "num_epochs": 2.0, "accumulation_steps": 2}),
+    "sparse": ("splade", 1, {"global_batch_size": 16, "accumulation_steps": 2, "num_epochs": 2.0,
+                             "optimizer.learning_rate": 1e-4, "optimizer.warmup_ratio": 0.1,
+                             "data.query_flops": 1e-3, "data.document_flops": 1e-3, "data.flops_warmup": 0.3}),
+    "late interaction": ("colbert", 1, {"accumulation_steps": 2, "num_epochs": 2.0, "optimizer.learning_rate": 5e-5,
                                         "optimizer.warmup_ratio": 0.1}),
-    "reranker": ("reranker", 3, {"num_epochs": 1.0, "optimizer.learning_rate": 5e-5}),
+    "reranker": ("reranker", 3, {"num_epochs": 1.0, "optimizer.learning_rate": 5e-5, "accumulation_steps": 4}),
 }  # fmt: skip
 _SHARED = {"data.max_seq_length": 256, "data.dev_share": 0.0, "eval_every": 0, "best_metric": "",
            "data.text_column": "query", "data.pair_column": "positive"}  # fmt: skip
