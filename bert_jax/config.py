@@ -30,6 +30,7 @@ class BertConfig(EncoderConfig):
 
     Attributes:
         pooler: whether there is a tanh pooler over the first token, for heads that do not need it.
+        pooler_dense: whether the pooler has a dense layer and tanh; False = its output is the first token's state.
         unread_pooler: whether masked LM, sequence and token classifiers have a pooler that they do not read.
         classifier_summary: the layer before a sequence classifier: the pooler (`pooler`), a dense layer of its own with
             an activation (`tanh`, `relu`, `gelu`, or that of the encoder, `hidden_act`), or the transform of the
@@ -47,6 +48,8 @@ class BertConfig(EncoderConfig):
         head_bias: whether the dense layer of the masked-LM head has a bias.
         decoder_bias: whether the masked-LM head has a bias for each token.
         tie_word_embeddings: whether the output matrix of the masked-LM head is the word embedding.
+        wide_decoder: whether the masked-LM head's transform is `hidden_size` wide, and its output matrix has columns
+            of its own beside those of narrower word embeddings.
         contact_head: whether the encoder has a logistic regression over its attention maps that predicts contacts of a
             protein's residues (Rao et al. 2021, doi:10.1101/2020.12.15.422761).
         discriminator_norm: whether the head for replaced tokens adds the first token's state to that of each token,
@@ -66,6 +69,7 @@ class BertConfig(EncoderConfig):
     """
 
     pooler: bool = True
+    pooler_dense: bool = True
     unread_pooler: bool = False
     classifier_summary: str = "pooler"
     choice_summary: str = "pooler"
@@ -78,6 +82,7 @@ class BertConfig(EncoderConfig):
     head_bias: bool = True
     decoder_bias: bool = True
     tie_word_embeddings: bool = True
+    wide_decoder: bool = False
     contact_head: bool = False
     discriminator_norm: bool = False
     legacy: bool = True
@@ -97,7 +102,7 @@ class BertConfig(EncoderConfig):
             if value is not None or field.name not in MAY_BE_NONE:
                 check_value(field.name, value, field.type)
         check_fields_together(self)
-        if self.head_dim and self.head_dim * self.num_attention_heads == self.hidden_size:
+        if self.head_dim and self.head_dim * self.num_attention_heads == self.inner_size:
             object.__setattr__(self, "head_dim", None)  # one value for one architecture
         if self.embedding_size == self.hidden_size:
             object.__setattr__(self, "embedding_size", None)  # likewise
@@ -106,6 +111,11 @@ class BertConfig(EncoderConfig):
         object.__setattr__(self, "attention_windows", shortest_period(self.windows) if self.attention_windows else ())
         if self.id2label is not None and len(self.id2label) != self.num_labels:
             raise InputError(f"model config: num_labels is {self.num_labels} but id2label names {len(self.id2label)}")
+
+    @property
+    def transform_width(self) -> int:
+        """Return the width of the masked-LM head's transform, and of its output matrix."""
+        return self.hidden_size if self.wide_decoder else self.embedding_width
 
     @property
     def poolings(self) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "conv_act": ACTIVATION_NAMES,
     "head_act": ACTIVATION_NAMES,
     "position_embedding_type": ("absolute", "sinusoidal", "rotary", "alibi", "none"),
-    "norm": ("layer_norm", "rms_norm"),
+    "norm": ("layer_norm", "rms_norm", "no_norm"),
     "norm_placement": ("post", "pre"),
     "mlp_dropout_at": ("output", "input", "both"),
     "classifier_summary": SUMMARIES,
@@ -48,15 +48,15 @@ CHOICES: dict[str, tuple[str, ...]] = {
 _POSITIVE = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size",
     "embedding_size", "head_dim", "max_position_embeddings", "num_labels", "local_window", "global_every",
-    "inner_group_num", "block_size", "moe_top_k", "moe_every_n_layers",
+    "inner_group_num", "block_size", "moe_top_k", "moe_every_n_layers", "num_feedforward_networks",
 )  # fmt: skip
 MAY_BE_NONE = (
     "head_act", "head_dim", "num_key_value_heads", "problem_type", "classifier_dropout", "embedding_size",
-    "local_window", "local_rope_theta", "quantization", "mask_token_id", "sep_token_id",
+    "local_window", "local_rope_theta", "quantization", "mask_token_id", "sep_token_id", "embedding_mlp_norm_eps",
 )  # fmt: skip
 _LARGEST_SIZE = 2**31 - 1
 _MOST_SHOWN = 80  # characters of a value in a message
-_NOT_BELOW_0 = ("initializer_range", "layer_norm_eps")
+_NOT_BELOW_0 = ("initializer_range", "layer_norm_eps", "embedding_mlp_norm_eps")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,10 +117,10 @@ def shortest_period(values: Sequence[Any]) -> tuple[Any, ...]:
 
 def check_fields_together(config: Any) -> None:
     """Raise InputError when fields of a `BertConfig`, each valid by itself, do not fit together."""
-    if config.head_dim is None and config.hidden_size % config.num_attention_heads:
+    if config.head_dim is None and config.inner_size % config.num_attention_heads:
+        name = "intra_bottleneck_size" if config.intra_bottleneck_size else "hidden_size"
         raise InputError(
-            f"model config: num_attention_heads {config.num_attention_heads} must divide "
-            f"hidden_size {config.hidden_size}"
+            f"model config: num_attention_heads {config.num_attention_heads} must divide {name} {config.inner_size}"
         )
     if config.num_attention_heads % config.key_value_heads:
         raise InputError(
@@ -150,6 +150,8 @@ def check_fields_together(config: Any) -> None:
                 f"model config: attention_windows: expected positive integers, found {printable(repr(window), 60)}"
             )
     _check_experts(config)
+    _check_bottleneck(config)
+    _check_word_projection(config)
     _check_relative_positions(config)
     _check_groups(config)
     _check_embedding(config)
@@ -168,6 +170,35 @@ def _check_experts(config: Any) -> None:
     for name in ("gated", "num_hidden_groups", "conv_kernel_size"):
         if getattr(config, name):
             raise InputError(f"model config: num_experts: expected 0 with {name}, found {config.num_experts}")
+
+
+def _check_bottleneck(config: Any) -> None:
+    """Raise InputError when the fields of a bottleneck do not fit together, or with another switch."""
+    if not (size := config.intra_bottleneck_size):
+        return
+    others = {"norm_placement pre": config.norm_placement == "pre", "num_experts": config.num_experts,
+              "pos_att_type": config.pos_att_type, "max_global_tokens": config.max_global_tokens}  # fmt: skip
+    for name in (name for name, used in others.items() if used):
+        raise InputError(f"model config: intra_bottleneck_size: expected 0 with {name}, found {size}")
+    own = config.key_query_shared_bottleneck or config.use_bottleneck_attention
+    if not own and size != config.hidden_size:
+        raise InputError(
+            f"model config: key_query_shared_bottleneck: expected true where use_bottleneck_attention is false and "
+            f"intra_bottleneck_size {size} is not hidden_size {config.hidden_size}, found false"
+        )
+
+
+def _check_word_projection(config: Any) -> None:
+    """Raise InputError when the fields of narrow word embeddings do not fit together."""
+    if config.trigram_input and not config.word_projection:
+        raise InputError("model config: trigram_input: expected false without word_projection, found true")
+    if config.word_projection and config.norm_after_projection:
+        raise InputError("model config: norm_after_projection: expected false with word_projection, found true")
+    if config.wide_decoder and config.embedding_width > config.hidden_size:
+        raise InputError(
+            f"model config: embedding_size: expected at most hidden_size {config.hidden_size}, as the masked-LM head "
+            f"has columns of its own beside those of the word embedding, found {config.embedding_width}"
+        )
 
 
 def _check_relative_positions(config: Any) -> None:

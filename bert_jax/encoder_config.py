@@ -15,15 +15,27 @@ class EncoderConfig:
         num_hidden_groups: number of groups of layers with tied parameters (Lan et al. 2020, arXiv:1909.11942, section
             3.1): a group's layers are used in turn, again and again; 0 = every layer has its own parameters.
         inner_group_num: number of layers in a group; must divide `num_hidden_layers`.
-        num_attention_heads: number of attention heads; must divide `hidden_size` if `head_dim` is None.
+        num_attention_heads: number of attention heads; must divide `inner_size` if `head_dim` is None.
         num_key_value_heads: number of heads of keys and values; each serves as many attention heads (Ainslie
             et al. 2023, arXiv:2305.13245); None = num_attention_heads.
-        head_dim: width of an attention head, where the heads do not fill `hidden_size`, as after pruning; None =
-            hidden_size / num_attention_heads.
+        head_dim: width of an attention head, where the heads do not fill `inner_size`, as after pruning; None =
+            inner_size / num_attention_heads.
         intermediate_size: width of the feed-forward layer.
+        intra_bottleneck_size: width of attention and feed-forward blocks, to which a dense layer projects the input of
+            a layer, and from which one projects its output to `hidden_size` (Sun et al. 2020, section 3.1); 0 = these
+            blocks are as wide as `hidden_size`.
+        key_query_shared_bottleneck: whether queries and keys of a layer with a bottleneck are projections of a
+            bottleneck of their own.
+        use_bottleneck_attention: whether queries, keys and values are all projections of the bottleneck of the layer's
+            input; False = values are projections of the input itself.
+        num_feedforward_networks: number of feed-forward blocks in a layer (Sun et al. 2020, section 3.2).
         embedding_size: width of the embeddings, which a dense layer projects to `hidden_size`; None = hidden_size.
         embedding_projection: whether there is such a dense layer also if the embeddings are as wide as `hidden_size`.
         norm_after_projection: whether the LayerNorm of the embeddings follows this dense layer, which then has no bias.
+        word_projection: whether this dense layer projects word embeddings alone, and the other embeddings, as wide as
+            `hidden_size`, are added to its output.
+        trigram_input: whether this dense layer reads the word embeddings of the next token, the token itself and the
+            previous token (Sun et al. 2020, arXiv:2004.02984, section 3.4).
         hidden_act: one of ACTIVATION_NAMES, such as `gelu` (erf, the 2018 release) or `gelu_tanh` (the small models).
         gated: whether the feed-forward layer is act(gate) * up (Shazeer 2020, arXiv:2002.05202), or act(up).
         num_experts: experts of a feed-forward block in every `moe_every_n_layers`-th layer, from the second (Shazeer et
@@ -77,7 +89,8 @@ class EncoderConfig:
         mask_token_id: id of the mask token, for `token_dropout`.
         rescale_embeddings: whether word embeddings are multiplied by the square root of `hidden_size`.
         embedding_norm: whether a LayerNorm follows the sum of the embeddings.
-        norm: `layer_norm` or `rms_norm`.
+        norm: `layer_norm`, `rms_norm`, or `no_norm`, a scale and a bias alone (Sun et al. 2020, section 3.3); with
+            no_norm, LayerNorms of heads are plain.
         norm_placement: `post` (after each residual sum) or `pre` (before each block and after the last layer).
         first_layer_norm: whether the first attention block of a `pre` model has a LayerNorm.
         norm_bias: whether LayerNorm has a bias.
@@ -92,6 +105,8 @@ class EncoderConfig:
             at `both`.
         initializer_range: the parameter (not the standard deviation) of the truncated normal initialiser.
         layer_norm_eps: added to the variance in LayerNorm.
+        embedding_mlp_norm_eps: the same in the LayerNorms of the embeddings and of a layer's last feed-forward block;
+            None = layer_norm_eps.
         pad_token_id: id of the padding token.
         sep_token_id: id of the separator, in families whose forward pass looks for the question; None = it does not.
     """
@@ -106,9 +121,15 @@ class EncoderConfig:
     num_key_value_heads: int | None = None
     head_dim: int | None = None
     intermediate_size: int = 3072
+    intra_bottleneck_size: int = 0
+    key_query_shared_bottleneck: bool = False
+    use_bottleneck_attention: bool = False
+    num_feedforward_networks: int = 1
     embedding_size: int | None = None
     embedding_projection: bool = False
     norm_after_projection: bool = False
+    word_projection: bool = False
+    trigram_input: bool = False
     hidden_act: str = "gelu"
     gated: bool = False
     num_experts: int = 0
@@ -162,13 +183,24 @@ class EncoderConfig:
     mlp_dropout_at: str = "output"
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
+    embedding_mlp_norm_eps: float | None = None
     pad_token_id: int = 0
     sep_token_id: int | None = None
 
     @property
+    def inner_size(self) -> int:
+        """Return the width of attention and feed-forward blocks: that of a layer's bottleneck, or hidden_size."""
+        return self.intra_bottleneck_size or self.hidden_size
+
+    @property
+    def value_input_size(self) -> int:
+        """Return the width of what values are projections of."""
+        return self.inner_size if self.use_bottleneck_attention else self.hidden_size
+
+    @property
     def head_size(self) -> int:
         """Return the width of an attention head."""
-        return self.head_dim or self.hidden_size // self.num_attention_heads
+        return self.head_dim or self.inner_size // self.num_attention_heads
 
     @property
     def attention_width(self) -> int:
@@ -187,8 +219,13 @@ class EncoderConfig:
 
     @property
     def embedding_width(self) -> int:
-        """Return the width of the embeddings."""
+        """Return the width of the word embeddings."""
         return self.embedding_size or self.hidden_size
+
+    @property
+    def added_embedding_width(self) -> int:
+        """Return the width of the embeddings of positions and token types."""
+        return self.hidden_size if self.word_projection else self.embedding_width
 
     @property
     def relative_positions(self) -> bool:

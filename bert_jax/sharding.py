@@ -36,18 +36,21 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"v_(row|col)/.*", ()),  # Adafactor's vectors of a matrix: tiny
     (r"(kernel|embedding)/scale", (None, None)),  # of a quantized parameter: small
     (r"kernel/input_scale", (None,)),
-    (r"(word_embeddings|decoder)/embedding", ("vocab", "embed")),
+    (r"(word_embeddings|decoder|further_decoder)/embedding", ("vocab", "embed")),
     (r"(position|token_type|task_type)_embeddings/embedding", (None, "embed")),
     (r"layer_norm/(scale|bias)", (None,)),
     (r"attention/(query|key|output)_norm/(scale|bias)", (None,)),
+    (r"bottleneck/(input|query_key|output)_norm/(scale|bias)", (None,)),
+    (r"bottleneck/(input|query_key)/kernel", ("embed", None)),
+    (r"bottleneck/output/kernel", (None, "embed")),
     (r"cross_attention/value/kernel", (None, "heads")),  # of a vector of any width
     (r"cross_attention/output/kernel", ("heads", "embed")),
     (rf"attention/({_PROJECTIONS})/kernel", ("embed", "heads")),
     (rf"attention/({_PROJECTIONS})/bias", ("heads",)),
     (r"attention/output/kernel", ("heads", "embed")),
-    (r"(mlp|span)/(up|gate)/kernel", ("embed", "mlp")),
-    (r"(mlp|span)/(up|gate)/bias", ("mlp",)),
-    (r"(mlp|span)/down/kernel", ("mlp", "embed")),
+    (r"(mlp|ffn_\d+|span)/(up|gate)/kernel", ("embed", "mlp")),
+    (r"(mlp|ffn_\d+|span)/(up|gate)/bias", ("mlp",)),
+    (r"(mlp|ffn_\d+|span)/down/kernel", ("mlp", "embed")),
     (r"mlp/experts/(up|down)", (None, "embed")),  # a scan goes over the experts, so they stay whole
     (r"mlp/router/kernel", ("embed", None)),
     (r"mlm/bias", ("vocab",)),

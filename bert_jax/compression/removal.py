@@ -148,8 +148,8 @@ def keep_pieces(config: BertConfig, params: Params, ids: np.ndarray, pad_id: int
         head = dict(params["mlm"])
         if "bias" in head:
             head["bias"] = np.asarray(head["bias"])[ids]
-        if "decoder" in head:
-            head["decoder"] = {"embedding": np.asarray(head["decoder"]["embedding"])[ids]}
+        for name in head.keys() & {"decoder", "further_decoder"}:
+            head[name] = {"embedding": np.asarray(head[name]["embedding"])[ids]}
         pruned["mlm"] = head
     renamed = {int(old): new for new, old in enumerate(ids)}
     carried = tuple((key, _new_id(key, value, renamed)) for key, value in config.carried)

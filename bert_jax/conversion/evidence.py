@@ -12,13 +12,16 @@ from bert_jax.families import FAMILIES, Json, architectures_of, family_of
 
 # Prefixes that wrappers add to tensor names: DataParallel, torch.compile, Lightning, DeepSpeed, sentence-transformers.
 _WRAPPERS = ("module.", "_orig_mod.", "model.", "_forward_module.", "0.", "auto_model.")
-# A field of BertConfig, the parameter whose shape implies it, and the axis of the foreign tensor.
+# A field of BertConfig, the parameter whose shape implies it, and the axis of the foreign tensor; the first that the
+# files have.
 _SHOWN_BY = (
     ("vocab_size", "embeddings/word_embeddings/embedding", 0),
     ("embedding_size", "embeddings/word_embeddings/embedding", 1),
     ("max_position_embeddings", "embeddings/position_embeddings/embedding", 0),
     ("type_vocab_size", "embeddings/token_type_embeddings/embedding", 0),
     ("task_type_vocab_size", "embeddings/task_type_embeddings/embedding", 0),
+    ("intra_bottleneck_size", "encoder/layers/bottleneck/input/kernel", 0),
+    ("hidden_size", "encoder/layers/bottleneck/output/kernel", 0),
     ("hidden_size", "encoder/layers/attention/output/kernel", 0),
     ("intermediate_size", "encoder/layers/mlp/down/kernel", 1),
     ("num_attention_heads", "encoder/relative_attention_bias/embedding", 1),
@@ -35,6 +38,7 @@ _SIGNS = (
     (r"(^|\.)encoder\.layers\.\d+\.|(^|\.)layers\.\d+\.(self_attn|post_attention_layernorm)\.", "nomic_bert"),
     (r"(^|\.)transformer\.layer\.\d+\.", "distilbert"),
     (r"(^|\.)albert_layer_groups\.\d+\.", "albert"),
+    (r"^mobilebert\.|(^|\.)embeddings\.embedding_transformation\.", "mobilebert"),
     (r"(^|\.)layer\.\d+\.attention\.attn\.", "mpnet"),
     (r"(^|\.)layer\.\d+\.attention\.self\.in_proj\.", "deberta"),
     (r"(^|\.)layer\.\d+\.attention\.self\.query_proj\.", "deberta-v2"),
@@ -101,8 +105,8 @@ def settle_family(hf: Json, tensors: Iterable[str], files: set[str], where: stor
         InputError: config.json contradicts itself, or the family cannot be determined.
     """
     narrow = hf.get("embedding_size", hf.get("hidden_size")) != hf.get("hidden_size")
-    is_albert = any("albert_layer_groups." in name for name in tensors)
-    if hf.get("model_type") is None and narrow and not is_albert:
+    others = ("albert_layer_groups.", "embedding_transformation.")  # of other families with narrow embeddings
+    if hf.get("model_type") is None and narrow and not any(part in name for part in others for name in tensors):
         return "electra"  # a BERT with narrow embeddings has ELECTRA's architecture
     names = list(tensors)
     for sign, family in _SIGNS:  # tensors tell a family from that whose model_type it has
@@ -195,10 +199,16 @@ def _check_head_size(hf: Json, key: str, names: Names, tensors: Tensors, where: 
 
 
 def _sizes(names: Names, tensors: Tensors) -> Iterator[tuple[str, Size]]:
+    shown = set()
     for field, path, axis in _SHOWN_BY:
         name = tensor_name(names, path)
-        if name in tensors and len(tensors[name].shape) == 2:
+        if name in tensors and len(tensors[name].shape) == 2 and field not in shown:
+            shown.add(field)
             yield field, Size(tensors[name].shape[axis], name, tensors[name].shape)
+    blocks = {name: int(found[1]) for name in tensors if (found := re.search(r"\.layer\.\d+\.ffn\.(\d+)\.", name))}
+    if blocks:  # and one more, which has another name
+        name = max(blocks, key=lambda name: blocks[name])
+        yield "num_feedforward_networks", Size(blocks[name] + 2, name, tensors[name].shape)
     last: dict[str, tuple[int, str]] = {}  # placeholder -> its largest number, and the tensor with it
     for name in tensors:
         for placeholder, number in numbers_of(names, name).items():

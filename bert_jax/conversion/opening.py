@@ -111,7 +111,8 @@ def open_model(
             config = _with_classes(config, classes, head, head == saved_head)
         if head in ("encoder", "sentence_embedding", "multi_vector"):
             kernel = evidence.tensor_name(names, "pooler/dense/kernel")  # with an ending, if it is quantized
-            config = config.replace(pooler=kernel != "" and any(name.startswith(kernel) for name in weights.tensors))
+            has_dense = kernel != "" and any(name.startswith(kernel) for name in weights.tensors)
+            config = config.replace(pooler=has_dense or not config.pooler_dense)
         yield Opened(Bert(config, head), saved_head, weights, settings, directory)
 
 

@@ -25,6 +25,7 @@ from bert_jax.families.gte import GTE_FAMILY
 from bert_jax.families.jina_bert import JINA_BERT_FAMILY, JINA_BERT_QK_FAMILY
 from bert_jax.families.jina_v3 import JINA_V3_FAMILY
 from bert_jax.families.longformer import LONGFORMER_FAMILY
+from bert_jax.families.mobilebert import MOBILEBERT_FAMILY
 from bert_jax.families.modernbert import MODERNBERT_FAMILY
 from bert_jax.families.mpnet import MPNET_FAMILY
 from bert_jax.families.neobert import NEOBERT_FAMILY
@@ -52,6 +53,7 @@ FAMILIES: dict[str, Family] = {
     "ernie": ERNIE_FAMILY,
     "megatron-bert": MEGATRON_BERT_FAMILY,
     "albert": ALBERT_FAMILY,
+    "mobilebert": MOBILEBERT_FAMILY,
     "electra": ELECTRA_FAMILY,
     "mpnet": MPNET_FAMILY,
     "nomic_bert": NOMIC_BERT_FAMILY,

@@ -357,7 +357,11 @@ def _with_head(model: PretrainedModel, head: str, task: str) -> PretrainedModel:
     if head not in _KEPT or (needs_masked_lm and model.head not in _WITH_MASKED_LM):
         raise InputError(f"{task} needs a model with a {head} head, found a {model.head} head")
     params = {name: part for name, part in model.params.items() if name in _KEPT[head]}
-    config = model.config if needs_masked_lm else model.config.replace(pooler="pooler" in params)
+    config = (
+        model.config
+        if needs_masked_lm
+        else model.config.replace(pooler="pooler" in params or not model.config.pooler_dense)
+    )
     settings = model.settings.of_another_head()
     if head == "sparse_embedding":
         config, settings = config.replace(pooling="splade_max"), dataclasses.replace(settings, similarity="dot")

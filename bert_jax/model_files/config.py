@@ -3,7 +3,7 @@
 `config_keys(family)` is the table of one family: the keys that all configs share, and its own.
 """
 
-from bert_jax.model_files.config_modern import ESM, EUROBERT, NEOBERT, ROFORMER
+from bert_jax.model_files.config_modern import ESM, EUROBERT, MOBILEBERT, NEOBERT, ROFORMER
 from bert_jax.model_files.config_retrieval import (
     GTE,
     JINA_BERT,
@@ -270,7 +270,7 @@ BIG_BIRD: tuple[FileKey, ...] = (
 _OF_FAMILY = {
     "bert": BERT, "roberta": ROBERTA, "xlm-roberta": ROBERTA, "camembert": ROBERTA, "data2vec-text": ROBERTA,
     "roberta-prelayernorm": ROBERTA, "xlm-roberta-xl": ROBERTA, "ernie": ERNIE, "megatron-bert": MEGATRON_BERT,
-    "albert": ALBERT,
+    "albert": ALBERT, "mobilebert": MOBILEBERT,
     "distilbert": DISTILBERT, "electra": ELECTRA, "mpnet": MPNET, "nomic_bert": NOMIC_BERT, "modernbert": MODERNBERT,
     "deberta": DEBERTA, "deberta-v2": DEBERTA_V2, "gte": GTE, "nomic-moe": NOMIC_MOE, "jina_embeddings_v3": JINA_V3,
     "jina-bert": JINA_BERT, "jina-bert-qk": JINA_BERT, "longformer": LONGFORMER, "big_bird": BIG_BIRD,
@@ -306,6 +306,7 @@ FILES = {
     "ERNIE": "`config.json` of ERNIE",
     "MEGATRON_BERT": "`config.json` of Megatron-BERT",
     "ALBERT": "`config.json` of ALBERT",
+    "MOBILEBERT": "`config.json` of MobileBERT",
     "DISTILBERT": "`config.json` of DistilBERT",
     "ELECTRA": "`config.json` of ELECTRA",
     "MPNET": "`config.json` of MPNet",

@@ -1,6 +1,6 @@
-"""Keys of config.json of the families that descend from Llama, of proteins, and of RoFormer."""
+"""Keys of config.json of the families that descend from Llama, of proteins, of RoFormer and of MobileBERT."""
 
-from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
+from bert_jax.model_files.keys import LAYER_KEYS, FileKey, harmless, honoured, refused
 
 EUROBERT: tuple[FileKey, ...] = (
     honoured("intermediate_size", "width of the feed-forward layers"),
@@ -71,4 +71,20 @@ ROFORMER: tuple[FileKey, ...] = (
     honoured("embedding_size", "width of the embeddings"),
     honoured("rotary_value", "whether rotary positions rotate values too"),
     harmless("position_embedding_type", "always rotary"),
+)
+MOBILEBERT: tuple[FileKey, ...] = (
+    *LAYER_KEYS,
+    honoured("type_vocab_size", "rows of the segment embedding"),
+    honoured("classifier_dropout", "dropout rate"),
+    honoured("embedding_size", "width of the word embeddings"),
+    honoured("trigram_input", "whether the embeddings of the next and the previous token count too"),
+    honoured("use_bottleneck", "whether layers have a bottleneck"),
+    honoured("intra_bottleneck_size", "width of the bottleneck"),
+    honoured("use_bottleneck_attention", "whether queries, keys and values are projections of the bottleneck"),
+    honoured("key_query_shared_bottleneck", "whether queries and keys have a bottleneck of their own"),
+    honoured("num_feedforward_networks", "feed-forward blocks in a layer"),
+    honoured("normalization_type", "no_norm or layer_norm"),
+    honoured("classifier_activation", "whether the pooler has a dense layer"),
+    honoured("true_hidden_size", "must equal the width of the bottleneck, or hidden_size without one"),
+    refused("position_embedding_type", "other position embeddings are not supported", "absolute"),
 )

@@ -84,11 +84,12 @@ class SelfAttention(nnx.Module):
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
-        size, width, narrow = config.hidden_size, config.attention_width, config.key_value_width
+        size, width, narrow = config.inner_size, config.attention_width, config.key_value_width
         biased = config.attention_bias and config.qkv_bias
         dense = functools.partial(Dense, config, use_bias=biased, rngs=rngs)
         key_dense = functools.partial(dense, use_bias=biased and config.key_bias)
-        self.query, self.key, self.value = dense(size, width), key_dense(size, narrow), dense(size, narrow)
+        self.query, self.key = dense(size, width), key_dense(size, narrow)
+        self.value = dense(config.value_input_size, narrow)
         if config.max_global_tokens:
             self.global_query, self.global_key = dense(size, width), dense(size, width)
             self.global_value = dense(size, width)
@@ -111,19 +112,23 @@ class SelfAttention(nnx.Module):
         is_first: jax.Array | bool | None,
         dropout_keys: tuple[jax.Array | None, jax.Array | None],
         compute: Compute,
+        inputs: tuple[jax.Array, jax.Array] | None = None,
     ) -> tuple[jax.Array, jax.Array | None, tuple[jax.Array, ...]]:
         """Return the block's output, for xla the attention probabilities `[B, N, S, S]`, and the projections.
 
-        The projections are query, key and value, `[B, S, heads * H]`, before rotary positions and after their norms.
+        With `inputs`, queries and keys are projections of the first, and values of the second, instead of `x`, which
+        is only added to the output: it then has only the query positions. The projections are query, key and value,
+        `[B, S, heads * H]`, before rotary positions and after their norms.
         """
         pre = self.config.norm_placement == "pre"
         normed = self.layer_norm(x) if pre else x
         if is_first is not None:  # the embeddings have normalised the first layer's input
             normed = jnp.where(is_first, x, normed)
-        queries = normed if plan.query_positions is None else plan.query_positions.of(normed)
+        of_keys, of_values = (normed, normed) if inputs is None else inputs
+        queries = of_keys if plan.query_positions is None else plan.query_positions.of(of_keys)
         projected = tuple(
             constrain(project(states, compute), "batch", None, "heads")
-            for project, states in ((self.query, queries), (self.key, normed), (self.value, normed))
+            for project, states in ((self.query, queries), (self.key, of_keys), (self.value, of_values))
         )
         if self.config.qk_norm:
             query, key, value = projected
@@ -136,7 +141,7 @@ class SelfAttention(nnx.Module):
             )
         context = checkpoint_name(context, CONTEXT)
         at = plan.query_positions
-        x = x if at is None else at.of(x)
+        x = x if at is None or inputs is not None else at.of(x)
         y = dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1], at)
         x += self.output_norm(y + x) if self.config.attention_output_norm else y
         return x if pre else self.layer_norm(x), probabilities, projected

@@ -61,6 +61,25 @@ class AttentionMask:
         assert self.global_tokens is not None
         return Positions(jnp.minimum(self.global_tokens, length - 1), length)
 
+    def neighbours(self, x: jax.Array, reach: int) -> list[jax.Array]:
+        """Return the states of the tokens from `reach` before each token to `reach` after it: `2 reach + 1` arrays.
+
+        The states of tokens that the mask hides are 0: outside the row, of padding, and of other examples.
+
+        Args:
+            x: states `[B, S, D]`.
+            reach: the greatest distance.
+        """
+        length, count = x.shape[1], 2 * reach + 1
+        padded = jnp.pad(x, ((0, 0), (reach, reach), (0, 0)))
+        found = [jax.lax.slice_in_dim(padded, i, i + length, axis=1) for i in range(count)]
+        if self.key_ids is None:
+            return found
+        queries, keys = self.ids(*x.shape[:2])
+        keys = jnp.pad(keys, ((0, 0), (reach, reach)))
+        seen = [jax.lax.slice_in_dim(keys, i, i + length, axis=1) == queries for i in range(count)]
+        return [jnp.where(shown[..., None], state, 0) for shown, state in zip(seen, found, strict=True)]
+
     def ids(self, batch: int, length: int) -> tuple[jax.Array, jax.Array]:
         """Return the ids of queries and of keys, both `[B, S]` int32."""
         ones = jnp.ones((batch, length), jnp.int32)

@@ -21,20 +21,21 @@ class Embeddings(nnx.Module):
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
-        width = config.embedding_width
+        width, added = config.embedding_width, config.added_embedding_width
         self.word_embeddings = Embedding(config, config.vocab_size, width, rngs=rngs)
         if config.position_embedding_type == "absolute":
             rows = config.position_offset + config.max_position_embeddings
-            self.position_embeddings = Embedding(config, rows, width, rngs=rngs)
+            self.position_embeddings = Embedding(config, rows, added, rngs=rngs)
         if config.type_vocab_size:
-            self.token_type_embeddings = Embedding(config, config.type_vocab_size, width, rngs=rngs)
+            self.token_type_embeddings = Embedding(config, config.type_vocab_size, added, rngs=rngs)
         if config.task_type_vocab_size:
-            self.task_type_embeddings = Embedding(config, config.task_type_vocab_size, width, rngs=rngs)
+            self.task_type_embeddings = Embedding(config, config.task_type_vocab_size, added, rngs=rngs)
         after = config.norm_after_projection
         if config.embedding_norm:
-            self.layer_norm = LayerNorm(config, config.hidden_size if after else width)
-        if width != config.hidden_size or config.embedding_projection:
-            self.projection = Dense(config, width, config.hidden_size, use_bias=not after, rngs=rngs)
+            self.layer_norm = LayerNorm(config, config.hidden_size if after else added, config.embedding_mlp_norm_eps)
+        if width != config.hidden_size or config.embedding_projection or config.trigram_input:
+            read = 3 * width if config.trigram_input else width
+            self.projection = Dense(config, read, config.hidden_size, use_bias=not after, rngs=rngs)
 
     def __call__(
         self,
@@ -54,6 +55,8 @@ class Embeddings(nnx.Module):
             masked = input_ids == self.config.mask_token_id
             kept = 1 - masked_share(masked, mask)  # [B, 1 or S]
             x = jnp.where(masked[..., None], 0, x) * ((1 - MASKED_SHARE) / kept)[..., None]
+        if self.config.word_projection:
+            x = self._projected(trigrams(x, mask) if self.config.trigram_input else x, compute)
         if self.config.position_embedding_type in ("absolute", "sinusoidal"):
             x += self._positions(position_ids, input_ids)
         if self.config.type_vocab_size:
@@ -66,7 +69,8 @@ class Embeddings(nnx.Module):
             x = self.layer_norm(x)
         x = constrain(x.astype(compute.activation_dtype), "batch", "length", "embed")
         x = dropout(x, self.config.hidden_dropout_prob, dropout_key)
-        return x if self.config.norm_after_projection else self._projected(x, compute)
+        done = self.config.norm_after_projection or self.config.word_projection
+        return x if done else self._projected(x, compute)
 
     def _projected(self, x: jax.Array, compute: Compute) -> jax.Array:
         if not hasattr(self, "projection"):
@@ -78,7 +82,7 @@ class Embeddings(nnx.Module):
         if self.config.position_embedding_type == "absolute":
             table = self.position_embeddings.table()
         else:
-            table = jnp.asarray(sinusoids(self.config.max_position_embeddings, self.config.embedding_width))
+            table = jnp.asarray(sinusoids(self.config.max_position_embeddings, self.config.added_embedding_width))
         if position_ids is not None:
             return table[position_ids + offset]
         if not offset:
@@ -86,6 +90,15 @@ class Embeddings(nnx.Module):
         # As in RoBERTa: positions count only tokens, and padding takes the row before the first position.
         is_token = (input_ids != self.config.pad_token_id).astype(jnp.int32)
         return table[jnp.cumsum(is_token, axis=1) * is_token + offset - 1]
+
+
+def trigrams(x: jax.Array, mask: AttentionMask) -> jax.Array:
+    """Return the embeddings of the next token, the token itself and the previous token, `[B, S, E] -> [B, S, 3 E]`.
+
+    They are 0 outside the row, for other examples in packed rows, and for padding, which so changes no output.
+    """
+    previous, own, following = mask.neighbours(x, 1)
+    return jnp.concatenate((following, own, previous), axis=-1)
 
 
 def masked_share(masked: jax.Array, mask: AttentionMask) -> jax.Array:

@@ -14,6 +14,7 @@ from bert_jax.config import BertConfig
 from bert_jax.modeling.attention import SelfAttention, relative_buckets, rotary_speeds
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import AttentionPlan
+from bert_jax.modeling.bottleneck import Bottleneck
 from bert_jax.modeling.compute import Compute, checkpointed, matmul
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.experts import MixtureOfExperts
@@ -24,17 +25,20 @@ from bert_jax.sharding import constrain
 
 
 class FeedForward(nnx.Module):
-    """The feed-forward block, `[B, S, D] -> [B, S, D]`: up, activation or gate, down, dropout, residual, LayerNorm."""
+    """A feed-forward block, `[B, S, I] -> [B, S, I]`: up, activation or gate, down, dropout, residual, LayerNorm.
 
-    def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
-        self.config = config
+    `epsilon` is that of its LayerNorm; None = `layer_norm_eps`.
+    """
+
+    def __init__(self, config: BertConfig, *, rngs: nnx.Rngs, epsilon: float | None = None):
+        self.config, size = config, config.inner_size
         dense = functools.partial(Dense, config, use_bias=config.mlp_bias, rngs=rngs)
         has_bias = config.mlp_bias and config.mlp_up_bias
-        self.up = dense(config.hidden_size, config.intermediate_size, use_bias=has_bias)
+        self.up = dense(size, config.intermediate_size, use_bias=has_bias)
         if config.gated:
-            self.gate = dense(config.hidden_size, config.intermediate_size, use_bias=has_bias)
-        self.down = dense(config.intermediate_size, config.hidden_size)
-        self.layer_norm = LayerNorm(config, config.hidden_size)
+            self.gate = dense(size, config.intermediate_size, use_bias=has_bias)
+        self.down = dense(config.intermediate_size, size)
+        self.layer_norm = LayerNorm(config, size, epsilon)
 
     def __call__(
         self, x: jax.Array, dropout_key: jax.Array | None, compute: Compute, at: Positions | None = None
@@ -55,11 +59,23 @@ class FeedForward(nnx.Module):
 
 
 class EncoderLayer(nnx.Module):
-    """One transformer layer: attention block and feed-forward block, which may be one of experts."""
+    """One transformer layer: attention block and feed-forward blocks, the last of which may be one of experts.
+
+    With a bottleneck the blocks are narrower than the layer's input, and only the bottleneck's output has dropout; the
+    blocks between attention and the last one never have any (Sun et al. 2020, arXiv:2004.02984).
+    """
 
     def __init__(self, config: BertConfig, rngs: nnx.Rngs, has_experts: bool = False):
         self.attention = SelfAttention(config, rngs=rngs)
-        self.mlp = (MixtureOfExperts if has_experts else FeedForward)(config, rngs=rngs)
+        for i in range(config.num_feedforward_networks - 1):
+            setattr(self, f"ffn_{i}", FeedForward(config, rngs=rngs))
+        epsilon = config.embedding_mlp_norm_eps
+        self.mlp = (
+            MixtureOfExperts(config, rngs=rngs) if has_experts else FeedForward(config, rngs=rngs, epsilon=epsilon)
+        )
+        if config.intra_bottleneck_size:
+            self.bottleneck = Bottleneck(config, rngs=rngs)
+        self.num_between = config.num_feedforward_networks - 1
 
     def __call__(
         self,
@@ -71,10 +87,18 @@ class EncoderLayer(nnx.Module):
     ) -> tuple[jax.Array, jax.Array | None, tuple[jax.Array, ...]]:
         """Return `[B, S, D]` (`[B, P, D]` with query positions), attention probabilities or None, and projections."""
         keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
-        x, probabilities, projected = self.attention(x, plan, is_first, (keys[0], keys[1]), compute)
-        length = "length" if plan.query_positions is None else None
+        wide, inputs, drops, at = x, None, (keys[1], keys[2]), plan.query_positions
+        if hasattr(self, "bottleneck"):
+            x, inputs = self.bottleneck.narrow(wide, at, compute)
+            drops = (None, None)
+        x, probabilities, projected = self.attention(x, plan, is_first, (keys[0], drops[0]), compute, inputs)
+        length = "length" if at is None else None
         x = constrain(x, "batch", length, "embed")
-        x = self.mlp(x, keys[2], compute, plan.query_positions)
+        for i in range(self.num_between):
+            x = getattr(self, f"ffn_{i}")(x, None, compute, at)
+        x = self.mlp(x, drops[1], compute, at)
+        if hasattr(self, "bottleneck"):
+            x = self.bottleneck.widen(x, wide, keys[2], compute, at)
         return constrain(x, "batch", length, "embed"), probabilities, projected
 
 
@@ -114,15 +138,7 @@ class Convolution(nnx.Module):
         compute: Compute,
         at: Positions | None,
     ) -> jax.Array:
-        size, length = self.config.conv_kernel_size, x.shape[1]
-        reach = size // 2
-        padded = jnp.pad(x, ((0, 0), (reach, reach), (0, 0)))
-        taps = [jax.lax.slice_in_dim(padded, i, i + length, axis=1) for i in range(size)]
-        if mask.key_ids is not None:
-            queries, keys = mask.ids(*x.shape[:2])
-            keys = jnp.pad(keys, ((0, 0), (reach, reach)))
-            seen = [jax.lax.slice_in_dim(keys, i, i + length, axis=1) == queries for i in range(size)]
-            taps = [jnp.where(shown[..., None], tap, 0) for shown, tap in zip(seen, taps, strict=True)]
+        taps = mask.neighbours(x, self.config.conv_kernel_size // 2)
         y = matmul(jnp.concatenate(taps, axis=-1), self.kernel[...].reshape(-1, x.shape[-1]), compute)
         y += self.bias[...].astype(y.dtype)
         y = ACTIVATIONS[self.config.conv_act](dropout(y, self.config.hidden_dropout_prob, dropout_key))

@@ -18,13 +18,19 @@ from bert_jax.modeling.sparse import splade
 
 
 class Pooler(nnx.Module):
-    """The pooler, `[..., D] -> [..., D]`: tanh of a dense layer on the [CLS] token."""
+    """The pooler, `[..., D] -> [..., D]`: tanh of a dense layer on the [CLS] token, or its state as it is."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
-        self.dense = Dense(config, config.hidden_size, config.hidden_size, rngs=rngs)
+        if config.pooler_dense:
+            self.dense = Dense(config, config.hidden_size, config.hidden_size, rngs=rngs)
 
     def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:
-        return jnp.tanh(self.dense(x, compute))
+        return jnp.tanh(self.dense(x, compute)) if hasattr(self, "dense") else x
+
+
+def head_norm(config: BertConfig, features: int) -> LayerNorm:
+    """Return the LayerNorm of a head, which is plain where those of the encoder are `no_norm`."""
+    return LayerNorm(config.replace(norm="layer_norm") if config.norm == "no_norm" else config, features)
 
 
 class Transform(nnx.Module):
@@ -33,20 +39,25 @@ class Transform(nnx.Module):
     def __init__(self, config: BertConfig, features: int, *, rngs: nnx.Rngs):
         self.activation = config.head_act or config.hidden_act
         self.dense = Dense(config, config.hidden_size, features, use_bias=config.head_bias, rngs=rngs)
-        self.layer_norm = LayerNorm(config, features)
+        self.layer_norm = head_norm(config, features)
 
     def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:
         return self.layer_norm(ACTIVATIONS[self.activation](self.dense(x, compute)))
 
 
 class MaskedLMHead(Transform):
-    """The masked-LM head: transform (if `head_transform`), product with the (tied) word embedding, and a bias."""
+    """The masked-LM head: transform (if `head_transform`), product with the (tied) word embedding, and a bias.
+
+    With `wide_decoder`, the output matrix is the word embedding beside further columns, which are never tied.
+    """
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         if config.head_transform:
-            super().__init__(config, config.embedding_width, rngs=rngs)
+            super().__init__(config, config.transform_width, rngs=rngs)
         if not config.tie_word_embeddings:
             self.decoder = Embedding(config, config.vocab_size, config.embedding_width, rngs=rngs)
+        if further := config.transform_width - config.embedding_width:
+            self.further_decoder = Embedding(config, config.vocab_size, further, rngs=rngs)
         if config.decoder_bias:
             self.bias = nnx.Param(jnp.zeros((config.vocab_size,), jnp.float32))
 
@@ -79,8 +90,10 @@ class MaskedLMHead(Transform):
         return splade(self(x, compute), attention_mask, *self._output(word_embeddings), pooling, compute)
 
     def _output(self, word_embeddings: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return the output matrix `[V, E]` and the bias `[V]`."""
+        """Return the output matrix `[V, E]`, `[V, D]` with further columns, and the bias `[V]`."""
         table = self.decoder.table() if hasattr(self, "decoder") else word_embeddings
+        if hasattr(self, "further_decoder"):
+            table = jnp.concatenate((table, self.further_decoder.table()), axis=1)
         return table, self.bias[...] if hasattr(self, "bias") else jnp.zeros(table.shape[:1], jnp.float32)
 
 
@@ -102,7 +115,7 @@ class SpanFeedForward(nnx.Module):
         self.activation, self.rate = config.hidden_act, config.hidden_dropout_prob
         self.up = Dense(config, config.hidden_size, config.intermediate_size, rngs=rngs)
         self.down = Dense(config, config.intermediate_size, config.hidden_size, rngs=rngs)
-        self.layer_norm = LayerNorm(config, config.hidden_size)
+        self.layer_norm = head_norm(config, config.hidden_size)
 
     def __call__(self, x: jax.Array, compute: Compute, dropout_key: jax.Array | None) -> jax.Array:
         keys = (None, None) if dropout_key is None else jax.random.split(dropout_key)
@@ -120,7 +133,7 @@ class Discriminator(nnx.Module):
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.activation = config.hidden_act
         if config.discriminator_norm:
-            self.layer_norm = LayerNorm(config, config.hidden_size)
+            self.layer_norm = head_norm(config, config.hidden_size)
         self.dense = Dense(config, config.hidden_size, config.hidden_size, rngs=rngs)
         self.output = Dense(config, config.hidden_size, 1, rngs=rngs)
 

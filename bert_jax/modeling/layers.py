@@ -48,11 +48,12 @@ class Dense(nnx.Module):
 class LayerNorm(nnx.Module):
     """LayerNorm over the last axis, with statistics in float32 and in two passes for any dtype of `x`.
 
-    If `config.norm` is rms_norm, the mean is not subtracted (Zhang and Sennrich 2019, arXiv:1910.07467).
+    If `config.norm` is rms_norm, the mean is not subtracted (Zhang and Sennrich 2019, arXiv:1910.07467). If it is
+    no_norm, there are no statistics, but only scale and bias (Sun et al. 2020, arXiv:2004.02984, section 3.3).
     """
 
-    def __init__(self, config: BertConfig, features: int):
-        self.epsilon, self.centred = config.layer_norm_eps, config.norm == "layer_norm"
+    def __init__(self, config: BertConfig, features: int, epsilon: float | None = None):
+        self.epsilon, self.kind = config.layer_norm_eps if epsilon is None else epsilon, config.norm
         self.scale = nnx.Param(jnp.ones((features,), jnp.float32))
         if config.norm_bias:
             self.bias = nnx.Param(jnp.zeros((features,), jnp.float32))
@@ -60,9 +61,11 @@ class LayerNorm(nnx.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         dtype = x.dtype
         x = x.astype(jnp.float32)
-        centred = x - x.mean(axis=-1, keepdims=True) if self.centred else x
-        variance = jnp.square(centred).mean(axis=-1, keepdims=True)
-        y = centred * jax.lax.rsqrt(variance + self.epsilon) * self.scale[...]
+        if self.kind == "layer_norm":
+            x -= x.mean(axis=-1, keepdims=True)
+        if self.kind != "no_norm":
+            x *= jax.lax.rsqrt(jnp.square(x).mean(axis=-1, keepdims=True) + self.epsilon)
+        y = x * self.scale[...]
         return (y + self.bias[...] if hasattr(self, "bias") else y).astype(dtype)
 
 

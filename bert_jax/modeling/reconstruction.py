@@ -65,7 +65,8 @@ def check_reconstruction(config: BertConfig) -> None:
     """Raise InputError when a model's layers cannot be those of a decoder."""
     expected = (
         ("norm_placement", "post"), ("num_hidden_groups", 0), ("relative_attention_buckets", 0), ("local_window", None),
-        ("first_layer_norm", True), ("position_embedding_type", "absolute"),
+        ("first_layer_norm", True), ("position_embedding_type", "absolute"), ("trigram_input", False),
+        ("intra_bottleneck_size", 0), ("num_feedforward_networks", 1),
     )  # fmt: skip
     for name, value in expected:
         if (found := getattr(config, name)) != value and (found or value):

@@ -17,6 +17,13 @@ MODEL_KEYS = {
     "model.num_key_value_heads": Key(int, "number of heads of keys and values, which attention heads share; not "
                                      "set = num_attention_heads", least=1),
     "model.intermediate_size": Key(int, "width of the feed-forward layer", least=1),
+    "model.intra_bottleneck_size": Key(int, "width inside the layers of a MobileBERT; 0 = hidden_size, without "
+                                       "bottlenecks", least=0),
+    "model.key_query_shared_bottleneck": Key(bool, "whether queries and keys of a MobileBERT share a bottleneck of "
+                                             "their own"),
+    "model.use_bottleneck_attention": Key(bool, "whether queries, keys and values of a MobileBERT read the bottleneck "
+                                          "of the layer's input"),
+    "model.num_feedforward_networks": Key(int, "number of feed-forward blocks in a layer of a MobileBERT", least=1),
     "model.hidden_act": Key(str, "activation of the feed-forward layer", CHOICES["hidden_act"]),
     "model.hidden_dropout_prob": Key(float, "dropout rate after embeddings, attention output and feed-forward output",
                                      least=0, below=1),
@@ -40,6 +47,7 @@ MODEL_KEYS = {
                                   "none", least=0),
     "model.rotary_value": Key(bool, "whether the rotary positions of a RoFormer rotate values too"),
     "model.token_dropout": Key(bool, "whether an ESM rescales embeddings in place of those of the mask token"),
+    "model.trigram_input": Key(bool, "whether a MobileBERT's embeddings read the next and the previous token too"),
     "model.embedding_size": Key(int, "width of the embeddings; not set = hidden_size", least=1),
     "model.local_window": Key(int, "local layers attend to this number of tokens on either side; not set = all layers "
                               "are global", least=1),
@@ -53,6 +61,8 @@ MODEL_KEYS = {
     "model.rope_theta": Key(float, "base of the rotary position embedding", above=0),
     "model.local_rope_theta": Key(float, "base of the rotary position embedding in local layers; not set = rope_theta",
                                   above=0),
+    "model.norm": Key(str, "norm of the layers; MobileBERT: no_norm (scale and bias alone) or layer_norm",
+                      CHOICES["norm"]),
     "model.norm_bias": Key(bool, "whether LayerNorm has biases"),
     "model.attention_bias": Key(bool, "whether the attention projections have biases"),
     "model.mlp_bias": Key(bool, "whether the feed-forward layer has biases"),
@@ -62,6 +72,7 @@ MODEL_KEYS = {
     "model.classifier_pooling": Key(str, "input of a classifier with its own layer: the first token (cls) or "
                                     "the mean over tokens; late = all tokens, and the mean of their logits",
                                     CHOICES["classifier_pooling"]),
+    "model.pooler_dense": Key(bool, "whether the pooler of a MobileBERT has a dense layer"),
     "model.qa_dropout": Key(float, "dropout rate before the span head of question answering", least=0, below=1),
     "model.pooling": Key(str, f"pooling of token vectors into a sentence embedding: {', '.join(POOLINGS)}; + joins "
                          f"several"),

@@ -37,6 +37,7 @@ _CLASSES = {
     "eurobert": "PreTrainedTokenizerFast",
     "longformer": "RobertaTokenizer",
     "megatronbert": "BertTokenizer",
+    "mobilebert": "MobileBertTokenizer",
     "modernbert": "PreTrainedTokenizerFast",
     "mpnet": "MPNetTokenizer",
     "roberta": "RobertaTokenizer",

@@ -68,6 +68,10 @@ def train_flops(
     shared):
 
         layers        L * (4 S D (A + A') + 4 S D F)         projections, feed-forward (6 S D F where it is gated)
+        bottlenecks   L * 6 S D I with inputs of queries and keys of their own, else L * 4 S D I; I, the width inside a
+                                                             layer, takes the place of D in its blocks, but not where
+                                                             values are projections of the layer's input
+        blocks        N times 4 S D F                        N = num_feedforward_networks
         experts       2 S D E + 4 S D F k in place of 4 S D F  in layers with E experts; a token uses k
         attention     4 S K A, summed over layers            scores and sums; K = min(S, 2 window + 1) keys a query; in
                                                              block-sparse attention the mean over blocks
@@ -76,11 +80,13 @@ def train_flops(
         positions     2 S K A for each of `pos_att_type`, summed over layers, and once a step 2 R D A for each, where
                                                              R are the rows of the table of relative positions
         convolution   2 k S D^2                              k = conv_kernel_size
-        embeddings    2 S E D                                where E is not D
+        embeddings    2 S E D                                where E is not D; three times that for trigrams
         MLM head      P * (2 D E + 2 E V)                    gathered: P = S when no positions are given; 2 D E only
-                                                             where the head has a transform
-        summary       2 D^2                                  pooler, or the classifier's other hidden layer; for each
-                                                             token where the head is one of tokens or pools late
+                                                             where the head has a transform; D in place of E in a wide
+                                                             decoder
+        summary       2 D^2                                  pooler with a dense layer, or the classifier's other
+                                                             hidden layer; for each token where the head is one of
+                                                             tokens or pools late
         classifiers   2 D C (NSP: C = 2; for each token where the head is one of tokens or pools late)
         last layer    R in place of S, except 4 S D A' for keys and values; R = S unless fewer outputs are computed
 
@@ -108,11 +114,17 @@ def forward_flops(
 ) -> float:
     """Return the model FLOPs of one forward pass, a third of `train_flops` with the same arguments."""
     hidden, width, heads = config.hidden_size, config.embedding_width, config.attention_width
-    products = 6 if config.gated else 4
+    inner, products = config.inner_size, (6 if config.gated else 4) * config.num_feedforward_networks
     last = length if last is None else last
     queries = (config.num_hidden_layers - 1) * length + last  # query positions, also fed forward, over layers
-    total = queries * hidden * (4 * heads + products * config.intermediate_size)
-    total += config.num_hidden_layers * length * hidden * 4 * config.key_value_width
+    total = queries * inner * (4 * heads + products * config.intermediate_size)
+    keys_and_values = 2 * (inner + config.value_input_size) * config.key_value_width
+    total += config.num_hidden_layers * length * keys_and_values
+    if config.intra_bottleneck_size:
+        of_keys = config.num_hidden_layers * length  # positions of bottlenecks that keys read
+        narrowed = of_keys if config.use_bottleneck_attention else queries
+        narrowed += 0 if config.use_bottleneck_attention or not config.key_query_shared_bottleneck else of_keys
+        total += 2 * (narrowed + queries) * hidden * inner
     if with_experts := sum(config.has_experts):
         fed = (with_experts - config.has_experts[-1]) * length + config.has_experts[-1] * last
         more = 4 * (config.moe_top_k - 1) * config.intermediate_size
@@ -123,17 +135,23 @@ def forward_flops(
         each = 4 * length * hidden + 2 * tokens * hidden + 4 * tokens * length  # projections, and rows of their own
         total += heads * (config.num_hidden_layers * each + 4 * tokens * queries)
     total += 2 * config.conv_kernel_size * length * hidden**2
-    if width != hidden:
-        total += 2 * length * width * hidden
+    if width != hidden or config.trigram_input:
+        total += 2 * length * width * hidden * (3 if config.trigram_input else 1)
     if head in ("pretraining", "masked_lm", "sparse_embedding"):
         transform = hidden if config.head_transform else 0
-        total += (length if predictions is None else predictions) * 2 * width * (transform + config.vocab_size)
+        total += (
+            (length if predictions is None else predictions)
+            * 2
+            * config.transform_width
+            * (transform + config.vocab_size)
+        )
     if head == "question_answering" and config.span_head == "feed_forward":
         total += 4 * length * hidden * config.intermediate_size
     of_tokens = head in ("token_classification", "question_answering", "replaced_token_detection")
     is_late = config.classifier_pooling == "late" and head in ("sequence_classification", "multiple_choice")
     places = length if of_tokens or is_late else 1
-    if summary_of(config, head) is not None or head == "replaced_token_detection":
+    summary = summary_of(config, head)
+    if head == "replaced_token_detection" or (summary is not None and (summary != "pooler" or config.pooler_dense)):
         total += 2 * places * hidden**2
     outputs = {
         "pretraining": 2,

@@ -40,6 +40,13 @@ CONFIGS = {
     "ernie": _BERT | {"use_task_id": True, "task_type_vocab_size": 4},
     "megatron-bert": _BERT,
     "albert": _BERT | {"embedding_size": 16, "num_hidden_groups": 2, "inner_group_num": 2},
+    "mobilebert": _BERT
+    | {
+        "embedding_size": 16,
+        "intra_bottleneck_size": 24,
+        "num_feedforward_networks": 3,
+        "classifier_activation": False,
+    },
     "electra": _BERT | {"embedding_size": 16},
     "mpnet": _BERT | {"pad_token_id": 1, "max_position_embeddings": 40},
     "nomic_bert": _BERT,
@@ -79,12 +86,16 @@ SLOW = pytest.mark.slow
 QUICK = ("masked_lm", "replaced_token_detection")
 # Of families whose heads are those of RoBERTa or BERT: other heads, and gradients of all but two, are slow tests.
 SAME_HEADS = ("camembert", "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "ernie", "megatron-bert")
-QUICK_HEADS = dict.fromkeys(SAME_HEADS, ("masked_lm",)) | {"albert": ("pretraining", "sequence_classification")}
+QUICK_HEADS = dict.fromkeys(SAME_HEADS, ("masked_lm",)) | {
+    "albert": ("pretraining", "sequence_classification"),
+    "mobilebert": ("pretraining",),
+}
 QUICK_GRADIENTS = {
     *((family, head) for family in NAME_TABLES for head in QUICK if family not in QUICK_HEADS),
     ("xlm-roberta-xl", "masked_lm"),
     ("ernie", "masked_lm"),
     ("albert", "pretraining"),
+    ("mobilebert", "pretraining"),
 }
 CASES = [
     pytest.param(family, head, marks=[] if head in QUICK_HEADS.get(family, (head,)) else [SLOW])
@@ -130,6 +141,18 @@ VARIANTS = {
     "a classifier with relu": ("roformer", "sequence_classification", {"hidden_act": "relu"}, False),
     "without segments, with scaled positions": ("gte", "encoder", {
         "type_vocab_size": 0, "rope_parameters": {"rope_type": "linear", "factor": 1.3, "rope_theta": 5000.0}}, True),
+    "mobilebert with LayerNorm, and a dense pooler": ("mobilebert", "sequence_classification", {
+        "normalization_type": "layer_norm", "classifier_activation": True, "hidden_act": "gelu"}, True),
+    "mobilebert without bottleneck": ("mobilebert", "next_sentence", {
+        "use_bottleneck": False, "num_feedforward_networks": 1, "normalization_type": "layer_norm"}, True),
+    "mobilebert with attention in the bottleneck, without trigrams": ("mobilebert", "masked_lm", {
+        "use_bottleneck_attention": True, "key_query_shared_bottleneck": False, "trigram_input": False}, True),
+    "mobilebert with a bottleneck that nothing reads": ("mobilebert", "token_classification", {
+        "use_bottleneck_attention": True, "normalization_type": "layer_norm"}, False),
+    "mobilebert without shared bottleneck": ("mobilebert", "encoder", {
+        "key_query_shared_bottleneck": False, "intra_bottleneck_size": 48, "normalization_type": "layer_norm"}, False),
+    "mobilebert with wide word embeddings": ("mobilebert", "encoder", {
+        "embedding_size": 48, "num_feedforward_networks": 2}, False),
     "another pooler": ("deberta-v2", "sequence_classification", {"pooler_hidden_act": "tanh"}, False),
 }  # fmt: skip
 VARIED = [
@@ -160,6 +183,8 @@ def oracle(family: str, head: str, **changes):
                 continue
             is_scale = name.endswith("weight") and ("norm" in (part := name.lower().split(".")[-2]) or part == "ln")
             parameter.normal_(1.0 if is_scale else 0.0, 0.15)
+        if getattr(config, "trigram_input", False):  # as in a fresh model: a trigram with padding reads it
+            model.get_input_embeddings().weight[config.pad_token_id] = 0
     return model
 
 

@@ -49,7 +49,13 @@ def tied_predictions(prefix: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def with_bert_heads(family: str, prefix: str, entries: tuple[Entry, ...], causal: str) -> Names:
+def with_bert_heads(
+    family: str,
+    prefix: str,
+    entries: tuple[Entry, ...],
+    causal: str,
+    predictions: tuple[Entry, ...] | None = None,
+) -> Names:
     """Return the names of a family with BERT's heads.
 
     Args:
@@ -57,18 +63,20 @@ def with_bert_heads(family: str, prefix: str, entries: tuple[Entry, ...], causal
         prefix: prefix of the encoder's tensor names.
         entries: the entries of the encoder.
         causal: the causal language model's class without `family`. It sees both sides unless config.json sets
-            is_decoder, which is refused.
+            is_decoder, which is refused. "" = there is no such class.
+        predictions: the entries of the masked-LM head; None = BERT's.
     """
+    predictions = predictions or masked_lm()
     return Names(
         prefix=prefix,
         encoder=entries,
         heads=classifiers(
-            masked_lm=masked_lm(),
-            pretraining=(*masked_lm(), *dense("cls.seq_relationship", "nsp")),
+            masked_lm=predictions,
+            pretraining=(*predictions, *dense("cls.seq_relationship", "nsp")),
             next_sentence=dense("cls.seq_relationship", "nsp"),
         ),
         architectures=architectures(family, pretraining="ForPreTraining", next_sentence="ForNextSentencePrediction"),
-        other_architectures={f"{family}{causal}": "masked_lm"},
+        other_architectures={f"{family}{causal}": "masked_lm"} if causal else {},
         tied=tied_predictions(prefix),
     )
 

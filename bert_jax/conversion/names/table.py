@@ -21,8 +21,9 @@ class Entry:
 
     Attributes:
         theirs: name in a Hugging Face state dict; `{layer}` is replaced by the number of the encoder layer, or
-            `{group}` and `{inner}` by those of a group of tied layers and of a layer in it.
-        ours: path in the canonical tree; a tensor of layer i is slice i of the leading axis.
+            `{group}` and `{inner}` by those of a group of tied layers and of a layer in it; `{block}` by the number of
+            a feed-forward block before the layer's last.
+        ours: path in the canonical tree; a tensor of layer i is slice i of the leading axis. `{block}` is replaced.
         transpose: whether to reverse the axes (PyTorch stores a kernel as `[out, in]`, or `[out, in, width]`).
         part: (i, n): the parameter is the i-th of n equal parts of the foreign tensor, along its first axis.
         by_head: whether the parts alternate head by head: those of the first head, those of the second, and so on.
@@ -215,7 +216,8 @@ def slots(
     numbers = {kind: [i for i, found in enumerate(has_experts) if found == kind] for kind in (False, True)}
     head = head if "token_weights/kernel" not in shapes else ""  # which has no tensors of the masked-LM head
     weights = dense(TOKEN_WEIGHTS, "token_weights")
-    entries = (*names.encoder, *weights, *names.heads.get(_HEADS_ALIKE.get(head, head), ()), *_embedding_layers(shapes))
+    encoder = (entry for part in names.encoder for entry in _numbered(part, shapes))
+    entries = (*encoder, *weights, *names.heads.get(_HEADS_ALIKE.get(head, head), ()), *_embedding_layers(shapes))
     for entry in itertools.chain.from_iterable(_quantized(entry) for entry in entries):
         if entry.ours not in shapes:
             continue
@@ -251,6 +253,18 @@ def _quantized(entry: Entry) -> Iterator[Entry]:
         for name, ending in _QUANTIZED.items():
             theirs = entry.theirs.removesuffix("weight") + ending
             yield dataclasses.replace(entry, theirs=theirs, ours=f"{entry.ours}/{name}")
+
+
+def _numbered(entry: Entry, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Entry]:
+    """Yield an entry; one with `{block}` once for each feed-forward block that the model has."""
+    if "{block}" not in entry.ours:
+        yield entry
+        return
+    for number in itertools.count():
+        theirs, ours = (name.replace("{block}", str(number)) for name in (entry.theirs, entry.ours))
+        if not any(path.startswith(ours) for path in shapes):  # a quantized parameter is a dict
+            return
+        yield dataclasses.replace(entry, theirs=theirs, ours=ours)
 
 
 def _embedding_layers(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Entry]:

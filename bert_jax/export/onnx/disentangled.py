@@ -115,6 +115,8 @@ def _shifted(graph: OnnxGraph, x: str, size: str) -> str:
 
 def _normed(x: np.ndarray, params: dict[str, Any], config: BertConfig) -> np.ndarray:
     """Apply LayerNorm, or RMSNorm if `config.norm` says so, to rows of float32."""
+    if config.norm == "no_norm":
+        return x * params["scale"] + params.get("bias", 0)
     centred = x - x.mean(axis=-1, keepdims=True) if config.norm == "layer_norm" else x
     y = centred / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + np.float32(config.layer_norm_eps))
     y = y * np.asarray(params["scale"], np.float32)

@@ -35,6 +35,8 @@ def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig)
         x = _without_masked(graph, x, config)
     if config.rescale_embeddings:
         x = graph.op("Mul", x, graph.constant(config.hidden_size**0.5))
+    if config.word_projection:
+        x = _projected_words(graph, x, params, config)
     if config.position_embedding_type in ("absolute", "sinusoidal"):
         x = graph.op("Add", x, _positions(graph, params, config))
     if config.type_vocab_size:
@@ -53,14 +55,31 @@ def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig)
         task = params["task_type_embeddings"]["embedding"][0]
         x = graph.op("Add", x, graph.parameter("embeddings.task_type_embeddings", task))
 
-    def projected(x: str) -> str:
-        return add_dense(graph, x, params["projection"], "embeddings.projection") if "projection" in params else x
-
     if config.norm_after_projection:
-        x = projected(x)
+        x = _projected(graph, x, params)
     if config.embedding_norm:
-        x = add_layer_norm(graph, x, params["layer_norm"], "embeddings.layer_norm", config)
-    return x if config.norm_after_projection else projected(x), table
+        epsilon = config.embedding_mlp_norm_eps
+        x = add_layer_norm(graph, x, params["layer_norm"], "embeddings.layer_norm", config, epsilon)
+    return x if config.norm_after_projection or config.word_projection else _projected(graph, x, params), table
+
+
+def _projected(graph: OnnxGraph, x: str, params: dict[str, Any]) -> str:
+    return add_dense(graph, x, params["projection"], "embeddings.projection") if "projection" in params else x
+
+
+def _projected_words(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfig) -> str:
+    """Project word embeddings `[B, S, E]` to `[B, S, D]`, with those of the next and the previous token if told so."""
+    if config.trigram_input:
+        pads = graph.constant([0, 1, 0, 0, 1, 0], np.int64)  # a token of 0 on either side
+        is_token = graph.op("Greater", graph.inputs["attention_mask"], graph.constant(0, np.int64))
+        x = graph.op("Mul", x, graph.cast(graph.unsqueeze(is_token, 2)))
+        padded = graph.op("Pad", x, pads)
+        axis, start, two = (graph.constant([number], np.int64) for number in (1, 0, 2))
+        most = graph.constant([np.iinfo(np.int64).max], np.int64)
+        following = graph.op("Slice", padded, two, most, axis)
+        previous = graph.op("Slice", padded, start, graph.constant([-2], np.int64), axis)
+        x = graph.op("Concat", following, x, previous, axis=-1)
+    return _projected(graph, x, params)
 
 
 def _without_masked(graph: OnnxGraph, x: str, config: BertConfig) -> str:
@@ -81,7 +100,7 @@ def _positions(graph: OnnxGraph, params: dict[str, Any], config: BertConfig) -> 
     if config.position_embedding_type == "absolute":
         rows = params["position_embeddings"]["embedding"]
     else:
-        rows = sinusoids(config.max_position_embeddings, config.embedding_width)
+        rows = sinusoids(config.max_position_embeddings, config.added_embedding_width)
     table = graph.parameter("embeddings.position_embeddings", rows)
     if not config.position_offset:
         # A gather, not a slice: a sequence that is too long is an error of the runtime.
@@ -120,8 +139,15 @@ def add_encoder(
         graph.prefix = f"encoder/layers.{i}/"
         plan = (biases[window], rotations.get(thetas[window]), shared, tokens)
         has_norm = config.first_layer_norm or i > 0
-        x = _attention_block(graph, x, layers[row]["attention"], plan, (row, has_norm), config)
-        x = _feed_forward(graph, x, layers[row]["mlp"], row, config)
+        wide, inputs, layer = x, None, layers[row]
+        if config.intra_bottleneck_size:
+            x, inputs = _narrowed(graph, x, layer["bottleneck"], row, config)
+        x = _attention_block(graph, x, layer["attention"], plan, (row, has_norm), config, inputs)
+        for block in (*(f"ffn_{n}" for n in range(config.num_feedforward_networks - 1)), "mlp"):
+            x = _feed_forward(graph, x, layer[block], f"encoder.layers.{row}.{block}", config)
+        if config.intra_bottleneck_size:
+            x = graph.op("Add", _bottleneck(graph, x, layer["bottleneck"], "output", row), wide)
+            x = _bottleneck_norm(graph, x, layer["bottleneck"], "output", row, config)
         if "conv" in params and i == 0:
             x = add_convolution(graph, embeddings, x, params["conv"], config)
     graph.prefix = "encoder/"
@@ -138,6 +164,29 @@ def _layers(params: dict[str, Any], config: BertConfig) -> list[dict[str, Any]]:
     return [jax.tree.map(lambda leaf, row=row: np.asarray(leaf[row]), params[stack]) for stack, row in rows]
 
 
+def _narrowed(
+    graph: OnnxGraph, x: str, params: dict[str, Any], row: int, config: BertConfig
+) -> tuple[str, tuple[str, str]]:
+    """Return the input of a layer's residual sums, `[B, S, I]`, and those of queries and keys and of values."""
+
+    def part(name: str) -> str:
+        return _bottleneck_norm(graph, _bottleneck(graph, x, params, name, row), params, name, row, config)
+
+    narrow = part("input")
+    if config.use_bottleneck_attention:
+        return narrow, (narrow, narrow)
+    return narrow, (part("query_key") if config.key_query_shared_bottleneck else x, x)
+
+
+def _bottleneck(graph: OnnxGraph, x: str, params: dict[str, Any], part: str, row: int) -> str:
+    return add_dense(graph, x, params[part], f"encoder.layers.{row}.bottleneck.{part}")
+
+
+def _bottleneck_norm(graph: OnnxGraph, x: str, params: dict[str, Any], part: str, row: int, config: BertConfig) -> str:
+    part = f"{part}_norm"
+    return add_layer_norm(graph, x, params[part], f"encoder.layers.{row}.bottleneck.{part}", config)
+
+
 def _attention_block(
     graph: OnnxGraph,
     x: str,
@@ -145,6 +194,7 @@ def _attention_block(
     plan: tuple[str, tuple[str, str] | None, RelativePositions | None, GlobalTokens | None],
     row: tuple[int, bool],  # of the stacked parameters, and whether there is a LayerNorm before the block
     config: BertConfig,
+    inputs: tuple[str, str] | None = None,  # of queries and keys, and of values; None = x
 ) -> str:
     number, has_norm = row
     pre, name = config.norm_placement == "pre", f"encoder.layers.{number}.attention"
@@ -155,9 +205,10 @@ def _attention_block(
     # Without a LayerNorm in the first layer, the embeddings have normalised its input.
     normed = norm(x) if pre and has_norm else x
     bias, rotation, shared, tokens = plan
+    of_keys, of_values = (normed, normed) if inputs is None else inputs
 
     def projected(part: str) -> str:
-        y = add_dense(graph, normed, params[part], f"{name}.{part}")
+        y = add_dense(graph, of_values if part == "value" else of_keys, params[part], f"{name}.{part}")
         if config.qk_norm and part != "value":
             y = add_layer_norm(graph, y, params[f"{part}_norm"], f"{name}.{part}_norm", config)
         return _heads(graph, y, config, config.num_attention_heads if part == "query" else config.key_value_heads)
@@ -197,11 +248,11 @@ def _grouped_product(graph: OnnxGraph, x: str, y: str, config: BertConfig) -> st
     return graph.reshape(product, [0, config.num_attention_heads, -1, 0])
 
 
-def _feed_forward(graph: OnnxGraph, x: str, params: dict[str, Any], number: int, config: BertConfig) -> str:
-    pre, name = config.norm_placement == "pre", f"encoder.layers.{number}.mlp"
+def _feed_forward(graph: OnnxGraph, x: str, params: dict[str, Any], name: str, config: BertConfig) -> str:
+    pre, epsilon = config.norm_placement == "pre", config.embedding_mlp_norm_eps if name.endswith("mlp") else None
 
     def norm(x: str) -> str:
-        return add_layer_norm(graph, x, params["layer_norm"], f"{name}.layer_norm", config)
+        return add_layer_norm(graph, x, params["layer_norm"], f"{name}.layer_norm", config, epsilon)
 
     normed = norm(x) if pre else x
     if "experts" in params:

@@ -27,7 +27,7 @@ def add_head(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], confi
     """
     graph.prefix = "head/"
     if head == "encoder":
-        pooled = {"pooler_output": _pooler(graph, x, params)} if "pooler" in params else {}
+        pooled = {"pooler_output": _pooler(graph, x, params, config)} if config.pooler else {}
         return {"last_hidden_state": x} | pooled
     if head == "sentence_embedding":
         return {"last_hidden_state": x, "sentence_embedding": _sentence(graph, x, params, config)}
@@ -39,15 +39,15 @@ def add_head(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], confi
             return {"logits": logits}
         if head == "sparse_embedding":
             return {"sentence_embedding": _splade(graph, logits, config.pooling)}
-        relation = add_dense(graph, _pooler(graph, x, params), params["nsp"], "nsp")
+        relation = add_dense(graph, _pooler(graph, x, params, config), params["nsp"], "nsp")
         return {"prediction_logits": logits, "seq_relationship_logits": relation}
     if head == "next_sentence":
-        return {"logits": add_dense(graph, _pooler(graph, x, params), params["nsp"], "nsp")}
+        return {"logits": add_dense(graph, _pooler(graph, x, params, config), params["nsp"], "nsp")}
     if head == "replaced_token_detection":
         part = params["discriminator"]
         if config.discriminator_norm:
             x = graph.op("Add", x, graph.unsqueeze(_first(graph, x), 1))
-            x = add_layer_norm(graph, x, part["layer_norm"], "discriminator.layer_norm", config)
+            x = add_layer_norm(graph, x, part["layer_norm"], "discriminator.layer_norm", _head_norm(config))
         x = add_activation(graph, add_dense(graph, x, part["dense"], "discriminator.dense"), config.hidden_act)
         return {"logits": graph.squeeze(add_dense(graph, x, part["output"], "discriminator.output"), -1)}
     x = _summary(graph, x, params, config, head)
@@ -58,7 +58,7 @@ def add_head(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], confi
         part = params["span"]
         y = add_activation(graph, add_dense(graph, x, part["up"], "span.up"), config.hidden_act)
         y = graph.op("Add", add_dense(graph, y, part["down"], "span.down"), x)
-        x = add_layer_norm(graph, y, part["layer_norm"], "span.layer_norm", config)
+        x = add_layer_norm(graph, y, part["layer_norm"], "span.layer_norm", _head_norm(config))
     both = add_dense(graph, x, params["qa_outputs"], "qa_outputs")
     logits = [graph.squeeze(part, -1) for part in graph.ops("Split", both, outputs=2, axis=-1)]
     if config.span_head == "feed_forward":
@@ -72,22 +72,36 @@ def _first(graph: OnnxGraph, x: str) -> str:
     return graph.op("Gather", x, graph.constant(0, np.int64), axis=1)
 
 
-def _pooler(graph: OnnxGraph, x: str, params: dict[str, Any]) -> str:
-    return graph.op("Tanh", add_dense(graph, _first(graph, x), params["pooler"]["dense"], "pooler.dense"))
+def _pooler(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfig) -> str:
+    first = _first(graph, x)
+    return (
+        graph.op("Tanh", add_dense(graph, first, params["pooler"]["dense"], "pooler.dense"))
+        if config.pooler_dense
+        else first
+    )
+
+
+def _head_norm(config: BertConfig) -> BertConfig:
+    """Return the config of a head's LayerNorm, which is plain where those of the encoder are `no_norm`."""
+    return config.replace(norm="layer_norm") if config.norm == "no_norm" else config
 
 
 def _transform(graph: OnnxGraph, x: str, params: dict[str, Any], name: str, config: BertConfig) -> str:
     x = add_activation(
         graph, add_dense(graph, x, params["dense"], f"{name}.dense"), config.head_act or config.hidden_act
     )
-    return add_layer_norm(graph, x, params["layer_norm"], f"{name}.layer_norm", config)
+    return add_layer_norm(graph, x, params["layer_norm"], f"{name}.layer_norm", _head_norm(config))
 
 
 def _masked_lm(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], config: BertConfig) -> str:
     x = _transform(graph, x, params, "mlm", config) if config.head_transform else x
     if "decoder" in params:
         table = graph.parameter("mlm.decoder", params["decoder"]["embedding"])
-    logits = graph.op("MatMul", x, graph.op("Transpose", table, perm=[1, 0]))
+    columns = graph.op("Transpose", table, perm=[1, 0])
+    if "further_decoder" in params:
+        further = graph.parameter("mlm.further_decoder", np.asarray(params["further_decoder"]["embedding"]).T)
+        columns = graph.op("Concat", columns, further, axis=0)
+    logits = graph.op("MatMul", x, columns)
     return graph.op("Add", logits, graph.parameter("mlm.bias", params["bias"])) if "bias" in params else logits
 
 
@@ -108,7 +122,7 @@ def _summary(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfi
     kind = summary_of(config, head)
     if head in ("sequence_classification", "multiple_choice"):
         if kind == "pooler":
-            return _pooler(graph, x, params)
+            return _pooler(graph, x, params, config)
         if config.classifier_pooling != "late":
             x = _pool(graph, x, "mean", _members(graph)) if config.classifier_pooling == "mean" else _first(graph, x)
         x = graph.cast(x)

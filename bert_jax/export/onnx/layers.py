@@ -16,15 +16,21 @@ def add_dense(graph: OnnxGraph, x: str, params: dict[str, Any], name: str) -> st
     return graph.op("Add", y, graph.parameter(f"{name}.bias", params["bias"])) if "bias" in params else y
 
 
-def add_layer_norm(graph: OnnxGraph, x: str, params: dict[str, Any], name: str, config: BertConfig) -> str:
-    """Add a LayerNorm over the last axis, or an RMSNorm if `config.norm` says so; statistics are float32."""
+def add_layer_norm(
+    graph: OnnxGraph, x: str, params: dict[str, Any], name: str, config: BertConfig, epsilon: float | None = None
+) -> str:
+    """Add a LayerNorm over the last axis, or the norm that `config.norm` names; statistics are float32."""
+    epsilon = config.layer_norm_eps if epsilon is None else epsilon
     scale = graph.parameter(f"{name}.scale", params["scale"])
     bias = [graph.parameter(f"{name}.bias", params["bias"])] if "bias" in params else []
     if config.norm == "layer_norm":
-        return graph.op("LayerNormalization", x, scale, *bias, axis=-1, epsilon=config.layer_norm_eps)
+        return graph.op("LayerNormalization", x, scale, *bias, axis=-1, epsilon=epsilon)
+    if config.norm == "no_norm":
+        y = graph.op("Mul", x, scale)
+        return graph.op("Add", y, *bias) if bias else y
     wide = graph.cast(x, np.float32)
     mean = graph.op("ReduceMean", graph.op("Mul", wide, wide), axes=[-1], keepdims=1)
-    root = graph.op("Sqrt", graph.op("Add", mean, graph.constant(config.layer_norm_eps, np.float32)))
+    root = graph.op("Sqrt", graph.op("Add", mean, graph.constant(epsilon, np.float32)))
     y = graph.op("Mul", graph.cast(graph.op("Div", wide, root)), scale)
     return graph.op("Add", y, *bias) if bias else y
 

@@ -136,12 +136,15 @@ def principal_embeddings(teacher: Teacher, student: BertConfig) -> Params:
         student: architecture with embeddings of width d < D and the same tables.
 
     Raises:
-        InputError: the student's embeddings are not narrower, or a table has another number of rows.
+        InputError: the student's embeddings are not narrower, or a table has another number of rows or another width
+            than that of the word embeddings.
     """
     width, key = student.embedding_width, f"{_KEY}.student_embeddings"
     if width >= teacher.model.config.embedding_width:
         raise InputError(f"{key}: expected a student with embeddings narrower than the teacher's "
                          f"{teacher.model.config.embedding_width}, found {width}")  # fmt: skip
+    if student.word_projection or teacher.model.config.word_projection:
+        raise InputError(f"{key}: expected word embeddings as wide as those of positions, found word_projection")
     expected = Bert(student, "encoder").abstract_params()["embeddings"]
     tables = {name: tree for name, tree in teacher.params["embeddings"].items() if name.endswith("_embeddings")}
     words = np.asarray(tables["word_embeddings"]["embedding"], np.float64)

@@ -1,0 +1,51 @@
+"""The bottleneck of an encoder layer (Sun et al. 2020, arXiv:2004.02984, section 3.1)."""
+
+import jax
+from flax import nnx
+
+from bert_jax.config import BertConfig
+from bert_jax.modeling.compute import Compute
+from bert_jax.modeling.dropout import dropout
+from bert_jax.modeling.layers import Dense, LayerNorm
+from bert_jax.modeling.positions import Positions
+
+
+class Bottleneck(nnx.Module):
+    """Dense layers from the residual stream, D wide, to the blocks of a layer, I wide, and back.
+
+    A norm follows each of them.
+    """
+
+    def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
+        self.config = config
+        size, inner = config.hidden_size, config.intra_bottleneck_size
+        self.input, self.input_norm = Dense(config, size, inner, rngs=rngs), LayerNorm(config, inner)
+        if config.key_query_shared_bottleneck:
+            self.query_key, self.query_key_norm = Dense(config, size, inner, rngs=rngs), LayerNorm(config, inner)
+        self.output, self.output_norm = Dense(config, inner, size, rngs=rngs), LayerNorm(config, size)
+
+    def narrow(
+        self, x: jax.Array, at: Positions | None, compute: Compute
+    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        """Return the input of the residual sums, `[B, S or P, I]`, and those of queries and keys and of values.
+
+        Args:
+            x: the residual stream `[B, S, D]`.
+            at: the query positions; None = all.
+            compute: compute options.
+        """
+        if self.config.use_bottleneck_attention:
+            y = self.input_norm(self.input(x, compute))
+            return y if at is None else at.of(y), (y, y)
+        of_keys = x
+        if self.config.key_query_shared_bottleneck:
+            of_keys = self.query_key_norm(self.query_key(x, compute))
+        return self.input_norm(self.input(x if at is None else at.of(x), compute)), (of_keys, x)
+
+    def widen(
+        self, y: jax.Array, x: jax.Array, dropout_key: jax.Array | None, compute: Compute, at: Positions | None
+    ) -> jax.Array:
+        """Add the output `y [B, S or P, I]` of the blocks to the residual stream: `[B, S or P, D]`."""
+        residual = x if at is None else at.of(x)
+        wide = dropout(self.output(y, compute), self.config.hidden_dropout_prob, dropout_key, at)
+        return self.output_norm(residual + wide)
