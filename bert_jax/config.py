@@ -143,7 +143,8 @@ class BertConfig(EncoderConfig):
         names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
         shape: dict[str, Any] = dict(zip(names, sizes[size], strict=True))
         if size not in FAMILIES[family].sizes:
-            shape["embedding_size"] = None  # only a family's own sizes have narrower embeddings
+            # Only a family's own sizes have narrower embeddings and bottlenecks.
+            shape |= {"embedding_size": None, "intra_bottleneck_size": 0}
         # The position offset may depend on the id of padding.
         offset = FAMILIES[family].position_offset({"pad_token_id": changes.get("pad_token_id", base.pad_token_id)})
         return base.replace(**shape | {"position_offset": offset} | changes)

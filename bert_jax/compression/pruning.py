@@ -80,6 +80,8 @@ class Pruning:
                              "first, then quantize")  # fmt: skip
         if self.heads or self.columns or self.layers or self.num_layers:
             removal.check_untied(config)
+        if self.columns:
+            removal.check_one_block(config)
         total = config.num_hidden_layers
         if self.num_layers > total:
             raise InputError(f"--num-layers: expected at most the model's {total} layers, found {self.num_layers}")

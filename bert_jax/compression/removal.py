@@ -69,9 +69,10 @@ def keep_columns(config: BertConfig, params: Params, columns: np.ndarray) -> tup
         columns: int `[L, K]`, the columns to keep in each layer, ascending.
 
     Raises:
-        InputError: the columns are out of range.
+        InputError: the columns are out of range, or layers have several feed-forward blocks.
     """
     check_untied(config)
+    check_one_block(config)
     columns = _checked(columns, config, config.intermediate_size, "columns")
     mlp = dict(params["encoder"]["layers"]["mlp"])
     for name in ("up", "gate"):
@@ -172,6 +173,15 @@ def check_untied(config: BertConfig) -> None:
         raise InputError(
             f"expected a model without experts, found num_experts {config.num_experts}; only pieces of the vocabulary "
             "can be removed"
+        )
+
+
+def check_one_block(config: BertConfig) -> None:
+    """Raise InputError when layers have several feed-forward blocks, whose columns are not ranked together."""
+    if config.num_feedforward_networks > 1:
+        raise InputError(
+            "columns: expected layers of one feed-forward block, found num_feedforward_networks "
+            f"{config.num_feedforward_networks}; heads, layers and pieces of the vocabulary can be removed"
         )
 
 

@@ -35,6 +35,7 @@ def small_model(family="bert", head="encoder", **fields):
     more = {
         "modernbert": LOCAL, "albert": {"num_hidden_groups": 2}, "big_bird": {"sep_token_id": 4},
         "longformer": {"attention_windows": (2, 3), "max_global_tokens": 4, "sep_token_id": 4},
+        "mobilebert": {"embedding_size": 4, "intra_bottleneck_size": 6, "num_feedforward_networks": 3},
     }.get(family, {})  # fmt: skip
     config = BertConfig.named("tiny", family, **SHAPE | more | fields)
     bert, generator = Bert(config, head, Compute(attention="xla")), np.random.default_rng(0)
@@ -160,6 +161,19 @@ def test_values_that_rotate():
     assert_same(*small_model("roformer", "masked_lm", rotary_value=True, embedding_size=4), (3, 9))
 
 
+@pytest.mark.parametrize(
+    "head, fields",
+    [
+        ("pretraining", {"pooler_dense": False}),
+        ("masked_lm", {"use_bottleneck_attention": True, "trigram_input": False, "norm": "layer_norm"}),
+        ("multiple_choice", {"intra_bottleneck_size": 0, "num_feedforward_networks": 1}),
+        ("encoder", {"key_query_shared_bottleneck": False, "intra_bottleneck_size": 8, "pooler_dense": False}),
+    ],
+)
+def test_switches_of_mobilebert(head, fields):
+    assert_same(*small_model("mobilebert", head, **fields), (2, 2, 9) if head == "multiple_choice" else (3, 9))
+
+
 def test_a_masked_lm_head_without_a_transform():
     assert_same(*small_model("eurobert", "masked_lm"), (3, 9))
     assert_same(*small_model("eurobert", "masked_lm", tie_word_embeddings=True), (3, 9))
@@ -245,7 +259,7 @@ OF_PARAMETERS = {
     "classifier_summary", "choice_summary", "local_window", "global_every", "pooling", "relative_attention_buckets",
     "norm_rel_ebd", "key_bias",
     "num_hidden_groups", "inner_group_num", "moe_every_n_layers", "embedding_projection",
-    "qkv_bias", "unread_pooler", "attention_windows", "attention_type", "block_size", "num_random_blocks",
+    "wide_decoder", "qkv_bias", "unread_pooler", "attention_windows", "attention_type", "block_size", "num_random_blocks",
 }  # fmt: skip
 
 

@@ -30,6 +30,7 @@ CASES = [
     ("modernbert", "masked_lm", {"local_window": 2}),
     ("albert", "pretraining", {"num_hidden_groups": 1}),
     ("esm", "masked_lm", {}),
+    ("mobilebert", "pretraining", {"embedding_size": 4, "intra_bottleneck_size": 6, "num_feedforward_networks": 2}),
     ("eurobert", "sequence_classification", {"num_key_value_heads": 1}),
     ("deberta-v2", "masked_lm", {"conv_kernel_size": 3}),
     ("longformer", "question_answering", {"attention_windows": (2,), "max_global_tokens": 4, "sep_token_id": 4}),

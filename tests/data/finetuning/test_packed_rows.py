@@ -126,6 +126,12 @@ def test_loss_and_gradient_are_those_of_the_examples_apart(place, kind):
         ("eurobert", "sequence_classification", "logits", {"num_key_value_heads": 1, "classifier_pooling": "late"}),
         ("deberta-v2", "sequence_classification", "logits", {"position_buckets": 4, "conv_kernel_size": 3}),
         ("longformer", "sequence_classification", "logits", {"vocab_size": 160, "attention_windows": (2, 3)}),
+        (
+            "mobilebert",
+            "sequence_classification",
+            "logits",
+            {"intra_bottleneck_size": 16, "embedding_size": 8, "num_feedforward_networks": 2},
+        ),
         *(
             ("bert", "sentence_embedding", "sentence_embedding", {"pooling": pooling})
             for pooling in ("cls", "mean", "max")
