@@ -26,7 +26,7 @@ from bert_jax.tasks.base import Task
 
 _MOST_TOGETHER = 8  # examples whose gradients are computed at the same time
 _MOST_VALUES = 1 << 28  # gradients in memory at the same time: a gigabyte of float32
-_OF_OUTPUT, _OF_DOWN = ("attention", "output"), ("mlp", "down")
+_OF_OUTPUT, _OF_DOWN, _OF_BOTTLENECK = ("attention", "output"), ("mlp", "down"), ("bottleneck", "output")
 
 _Sums = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -37,7 +37,8 @@ class Importance(NamedTuple):
     Attributes:
         heads: float32 `[L, N]`, scaled to length 1 in each layer, as in the paper.
         columns: float32 `[L, F]`, scaled likewise.
-        layers: float32 `[L]`: the mean of |d loss / d mask| for a mask on all heads and columns of a layer.
+        layers: float32 `[L]`: the mean of |d loss / d mask| for a mask on all heads and columns of a layer, or on the
+            output of its bottleneck.
         examples: the number of examples; for losses that compare rows, of batches.
     """
 
@@ -72,7 +73,6 @@ def measure_importance(task: Task, params: Params, batches: Iterable[Batch]) -> 
         for start in range(0, 1 if whole else size, count):
             part = {name: array[None] if whole else array[start : start + count, None] for name, array in rows.items()}
             signed = [np.asarray(array) for array in jax.device_get(run(params, part))]
-            signed.append(signed[0].sum(-1) + signed[1].sum(-1))
             sums = tuple(total + np.abs(array).sum(0) for total, array in zip(sums, signed, strict=True))
             examples += _count(part)
     if not examples:
@@ -83,20 +83,24 @@ def measure_importance(task: Task, params: Params, batches: Iterable[Batch]) -> 
     return Importance(_scaled(heads), _scaled(columns), layers, examples)
 
 
-def _gradients(task: Task) -> Callable[[Params, Batch], tuple[jax.Array, jax.Array]]:
-    """Return the jitted function from parameters and G examples to d loss / d mask, [G, L, N] and [G, L, F]."""
+def _gradients(task: Task) -> Callable[[Params, Batch], tuple[jax.Array, jax.Array, jax.Array]]:
+    """Return the jitted function from parameters and G examples to d loss / d mask: [G, L, N], [G, L, F] and [G, L]."""
     config = task.model.config
+    blocks = tuple((f"ffn_{i}", "down") for i in range(config.num_feedforward_networks - 1))
+    places = (_OF_OUTPUT, _OF_DOWN, *((_OF_BOTTLENECK,) if config.intra_bottleneck_size else blocks))
 
-    def of_example(params: Params, rows: Batch) -> tuple[jax.Array, jax.Array]:
-        def loss(kernels: tuple[jax.Array, jax.Array]) -> jax.Array:
-            return task.loss(_with_kernels(params, kernels), rows, None, task.weights(rows))[0]
+    def of_example(params: Params, rows: Batch) -> tuple[jax.Array, jax.Array, jax.Array]:
+        def loss(kernels: tuple[jax.Array, ...]) -> jax.Array:
+            return task.loss(_with_kernels(params, places, kernels), rows, None, task.weights(rows))[0]
 
-        kernels = tuple(_layers(params)[a][b]["kernel"] for a, b in (_OF_OUTPUT, _OF_DOWN))
-        rows_of_output, columns = (
+        kernels = tuple(_layers(params)[a][b]["kernel"] for a, b in places)
+        rows_of_output, columns, *others = (
             (kernel * gradient).sum(-1) for kernel, gradient in zip(kernels, jax.grad(loss)(kernels), strict=True)
         )
         heads = rows_of_output.reshape(*rows_of_output.shape[:-1], config.num_attention_heads, config.head_size)
-        return heads.sum(-1), columns
+        of_others = sum(other.sum(-1) for other in others)
+        of_blocks = rows_of_output.sum(-1) + columns.sum(-1) + of_others
+        return heads.sum(-1), columns, of_others if config.intra_bottleneck_size else of_blocks
 
     return jax.jit(jax.vmap(of_example, in_axes=(None, 0)))
 
@@ -105,9 +109,9 @@ def _layers(params: Params) -> Params:
     return params["encoder"]["layers"]
 
 
-def _with_kernels(params: Params, kernels: tuple[Any, Any]) -> Params:
+def _with_kernels(params: Params, places: tuple[tuple[str, str], ...], kernels: tuple[Any, ...]) -> Params:
     layers = dict(_layers(params))
-    for (part, name), kernel in zip((_OF_OUTPUT, _OF_DOWN), kernels, strict=True):
+    for (part, name), kernel in zip(places, kernels, strict=True):
         layers[part] = layers[part] | {name: layers[part][name] | {"kernel": kernel}}
     return params | {"encoder": params["encoder"] | {"layers": layers}}
 
