@@ -259,7 +259,8 @@ OF_PARAMETERS = {
     "classifier_summary", "choice_summary", "local_window", "global_every", "pooling", "relative_attention_buckets",
     "norm_rel_ebd", "key_bias",
     "num_hidden_groups", "inner_group_num", "moe_every_n_layers", "embedding_projection",
-    "wide_decoder", "qkv_bias", "unread_pooler", "attention_windows", "attention_type", "block_size", "num_random_blocks",
+    "wide_decoder", "qkv_bias", "unread_pooler", "attention_windows", "attention_type", "block_size",
+    "num_random_blocks",
 }  # fmt: skip
 
 

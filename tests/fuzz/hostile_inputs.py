@@ -18,7 +18,7 @@ _FAMILIES = (
     "bert", "distilbert", "roberta", "xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm",
     "xlm-roberta-xl", "ernie", "megatron-bert", "albert", "electra", "mpnet", "nomic_bert", "modernbert",
     "deberta", "deberta-v2", "gte", "nomic-moe", "jina_embeddings_v3", "jina-bert", "jina-bert-qk", "longformer",
-    "big_bird", "eurobert", "esm", "neobert", "roformer",
+    "big_bird", "eurobert", "esm", "neobert", "roformer", "mobilebert",
 )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ FAMILIES = {
     "nomic_bert": {},
     "megatron-bert": {},
     "albert": {"num_hidden_groups": 1},
+    "mobilebert": {"embedding_size": 8, "intra_bottleneck_size": 8, "num_feedforward_networks": 2},
     "ernie": {"task_type_vocab_size": 2},
     "xlm-roberta-xl": {"type_vocab_size": 1},
     "deberta": {},

@@ -397,6 +397,7 @@ FAMILIES = {
     "ernie": bert_folder("BertTokenizer", "ernie"),
     "neobert": bert_folder("BertTokenizer", "neobert"),
     "megatron-bert": bert_folder("BertTokenizer", "megatron-bert"),
+    "mobilebert": bert_folder("MobileBertTokenizer", "mobilebert"),
 }
 
 
@@ -404,7 +405,7 @@ FAMILIES = {
 SAME = (
     "camembert", "camembert sentencepiece.bpe.model", "bertweet", "albert", "gte",
     "albert spiece.model with case and accents", "albert with case and accents", "ernie", "megatron-bert", "neobert",
-    "longformer vocab.json and merges.txt",
+    "mobilebert",    "longformer vocab.json and merges.txt",
 )  # fmt: skip
 
 

@@ -80,6 +80,26 @@ def test_only_the_experts_of_a_token_count():
     assert counts[0] - counts[1] == 3 * 3 * (100 + 10) * per_token
 
 
+def test_bottlenecks_blocks_and_trigrams_of_mobilebert_count():
+    """Layers of width 512 with bottlenecks and feed-forward blocks of 128 to 512; embeddings of 128."""
+    config = BertConfig.named("base", "mobilebert", num_hidden_layers=2)
+    attention = 2 * 3 * 128**2 + 2 * 512 * 128  # values are projections of the wide input
+    each = attention + 4 * 4 * 128 * 512 + 3 * 2 * 512 * 128
+    expected = 2 * (100 * each + 4 * 100**2 * 128) + 2 * 100 * 3 * 128 * 512
+    assert train_flops(config, "encoder", 4, 100) == 3 * 4 * expected
+    inside = config.replace(use_bottleneck_attention=True)  # values of 128, and no bottleneck for queries and keys
+    fewer = 2 * 2 * 100 * 384 * 128 + 2 * 2 * 100 * 512 * 128
+    assert train_flops(config, "encoder", 1, 100) - train_flops(inside, "encoder", 1, 100) == 3 * fewer
+    # With 10 tokens in the last layer, the others need no query, output, blocks, or dense layers around them.
+    left_out = 90 * (2 * 2 * 128**2 + 2 * 2 * 512 * 128 + 4 * 4 * 128 * 512 + 4 * 100 * 128)
+    assert train_flops(config, "encoder", 1, 100) - train_flops(config, "encoder", 1, 100, last=10) == 3 * left_out
+    head = train_flops(config, "pretraining", 1, 100, 7) - train_flops(config, "encoder", 1, 100)
+    assert head == 3 * (7 * 2 * 512 * (512 + 30522) + 2 * 512**2 + 2 * 512 * 2)
+    plain = config.replace(pooler_dense=False)
+    fewer = train_flops(config, "next_sentence", 1, 100) - train_flops(plain, "next_sentence", 1, 100)
+    assert fewer == 3 * 2 * 512**2
+
+
 def test_both_models_of_electra_count():
     config = BertConfig.named("small", "electra")
     small = generator_config(config, 0.25)
