@@ -13,8 +13,10 @@ from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Compute
 from bert_jax.modeling.quantized import dequantize_params, quantize_params
+from bert_jax.modeling.reconstruction import check_reconstruction
 from bert_jax.quantization_config import Quantization
 from bert_jax.tasks.classification import ClassificationTask
+from bert_jax.tasks.distillation.teachers import Teacher, principal_embeddings
 
 NARROW = {"embedding_size": 4, "intra_bottleneck_size": 6, "num_feedforward_networks": 3}
 HF = {
@@ -177,3 +179,14 @@ def test_kernels_of_blocks_and_bottlenecks_are_quantized(mode):
     found = Bert(bert.config.replace(quantization=quantization), bert.head).apply(quantized, ids).logits
     expected = bert.apply(dequantize_params(quantized, quantization), ids).logits
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * abs(expected).max())
+
+
+def test_a_decoder_that_would_see_the_next_token_is_refused():
+    with pytest.raises(InputError, match=r"config.model.trigram_input: expected False for a decoder with the same lay"):
+        check_reconstruction(random_model()[0].config)
+
+
+def test_principal_components_of_word_embeddings_are_refused():
+    teacher = Teacher(Bert(BertConfig.named("tiny")), {}, None, None)
+    with pytest.raises(InputError, match=r"student_embeddings: expected word embeddings as wide as those of positions"):
+        principal_embeddings(teacher, random_model()[0].config)
