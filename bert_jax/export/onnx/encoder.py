@@ -21,6 +21,8 @@ from bert_jax.modeling.attention import relative_buckets
 from bert_jax.modeling.embeddings import MASKED_SHARE
 from bert_jax.modeling.positions import alibi_slopes, sinusoids
 
+WORDS = "embeddings.word_embeddings"  # name of the initializer
+
 
 def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig) -> tuple[str, str]:
     """Add the embedding layer, `input_ids [B, S] -> [B, S, D]`.
@@ -29,7 +31,7 @@ def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig)
         The result, and the word embedding `[V, E]`, which the masked-LM head reads too.
     """
     graph.prefix = "embeddings/"
-    table = graph.parameter("embeddings.word_embeddings", params["word_embeddings"]["embedding"])
+    table = graph.parameter(WORDS, params["word_embeddings"]["embedding"])
     x = graph.op("Gather", table, graph.inputs["input_ids"], axis=0)
     if config.token_dropout:
         x = _without_masked(graph, x, config)
