@@ -153,7 +153,7 @@ def pythons():
 def test_a_new_environment(wheel, tmp_path, python):
     call([python, "-m", "venv", tmp_path / "venv"], tmp_path)
     program = tmp_path / "venv" / "bin" / "python"
-    call([program, "-m", "pip", "install", "--quiet", f"{wheel}[demo]", "ipython"], tmp_path)
+    call([program, "-m", "pip", "install", "--quiet", f"{wheel}[demo,onnx]", "ipython"], tmp_path)
     (tmp_path / "empty").mkdir()
     task = json.dumps({"home": str(tmp_path / "venv"), "commands": readme_commands(), "added": ADDED})
     print(call([program, "-P", WALK], tmp_path / "empty", task, PYTHONPATH="", XLA_FLAGS=""))
