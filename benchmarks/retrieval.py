@@ -9,6 +9,7 @@ pretraining of all-MiniLM-L6-v2 on the paragraphs and on `--corpus`. Finished ru
 are not measured again. Needs `pip install bm25s` and `'.[retrieval]'`.
 """
 
+import functools
 import json
 import subprocess
 import sys
@@ -50,15 +51,20 @@ def main(data: Path, model: Path, corpus: Sequence[str], workdir: Path, record: 
     squad = data / "squad2_articles"
     beir = write_retrieval_set(squad / "train.json", squad / "dev.json", workdir / "beir")
     tuples = _mine(model, squad / "train.json", beir / "corpus.jsonl", workdir)
+
+    @functools.cache
+    def trained(name: str) -> Path:
+        return _train(name, model, corpus, tuples, workdir)
+
     lines = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
     for name in ("BM25", "all-MiniLM-L6-v2", *(name for name in MODELS if name != "reranker")):
         for reranked in (False, True):
             key = {"search": name, "reranked": reranked}
             if not any(line.items() >= key.items() for line in lines):
-                reranker = _train("reranker", model, corpus, tuples, workdir) if reranked else None
+                reranker = trained("reranker") if reranked else None
                 found = model if name.startswith("all-MiniLM") else None
                 if name in MODELS:
-                    found = _train(name, model, corpus, tuples, workdir)
+                    found = trained(name)
                 scores = _bm25(beir, reranker) if found is None else _evaluate(found, beir, reranker)
                 lines.append(key | {metric: round(scores[metric], 4) for metric in _METRICS})
                 record.parent.mkdir(parents=True, exist_ok=True)
@@ -116,16 +122,8 @@ def _train(name: str, model: Path, corpus: Sequence[str], tuples: Path, workdir:
     recipe, count, keys = MODELS[name]
     start = _pretrained(model, corpus, workdir) if name == "sparse" else model
     negatives = tuple(f"negative_{i + 1}" for i in range(count))
-    keys = (
-        _SHARED
-        | {
-            "init_from": start,
-            "dtype": quicker_dtype(),
-            "data.negative_columns": negatives,
-            "optimizer.bias_correction": True,
-        }
-        | keys
-    )
+    keys = _SHARED | keys | {"init_from": start, "dtype": quicker_dtype(), "data.negative_columns": negatives,
+                             "optimizer.bias_correction": True}  # fmt: skip
     return run_verb("finetune", f"{recipe}:{tuples}", workdir / name.replace(" ", "_"), keys)
 
 

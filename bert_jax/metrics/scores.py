@@ -1,7 +1,7 @@
 """Metrics of classes, numbers and rankings, as the GLUE benchmark computes them (Wang et al. 2018, table 1)."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from scipy import stats
@@ -158,15 +158,36 @@ def retrieval_ranks(queries: np.ndarray, documents: np.ndarray, similarity: str 
     """
     among = documents.swapaxes(0, 1).reshape(-1, documents.shape[-1])
     queries, among = (comparable(similarity, side.astype(np.float64)) for side in (queries, among))
-    ranks = np.empty(len(queries))
-    for start in range(0, len(queries), _ROWS):
-        rows = np.arange(start, min(start + _ROWS, len(queries)))
-        alike = compare(similarity, queries[rows], among)
-        own = alike[np.arange(len(rows)), rows][:, None]
+    return ranks_among(lambda rows: compare(similarity, queries[rows], among), np.arange(len(queries)))
+
+
+def ranks_among(compare: Callable[[slice], np.ndarray], own: np.ndarray, *, relative: bool = False) -> np.ndarray:
+    """Return the rank, from 1, of each query's own document among all M documents; ties get their mean rank.
+
+    Args:
+        compare: function from rows of queries to their scores with all documents, `[rows, M]`.
+        own: int `[n]`, the number of each query's own document.
+        relative: whether the tolerance of ties, 1e-6, is multiplied by scores above 1.
+
+    Returns:
+        float64 `[n]`.
+    """
+    ranks = np.empty(len(own))
+    for start in range(0, len(own), _ROWS):
+        rows = slice(start, start + _ROWS)
+        scores = compare(rows)
+        of_own = scores[np.arange(len(scores)), own[rows]][:, None]
         # With the tolerance equal texts tie even if they were in different batches.
-        above, equal = alike > own + 1e-6, np.abs(alike - own) <= 1e-6
+        tolerance = 1e-6 * (np.maximum(np.abs(of_own), 1) if relative else 1)
+        above, equal = scores > of_own + tolerance, np.abs(scores - of_own) <= tolerance
         ranks[rows] = 1 + above.sum(1) + (equal.sum(1) - 1) / 2
     return ranks
+
+
+def retrieval_scores(ranks: np.ndarray, names: Sequence[str]) -> dict[str, float]:
+    """Return the metrics `names` of `RETRIEVAL` of ranks from 1."""
+    found = {"retrieval_accuracy": float(np.mean(ranks == 1)), "mrr": float(np.mean(1 / ranks))}
+    return {name: found[name] for name in names}
 
 
 def _correlation(function, labels: np.ndarray, predicted: np.ndarray) -> float:

@@ -59,7 +59,7 @@ class FeedForward(nnx.Module):
 
 
 class EncoderLayer(nnx.Module):
-    """One transformer layer: attention block and feed-forward blocks, the last of which may be one of experts.
+    """One transformer layer: attention block and feed-forward blocks; the last block may be one of experts.
 
     With a bottleneck the blocks are narrower than the layer's input, and only the bottleneck's output has dropout; the
     blocks between attention and the last one never have any (Sun et al. 2020, arXiv:2004.02984).

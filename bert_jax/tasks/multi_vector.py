@@ -22,6 +22,7 @@ from bert_jax.data.finetuning.query_documents import Expansion, QueryDocuments, 
 from bert_jax.data.finetuning.ranked_passages import RankedPassages
 from bert_jax.errors import InputError
 from bert_jax.inference.multi_vector import EMPTY_SCORE, encode_behind_markers, max_similarities
+from bert_jax.metrics.scores import ranks_among, retrieval_scores
 from bert_jax.modeling import Bert
 from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job
@@ -32,7 +33,6 @@ from bert_jax.tasks.query_documents import (
     document_columns,
     own_documents,
     read_splits,
-    search_metrics,
     settings_of,
 )
 from bert_jax.tasks.remembered import Remembered
@@ -119,7 +119,7 @@ class MultiVectorTask(QueryDocumentTask):
             return max_similarities(self.similarity, queries[rows], documents)
 
         own = own_documents(batches, len(documents) // max(len(queries), 1))
-        return search_metrics(compare, own, self.metrics)
+        return retrieval_scores(ranks_among(compare, own, relative=True), self.metrics)
 
 
 def _outside(ids: jax.Array, skipped: tuple[int, ...]) -> jax.Array:

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -23,7 +23,6 @@ from bert_jax.tasks.distillation.settings import distillation_of
 from bert_jax.tasks.in_batch_negatives import cross_entropy_in_parts, embed_in_parts
 
 _INPUTS = (*QUERY_INPUTS, "input_ids", "attention_mask")
-_ROWS = 512  # queries that are compared with all documents at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,33 +127,12 @@ def _kl_divergence(temperature: float, scores: jax.Array, labels: jax.Array, pre
     return jnp.where(present, jnp.exp(expected) * (expected - given), 0).sum(1) * temperature**2
 
 
-def search_metrics(compare: Callable[[slice], np.ndarray], own: np.ndarray, names: Sequence[str]) -> dict[str, float]:
-    """Return metrics of queries whose documents are ranked among all documents; ties get their mean rank.
-
-    Args:
-        compare: function from rows of queries to their scores with all M documents, `[rows, M]`.
-        own: int `[n]`, the document of each query.
-        names: names of `RETRIEVAL`.
-    """
-    ranks = np.empty(len(own))
-    for start in range(0, len(own), _ROWS):
-        rows = slice(start, min(start + _ROWS, len(own)))
-        scores = compare(rows)
-        of_own = scores[np.arange(len(scores)), own[rows]][:, None]
-        equal = np.abs(scores - of_own) <= 1e-6 * np.maximum(np.abs(of_own), 1)
-        ranks[rows] = 1 + ((scores > of_own) & ~equal).sum(1) + (equal.sum(1) - 1) / 2
-    found = {"retrieval_accuracy": float(np.mean(ranks == 1)), "mrr": float(np.mean(1 / ranks))}
-    return {name: found[name] for name in names}
-
-
 def document_columns(recipe: Any) -> Columns:
     """Return the columns that a recipe's data section names. Raises InputError when they do not fit together."""
     data = recipe.data
-    negatives = tuple(data.negative_columns) or ((data.negative_column,) if data.negative_column else ())
+    negatives = setup.negative_columns(data)
+    setup.check_negative_columns(data)
     distils = data.loss != "in_batch_negatives"
-    if data.negative_columns and data.negative_column:
-        expected = f"() with negative_column {data.negative_column!r}"
-        raise InputError(f"config.data.negative_columns: expected {expected}, found {data.negative_columns}")
     if negatives and data.passages_column:
         raise InputError(f"config.data.passages_column: expected none with negatives, found {data.passages_column!r}")
     if distils and not data.label_column:

@@ -121,10 +121,8 @@ def _best_first(logits: jax.Array, relevance: jax.Array, present: jax.Array) -> 
 def passage_columns(recipe: Any) -> Columns:
     """Return the columns that a recipe's data section names. Raises InputError when they do not fit together."""
     data = recipe.data
-    negatives = tuple(data.negative_columns) or ((data.negative_column,) if data.negative_column else ())
-    if data.negative_columns and data.negative_column:
-        expected = f"() with negative_column {data.negative_column!r}"
-        raise InputError(f"config.data.negative_columns: expected {expected}, found {data.negative_columns}")
+    negatives = setup.negative_columns(data)
+    setup.check_negative_columns(data)
     if negatives and (data.label_column or data.passages_column):
         name = "label_column" if data.label_column else "passages_column"
         raise InputError(f"config.data.{name}: expected none with negatives, found {data[name]!r}")
@@ -199,5 +197,5 @@ def abstract_task(recipe: Any) -> AbstractTask:
     config = setup.config_without_data(recipe, "encoder")
     setup.check_length(data.max_seq_length, config, "config.data.max_seq_length")
     task = RerankingTask(_model(recipe, config), data.loss)
-    passages = 1 + (len(data.negative_columns) or bool(data.negative_column))
+    passages = 1 + len(setup.negative_columns(data))
     return setup.abstract_groups(recipe, task, passages, jax.ShapeDtypeStruct((1, passages), jnp.float32))

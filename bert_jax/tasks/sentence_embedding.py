@@ -174,8 +174,7 @@ class SentenceEmbeddingTask:
             alike = pair_similarities(self.similarity, embeddings[:, 0], embeddings[:, 1])
             return metrics.compute_metrics(self.metrics, labels, alike)
         ranks = metrics.retrieval_ranks(embeddings[:, 0], embeddings[:, 1:], self.similarity)
-        found = {"retrieval_accuracy": float(np.mean(ranks == 1)), "mrr": float(np.mean(1 / ranks))}
-        return {name: found[name] for name in self.metrics}
+        return metrics.retrieval_scores(ranks, self.metrics)
 
     def alike(self, embeddings: np.ndarray) -> np.ndarray:
         """Return the similarity of the first two vectors of each row `[n, T, D]`, float64 `[n]`."""
@@ -286,7 +285,7 @@ def _abstract_guided(recipe: Any) -> AbstractTask:
 def pair_columns(recipe: Any) -> tuple[Columns, Columns]:
     """Return the columns of training and of evaluation; only `LABELLED_LOSSES` train on labels."""
     data = recipe.data
-    negative = tuple(data.negative_columns) or ((data.negative_column,) if data.negative_column else ())
+    negative = setup.negative_columns(data)
     pairs = Columns(
         data.text_column, data.pair_column, has_header=data.has_header, delimiter=data.delimiter,
         encoding=data.encoding, option=recipe_key,

@@ -230,6 +230,18 @@ def check_room(config: BertConfig, longest: int, what: str) -> None:
         )
 
 
+def negative_columns(data: Any) -> tuple[str, ...]:
+    """Return the columns of negatives that a recipe's data section names, in either of its keys."""
+    return tuple(data.negative_columns) or ((data.negative_column,) if data.negative_column else ())
+
+
+def check_negative_columns(data: Any) -> None:
+    """Raise InputError when a data section names negatives in both of its keys."""
+    if data.negative_columns and data.negative_column:
+        expected = f"() with negative_column {data.negative_column!r}"
+        raise InputError(f"config.data.negative_columns: expected {expected}, found {data.negative_columns}")
+
+
 def invalid_rows(recipe: Any, spec: str, noun: str = "row") -> InvalidRows:
     """What becomes of the rows of a file of a recipe that do not fit."""
     return InvalidRows(spec, recipe.data.invalid_rows, noun, "--config.data.invalid_rows=skip")

@@ -20,6 +20,7 @@ from bert_jax.data.finetuning.query_documents import QueryDocuments, encode_quer
 from bert_jax.data.finetuning.ranked_passages import RankedPassages
 from bert_jax.data.finetuning.tables import Example
 from bert_jax.inference.sparse import as_csr
+from bert_jax.metrics.scores import ranks_among, retrieval_scores
 from bert_jax.modeling import Bert
 from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Metrics
@@ -30,7 +31,6 @@ from bert_jax.tasks.query_documents import (
     document_columns,
     own_documents,
     read_splits,
-    search_metrics,
     settings_of,
 )
 from bert_jax.tasks.remembered import Remembered
@@ -111,7 +111,7 @@ class SparseEmbeddingTask(QueryDocumentTask):
         def compare(rows: slice) -> np.ndarray:
             return np.where(present, (queries[rows] @ documents.T).toarray(), -np.inf)
 
-        return search_metrics(compare, own_documents(batches, size), self.metrics)
+        return retrieval_scores(ranks_among(compare, own_documents(batches, size), relative=True), self.metrics)
 
     def _csr(self, tokens: np.ndarray, values: np.ndarray) -> Any:
         kept = [weights > 0 for weights in values]

@@ -2,13 +2,14 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.features import Features
-from bert_jax.data.finetuning.ranked_passages import MISSING, RankedPassages
+from bert_jax.data.finetuning.ranked_passages import RankedPassages, filled_passages
 
 QUERY_INPUTS = ("query_ids", "query_mask", "query_scored")
 
@@ -92,23 +93,17 @@ def encode_query_documents(
     encode_queries: Callable[[list[str]], Features],
     encode_documents: Callable[[list[str]], Features],
     expansion: Expansion | None = None,
-    query_length: int = 0,
 ) -> QueryDocuments:
-    """Tokenize rows; rows with fewer documents than the longest are filled up with empty ones, labelled `MISSING`.
+    """Tokenize rows, filled up to an equal number of documents; queries are padded to a multiple of 8 tokens.
 
     Args:
         rows: queries with their documents.
         encode_queries: function that tokenizes texts.
         encode_documents: the same for documents.
         expansion: how queries are filled up.
-        query_length: the padded length of queries; 0 = the least multiple of 8 that holds all.
     """
-    size = max(len(row.passages) for row in rows)
-    labels = np.full((len(rows), size), MISSING, np.float32)
-    for i, row in enumerate(rows):
-        labels[i, : len(row.relevance)] = row.relevance
+    labels, documents = filled_passages(rows)
     queries = encode_queries([row.query for row in rows])
-    texts = [text for row in rows for text in (*row.passages, *[""] * (size - len(row.passages)))]
     longest = max(int(queries.lengths.max()), expansion.length if expansion else 0)
-    query_length = query_length or -(-longest // 8) * 8
-    return QueryDocuments(queries, encode_documents(texts), labels, query_length, expansion)
+    texts = list(itertools.chain.from_iterable(documents))
+    return QueryDocuments(queries, encode_documents(texts), labels, -(-longest // 8) * 8, expansion)

@@ -87,13 +87,16 @@ def encode_ranked_passages(
     Rows with fewer passages than the longest are filled up with empty passages, whose labels are `MISSING`. The labels
     are float32 `[n, K]`.
     """
-    size = max(len(row.passages) for row in rows)
-    labels = np.full((len(rows), size), MISSING, np.float32)
-    for i, row in enumerate(rows):
-        labels[i, : len(row.relevance)] = row.relevance
-    pairs = [
-        [(prompt + row.query, passage) for passage in (*row.passages, *[""] * (size - len(row.passages)))]
-        for row in rows
-    ]
+    labels, passages = filled_passages(rows)
+    pairs = [[(prompt + row.query, text) for text in texts] for row, texts in zip(rows, passages, strict=True)]
     one = np.zeros(len(rows), np.float32)
     return dataclasses.replace(encode_groups(tokenizer, pairs, one, max_length), labels=labels)
+
+
+def filled_passages(rows: Sequence[RankedPassages]) -> tuple[np.ndarray, list[list[str]]]:
+    """Return relevance, float32 `[n, K]`, and passages of rows, filled up to K with `MISSING` and empty texts."""
+    size = max(len(row.passages) for row in rows)
+    relevance = np.full((len(rows), size), MISSING, np.float32)
+    for i, row in enumerate(rows):
+        relevance[i, : len(row.relevance)] = row.relevance
+    return relevance, [[*row.passages, *[""] * (size - len(row.passages))] for row in rows]
