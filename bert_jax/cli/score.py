@@ -138,6 +138,8 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
         help="maximum number of tokens in a sequence; longer texts are cut or windowed (default: the model's "
              "limit)")  # fmt: skip
     add_dtype(parser)
+    add("--onnx", metavar="FILE",
+        help="ONNX file of the model by `bert-jax export`, to be run by onnxruntime in place of JAX")  # fmt: skip
     vectors = parser.add_argument_group("sentence embeddings and cross-encoders")
     add_prompts(vectors)
     add_truncate_dim(vectors)
@@ -215,6 +217,6 @@ def _running(args: argparse.Namespace) -> dict[str, Any]:
             raise InputError(
                 f"--{name.replace('_', '-')}: expected a model that {_TASK_OPTIONS[name]}, found a model that does not"
             )
-    for name in ("batch_size", "max_seq_length", "dtype", "invalid_rows"):
+    for name in ("batch_size", "max_seq_length", "dtype", "onnx", "invalid_rows"):
         given[name] = getattr(args, name)
     return given

@@ -6,7 +6,9 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from bert_jax import storage
+import jax
+
+from bert_jax import sharding, storage
 from bert_jax.conversion.huggingface import saved_head
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.records import table_name
@@ -48,6 +50,8 @@ class Evaluator(abc.ABC):
 
     Args:
         model_dir: a directory in the Hugging Face layout.
+        onnx: an ONNX file of the model by `bert_jax.export`, whose outputs are taken instead of those of JAX; None =
+            none.
         options: arguments of `bert_jax.evaluation.model_runner.open_runner`.
 
     Raises:
@@ -70,9 +74,16 @@ class Evaluator(abc.ABC):
     default_columns: ClassVar[Columns] = Columns()
     noun: ClassVar[str] = "row"
 
-    def __init__(self, model_dir: storage.PathLike, **options: Any):
+    def __init__(self, model_dir: storage.PathLike, *, onnx: storage.PathLike | None = None, **options: Any):
         self.runner: ModelRunner = open_runner(model_dir, self.head, **options)
-        self.task = self.build_task(Bert(self.runner.config, self.head, self.runner.compute))
+        bert = Bert(self.runner.config, self.head, self.runner.compute)
+        if onnx is not None:
+            from bert_jax.evaluation.onnx_model import open_onnx_bert  # imports onnxruntime
+
+            bert = open_onnx_bert(bert, onnx)
+            one_device = sharding.make_mesh(devices=jax.local_devices()[:1])
+            self.runner = dataclasses.replace(self.runner, mesh=one_device)
+        self.task = self.build_task(bert)
         self.predictor = RowPredictor(self.runner, self.task.predict)
 
     @abc.abstractmethod
@@ -152,7 +163,7 @@ def evaluate(
         invalid_rows: one of `bert_jax.data.invalid_rows.RULES`.
         report: an `.html` file to write, with the scores, figures and the worst mistakes.
         options: arguments of the task's `Evaluator`, and of `bert_jax.evaluation.model_runner.open_runner`:
-            `batch_size`, `max_seq_length`, `dtype`.
+            `batch_size`, `max_seq_length`, `dtype`, `onnx`.
 
     Returns:
         The metrics, and `examples`, the number of rows.

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import sentence_transformers
 from bert_jax.conversion.text_settings import NO_SETTINGS
-from bert_jax.errors import InputError, one_line
+from bert_jax.errors import InputError
 from bert_jax.inference.loading import check_vocabulary
+from bert_jax.inference.onnx_session import open_onnx_session
 from bert_jax.serving.batching import Row, Shape, blank_row, static_shapes
 from bert_jax.serving.jax_backend import padded
 from bert_jax.serving.models import ServedModel
@@ -20,7 +20,6 @@ from bert_jax.tokenization import load_tokenizer
 
 DEFAULT_FILE = "onnx/model.onnx"
 _BATCH_TOKENS = 512
-_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
 
 class OnnxBackend:
@@ -102,24 +101,13 @@ def open_onnx_model(
     Raises:
         InputError: a file is missing or damaged, or the inputs and outputs of the ONNX file are not those of a BERT.
     """
-    try:
-        import onnxruntime
-    except ImportError:
-        raise InputError("--backend onnxruntime: expected the package onnxruntime, found none") from None
     root = hub.locate(path)
     config = BertConfig.from_pretrained(root)
     tokenizer = load_tokenizer(root)
     layout = sentence_transformers.read_layout(root)
     settings = layout.settings if layout is not None else NO_SETTINGS
-    with storage.local_copy(storage.existing(root / file)) as local:
-        try:
-            session = onnxruntime.InferenceSession(str(local), providers=onnxruntime.get_available_providers())
-        except Exception as error:  # its errors have no common class
-            raise InputError(f"{root / file}: expected an ONNX model, found {one_line(str(error))}") from None
+    session = open_onnx_session(root / file, "--backend onnxruntime")
     outputs = {found.name: list(found.shape) for found in session.get_outputs()}
-    inputs = {found.name for found in session.get_inputs()}
-    if not {"input_ids", "attention_mask"} <= inputs <= _INPUTS:
-        raise InputError(f"{root / file}: expected the inputs {sorted(_INPUTS)}, found {sorted(inputs)}")
     task = task or _task_of(outputs, config, f"{root / file}")
     output, pooling = "logits", ""
     if task is ServedTask.EMBED:
