@@ -71,6 +71,7 @@ def mse(model, table):
     return evaluate(model, table, Columns("sentence", label="label"), metric_names=("mse",))["mse"]
 
 
+@pytest.mark.slow
 def test_training_with_rounding_beats_rounding_afterwards(trained, table, tmp_path):
     quantization = Quantization("int4", group_size=32)
     quantize(trained, tmp_path / "after", quantization)

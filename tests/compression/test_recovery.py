@@ -72,6 +72,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
     return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
 
 
+@pytest.mark.slow
 def test_rounds_remove_a_part_each(folder, whole):
     model, results = whole
     assert (model.config.num_attention_heads, model.config.intermediate_size) == (2, 24)

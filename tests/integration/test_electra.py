@@ -70,6 +70,7 @@ def test_debertas_pretraining_killed_and_gone_on_with_ends_alike(disentangled, d
     assert_alike(disentangled, other)
 
 
+@pytest.mark.slow
 def test_debertas_discriminator_is_a_plain_deberta(disentangled, data):
     """Its word embeddings are the sum of the generator's and the difference, which is no longer 0."""
     torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")

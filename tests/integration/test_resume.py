@@ -17,7 +17,7 @@ SLOW = pytest.mark.slow
 
 @pytest.mark.parametrize(
     ("task", "kills"),
-    [("pretraining", 2), pytest.param("pretraining", 5, marks=SLOW), pytest.param("classification", 5, marks=SLOW)],
+    [("pretraining", 1), pytest.param("pretraining", 5, marks=SLOW), pytest.param("classification", 5, marks=SLOW)],
 )
 def test_killed_and_never_killed_end_alike(tmp_path, data, task, kills):
     steps = sorted(random.SystemRandom().sample(range(2, STEPS - 3), kills))  # others in every run: any must do

@@ -133,6 +133,7 @@ def test_a_run_that_fails_by_itself_is_left_alone(begun):
     assert cloud.state() == "ACTIVE"
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_because_its_slice_is_going_away_is_resumed(begun):
     cloud = begun("stay", 0)
     end_runs(cloud, signal.SIGKILL, statuses=(134, 134))
@@ -143,6 +144,7 @@ def test_a_run_that_fails_because_its_slice_is_going_away_is_resumed(begun):
     assert "the run has finished" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_host_that_went_down_and_came_back_is_taken_up(begun):
     cloud = begun("stay", 0)
     end_runs(cloud, signal.SIGKILL)
@@ -189,6 +191,7 @@ def test_a_slice_that_is_deleted_while_it_is_looked_at_is_not_rented_again(begun
     assert len(cloud.calls("create")) == len(cloud.calls("delete")) == 1
 
 
+@pytest.mark.slow
 def test_the_new_slice_gets_the_commit_of_the_first(begun):
     cloud = begun("stay", 0)
     [sent] = {call[4] for call in cloud.calls("scp")}
@@ -209,6 +212,7 @@ def test_an_outage_of_google_does_not_end_the_watch(begun):
     assert "unknown" in result.stdout
 
 
+@pytest.mark.slow
 def test_trouble_without_end_is_given_up_at_ever_longer_distances(begun):
     cloud = begun("stay")
     with cloud.google() as google:
@@ -221,6 +225,7 @@ def test_trouble_without_end_is_given_up_at_ever_longer_distances(begun):
     assert cloud.sleeps()[before:] == ["2", "4", "8", "16", "32", "64", "64", "64", "64"]
 
 
+@pytest.mark.slow
 def test_delete_on_failure_is_for_the_end_not_for_a_try(begun):
     cloud = begun("stay", 0)
     end_runs(cloud)

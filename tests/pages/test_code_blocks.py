@@ -95,8 +95,8 @@ def place(files, tmp_path, monkeypatch) -> Path:
     return folder
 
 
-# Of the page of the command line every example is run: a minute, for verbs that other pages run too.
-SLOW = ("docs/command_line.md",)
+# A minute or more each, for verbs and recipes that other pages run too.
+SLOW = ("docs/command_line.md", "docs/distillation.md")
 RUN_HERE = [
     pytest.param(page, marks=pytest.mark.slow) if page in SLOW else page
     for page in PAGES

@@ -102,6 +102,7 @@ def test_the_layers_of_a_step_depend_on_seed_and_step_alone(recipe):
     assert drawn != [layers(step, 1) for step in range(8)]
 
 
+@pytest.mark.slow
 def test_a_run_teaches_earlier_layers(recipe, tmp_path, start):
     results = train(recipe, str(tmp_path / "run"))
     assert results["eval/retrieval_accuracy"] > 0.8

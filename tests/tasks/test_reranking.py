@@ -112,6 +112,7 @@ def test_padded_rows_count_for_nothing(name):
     assert not grads[~kept].any()
 
 
+@pytest.mark.slow
 def test_a_batch_has_one_loss_on_any_mesh_and_in_any_number_of_parts(on_eight_devices):
     found = on_eight_devices(pathlib.Path(__file__).with_name("reranking_meshes.py"))
     assert found.keys() == set(RERANKING_LOSSES)

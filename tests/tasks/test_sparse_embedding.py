@@ -119,6 +119,7 @@ def test_a_run_learns_to_find_documents(recipe, tmp_path):
     assert found[0]["corpus_id"] == 1
 
 
+@pytest.mark.slow
 def test_weights_of_the_regulariser_make_vectors_sparser(recipe):
     job = tasks.build(recipes.resolve(recipe.copy_and_resolve_references()))
     given = job.train_source.batch(0)
