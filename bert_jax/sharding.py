@@ -188,6 +188,12 @@ def mapped(function: Any, in_axes: Sequence[tuple[str | None, ...]], out_axes: t
     return jax.shard_map(function, in_specs=specs, out_specs=_spec(out_axes), check_vma=False)
 
 
+def device_kind() -> str:
+    """Return JAX's name for the devices that a program is traced for: those of the current mesh, or JAX's own."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    return device.device_kind if device is not None else jax.devices()[0].device_kind
+
+
 def batch_parts(mesh: Mesh) -> int:
     """Return the number of parts into which `mesh` splits a batch; it must divide the batch size."""
     return _parts(mesh, "batch")

@@ -4,13 +4,14 @@
             for a small window in a long sequence (`bert_jax.modeling.kernels.local`), block-sparse attention
             (`bert_jax.modeling.kernels.block_sparse`) and disentangled attention of a long sequence
             (`bert_jax.modeling.kernels.disentangled`)
-    fused   TPU: `bert_jax.modeling.kernels.fused`, with dropout
+    fused   TPU: `bert_jax.modeling.kernels.fused`, with dropout; for disentangled attention `fused_disentangled`
     splash  TPU: `bert_jax.modeling.kernels.splash`, for long sequences and local windows; no dropout
     cudnn   GPU: `jax.nn.dot_product_attention`; no dropout
 
 All backends give the same result up to rounding. docs/attention.md describes their costs and the choice of `auto`.
 """
 
+import dataclasses
 import functools
 
 import jax
@@ -25,11 +26,11 @@ from bert_jax.modeling.attention_plan import BLOCK_SPARSE, BLOCKS, LOCAL, Attent
 from bert_jax.modeling.compute import CONTEXT, Compute
 from bert_jax.modeling.dropout import bits_of_scores, dropout
 from bert_jax.modeling.global_tokens import global_rows, put_rows
-from bert_jax.modeling.kernels import block_sparse, disentangled, fused, local, splash
+from bert_jax.modeling.kernels import block_sparse, disentangled, fused, fused_disentangled, local, splash
 from bert_jax.modeling.kernels.plain import plain_attention
 from bert_jax.modeling.layers import Dense, LayerNorm
 from bert_jax.modeling.positions import alibi_slopes
-from bert_jax.sharding import constrain, mapped
+from bert_jax.sharding import constrain, device_kind, mapped
 
 # Embeddings of relative positions, projected to `[R, N, H]`: as keys for content to position, and as queries for
 # position to content.
@@ -214,7 +215,7 @@ def attend(
         # The kernel reads a head of keys for each head of queries.
         key, value = (jnp.repeat(x, heads // x.shape[2], axis=2) for x in (key, value))
         projected = tuple(x.reshape(batch, length, size) for x in (query, key, value))
-        return _fused(plan.mask, projected, config, words, compute).astype(dtype), None
+        return _fused(plan.mask, projected, positions, config, words, compute).astype(dtype), None
     if plan.backend == "cudnn":
         return _cudnn(plan.mask, query, key, value, compute).reshape(batch, length, size), None
     query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))
@@ -315,17 +316,37 @@ def _xla(
     return plain_attention(query, key, value, plan.bias, bits, rate, compute)
 
 
-def _fused(mask: AttentionMask, projected, config: BertConfig, words: jax.Array | None, compute: Compute) -> jax.Array:
-    batch, length, _ = projected[0].shape
+def _fused(
+    mask: AttentionMask,
+    projected: tuple[jax.Array, ...],  # query, key, value [B, S, N * H]
+    positions: PositionTerms | None,
+    config: BertConfig,
+    words: jax.Array | None,
+    compute: Compute,
+) -> jax.Array:
+    query, key, value = projected
+    batch, length, size = query.shape
     rate = 0.0 if words is None else config.attention_probs_dropout_prob
     form = fused.Form(config.head_size, compute.dtype, rate, mask.window)
     if words is None:
         words = jnp.zeros((batch, config.num_attention_heads, 2), jnp.uint32)
-    rows, columns = ("batch", None), ("batch", None, "heads")
+    rows, columns, by_head = ("batch", None), ("batch", None, "heads"), ("batch", "heads", None)
+    others = (*mask.ids(batch, length), words)
+    if positions is None:
+        run = mapped(functools.partial(fused.fused_attention, form), (*[columns] * 3, rows, rows, by_head), columns)
+        return run(query, key, value, *others)
+    query, terms = _scaled(query, positions, length, config)
+    tables = [
+        jnp.zeros((2 * length, size), query.dtype) if table is None else table.reshape(2 * length, size)
+        for table in disentangled.laid_out(*terms)
+    ]
+    form = dataclasses.replace(form, strided=fused_disentangled.rotates_by_row(device_kind()))
     run = mapped(
-        functools.partial(fused.fused_attention, form), (*[columns] * 3, rows, rows, ("batch", "heads", None)), columns
+        functools.partial(fused_disentangled.fused_disentangled_attention, form),
+        (*[columns] * 3, *[(None, "heads")] * 2, rows, rows, by_head),
+        columns,
     )
-    return run(*projected, *mask.ids(batch, length), words)
+    return run(query, key, value, *tables, *others)
 
 
 def _splash(mask: AttentionMask, query, key, value, compute: Compute) -> jax.Array:

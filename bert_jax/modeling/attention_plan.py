@@ -8,9 +8,9 @@ from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.compute import Compute
-from bert_jax.modeling.kernels import block_sparse, disentangled, fused, local, splash
+from bert_jax.modeling.kernels import block_sparse, disentangled, fused, fused_disentangled, local, splash
 from bert_jax.modeling.positions import Positions
-from bert_jax.sharding import device_share
+from bert_jax.sharding import device_kind, device_share
 
 _PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
 _DROPPING = ("xla", "fused")
@@ -111,7 +111,7 @@ def _unfit(
     platform = _PLATFORMS.get(backend, compute.target)
     if platform != compute.target:
         return f"needs a {platform}, found {compute.target}"
-    if config.relative_positions and backend != "xla":
+    if config.relative_positions and backend != "xla" and not (backend == "fused" and config.pos_att_type):
         alibi = config.position_embedding_type == "alibi"
         return f"does not support {'positions of type alibi' if alibi else 'relative positions'}"
     if backend != "xla" and (mask.global_tokens is not None or _blocks(mask, config, length) is not None):
@@ -120,9 +120,12 @@ def _unfit(
         return (f"expected attention_probs_dropout_prob of 0, as this backend has no dropout, found "
                 f"{config.attention_probs_dropout_prob}")  # fmt: skip
     columns = device_share(config.num_attention_heads, "heads") * config.head_size
-    if backend == "fused" and not fused.supports(length, columns, config.head_size, compute.dtype):
+    longest = fused.LONGEST[compute.dtype]
+    if config.pos_att_type:
+        longest = fused_disentangled.longest(compute.dtype, device_kind())
+    fits = length <= longest and fused.supports(length, columns, config.head_size, compute.dtype)
+    if backend == "fused" and not fits:
         found = f"length {length} and {columns // config.head_size} heads of size {config.head_size} on a device"
-        longest = fused.LONGEST[compute.dtype]
         fitting = (
             f"a length of up to {longest:,} and num_heads * head_size on a device to be multiples of {fused.LANES}"
         )

@@ -37,21 +37,24 @@ def gradients(backend, mesh, rate, keys=4):
         return [np.asarray(x) for x in jax.jit(run)(q, k, v, up)]
 
 
-def disentangled_gradients(mesh, shortest):
-    """Of attention with relative positions, in blocks from a length of `shortest` on."""
+def disentangled_gradients(mesh, shortest, backend="auto", head_size=4):
+    """Of attention with relative positions, by XLA in blocks from a length of `shortest` on."""
     disentangled._SHORTEST = shortest
-    config = BertConfig.named("tiny", "deberta-v2", hidden_size=16, num_attention_heads=4, max_position_embeddings=256)
+    size, compute = 4 * head_size, Compute(attention=backend, platform="" if backend == "auto" else "tpu")
+    config = BertConfig.named(
+        "tiny", "deberta-v2", hidden_size=size, num_attention_heads=4, max_position_embeddings=256
+    )
     random = np.random.default_rng(0)
-    *qkv, up = (jnp.asarray(random.standard_normal((4, 256, 16)), jnp.float32) for _ in range(4))
-    tables = [jnp.asarray(random.standard_normal((512, 4, 4)), jnp.float32) for _ in range(2)]
+    *qkv, up = (jnp.asarray(random.standard_normal((4, 256, size)), jnp.float32) for _ in range(4))
+    tables = [jnp.asarray(random.standard_normal((512, 4, head_size)), jnp.float32) for _ in range(2)]
     ids = jnp.asarray(np.arange(256) < random.integers(100, 256, (4, 1)), jnp.int32)
 
     def run(qkv, tables, up):
-        plan = plan_attention(AttentionMask.of(ids, None), config, Compute(), 256, drops=True, maps=False)
+        plan = plan_attention(AttentionMask.of(ids, None), config, compute, 256, drops=True, maps=False)
         out, pull = jax.vjp(
-            lambda q, t: attend(plan, q, config, jax.random.key(3), Compute(), tuple(t))[0], tuple(qkv), tables
+            lambda q, t: attend(plan, q, config, jax.random.key(3), compute, tuple(t))[0], tuple(qkv), tables
         )
-        return out, *jax.tree.leaves(pull(up))
+        return out * ids[..., None], *jax.tree.leaves(pull(up * ids[..., None]))
 
     with jax.set_mesh(mesh):
         return [np.asarray(x) for x in jax.jit(run)(qkv, tables, up)]
@@ -87,6 +90,9 @@ if __name__ == "__main__":
         "shared keys": furthest(gradients("xla", many, 0.3, 2), gradients("xla", one, 0.3, 2)),
         "shared keys by splash": furthest(gradients("splash", many, 0.0, 2), gradients("xla", one, 0.0, 2)),
         "blocks": furthest(disentangled_gradients(many, 256), disentangled_gradients(one, 1 << 30)),
+        "fused disentangled": furthest(
+            disentangled_gradients(many, 1 << 30, "fused", 64), disentangled_gradients(one, 1 << 30, "xla", 64)
+        ),
         "losses": furthest(losses(many), losses(one)),
     }
     print(json.dumps(seen))

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental import pallas
 
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
@@ -22,13 +21,6 @@ from bert_jax.modeling.dropout import bits_of_scores
 from bert_jax.modeling.kernels import local
 
 RATE = 0.3
-
-
-@pytest.fixture
-def interpreted(monkeypatch):
-    """Pallas kernels run without a TPU."""
-    compiled = pallas.pallas_call
-    monkeypatch.setattr(pallas, "pallas_call", lambda *a, **k: compiled(*a, **k | {"interpret": True}))
 
 
 def config_of(heads=2, head_size=64, rate=0.0, keys=None):

@@ -1,5 +1,6 @@
 """What the TPU compiler makes of the attention kernels and of the masked-LM loss."""
 
+import functools
 import importlib.util
 
 import jax
@@ -69,6 +70,35 @@ def test_fused_compiles_forward_and_backward_with_segments_and_dropout(length, c
 def test_fused_fits_the_smallest_chip_at_its_longest(head_size, dtype, length):
     kernels = compile_attention("fused", length, SMALL["v4"], rate=0.1, head_size=head_size, dtype=dtype)
     assert count_kernels(kernels) == 2
+
+
+@pytest.mark.parametrize(
+    ("chip", "length", "dtype"),
+    [
+        ("v5e", 512, "bfloat16"),
+        *(pytest.param(chip, 512, "bfloat16", marks=SLOW) for chip in SMALL if chip != "v5e"),
+        pytest.param("v4", 512, "float32", marks=SLOW),
+        pytest.param("v5e", 2048, "bfloat16", marks=SLOW),
+        pytest.param("v5e", 1024, "float32", marks=SLOW),
+    ],
+)
+def test_fused_disentangled_compiles_forward_and_backward(chip, length, dtype):
+    config = BertConfig.named(
+        "tiny", "deberta-v2", hidden_size=256, num_attention_heads=4, max_position_embeddings=2048
+    )
+    compute, devices = Compute(dtype, attention="fused", platform="tpu"), find_slice(SMALL[chip]).devices[:1]
+    with jax.set_mesh(sharding.make_mesh(devices=devices)):
+        x, ids = (jax.ShapeDtypeStruct((2, length, *size), kind) for size, kind in (((256,), dtype), ((), jnp.int32)))
+        table = jax.ShapeDtypeStruct((2 * config.relative_span, 4, 64), dtype)
+
+        def run(projected, tables, up, ids):
+            plan = plan_attention(AttentionMask(ids, ids), config, compute, length, drops=True, maps=False)
+            attended = functools.partial(attend, plan, config=config, dropout_key=jax.random.key(0), compute=compute)
+            out, pull = jax.vjp(lambda p, t: attended(p, positions=t)[0], projected, tables)
+            return out, pull(up)
+
+        module = HloModule(jax.jit(run).lower((x, x, x), (table, table), x, ids).compile().as_text())
+    assert count_kernels(module) == 2
 
 
 def count_kernels(module):

@@ -77,6 +77,19 @@ def position_scores(
     return functools.reduce(jnp.add, (term.astype(jnp.float32) for term in terms))
 
 
+def laid_out(
+    position_key: jax.Array | None, position_query: jax.Array | None, rows: np.ndarray
+) -> tuple[jax.Array | None, jax.Array | None]:
+    """Return both tables by distance, `[2S, N, H]`; the last row is one more, for the shift.
+
+    For queries the key comes later from row to row, for keys the query does. The arguments are those of
+    `position_scores`.
+    """
+    orders = ((position_key, rows[::-1]), (position_query, rows))
+    by_key, by_query = (None if table is None else table[np.append(order, order[-1])] for table, order in orders)
+    return by_key, by_query
+
+
 def supports(length: int) -> bool:
     """Return whether attention is computed in blocks; never for a symbolic length (`jax.export`)."""
     return isinstance(length, int) and length >= _SHORTEST and length % _BLOCK == 0
@@ -101,18 +114,14 @@ def attention_in_blocks(
     """
     batch, heads, length, size = query.shape
     scale, blocks = size**-0.5, length // _BLOCK
-    # By distance: for queries the key comes later from row to row, for keys the query does.
-    of_queries, of_keys = (
-        None if table is None else table[np.append(order, order[-1])]  # [2S, N, H], one row more for the shift
-        for table, order in ((position_key, rows[::-1]), (position_query, rows))
-    )
+    of_queries, of_keys = laid_out(position_key, position_query, rows)
 
     def attend(start: jax.Array, x: jax.Array) -> jax.Array:
         """Return the context of the queries `x [B, N, Q, H]` from position `start` on."""
         terms = []
         if of_queries is not None:
-            laid_out = jax.lax.dynamic_slice_in_dim(of_queries, length - _BLOCK - start, length + _BLOCK)
-            terms.append(_shifted(_products("bnqh,wnh->bnqw", x * scale, laid_out, compute)))
+            near = jax.lax.dynamic_slice_in_dim(of_queries, length - _BLOCK - start, length + _BLOCK)
+            terms.append(_shifted(_products("bnqh,wnh->bnqw", x * scale, near, compute)))
         if of_keys is not None:
             terms.append(_of_keys(key, jax.lax.dynamic_slice_in_dim(of_keys, start, length + _BLOCK), compute))
         places = jnp.broadcast_to(start + jnp.arange(_BLOCK), (batch, _BLOCK))

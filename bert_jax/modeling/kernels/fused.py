@@ -33,12 +33,15 @@ class Form:
         dtype: dtype of the operands of products.
         rate: dropout rate.
         window: greatest distance between a query and a key; None means no limit.
+        strided: whether the chip rotates each row by another number of columns in one operation (a v5e or later); for
+            disentangled attention.
     """
 
     head_size: int
     dtype: str
     rate: float = 0.0
     window: int | None = None
+    strided: bool = False
 
 
 def supports(length: int, size: int, head_size: int, dtype: str) -> bool:
@@ -114,12 +117,12 @@ def _rows(form: Form, length: int) -> int:
 
 def _forward(form: Form, query_ids, key_ids, words, query, key, value, context) -> None:
     """Compute a block `[rows, width]` of the result."""
-    seen = _seen(form, query_ids, key_ids)
+    seen = visible(form, query_ids, key_ids)
     results = []
     for head in range(words.shape[0]):
-        q, k, v = _columns(form, head, query, key, value)
-        probabilities = _drop(form, words[head : head + 1], _probabilities(form, q, k, seen))
-        results.append(_dot(probabilities.astype(form.dtype), v, 1, 0))
+        q, k, v = head_columns(form, head, query, key, value)
+        probabilities = dropped(form, words[head : head + 1], probabilities_of(dot(scaled(form, q), k, 1, 1), seen))
+        results.append(dot(probabilities.astype(form.dtype), v, 1, 0))
     context[...] = jnp.concatenate(results, axis=-1).astype(context.dtype)
 
 
@@ -133,17 +136,15 @@ def _backward(
         sum_key[...] = jnp.zeros_like(sum_key)
         sum_value[...] = jnp.zeros_like(sum_value)
 
-    seen = _seen(form, query_ids, key_ids)
+    seen = visible(form, query_ids, key_ids)
     by_query, by_key, by_value = [], [], []
     for head in range(words.shape[0]):
-        q, k, v, d_context = _columns(form, head, query, key, value, cotangent)
-        drop = functools.partial(_drop, form, words[head : head + 1])
-        p = _probabilities(form, q, k, seen)
-        by_value.append(_dot(drop(p).astype(form.dtype), d_context, 0, 0))
-        d_p = drop(_dot(d_context, v, 1, 1))
-        d_scores = (p * (d_p - (p * d_p).sum(axis=-1, keepdims=True))).astype(form.dtype)
-        by_query.append(_dot(d_scores, k, 1, 0) * form.head_size**-0.5)
-        by_key.append(_dot(d_scores, _scaled(form, q), 0, 0))
+        q, k, v, d_context = head_columns(form, head, query, key, value, cotangent)
+        p = probabilities_of(dot(scaled(form, q), k, 1, 1), seen)
+        d_scores, d_v = score_gradient(form, words[head : head + 1], p, v, d_context)
+        by_value.append(d_v)
+        by_query.append(dot(d_scores, k, 1, 0) * form.head_size**-0.5)
+        by_key.append(dot(d_scores, scaled(form, q), 0, 0))
     d_query[...] = jnp.concatenate(by_query, axis=-1).astype(d_query.dtype)
     sum_key[...] += jnp.concatenate(by_key, axis=-1)
     sum_value[...] += jnp.concatenate(by_value, axis=-1)
@@ -154,16 +155,16 @@ def _backward(
         d_value[...] = sum_value[...].astype(d_value.dtype)
 
 
-def _columns(form: Form, head: int, *blocks) -> list[jax.Array]:
+def head_columns(form: Form, head: int, *blocks) -> list[jax.Array]:
     """Return the columns of a head in each block."""
     return [block[:, head * form.head_size : (head + 1) * form.head_size].astype(form.dtype) for block in blocks]
 
 
-def _scaled(form: Form, query: jax.Array) -> jax.Array:
+def scaled(form: Form, query: jax.Array) -> jax.Array:
     return query * jnp.asarray(form.head_size**-0.5, query.dtype)
 
 
-def _seen(form: Form, query_ids, key_ids) -> jax.Array:
+def visible(form: Form, query_ids, key_ids) -> jax.Array:
     """Return bool `[rows, S]`: whether a query attends to a key."""
     seen = query_ids[...] == key_ids[...]
     if form.window is not None:
@@ -179,20 +180,28 @@ def _places(shape: tuple[int, ...], dtype) -> tuple[jax.Array, jax.Array]:
     return first + jax.lax.broadcasted_iota(dtype, (rows, 1), 0), jax.lax.broadcasted_iota(dtype, (1, length), 1)
 
 
-def _probabilities(form: Form, query, key, seen) -> jax.Array:
-    """Return the attention probabilities `[rows, S]`, float32."""
-    scores = jnp.where(seen, _dot(_scaled(form, query), key, 1, 1), MASKED)
+def probabilities_of(scores: jax.Array, seen: jax.Array) -> jax.Array:
+    """Return the attention probabilities `[rows, S]`, float32, of keys that a query attends to."""
+    scores = jnp.where(seen, scores, MASKED)
     exponentials = jnp.exp(scores - scores.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def _drop(form: Form, words, x: jax.Array) -> jax.Array:
+def score_gradient(form: Form, words, p: jax.Array, value, d_context) -> tuple[jax.Array, jax.Array]:
+    """Return the gradient of the scores `[rows, S]`, and the float32 one of the values, by the probabilities `p`."""
+    drop = functools.partial(dropped, form, words)
+    d_value = dot(drop(p).astype(form.dtype), d_context, 0, 0)
+    d_p = drop(dot(d_context, value, 1, 1))
+    return (p * (d_p - (p * d_p).sum(axis=-1, keepdims=True))).astype(form.dtype), d_value
+
+
+def dropped(form: Form, words, x: jax.Array) -> jax.Array:
     if form.rate == 0.0:
         return x
     return drop(x, bits_of_scores((words[:, :1], words[:, 1:]), *_places(x.shape, jnp.uint32)), form.rate)
 
 
-def _dot(a: jax.Array, b: jax.Array, axis_a: int, axis_b: int) -> jax.Array:
+def dot(a: jax.Array, b: jax.Array, axis_a: int, axis_b: int) -> jax.Array:
     """Contract two matrices over an axis of each, with a float32 result."""
     exact = jax.lax.Precision.HIGHEST if a.dtype == jnp.float32 else None
     contracted = (((axis_a,), (axis_b,)), ((), ()))
