@@ -32,7 +32,8 @@ MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
                              "data.query_flops": 1e-3, "data.document_flops": 1e-3, "data.flops_warmup": 0.3}),
     "late interaction": ("colbert", 1, {"accumulation_steps": 2, "num_epochs": 2.0, "optimizer.learning_rate": 5e-5,
                                         "optimizer.warmup_ratio": 0.1}),
-    "reranker": ("reranker", 2, {"num_epochs": 1.0, "optimizer.learning_rate": 5e-5, "accumulation_steps": 4}),
+    "reranker": ("reranker", 2, {"num_epochs": 3.0, "optimizer.learning_rate": 2e-4, "optimizer.warmup_ratio": 0.1,
+                                 "accumulation_steps": 4}),
 }  # fmt: skip
 _SHARED = {"data.max_seq_length": 192, "data.dev_share": 0.0, "eval_every": 0, "best_metric": "",
            "data.text_column": "query", "data.pair_column": "positive"}  # fmt: skip
