@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks import quicker_dtype
+from benchmarks.tasks import dtype_of
 from bert_jax import storage
 from bert_jax.compression.figures import figures_of
 from bert_jax.compression.pruning import open_for_pruning
@@ -131,7 +131,7 @@ class Comparison:
             "num_epochs": subject.epochs[number] * self.share,
             "optimizer.learning_rate": subject.learning_rate[number],
             "optimizer.bias_correction": True,
-            "dtype": quicker_dtype(),
+            "dtype": dtype_of(self.workdir),
             "seed": seed,
             **subject.keys,
         }
@@ -159,7 +159,7 @@ class Comparison:
         keys = {"distillation.teacher": self.model, "distillation.student_layers": "()",
                 "distillation.student_embeddings": True, "distillation.weights.hidden_states": 1.0,
                 "distillation.embedding_distance": "similarities", "num_epochs": self.share,
-                "optimizer.learning_rate": 1e-3, "dtype": quicker_dtype(), **_sizes()}  # fmt: skip
+                "optimizer.learning_rate": 1e-3, "dtype": dtype_of(self.workdir), **_sizes()}  # fmt: skip
         return run_verb("distill", f"distil_text:{self._texts()},text", self.workdir / f"general_{self.share:g}", keys)
 
     def _texts(self) -> Path:

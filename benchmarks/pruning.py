@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks import quicker_dtype
+from benchmarks.tasks import dtype_of
 from bert_jax import recipes
 from bert_jax.compression.figures import Figures, figures_of
 from bert_jax.compression.pruning import Pruning, open_for_pruning
@@ -79,7 +79,7 @@ def _results(
     """Yield the results of a task that are not `done`."""
     spec, metric, epochs, recovery = TASKS[task]
     recipe = recipes.load_recipe(spec.format(data=data))
-    start = {"init_from": str(model), "num_epochs": epochs * share, "dtype": quicker_dtype()}
+    start = {"init_from": str(model), "num_epochs": epochs * share, "dtype": dtype_of(workdir)}
     recipe.update_from_flattened_dict(SETTINGS | start)
     train(recipe, workdir / "teacher")
     teacher, held_out = workdir / "teacher" / "model", recipe.data.dev

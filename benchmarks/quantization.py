@@ -5,8 +5,8 @@
         --conll runs/conll2003/model --record quantization.jsonl
 
 `--model` is scored on STS-B by cosines, `--sst2` and `--conll` are fine-tuned models. Each measurement is a process of
-its own and a line of `--record`; recorded ones are skipped. onnxruntime and OpenVINO are measured on STS-B and SST-2 if
-they are installed with torch, transformers and onnx (OpenVINO's int8 with nncf).
+its own and a line of `--record`; recorded ones are skipped. onnxruntime and OpenVINO are measured if they are installed
+with torch, transformers and onnx (OpenVINO's int8 with nncf; taggers with seqeval).
 """
 
 import argparse
@@ -63,7 +63,7 @@ def main() -> None:
         for name in args.only:
             needed = COMPETITORS.get(name, ())
             missing = [module for module in needed if importlib.util.find_spec(module) is None]
-            if any((row["task"], row["name"]) == (task, name) for row in done) or (needed and task == "conll"):
+            if any((row["task"], row["name"]) == (task, name) for row in done):
                 continue
             if missing:
                 print(f"{task} {name}: not measured without {', '.join(missing)}", flush=True)
@@ -168,30 +168,41 @@ def _theirs(task: str, name: str, model: Path, data: Path, count: int) -> dict[s
         before = _resident()
         forward, size = _session(name, file)
 
-        def run(texts: list[str]) -> np.ndarray:
+        def run(texts: list[Any], **options: Any) -> list[np.ndarray]:
             # Texts of similar length together, as in our pipelines.
             order = np.argsort([len(text) for text in texts])
             found: list[Any] = [None] * len(texts)
             for start in range(0, len(texts), BATCH):
                 members = order[start : start + BATCH]
-                inputs = tokenizer([texts[i] for i in members], padding=True, truncation=True, return_tensors="np")
+                chosen = [texts[i] for i in members]
+                inputs = tokenizer(chosen, padding=True, truncation=True, return_tensors="np", **options)
                 for i, output in zip(members, forward(dict(inputs)), strict=True):
                     found[i] = output
-            return np.stack(found)
+            return found
 
         rate = _rate(run, _texts(task, data, count))
         resident = _resident() - before
-        score = _score(task, run, data / scored, columns)
+        if task == "conll":
+            score = _tagging_score(run, tokenizer, model, data / scored)
+        else:
+            score = _score(task, run, data / scored, columns)
     return _row(metric, score, size, resident, rate)
 
 
 def _export(task: str, model: Path, path: Path, file: Path) -> None:
-    """Write `model` as ONNX: sentence embeddings for STS-B, logits for SST-2; and quantized, if `file` is another."""
+    """Write `model` as ONNX: sentence embeddings for STS-B, otherwise logits; and quantized, if `file` is another."""
     import torch
-    from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+    from transformers import (
+        AutoModel,
+        AutoModelForSequenceClassification,
+        AutoModelForTokenClassification,
+        AutoTokenizer,
+    )
 
     tokenizer = AutoTokenizer.from_pretrained(model)
-    kind = AutoModel if task == "stsb" else AutoModelForSequenceClassification
+    kind = {
+        "stsb": AutoModel, "sst2": AutoModelForSequenceClassification, "conll": AutoModelForTokenClassification,
+    }[task]  # fmt: skip
     bert = kind.from_pretrained(model, attn_implementation="eager").eval()
 
     class Forward(torch.nn.Module):
@@ -211,7 +222,9 @@ def _export(task: str, model: Path, path: Path, file: Path) -> None:
     names = ["input_ids", "attention_mask", "token_type_ids"]
     torch.onnx.export(
         Forward(), tuple(example[name] for name in names), str(path), input_names=names, output_names=["output"],
-        dynamic_axes={name: {0: "batch", 1: "length"} for name in names} | {"output": {0: "batch"}}, dynamo=False,
+        dynamic_axes={name: {0: "batch", 1: "length"} for name in names}
+        | {"output": {0: "batch"} | ({1: "length"} if task == "conll" else {})},
+        dynamo=False,
     )  # fmt: skip
     if file != path:  # int8 weights with a scale for each output, dynamic uint8 inputs; the tables too
         from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -251,11 +264,29 @@ def _score(task: str, run: Any, path: Path, columns: dict[str, str]) -> float:
     from bert_jax.data.finetuning.tables import read_examples
 
     rows = list(read_examples(str(path), Columns(**columns)))
-    outputs = run([row.text for row in rows])
+    outputs = np.stack(run([row.text for row in rows]))
     if task == "sst2":
         return float(np.mean(outputs.argmax(-1) == [int(row.label or 0) for row in rows]))
-    cosines = (outputs * run([row.pair or "" for row in rows])).sum(-1)
+    cosines = (outputs * np.stack(run([row.pair or "" for row in rows]))).sum(-1)
     return float(spearmanr(cosines, [float(row.label or 0) for row in rows]).statistic)
+
+
+def _tagging_score(run: Any, tokenizer: Any, model: Path, path: Path) -> float:
+    """Return the F1 of entities; the tag of a word is that of its first piece, O for words that are cut off."""
+    from seqeval.metrics import f1_score
+    from transformers import AutoConfig
+
+    from bert_jax.data.finetuning.columns import Columns
+    from bert_jax.data.finetuning.tagged import read_sentences
+
+    names, sentences = AutoConfig.from_pretrained(model).id2label, list(read_sentences(str(path), Columns()))
+    words = [list(sentence.words) for sentence in sentences]
+    found = []
+    for each, logits in zip(words, run(words, is_split_into_words=True), strict=True):
+        owners = tokenizer(each, truncation=True, is_split_into_words=True).word_ids()
+        firsts = {owner: i for i, owner in reversed(list(enumerate(owners))) if owner is not None}
+        found.append([names[int(logits[firsts[i]].argmax())] if i in firsts else "O" for i in range(len(each))])
+    return float(f1_score([list(sentence.tags or ()) for sentence in sentences], found))
 
 
 if __name__ == "__main__":

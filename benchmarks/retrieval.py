@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.distillation import run_verb
-from benchmarks.tasks import quicker_dtype
+from benchmarks.tasks import dtype_of
 
 _METRICS = ("ndcg@10", "mrr@10", "recall@100")
 _NEGATIVES = 2
-_TOP = 100  # documents of a query that are ranked, and that a reranker reads
+_TOP = 100  # documents of a query that are ranked
+_RERANKED = 20  # the first of them, which a reranker reads
 _PRETRAINING_STEPS = 400
 # Kind of model -> its recipe, the number of mined negatives that it reads, and keys of its run.
 MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
@@ -66,16 +67,20 @@ def main(data: Path, model: Path, corpus: Sequence[str], workdir: Path, record: 
                 found = model if name.startswith("all-MiniLM") else None
                 if name in MODELS:
                     found = trained(name)
-                scores = _bm25(beir, reranker) if found is None else _evaluate(found, beir, reranker)
+                dtype = dtype_of(workdir)
+                scores = _bm25(beir, reranker, dtype) if found is None else _evaluate(found, beir, reranker, dtype)
                 lines.append(key | {metric: round(scores[metric], 4) for metric in _METRICS})
                 record.parent.mkdir(parents=True, exist_ok=True)
                 with record.open("a", encoding="utf-8") as file:
                     print(json.dumps(lines[-1]), file=file)
-    print(f"| search | {' | '.join(_METRICS)} | reranked: {' | '.join(_METRICS)} |\n|---|" + "---|" * 2 * len(_METRICS))
+    columns = [*_METRICS, *(f"reranked: {metric}" for metric in _METRICS[:-1])]
+    print(f"| search | {' | '.join(columns)} |\n|---|" + "---|" * len(columns))
     for line in lines:
         if not line["reranked"]:
             again = next(each for each in lines if each["search"] == line["search"] and each["reranked"])
-            shown = [f"{each[metric]:.4f}" for each in (line, again) for metric in _METRICS]
+            shown = [f"{line[metric]:.4f}" for metric in _METRICS] + [
+                f"{again[metric]:.4f}" for metric in _METRICS[:-1]
+            ]
             print(f"| {line['search']} | {' | '.join(shown)} |")
 
 
@@ -123,7 +128,7 @@ def _train(name: str, model: Path, corpus: Sequence[str], tuples: Path, workdir:
     recipe, count, keys = MODELS[name]
     start = _pretrained(model, corpus, workdir) if name == "sparse" else model
     negatives = tuple(f"negative_{i + 1}" for i in range(count))
-    keys = _SHARED | keys | {"init_from": start, "dtype": quicker_dtype(), "data.negative_columns": negatives,
+    keys = _SHARED | keys | {"init_from": start, "dtype": dtype_of(workdir), "data.negative_columns": negatives,
                              "optimizer.bias_correction": True}  # fmt: skip
     return run_verb("finetune", f"{recipe}:{tuples}", workdir / name.replace(" ", "_"), keys)
 
@@ -135,19 +140,20 @@ def _pretrained(model: Path, corpus: Sequence[str], workdir: Path) -> Path:
         words = [str(workdir / "beir" / "corpus.jsonl"), *corpus, "--tokenizer", str(model), "--out", str(prepared)]
         words += ["--objective", "mlm", "--max-seq-length", "128"]
         subprocess.run([sys.executable, "-m", "bert_jax", "prepare", *words], check=True)
-    keys = {"data.prepared": prepared, "init_from": model, "dtype": quicker_dtype(), "data.sequence_length": 128,
+    keys = {"data.prepared": prepared, "init_from": model, "dtype": dtype_of(workdir), "data.sequence_length": 128,
             "global_batch_size": 32, "num_steps": _PRETRAINING_STEPS, "stages": "()",
             "optimizer.learning_rate": 3e-4, "optimizer.warmup_steps": 100}  # fmt: skip
     return run_verb("pretrain", "bert_base", workdir / "masked_lm", keys)
 
 
-def _evaluate(model: Path, beir: Path, reranker: Path | None) -> dict[str, float]:
+def _evaluate(model: Path, beir: Path, reranker: Path | None, dtype: str) -> dict[str, float]:
     from bert_jax.evaluation.search import evaluate_search
 
-    return evaluate_search(model, beir, top_k=_TOP, metric_names=_METRICS, reranker=reranker or "", rerank_top_k=_TOP)
+    return evaluate_search(model, beir, top_k=_TOP, metric_names=_METRICS, reranker=reranker or "",
+                           rerank_top_k=_RERANKED, dtype=dtype)  # fmt: skip
 
 
-def _bm25(beir: Path, reranker: Path | None) -> dict[str, float]:
+def _bm25(beir: Path, reranker: Path | None, dtype: str) -> dict[str, float]:
     """Return the metrics of BM25 (bm25s: Lucene's formula, English stop words)."""
     import bm25s
 
@@ -164,5 +170,5 @@ def _bm25(beir: Path, reranker: Path | None) -> dict[str, float]:
     rankings = {query: {names[i]: float(score) for i, score in zip(row, of_row, strict=True)}
                 for query, row, of_row in zip(given.queries, found, scores, strict=True)}  # fmt: skip
     if reranker:
-        rankings = rerank(pipeline("rerank", reranker), given, rankings, _TOP)
+        rankings = rerank(pipeline("rerank", str(reranker), dtype=dtype), given, rankings, _RERANKED)
     return score_rankings(given, rankings, _METRICS)

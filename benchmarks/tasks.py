@@ -123,6 +123,15 @@ def main(
         print(f"{name:12} {runs[0].examples:>8}   {both}   {rate}   {ratio:.2f}", flush=True)
 
 
+def dtype_of(workdir: Path) -> str:
+    """Return the quicker dtype when the runs of a working directory began, so that interrupted runs resume in it."""
+    file = workdir / "dtype"
+    if not file.exists():
+        workdir.mkdir(parents=True, exist_ok=True)
+        file.write_text(quicker_dtype())
+    return file.read_text()
+
+
 def quicker_dtype() -> str:
     """Return the dtype in which matrix products are faster on this processor."""
     import jax
