@@ -13,6 +13,7 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import sentence_transformers, sentence_transformers_writing, state_dict
 from bert_jax.conversion.formats import flax_msgpack, safetensors_files
+from bert_jax.conversion.gliner import GLINER_FILE, gliner_json
 from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.opening import open_model
@@ -21,6 +22,7 @@ from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.generation import GENERATION
 from bert_jax.modeling import Bert, Params
+from bert_jax.modeling.head_names import GLINER_HEAD
 
 _log = logger(__name__)
 _GENERATION = "generation_config.json"
@@ -29,11 +31,14 @@ WRITERS = {
     "safetensors": ("model.safetensors", safetensors_files.write),
     "flax": ("flax_model.msgpack", flax_msgpack.write),
 }
+CONFIG_FILES = ("config.json", GLINER_FILE)  # one of these is written last into a model directory
 SAVED_DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 
 
 class _SavesItself(Protocol):
     def save(self, directory: Any, /) -> Any: ...
+
+    def token_to_id(self, token: str, /) -> int | None: ...
 
     def lowercased(self) -> Any: ...
 
@@ -193,7 +198,8 @@ def save_pretrained(
 ) -> None:
     """Write a model directory that Hugging Face transformers can load, completely or not at all.
 
-    A model of embeddings of any kind is written as a sentence-transformers model. The float32
+    A model of embeddings of any kind is written as a sentence-transformers model, one of zero-shot NER as a GLiNER,
+    with `gliner_config.json` in place of `config.json`. The float32
     parameters of quantization-aware training are quantized. Transformers cannot load a quantized model; `convert`
     dequantizes it.
 
@@ -223,7 +229,7 @@ def save_pretrained(
     tensors = state_dict.stored_params(config, head, params, np.dtype(SAVED_DTYPES[dtype]))
     home = storage.Path(directory)
     replaced = overwrite and home.is_dir() and any(home.iterdir())
-    if replaced and not (home / "config.json").exists():
+    if replaced and not any((home / name).exists() for name in CONFIG_FILES):
         raise InputError(f"{home}: expected a model directory to replace, found one without config.json")
     target = home.parent / f".{home.name}.{uuid.uuid4().hex[:8]}.new" if replaced else home
     _write_directory(target, Bert(config, head), tensors, tokenizer, settings or TextSettings(), dtype, write)
@@ -288,8 +294,11 @@ def _write_directory(
             if settings.activation:
                 activation = sentence_transformers_writing.torch_activation(settings.activation)
                 described["sentence_transformers"] = {"activation_fn": activation}
+        name = CONFIG_FILES[0]
+        if model.head == GLINER_HEAD:
+            name, described = GLINER_FILE, gliner_json(model.config, described, tokenizer)
         write(beside, tensors)
-        storage.write_atomically(beside / "config.json", json.dumps(described, indent=2, sort_keys=True) + "\n")
+        storage.write_atomically(beside / name, json.dumps(described, indent=2, sort_keys=True) + "\n")
 
 
 def _write_embedding(directory: storage.Path, model: Bert, tensors: Tensors, settings: TextSettings) -> None:

@@ -14,9 +14,10 @@ from bert_jax import program_cache, storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.conversion.names import NAME_TABLES, PLACEHOLDERS, Names, Slot, numbers_of, slots
-from bert_jax.conversion.names.table import Tensors
+from bert_jax.conversion.names.table import GLINER_ENCODER, GLINER_NAMES, Tensors
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Params
+from bert_jax.modeling.head_names import GLINER_HEAD
 from bert_jax.modeling.positions import sinusoids
 
 # Parameters of a trained BERT are far smaller than this; a flipped exponent bit makes them far larger.
@@ -101,6 +102,10 @@ def _as_written(tensors: Tensors, model: Bert, dtype: np.dtype) -> Tensors:
         tensors[name] = LazyTensor(values.shape, dtype, functools.partial(values.astype, dtype))
     if names.architectures[model.head] == names.architectures["encoder"]:
         tensors = {name.removeprefix(names.prefix): tensor for name, tensor in tensors.items()}
+    if model.head == GLINER_HEAD:
+        own = {name: tensor for name, tensor in tensors.items() if name.startswith(GLINER_NAMES)}
+        encoder = {f"{GLINER_ENCODER}{name}": tensor for name, tensor in tensors.items() if name not in own}
+        tensors = encoder | own
     return tensors
 
 

@@ -249,6 +249,7 @@ WITHOUT_EFFECT = {
     "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "qa_dropout", "drop_before_summary",
     "pooler_dropout", "mlp_dropout_at",
     "initializer_range", "problem_type", "id2label", "carried", "quantization", "family", "legacy",
+    "gliner",  # a head that no format exports
 }  # fmt: skip
 # Those that only decide which parameters there are, and what `BertConfig` derives from others.
 OF_PARAMETERS = {
