@@ -11,7 +11,7 @@ from bert_jax.gliner_config import GlinerConfig
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.gliner import GLINER
 from bert_jax.storage import hub
-from bert_jax.tokenization import Tokenizer, has_tokenizer
+from bert_jax.tokenization import has_tokenizer
 
 GLINER_FILE = "gliner_config.json"
 _FIELDS = {field.name for field in dataclasses.fields(GlinerConfig)} - {"carried"}
@@ -95,13 +95,13 @@ def encoder_tensors(tensors: Tensors) -> Tensors:
     return {name.removeprefix(GLINER_ENCODER): tensor for name, tensor in tensors.items()}
 
 
-def gliner_json(config: BertConfig, described: dict[str, Any], tokenizer: Tokenizer | None) -> dict[str, Any]:
+def gliner_json(config: BertConfig, described: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
     """Return the content of `gliner_config.json`.
 
     Args:
         config: the architecture, with `gliner`.
         described: the `config.json` of the encoder.
-        tokenizer: the tokenizer that is saved with the model, or None.
+        tokenizer: the `Tokenizer` that is saved with the model, or None.
     """
     assert config.gliner is not None
     found = {"model_name": "", "name": "gliner", "fine_tune": True, "words_splitter_type": "whitespace"}

@@ -113,9 +113,9 @@ def open_model(
             tensor = weights.tensors[f"{EMBEDDING_LAYER.format(number=0)}{projection}"] = weights.tensors[projection]
             config, settings, _ = multi_vector_encoders.read_stanford(root, config, tensor.shape)
         if head == GLINER_HEAD:
-            own_head = described.config if described else GlinerConfig()
-            config = config.replace(gliner=own_head)
-            settings = dataclasses.replace(settings, added_tokens=own_head.added_tokens)
+            config = config.replace(gliner=described.config if described else GlinerConfig())
+        if described and head == GLINER_HEAD:
+            settings = dataclasses.replace(settings, added_tokens=described.config.added_tokens)
         if classes is not None:
             config = _with_classes(config, classes, head, head == saved_head)
         if head in ("encoder", "sentence_embedding", "multi_vector", GLINER_HEAD):

@@ -363,15 +363,15 @@ def _padded(
     ids = arrays["input_ids"]
     sizes = {"B": ids.shape[0], "S": ids.shape[-1], "s": max(ids.shape[-1] - 2, 0)}
     rows = rows or _bucket(sizes["B"])
-    length = length or min(_padded_length(sizes["S"], config), config.max_position_embeddings)
+    longest: int = length or min(_padded_length(sizes["S"], config), config.max_position_embeddings)
     arrays = {"attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids), **arrays}
     padded = {}
     for name, array in arrays.items():
-        last = length
+        last = longest
         if name in _POSITIONS:
             axis = name[0].upper().replace("M", "P")
             sizes[axis] = array.shape[-1]
-            last = max(length, sizes[axis]) if axis == "W" else _bucket(sizes[axis])
+            last = max(longest, sizes[axis]) if axis == "W" else _bucket(sizes[axis])
         widths = [(0, rows - array.shape[0]), *[(0, 0)] * (array.ndim - 2), (0, last - array.shape[-1])]
         padded[name] = np.pad(array, widths, constant_values=config.pad_token_id if name == "input_ids" else 0)
     return padded, sizes
