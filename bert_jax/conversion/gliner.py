@@ -35,6 +35,11 @@ class GlinerFiles(NamedTuple):
     tokenizer: storage.Path
 
 
+def is_gliner(path: storage.PathLike) -> bool:
+    """Return whether a directory, or a name on the hub, is a GLiNER."""
+    return (hub.locate(path) / GLINER_FILE).exists()
+
+
 def read_gliner(root: storage.Path, base: storage.PathLike | None = None) -> GlinerFiles | None:
     """Read the description of a GLiNER in a directory; None if there is no `gliner_config.json`.
 

@@ -311,7 +311,9 @@ class PretrainedModel:
             "token_type_ids": config.type_vocab_size,
             "task_type_ids": config.task_type_vocab_size,
             "position_ids": config.max_position_embeddings + config.position_offset,
-            **{name: length for name in _POSITIONS},
+            "masked_positions": length,
+            "word_positions": length,
+            "type_positions": length,
             "attention_mask": 2,
             "global_attention_mask": 2,
         }

@@ -19,12 +19,26 @@ from bert_jax.modeling.positions import gather_positions
 _NO_ENTITY = -1e9  # logit of a span or a type that is padding
 
 
+class GlinerDense(Dense):
+    """A dense layer with the initial kernel of PyTorch's: uniform within one over the root of `fan_in`.
+
+    The encoder's narrow initializer would make the signal vanish, as the head has neither LayerNorms nor residuals.
+    """
+
+    def __init__(self, config: BertConfig, features_in: int, features_out: int, *, fan_in: int = 0, rngs: nnx.Rngs):
+        super().__init__(config, features_in, features_out, rngs=rngs)
+        bound = (fan_in or features_in) ** -0.5
+        self.kernel.set_value(
+            jax.random.uniform(rngs.params(), (features_in, features_out), minval=-bound, maxval=bound)
+        )
+
+
 class GlinerFeedForward(nnx.Module):
     """Two dense layers, `[..., inputs] -> [..., D]`, with ReLU and dropout between them."""
 
     def __init__(self, config: BertConfig, inputs: int, features: int, *, rngs: nnx.Rngs):
-        self.up = Dense(config, inputs, 4 * features, rngs=rngs)
-        self.down = Dense(config, 4 * features, features, rngs=rngs)
+        self.up = GlinerDense(config, inputs, 4 * features, rngs=rngs)
+        self.down = GlinerDense(config, 4 * features, features, rngs=rngs)
 
     def __call__(self, x: jax.Array, rate: float, key: jax.Array | None, compute: Compute) -> jax.Array:
         return self.down(dropout(jax.nn.relu(self.up(x, compute)), rate, key), compute)
@@ -34,8 +48,8 @@ class LstmCell(nnx.Module):
     """An LSTM of one layer and direction, `[B, W, inputs] -> [B, W, hidden]`; gates as in PyTorch."""
 
     def __init__(self, config: BertConfig, inputs: int, hidden: int, *, rngs: nnx.Rngs):
-        self.input = Dense(config, inputs, 4 * hidden, rngs=rngs)
-        self.recurrent = Dense(config, hidden, 4 * hidden, rngs=rngs)
+        self.input = GlinerDense(config, inputs, 4 * hidden, fan_in=hidden, rngs=rngs)
+        self.recurrent = GlinerDense(config, hidden, 4 * hidden, rngs=rngs)
 
     def __call__(self, x: jax.Array, is_word: jax.Array, reverse: bool, compute: Compute) -> jax.Array:
         """Run over the words of each row; words of padding change no state, and their outputs are 0.
@@ -79,7 +93,7 @@ class GlinerHead(nnx.Module):
     def __init__(self, config: BertConfig, gliner: GlinerConfig, *, rngs: nnx.Rngs):
         self.config, size = gliner, gliner.hidden_size
         if size != config.hidden_size:
-            self.projection = Dense(config, config.hidden_size, size, rngs=rngs)
+            self.projection = GlinerDense(config, config.hidden_size, size, rngs=rngs)
         for number in range(gliner.num_rnn_layers):
             setattr(self, f"lstm_{number}", BidirectionalLstm(config, size, rngs=rngs))
         self.start = GlinerFeedForward(config, size, size, rngs=rngs)

@@ -156,6 +156,9 @@ def _tagged(folder: Path) -> None:
     for name in ("path/to/conll2003/train.txt", "path/to/conll2003/valid.txt", "path/to/conll2003/test.txt"):
         (folder / name).write_text(words)
     (folder / "test.txt").write_text(words)
+    rows = [{"tokenized_text": text.split(" "), "ner": [[1, 1 + i % 2, "person"], [4, 4, "city"]]} for i, text in
+            enumerate(TEXTS * 6)]  # fmt: skip
+    _json_lines(folder / "entities.jsonl", rows)
 
 
 def _questions(folder: Path) -> None:
