@@ -274,8 +274,8 @@ def _write_directory(
 ) -> None:
     if model.head == "sparse_embedding" and model.config.pooling == "lexical":
         raise InputError(f"{directory}: expected another model to write, found weights of tokens of BGE-M3")
-    architecture = NAME_TABLES[model.config.family].architectures[model.head]
-    described = model.config.to_hf(architecture) | {"dtype": dtype}
+    architecture = NAME_TABLES[model.config.family].architecture_of(model.head)
+    described = model.config.to_hf(architecture or "") | {"dtype": dtype}
     for key in sentence_transformers.ACTIVATION_KEYS:  # the activation of the settings replaces that of the source
         described.pop(key, None)
     with storage.directory_atomically(directory) as beside:

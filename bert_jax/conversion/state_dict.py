@@ -100,7 +100,7 @@ def _as_written(tensors: Tensors, model: Bert, dtype: np.dtype) -> Tensors:
     names = names_of(model)
     for name, values in _buffers(model):
         tensors[name] = LazyTensor(values.shape, dtype, functools.partial(values.astype, dtype))
-    if names.architectures[model.head] == names.architectures["encoder"]:
+    if names.architecture_of(model.head) == names.architectures["encoder"]:
         tensors = {name.removeprefix(names.prefix): tensor for name, tensor in tensors.items()}
     if model.head == GLINER_HEAD:
         own = {name: tensor for name, tensor in tensors.items() if name.startswith(GLINER_NAMES)}
@@ -112,7 +112,7 @@ def _as_written(tensors: Tensors, model: Bert, dtype: np.dtype) -> Tensors:
 def names_of(model: Bert) -> Names:
     """Return the table of names of a model's family. Raises InputError when the family lacks the model's head."""
     names = NAME_TABLES[model.config.family]
-    if model.head not in names.architectures:
+    if names.architecture_of(model.head) is None:
         heads = ", ".join(names.architectures)
         raise InputError(f"family {model.config.family} has no head {model.head!r}; it has {heads}")
     if not model.config.gated and names.not_gated is not None:

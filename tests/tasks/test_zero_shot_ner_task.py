@@ -10,7 +10,7 @@ from gliners import HEAD, gliner, head_in_numpy, write_gliner
 
 from bert_jax import recipes, tasks
 from bert_jax.cli import main
-from bert_jax.conversion.huggingface import load_pretrained
+from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.gliner_batches import GlinerSource, encode_span_texts
 from bert_jax.data.finetuning.gliner_rows import RowMaker
@@ -21,6 +21,7 @@ from bert_jax.inference import pipeline
 from bert_jax.metrics.entities import span_scores
 from bert_jax.modeling import Bert
 from bert_jax.tasks.zero_shot_ner import ZeroShotNerTask, chosen_spans, gold_spans
+from bert_jax.tokenization import load_tokenizer
 from bert_jax.training.loop import train
 
 PLACES, PEOPLE = ["house", "river", "stone"], ["man", "child", "cat"]
@@ -47,12 +48,19 @@ def write_rows(path, count, seed):
     return path
 
 
+def write_encoder(path, write_small):
+    """An encoder whose states are mostly those of their own words, as after pretraining."""
+    loaded = load_pretrained(write_small(path.with_name("random"), max_position_embeddings=64))
+    loaded.params["embeddings"]["word_embeddings"]["embedding"] *= 10
+    save_pretrained(path, loaded.config, "encoder", loaded.params, load_tokenizer(loaded.directory))
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, write_small):
     root = tmp_path_factory.mktemp("gliner")
     write_rows(root / "train.jsonl", 320, 0)
     write_rows(root / "dev.jsonl", 60, 1)
-    write_small(root / "encoder", max_position_embeddings=64)
+    write_encoder(root / "encoder", write_small)
     return root
 
 
@@ -64,7 +72,7 @@ def recipe(place, **changes):
     c.data.hidden_size, c.data.max_width, c.data.dropout = 32, 2, 0.0
     c.model.hidden_dropout_prob = c.model.attention_probs_dropout_prob = 0.0
     c.data.embed_ent_token = False  # so that a small encoder need not learn to copy the name of a type
-    c.global_batch_size, c.num_epochs, c.optimizer.learning_rate = 16, 14.0, 5e-3
+    c.global_batch_size, c.num_epochs, c.optimizer.learning_rate = 16, 6.0, 3e-3
     c.update_from_flattened_dict(changes)
     return c
 

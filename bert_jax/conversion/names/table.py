@@ -68,9 +68,12 @@ class Names:
 
     def head_of(self, architecture: str) -> str | None:
         """Return the head of a Hugging Face class; None for an unknown class."""
-        own = (*EMBEDDING_HEADS, GLINER_HEAD)
-        known = {name: head for head, name in self.architectures.items() if head not in own}
+        known = {name: head for head, name in self.architectures.items() if head not in EMBEDDING_HEADS}
         return (known | dict(self.other_architectures)).get(architecture)
+
+    def architecture_of(self, head: str) -> str | None:
+        """Return the Hugging Face class of a head, for a GLiNER that of its encoder; None if the family lacks it."""
+        return self.architectures.get("encoder" if head == GLINER_HEAD else head)
 
 
 class Slot(NamedTuple):
@@ -139,7 +142,6 @@ def architectures(family: str, without: tuple[str, ...] = (), **others: str) -> 
         "encoder": encoder,
         "sentence_embedding": encoder,
         "multi_vector": encoder,
-        "zero_shot_ner": encoder,
         "masked_lm": masked_lm,
         "sparse_embedding": masked_lm,
         "sequence_classification": "ForSequenceClassification",
