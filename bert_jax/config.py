@@ -17,6 +17,7 @@ from bert_jax.config_values import (
 from bert_jax.encoder_config import EncoderConfig
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.families import FAMILIES, family_of
+from bert_jax.gliner_config import GlinerConfig
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.config import NOT_CARRIED, config_keys
 from bert_jax.model_files.labels import read_classes
@@ -63,6 +64,7 @@ class BertConfig(EncoderConfig):
         pooling_skip: number of leading tokens that are not pooled, such as those of a prompt.
         embedding_layers: layers after the pooling.
         normalize_embeddings: whether a sentence embedding is scaled to unit length.
+        gliner: the head of a GLiNER, or None.
         quantization: how parameters are quantized, or None.
         carried: other keys and values of the `config.json` that was read, which `to_hf` writes again. They do not
             affect the model and are ignored in comparisons.
@@ -93,6 +95,7 @@ class BertConfig(EncoderConfig):
     pooling_skip: int = 0
     embedding_layers: tuple[EmbeddingLayer, ...] = ()
     normalize_embeddings: bool = True
+    gliner: GlinerConfig | None = None
     quantization: Quantization | None = None
     carried: tuple[tuple[str, Any], ...] = dataclasses.field(default=(), compare=False, repr=False)
 

@@ -17,7 +17,7 @@ _ACTIVATION_ALIASES = {
 # Fields that a Hugging Face config.json does not have.
 _NOT_IN_HF = (
     "pooler", "pooling", "pooling_skip", "embedding_layers", "normalize_embeddings", "id2label", "carried",
-    "quantization",
+    "quantization", "gliner",
 )  # fmt: skip
 _MAY_BE_NULL = (*MAY_BE_NONE, "pad_token_id")  # fields that may be null in config.json, which means "not set"
 

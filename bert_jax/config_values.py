@@ -53,6 +53,7 @@ _POSITIVE = (
 MAY_BE_NONE = (
     "head_act", "head_dim", "num_key_value_heads", "problem_type", "classifier_dropout", "embedding_size",
     "local_window", "local_rope_theta", "quantization", "mask_token_id", "sep_token_id", "embedding_mlp_norm_eps",
+    "gliner",
 )  # fmt: skip
 _LARGEST_SIZE = 2**31 - 1
 _MOST_SHOWN = 80  # characters of a value in a message

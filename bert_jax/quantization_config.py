@@ -51,6 +51,7 @@ KEEP = (
     "qa_outputs/*",
     "discriminator/*",
     "contact_head/*",
+    "gliner/*",
 )
 STAGES = ("quantized", "training", "calibrating")
 

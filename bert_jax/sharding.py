@@ -59,6 +59,7 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"conv/kernel", (None, "embed", None)),
     (r"lora/.*/[ab]", (None, None)),  # thin
     (r"embedding_layers/.*/kernel", (None, None)),  # of any width
+    (r"gliner/.*/kernel", (None, None)),  # of any width
     (r"projections/.*/kernel", (None, None)),  # of a distillation, of any width
     (r"encoder/inverse_frequencies", (None,)),
     (r"contact_head/dense/kernel", (None, None)),

@@ -57,11 +57,18 @@ def add_verbs(verbs: Any) -> None:
         "Finds whatever the model was trained to tag: entities, parts of speech. For files of tokenized sentences "
         "(CoNLL), see `bert-jax predict`.",
         """bert-jax tag runs/conll2003/model "Angela Merkel met Barack Obama in Berlin."
-           bert-jax tag runs/conll2003/model --file articles.txt --json""",
+           bert-jax tag runs/conll2003/model --file articles.txt --json
+           bert-jax tag path/to/gliner "Angela Merkel met Barack Obama in Berlin." --labels person,city""",
     )
     tag.add_argument("--strategy", default="first", metavar="NAME",
                      help="how to merge tokens into entities, as the aggregation_strategy of transformers: none, "
                      "simple, first (the default), average or max")  # fmt: skip
+    tag.add_argument("--labels", metavar="NAME,NAME",
+        help="zero-shot: types of entities to find; needs a GLiNER")  # fmt: skip
+    tag.add_argument("--threshold", type=float, default=0.5, metavar="P",
+        help="zero-shot: probability above which a span is an entity (default: %(default)s)")  # fmt: skip
+    tag.add_argument("--nested", action="store_true", help="zero-shot: allow entities inside others")
+    tag.add_argument("--multi-label", action="store_true", help="zero-shot: allow several types for an entity")
     answer = add_verb(
         verbs,
         "answer",
@@ -162,16 +169,22 @@ def run_classify(args: argparse.Namespace) -> None:
 def run_tag(args: argparse.Namespace) -> None:
     """Print the entities of each text and their character ranges."""
 
-    def ask(pipe: Any, texts: list[str]) -> Any:
+    def trained(pipe: Any, texts: list[str]) -> Any:
         return pipe(texts, aggregation_strategy=args.strategy)
 
-    for text, found in _answers(args, "token-classification", ask):
+    def zero_shot(pipe: Any, texts: list[str]) -> Any:
+        return pipe(texts, args.labels, args.threshold, not args.nested, args.multi_label)
+
+    if args.labels is None and (args.nested or args.multi_label):
+        raise InputError("--labels: expected types of entities with --nested and --multi-label, found none")
+    task, ask = ("token-classification", trained) if args.labels is None else ("zero-shot-ner", zero_shot)
+    for text, found in _answers(args, task, ask):
         if args.json:
             print_json({"text": text, "entities": found})
             continue
         rows = [
-            (answer.get("entity_group") or answer["entity"], f"{answer['score']:.4f}", answer["word"],
-             f"{answer['start']}-{answer['end']}")
+            (answer.get("label") or answer.get("entity_group") or answer["entity"], f"{answer['score']:.4f}",
+             answer.get("text") or answer["word"], f"{answer['start']}-{answer['end']}")
             for answer in found
         ]  # fmt: skip
         print_table(text, ("entity", "score", "text", "characters"), rows)

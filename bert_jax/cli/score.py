@@ -122,6 +122,8 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
         "(default: the column used in training; if the model does not record it: 'sentence2' for embeddings, otherwise "
         "none)",
     )
+    add("--entity-types", metavar="NAME,NAME", type=lambda names: tuple(names.split(",")),
+        help="types that a GLiNER finds (default of evaluate: those of the data)")  # fmt: skip
     add("--choice-columns", default="", metavar="NAME[,NAME]",
         help="columns of the choices, or one column of lists (default: 'choices')")  # fmt: skip
     add(
@@ -199,6 +201,7 @@ _TASK_OPTIONS = {
     "submission": "classifies texts",
     "long_texts": "classifies texts",
     "tag_names": "tags words",
+    "entity_types": "finds entities of named types",
     "prompt": "embeds or classifies texts",
     "prompt_name": "embeds or classifies texts",
     "truncate_dim": "embeds texts",

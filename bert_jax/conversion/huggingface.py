@@ -13,6 +13,7 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import sentence_transformers, sentence_transformers_writing, state_dict
 from bert_jax.conversion.formats import flax_msgpack, safetensors_files
+from bert_jax.conversion.gliner import GLINER_FILE, gliner_json
 from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.opening import open_model
@@ -21,6 +22,7 @@ from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.generation import GENERATION
 from bert_jax.modeling import Bert, Params
+from bert_jax.modeling.head_names import GLINER_HEAD
 
 _log = logger(__name__)
 _GENERATION = "generation_config.json"
@@ -29,6 +31,7 @@ WRITERS = {
     "safetensors": ("model.safetensors", safetensors_files.write),
     "flax": ("flax_model.msgpack", flax_msgpack.write),
 }
+CONFIG_FILES = ("config.json", GLINER_FILE)  # one of these is written last into a model directory
 SAVED_DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 
 
@@ -193,7 +196,8 @@ def save_pretrained(
 ) -> None:
     """Write a model directory that Hugging Face transformers can load, completely or not at all.
 
-    A model of embeddings of any kind is written as a sentence-transformers model. The float32
+    A model of embeddings of any kind is written as a sentence-transformers model, one of zero-shot NER as a GLiNER,
+    with `gliner_config.json` in place of `config.json`. The float32
     parameters of quantization-aware training are quantized. Transformers cannot load a quantized model; `convert`
     dequantizes it.
 
@@ -223,7 +227,7 @@ def save_pretrained(
     tensors = state_dict.stored_params(config, head, params, np.dtype(SAVED_DTYPES[dtype]))
     home = storage.Path(directory)
     replaced = overwrite and home.is_dir() and any(home.iterdir())
-    if replaced and not (home / "config.json").exists():
+    if replaced and not any((home / name).exists() for name in CONFIG_FILES):
         raise InputError(f"{home}: expected a model directory to replace, found one without config.json")
     target = home.parent / f".{home.name}.{uuid.uuid4().hex[:8]}.new" if replaced else home
     _write_directory(target, Bert(config, head), tensors, tokenizer, settings or TextSettings(), dtype, write)
@@ -270,8 +274,8 @@ def _write_directory(
 ) -> None:
     if model.head == "sparse_embedding" and model.config.pooling == "lexical":
         raise InputError(f"{directory}: expected another model to write, found weights of tokens of BGE-M3")
-    architecture = NAME_TABLES[model.config.family].architectures[model.head]
-    described = model.config.to_hf(architecture) | {"dtype": dtype}
+    architecture = NAME_TABLES[model.config.family].architecture_of(model.head)
+    described = model.config.to_hf(architecture or "") | {"dtype": dtype}
     for key in sentence_transformers.ACTIVATION_KEYS:  # the activation of the settings replaces that of the source
         described.pop(key, None)
     with storage.directory_atomically(directory) as beside:
@@ -288,8 +292,11 @@ def _write_directory(
             if settings.activation:
                 activation = sentence_transformers_writing.torch_activation(settings.activation)
                 described["sentence_transformers"] = {"activation_fn": activation}
+        name = CONFIG_FILES[0]
+        if model.head == GLINER_HEAD:
+            name, described = GLINER_FILE, gliner_json(model.config, described, tokenizer)
         write(beside, tensors)
-        storage.write_atomically(beside / "config.json", json.dumps(described, indent=2, sort_keys=True) + "\n")
+        storage.write_atomically(beside / name, json.dumps(described, indent=2, sort_keys=True) + "\n")
 
 
 def _write_embedding(directory: storage.Path, model: Bert, tensors: Tensors, settings: TextSettings) -> None:

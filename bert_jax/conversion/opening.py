@@ -12,6 +12,7 @@ from bert_jax.conversion import (
     adapters,
     bge_m3,
     evidence,
+    gliner,
     multi_vector_encoders,
     sentence_transformers,
     sparse_encoders,
@@ -24,8 +25,9 @@ from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
 from bert_jax.conversion.weights import Weights, open_weights
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.families import FAMILIES, architectures_of
+from bert_jax.gliner_config import GlinerConfig
 from bert_jax.modeling import HEADS, Bert
-from bert_jax.modeling.head_names import CLASSIFIERS, EMBEDDING_HEADS, NAMED_CLASSIFIERS
+from bert_jax.modeling.head_names import CLASSIFIERS, EMBEDDING_HEADS, GLINER_HEAD, NAMED_CLASSIFIERS
 from bert_jax.storage import hub
 from bert_jax.tokenization import has_tokenizer
 
@@ -85,8 +87,11 @@ def open_model(
     root = hub.locate(path)
     layout = sentence_transformers.read_layout(root)
     directory = layout.transformer if layout else root
+    described = gliner.read_gliner(root, base)
     with contextlib.ExitStack() as stack:
-        if adapters.is_adapter(directory):
+        if described:
+            found = _open_plain(directory, family, stack, task, gliner_files=described)
+        elif adapters.is_adapter(directory):
             found = _open_adapter(directory, family, base, task, stack)
         elif base is not None:
             raise InputError(f"{directory}: expected an adapter (adapter_config.json) for the base model, found none")
@@ -97,7 +102,7 @@ def open_model(
         names = NAME_TABLES[hf["model_type"]]
         saved_head = layout.head if layout and layout.head in EMBEDDING_HEADS else None
         projection = None if layout else multi_vector_encoders.stanford_projection(hf, weights.tensors)
-        saved_head = saved_head or ("multi_vector" if projection else None)
+        saved_head = saved_head or ("multi_vector" if projection else GLINER_HEAD if described else None)
         saved_head = saved_head or _saved_head(hf, weights.tensors, names, where, head)
         head = head or saved_head
         assert head is not None
@@ -107,9 +112,13 @@ def open_model(
         if projection and head == "multi_vector":
             tensor = weights.tensors[f"{EMBEDDING_LAYER.format(number=0)}{projection}"] = weights.tensors[projection]
             config, settings, _ = multi_vector_encoders.read_stanford(root, config, tensor.shape)
+        if head == GLINER_HEAD:
+            config = config.replace(gliner=described.config if described else GlinerConfig())
+        if described and head == GLINER_HEAD:
+            settings = dataclasses.replace(settings, added_tokens=described.config.added_tokens)
         if classes is not None:
             config = _with_classes(config, classes, head, head == saved_head)
-        if head in ("encoder", "sentence_embedding", "multi_vector"):
+        if head in ("encoder", "sentence_embedding", "multi_vector", GLINER_HEAD):
             kernel = evidence.tensor_name(names, "pooler/dense/kernel")  # with an ending, if it is quantized
             has_dense = kernel != "" and any(name.startswith(kernel) for name in weights.tensors)
             config = config.replace(pooler=has_dense or not config.pooler_dense)
@@ -185,9 +194,10 @@ def _open_plain(
     stack: contextlib.ExitStack,
     task: str | None,
     settings: TextSettings = NO_SETTINGS,
+    gliner_files: gliner.GlinerFiles | None = None,
 ) -> _Described:
-    """Open a directory with config.json and weights."""
-    where = directory / "config.json"
+    """Open a directory with config.json and weights, or a GLiNER with its description."""
+    where = directory / "config.json" if gliner_files is None else gliner_files.where
     if not where.exists() and (directory / "bert_config.json").exists():
         where = directory / "bert_config.json"
     files = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
@@ -198,9 +208,10 @@ def _open_plain(
         )
     if "adapter_config.json" in files:
         _log.warning("%s: found an adapter beside the weights; it is not merged into them", directory)
-    hf = storage.read_json(where, unique_keys=True)
+    hf = storage.read_json(where, unique_keys=True) if gliner_files is None else gliner_files.encoder
     found = stack.enter_context(open_weights(directory))
-    tensors = evidence.without_wrappers(found.tensors, found.where)
+    tensors = found.tensors if gliner_files is None else gliner.encoder_tensors(found.tensors)
+    tensors = evidence.without_wrappers(tensors, found.where)
     if family:
         hf = {key: value for key, value in hf.items() if key != "architectures" or family == hf.get("model_type")}
     family = family or evidence.settle_family(hf, tensors, files, where)
@@ -211,6 +222,7 @@ def _open_plain(
     hf = evidence.complete(hf | {"model_type": family}, family, tensors, where)
     if hf.get("auto_map") and not FAMILIES[family].has_own_code:
         _log.warning("%s: auto_map names Python files; they are not run, and the model is read as %s", where, family)
+    directory = directory if gliner_files is None else gliner_files.tokenizer
     return _Described(hf, where, dataclasses.replace(found, tensors=tensors), directory, own, task)
 
 

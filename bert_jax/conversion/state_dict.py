@@ -14,9 +14,10 @@ from bert_jax import program_cache, storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.conversion.names import NAME_TABLES, PLACEHOLDERS, Names, Slot, numbers_of, slots
-from bert_jax.conversion.names.table import Tensors
+from bert_jax.conversion.names.table import GLINER_ENCODER, GLINER_NAMES, Tensors
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Params
+from bert_jax.modeling.head_names import GLINER_HEAD
 from bert_jax.modeling.positions import sinusoids
 
 # Parameters of a trained BERT are far smaller than this; a flipped exponent bit makes them far larger.
@@ -99,15 +100,19 @@ def _as_written(tensors: Tensors, model: Bert, dtype: np.dtype) -> Tensors:
     names = names_of(model)
     for name, values in _buffers(model):
         tensors[name] = LazyTensor(values.shape, dtype, functools.partial(values.astype, dtype))
-    if names.architectures[model.head] == names.architectures["encoder"]:
+    if names.architecture_of(model.head) == names.architectures["encoder"]:
         tensors = {name.removeprefix(names.prefix): tensor for name, tensor in tensors.items()}
+    if model.head == GLINER_HEAD:
+        own = {name: tensor for name, tensor in tensors.items() if name.startswith(GLINER_NAMES)}
+        encoder = {f"{GLINER_ENCODER}{name}": tensor for name, tensor in tensors.items() if name not in own}
+        tensors = encoder | own
     return tensors
 
 
 def names_of(model: Bert) -> Names:
     """Return the table of names of a model's family. Raises InputError when the family lacks the model's head."""
     names = NAME_TABLES[model.config.family]
-    if model.head not in names.architectures:
+    if names.architecture_of(model.head) is None:
         heads = ", ".join(names.architectures)
         raise InputError(f"family {model.config.family} has no head {model.head!r}; it has {heads}")
     if not model.config.gated and names.not_gated is not None:

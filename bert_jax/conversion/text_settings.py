@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.tokenization.added_tokens import with_special_tokens
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 MULTI_VECTOR_SIMILARITIES = ("maxsim", "meanmaxsim")
@@ -33,6 +34,7 @@ class TextSettings:
         cross_encoder: whether the model came with the files of a cross-encoder, which are then saved too.
         activation: activation of a cross-encoder's logits: one of `bert_jax.config_values.LAYER_ACTIVATIONS` or
             `softmax`; "" = not set.
+        added_tokens: special tokens that the tokenizer gets if it lacks them, those of a GLiNER's prompts.
         task: the task whose adapter the parameters have, of a model with adapters for several; "" = none.
     """
 
@@ -47,6 +49,7 @@ class TextSettings:
     multi_vector: MultiVectorSettings | None = None
     cross_encoder: bool = False
     activation: str = ""
+    added_tokens: tuple[str, ...] = ()
     task: str = ""
 
     def prompt(self, name: str | None = None, text: str | None = None) -> str:
@@ -122,7 +125,9 @@ class TextSettings:
         return TextSettings(lowercase=self.lowercase, max_length=self.max_length)
 
     def tokenizer(self, tokenizer: _T) -> _T:
-        """Return the tokenizer, with lower-casing if these settings ask for it."""
+        """Return the tokenizer, with the lower-casing and the added tokens of these settings."""
+        if tokenizer is not None and any(tokenizer.token_to_id(token) is None for token in self.added_tokens[1:]):
+            tokenizer = with_special_tokens(tokenizer, self.added_tokens)
         return tokenizer.lowercased() if self.lowercase and tokenizer is not None else tokenizer
 
 

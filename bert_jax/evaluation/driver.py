@@ -28,6 +28,7 @@ EVALUATORS = {
     "question_answering": "question_answering.QuestionAnsweringEvaluator",
     "sentence_embedding": "sentence_embedding.SentenceEmbeddingEvaluator",
     "multiple_choice": "multiple_choice.MultipleChoiceEvaluator",
+    "zero_shot_ner": "zero_shot_ner.ZeroShotNerEvaluator",
 }
 
 

@@ -138,6 +138,10 @@ def _exportable(loaded: Loaded, model: storage.PathLike) -> Loaded:
                          "export it with the head encoder, and pool in your program")  # fmt: skip
     if loaded.head == "sparse_embedding" and loaded.config.pooling == "lexical":
         raise InputError(f"{model}: expected another head to export, found weights of tokens of BGE-M3")
+    if loaded.head == "zero_shot_ner":
+        raise InputError(
+            f"{model}: expected another head to export, found a GLiNER; --head encoder exports its encoder"
+        )
     missing = [name for name in loaded.missing if "pooler" not in name]
     if len(missing) < len(loaded.missing) and loaded.head in ("encoder", "sentence_embedding"):
         params = {name: part for name, part in loaded.params.items() if name != "pooler"}

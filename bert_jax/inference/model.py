@@ -20,8 +20,8 @@ from bert_jax.modeling.global_tokens import check_global_tokens
 from bert_jax.tokenization import Tokenizer
 
 _SHORTEST = 16  # the smallest padded length
-# The padded axes of each output: B rows, S tokens, s tokens without the first and the last, P masked positions; a dot
-# is an axis without padding.
+# The padded axes of each output: B rows, S tokens, s tokens without the first and the last, P masked positions,
+# W words, T entity types; a dot is an axis without padding.
 _PADDED_AXES = {
     "last_hidden_state": "BS.",
     "hidden_states": "BS.",
@@ -40,7 +40,9 @@ _LOGITS_AXES = {
     "pretraining": "BS.",
     "token_classification": "BS.",
     "replaced_token_detection": "BS",
+    "zero_shot_ner": "BW.T",
 }
+_POSITIONS = ("masked_positions", "word_positions", "type_positions")  # inputs whose last axis is not that of tokens
 
 
 @functools.partial(
@@ -90,6 +92,8 @@ class PretrainedModel:
         *,
         task_type_ids: Any = None,
         global_attention_mask: Any = None,
+        word_positions: Any = None,
+        type_positions: Any = None,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> BertOutput:
@@ -108,6 +112,7 @@ class PretrainedModel:
             task_type_ids: ids of ERNIE's tasks, with the shape of input_ids; None means 0.
             global_attention_mask: for a Longformer, 1 for tokens with global attention, with the shape of input_ids;
                 None means those that transformers chooses for the head.
+            word_positions, type_positions: for a GLiNER, as for `Bert.apply`.
             output_hidden_states: whether to return all hidden states.
             output_attentions: whether to return all attention maps.
 
@@ -122,6 +127,8 @@ class PretrainedModel:
             "masked_positions": masked_positions,
             "task_type_ids": task_type_ids,
             "global_attention_mask": global_attention_mask,
+            "word_positions": word_positions,
+            "type_positions": type_positions,
         }
         if isinstance(input_ids, str) or (isinstance(input_ids, list) and input_ids and isinstance(input_ids[0], str)):
             inputs |= self._tokenized(input_ids)
@@ -305,11 +312,13 @@ class PretrainedModel:
             "task_type_ids": config.task_type_vocab_size,
             "position_ids": config.max_position_embeddings + config.position_offset,
             "masked_positions": length,
+            "word_positions": length,
+            "type_positions": length,
             "attention_mask": 2,
             "global_attention_mask": 2,
         }
         for name, array in arrays.items():
-            fits = array.shape[:-1] == ids.shape[:-1] if name == "masked_positions" else array.shape == ids.shape
+            fits = array.shape[:-1] == ids.shape[:-1] if name in _POSITIONS else array.shape == ids.shape
             if not fits:
                 raise InputError(f"{name}: expected a shape as input_ids {list(ids.shape)}, found {list(array.shape)}")
             if array.size and not (array.min() >= 0 and array.max() < limits[name]):
@@ -356,14 +365,15 @@ def _padded(
     ids = arrays["input_ids"]
     sizes = {"B": ids.shape[0], "S": ids.shape[-1], "s": max(ids.shape[-1] - 2, 0)}
     rows = rows or _bucket(sizes["B"])
-    length = length or min(_padded_length(sizes["S"], config), config.max_position_embeddings)
+    longest: int = length or min(_padded_length(sizes["S"], config), config.max_position_embeddings)
     arrays = {"attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids), **arrays}
     padded = {}
     for name, array in arrays.items():
-        last = length
-        if name == "masked_positions":
-            sizes["P"] = array.shape[-1]
-            last = _bucket(sizes["P"])
+        last = longest
+        if name in _POSITIONS:
+            axis = name[0].upper().replace("M", "P")
+            sizes[axis] = array.shape[-1]
+            last = max(longest, sizes[axis]) if axis == "W" else _bucket(sizes[axis])
         widths = [(0, rows - array.shape[0]), *[(0, 0)] * (array.ndim - 2), (0, last - array.shape[-1])]
         padded[name] = np.pad(array, widths, constant_values=config.pad_token_id if name == "input_ids" else 0)
     return padded, sizes

@@ -23,6 +23,7 @@ from bert_jax.inference.search import MultiVectorSearch, Search, SparseSearch
 from bert_jax.inference.sparse import SparseEmbedding, SparseSimilarity
 from bert_jax.inference.tagging import TokenClassification
 from bert_jax.inference.zero_shot import ZeroShotClassification
+from bert_jax.inference.zero_shot_ner import ZeroShotNer
 from bert_jax.storage import PathLike, hub
 from bert_jax.tokenization import Tokenizer
 
@@ -232,6 +233,7 @@ PIPELINES: dict[str, type[Pipeline]] = {
     "feature-extraction": FeatureExtraction,
     "sentence-embedding": SentenceEmbedding,
     "zero-shot-classification": ZeroShotClassification,
+    "zero-shot-ner": ZeroShotNer,
     "question-answering": QuestionAnswering,
     "similarity": Similarity,
     "search": Search,

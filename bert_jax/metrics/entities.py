@@ -94,6 +94,25 @@ def tagging_scores(
     return result
 
 
+def span_scores(metrics: Sequence[str], names: Sequence[str], true: np.ndarray, found: np.ndarray) -> dict[str, float]:
+    """Return metrics of predicted spans; a ratio of 0 / 0 is 0.
+
+    Args:
+        metrics: names of `ENTITY_METRICS`, or `types`, as for `tagging_scores`.
+        names: names of the types.
+        true, found: gold and predicted spans, int `[m, 4]`: text, first word, word after the last, type; each once.
+    """
+    gold = {tuple(span) for span in true.tolist()}
+    right = np.array([tuple(span) in gold for span in found.tolist()], np.bool_)
+    counts = [np.bincount(part[:, 3], minlength=len(names)) for part in (found[right], found, true)]
+    overall = _ratios(*(int(count.sum()) for count in counts))
+    result = {name: overall[name] for name in metrics if name != "types"}
+    if "types" in metrics:
+        for kind, *numbers in zip(names, *counts, strict=True):
+            result |= {f"{name}_{kind}": value for name, value in _ratios(*map(int, numbers)).items()}
+    return result
+
+
 def _keys(found: np.ndarray, length: int, num_types: int) -> np.ndarray:
     """Map each entity [m, 3] to a unique number."""
     start, stop, kind = found.astype(np.int64).T

@@ -19,8 +19,9 @@ from bert_jax.modeling.contacts import ContactHead
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.embeddings import Embeddings
 from bert_jax.modeling.encoder import Encoder
+from bert_jax.modeling.gliner import GlinerHead
 from bert_jax.modeling.global_tokens import question_tokens, with_global_tokens
-from bert_jax.modeling.head_names import CLASSIFIERS, WITH_UNREAD_POOLER, WITHOUT_POOLER, summary_of
+from bert_jax.modeling.head_names import CLASSIFIERS, GLINER_HEAD, WITH_UNREAD_POOLER, WITHOUT_POOLER, summary_of
 from bert_jax.modeling.heads import (
     Discriminator,
     EmbeddingLayers,
@@ -69,6 +70,9 @@ class _Module(nnx.Module):
             self.embedding_layers = EmbeddingLayers(config, rngs=rngs)
         if head == "replaced_token_detection":
             self.discriminator = Discriminator(config, rngs=rngs)
+        if head == GLINER_HEAD:
+            assert config.gliner is not None  # `Bert` checks it
+            self.gliner = GlinerHead(config, config.gliner, rngs=rngs)
         if config.contact_head:
             self.contact_head = ContactHead(config, rngs=rngs)
         if config.quantization is not None:
@@ -93,6 +97,7 @@ def apply(
     cls_positions: jax.Array | None,
     task_type_ids: jax.Array | None,
     global_attention_mask: jax.Array | None,
+    spans: tuple[jax.Array | None, jax.Array | None],
     dropout_key: jax.Array | None,
     sample_key: jax.Array | None,
     output_last_hidden_state: bool,
@@ -100,7 +105,7 @@ def apply(
     output_attentions: bool,
     output_projections: bool,
 ) -> BertOutput:
-    """Run the forward pass; arguments as for `Bert.apply`."""
+    """Run the forward pass; arguments as for `Bert.apply`, `spans` = `word_positions` and `type_positions`."""
     choices = input_ids.shape[1] if bert.head == "multiple_choice" else None
     inputs = (input_ids, attention_mask, token_type_ids, position_ids, task_type_ids, global_attention_mask)
     if choices is not None:
@@ -130,7 +135,7 @@ def apply(
         contacts = module.contact_head(output.attentions, *inputs[:2])
         output = dataclasses.replace(output, contacts=contacts)
     output = dataclasses.replace(
-        output, **_head(bert, module, output, rows, (masked_labels, sample_key), choices, keys[2])
+        output, **_head(bert, module, output, rows, (masked_labels, sample_key), spans, choices, keys[2])
     )
     if question is not None:
         output = _without_question(output, question)
@@ -214,7 +219,7 @@ def _encode(bert: Bert, module, inputs, mask, plans, rows, keys, at, wanted):
     return BertOutput(x, pooled, hidden_states=hidden_states, attentions=maps, projections=projections)
 
 
-def _head(bert: Bert, module, output, rows, masked, choices, key) -> dict[str, jax.Array]:
+def _head(bert: Bert, module, output, rows, masked, spans, choices, key) -> dict[str, jax.Array]:
     x = output.last_hidden_state
     assert x is not None
     drop = functools.partial(dropout, rate=_classifier_dropout(bert), key=key)
@@ -264,6 +269,11 @@ def _head(bert: Bert, module, output, rows, masked, choices, key) -> dict[str, j
             return {"sentence_embedding": _sentence(bert, module, x, rows, key)}
         case "multi_vector":
             return {"token_embeddings": _layered(bert, module, x.astype(jnp.float32), key)}
+        case "zero_shot_ner":
+            words, types = spans
+            if words is None or types is None:
+                raise InputError("zero_shot_ner: expected word_positions and type_positions, found none")
+            return {"logits": module.gliner(x, words, types, key, bert.compute)}
         case "sparse_embedding":
             if bert.config.pooling == "lexical":
                 return {"token_weights": jax.nn.relu(dense(module.token_weights, x))[..., 0]}

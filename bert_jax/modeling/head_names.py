@@ -15,6 +15,7 @@ HEADS = (
     "sentence_embedding",
     "sparse_embedding",
     "multi_vector",
+    "zero_shot_ner",
 )
 # The original's classes: these have no pooler whatever the config says.
 WITHOUT_POOLER = (
@@ -22,6 +23,7 @@ WITHOUT_POOLER = (
 )  # fmt: skip
 # Heads that modules of sentence-transformers make of an encoder; no class of Hugging Face transformers has them.
 EMBEDDING_HEADS = ("sentence_embedding", "sparse_embedding", "multi_vector")
+GLINER_HEAD = "zero_shot_ner"  # of a GLiNER; no class of transformers has it either
 # Their output layer has one name, `classifier`, but what is trained for one of them means nothing to another.
 # Of these, the ones that have a pooler which they do not read, in families with `unread_pooler`.
 WITH_UNREAD_POOLER = ("masked_lm", "sequence_classification", "token_classification")

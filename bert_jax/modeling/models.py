@@ -8,7 +8,7 @@ import jax
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.modeling.compute import Compute
-from bert_jax.modeling.head_names import HEADS, summary_of
+from bert_jax.modeling.head_names import GLINER_HEAD, HEADS, summary_of
 from bert_jax.modeling.outputs import BertOutput
 
 Params = dict[str, Any]  # the canonical tree: nested dicts of arrays
@@ -24,7 +24,7 @@ class Bert:
         compute: compute options.
 
     Raises:
-        InputError: the head is not known, or needs a pooler and `config` has none.
+        InputError: the head is not known, or needs a pooler or `gliner` and `config` has none.
     """
 
     config: BertConfig
@@ -36,6 +36,8 @@ class Bert:
             raise InputError(f"head {self.head!r} is not known{did_you_mean(self.head, HEADS)}")
         if summary_of(self.config, self.head) == "pooler" and not self.config.pooler:
             raise InputError(f"head {self.head!r} needs a pooler, and the model config has pooler=False")
+        if self.head == GLINER_HEAD and self.config.gliner is None:
+            raise InputError(f"head {self.head!r} needs a model config with gliner, found none")
 
     @property
     def parts(self) -> tuple["Bert", ...]:
@@ -66,6 +68,8 @@ class Bert:
         *,
         task_type_ids: jax.Array | None = None,
         global_attention_mask: jax.Array | None = None,
+        word_positions: jax.Array | None = None,
+        type_positions: jax.Array | None = None,
         dropout_key: jax.Array | None = None,
         sample_key: jax.Array | None = None,
         output_last_hidden_state: bool = True,
@@ -94,6 +98,8 @@ class Bert:
             global_attention_mask: `[B, S]`, or `[B, K, S]` for multiple choice; 1 for tokens with global attention
                 (Longformer); a row takes the first `config.max_global_tokens`. None means those of the head
                 (`bert_jax.modeling.global_tokens`).
+            word_positions: `[B, W]`, the token of each word of a text (zero-shot NER); 0 for padding, which comes last.
+            type_positions: `[B, T]`, the token of each entity type (zero-shot NER); 0 for padding.
             dropout_key: None means no dropout, and no random blocks of block-sparse attention.
             sample_key: if given with `masked_labels`, the output has samples too.
             output_last_hidden_state: whether to return the last hidden state. Without it and the next three, the last
@@ -126,6 +132,7 @@ class Bert:
             cls_positions,
             task_type_ids,
             global_attention_mask,
+            (word_positions, type_positions),
             dropout_key,
             sample_key,
             output_last_hidden_state,

@@ -16,7 +16,8 @@ class BertOutput:
         pooler_output: `[B, D]`, or `[B, M, D]` at given positions.
         logits: `[B, C]`, or `[B, M, C]` at given positions (sequence classification), `[B, S, C]` (token
             classification), `[B, K]` (multiple choice), `[B, S, V]`, or `[B, P, V]` at given positions (masked LM),
-            `[B, S]` (replaced-token detection), as seq_relationship_logits (next sentence).
+            `[B, S]` (replaced-token detection), `[B, W, K, T]` for first words, widths and types (zero-shot NER), as
+            seq_relationship_logits (next sentence).
         prediction_logits: `[B, S, V]`, or `[B, P, V]` at given positions (pretraining).
         masked_lm_losses: `[B, P]`, the cross entropy of each given label, in place of logits (masked LM, pretraining).
         masked_lm_correct: `[B, P]`, 1 where the label has the greatest logit (masked LM, pretraining).

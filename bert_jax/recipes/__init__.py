@@ -22,6 +22,7 @@ from bert_jax.recipes.keys import (
     sparse_embedding,
     stages,
     token_classification,
+    zero_shot_ner,
 )
 from bert_jax.recipes.reading import flatten, load_recipe, to_json, with_current_names
 
@@ -50,4 +51,5 @@ __all__ = [
     "to_json",
     "token_classification",
     "with_current_names",
+    "zero_shot_ner",
 ]

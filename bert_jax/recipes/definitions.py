@@ -236,6 +236,25 @@ TOKEN_CLASSIFICATION_KEYS = _FINE_TUNING | {
     ),
     "data.packing": _PACKING,
 }
+_OF_GLINER = "not set = as in the model, else"
+ZERO_SHOT_NER_KEYS = _FINE_TUNING | {
+    "data.train": Key("", "training data: JSON of tokenized_text and ner, or tagged sentences (CoNLL, JSON, TFDS)"),
+    "data.text_column": Key("", "column of the words; empty = tokenized_text in JSON, the first in CoNLL"),
+    "data.label_column": Key("", "column of the spans or tags; empty = ner in JSON, the last in CoNLL"),
+    "data.type_names": Key((), "names for types of the data in prompts, such as ('PER=person', 'LOC=place')"),
+    "data.metrics": Key((), "metrics of evaluation: any of f1, precision, recall, types (f1 of each type); () = all "
+                        "but types"),
+    "data.max_seq_length": Key(384, "maximum number of tokens of types and text; longer texts become overlapping "
+                               "windows", least=16),
+    "data.max_width": Key(int, f"most words in an entity; {_OF_GLINER} 12", least=1),
+    "data.hidden_size": Key(int, f"width of the vectors of words, spans and types; {_OF_GLINER} 512", least=2),
+    "data.num_rnn_layers": Key(int, f"layers of the LSTM over the words; {_OF_GLINER} 1", least=0),
+    "data.embed_ent_token": Key(bool, f"whether a type's vector is that of the token before its name, or of the name's "
+                                f"first; {_OF_GLINER} True"),
+    "data.dropout": Key(float, f"dropout rate inside the head; {_OF_GLINER} 0.4", least=0, below=1),
+    "data.max_types": Key(int, f"most types of an example; {_OF_GLINER} 25", least=1),
+    "data.max_neg_type_ratio": Key(int, f"most sampled types of an example for each entity; {_OF_GLINER} 1", least=0),
+}  # fmt: skip
 MULTIPLE_CHOICE_KEYS = (
     _FINE_TUNING
     | _TABLE
@@ -283,6 +302,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "sparse_embedding": SHARED_KEYS | SPARSE_EMBEDDING_KEYS,
     "multi_vector": SHARED_KEYS | MULTI_VECTOR_KEYS,
     "multiple_choice": SHARED_KEYS | MULTIPLE_CHOICE_KEYS,
+    "zero_shot_ner": SHARED_KEYS | ZERO_SHOT_NER_KEYS,
 }
 
 # Former name of a key -> its name, for the `config.json` of older runs and command lines written for them.

@@ -85,6 +85,11 @@ def multi_vector() -> ConfigDict:
     return _fine_tuning("multi_vector", batch_size=32, epochs=1.0, learning_rate=2e-5)
 
 
+def zero_shot_ner() -> ConfigDict:
+    """Return the recipe of zero-shot NER (GLiNER): texts with spans of named types."""
+    return _fine_tuning("zero_shot_ner", batch_size=8, epochs=3.0, learning_rate=2e-5)
+
+
 PRETRAINING: dict[str, Callable[[], ConfigDict]] = {"pretraining": pretraining, "electra": electra}
 RECIPES = PRETRAINING | {
     "classification": classification,
@@ -95,6 +100,7 @@ RECIPES = PRETRAINING | {
     "sparse_embedding": sparse_embedding,
     "multi_vector": multi_vector,
     "multiple_choice": multiple_choice,
+    "zero_shot_ner": zero_shot_ner,
 }
 
 

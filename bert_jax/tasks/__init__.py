@@ -23,6 +23,7 @@ TASKS = {
     "sparse_embedding": "bert_jax.tasks.sparse_embedding",
     "multi_vector": "bert_jax.tasks.multi_vector",
     "multiple_choice": "bert_jax.tasks.multiple_choice",
+    "zero_shot_ner": "bert_jax.tasks.zero_shot_ner",
 }
 
 

@@ -140,8 +140,7 @@ def heads(recipe: Any) -> tuple[str, ...]:
 def check_head(config: BertConfig, head: str) -> None:
     """Raise InputError when the family lacks the head, so that the trained model could not be saved, or when the
     quantization does not fit the model."""
-    known = NAME_TABLES[config.family].architectures
-    if head not in known:
+    if NAME_TABLES[config.family].architecture_of(head) is None:
         hint = "; prepare the data with --objective mlm" if head == "pretraining" else ""
         raise InputError(f"config.model.family: expected a family with head {head!r}, found {config.family!r}{hint}")
     if config.quantization is not None:

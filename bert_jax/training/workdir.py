@@ -11,6 +11,7 @@ from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
 from bert_jax import recipes, storage
+from bert_jax.conversion.huggingface import CONFIG_FILES
 from bert_jax.errors import InputError, logger
 from bert_jax.tasks.base import Job
 from bert_jax.training import resuming
@@ -76,8 +77,8 @@ class Workdir:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the model is complete: it has weights and `config.json`, which is written last."""
-        if not (self.model / "config.json").is_file():
+        """Whether the model is complete: it has weights and one of `CONFIG_FILES`, which is written last."""
+        if not any((self.model / name).is_file() for name in CONFIG_FILES):
             return False
         return any(file.name.endswith(".safetensors") and file.size() for file in self.model.iterdir())
 

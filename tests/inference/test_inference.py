@@ -11,6 +11,7 @@ import bert_jax
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.errors import InputError
+from bert_jax.gliner_config import GlinerConfig
 from bert_jax.inference import PIPELINES, PretrainedModel, from_pretrained, pipeline
 from bert_jax.inference.model import _bucket
 from bert_jax.inference.programs import _programs
@@ -31,6 +32,7 @@ CONFIG = BertConfig(
     max_position_embeddings=20,
     num_labels=3,
     id2label=("bad", "fair", "good"),
+    gliner=GlinerConfig(max_width=3, hidden_size=8),
 )
 ORACLE = pathlib.Path(__file__).parents[3] / "shared" / "data" / "minilm_oracle"
 
@@ -67,6 +69,11 @@ def test_padding_to_few_shapes_changes_nothing(head):
     model = model_of(head)
     shape = (3, 4, 11) if head == "multiple_choice" else (3, 11)
     inputs = rows(shape, (11, 9, 4))
+    if head == "zero_shot_ner":
+        inputs |= {
+            "word_positions": np.array([[4, 5, 7, 9], [4, 6, 0, 0], [3, 0, 0, 0]]),
+            "type_positions": [[1, 2]] * 3,
+        }
     direct = jax.jit(
         lambda params, inputs: model.bert.apply(params, **inputs, output_hidden_states=True, output_attentions=True)
     )(model.params, inputs)

@@ -10,6 +10,7 @@ import pytest
 
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
+from bert_jax.gliner_config import GlinerConfig
 from bert_jax.modeling import HEADS, Bert, Compute
 from bert_jax.modeling.compute import matmul
 from bert_jax.modeling.dropout import dropout, random_bits
@@ -57,8 +58,10 @@ def test_initialisation_is_a_truncated_normal_and_layers_differ():
 
 @pytest.mark.parametrize("head", HEADS)
 def test_every_head_has_its_outputs(head):
-    model = Bert(CONFIG.replace(num_labels=3), head)
+    model = Bert(CONFIG.replace(num_labels=3, gliner=GlinerConfig(max_width=2, hidden_size=8)), head)
     inputs = batch()
+    if head == "zero_shot_ner":
+        inputs |= {"word_positions": np.full((4, 5), 2), "type_positions": np.full((4, 3), 1)}
     if head == "multiple_choice":
         inputs = {name: np.stack([value, value[::-1]], 1) for name, value in inputs.items()}
     out = jax.jit(lambda p: model.apply(p, **inputs, output_hidden_states=True, output_attentions=True))(
@@ -77,6 +80,7 @@ def test_every_head_has_its_outputs(head):
         "sentence_embedding": {"sentence_embedding": (4, 128)},
         "sparse_embedding": {"sentence_embedding": (4, 97)},
         "multi_vector": {"token_embeddings": (4, 12, 128)},
+        "zero_shot_ner": {"logits": (4, 5, 2, 3)},
     }[head]
     always = ("last_hidden_state", "pooler_output", "hidden_states", "attentions")
     found = {

@@ -73,6 +73,7 @@ _ONE_LAYER = ["--config.distillation.student_layers=(0,)"]
 ADDED_TO_RECIPES = {
     **dict.fromkeys(("distil_sst2", "distil_conll2003", "distil_stsb", "distil_text"), _ONE_LAYER),
     **dict.fromkeys(("retrieval", "reranker"), _HELD_OUT),
+    "gliner": ["--config.data.hidden_size=16", "--config.data.max_seq_length=64"],
     "distil_minilm": ["--config.optimizer.warmup_steps=0", "--config.distillation.relation_heads=4",
                       "--config.data.eval_batches=1"],
 }  # fmt: skip
@@ -287,10 +288,11 @@ def test_the_flow_of_a_batch_names_modules():
 
 def test_the_parameter_tree_names_parameters():
     from bert_jax.config import BertConfig
+    from bert_jax.gliner_config import GlinerConfig
     from bert_jax.modeling import HEADS, Bert
 
     shown = {line.partition("/")[0] for line in _block("ARCHITECTURE.md", "embeddings/").splitlines()}
-    config = BertConfig.named("tiny", vocab_size=8)
+    config = BertConfig.named("tiny", vocab_size=8, gliner=GlinerConfig())
     of_electra = BertConfig.named("small", "electra", vocab_size=8)
     trees = [Bert(config, head).abstract_params() for head in HEADS if head != "replaced_token_detection"]
     trees.append(Bert(of_electra, "replaced_token_detection").abstract_params())

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from gliners import write_gliner
 from safetensors.numpy import save_file
 
 from bert_jax.config import BertConfig
@@ -60,6 +61,7 @@ def build(folder: Path, tokenizer: Tokenizer) -> None:
     for name, original in ALIASES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).symlink_to(folder / original)
+    write_gliner(folder / "path/to/gliner", tokenizer)
     _adapter(folder / "adapter")
     (folder / "vocab.txt").write_text("\n".join(tokenizer.pieces) + "\n")
     (folder / "runs/sst2/config.json").write_text(to_json(resolve(load_recipe("classification"))))
@@ -154,6 +156,9 @@ def _tagged(folder: Path) -> None:
     for name in ("path/to/conll2003/train.txt", "path/to/conll2003/valid.txt", "path/to/conll2003/test.txt"):
         (folder / name).write_text(words)
     (folder / "test.txt").write_text(words)
+    rows = [{"tokenized_text": text.split(" "), "ner": [[1, 1 + i % 2, "person"], [4, 4, "city"]]} for i, text in
+            enumerate(TEXTS * 6)]  # fmt: skip
+    _json_lines(folder / "entities.jsonl", rows)
 
 
 def _questions(folder: Path) -> None:

@@ -1,0 +1,116 @@
+"""Read and write `gliner_config.json`, which describes a GLiNER: its encoder, its head and its prompts."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from bert_jax import storage
+from bert_jax.config import BertConfig
+from bert_jax.conversion.names.table import GLINER_ENCODER, Tensors
+from bert_jax.errors import InputError, printable
+from bert_jax.gliner_config import GlinerConfig
+from bert_jax.model_files import check_keys
+from bert_jax.model_files.gliner import GLINER
+from bert_jax.storage import hub
+from bert_jax.tokenization import has_tokenizer
+
+GLINER_FILE = "gliner_config.json"
+_FIELDS = {field.name for field in dataclasses.fields(GlinerConfig)} - {"carried"}
+# Written from the config of the model, or fixed.
+_NOT_CARRIED = {"encoder_config", "vocab_size", "model_type", "transformers_version", "dtype", "torch_dtype"}
+
+
+class GlinerFiles(NamedTuple):
+    """The description of a GLiNER.
+
+    Attributes:
+        config: the head and its prompts.
+        encoder: the `config.json` of the encoder, without the sizes of its vocabulary and its heads.
+        where: path of `gliner_config.json`.
+        tokenizer: directory of the tokenizer.
+    """
+
+    config: GlinerConfig
+    encoder: dict[str, Any]
+    where: storage.Path
+    tokenizer: storage.Path
+
+
+def is_gliner(path: storage.PathLike) -> bool:
+    """Return whether a directory, or a name on the hub, is a GLiNER."""
+    return (hub.locate(path) / GLINER_FILE).exists()
+
+
+def read_gliner(root: storage.Path, base: storage.PathLike | None = None) -> GlinerFiles | None:
+    """Read the description of a GLiNER in a directory; None if there is no `gliner_config.json`.
+
+    Args:
+        root: the directory.
+        base: directory of the encoder, for files that `root` lacks; None = the path in `gliner_config.json`.
+
+    Raises:
+        InputError: a value is invalid or not supported, or there is no description of the encoder or no tokenizer.
+    """
+    where = root / GLINER_FILE
+    if not root.is_dir() or not where.exists():
+        return None
+    content = storage.read_json(where, unique_keys=True)
+    check_keys(content, GLINER, where)
+    given = {name: content[name] for name in _FIELDS if content.get(name) is not None}
+    carried = tuple((name, value) for name, value in content.items() if name not in _FIELDS | _NOT_CARRIED)
+    try:
+        config = GlinerConfig(**given, carried=carried)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    encoder = content.get("encoder_config")
+    if encoder is None and (root / "config.json").exists():
+        encoder = storage.read_json(root / "config.json")
+    tokenizer = root
+    if encoder is None or not has_tokenizer(root):
+        elsewhere = _encoder_directory(root, content.get("model_name"), base, where)
+        encoder = storage.read_json(elsewhere / "config.json") if encoder is None else encoder
+        tokenizer = root if has_tokenizer(root) else elsewhere
+    if not isinstance(encoder, dict):
+        raise InputError(f"{where}: encoder_config: expected an object, found {printable(repr(encoder), 60)}")
+    # The word embedding may have more rows than before tokens were added, and the saved class is another one.
+    left_out = ("vocab_size", "architectures")
+    encoder = {"model_type": "deberta-v2"} | {key: value for key, value in encoder.items() if key not in left_out}
+    return GlinerFiles(config, encoder, where, tokenizer)
+
+
+def _encoder_directory(
+    root: storage.Path, name: Any, base: storage.PathLike | None, where: storage.Path
+) -> storage.Path:
+    """Return the directory of the encoder: `base`, or the path or hub name in `gliner_config.json`."""
+    if base is not None:
+        return hub.locate(base)
+    lacking = "a tokenizer and encoder_config, or the encoder's directory as model_name"
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{where}: expected {lacking}, found {printable(repr(name), 60)}")
+    for path in (storage.Path(name), root / name):
+        if path.is_dir():
+            return path
+    try:
+        return hub.locate(name)
+    except InputError as error:
+        raise InputError(f"{where}: expected {lacking}, found {printable(repr(name), 60)}. {error}") from None
+
+
+def encoder_tensors(tensors: Tensors) -> Tensors:
+    """Rename the tensors of a GLiNER's encoder to those of a bare encoder; others keep their names."""
+    return {name.removeprefix(GLINER_ENCODER): tensor for name, tensor in tensors.items()}
+
+
+def gliner_json(config: BertConfig, described: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
+    """Return the content of `gliner_config.json`.
+
+    Args:
+        config: the architecture, with `gliner`.
+        described: the `config.json` of the encoder.
+        tokenizer: the `Tokenizer` that is saved with the model, or None.
+    """
+    assert config.gliner is not None
+    found = {"model_name": "", "name": "gliner", "fine_tune": True, "words_splitter_type": "whitespace"}
+    found |= {"span_mode": "markerV0", "model_type": "gliner_uni_encoder_span"} | config.gliner.to_json()
+    ent = None if tokenizer is None else tokenizer.token_to_id(config.gliner.ent_token)
+    index = config.gliner.class_token_index if ent is None else ent
+    return found | {"vocab_size": config.vocab_size, "class_token_index": index, "encoder_config": described}
