@@ -42,7 +42,8 @@ _LOGITS_AXES = {
     "replaced_token_detection": "BS",
     "zero_shot_ner": "BW.T",
 }
-_POSITIONS = ("masked_positions", "word_positions", "type_positions")  # inputs whose last axis is not that of tokens
+# Inputs whose last axis is not that of tokens -> this axis.
+_POSITIONS = {"masked_positions": "P", "word_positions": "W", "type_positions": "T"}
 
 
 @functools.partial(
@@ -371,7 +372,7 @@ def _padded(
     for name, array in arrays.items():
         last = longest
         if name in _POSITIONS:
-            axis = name[0].upper().replace("M", "P")
+            axis = _POSITIONS[name]
             sizes[axis] = array.shape[-1]
             last = max(longest, sizes[axis]) if axis == "W" else _bucket(sizes[axis])
         widths = [(0, rows - array.shape[0]), *[(0, 0)] * (array.ndim - 2), (0, last - array.shape[-1])]
