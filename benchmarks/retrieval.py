@@ -27,7 +27,7 @@ _RERANKED = 20  # the first of them, which a reranker reads
 _PRETRAINING_STEPS = 400
 # Kind of model -> its recipe, the number of mined negatives that it reads, and keys of its run.
 MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
-    "dense": ("retrieval", 1, {"global_batch_size": 64, "num_epochs": 2.0, "accumulation_steps": 2}),
+    "dense": ("retrieval", 1, {"global_batch_size": 64, "num_epochs": 2.0, "accumulation_steps": 8}),
     "sparse": ("splade", 1, {"global_batch_size": 16, "accumulation_steps": 2, "num_epochs": 2.0,
                              "optimizer.learning_rate": 1e-4, "optimizer.warmup_ratio": 0.1,
                              "data.query_flops": 1e-3, "data.document_flops": 1e-3, "data.flops_warmup": 0.3}),
