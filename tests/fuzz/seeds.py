@@ -17,10 +17,12 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.families import FAMILIES
+from bert_jax.gliner_config import GlinerConfig
 from bert_jax.inference import pipeline
 from bert_jax.modeling import Bert
 from bert_jax.modeling.head_names import EMBEDDING_HEADS
 from bert_jax.tokenization import Tokenizer, train_bpe, train_sentencepiece, train_wordpiece, word_piece
+from bert_jax.tokenization.added_tokens import with_special_tokens
 
 TEXT = (
     "the cat sat on the mat. a dog saw the red bird, and it ran.\n\n"
@@ -80,6 +82,8 @@ def whole() -> Seeds:
         "prepared": _prepared(tokenizer),
         "run": [_run()],
         "index": [_index(_model(tokenizer, head)) for head in EMBEDDING_HEADS],
+        "gliner": [gliner := _gliner(tokenizer)],
+        "typed_spans": _typed_spans(gliner),
     }  # fmt: skip
 
 
@@ -138,10 +142,10 @@ def _tokenizers(tokenizer: Tokenizer) -> list[Files]:
     return found
 
 
-def _model(tokenizer: Tokenizer, head: str, weights: str = "safetensors") -> Files:
+def _model(tokenizer: Tokenizer, head: str, weights: str = "safetensors", **more: Any) -> Files:
     fields: dict[str, Any] = {
         "vocab_size": tokenizer.vocab_size, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
-        "intermediate_size": 16, "max_position_embeddings": 64, **_HEADS.get(head, {}),
+        "intermediate_size": 16, "max_position_embeddings": 64, **_HEADS.get(head, {}), **more,
     }  # fmt: skip
     config = BertConfig(**fields)
     random = np.random.default_rng(0)
@@ -150,6 +154,19 @@ def _model(tokenizer: Tokenizer, head: str, weights: str = "safetensors") -> Fil
     with tempfile.TemporaryDirectory() as folder:
         save_pretrained(f"{folder}/model", config, head, params, tokenizer, weights=weights)
         return read(f"{folder}/model")
+
+
+def _gliner(tokenizer: Tokenizer) -> Files:
+    head = GlinerConfig(max_width=3, hidden_size=8, max_len=40)
+    return _model(with_special_tokens(tokenizer, head.added_tokens), "zero_shot_ner", gliner=head)
+
+
+def _typed_spans(model: Files) -> list[Files]:
+    rows = [{"tokenized_text": ["Ada", "Byron", "met", "Paris"], "ner": [[0, 1, "person"], [3, 3, "city"]]},
+            {"tokenized_text": ["the", "cat"], "ner": []}]  # fmt: skip
+    lines = "".join(json.dumps(row) + "\n" for row in rows * 2)
+    files = {"a.jsonl": lines.encode(), "a.json": _json(rows), "a.conll": (CONLL * 2).encode()}
+    return [_beside(model, {name: content}) for name, content in files.items()]
 
 
 def _beside(model: Files, files: Files) -> Files:

@@ -236,6 +236,30 @@ def _index(folder: pathlib.Path, number: int) -> None:
     search(TEXTS[:2], top_k=1 + number % 3)
 
 
+def _gliner(folder: pathlib.Path, number: int) -> None:
+    from bert_jax.conversion.huggingface import load_pretrained
+    from bert_jax.inference import pipeline
+
+    if number % 4:
+        load_pretrained(folder)
+    elif number % 8:
+        command("tag", folder, TEXTS[0], "--labels", "person,city")
+    else:
+        pipeline("zero-shot-ner", folder)(TEXTS, ["person", "city"])
+
+
+def _typed_spans(folder: pathlib.Path, number: int) -> None:
+    if number % 16 == 0:
+        return command_on_rows(folder, number)
+    from bert_jax.data.finetuning.tables import Columns
+    from bert_jax.data.finetuning.typed_spans import read_span_texts
+    from bert_jax.data.invalid_rows import RULES, InvalidRows
+
+    spec = str(_given(folder))
+    for text in read_span_texts(spec, Columns(), {}, InvalidRows(spec, RULES[number % 2], "text")):
+        assert all(0 <= start < stop <= len(text.words) for start, stop, _ in text.spans)
+
+
 KINDS = {
     "config": Kind(18, _config),
     "tokenizer": Kind(20, _tokenizer, group="tokenizers"),
@@ -250,4 +274,6 @@ KINDS = {
     "prepared": Kind(5, _prepared),
     "run": Kind(1, _run, group="runs"),
     "index": Kind(6, _index),
+    "gliner": Kind(5, _gliner, ""),
+    "typed_spans": Kind(5, _typed_spans),
 }
