@@ -113,7 +113,8 @@ class PretrainedModel:
             task_type_ids: ids of ERNIE's tasks, with the shape of input_ids; None means 0.
             global_attention_mask: for a Longformer, 1 for tokens with global attention, with the shape of input_ids;
                 None means those that transformers chooses for the head.
-            word_positions, type_positions: for a GLiNER, as for `Bert.apply`.
+            word_positions: for a GLiNER, as for `Bert.apply`.
+            type_positions: likewise.
             output_hidden_states: whether to return all hidden states.
             output_attentions: whether to return all attention maps.
 
