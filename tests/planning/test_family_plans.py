@@ -32,6 +32,6 @@ def test_a_step_of_pretraining(family, tmp_path, monkeypatch):
     c = recipes.pretraining()
     sizes = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}
     c.model.update({"family": family, "max_position_embeddings": 512} | sizes | CHANGES.get(family, {}))
-    c.stages = ((90, 256, 32),)
+    c.stages, c.optimizer.warmup_steps = ((90, 256, 32),), 10
     (stage,) = plan(c, find_slice("v5e:2x2")).stages
     assert 0 < stage.peak_bytes < 16 * 2**30 and 0 < stage.mfu < 1
