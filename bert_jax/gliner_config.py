@@ -22,7 +22,7 @@ class GlinerConfig:
         hidden_size: width of the vectors of words, spans and entity types.
         dropout: dropout rate inside the feed-forward blocks of the head.
         num_rnn_layers: layers of the bidirectional LSTM over the words; 0 = none.
-        subtoken_pooling: the token whose vector stands for its word: `first` or `last`.
+        subtoken_pooling: the token whose vector is that of its word: `first` or `last`.
         embed_ent_token: whether the vector of an entity type is that of its `ent_token`; otherwise that of the token
             after it.
         ent_token: special token before the name of each entity type.

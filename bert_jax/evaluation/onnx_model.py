@@ -78,8 +78,7 @@ def open_onnx_bert(bert: Bert, path: storage.PathLike) -> OnnxBert:
     Raises:
         InputError: onnxruntime or the file is missing, or the file is not that of such a model.
     """
-    file = storage.existing(path)
-    session = open_onnx_session(file, "--onnx")
+    session = open_onnx_session(path, "--onnx")
     found = {output.name: output.shape for output in session.get_outputs()}
     sizes = (2, 3, 4) if bert.head == "multiple_choice" else (2, 4)
     expected = _outputs(bert, jax.ShapeDtypeStruct(sizes, jnp.int32))
@@ -87,7 +86,7 @@ def open_onnx_bert(bert: Bert, path: storage.PathLike) -> OnnxBert:
     for name in names:
         axes, shape = found.get(name, []), expected[name].shape
         if len(axes) != len(shape) or any(isinstance(n, int) and n != m for n, m in zip(axes, shape, strict=True)):
-            raise InputError(f"{file}: expected an output {name} {shape} for tokens {sizes}, found {found}")
+            raise InputError(f"{path}: expected an output {name} {shape} for tokens {sizes}, found {found}")
     if bert.config.pooling_skip:
-        raise InputError(f"{file}: expected no prompt, since the model pools texts without it and an ONNX file cannot")
+        raise InputError(f"{path}: expected no prompt, since the model pools texts without it and an ONNX file cannot")
     return OnnxBert(bert.config, bert.head, bert.compute, session, names)

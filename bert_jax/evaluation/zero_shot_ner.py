@@ -63,7 +63,7 @@ class ZeroShotNerEvaluator(Evaluator):
         known = set(names)
         texts = [text._replace(spans=tuple(span for span in text.spans if span[2] in known)) for text in texts]
         batches, predictions = self.predictor.batches(self._features(texts, names))
-        true, found = gold_spans(batches), chosen_spans(predictions, batches, self.task.threshold)
+        true, found = gold_spans(batches), chosen_spans(predictions, batches)
         scores = span_scores(tuple(metric_names) or SPAN_METRICS, names, true, found)
         return Evaluated(scores | {"examples": len(texts)}, list)
 
@@ -71,12 +71,12 @@ class ZeroShotNerEvaluator(Evaluator):
         """Write the entities of every text, as `Evaluator.predict` does."""
 
         def answers(chunk: list[SpanText]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
-            batches, predictions = self.predictor.batches(self._features(chunk, self._types))
-            # Words without tokens are left out of rows, and not counted there.
-            kept = [[i for i, ids in enumerate(self._maker.encode_words(text.words)) if ids] for text in chunk]
+            features = self._features(chunk, self._types)
+            batches, predictions = self.predictor.batches(features)
             spans: list[list[tuple[int, int, str]]] = [[] for _ in chunk]
-            for document, start, stop, kind in chosen_spans(predictions, batches, self.task.threshold).tolist():
-                spans[document].append((kept[document][start], kept[document][stop - 1], self._types[kind]))
+            for document, start, stop, kind in chosen_spans(predictions, batches).tolist():
+                kept = features.kept[document]
+                spans[document].append((kept[start], kept[stop - 1], self._types[kind]))
             for text, found in zip(chunk, spans, strict=True):
                 yield {"tokenized_text": text.words, "ner": found}, [text.words, found]
 

@@ -53,10 +53,10 @@ def choose_spans(spans: ScoredSpans, flat: bool = True, multi_label: bool = Fals
         start, stop = int(spans.start[i]), int(spans.stop[i])
         if (start, stop) in ranges:
             fits = multi_label
-        elif flat or not taken[start:stop].any():
-            fits = not taken[start:stop].any()
+        elif not taken[start:stop].any():
+            fits = True
         else:
-            fits = not any(_cross(start, stop, *other) for other in ranges)
+            fits = not flat and not any(_cross(start, stop, *other) for other in ranges)
         if fits:
             chosen.append(i)
             ranges.add((start, stop))

@@ -9,7 +9,7 @@ GLINER: tuple[FileKey, ...] = (
     honoured("hidden_size", "width of the vectors of words, spans and entity types"),
     honoured("dropout", "dropout rate inside the feed-forward blocks of the head"),
     honoured("num_rnn_layers", "layers of the LSTM over the words; 0 = none"),
-    honoured("subtoken_pooling", "the token that stands for its word: first or last; mean and max are refused"),
+    honoured("subtoken_pooling", "the token whose vector is that of its word: first or last; mean and max are refused"),
     honoured("embed_ent_token", "whether the vector of a type is that of ent_token; false = of the token after it"),
     honoured("ent_token", "special token before the name of each entity type"),
     honoured("sep_token", "special token between the names of the types and the text"),

@@ -47,13 +47,11 @@ class ZeroShotNerTask:
         model: a Bert with head `zero_shot_ner`.
         names: names of the types of the data.
         metrics: names of `SPAN_METRICS`.
-        threshold: probability above which a span is an entity in evaluation.
     """
 
     model: Bert
     names: tuple[str, ...]
     metrics: tuple[str, ...] = entities.ENTITY_METRICS
-    threshold: float = 0.5
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
         """Return the number of spans."""
@@ -75,7 +73,7 @@ class ZeroShotNerTask:
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
         """Return the chosen metrics of entities without overlap, over all types."""
-        true, found = gold_spans(batches), chosen_spans(predictions, batches, self.threshold)
+        true, found = gold_spans(batches), chosen_spans(predictions, batches)
         return entities.span_scores(self.metrics, self.names, true, found)
 
     def _logits(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
@@ -115,14 +113,11 @@ def gold_spans(batches: Sequence[Batch]) -> np.ndarray:
     return np.unique(np.concatenate(found), axis=0)
 
 
-def chosen_spans(
-    predictions: Sequence[Mapping[str, np.ndarray]], batches: Sequence[Batch], threshold: float
-) -> np.ndarray:
-    """Return the predicted spans of evaluation batches, without overlap, as `gold_spans` does."""
-    limit = -80.0 if threshold <= 0 else 80.0 if threshold >= 1 else float(np.log(threshold / (1 - threshold)))
+def chosen_spans(predictions: Sequence[Mapping[str, np.ndarray]], batches: Sequence[Batch]) -> np.ndarray:
+    """Return the spans of a probability above 0.5 in evaluation batches, without overlap, as `gold_spans` does."""
     parts = []
     for prediction, batch in zip(predictions, batches, strict=True):
-        row, word, width = np.nonzero(prediction["logits"] > max(limit, -80.0))
+        row, word, width = np.nonzero(prediction["logits"] > 0)
         first, own_start, own_stop = batch["windows"][row].T
         start, document = word + first, batch["documents"][row]
         kinds = batch["type_numbers"][row, prediction["kinds"][row, word, width]]

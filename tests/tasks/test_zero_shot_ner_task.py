@@ -259,7 +259,7 @@ def test_evaluation_counts_every_entity_of_long_texts_and_many_types(tiny_tokeni
     gold = gold_spans(batches)
     expected = {(d, a, z, features.names.index(kind)) for d, text in enumerate(texts) for a, z, kind in text.spans}
     assert set(map(tuple, gold.tolist())) == expected and len(gold) == len(expected)
-    scores = span_scores(("f1", "precision", "recall"), features.names, gold, chosen_spans(predictions, batches, 0.5))
+    scores = span_scores(("f1", "precision", "recall"), features.names, gold, chosen_spans(predictions, batches))
     assert scores["precision"] == 1 and scores["recall"] == pytest.approx(1 - 1 / len(expected))
 
 

@@ -1,4 +1,4 @@
-"""Batches of a GLiNER: texts behind the names of entity types, some of which are not in the text.
+"""Batches of a GLiNER: texts behind the names of entity types that they have, and of sampled ones.
 
 Zaratiana et al. 2023 (arXiv:2311.08526), section 3.2: negative types of a text are sampled from those of its batch.
 """
@@ -51,6 +51,7 @@ class GlinerFeatures:
         max_length: most tokens in a row.
         most_types: types for which a batch has room.
         negatives: most sampled types of a row, for each of its spans; 0 in evaluation.
+        kept: numbers of the words of each text that have tokens; others are left out of rows, and not counted there.
     """
 
     maker: RowMaker
@@ -59,6 +60,7 @@ class GlinerFeatures:
     max_length: int
     most_types: int
     negatives: int = 0
+    kept: tuple[list[int], ...] = ()
 
     def __len__(self) -> int:
         return len(self.windows)
@@ -198,11 +200,12 @@ def encode_span_texts(
         InputError: a row has no room for a text behind the names of its types.
     """
     number = {name: i for i, name in enumerate(names)}
-    config, found = maker.config, []
+    config, found, with_tokens = maker.config, [], []
     features = GlinerFeatures(maker, tuple(names), [], max_length, min(config.max_types, len(names)))
     for document, text in enumerate(texts):
         encoded = maker.encode_words(text.words)
         kept = [i for i, ids in enumerate(encoded) if ids]
+        with_tokens.append(kept)
         words = [encoded[i] for i in kept]
         place = np.searchsorted(kept, np.arange(len(encoded) + 1))
         spans = [(int(place[a]), int(place[z]), number[kind]) for a, z, kind in text.spans if place[a] < place[z]]
@@ -230,7 +233,7 @@ def encode_span_texts(
     if not found:
         raise InputError("expected texts with words that have tokens, found none")
     negatives = config.max_neg_type_ratio if training else 0
-    return dataclasses.replace(features, windows=found, negatives=negatives)
+    return dataclasses.replace(features, windows=found, negatives=negatives, kept=tuple(with_tokens))
 
 
 def _groups(features: GlinerFeatures, kinds: list[int], limit: int) -> list[list[int]]:
