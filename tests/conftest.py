@@ -181,13 +181,13 @@ def antiberty() -> Path:
 
 
 @pytest.fixture(scope="session")
-def on_eight_devices() -> Callable[[Path], Any]:
+def on_eight_devices() -> Callable[..., Any]:
     """Runs a script in a process with eight devices, as their number is fixed when JAX starts; returns the JSON that it
     prints."""
 
-    def run(script: Path) -> Any:
+    def run(script: Path, *words: str) -> Any:
         flags = {"JAX_NUM_CPU_DEVICES": "8", "JAX_PLATFORMS": "cpu"}
-        done = subprocess.run([sys.executable, script], env=os.environ | flags, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, script, *words], env=os.environ | flags, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert "Involuntary full rematerialization" not in done.stderr
         return json.loads(done.stdout)

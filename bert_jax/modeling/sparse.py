@@ -33,7 +33,7 @@ def splade(
         pooling: one of `bert_jax.config_values.SPLADE_POOLINGS`; any other pooling means `splade_max`.
         compute: dtype and platform.
     """
-    table = constrain(table.astype(compute.dtype), "vocab", None)  # gathered once, outside of the loop
+    table = constrain(table, "vocab", None)  # gathered once, outside of the loop; in float32, as its gradient's sum is
     summed, twice = "sum" in pooling, pooling.endswith("log1p")
 
     def weights(logits):

@@ -111,7 +111,7 @@ def test_pretraining_leaves_a_model_that_fills_masks(pretrained, place, capsys):
 @pytest.mark.parametrize(
     ("objective", "head"),
     [
-        ("mlm", "masked_lm"),
+        pytest.param("mlm", "masked_lm", marks=pytest.mark.slow),
         pytest.param("sop", "pretraining", marks=pytest.mark.slow),
         pytest.param("nsp --pack", "pretraining", marks=pytest.mark.slow),
     ],

@@ -111,6 +111,7 @@ def test_training_from_a_quantized_model_starts_from_its_dequantized_parameters(
     assert load_pretrained(tmp_path / "run" / "model").config.quantization is None
 
 
+@pytest.mark.slow  # test_resume.py stops other runs
 def test_a_run_that_is_stopped_ends_as_one_that_is_not(write_small, table, tmp_path, monkeypatch):
     start = write_small(tmp_path / "start", "encoder")
     few = recipe(table, start, num_steps=4, eval_every=1, **{"quantization.mode": "int8_dynamic"})

@@ -87,7 +87,8 @@ def test_rounds_remove_a_part_each(folder, whole):
     assert files_of(folder / "whole/out") == files_of(work / "round-2/run/model")
 
 
-@pytest.mark.parametrize("killed", [pytest.param("before training", marks=pytest.mark.slow), "in the second training"])
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", ["before training", "in the second training"])
 def test_a_killed_run_resumes_to_the_same_bytes(killed, folder, whole, monkeypatch):
     def killed_train(made, workdir, progress):
         if killed != "before training":

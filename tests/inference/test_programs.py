@@ -148,7 +148,8 @@ def test_what_decides_a_program_is_in_its_name(write_small, tmp_path, folder, mo
         assert repr(model.config.replace(**change)) != repr(model.config)
 
 
-@pytest.mark.parametrize("named", ["gs://bucket/programs", "/proc/programs"])
+@pytest.mark.parametrize("named", ["gs://bert-bucket/programs", "/proc/programs"])
+@pytest.mark.usefixtures("bucket")
 def test_a_folder_that_cannot_be_used_is_no_error(write_small, tmp_path, named):
     jax.config.update("jax_compilation_cache_dir", named)
     assert outputs(from_pretrained(write_small(tmp_path / "model", "encoder")))

@@ -65,6 +65,7 @@ def test_interrupted_at_a_moment_it_ends_as_if_it_never_was(tmp_path, data, whol
     assert weights[0] == weights[1]
 
 
+@pytest.mark.slow  # test_resume.py stops other runs
 def test_an_extended_run_with_a_constant_schedule_ends_as_one_of_that_length(tmp_path, data):
     constant = {"optimizer.schedule": "constant", "optimizer.warmup_ratio": 0.0}
     train(small(data, num_steps=2, **constant), tmp_path / "extended", progress=False)

@@ -209,9 +209,8 @@ def test_every_verb_reads_and_writes_on_a_bucket(tmp_path, data, bucket, remote,
     run("pretrain", "--config", f"{url}/recipe.json", "--workdir", f"{url}/pretraining", "--quiet")
     fine = recipe(remote, "classification", tokenizer="", init_from=f"{url}/pretraining/model", num_steps=4)
     bucket.write("fine.json", recipes.to_json(fine).encode())
-    words = ["--config", f"{url}/fine.json", "--workdir", f"{url}/fine", "--quiet", "--config.profile=(2, 1)"]
+    words = ["--config", f"{url}/fine.json", "--workdir", f"{url}/fine", "--quiet"]
     run("finetune", *words)
-    assert [key for key in bucket.keys("fine/profile/") if key.endswith(".xplane.pb")]
     # The same command again, and the run's own config.json as the recipe.
     run("finetune", "--config", f"{url}/fine/config.json", "--workdir", f"{url}/fine", "--quiet")
     scores = run(
@@ -230,9 +229,18 @@ def test_every_verb_reads_and_writes_on_a_bucket(tmp_path, data, bucket, remote,
     run("embed", f"{url}/pretraining/model", "--file", f"{url}/texts.txt", "--out", f"{url}/vectors.npy")
     assert bucket.read("vectors.npy").startswith(b"\x93NUMPY")
     assert run("search", f"{url}/pretraining/model", "fish", "--corpus", f"{url}/texts.txt", "--json")
-    run("finetune", *words[:3], f"{url}/swept", "--quiet", "--sweep", "seed=0,1")
-    assert len(json.loads(bucket.read("swept/sweep.json"))[0]["mean"]) >= 1
     assert not list(tmp_path.glob("gs:*")) and not os.path.exists("gs:")
+
+
+@pytest.mark.slow
+def test_a_sweep_and_its_profiles_are_written_to_a_bucket(bucket, remote):
+    url = f"gs://{bucket.name}"
+    bucket.write("fine.json", recipes.to_json(recipe(remote, "classification", num_steps=4)).encode())
+    words = ["--config", f"{url}/fine.json", "--workdir", f"{url}/swept", "--quiet", "--config.profile=(2, 1)"]
+    assert main(["finetune", *words, "--sweep", "seed=0,1"]) == 0
+    assert len(json.loads(bucket.read("swept/sweep.json"))[0]["mean"]) >= 1
+    for seed in (0, 1):
+        assert any(key.endswith(".xplane.pb") for key in bucket.keys(f"swept/seed={seed}/profile/"))
 
 
 @pytest.mark.slow  # test_resume.py keeps the best checkpoint on a disk

@@ -96,8 +96,14 @@ def place(files, tmp_path, monkeypatch) -> Path:
     return folder
 
 
-# A minute or more each, for verbs and recipes that other pages run too.
-SLOW = ("docs/command_line.md", "docs/distillation.md")
+# They take longest, for verbs and recipes that other pages and tests run too.
+SLOW = (
+    "docs/command_line.md",
+    "docs/distillation.md",
+    "docs/pruning.md",
+    "docs/retrieval.md",
+    "docs/sentence_embeddings.md",
+)
 RUN_HERE = [
     pytest.param(page, marks=pytest.mark.slow) if page in SLOW else page
     for page in PAGES

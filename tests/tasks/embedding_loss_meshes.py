@@ -1,7 +1,11 @@
-"""Run by test_embedding_losses.py in a process with 8 devices: losses and gradients whole, in parts and accumulated."""
+"""Run by test_embedding_losses.py in a process with 8 devices: losses and gradients whole, in parts and accumulated.
+
+The last way to compute them, in parts on a mesh, is compared with the first; with the argument `all`, each way is.
+"""
 
 import dataclasses
 import json
+import sys
 
 import embedding_meshes
 import jax
@@ -61,7 +65,8 @@ def compare(name, options):
     in_four = (dataclasses.replace(task, parts=4), 1) if whole else (task, 4)
     in_two = (dataclasses.replace(task, parts=2), 1) if whole else (task, 2)
     expected, loss = gradients(task, 1, 1)
-    others = [gradients(task, 8, 1), gradients(in_four[0], 1, in_four[1]), gradients(in_two[0], 8, in_two[1])]
+    ways = [(task, 8, 1), (in_four[0], 1, in_four[1]), (in_two[0], 8, in_two[1])]
+    others = [gradients(*way) for way in (ways if "all" in sys.argv else ways[-1:])]
     apart = [jax.tree.map(relative, x, expected) for x, _ in others]
     return [[loss, *(other for _, other in others)], [float(np.max(jax.tree.leaves(x))) for x in apart]]
 

@@ -139,6 +139,7 @@ def test_training_goes_further_from_a_gliner(tuned, place):
         job(place, init_from=str(model), **{"data.hidden_size": 64})
 
 
+@pytest.mark.slow  # test_resume.py stops other runs
 def test_a_killed_run_ends_as_one_that_was_not(place, monkeypatch):
     few = {"num_steps": 6, "num_epochs": 0.0, "checkpoint_every": 3, "log_every": 1, "eval_every": 0, "data.dev": ""}
     train(recipe(place, **few), place / "whole", progress=False)
