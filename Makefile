@@ -3,8 +3,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# Not compiled at once: Python compiles a module when it is first imported, and most never are.
+# Not compiled at once: Python compiles a module when it is first imported, and most never are. It must keep what it has
+# compiled, whatever the caller's environment says: importing JAX takes three times as long without.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help

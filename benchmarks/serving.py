@@ -142,6 +142,11 @@ class _Connection:
         await self._reader.readexactly(length)
         return int(head.split(b" ", 2)[1])
 
+    @property
+    def closed(self) -> bool:
+        """Return whether the server has closed it, as servers do with connections that have long been idle."""
+        return self._reader.at_eof()
+
     def close(self) -> None:
         self._writer.close()
 
@@ -180,6 +185,8 @@ async def open_loop(server: Server, requests: Sequence[bytes], rate: float, seco
 
     async def send(planned: float) -> None:
         nonlocal refused
+        while idle and idle[-1].closed:
+            idle.pop().close()
         connection = idle.pop() if idle else await _Connection.open(server.port)
         status = await connection.ask(rng.choice(requests))
         if status == 429:

@@ -1,5 +1,6 @@
 """The command line of the benchmarks, and the general text of the distillation."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -45,3 +46,22 @@ def test_every_benchmark_has_its_flags(monkeypatch):
     assert build_parser().parse_args(["pruning", "--only", "stsb", "--share", "0.5"]).only == ["stsb"]
     with pytest.raises(SystemExit):
         build_parser().parse_args(["pruning", "--only", "conll2003"])
+
+
+def test_clients_notice_that_a_server_has_closed_an_idle_connection(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks import serving
+
+    async def answer(reader, writer):
+        try:
+            while await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 0.05):
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        except (TimeoutError, asyncio.IncompleteReadError):
+            writer.close()
+
+    async def load():
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        process = type("", (), {"port": server.sockets[0].getsockname()[1], "cpu_seconds": lambda _: 0.0})()
+        return await serving.open_loop(process, [b"GET / HTTP/1.1\r\n\r\n"], rate=10, seconds=2)
+
+    assert asyncio.run(load()).rate > 1
