@@ -142,11 +142,6 @@ class _Connection:
         await self._reader.readexactly(length)
         return int(head.split(b" ", 2)[1])
 
-    @property
-    def closed(self) -> bool:
-        """Return whether the server has closed it, as servers do with connections that have long been idle."""
-        return self._reader.at_eof()
-
     def close(self) -> None:
         self._writer.close()
 
@@ -183,12 +178,22 @@ async def open_loop(server: Server, requests: Sequence[bytes], rate: float, seco
     refused = 0
     idle: list[_Connection] = []
 
+    async def ask(request: bytes) -> tuple[_Connection, int]:
+        while idle:
+            connection = idle.pop()
+            try:
+                return connection, await connection.ask(request)
+            except (
+                asyncio.IncompleteReadError,
+                ConnectionError,
+            ):  # the server closed it after a while without requests
+                connection.close()
+        connection = await _Connection.open(server.port)
+        return connection, await connection.ask(request)
+
     async def send(planned: float) -> None:
         nonlocal refused
-        while idle and idle[-1].closed:
-            idle.pop().close()
-        connection = idle.pop() if idle else await _Connection.open(server.port)
-        status = await connection.ask(rng.choice(requests))
+        connection, status = await ask(rng.choice(requests))
         if status == 429:
             refused += 1
         else:

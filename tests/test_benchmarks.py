@@ -64,4 +64,4 @@ def test_clients_notice_that_a_server_has_closed_an_idle_connection(monkeypatch)
         process = type("", (), {"port": server.sockets[0].getsockname()[1], "cpu_seconds": lambda _: 0.0})()
         return await serving.open_loop(process, [b"GET / HTTP/1.1\r\n\r\n"], rate=10, seconds=2)
 
-    assert asyncio.run(load()).rate > 1
+    assert asyncio.run(load()).rate > 1  # every request is answered, or there is an error
