@@ -157,7 +157,9 @@ def _lowered(model: Path, workdir: Path) -> Path:
     if not (lowered / "config.json").exists():
         loaded = from_pretrained(model)
         lines = (workdir / "beir" / "corpus.jsonl").read_text(encoding="utf-8").splitlines()[:64]
-        inputs = loaded.tokenizer([json.loads(line)["text"] for line in lines], max_length=192)
+        inputs = loaded.tokenizer(
+            [json.loads(line)["text"] for line in lines], max_length=_SHARED["data.max_seq_length"]
+        )
         mask = inputs["attention_mask"][..., None] > 0
         greatest = np.where(mask, loaded(**inputs).logits, -np.inf).max(axis=1)  # of each text and token [64, V]
         loaded.params["mlm"]["bias"] -= np.quantile(greatest, 1 - _ACTIVE / greatest.shape[1])

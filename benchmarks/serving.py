@@ -183,11 +183,8 @@ async def open_loop(server: Server, requests: Sequence[bytes], rate: float, seco
             connection = idle.pop()
             try:
                 return connection, await connection.ask(request)
-            except (
-                asyncio.IncompleteReadError,
-                ConnectionError,
-            ):  # the server closed it after a while without requests
-                connection.close()
+            except (asyncio.IncompleteReadError, ConnectionError):
+                connection.close()  # so did the server, after a while without requests
         connection = await _Connection.open(server.port)
         return connection, await connection.ask(request)
 

@@ -30,9 +30,9 @@ def part_of(path):
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports(path):
-    """Dotted names of all that a file imports, inside functions too."""
-    for node in ast.walk(ast.parse(path.read_text())):
+def imports(path, nodes=ast.walk):
+    """Dotted names of all that a file imports, inside functions too, or in those `nodes` of its tree."""
+    for node in nodes(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -270,8 +270,6 @@ def test_tests_whose_variants_are_sampled_exist():
 
 def test_tests_are_collected_without_the_oracles_of_one_python():
     for path in (ROOT / "tests").rglob("test_*.py"):
-        body = ast.parse(path.read_text()).body  # imports here fail before a test can be skipped
-        names = [alias.name for node in body if isinstance(node, ast.Import) for alias in node.names]
-        names += [node.module for node in body if isinstance(node, ast.ImportFrom)]
-        others = {name.split(".")[0] for name in names} & {"torch", "transformers", "sentence_transformers"}
+        at_once = imports(path, ast.iter_child_nodes)  # these fail before a test can be skipped
+        others = {name.split(".")[0] for name in at_once} & {"torch", "transformers", "sentence_transformers"}
         assert not others, f"{path} imports {others}"

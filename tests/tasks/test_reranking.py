@@ -113,9 +113,8 @@ def test_padded_rows_count_for_nothing(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ways", ["last", pytest.param("all", marks=pytest.mark.slow)])
-def test_a_batch_has_one_loss_on_any_mesh_and_in_any_number_of_parts(on_eight_devices, ways):
-    found = on_eight_devices(pathlib.Path(__file__).with_name("reranking_meshes.py"), ways)
+def test_a_batch_has_one_loss_on_any_mesh_and_in_any_number_of_parts(on_eight_devices):
+    found = on_eight_devices(pathlib.Path(__file__).with_name("reranking_meshes.py"))
     assert found.keys() == set(RERANKING_LOSSES)
     for name, (values, apart) in found.items():
         assert values == pytest.approx([values[0]] * len(values), rel=1e-5), name
