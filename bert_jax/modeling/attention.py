@@ -359,8 +359,9 @@ def _splash(mask: AttentionMask, query, key, value, compute: Compute) -> jax.Arr
 
 
 def _cudnn(mask: AttentionMask, query, key, value, compute: Compute) -> jax.Array:
-    bias = mask.bias(query.shape[1])
+    length = query.shape[1]
+    seen = mask.seen(length)
+    if seen is not None:  # which cuDNN reads for each query
+        seen = jnp.broadcast_to(seen, (*seen.shape[:2], length, length))
     query, key, value = (x.astype(compute.dtype) for x in (query, key, value))
-    return jax.nn.dot_product_attention(
-        query, key, value, bias=None if bias is None else bias.astype(compute.dtype), implementation="cudnn"
-    )
+    return jax.nn.dot_product_attention(query, key, value, mask=seen, implementation="cudnn")

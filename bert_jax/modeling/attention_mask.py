@@ -38,9 +38,14 @@ class AttentionMask:
         return cls(None, None if attention_mask is None else (attention_mask > 0).astype(jnp.int32))
 
     def bias(self, length: int, at: Positions | None = None) -> jax.Array | None:
-        """Return the mask as a float32 bias of scores, `[B or 1, 1, 1 or S, S]`; None if nothing is masked.
+        """Return the mask as a float32 bias of scores, of the shape of `seen`; None if nothing is masked."""
+        seen = self.seen(length, at)
+        return None if seen is None else jnp.where(seen, 0.0, MASKED).astype(jnp.float32)
 
-        For queries at P positions, the bias is `[B or 1, 1, 1 or P, S]`.
+    def seen(self, length: int, at: Positions | None = None) -> jax.Array | None:
+        """Return whether queries attend to keys, bool `[B or 1, 1, 1 or S, S]`; None if nothing is masked.
+
+        For queries at P positions, the shape is `[B or 1, 1, 1 or P, S]`.
         """
         seen = None
         if self.key_ids is not None:
@@ -54,7 +59,7 @@ class AttentionMask:
             near = (abs(query_places[..., None] - place) <= self.window)[:, None]
             near = near if self.is_global is None else near | self.is_global[:, None, None]
             seen = near if seen is None else seen & near
-        return None if seen is None else jnp.where(seen, 0.0, MASKED).astype(jnp.float32)
+        return seen
 
     def global_queries(self, length: int) -> Positions:
         """Return the positions of the tokens with global attention; the last one where there is none."""

@@ -14,6 +14,10 @@ from bert_jax.sharding import device_kind, device_share
 
 _PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
 _DROPPING = ("xla", "fused")
+_AMPERE, _WIDEST_HEAD = (
+    8,
+    128,
+)  # of cuDNN: the compute capability, and the head size that all GPUs from there on support
 LOCAL = "local"  # replaces xla if the window is small relative to the length
 BLOCKS = "blocks"  # replaces xla for disentangled attention of a long sequence
 BLOCK_SPARSE = "block_sparse"  # replaces xla if attention is block-sparse
@@ -132,6 +136,22 @@ def _unfit(
         return f"expected {fitting}, found {found}"
     if backend == "splash" and not splash.supports(length):
         return f"expected a length that is a multiple of 128, found {length}"
-    if backend == "cudnn" and compute.dtype != "bfloat16":
+    if backend == "cudnn":
+        return _unfit_for_cudnn(config, compute, length)
+    return None
+
+
+def _unfit_for_cudnn(config: BertConfig, compute: Compute, length: int) -> str | None:
+    """Return why cuDNN's flash attention cannot be used, or None; as `jax.nn.dot_product_attention` requires."""
+    if compute.dtype != "bfloat16":
         return f"expected dtype bfloat16, found {compute.dtype}"
+    if length % 2:
+        return f"expected an even length, found {length}"
+    if config.head_size % 8 or config.head_size > _WIDEST_HEAD:
+        return f"expected heads of a multiple of 8, up to {_WIDEST_HEAD}, found {config.head_size}"
+    # An Ampere or later. Where JAX has no GPU, the program is for another machine. An AMD GPU's is a name.
+    capability = str(getattr(jax.devices()[0], "compute_capability", _AMPERE))
+    major = capability.partition(".")[0]
+    if not major.isdigit() or int(major) < _AMPERE:
+        return f"expected a GPU of compute capability {_AMPERE}.0 or later, found {capability}"
     return None
