@@ -14,10 +14,8 @@ from bert_jax.sharding import device_kind, device_share
 
 _PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
 _DROPPING = ("xla", "fused")
-_AMPERE, _WIDEST_HEAD = (
-    8,
-    128,
-)  # of cuDNN: the compute capability, and the head size that all GPUs from there on support
+_AMPERE = 8  # the compute capability from which on GPUs have cuDNN's flash attention
+_WIDEST_HEAD = 128  # that it supports on all of them
 LOCAL = "local"  # replaces xla if the window is small relative to the length
 BLOCKS = "blocks"  # replaces xla for disentangled attention of a long sequence
 BLOCK_SPARSE = "block_sparse"  # replaces xla if attention is block-sparse
