@@ -85,6 +85,7 @@ def examples_of_recipe(recipe: Any, model_dir: storage.PathLike, count: int) -> 
             its generator.
     """
     recipe = starting_from(recipe, model_dir)
+    recipe.distillation = recipes.RECIPES[recipe.task]().distillation  # none
     changes: dict[str, Any] = {"lora.rank": 0}
     if "stages" not in recipe:
         changes |= {"global_batch_size": _BATCH, "accumulation_steps": 1, "data.dev": "", "data.dev_share": 0.0,

@@ -150,6 +150,19 @@ def test_training_starts_from_the_pruned_model_with_its_head(folder, whole):
     assert np.array_equal(ours["classifier"]["kernel"], theirs["classifier"]["kernel"])
 
 
+def test_recovery_may_have_the_whole_model_as_its_teacher(folder, tmp_path):
+    taught = recipe(folder, **{"distillation.teacher": str(folder / "model"), "distillation.weights.labels": 0.0,
+                               "distillation.weights.soft_labels": 1.0})  # fmt: skip
+    model, results = prune_and_recover(
+        folder / "model", tmp_path / "out", Pruning(heads=0.5), taught, tmp_path / "work", examples=8, progress=False
+    )
+    assert model.config.num_attention_heads == 2 and "eval/accuracy" in results
+    lines = (tmp_path / "work/round-1/run/metrics.jsonl").read_text().splitlines()
+    assert any(json.loads(line).get("train/soft_labels_loss", 0) > 0 for line in lines)
+    small = load_pretrained(tmp_path / "work/round-1/pruned").params["classifier"]["kernel"]
+    assert not np.array_equal(load_pretrained(tmp_path / "out").params["classifier"]["kernel"], small)
+
+
 def test_another_pruning_in_the_work_directory(folder, tmp_path):
     settings = {"model": str(folder / "model"), "rounds": 3, "examples": 8, "heads": 0.5, "columns": 0.5, "layers": [],
                 "num_layers": 0, "vocabulary": [str(folder / "corpus.txt")]}  # fmt: skip
