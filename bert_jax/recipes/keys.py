@@ -113,9 +113,11 @@ def stages(recipe: ConfigDict) -> tuple[tuple[int, int, int], ...]:
 
 def batch_size_at(recipe: ConfigDict, step: int) -> int:
     """Return the number of examples in the batch of `step`, counted from 0."""
-    ends = itertools.accumulate(stage[0] for stage in recipe.get("stages", ()))
-    sizes = (stage[2] for stage in recipe.get("stages", ()))
-    return next((size for end, size in zip(ends, sizes, strict=True) if step < end), recipe.global_batch_size)
+    if "stages" in recipe and recipe.stages:
+        ends = itertools.accumulate(stage[0] for stage in recipe.stages)
+        sizes = (stage[2] for stage in recipe.stages)
+        return next((size for end, size in zip(ends, sizes, strict=True) if step < end), recipe.global_batch_size)
+    return recipe.global_batch_size
 
 
 def model_config(recipe: ConfigDict, base: BertConfig | None = None, **changes: Any) -> BertConfig:
