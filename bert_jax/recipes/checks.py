@@ -1,6 +1,7 @@
 """Check the values of a recipe, and resolve `auto`."""
 
 import math
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,6 +14,7 @@ from bert_jax.recipes.reading import flatten
 from bert_jax.recipes.retrieval_definitions import WHOLE_BATCH_LOSSES
 
 _LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+_MOST_MIXED = 1000  # directories of a mixture
 _EVALUATED = 32  # fewest examples in a batch of evaluation, where the rows of a training step are packed
 
 
@@ -71,6 +73,8 @@ def _ranges(c: ConfigDict) -> None:
             "config.data: expected hidden_share + random_share of at most 1, "
             f"found {c.data.hidden_share} + {c.data.random_share}"
         )
+    if c.task in PRETRAINING:
+        _check_mixture(c)
     if c.get("label_smoothing") and c.data.task_type != "classification":
         raise InputError(f"config.label_smoothing: expected 0 for {c.data.task_type}, found {c.label_smoothing}")
     if c.data.get("task_type") == "multi_label" and not c.data.label_separator:
@@ -98,6 +102,43 @@ def _ranges(c: ConfigDict) -> None:
                 f"config.accumulation_steps: expected a divisor of the batch size {batch_size}, "
                 f"found {c.accumulation_steps}"
             )
+
+
+def _check_mixture(c: ConfigDict) -> None:
+    directories, weights, epochs = c.data.mixture, c.data.mixture_weights, c.data.mixture_epochs
+    if not directories:
+        for name in ("mixture_weights", "mixture_epochs"):
+            if c.data[name]:
+                raise InputError(f"config.data.{name}: expected () without data.mixture, found {c.data[name]!r}")
+        return
+    if c.data.prepared:
+        raise InputError("config.data: expected prepared or mixture, found both")
+    if not all(isinstance(directory, str) and directory for directory in directories):
+        raise InputError(f"config.data.mixture: expected names of directories, found {directories!r}")
+    if len(directories) > _MOST_MIXED:
+        raise InputError(f"config.data.mixture: expected at most {_MOST_MIXED} directories, found {len(directories)}")
+    if len(set(directories)) < len(directories):
+        raise InputError(f"config.data.mixture: expected different directories, found {directories!r}")
+    if weights and epochs:
+        raise InputError("config.data: expected mixture_weights or mixture_epochs, found both")
+    by_stage = bool(weights) and all(isinstance(part, tuple) for part in weights)
+    if by_stage and len(weights) != max(len(c.stages), 1):
+        raise InputError(f"config.data.mixture_weights: expected weights for each of the {len(c.stages)} stages, found "
+                         f"{len(weights)}")  # fmt: skip
+    for name, numbers in (
+        ("mixture_epochs", epochs or None),
+        *(("mixture_weights", part) for part in (weights if by_stage else (weights or None,))),
+    ):
+        if numbers is not None:
+            _check_shares(f"config.data.{name}", numbers, len(directories))
+
+
+def _check_shares(key: str, numbers: tuple[Any, ...], count: int) -> None:
+    """Raise InputError unless there are `count` finite numbers of at least 0 whose sum is above 0."""
+    valid = all(isinstance(n, (int, float)) and not isinstance(n, bool) and 0 <= n < math.inf for n in numbers)
+    if not valid or len(numbers) != count or not sum(numbers):
+        raise InputError(f"{key}: expected {count} numbers of at least 0, one for each directory of data.mixture, not "
+                         f"all 0, found {numbers!r}")  # fmt: skip
 
 
 def _check_float32(name: str, size: float) -> None:

@@ -142,6 +142,13 @@ PRETRAINING_KEYS = {
                   "learning-rate schedule; () = one stage"),
     "data.prepared": Key("", "directory that `bert-jax prepare` wrote; {sequence_length} in it is replaced by that of "
                          "the stage"),
+    "data.mixture": Key((), "prepared directories that every batch draws from, in place of data.prepared; () = none"),
+    "data.mixture_weights": Key((), "weights of the directories of data.mixture, or a tuple of weights for each stage; "
+                                "() = see mixture_epochs"),
+    "data.mixture_epochs": Key((), "passes over each directory of data.mixture in an epoch, as weights; () = see "
+                               "mixture_temperature"),
+    "data.mixture_temperature": Key(1.0, "without weights and epochs, a directory has the weight rows ** (1 / "
+                                    "mixture_temperature)", above=0),
     "data.sequence_length": Key(128, "tokens in a sequence; below the prepared length, pairs are cut; above it, an "
                                 "error", least=8),
     "data.mask_prob": Key(0.15, "fraction of tokens that are masked, that is, to be predicted", above=0, below=1),

@@ -116,6 +116,7 @@ class Job:
         data: function that returns the fingerprints of the data (`bert_jax.tasks.fingerprints`), JSON values by name.
             It reads all rows, so only the process that owns the work directory calls it.
         classes: class -> number of rows in the training data; empty for tasks without classes.
+        notes: lines about the data, which are printed when the run starts.
     """
 
     task: Task
@@ -128,3 +129,4 @@ class Job:
     save: Callable[[PathLike, Any], None]
     data: Callable[[], dict[str, Any]] = dict
     classes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()

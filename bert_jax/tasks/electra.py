@@ -22,7 +22,7 @@ from bert_jax.errors import InputError
 from bert_jax.metrics.scores import ratios
 from bert_jax.modeling import Electra, Params
 from bert_jax.modeling.electra import generator_config
-from bert_jax.tasks import fingerprints, setup
+from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Metrics
 from bert_jax.tasks.masked_lm import masked_lm_sums
 from bert_jax.tasks.pretraining_data import (
@@ -30,6 +30,8 @@ from bert_jax.tasks.pretraining_data import (
     abstract_pretraining_task,
     abstract_stages,
     check_lengths,
+    describe_mixtures,
+    has_data,
     num_steps,
 )
 
@@ -135,15 +137,16 @@ def build(recipe: Any) -> Job:
         pretrained=pretrained,
         train_source=train_source,
         eval_source=data.eval_source(model.config),
-        num_steps=num_steps(recipe, train_source),
+        num_steps=(steps := num_steps(recipe, train_source)),
         save=functools.partial(_save, model=model, tokenizer=data.tokenizer),
-        data=functools.partial(fingerprints.of_prepared, data.tokenizer, model.config, data.directories),
+        data=functools.partial(data.fingerprint, model.config),
+        notes=describe_mixtures(data, train_source, steps),
     )
 
 
 def abstract_task(recipe: Any) -> AbstractTask:
     """Return the abstract task of a resolved recipe. See `bert_jax.tasks.abstract_task`."""
-    if recipe.data.prepared:
+    if has_data(recipe):
         return abstract_pretraining_task(recipe, build(recipe))
     model = _model(recipe, setup.config_without_data(recipe, HEAD))
     check_lengths(recipe, model.config)

@@ -43,17 +43,23 @@ def of_fine_tuning(
     }
 
 
-def of_prepared(tokenizer: Tokenizer, config: BertConfig, directories: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fingerprints of a pretraining run, with one prepared directory per stage."""
+def of_prepared(tokenizer: Tokenizer, config: BertConfig, stages: tuple[tuple[str, ...], ...]) -> dict[str, Any]:
+    """Return the fingerprints of a pretraining run, with one or more prepared directories per stage."""
     prepared = []
-    for manifest in map(Manifest.read, directories):
-        sets = [
-            [part.split, part.max_seq_length, part.examples, *((shard.rows, shard.sha256) for shard in part.shards)]
-            for part in manifest.sets
-        ]
-        examples = sum(part.examples for part in manifest.sets)
-        prepared.append({"examples": examples, "content": _hash(json.dumps([manifest.objective, sets]).encode())})
+    for directories in stages:
+        parts = [_of_manifest(Manifest.read(directory)) for directory in directories]
+        content = parts[0][1] if len(parts) == 1 else _hash(json.dumps([content for _, content in parts]).encode())
+        prepared.append({"examples": sum(examples for examples, _ in parts), "content": content})
     return {"vocabulary": of_tokenizer(tokenizer), "model": of_config(config), "prepared": prepared}
+
+
+def _of_manifest(manifest: Manifest) -> tuple[int, str]:
+    """Return the number of examples of a prepared directory, and a hash of its content."""
+    sets = [
+        [part.split, part.max_seq_length, part.examples, *((shard.rows, shard.sha256) for shard in part.shards)]
+        for part in manifest.sets
+    ]
+    return sum(part.examples for part in manifest.sets), _hash(json.dumps([manifest.objective, sets]).encode())
 
 
 def of_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:

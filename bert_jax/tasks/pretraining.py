@@ -19,7 +19,7 @@ from bert_jax.data.pretraining.stages import most_frequent_label
 from bert_jax.metrics.scores import ratios
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
-from bert_jax.tasks import fingerprints, setup
+from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Metrics, model_inputs
 from bert_jax.tasks.masked_lm import masked_lm_sums
 from bert_jax.tasks.pretraining_data import (
@@ -27,6 +27,8 @@ from bert_jax.tasks.pretraining_data import (
     abstract_pretraining_task,
     abstract_stages,
     check_lengths,
+    describe_mixtures,
+    has_data,
     num_steps,
 )
 
@@ -127,15 +129,16 @@ def build(recipe: Any) -> Job:
         pretrained=loaded.params if loaded else None,
         train_source=train_source,
         eval_source=data.eval_source(config),
-        num_steps=num_steps(recipe, train_source),
+        num_steps=(steps := num_steps(recipe, train_source)),
         save=functools.partial(_save, model=model, tokenizer=data.tokenizer),
-        data=functools.partial(fingerprints.of_prepared, data.tokenizer, config, data.directories),
+        data=functools.partial(data.fingerprint, config),
+        notes=describe_mixtures(data, train_source, steps),
     )
 
 
 def abstract_task(recipe: Any) -> AbstractTask:
     """Return the abstract task of a resolved pretraining recipe. See `bert_jax.tasks.abstract_task`."""
-    if recipe.data.prepared:
+    if has_data(recipe):
         return abstract_pretraining_task(recipe, build(recipe))
     objective = "nsp" if "pretraining" in setup.heads(recipe) else "mlm"
     config = setup.config_without_data(recipe, _head(objective))

@@ -7,14 +7,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from bert_jax import recipes
 from bert_jax.config import BertConfig
 from bert_jax.data.pretraining.manifest import TOKENIZER_DIR, Manifest
+from bert_jax.data.pretraining.mixtures import MixedSource
 from bert_jax.data.pretraining.sources import PretrainingEvalSource, PretrainingSource
 from bert_jax.data.pretraining.stages import StagedSource, check_agreement
 from bert_jax.errors import InputError
-from bert_jax.tasks import setup
+from bert_jax.tasks import fingerprints, setup
 from bert_jax.tasks.base import AbstractTask, Job, Stage
 from bert_jax.tokenization import Tokenizer
 
@@ -25,13 +27,13 @@ class PretrainingData:
 
     Attributes:
         recipe: the resolved recipe.
-        directories: the directory of each stage.
+        directories: the directories of each stage, of which there are several in a mixture.
         objective: nsp, sop or mlm (`bert_jax.data.pretraining.instances`).
         tokenizer: the tokenizer of the recipe, else of the data.
     """
 
     recipe: Any
-    directories: tuple[str, ...]
+    directories: tuple[tuple[str, ...], ...]
     objective: str
     tokenizer: Tokenizer
 
@@ -39,36 +41,66 @@ class PretrainingData:
     def of(cls, recipe: Any) -> "PretrainingData":
         """Open the data of a resolved recipe. Raises InputError when they are missing or inconsistent."""
         directories = tuple(_prepared(recipe, length) for _, length, _ in recipes.stages(recipe))
-        manifests = {directory: Manifest.read(directory) for directory in directories}
-        tokenizer = setup.tokenizer(recipe, data=f"{directories[0]}/{TOKENIZER_DIR}")
+        manifests = {directory: Manifest.read(directory) for stage in directories for directory in stage}
+        tokenizer = setup.tokenizer(recipe, data=f"{directories[0][0]}/{TOKENIZER_DIR}")
         vocabulary = f"config.tokenizer {recipe.tokenizer!r}" if recipe.tokenizer else ""
         objective = check_agreement(manifests, tokenizer, vocabulary)
         return cls(recipe, directories, objective, tokenizer)
 
+    def fingerprint(self, config: BertConfig) -> dict[str, Any]:
+        """Return what a resumed run compares (`Job.data`)."""
+        return fingerprints.of_prepared(self.tokenizer, config, self.directories)
+
     def train_source(self, config: BertConfig) -> StagedSource:
         """Return the training batches of all stages. Raises InputError when they are too long for the model."""
-        recipe, sources = self.recipe, []
+        recipe, stages = self.recipe, []
         check_lengths(recipe, config)
         for i, (count, length, batch_size) in enumerate(recipes.stages(recipe)):
             # Each stage starts with its first example, so it needs its own seed of order and masks.
             options = _masking(recipe, recipe.seed + i, config)
-            source = PretrainingSource(self.directories[i], "train", length, batch_size, **options)
-            sources.append((count if recipe.stages else None, source))
-        return StagedSource(sources)
+            sources = {
+                directory: PretrainingSource(directory, "train", length, batch_size, **options)
+                for directory in self.directories[i]
+            }
+            source = _mixed(recipe, i, sources) if recipe.data.mixture else sources[self.directories[i][0]]
+            stages.append((count if recipe.stages else None, source))
+        return StagedSource(stages)
 
     def eval_source(self, config: BertConfig) -> PretrainingEvalSource | None:
         """Return the held-out batches, with one sequence length for the whole run so that losses are comparable."""
         recipe = self.recipe
         length = recipe.data.eval_sequence_length or max(recipes.stages(recipe))[1]
         setup.check_length(length, config, "config.data.eval_sequence_length")
-        directory = _prepared(recipe, length)
-        if not Manifest.read(directory).lengths("validation"):
+        directories = [each for each in _prepared(recipe, length) if Manifest.read(each).lengths("validation")]
+        if not directories:
             return None
         most = recipe.data.eval_batches * recipe.eval_batch_size or None
         options = _masking(recipe, recipe.seed, config)
         return PretrainingEvalSource(
-            directory, "validation", length, recipe.eval_batch_size, max_examples=most, **options
+            directories, "validation", length, recipe.eval_batch_size, max_examples=most, **options
         )
+
+
+def describe_mixtures(data: PretrainingData, source: StagedSource, steps: int) -> tuple[str, ...]:
+    """Return a line for the mixture of each stage: the share of each directory, and its epochs in the stage."""
+    lines = []
+    for number, (count, part) in enumerate(source.stages, 1):
+        if isinstance(part, MixedSource):
+            columns = data.directories[number - 1], part.mixture.shares, part.epochs(count or steps)
+            parts = (f"{name} {share:.1%} ({epochs:.3g} epochs)" for name, share, epochs in zip(*columns, strict=True))
+            lines.append(f"mixture of stage {number}: {', '.join(parts)}")
+    return tuple(lines)
+
+
+def _mixed(recipe: Any, stage: int, sources: Mapping[str, PretrainingSource]) -> MixedSource:
+    """Return the mixture of a stage, with the weights that the recipe gives."""
+    data, sizes = recipe.data, np.array([source.num_examples for source in sources.values()], float)
+    if weights := data.mixture_weights:
+        return MixedSource(sources, weights[stage] if isinstance(weights[0], tuple) else weights)
+    if data.mixture_epochs:
+        weights = sizes * data.mixture_epochs
+        return MixedSource(sources, weights, num_examples=round(weights.sum()))
+    return MixedSource(sources, (sizes / sizes.max()) ** (1 / data.mixture_temperature))
 
 
 def num_steps(recipe: Any, source: StagedSource) -> int:
@@ -126,11 +158,17 @@ def _row(length: int, predictions: int, pairs: bool) -> dict[str, jax.ShapeDtype
     }
 
 
-def _prepared(recipe: Any, length: int) -> str:
-    """Return the prepared directory of a stage with sequences of `length` tokens."""
-    if not recipe.data.prepared:
+def has_data(recipe: Any) -> bool:
+    """Return whether a recipe names prepared directories."""
+    return bool(recipe.data.prepared or recipe.data.mixture)
+
+
+def _prepared(recipe: Any, length: int) -> tuple[str, ...]:
+    """Return the prepared directories of a stage with sequences of `length` tokens."""
+    if not has_data(recipe):
         raise InputError("config.data.prepared: expected a directory made by `bert-jax prepare`, found nothing")
-    return recipe.data.prepared.replace("{sequence_length}", str(length))
+    directories = recipe.data.mixture or (recipe.data.prepared,)
+    return tuple(directory.replace("{sequence_length}", str(length)) for directory in directories)
 
 
 def _masking(recipe: Any, seed: int, config: BertConfig) -> dict[str, Any]:

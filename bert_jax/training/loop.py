@@ -201,6 +201,8 @@ class _Run:
         stop.say = self.bar.say
         if job.classes:
             self.bar.say(f"classes (rows): {list_counts(job.classes)}")
+        for note in job.notes:
+            self.bar.say(note)
         if restored:
             self.bar.say(f"resuming from step {self.start} of {job.num_steps}")
         self.skipped = SkippedSteps(workdir, job.train_source, recipe.max_skipped_steps, self.bar.say)

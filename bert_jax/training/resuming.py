@@ -1,5 +1,6 @@
 """Compare the recipe and data of a resumed run with the original ones."""
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -26,9 +27,11 @@ MAY_CHANGE: Mapping[str, str] = {
     "best_metric": "the finished model is the best of the checkpoints that were evaluated by the new metric",
     **dict.fromkeys(("num_steps", "num_epochs"), _LENGTH),
     "stages": f"{_LENGTH}; steps that were done already must stay as they were",
+    "data.mixture_weights": "the mixture of stages that have not begun; the others must stay as they were",
     **dict.fromkeys(
         (
-            "init_from", "tokenizer", "data.prepared", "data.train", "data.dev", "data.text_column", "data.pair_column",
+            "init_from", "tokenizer", "data.prepared", "data.mixture", "data.train", "data.dev", "data.text_column",
+            "data.pair_column",
             "data.negative_column", "data.label_column", "data.context_column", "data.question_column",
             "data.choice_columns", "data.has_header", "data.delimiter", "data.encoding",
             "data.label_separator", "data.invalid_rows", "data.dev_share", "data.split_seed", "data.train_columns",
@@ -86,6 +89,7 @@ def check_new_length(saved: dict[str, Any], recipe: ConfigDict, num_steps: int, 
         raise InputError(
             f"config.num_steps: expected at least the {done} steps that the run has done, found {num_steps}"
         )
+    _check_weights(saved, recipe, done)
     if not saved.get("stages") and not recipe.get("stages"):
         return
     left = done
@@ -101,6 +105,23 @@ def check_new_length(saved: dict[str, Any], recipe: ConfigDict, num_steps: int, 
         left = max(0, left - before[0])
     if left or not all(stages):
         raise InputError(f"config.stages: expected the stages of the {done} steps that the run has done, found fewer")
+
+
+def _check_weights(saved: dict[str, Any], recipe: ConfigDict, done: int) -> None:
+    """Raise InputError where a stage that has begun would go on with another mixture."""
+    starts = itertools.accumulate((stage[0] for stage in saved.get("stages") or ()), initial=0)
+    for stage in range(max(1, sum(start < done for start in starts))):
+        before, now = (_weights_of(each, stage) for each in (saved, recipe))
+        if before != now:
+            raise InputError(
+                f"config.data.mixture_weights: the run has done {done} steps, whose weights must not change: expected "
+                f"{before}, found {now}"
+            )
+
+
+def _weights_of(recipe: Any, stage: int) -> list[float]:
+    weights = plain(recipe.get("data", {}).get("mixture_weights") or ())
+    return weights[min(stage, len(weights) - 1)] if weights and isinstance(weights[0], list) else weights
 
 
 def plain(value: Any) -> Any:

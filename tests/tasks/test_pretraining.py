@@ -1,6 +1,7 @@
 """The pretraining task from prepared text to a finished model, through the training loop."""
 
 import json
+import re
 
 import jax
 import numpy as np
@@ -68,6 +69,93 @@ def test_one_stage_by_epochs(prepared):
     examples = made.train_source.stages[0][1].num_examples
     assert made.num_steps == -(-3 * examples // 32)
     assert made.train_source.batch(10_000)["input_ids"].shape == (16, 16)
+
+
+@pytest.fixture(scope="module")
+def other(prepared, tiny_tokenizer):
+    """Examples of other text, fewer, with the same lengths."""
+    text = "\n\n".join("\n".join(f"a dog ran over the {w} house ." for _ in range(4)) for w in WORDS)
+    (prepared.parent / "other.txt").write_text(text)
+    prepare(f"sentences:{prepared.parent}/other.txt", tiny_tokenizer, prepared.parent / "other",
+            max_seq_length=(16, 32), validation_fraction=0.2, num_workers=1)  # fmt: skip
+    return prepared.parent / "other"
+
+
+def test_a_mixture_changes_over_stages_and_is_evaluated_on_all(prepared, other):
+    both = {"data.prepared": "", "data.mixture": (str(prepared), str(other))}
+    made = job(prepared, **both, **{"data.mixture_weights": ((1.0, 0.0), (0.25, 0.75)), "data.eval_batches": 0})
+    shares = [source.mixture.shares.tolist() for _, source in made.train_source.stages]
+    assert shares == [[1, 0], [0.25, 0.75]]
+    alone = job(prepared)
+    np.testing.assert_array_equal(made.train_source.batch(5)["input_ids"], alone.train_source.batch(5)["input_ids"])
+    assert made.train_source.batch(20)["input_ids"].shape == (8, 32)
+    held_out = [job(each, **{"data.eval_batches": 0}).eval_source.num_examples for each in (prepared, other)]
+    assert made.eval_source.num_examples == sum(held_out)
+
+
+def test_weights_of_a_mixture_follow_its_sizes_or_epochs(prepared, other):
+    both = {"data.prepared": "", "data.mixture": (str(prepared), str(other)), "stages": (), "num_steps": 0,
+            "num_epochs": 2.0, "global_batch_size": 16, "data.sequence_length": 16}  # fmt: skip
+    sizes = [job(each).train_source.first().num_examples for each in (prepared, other)]
+    for changes, weights, epoch in (
+        ({}, sizes, sum(sizes)),
+        ({"data.mixture_temperature": 2.0}, np.sqrt(sizes), sum(sizes)),
+        ({"data.mixture_epochs": (1.0, 3.0)}, (sizes[0], 3 * sizes[1]), sizes[0] + 3 * sizes[1]),
+    ):
+        made = job(prepared, **both, **changes)
+        source = made.train_source.first()
+        np.testing.assert_allclose(source.mixture.shares, np.array(weights) / np.sum(weights), atol=1e-4)
+        assert made.num_steps == -(-2 * epoch // 16)
+    np.testing.assert_allclose(source.epochs(made.num_steps), [2, 6], rtol=0.01)
+
+
+def test_a_mixture_is_trained_and_resumed(prepared, other, tmp_path, capsys):
+    recipe = small_recipe("", stages=(), num_steps=4, global_batch_size=8, checkpoint_every=2)
+    recipe.data.sequence_length, recipe.data.mixture = 16, (str(prepared), str(other))
+    recipe.data.mixture_weights = (1.0, 2.0)
+    train(recipe, tmp_path / "run", progress=True)
+    assert re.search(r"mixture of stage 1: \S+data 33\.3% \(0\.\d+ epochs\), \S+other 66\.7% ", capsys.readouterr().err)
+    recipe.num_steps = 6
+    train(recipe, tmp_path / "run", progress=False)
+    recipe.num_steps = 8
+    for changes, message in (
+        ({"data.mixture": (str(other), str(prepared))}, "the data are not those that the run began with"),
+        ({"data.mixture": (str(prepared),), "data.mixture_weights": (1.0,)}, "data.mixture now has [0-9,]+;"),
+        ({"data.mixture_weights": (1.0, 3.0)}, "the run has done 6 steps, whose weights must not change"),
+        ({"data.mixture_temperature": 2.0}, "data.mixture_temperature was 1.0, is now 2.0"),
+    ):
+        changed = recipe.copy_and_resolve_references()
+        changed.update_from_flattened_dict(changes)
+        with pytest.raises(InputError, match=message):
+            train(changed, tmp_path / "run", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data.prepared": "a"}, "config.data: expected prepared or mixture, found both"),
+        (
+            {"data.mixture": (), "data.mixture_epochs": (1.0,)},
+            "config.data.mixture_epochs: expected .. without data.mix",
+        ),
+        ({"data.mixture": ("a", "a")}, "config.data.mixture: expected different directories"),
+        ({"data.mixture": ("a", 3)}, "config.data.mixture: expected names of directories"),
+        ({"data.mixture_weights": (1.0,)}, "config.data.mixture_weights: expected 2 numbers of at least 0"),
+        ({"data.mixture_weights": (0.0, 0.0)}, "not all 0, found"),
+        ({"data.mixture_epochs": (-1.0, 2.0)}, "config.data.mixture_epochs: expected 2 numbers of at least 0"),
+        ({"data.mixture_weights": ((1.0, 2.0),)}, "expected weights for each of the 2 stages, found 1"),
+        (
+            {"data.mixture_weights": (1.0, 2.0), "data.mixture_epochs": (1.0, 1.0)},
+            "expected mixture_weights or mixture_ep",
+        ),
+        ({"data.mixture_temperature": 0.0}, "config.data.mixture_temperature: expected more than 0"),
+        ({"data.mixture": tuple(map(str, range(1001)))}, "expected at most 1000 directories, found 1001"),
+    ],
+)
+def test_mixtures_that_do_not_fit(changes, message):
+    recipe = small_recipe("", **{"data.mixture": ("a", "b")} | changes)
+    with pytest.raises(InputError, match=message):
+        recipes.resolve(recipe)
 
 
 def test_no_held_out_text_is_no_evaluation(prepared, tmp_path, tiny_tokenizer):

@@ -250,6 +250,27 @@ def test_stages_may_change_where_they_are_not_done(before, now, done, fits):
         check_new_length({"stages": before}, recipe, steps, done)
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "done", "fits"),
+    [
+        ([[1, 2], [1, 1]], [[1, 2], [5, 1]], 5, True),  # of a stage that has not begun
+        ([[1, 2], [1, 1]], [[1, 2], [5, 1]], 6, False),
+        ([[1, 2], [1, 1]], [[1, 3], [1, 1]], 1, False),
+        ([1, 2], [[1, 2], [5, 1]], 5, True),
+        ([], [1, 2], 5, False),
+    ],
+)
+def test_the_mixture_may_change_in_stages_that_have_not_begun(before, now, done, fits):
+    recipe = recipes.pretraining().unlock()
+    recipe.stages, recipe.data.mixture_weights = ((5, 24, 8), (5, 32, 4)), now
+    saved = {"stages": [[5, 24, 8], [5, 32, 4]], "data": {"mixture_weights": before}}
+    if fits:
+        check_new_length(saved, recipe, 10, done)
+        return
+    with pytest.raises(InputError, match=rf"config\.data\.mixture_weights: the run has done {done} steps"):
+        check_new_length(saved, recipe, 10, done)
+
+
 def test_a_run_cannot_become_shorter_than_it_is(place):
     begun(place, step=7)
     assert begin(place, recipe_of(place, num_steps=7)) == 20

@@ -35,6 +35,9 @@ class PreparedInstances:
         config: the config of the model to be trained, which must have the positions and the vocabulary for these
             examples.
 
+    Attributes:
+        most_per_row: the examples for which packed rows have room; a mixture sets it to that of its fullest row.
+
     Raises:
         InputError: the directory is not a prepared one or has no set of this length, or the model does not fit.
     """
@@ -58,6 +61,7 @@ class PreparedInstances:
         self.manifest = Manifest.read(directory)
         self.tokenizer: Tokenizer = load_tokenizer(directory / TOKENIZER_DIR)
         self.instances = _find_set(directory, self.manifest, split, seq_length, self.tokenizer.layout)
+        self.most_per_row = self.instances.most_per_row
         self.seq_length = seq_length
         _check_numbers(mask_prob, max_predictions)
         _check_fit(directory, self.manifest, seq_length, config)
@@ -110,8 +114,8 @@ class PreparedInstances:
         if self.manifest.objective != "mlm":
             batch["next_sentence_labels"] = instances.labels
         if self.manifest.packed:
-            most, pad_id = self.instances.most_per_row, self.tokenizer.pad_id
-            return pack(batch, instances.rows, self.seq_length, self._slots, most, pad_id)
+            pad_id = self.tokenizer.pad_id
+            return pack(batch, instances.rows, self.seq_length, self._slots, self.most_per_row, pad_id)
         return batch
 
     @contextlib.contextmanager
@@ -125,7 +129,7 @@ class PreparedInstances:
     @property
     def _slots(self) -> int:
         """The most predictions in a packed row: each of its examples has at least one, and rounds its budget."""
-        most, prob = self.instances.most_per_row, self.masking.mask_prob
+        most, prob = self.most_per_row, self.masking.mask_prob
         shortest = 3  # tokens
         rounded_up = most * max(0.5, 1 - shortest * prob)
         return min(math.ceil(self.seq_length * prob + rounded_up), most * self.masking.max_predictions)

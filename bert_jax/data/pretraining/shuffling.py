@@ -50,10 +50,10 @@ class ShuffledRows:
             rows[inside] = self._window(number).rows(positions[inside])
         return rows, positions // self._num_rows
 
-    def windows_ahead(self, step: int) -> range:
-        """Return the numbers of the windows to fetch: the one in which the batch of `step` begins, the next one,
-        and those in which this batch and the next one end."""
-        ends = np.array([step, step + 2]) * self._batch_size - np.array([0, 1])
+    def windows_ahead(self, first_step: int, last_step: int) -> range:
+        """Return the numbers of the windows to fetch: the one in which the batch of `first_step` begins, the next one,
+        and those in which the batch of `last_step` and the batch after it end."""
+        ends = np.array([first_step, last_step + 2]) * self._batch_size - np.array([0, 1])
         first, last = self._windows(ends).tolist()
         return range(first, max(last, first + 1) + 1)
 

@@ -7,7 +7,7 @@ the number of hosts may change between runs.
 
 import queue
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ from bert_jax.data.pretraining.prepared import PreparedInstances
 from bert_jax.data.pretraining.shuffling import ShuffledRows
 from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
+from bert_jax.tokenization import Tokenizer
 
 Rows = slice | np.ndarray
 ALL_ROWS = slice(None)
@@ -62,21 +63,35 @@ class PretrainingSource:
     def steps_per_epoch(self) -> int:
         return max(1, self.num_examples // self.batch_size)
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.instances.tokenizer
+
+    @property
+    def fetches_blocks(self) -> bool:
+        """Whether `prefetch` makes reading faster."""
+        return self.instances.reader.fetches_blocks
+
     def batch(self, step: int, rows: Rows = ALL_ROWS) -> Batch:
         """Return the rows (all of them by default) of the batch of `step`, as `PreparedInstances.batch` does."""
         batch_rows = np.arange(self.batch_size)[rows]
-        self._prefetch(step, batch_rows)
-        return self.instances.batch(*self._order.rows(step * self.batch_size + batch_rows))
+        self.prefetch(step, step, batch_rows)
+        return self.rows(step, batch_rows)
 
-    def _prefetch(self, step: int, batch_rows: np.ndarray) -> None:
-        """Start fetching the blocks that these rows of the batch need, now and in the next window.
+    def rows(self, steps: int | np.ndarray, batch_rows: np.ndarray) -> Batch:
+        """Return rows of the batches of one step, or of one step for each row."""
+        return self.instances.batch(*self._order.rows(steps * self.batch_size + batch_rows))
+
+    def prefetch(self, first_step: int, last_step: int, batch_rows: np.ndarray) -> None:
+        """Start fetching the blocks that these rows of the batches need, in these steps and in the next window.
 
         Several devices of a host request rows of the same step, so the blocks of the others are kept.
         """
-        if not self.instances.reader.fetches_blocks or not len(batch_rows):
+        if not self.fetches_blocks or not len(batch_rows):
             return
         with self._lock:
-            needed = {w: self._order.blocks(w, batch_rows) for w in self._order.windows_ahead(step)}
+            windows = self._order.windows_ahead(first_step, last_step)
+            needed = {w: self._order.blocks(w, batch_rows) for w in windows}
             self._blocks = {w: np.union1d(self._blocks.get(w, blocks), blocks) for w, blocks in needed.items()}
             self.instances.reader.prefetch(np.concatenate(list(self._blocks.values())).tolist())
 
@@ -87,13 +102,14 @@ class PretrainingEvalSource:
     The last batch is padded with rows whose weights (`example_weights`, `masked_weights`) are 0.
 
     Args:
+        prepared_dirs: a prepared directory, or several, whose examples follow one another.
         batch_size: rows of a batch, over all hosts.
         max_examples: use only this number, spread evenly over the split; None for all.
     """
 
     def __init__(
         self,
-        prepared_dir: PathLike,
+        prepared_dirs: PathLike | Sequence[PathLike],
         split: str,
         seq_length: int,
         batch_size: int,
@@ -102,9 +118,14 @@ class PretrainingEvalSource:
         max_examples: int | None = None,
         **options,
     ):
-        self.instances = PreparedInstances(prepared_dir, split, seq_length, seed=seed, **options)
+        directories = prepared_dirs if isinstance(prepared_dirs, (list, tuple)) else (prepared_dirs,)
+        self._parts = [PreparedInstances(each, split, seq_length, seed=seed, **options) for each in directories]
+        most = max(part.most_per_row for part in self._parts)
+        for part in self._parts:
+            part.most_per_row = most
         self.batch_size = _checked_batch_size(batch_size)
-        total = len(self.instances)
+        self._starts = np.cumsum([0, *map(len, self._parts)])
+        total = int(self._starts[-1])
         self.num_examples = total if max_examples is None else min(total, max_examples)
         self._examples = np.arange(self.num_examples) * total // self.num_examples
 
@@ -118,10 +139,27 @@ class PretrainingEvalSource:
             raise IndexError(f"expected a batch from 0 to {self.num_batches - 1}, found {step}")
         positions = step * self.batch_size + np.arange(self.batch_size)[rows]
         real = positions < self.num_examples
-        batch = self.instances.batch(self._examples[np.where(real, positions, 0)], np.zeros(len(positions), np.int64))
+        batch = self._read(self._examples[np.where(real, positions, 0)])
         for name in ("example_weights", "masked_weights"):
             batch[name] *= real.reshape(-1, *[1] * (batch[name].ndim - 1))
         return batch
+
+    def _read(self, examples: np.ndarray) -> Batch:
+        owners = np.searchsorted(self._starts, examples, side="right") - 1
+        parts = []
+        for number in np.unique(owners).tolist():
+            places = np.flatnonzero(owners == number)
+            within = examples[places] - self._starts[number]
+            parts.append((places, self._parts[number].batch(within, np.zeros(len(within), np.int64))))
+        return interleave(parts)
+
+
+def interleave(parts: Sequence[tuple[np.ndarray, Batch]]) -> Batch:
+    """Join batches of the same arrays; beside each are the numbers of its rows in the whole, which are 0, 1, ..."""
+    if len(parts) == 1:
+        return parts[0][1]
+    order = np.argsort(np.concatenate([places for places, _ in parts]))
+    return {name: np.concatenate([batch[name] for _, batch in parts])[order] for name in parts[0][1]}
 
 
 def prefetch(

@@ -6,6 +6,7 @@ import numpy as np
 
 from bert_jax.data.batches import Batch
 from bert_jax.data.pretraining.manifest import Manifest
+from bert_jax.data.pretraining.mixtures import MixedSource
 from bert_jax.data.pretraining.sources import ALL_ROWS, PretrainingSource, Rows, Source
 from bert_jax.errors import InputError
 from bert_jax.tokenization import Tokenizer
@@ -49,10 +50,10 @@ class StagedSource:
         stage = self.stage(step)
         return self.stages[stage][1].batch(step - int(self._starts[stage]), rows)
 
-    def first(self) -> PretrainingSource:
+    def first(self) -> PretrainingSource | MixedSource:
         """Return the source of the first stage."""
         first = self.stages[0][1]
-        assert isinstance(first, PretrainingSource)
+        assert isinstance(first, PretrainingSource | MixedSource)
         return first
 
 
@@ -81,7 +82,7 @@ def check_agreement(manifests: Mapping[str, Manifest], tokenizer: Tokenizer, voc
 def most_frequent_label(source: StagedSource) -> int:
     """Return the most frequent masked id in the first training batches: the baseline of masked-LM accuracy."""
     first = source.first()
-    counts = np.zeros(first.instances.tokenizer.vocab_size, np.int64)
+    counts = np.zeros(first.tokenizer.vocab_size, np.int64)
     for step in range(first.steps_per_epoch):
         batch = first.batch(step)
         counts += np.bincount(batch["masked_labels"][batch["masked_weights"] > 0], minlength=len(counts))

@@ -160,7 +160,7 @@ def test_evaluation_reads_the_rows_that_it_needs_and_no_more(local, remote):
     assert 8 < len(remote.ranges) <= 12
     for name, start, stop in remote.ranges:
         assert (stop - start) // row_bytes[os.path.basename(name)] in (1, 2)  # one is alone in its block, or almost
-    assert source.instances.reader.cached_bytes == 0
+    assert source._parts[0].reader.cached_bytes == 0
 
 
 def test_a_large_directory_is_opened_by_few_requests(local, remote):

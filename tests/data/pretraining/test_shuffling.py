@@ -93,7 +93,7 @@ def test_a_host_needs_its_share_of_the_blocks():
 def test_windows_ahead_are_those_of_this_batch_and_the_next(small_windows, batch_size):
     order = ShuffledRows(blocks_of(MANY), batch_size, 0)
     for step in range(60):
-        ahead = order.windows_ahead(step)
+        ahead = order.windows_ahead(step, step)
         both = np.unique(order._windows(np.arange(step * batch_size, (step + 2) * batch_size)))
         assert set(both) <= set(ahead)
         assert len(ahead) == 2 or batch_size > 12  # windows have 20 rows and more
