@@ -1,11 +1,13 @@
 """The verbs `fill-mask`, `classify`, `tag`, `answer` and `embed`: inference over texts."""
 
 import argparse
+import copy
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bert_jax.cli import stream, vectors
+from bert_jax.cli import shards, stream, vectors
 from bert_jax.cli.output import complain, print_json, print_table
 from bert_jax.cli.verbs import add_batching, add_dtype, add_kind, add_prompts, add_vector_sizes, add_verb
 from bert_jax.errors import InputError
@@ -99,13 +101,17 @@ def add_verbs(verbs: Any) -> None:
     embed.add_argument("--out", metavar="FILE",
         help="write vectors instead of printing them: a .npy of float32 [texts, dimensions]; of a model of sparse "
         "embeddings a .npz, which scipy.sparse.load_npz reads; of a model with a vector for each token a .npz of "
-        "vectors and starts")  # fmt: skip
+        "vectors and starts; with --shards the directory of such files")  # fmt: skip
+    for parser in (fill, classify, tag, answer):
+        parser.add_argument("--out", metavar="DIR", help="with --shards: directory for the answers, as JSON lines")
     for parser, what in ((fill, "text"), (classify, "text"), (tag, "text"), (answer, "question"), (embed, "text")):
         parser.add_argument("model", metavar="MODEL", help="a model directory")
         stream.add_flags(parser, what)
         parser.add_argument("--json", action="store_true", help=f"print one JSON object per {what} instead of tables")
         add_batching(parser, what)
         add_dtype(parser)
+        shards.add_shards(parser, f"{what}s, as for --file")
+        parser.set_defaults(emit=print_json, pipe=None, counted=0)
 
 
 def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
@@ -126,12 +132,16 @@ def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
                         "(default: 128)")  # fmt: skip
 
 
-def run_fill_mask(args: argparse.Namespace) -> None:
+def run_fill_mask(args: argparse.Namespace) -> int:
     """Print the most likely tokens for each [MASK]."""
+    return _run(args, _fill_mask)
+
+
+def _fill_mask(args: argparse.Namespace) -> None:
     for text, blanks in _answers(args, "fill-mask", lambda pipe, texts: pipe(texts, top_k=args.top_k)):
         blanks = blanks if isinstance(blanks[0], list) else [blanks]
         if args.json:
-            print_json({"text": text, "masks": blanks})
+            args.emit({"text": text, "masks": blanks})
             continue
         for number, answers in enumerate(blanks, 1):
             title = text if len(blanks) == 1 else f"{text}  (blank {number})"
@@ -139,9 +149,12 @@ def run_fill_mask(args: argparse.Namespace) -> None:
             print_table(title, ("probability", "token", "text"), rows)
 
 
-def run_classify(args: argparse.Namespace) -> None:
+def run_classify(args: argparse.Namespace) -> int:
     """Print the classes of each text, the most likely first."""
+    return _run(args, _classify)
 
+
+def _classify(args: argparse.Namespace) -> None:
     def zero_shot(pipe: Any, texts: list[str]) -> list[list[dict[str, Any]]]:
         answers = pipe(texts, args.labels, args.template)
         return [
@@ -161,14 +174,17 @@ def run_classify(args: argparse.Namespace) -> None:
             from bert_jax.inference.scoring import short
 
             rounded = [{"label": score["label"], "score": short(score["score"])} for score in scores]
-            print_json({"text": text, "scores": rounded})
+            args.emit({"text": text, "scores": rounded})
         else:
             print_table(text, ("label", "score"), [(score["label"], f"{score['score']:.4f}") for score in scores])
 
 
-def run_tag(args: argparse.Namespace) -> None:
+def run_tag(args: argparse.Namespace) -> int:
     """Print the entities of each text and their character ranges."""
+    return _run(args, _tag)
 
+
+def _tag(args: argparse.Namespace) -> None:
     def trained(pipe: Any, texts: list[str]) -> Any:
         return pipe(texts, aggregation_strategy=args.strategy)
 
@@ -180,7 +196,7 @@ def run_tag(args: argparse.Namespace) -> None:
     task, ask = ("token-classification", trained) if args.labels is None else ("zero-shot-ner", zero_shot)
     for text, found in _answers(args, task, ask):
         if args.json:
-            print_json({"text": text, "entities": found})
+            args.emit({"text": text, "entities": found})
             continue
         rows = [
             (answer.get("label") or answer.get("entity_group") or answer["entity"], f"{answer['score']:.4f}",
@@ -190,8 +206,12 @@ def run_tag(args: argparse.Namespace) -> None:
         print_table(text, ("entity", "score", "text", "characters"), rows)
 
 
-def run_answer(args: argparse.Namespace) -> None:
+def run_answer(args: argparse.Namespace) -> int:
     """Print the spans that answer each question, the most likely first."""
+    return _run(args, _answer)
+
+
+def _answer(args: argparse.Namespace) -> None:
     from bert_jax import storage
 
     if (args.context is None) == (args.text is None):
@@ -205,18 +225,19 @@ def run_answer(args: argparse.Namespace) -> None:
 
     for question, answers in _answers(args, "question-answering", ask):
         if args.json:
-            print_json({"question": question, "answers": answers})
+            args.emit({"question": question, "answers": answers})
             continue
         rows = [(f"{a['score']:.1%}", a["answer"] or "(none)", f"{a['start']}-{a['end']}") for a in answers]
         print_table(question, ("probability", "answer", "characters"), rows)
 
 
-def run_embed(args: argparse.Namespace) -> None:
+def run_embed(args: argparse.Namespace) -> int:
     """Print or write the vector of each text."""
-    opened: list[Any] = []
+    return _run(args, _embed)
 
+
+def _embed(args: argparse.Namespace) -> None:
     def ask(pipe: Any, texts: list[str]) -> Any:
-        opened[:] = [pipe]
         options = vectors.vector_sizes(args, pipe.head)
         if pipe.head == "sentence_embedding":
             return pipe(
@@ -225,33 +246,81 @@ def run_embed(args: argparse.Namespace) -> None:
         found = pipe(texts, task=args.task, prompt_name=args.prompt_name, prompt=args.prompt, **options)
         return (found[i : i + 1] for i in range(len(texts))) if pipe.head == "sparse_embedding" else found
 
-    answers = _answers(args, f"{args.kind or 'sentence'}-embedding", ask)
+    answers = _answers(args, _embedding(args), ask)
     first = list(itertools.islice(answers, 1))  # which opens the model
-    answers = itertools.chain(first, answers)
-    if opened and opened[0].head == "sparse_embedding":
-        vectors.show_sparse(args, answers, opened[0].decode, opened[0].model.config.vocab_size)
-    elif opened and opened[0].head == "multi_vector":
+    answers, head = itertools.chain(first, answers), args.pipe.head
+    if head == "sparse_embedding":
+        vectors.show_sparse(args, answers, args.pipe.decode, args.pipe.model.config.vocab_size)
+    elif head == "multi_vector":
         vectors.show_multi_vector(args, answers)
     else:
-        vectors.show_dense(args, answers, opened[0].model.settings.similarity if opened else "")
+        settings, size = args.pipe.model.settings, args.pipe.model.config.sentence_embedding_size
+        dimensions = settings.dimension(args.truncate_dim)
+        vectors.show_dense(args, answers, settings.similarity, min(size, dimensions or size))
+
+
+def _embedding(args: argparse.Namespace) -> str:
+    return f"{args.kind or 'sentence'}-embedding"
+
+
+def _run(args: argparse.Namespace, verb: Callable[[argparse.Namespace], None]) -> int:
+    """Run a verb over its texts, or over the texts of each file of --shards, and return the exit status."""
+    if not args.shards:
+        if args.out and verb is not _embed:
+            raise InputError("--out: expected --shards too, found none")
+        verb(args)
+        return 0
+    if args.texts or args.file:
+        raise InputError("--shards: expected neither texts nor --file, found both")
+    suffix = ".jsonl"
+    if verb is _embed:
+        _open(args, _embedding(args))
+        suffix = ".npy" if args.pipe.head == "sentence_embedding" else ".npz"
+
+    def answer(shard: shards.ShardFiles) -> int:
+        one = copy.copy(args)
+        one.file, one.out, one.json, one.counted = str(shard.source), str(shard.out), True, 0
+        shard.out.parent.mkdir(parents=True, exist_ok=True)
+        if verb is _embed:
+            verb(one)
+        else:
+            with storage.open_atomically(shard.out) as file:
+                one.emit = lambda value: file.write(json.dumps(value, ensure_ascii=False) + "\n")
+                verb(one)
+        args.pipe = one.pipe
+        return int(one.counted)
+
+    from bert_jax import storage
+
+    return shards.over_shards(args, suffix, answer)
+
+
+def _open(args: argparse.Namespace, task: str) -> Any:
+    """Return the pipeline of the verb, which is opened once."""
+    if args.pipe is None:
+        from bert_jax.inference import pipeline
+
+        device = "all" if args.shards or args.file else None
+        options = {"device": device, "batch_invariant": args.batch_invariant}
+        args.pipe = pipeline(task, args.model, args.dtype, args.batch_size, **options)
+    return args.pipe
 
 
 def _answers(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]], Any]) -> Iterator[tuple[str, Any]]:
     """Yield each input text with the pipeline's answer."""
     if args.batch_size is not None and args.batch_size < 1:
         raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
-    texts = stream.Texts(args)
+    texts = stream.Texts(args, may_be_empty=bool(args.shards))
     left = iter(texts)
     chunk = list(
         itertools.islice(left, TEXTS_AT_ONCE)
     )  # read before the model is opened, so that errors in texts come first
-    from bert_jax.inference import pipeline
-
-    pipe = pipeline(task, args.model, args.dtype, args.batch_size, batch_invariant=args.batch_invariant)
-    with stream.counting(args.json or bool(getattr(args, "out", None))) as done:
+    pipe = _open(args, task)
+    with stream.counting(not args.shards and (args.json or bool(args.out))) as done:
         while chunk:
             yield from zip(chunk, ask(pipe, chunk), strict=True)
             done(len(chunk))
+            args.counted += len(chunk)
             chunk = list(itertools.islice(left, TEXTS_AT_ONCE))
     if texts.skipped:
         complain(f"bert-jax: {texts.skipped:,} lines skipped")

@@ -3,6 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from bert_jax.cli import shards
 from bert_jax.cli.output import print_scores, say
 from bert_jax.cli.verbs import add_dtype, add_prompts, add_truncate_dim, add_verb
 from bert_jax.errors import InputError
@@ -57,7 +58,7 @@ def add_verbs(verbs: Any) -> None:
            bert-jax predict --model runs/squad/model --data dev-v2.0.json --out predictions.json""",
     )
     for parser in (evaluate, predict):
-        _add_shared(parser)
+        _add_shared(parser, parser is evaluate)
     evaluate.add_argument(
         "--label-column",
         default="",
@@ -88,21 +89,25 @@ def add_verbs(verbs: Any) -> None:
         "--out",
         required=True,
         metavar="FILE",
-        help="file to write: .jsonl, .tsv, .csv or .parquet; .conll for taggers; .json for question answering",
+        help="file to write: .jsonl, .tsv, .csv or .parquet; .conll for taggers; .json for question answering; with "
+        "--shards the directory of such files",
     )
+    predict.add_argument("--format", choices=("jsonl", "tsv", "csv", "parquet", "conll", "json"),
+        help="with --shards: format of the files (default: jsonl)")  # fmt: skip
+    shards.add_shards(predict, "rows, as for --data")
     kept = predict.add_mutually_exclusive_group()
     kept.add_argument("--keep", default="", metavar="NAME[,NAME]",
         help="input columns to copy to the output (default: id, idx, index, guid, uid and uuid)")  # fmt: skip
     kept.add_argument("--keep-all", action="store_true", help="copy all input columns to the output")
 
 
-def _add_shared(parser: argparse.ArgumentParser) -> None:
+def _add_shared(parser: argparse.ArgumentParser, needs_data: bool) -> None:
     """Declare the options that `evaluate` and `predict` share."""
     add = parser.add_argument
     add("--model", required=True, metavar="DIR", help="directory of a fine-tuned model")
     add(
         "--data",
-        required=True,
+        required=needs_data,
         metavar="FILE",
         help="file of rows: .tsv, .csv, .jsonl, .parquet, CoNLL (taggers) or SQuAD's .json (question answering); text "
         "formats may be compressed; or tfds:NAME[:SPLIT]; see docs/tasks.md",
@@ -175,12 +180,27 @@ def run_evaluate(args: argparse.Namespace) -> None:
         say(f"{args.report}: report written")
 
 
-def run_predict(args: argparse.Namespace) -> None:
-    """Write a model's prediction for every row."""
+def run_predict(args: argparse.Namespace) -> int:
+    """Write a model's prediction for every row of a file, or of each file of --shards."""
     from bert_jax import evaluation
 
-    count = evaluation.predict(args.model, args.data, args.out, _columns(args), **_running(args))
-    say(f"{args.out}: {count:,} rows")
+    if bool(args.data) == bool(args.shards):
+        raise InputError(f"expected --data FILE or --shards FILES, found {'both' if args.data else 'none'}")
+    if args.format and not args.shards:
+        raise InputError("--format: expected --shards too, found none; without, the suffix of --out is the format")
+    if not args.shards:
+        count = evaluation.predict(args.model, args.data, args.out, _columns(args), **_running(args))
+        say(f"{args.out}: {count:,} rows")
+        return 0
+    suffix = f".{args.format or 'jsonl'}"
+    predict = evaluation.open_predictor(args.model, f"answers{suffix}", _columns(args), **_running(args))
+
+    def answer(shard: shards.ShardFiles) -> int:
+        shard.out.parent.mkdir(parents=True, exist_ok=True)
+        return predict(str(shard.source), shard.out)
+
+    args.skip = args.invalid_rows == "skip"
+    return shards.over_shards(args, suffix, answer)
 
 
 def _columns(args: argparse.Namespace, label: str = "", separator: str = "") -> "Columns":

@@ -22,8 +22,8 @@ def add_flags(parser: argparse.ArgumentParser, what: str) -> None:
         help=f"a {what}; if none is given, every {what} is read from --file or stdin",
     )
     add("--file", metavar="FILE",
-        help=f"file with one {what} per line (.jsonl: one JSON object per line); may be compressed; '-' reads "
-        "stdin")  # fmt: skip
+        help=f"file with one {what} per line (.jsonl: one JSON object per line; .parquet: one row); may be compressed; "
+        "'-' reads stdin")  # fmt: skip
     add(
         "--jsonl",
         action="store_true",
@@ -33,7 +33,7 @@ def add_flags(parser: argparse.ArgumentParser, what: str) -> None:
         "--field",
         default="text",
         metavar="NAME",
-        help=f"name of the JSON field that holds the {what} (default: %(default)s)",
+        help=f"name of the JSON field or the column that holds the {what} (default: %(default)s)",
     )
     add("--skip", action="store_true", help="skip invalid lines and report each (default: stop at the first)")
 
@@ -47,7 +47,7 @@ class Texts:
         skipped: number of invalid lines that were skipped.
     """
 
-    def __init__(self, args: argparse.Namespace):
+    def __init__(self, args: argparse.Namespace, may_be_empty: bool = False):
         if args.texts and args.file:
             raise InputError("expected texts or --file, found both")
         if not args.texts and not args.file and sys.stdin.isatty():
@@ -55,6 +55,8 @@ class Texts:
         self._given, self._file = args.texts, None if args.file == "-" else args.file
         self._where = self._file or "stdin"
         self._field, self._skip = args.field, args.skip
+        self._parquet = self._where.lower().endswith(".parquet")
+        self._may_be_empty = may_be_empty
         self._json = args.jsonl or _plain_name(self._where).endswith(JSON_LINES)
         self.skipped = 0
 
@@ -67,7 +69,7 @@ class Texts:
         if self._given:
             return
         found = False
-        for number, line in self._lines():
+        for number, line in self._rows() if self._parquet else self._lines():
             try:
                 text = self._text(place(self._where, number), line)
             except InputError as error:
@@ -79,7 +81,7 @@ class Texts:
             if text is not None:
                 found = True
                 yield text
-        if not found:
+        if not found and not self._may_be_empty:
             raise InputError(f"{self._where}: expected texts, found none")
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
@@ -107,18 +109,31 @@ class Texts:
         except storage.DamagedError as error:
             raise InputError(f"{path}: {error}") from None
 
-    def _text(self, where: str, line: bytes) -> str | None:
-        """Return the text of a line, or None for a blank line of a JSON lines file."""
+    def _rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the number of each row of a Parquet file, counted from 1, and its text by the name of the column."""
+        from bert_jax.data.parquet_files import read_parquet
+
+        for row in read_parquet(str(self._file), (self._field,)):
+            yield row.number, row.values
+
+    def _text(self, where: str, line: bytes | dict[str, Any]) -> str | None:
+        """Return the text of a line or of a row, or None for a blank line of a JSON lines file."""
         from bert_jax.data.invalid_rows import check_utf8
         from bert_jax.data.lines import parse_object
 
+        if isinstance(line, dict):
+            return self._of_field(where, line)
         text = line.decode("utf-8", "surrogateescape")
         check_utf8(where, text)
         if not self._json:
             return text
         if not text.strip():
             return None
-        row = parse_object(where, text)
+        return self._of_field(where, parse_object(where, text))
+
+    def _of_field(self, where: str, row: dict[str, Any]) -> str:
+        from bert_jax.data.invalid_rows import check_utf8
+
         if self._field not in row:
             found = f"the fields {', '.join(row)[:80]}"
         elif not isinstance(row[self._field], str):

@@ -29,11 +29,11 @@ def vector_sizes(args: argparse.Namespace, head: str) -> dict[str, Any]:
     return {name: getattr(args, name) for name, kind in kinds.items() if kind == head}
 
 
-def show_dense(args: argparse.Namespace, answers: Answers, similarity: str) -> None:
-    """Print vectors, or write them to `args.out` as a .npy array."""
+def show_dense(args: argparse.Namespace, answers: Answers, similarity: str, size: int) -> None:
+    """Print vectors of `size` dimensions, or write them to `args.out` as a .npy array."""
     if args.out:
-        count, size = _write_dense(args.out, (vector for _, vector in answers))
-        say(f"{args.out}: {count:,} vectors of {size} dimensions")
+        count = _write_dense(args.out, (vector for _, vector in answers), size)
+        _tell(args, f"{args.out}: {count:,} vectors of {size} dimensions")
     elif args.json:
         for text, vector in answers:
             print_json({"text": text, "embedding": _numbers(vector)})
@@ -52,7 +52,7 @@ def show_sparse(args: argparse.Namespace, answers: Answers, decode: Callable[[An
     """
     if args.out:
         count, weights = _write_sparse(args.out, (vector for _, vector in answers), size)
-        say(f"{args.out}: {count:,} sparse vectors with {weights:,} weights of {size:,} tokens")
+        _tell(args, f"{args.out}: {count:,} sparse vectors with {weights:,} weights of {size:,} tokens")
         return
     for text, vector in answers:
         (tokens,) = decode(vector)
@@ -71,7 +71,7 @@ def show_multi_vector(args: argparse.Namespace, answers: Answers) -> None:
     """
     if args.out:
         count, tokens, size = _write_multi_vector(args.out, (vectors for _, vectors in answers))
-        say(f"{args.out}: {count:,} texts with {tokens:,} vectors of {size} dimensions")
+        _tell(args, f"{args.out}: {count:,} texts with {tokens:,} vectors of {size} dimensions")
         return
     for text, vectors in answers:
         if args.json:
@@ -81,24 +81,29 @@ def show_multi_vector(args: argparse.Namespace, answers: Answers) -> None:
             print_table(f"{text}  ({len(vectors):,} vectors)", ("token", "vector"), rows)
 
 
+def _tell(args: argparse.Namespace, written: str) -> None:
+    if not args.shards:
+        say(written)
+
+
 def _numbers(vector: Any) -> list[float]:
     return [float(str(x)) for x in vector]
 
 
-def _write_dense(path: str, vectors: Iterable[Any]) -> tuple[int, int]:
-    """Write vectors as one .npy array, holding only one chunk in memory; return the array's shape."""
+def _write_dense(path: str, vectors: Iterable[Any], size: int) -> int:
+    """Write vectors as one .npy array, holding only one chunk in memory; return their number."""
     import numpy as np
 
     from bert_jax import storage
 
-    count = size = 0
+    count = 0
     with tempfile.TemporaryFile() as rows:  # the header of the .npy file needs the number of rows first
         for vector in vectors:
             rows.write(np.asarray(vector, "<f4").tobytes())
-            count, size = count + 1, len(vector)
+            count += 1
         with storage.open_binary_atomically(path) as file:
             _write_array(file, rows, "<f4", (count, size))
-    return count, size
+    return count
 
 
 def _write_sparse(path: str, vectors: Iterable[Any], size: int) -> tuple[int, int]:

@@ -212,9 +212,36 @@ def predict(
         InputError: the model, the data, an option or the file's name does not fit.
     """
     storage.check_output(out, data)
+    return open_predictor(model_dir, out, columns, invalid_rows=invalid_rows, **options)(data, out)
+
+
+def open_predictor(
+    model_dir: storage.PathLike,
+    out: storage.PathLike,
+    columns: Columns = Columns(),  # noqa: B008 (frozen)
+    *,
+    invalid_rows: str = "strict",
+    **options: Any,
+) -> Callable[[Any, storage.PathLike], int]:
+    """Open a model once for many files: return `predict` as a function of `data` and `out`.
+
+    Args:
+        model_dir: as in `predict`.
+        out: a file to write; the suffix of all of them.
+        columns: as in `predict`.
+        invalid_rows: as in `predict`.
+        options: as in `evaluate`.
+
+    Raises:
+        InputError: the model, an option or the file's name does not fit.
+    """
     kind = evaluator_class(model_dir)
     columns = dataclasses.replace(kind.columns(model_dir, columns), label="")
     kind.check_predict(out, invalid_rows, **options)
     model = kind(model_dir, **options)
-    invalid = InvalidRows(table_name(data), invalid_rows, kind.noun, "--skip", keeping=True)
-    return model.predict(data, out, columns, invalid)
+
+    def of_file(data: Any, out: storage.PathLike) -> int:
+        invalid = InvalidRows(table_name(data), invalid_rows, kind.noun, "--skip", keeping=True)
+        return model.predict(data, out, columns, invalid)
+
+    return of_file

@@ -161,7 +161,7 @@ class Pipeline(abc.ABC):
     def _rows(self, length: int) -> int:
         """Return the number of texts in a forward pass when they are padded to `length` tokens."""
         tokens = _TOKENS.get(self.model.compute.target, _TOKENS_ELSEWHERE)
-        return _rows_of(tokens, length)
+        return _rows_of(tokens, length) * self.model.parts
 
     def _choose_lengths(self, lengths: np.ndarray) -> None:
         """Add padded lengths whose saved padding outweighs the cost of compiling them.

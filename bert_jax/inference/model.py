@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import storage
+from bert_jax import sharding, storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import huggingface
 from bert_jax.conversion.text_settings import MULTI_VECTOR_SIMILARITIES, NO_SETTINGS, TextSettings
@@ -82,6 +82,11 @@ class PretrainedModel:
     def bert(self) -> Bert:
         """Return the model as a function of parameters, for use under `jax.jit` or `jax.grad`."""
         return Bert(self.config, self.head, self.compute)
+
+    @property
+    def parts(self) -> int:
+        """Return the number of devices among which the rows of a batch are split."""
+        return sharding.batch_parts(mesh) if (mesh := programs.mesh_of(self.params)) else 1
 
     def __call__(
         self,
@@ -253,10 +258,9 @@ class PretrainedModel:
             does not wait.
         """
         arrays = self._checked(inputs)
-        padded, sizes = _padded(arrays, self.config, rows, length)
-        forward = programs.compile_forward(
-            self.bert, self.params, padded, fields, output_hidden_states, output_attentions
-        )
+        padded, sizes = _padded(arrays, self.config, rows, length, self.parts)
+        options = fields, output_hidden_states, output_attentions
+        forward = programs.compile_forward(self.bert, self.params, padded, *options)
         values = forward(self.params, padded)
         axes = _PADDED_AXES | {name: _LOGITS_AXES.get(self.head, "B.") for name in ("logits", "prediction_logits")}
         if "masked_positions" in arrays:
@@ -273,7 +277,7 @@ class PretrainedModel:
             rows: number of rows.
             length: number of tokens of a row.
         """
-        padded, _ = _padded(self._checked(inputs), self.config, rows, length)
+        padded, _ = _padded(self._checked(inputs), self.config, rows, length, self.parts)
         programs.compile_forward(self.bert, self.params, padded, fields)
 
     def save_pretrained(self, directory: storage.PathLike, overwrite: bool = False) -> None:
@@ -361,12 +365,12 @@ def _padded_length(size: int, config: BertConfig) -> int:
 
 
 def _padded(
-    arrays: dict[str, np.ndarray], config: BertConfig, rows: int | None, length: int | None
+    arrays: dict[str, np.ndarray], config: BertConfig, rows: int | None, length: int | None, parts: int
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """Pad inputs to static sizes and add the attention mask; return them and their sizes before padding."""
+    """Pad inputs to static sizes, rows to a multiple of `parts`; return them, with a mask, and their sizes before."""
     ids = arrays["input_ids"]
     sizes = {"B": ids.shape[0], "S": ids.shape[-1], "s": max(ids.shape[-1] - 2, 0)}
-    rows = rows or _bucket(sizes["B"])
+    rows = -(-(rows or _bucket(sizes["B"])) // parts) * parts
     longest: int = length or min(_padded_length(sizes["S"], config), config.max_position_embeddings)
     arrays = {"attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids), **arrays}
     padded = {}

@@ -7,7 +7,9 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
+from bert_jax import sharding
 from bert_jax.conversion.sentence_transformers import embedding_head
 from bert_jax.data.finetuning.windows import averaged, text_windows
 from bert_jax.errors import InputError, did_you_mean
@@ -293,8 +295,8 @@ def pipeline(
         model: a model directory (as for `from_pretrained`), or a loaded model.
         dtype: dtype of matrix products for a model directory (as for `from_pretrained`).
         batch_size: most texts in a forward pass; None = chosen for the device.
-        device: one of `jax.devices()`, its number, or a name such as `cpu`, `gpu`, `cuda:1` or `tpu:0`; -1 is the CPU.
-            None means JAX's default device.
+        device: one of `jax.devices()`, its number, or a name such as `cpu`, `gpu`, `cuda:1` or `tpu:0`; -1 is the CPU;
+            `all` splits each batch among the devices of this process. None means JAX's default device.
         batch_invariant: whether an answer is bitwise independent of the other texts of the call; see `Pipeline`.
         options: defaults for the options of calls, such as `aggregation_strategy` or `top_k`.
 
@@ -302,10 +304,10 @@ def pipeline(
         InputError: the task is not known, or the model was not trained for it.
     """
     kind = _kind(task, model)
-    where = None if device is None else _device(device)
+    where = _devices(device)
     if not isinstance(model, PretrainedModel):
         if where is not None and dtype == "auto":
-            dtype = "float32" if where.platform == "cpu" else "bfloat16"
+            dtype = "float32" if where[0].platform == "cpu" else "bfloat16"
         opened = load_model(model, kind.head, dtype)
         if opened.missing:
             raise InputError(f"{model}: {task} needs a trained {kind.head} head, found none ({opened.missing[0]})")
@@ -325,6 +327,14 @@ def _kind(task: str, model: PathLike | PretrainedModel) -> type[Pipeline]:
     return PIPELINES[name]
 
 
+def _devices(device: str | int | jax.Device | None) -> list[jax.Device] | None:
+    """Return the devices that a pipeline's argument means; None for JAX's default device."""
+    if device == "all":
+        here = jax.local_devices()
+        return here if len(here) > 1 else None
+    return None if device is None else [_device(device)]
+
+
 def _device(device: str | int | jax.Device) -> jax.Device:
     """Return the device that a name or number means. Raises InputError if there is no such device."""
     if isinstance(device, jax.Device):
@@ -336,15 +346,18 @@ def _device(device: str | int | jax.Device) -> jax.Device:
         return jax.devices()[int(device)]
     except (RuntimeError, ValueError, IndexError):
         here = ", ".join(f"{one.platform}:{one.id}" for one in jax.devices())
-        raise InputError(f"device: expected one of {here}, or cpu, found {device!r}") from None
+        raise InputError(f"device: expected one of {here}, cpu or all, found {device!r}") from None
 
 
-def _on(model: PretrainedModel, device: jax.Device | None) -> PretrainedModel:
-    """Move the parameters of a model to a device, on which it then computes."""
-    if device is None:
+def _on(model: PretrainedModel, devices: list[jax.Device] | None) -> PretrainedModel:
+    """Move the parameters of a model to devices, each of which then computes its part of a batch."""
+    if devices is None:
         return model
-    compute = dataclasses.replace(model.compute, platform=device.platform)
-    return dataclasses.replace(model, params=jax.device_put(model.params, device), compute=compute)
+    place: Any = devices[0]
+    if len(devices) > 1:
+        place = NamedSharding(sharding.make_mesh(devices=devices), PartitionSpec())
+    compute = dataclasses.replace(model.compute, platform=devices[0].platform)
+    return dataclasses.replace(model, params=jax.device_put(model.params, place), compute=compute)
 
 
 def _with_head(model: PretrainedModel, head: str, task: str) -> PretrainedModel:

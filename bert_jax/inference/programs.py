@@ -1,6 +1,7 @@
 """The compiled forward pass, cached on disk so that a later process neither traces nor compiles it."""
 
 import contextlib
+import functools
 import json
 import os
 import threading
@@ -10,8 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.experimental import serialize_executable
+from jax.sharding import Mesh, NamedSharding
 
-from bert_jax import program_cache
+from bert_jax import program_cache, sharding
 from bert_jax.modeling import Bert, Params
 
 Output = dict[str, Any]  # fields of `BertOutput` that are not None
@@ -56,7 +58,7 @@ def compile_forward(
     leaves, tree = jax.tree.flatten(params)
     device = _device_of(leaves)
     if device is None:
-        return lambda params, inputs: _forward(bert, params, inputs, *options)
+        return functools.partial(_run_on_mesh, mesh_of(params), bert, options)
     program = _Program(
         bert,
         *options,
@@ -79,6 +81,23 @@ def _device_of(leaves: list[Any]) -> jax.Device | None:
         return None
     devices = {device for leaf in leaves for device in leaf.sharding.device_set}
     return devices.pop() if len(devices) == 1 else None
+
+
+def mesh_of(params: Params) -> Mesh | None:
+    """Return the mesh of several devices that all have the parameters; None if they are on one device."""
+    leaf = jax.tree.leaves(params)[0]
+    spread = isinstance(leaf, jax.Array) and isinstance(leaf.sharding, NamedSharding) and leaf.sharding.num_devices > 1
+    return leaf.sharding.mesh if spread else None
+
+
+def _run_on_mesh(
+    mesh: Mesh | None, bert: Bert, options: tuple[Any, ...], params: Params, inputs: Mapping[str, Any]
+) -> Output:
+    if mesh is None:
+        return _forward(bert, params, inputs, *options)
+    split = NamedSharding(mesh, sharding.batch_spec())
+    with jax.set_mesh(mesh):
+        return _forward(bert, params, jax.device_put(dict(inputs), split), *options)
 
 
 def _load_or_compile(program: _Program, params: Params, inputs: Mapping[str, np.ndarray]) -> Any:

@@ -147,7 +147,7 @@ def test_a_pipeline_takes_its_options_when_it_is_made_or_called(paths):
     assert len(top(text)) == 2 and len(top(text, 3)) == 3
     with pytest.raises(InputError, match="'agregation_strategy' is not known; did you mean 'aggregation_strategy'"):
         pipeline("ner", paths / "tagger", agregation_strategy="simple")
-    with pytest.raises(InputError, match=r"device: expected one of cpu:0.*, or cpu, found 'cuda:1'"):
+    with pytest.raises(InputError, match=r"device: expected one of cpu:0.*, cpu or all, found 'cuda:1'"):
         pipeline("ner", paths / "tagger", device="cuda:1")
 
 

@@ -1,0 +1,197 @@
+"""Run a verb over many files: the answers for each become a file of the same name in a directory.
+
+A file of answers appears whole or not at all, and what is there is not computed again. So a killed command is repeated
+as it was. Several processes share the files by number, and need no connection.
+"""
+
+import argparse
+import contextlib
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bert_jax.cli.output import complain, say
+from bert_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from bert_jax import storage
+
+_SETTINGS = "shards.json"  # in the directory of answers: the options of the verb
+# Arguments that do not change the answers, or are recorded apart.
+_FREE = frozenset(("verb", "run", "command_line", "shards", "out", "num_processes", "process_id", "skip",
+                   "invalid_rows", "texts", "file", "data", "json",
+                   "pipe", "counted"))  # fmt: skip
+_HIDDEN = (".", "_")  # first characters of names of files that are no data
+
+
+class ShardFiles(NamedTuple):
+    """A file of inputs, and the file of its answers."""
+
+    source: "storage.Path"
+    out: "storage.Path"
+
+
+def add_shards(parser: argparse.ArgumentParser, what: str) -> None:
+    """Declare `--shards` and how several processes share the files."""
+    many = parser.add_argument_group("many files (the same command again resumes; --out is a directory)")
+    many.add_argument("--shards", nargs="+", metavar="FILE",
+        help=f"files, folders or patterns of {what}; the answers for each become a file of the same name in "
+        "--out")  # fmt: skip
+    many.add_argument("--num-processes", type=int, default=1, metavar="N",
+        help="number of processes that share the files (default: %(default)s)")  # fmt: skip
+    many.add_argument("--process-id", type=int, default=0, metavar="I",
+        help="number of this process, from 0 (default: %(default)s)")  # fmt: skip
+
+
+def over_shards(args: argparse.Namespace, suffix: str, answer: Callable[[ShardFiles], int]) -> int:
+    """Call `answer` for each of this process's files whose answers are not there yet, and return the exit status.
+
+    Args:
+        args: the arguments of `add_shards`, with `out`; and `skip`, whether files that cannot be read are left out.
+        suffix: suffix of the files of answers.
+        answer: reads a source, writes its answers, and returns their number.
+
+    Raises:
+        InputError: the files, the directory or the settings do not fit; or, unless `skip`, a file cannot be read.
+    """
+    if not args.out:
+        raise InputError("--out: expected a directory with --shards, found none")
+    if args.num_processes < 1 or not 0 <= args.process_id < args.num_processes:
+        raise InputError(f"--process-id: expected 0 to {args.num_processes - 1}, found {args.process_id}")
+    from bert_jax import storage
+
+    folder = storage.Path(args.out)
+    sources = _files(args.shards, folder)
+    root = _common_folder(sources)
+    every = _named(sources, root, folder, suffix)
+    there = _there(folder)
+    _check_settings(args, folder, root, every, there)
+    mine = every[args.process_id :: args.num_processes]
+    left = [shard for shard in mine if str(shard.out) not in there]
+    rows, failed = 0, 0
+    with _progress(len(mine), len(mine) - len(left)) as done:
+        for shard in left:
+            try:
+                count = answer(shard)
+            except InputError as error:
+                if not args.skip:
+                    raise
+                complain(f"bert-jax: {error}; the file is left out")
+                failed += 1
+                continue
+            rows += count
+            done(count)
+    say(f"{args.out}: {len(mine) - failed:,} of {len(every):,} files, {rows:,} answers in this run")
+    if failed:
+        complain(f"bert-jax: {failed:,} files are left out; the same command tries them again")
+    return int(failed > 0)
+
+
+def _files(patterns: Sequence[str], out: "storage.Path") -> list["storage.Path"]:
+    """Return the files that are named, sorted, each once."""
+    from bert_jax import storage
+
+    found: dict[str, storage.Path] = {}
+    for pattern in patterns:
+        path = storage.Path(pattern)
+        if any(character in pattern for character in "*?["):
+            files = storage.matching_files(pattern)
+        elif path.is_dir():
+            if out == path or path in out.parents:
+                raise InputError(f"--out: expected a directory outside of {pattern}, whose files are read, found {out}")
+            files = [file for file in path.files_below() if not file.name.startswith(_HIDDEN)]
+        else:
+            files = [storage.existing(pattern)]
+        if not files:
+            raise InputError(f"{pattern}: expected files, found none")
+        found |= {str(file): file for file in files}
+    return [found[name] for name in sorted(found)]
+
+
+def _common_folder(files: Sequence["storage.Path"]) -> str:
+    """Return the innermost folder that has all files below it, as a path that ends in a slash."""
+    first, last = (str(file).split("/")[:-1] for file in (min(files, key=str), max(files, key=str)))
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return "".join(f"{part}/" for part, _ in same)
+
+
+def _named(sources: Sequence["storage.Path"], root: str, folder: "storage.Path", suffix: str) -> list[ShardFiles]:
+    """Return the sources with their files of answers, which have the names below `root` in `folder`."""
+    from bert_jax import storage
+
+    shards: dict[str, ShardFiles] = {}
+    for source in sources:
+        name = storage.without_compression(str(source).removeprefix(root))
+        if name.startswith("/") or "://" in name:
+            raise InputError(f"--shards: expected files below one folder, found {sources[0]} and {sources[-1]}")
+        name = str(storage.Path(name).with_suffix(suffix))
+        if name in shards:
+            raise InputError(f"--shards: expected names that differ without their suffixes, found {source} and "
+                             f"{shards[name].source}")  # fmt: skip
+        shards[name] = ShardFiles(source, folder / name)
+    return list(shards.values())
+
+
+def _check_settings(
+    args: argparse.Namespace, folder: "storage.Path", root: str, shards: Sequence[ShardFiles], there: set[str]
+) -> None:
+    """Write the settings into the directory of answers, or compare them with those that it began with."""
+    from bert_jax import storage
+
+    for shard in shards:
+        if folder in shard.source.parents:
+            raise InputError(f"--out: expected another directory than that of {shard.source}, found {args.out}")
+    settings = {name: value for name, value in vars(args).items() if name not in _FREE and not callable(value)}
+    settings = json.loads(json.dumps(settings | {"folder of the files": root}, default=str))
+    path = folder / _SETTINGS
+    if str(path) not in there:
+        if there:
+            raise InputError(
+                f"{folder}: expected a new or empty directory, or that of an earlier run, found other files"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        storage.write_atomically(path, json.dumps(settings, indent=2, sort_keys=True) + "\n")
+        return
+    before = storage.read_json(path)
+    for name in sorted(before.keys() | settings.keys()):
+        if before.get(name) != settings.get(name):
+            raise InputError(
+                f"{folder} belongs to another run: {name} was {before.get(name)!r}, is now {settings.get(name)!r}; use "
+                "another --out"
+            )
+
+
+def _there(folder: "storage.Path") -> set[str]:
+    """Return the files in a directory, which need not exist, and remove those that killed processes began."""
+    from bert_jax import storage
+
+    found = set()
+    for file in folder.files_below() if folder.is_dir() else ():
+        if file.name.startswith("."):
+            storage.remove_leftovers(file.with_name(file.name[1:].rsplit(".", 2)[0]))
+        else:
+            found.add(str(file))
+    return found
+
+
+@contextlib.contextmanager
+def _progress(files: int, done: int) -> Iterator[Callable[[int], None]]:
+    """Yield a function that is called with the number of answers of each finished file; shown on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns: tuple[Any, ...] = (BarColumn(), MofNCompleteColumn(), TextColumn("files  {task.fields[rows]:,} answers"))
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+        task, rows = bar.add_task("", total=files, completed=done, rows=0), 0
+
+        def finished(count: int) -> None:
+            nonlocal rows
+            rows += count
+            bar.update(task, advance=1, rows=rows)
+
+        yield finished
