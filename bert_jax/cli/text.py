@@ -71,6 +71,8 @@ def _add_prepare(verbs: Any) -> None:
         help="fraction of documents held out for evaluation (default: 0.01)")  # fmt: skip
     add("--seed", type=int, default=0, metavar="N", help="seed of all random choices (default: 0)")
     add("--num-workers", type=int, metavar="N", help="number of processes (default: one per core)")
+    add("--deduplicate", action="store_true",
+        help="leave out documents whose text an earlier one has; removed.jsonl in --out lists them")  # fmt: skip
 
 
 def _lengths(text: str) -> tuple[int, ...]:
@@ -136,8 +138,11 @@ def run_prepare(args: argparse.Namespace) -> None:
             validation_fraction=args.validation_fraction,
             seed=args.seed,
             num_workers=args.num_workers,
+            deduplicate=args.deduplicate,
             on_progress=show,
         )
+    if args.deduplicate:
+        say(f"{args.out}: {manifest.removed:,} documents left out, whose text an earlier one has (removed.jsonl)")
     for part in manifest.sets:
         documents = manifest.documents[part.split]
         say(f"{args.out}: {part.split}: {part.examples:,} examples of up to {part.max_seq_length} tokens, "

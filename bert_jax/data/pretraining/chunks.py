@@ -30,6 +30,7 @@ class PrepareSettings:
     validation_fraction: float
     seed: int
     shard_bytes: int
+    deduplicate: bool = False
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:

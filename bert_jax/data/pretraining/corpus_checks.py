@@ -2,13 +2,13 @@
 
 import collections
 import dataclasses
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
 import numpy as np
 
 from bert_jax.data.corpora.readers import Document, is_wikitext_heading
+from bert_jax.data.pretraining.deduplication import text_digest
 from bert_jax.data.pretraining.instances import TokenDocument
 from bert_jax.data.pretraining.manifest import InstanceSet
 from bert_jax.tokenization import Tokenizer
@@ -83,10 +83,7 @@ class Duplicates:
         return 1 - len(self._counts) / max(self._counts.total(), 1)
 
     def _add(self, document: Document) -> None:
-        digest = hashlib.blake2b(digest_size=8)
-        for text in document.texts:
-            digest.update(text.encode("utf-8", "surrogatepass") + b"\n")
-        key = int.from_bytes(digest.digest())
+        key = int.from_bytes(text_digest(document, 8))
         if key & self._mask:
             return
         self._counts[key] += 1
@@ -114,7 +111,9 @@ def complaints(
         )
     found += _of_pairs(counts, train) if objective != "mlm" else []
     if duplicates > MOST_DUPLICATES:
-        found.append(f"{duplicates:.0%} of the documents have the text of an earlier one; leave them out")
+        found.append(
+            f"{duplicates:.0%} of the documents have the text of an earlier one; --deduplicate leaves them out"
+        )
     if counts.unknown > MOST_UNKNOWN * counts.tokens:
         found.append(
             f"{counts.unknown / counts.tokens:.0%} of the tokens are unknown; look whether the tokenizer is for this "

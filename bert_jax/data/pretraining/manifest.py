@@ -103,6 +103,7 @@ class Manifest:
         documents: the number of documents with text, by split.
         sentences: the number of sentences, by split.
         sets: the sets of instances, one for each split and sequence length.
+        removed: the number of documents that were left out, which `removed.jsonl` lists.
     """
 
     settings: dict[str, Any]
@@ -114,6 +115,7 @@ class Manifest:
     documents: dict[str, int]
     sentences: dict[str, int]
     sets: tuple[InstanceSet, ...]
+    removed: int = 0
 
     def lengths(self, split: str) -> list[int]:
         """Return the sequence lengths that a split was prepared for, ascending."""

@@ -18,6 +18,7 @@ from bert_jax.data.corpora.sources import Corpus, open_corpus
 from bert_jax.data.pretraining.chunk_shards import prepare_chunk
 from bert_jax.data.pretraining.chunks import RECORDS_DIR, Chunk, ChunkResult, PrepareSettings, cut_chunks
 from bert_jax.data.pretraining.corpus_checks import Duplicates, TextCounts, complaints
+from bert_jax.data.pretraining.deduplication import REMOVED_FILE, Deduplication
 from bert_jax.data.pretraining.instances import smallest_seq_length, token_dtype
 from bert_jax.data.pretraining.manifest import MANIFEST_FILE, TOKENIZER_DIR, InstanceSet, Manifest
 from bert_jax.data.pretraining.shards import SHARD_SUFFIX
@@ -55,6 +56,7 @@ def prepare(
     seed: int = 0,
     num_workers: int | None = None,
     shard_bytes: int = 16 << 20,
+    deduplicate: bool = False,
     on_progress: Callable[[PrepareProgress], None] | None = None,
 ) -> Manifest:
     """Write the instances of a corpus, their manifest and a copy of the tokenizer into a new directory.
@@ -78,6 +80,7 @@ def prepare(
         num_workers: the number of processes; None: one per core. The result does not depend on it.
         shard_bytes: characters of text per shard; a longer chunk draws random segments from more documents and costs
             about ten times as many bytes of memory in each process.
+        deduplicate: whether documents whose text an earlier one has are left out (`deduplication.py`).
         on_progress: called after each chunk.
 
     Returns:
@@ -88,7 +91,7 @@ def prepare(
     """
     lengths = (max_seq_length,) if isinstance(max_seq_length, int) else tuple(sorted(set(max_seq_length)))
     settings = PrepareSettings(
-        objective, packed, lengths, dupe_factor, short_seq_prob, validation_fraction, seed, shard_bytes
+        objective, packed, lengths, dupe_factor, short_seq_prob, validation_fraction, seed, shard_bytes, deduplicate
     )
     if min(lengths, default=0) < (smallest := smallest_seq_length(tokenizer.layout)):
         raise InputError(f"max_seq_length: expected lengths of at least {smallest}, found {lengths}")
@@ -98,13 +101,14 @@ def prepare(
         tokenizer.save(directory / TOKENIZER_DIR)
         (directory / RECORDS_DIR).mkdir(exist_ok=True)
         done: list[ChunkResult] = []
-        duplicates = Duplicates()
-        chunks = cut_chunks(duplicates.watched(corpus), settings)
+        duplicates, deduplication = Duplicates(), Deduplication()
+        documents = deduplication.kept(corpus, directory) if deduplicate else duplicates.watched(corpus)
+        chunks = cut_chunks(documents, settings)
         for result in _run(chunks, settings, tokenizer, directory, num_workers or os.cpu_count() or 1):
             done.append(result)
             if on_progress:
                 on_progress(_progress(done, corpus.num_bytes))
-        manifest = _manifest(corpus, tokenizer, settings, done)
+        manifest = _manifest(corpus, tokenizer, settings, done, deduplication.removed)
         _remove_leftovers(directory, manifest)
         counts = TextCounts.total(result.counts for result in done)
         train = [instances for instances in manifest.sets if instances.split == "train"]
@@ -123,6 +127,8 @@ def _remove_leftovers(directory: storage.Path, manifest: Manifest) -> None:
         begun = path.name.startswith(".") and path.name.endswith(".partial")
         if begun or (path.name.endswith(_LEFTOVERS) and path.name not in shards):
             path.unlink()
+    if not manifest.settings["deduplicate"]:
+        (directory / REMOVED_FILE).unlink(missing_ok=True)
 
 
 def _run(
@@ -180,7 +186,9 @@ def _progress(done: Sequence[ChunkResult], num_bytes: int | None) -> PrepareProg
     )
 
 
-def _manifest(corpus: Corpus, tokenizer: Tokenizer, settings: PrepareSettings, done: Sequence[ChunkResult]) -> Manifest:
+def _manifest(
+    corpus: Corpus, tokenizer: Tokenizer, settings: PrepareSettings, done: Sequence[ChunkResult], removed: int
+) -> Manifest:
     documents = {split: sum(r.documents for r in done if r.split == split) for split in ("train", "validation")}
     sentences = {split: sum(r.sentences for r in done if r.split == split) for split in ("train", "validation")}
     if not documents["train"]:
@@ -213,4 +221,5 @@ def _manifest(corpus: Corpus, tokenizer: Tokenizer, settings: PrepareSettings, d
         documents=documents,
         sentences=sentences,
         sets=tuple(sets),
+        removed=removed,
     )

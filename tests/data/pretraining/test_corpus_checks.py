@@ -63,7 +63,7 @@ def test_single_sentences_do_not_matter_without_pairs(tmp_path, caplog, tiny_tok
 
 def test_duplicates(tmp_path, caplog, tiny_tokenizer):
     found, _ = said(tmp_path, caplog, tiny_tokenizer, of([sentences(i % 30) for i in range(40)]))
-    assert found == ["mine: 25% of the documents have the text of an earlier one; leave them out"]
+    assert found == ["mine: 25% of documents have the text of an earlier one; --deduplicate leaves them out"]
     assert said(tmp_path / "few", caplog, tiny_tokenizer, of([sentences(i % 35) for i in range(40)]))[0] == []
 
 

@@ -1,0 +1,72 @@
+"""Documents that repeat an earlier one are left out, counted and listed, wherever the run was killed."""
+
+import json
+
+import pytest
+from prepared_corpora import write_corpus
+
+from bert_jax.cli import main
+from bert_jax.data.pretraining.deduplication import REMOVED_FILE
+from bert_jax.data.pretraining.manifest import Manifest
+from bert_jax.data.pretraining.prepare import prepare
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory):
+    """A corpus, and one in which documents 3, 5 and 6 of it come again, some with other white space."""
+    folder = tmp_path_factory.mktemp("corpora")
+    documents = write_corpus(folder / "once.txt", documents=30).read_text().strip().split("\n\n")
+    again = [
+        *documents[:10],
+        documents[3],
+        *documents[10:],
+        "  " + documents[5].replace("\n", "  \n"),
+        documents[3],
+        documents[6],
+    ]
+    (folder / "again.txt").write_text("\n\n".join(again) + "\n")
+    return folder
+
+
+def contents(directory):
+    return {p.name: p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+
+
+def options(workers=1):
+    return {"max_seq_length": 32, "num_workers": workers, "shard_bytes": 3000, "validation_fraction": 0.1}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_examples_are_those_of_the_corpus_without_repeats(corpora, tiny_tokenizer, tmp_path, workers):
+    once = prepare(str(corpora / "once.txt"), tiny_tokenizer, tmp_path / "once", **options())
+    again = prepare(
+        str(corpora / "again.txt"), tiny_tokenizer, tmp_path / "again", deduplicate=True, **options(workers)
+    )
+    assert (again.sets, again.documents, again.removed) == (once.sets, once.documents, 4)
+    assert Manifest.read(tmp_path / "again").removed == 4 and Manifest.read(tmp_path / "once").removed == 0
+    lines = [json.loads(line) for line in (tmp_path / "again" / REMOVED_FILE).read_text().splitlines()]
+    assert [(line["number"], line["first"]) for line in lines] == [(10, 3), (31, 5), (32, 3), (33, 6)]
+    assert lines[0]["document"] == f"{corpora / 'again.txt'}#10"
+    assert not (tmp_path / "once" / REMOVED_FILE).exists()
+
+
+def test_it_goes_on_where_it_was_killed(corpora, tiny_tokenizer, tmp_path):
+    def killed(progress):
+        raise KeyboardInterrupt
+
+    again = str(corpora / "again.txt")
+    for name in ("deduplicated", "plain"):
+        with pytest.raises(KeyboardInterrupt):
+            prepare(again, tiny_tokenizer, tmp_path / name, deduplicate=True, on_progress=killed, **options())
+        (tmp_path / f".{name}.partial" / REMOVED_FILE).write_text("of a run that ended after its documents")
+        prepare(again, tiny_tokenizer, tmp_path / name, deduplicate=name == "deduplicated", **options())
+        prepare(again, tiny_tokenizer, tmp_path / f"{name}2", deduplicate=name == "deduplicated", **options())
+        assert contents(tmp_path / name) == contents(tmp_path / f"{name}2")
+    assert REMOVED_FILE in contents(tmp_path / "deduplicated") and REMOVED_FILE not in contents(tmp_path / "plain")
+
+
+def test_the_verb_says_how_many(corpora, tiny_tokenizer, tmp_path, capsys):
+    tiny_tokenizer.save(tmp_path / "tokenizer")
+    words = ["prepare", corpora / "again.txt", "--tokenizer", tmp_path / "tokenizer", "--out", tmp_path / "out"]
+    assert main([*map(str, words), "--deduplicate", "--num-workers", "1"]) == 0
+    assert "out: 4 documents left out, whose text an earlier one has (removed.jsonl)" in capsys.readouterr().out
