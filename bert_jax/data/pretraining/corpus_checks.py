@@ -111,9 +111,7 @@ def complaints(
         )
     found += _of_pairs(counts, train) if objective != "mlm" else []
     if duplicates > MOST_DUPLICATES:
-        found.append(
-            f"{duplicates:.0%} of the documents have the text of an earlier one; --deduplicate leaves them out"
-        )
+        found.append(f"{duplicates:.0%} of documents have the text of an earlier one; --deduplicate leaves them out")
     if counts.unknown > MOST_UNKNOWN * counts.tokens:
         found.append(
             f"{counts.unknown / counts.tokens:.0%} of the tokens are unknown; look whether the tokenizer is for this "
