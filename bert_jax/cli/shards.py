@@ -65,14 +65,14 @@ def over_shards(args: argparse.Namespace, suffix: str, answer: Callable[[ShardFi
     folder = storage.Path(args.out)
     sources = _files(args.shards, folder)
     root = _common_folder(sources)
-    every = _named(sources, root, folder, suffix)
-    there = _there(folder)
-    _check_settings(args, folder, root, every, there)
-    mine = every[args.process_id :: args.num_processes]
-    left = [shard for shard in mine if str(shard.out) not in there]
+    shards = _named(sources, root, folder, suffix)
+    written = _written(folder)
+    _check_settings(args, folder, root, shards, written)
+    share = shards[args.process_id :: args.num_processes]
+    missing = [shard for shard in share if str(shard.out) not in written]
     rows, failed = 0, 0
-    with _progress(len(mine), len(mine) - len(left)) as done:
-        for shard in left:
+    with _progress(len(share), len(share) - len(missing)) as done:
+        for shard in missing:
             try:
                 count = answer(shard)
             except InputError as error:
@@ -83,7 +83,7 @@ def over_shards(args: argparse.Namespace, suffix: str, answer: Callable[[ShardFi
                 continue
             rows += count
             done(count)
-    say(f"{args.out}: {len(mine) - failed:,} of {len(every):,} files, {rows:,} answers in this run")
+    say(f"{args.out}: {len(share) - failed:,} of {len(shards):,} files, {rows:,} answers in this run")
     if failed:
         complain(f"bert-jax: {failed:,} files are left out; the same command tries them again")
     return int(failed > 0)
@@ -135,7 +135,7 @@ def _named(sources: Sequence["storage.Path"], root: str, folder: "storage.Path",
 
 
 def _check_settings(
-    args: argparse.Namespace, folder: "storage.Path", root: str, shards: Sequence[ShardFiles], there: set[str]
+    args: argparse.Namespace, folder: "storage.Path", root: str, shards: Sequence[ShardFiles], written: set[str]
 ) -> None:
     """Write the settings into the directory of answers, or compare them with those that it began with."""
     from bert_jax import storage
@@ -146,8 +146,8 @@ def _check_settings(
     settings = {name: value for name, value in vars(args).items() if name not in _FREE and not callable(value)}
     settings = json.loads(json.dumps(settings | {"folder of the files": root}, default=str))
     path = folder / _SETTINGS
-    if str(path) not in there:
-        if there:
+    if str(path) not in written:
+        if written:
             raise InputError(
                 f"{folder}: expected a new or empty directory, or that of an earlier run, found other files"
             )
@@ -163,7 +163,7 @@ def _check_settings(
             )
 
 
-def _there(folder: "storage.Path") -> set[str]:
+def _written(folder: "storage.Path") -> set[str]:
     """Return the files in a directory, which need not exist, and remove those that killed processes began."""
     from bert_jax import storage
 

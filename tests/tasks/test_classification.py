@@ -13,7 +13,7 @@ from bert_jax.data.finetuning.tables import Columns
 from bert_jax.errors import InputError
 from bert_jax.evaluation.classification import ClassificationEvaluator
 from bert_jax.tasks.classification import ClassificationTask
-from bert_jax.training.loop import train
+from bert_jax.training.loop import steps, train
 
 NICE, NASTY, NEITHER = ["good", "young", "bird"], ["bad", "old", "stone"], ["the", "cat", "sat", "on", "a", "tree"]
 COLUMNS = Columns("sentence", "", "label")
@@ -103,19 +103,16 @@ def test_evaluate_scores_the_finished_model_as_training_did(place, tuned):
 
 
 def test_the_average_is_what_is_scored_and_kept(place, tmp_path):
-    def run(steps, **changes):
-        constant = {"num_steps": steps, "optimizer.schedule": "constant", "optimizer.warmup_ratio": 0.0} | changes
-        name = f"{steps}-{len(changes)}"
-        results = train(recipe(place, **constant), tmp_path / name, progress=False)
-        return results, tmp_path / name / "model"
-
+    constant = {"num_steps": 3, "optimizer.schedule": "constant", "optimizer.warmup_ratio": 0.0}
     expected = None
-    for step in range(3):
-        params = load_pretrained(run(step + 1)[1]).params
+    for step, (state, _) in enumerate(steps(recipe(place, **constant), tmp_path / "plain", progress=False)):
+        params = jax.device_get(state.params)
         kept = min(0.9, step / (step + 3))
         average = params if expected is None else expected
         expected = jax.tree.map(lambda a, p, kept=kept: kept * a + (1 - kept) * p, average, params)
-    results, model = run(3, **{"optimizer.average_decay": 0.9})
+    averaged = constant | {"optimizer.average_decay": 0.9}
+    results = train(recipe(place, **averaged), tmp_path / "averaged", progress=False)
+    model = tmp_path / "averaged" / "model"
     found = load_pretrained(model).params
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, expected)
     assert np.abs(found["classifier"]["kernel"] - params["classifier"]["kernel"]).max() > 1e-5

@@ -109,19 +109,17 @@ def test_weights_of_a_mixture_follow_its_sizes_or_epochs(prepared, other):
     np.testing.assert_allclose(source.epochs(made.num_steps), [2, 6], rtol=0.01)
 
 
-def test_a_mixture_is_trained_and_resumed(prepared, other, tmp_path, capsys):
-    recipe = small_recipe("", stages=(), num_steps=4, global_batch_size=8, checkpoint_every=2)
+def test_a_mixture_is_trained_and_resumed_with_the_same_data_only(prepared, other, tmp_path, capsys):
+    recipe = small_recipe("", stages=(), num_steps=4, global_batch_size=8, eval_every=0, best_metric="")
     recipe.data.sequence_length, recipe.data.mixture = 16, (str(prepared), str(other))
     recipe.data.mixture_weights = (1.0, 2.0)
     train(recipe, tmp_path / "run", progress=True)
     assert re.search(r"mixture of stage 1: \S+data 33\.3% \(0\.\d+ epochs\), \S+other 66\.7% ", capsys.readouterr().err)
-    recipe.num_steps = 6
-    train(recipe, tmp_path / "run", progress=False)
     recipe.num_steps = 8
     for changes, message in (
         ({"data.mixture": (str(other), str(prepared))}, "the data are not those that the run began with"),
         ({"data.mixture": (str(prepared),), "data.mixture_weights": (1.0,)}, "data.mixture now has [0-9,]+;"),
-        ({"data.mixture_weights": (1.0, 3.0)}, "the run has done 6 steps, whose weights must not change"),
+        ({"data.mixture_weights": (1.0, 3.0)}, "the run has done 4 steps, whose weights must not change"),
         ({"data.mixture_temperature": 2.0}, "data.mixture_temperature was 1.0, is now 2.0"),
     ):
         changed = recipe.copy_and_resolve_references()

@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 from urllib.parse import quote
 
@@ -35,6 +34,8 @@ def google():
 
 def of_emulator(method, path, data=None):
     """What the emulator of Cloud Storage answers."""
+    import urllib.request  # slow, and most calls do not need it
+
     request = urllib.request.Request(os.environ["STORAGE_EMULATOR_HOST"] + path, data, method=method)
     request.add_header(
         "Content-Type", "application/json" if path.startswith("/storage") else "application/octet-stream"
