@@ -134,6 +134,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             seen[name] += 1
 
 
+_MOST_MAPPINGS = 5000  # of memory; each compiled program has six
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_programs() -> Iterator[None]:
+    """Forget compiled programs after a module when there are many: each makes the next compilation slower."""
+    yield
+    jax = sys.modules.get("jax")
+    maps = Path("/proc/self/maps")
+    if jax is None or not maps.exists() or maps.read_bytes().count(b"\n") < _MOST_MAPPINGS:
+        return
+    if programs := sys.modules.get("bert_jax.inference.programs"):
+        programs._programs.clear()
+    jax.clear_caches()
+    gc.collect()
+
+
 _WORDS = (
     "the a an of to in is was it he she and or not cat dog bird fish house tree river stone red green blue old young "
     "big small runs sat sleeps eats sees on under over by with from good bad one two three time day night man child"
