@@ -23,7 +23,6 @@ _SETTINGS = "shards.json"  # in the directory of answers: the options of the ver
 _FREE = frozenset(("verb", "run", "command_line", "shards", "out", "num_processes", "process_id", "skip",
                    "invalid_rows", "texts", "file", "data", "json",
                    "pipe", "counted"))  # fmt: skip
-_HIDDEN = (".", "_")  # first characters of names of files that are no data
 
 
 class ShardFiles(NamedTuple):
@@ -96,14 +95,13 @@ def _files(patterns: Sequence[str], out: "storage.Path") -> list["storage.Path"]
     found: dict[str, storage.Path] = {}
     for pattern in patterns:
         path = storage.Path(pattern)
-        if any(character in pattern for character in "*?["):
-            files = storage.matching_files(pattern)
-        elif path.is_dir():
+        files = storage.find_files(pattern)
+        if path.is_dir():
             if out == path or path in out.parents:
                 raise InputError(f"--out: expected a directory outside of {pattern}, whose files are read, found {out}")
-            files = [file for file in path.files_below() if not file.name.startswith(_HIDDEN)]
-        else:
-            files = [storage.existing(pattern)]
+            files = [file for file in files if not file.name.startswith("_")]  # such as _SUCCESS
+        elif not files and not storage.is_pattern(pattern):
+            storage.existing(pattern)  # says what is wrong
         if not files:
             raise InputError(f"{pattern}: expected files, found none")
         found |= {str(file): file for file in files}

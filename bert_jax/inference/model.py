@@ -83,7 +83,7 @@ class PretrainedModel:
         """Return the model as a function of parameters, for use under `jax.jit` or `jax.grad`."""
         return Bert(self.config, self.head, self.compute)
 
-    @property
+    @functools.cached_property  # each forward pass reads it
     def parts(self) -> int:
         """Return the number of devices among which the rows of a batch are split."""
         return sharding.batch_parts(mesh) if (mesh := programs.mesh_of(self.params)) else 1

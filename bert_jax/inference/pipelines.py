@@ -350,7 +350,7 @@ def _device(device: str | int | jax.Device) -> jax.Device:
 
 
 def _on(model: PretrainedModel, devices: list[jax.Device] | None) -> PretrainedModel:
-    """Move the parameters of a model to devices, each of which then computes its part of a batch."""
+    """Copy the parameters of a model to each device; the devices then split the rows of a batch."""
     if devices is None:
         return model
     place: Any = devices[0]

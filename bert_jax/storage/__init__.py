@@ -8,7 +8,7 @@ from bert_jax.storage.claims import Claim, claimed
 from bert_jax.storage.json_text import parse_json, read_json
 from bert_jax.storage.object_store import Counts, request_counts
 from bert_jax.storage.offsets import OpenFile, open_offsets
-from bert_jax.storage.paths import Path, PathLike, is_remote, matching_files
+from bert_jax.storage.paths import Path, PathLike, find_files, is_pattern, is_remote, matching_files
 from bert_jax.storage.reading import (
     COMPRESSED,
     MAX_COMPRESSION,
@@ -53,6 +53,8 @@ __all__ = [
     "directory_atomically",
     "directory_resumably",
     "existing",
+    "find_files",
+    "is_pattern",
     "is_remote",
     "local_copy",
     "local_directory",

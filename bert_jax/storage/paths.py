@@ -263,6 +263,22 @@ def matching_files(pattern: str) -> list[Path]:
     return [Path(f"{scheme}://{name}") for name, info in sorted(found.items()) if info["type"] == "file"]
 
 
+def find_files(path: str) -> list[Path]:
+    """Return the files of a path, a folder (without hidden files) or a pattern, sorted; [] if there are none."""
+    root = Path(path)
+    if root.is_dir():
+        below = ((file, file.relative_to(root).parts) for file in root.files_below())
+        return [file for file, parts in below if not any(part.startswith(".") for part in parts)]
+    if root.exists():
+        return [root]
+    return matching_files(path) if is_pattern(path) else []
+
+
+def is_pattern(path: str) -> bool:
+    """Return whether a path has the marks of a pattern: `*`, `?` or `[`."""
+    return any(mark in path for mark in "*?[")
+
+
 def _checked(parts: tuple[PathLike, ...]) -> tuple[PathLike, ...]:
     """Raise InputError for a URL with an unknown scheme."""
     url = _URL.match(os.fspath(parts[0])) if parts else None

@@ -27,7 +27,7 @@ class PretrainingData:
 
     Attributes:
         recipe: the resolved recipe.
-        directories: the directories of each stage, of which there are several in a mixture.
+        directories: the directories of each stage; a mixture has several.
         objective: nsp, sop or mlm (`bert_jax.data.pretraining.instances`).
         tokenizer: the tokenizer of the recipe, else of the data.
     """

@@ -183,7 +183,8 @@ class Workdir:
             )
             return
         places = {name: recipe.data.get(name, "") for name in ("train", "dev", "prepared")}
-        places["prepared"] = places["prepared"] or "data.mixture"
+        if recipe.data.get("mixture"):
+            places["prepared"] = "data.mixture"
         places |= {"classes": places["train"], "vocabulary": recipe.tokenizer or recipe.init_from or places["prepared"]}
         found = resuming.data_differences(record.data, data, places)
         if "dev" in found and not recipe.best_metric:

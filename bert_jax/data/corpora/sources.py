@@ -124,24 +124,11 @@ def _one_after_another(parts: Iterable[Iterable[Document]], sizes: Sequence[int 
 
 def _find_files(path: str) -> list[storage.Path]:
     """Return the files of a path, a folder (without hidden files) or a glob, sorted; at least one."""
-    root = storage.Path(path)
-    if root.is_dir():
-        files = [file for file in root.files_below() if not _is_hidden(file.relative_to(root))]
-        if not files:
-            raise InputError(f"{path}: expected a folder with text files, found none in it")
-    elif root.exists():
-        files = [root]
-    elif any(mark in path for mark in "*?["):
-        files = storage.matching_files(path)
-        if not files:
-            raise InputError(f"{path}: no file matches")
-    else:
-        raise InputError(f"{path}: no such file or folder")
-    return sorted(files, key=str)
-
-
-def _is_hidden(path: storage.Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+    if files := storage.find_files(path):
+        return files
+    if storage.Path(path).is_dir():
+        raise InputError(f"{path}: expected a folder with text files, found none in it")
+    raise InputError(f"{path}: no {'file matches' if storage.is_pattern(path) else 'such file or folder'}")
 
 
 def _open_tfds(spec: str, rest: str) -> Corpus:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_jax.data.batches import Batch
+from bert_jax.data.pretraining.prepared import give_equal_room
 from bert_jax.data.pretraining.sources import ALL_ROWS, PretrainingSource, Rows, interleave
 from bert_jax.errors import InputError
 from bert_jax.tokenization import Tokenizer
@@ -61,7 +62,7 @@ class Mixture:
 
 
 def _arcs(weights: np.ndarray) -> np.ndarray:
-    """Return the sizes of the arcs in slots, of which none but that of weight 0 is empty."""
+    """Return the sizes of the arcs in slots; only the arc of a weight of 0 is empty."""
     exact = weights / weights.sum() * _SLOTS
     sizes = np.where(weights > 0, np.maximum(np.floor(exact), 1), 0).astype(np.int64)
     missing = _SLOTS - int(sizes.sum())
@@ -74,7 +75,7 @@ def _arcs(weights: np.ndarray) -> np.ndarray:
 class MixedSource:
     """Endless shuffled batches of several prepared directories.
 
-    Each directory has its own endless sequence of epochs, of which no row is left out or drawn twice. At any moment
+    Each directory has its own endless sequence of epochs, and each epoch draws every row once. At any moment
     some rows of the batch are ahead of others by a few, so two epochs of a directory overlap by a few batches.
 
     Args:
@@ -98,9 +99,7 @@ class MixedSource:
                 raise InputError(
                     f"{directory}: expected {rows[packed]}, as in {first} of the same mixture, found {rows[not packed]}"
                 )
-        most = max(source.instances.most_per_row for source in self._sources)
-        for source in self._sources:
-            source.instances.most_per_row = most
+        give_equal_room([source.instances for source in self._sources])
         self.batch_size = of_first.batch_size
         self.mixture = Mixture(weights, self.batch_size)
         self.num_examples = num_examples or sum(source.num_examples for source in self._sources)

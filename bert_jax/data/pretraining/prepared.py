@@ -172,6 +172,13 @@ class PreparedInstances:
         return batch, candidates, lengths
 
 
+def give_equal_room(parts: Sequence[PreparedInstances]) -> None:
+    """Give the packed rows of several sets room for the examples of the fullest row, so that their shapes are one."""
+    most = max(part.most_per_row for part in parts)
+    for part in parts:
+        part.most_per_row = most
+
+
 def _fit_pair(lengths_a: np.ndarray, lengths_b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the tokens to keep of A and of B: the longer one (B if equal) is truncated until the pair fits."""
     short = np.minimum(np.minimum(lengths_a, lengths_b), room // 2)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bert_jax.data.batches import Batch
-from bert_jax.data.pretraining.prepared import PreparedInstances
+from bert_jax.data.pretraining.prepared import PreparedInstances, give_equal_room
 from bert_jax.data.pretraining.shuffling import ShuffledRows
 from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
@@ -120,9 +120,7 @@ class PretrainingEvalSource:
     ):
         directories = prepared_dirs if isinstance(prepared_dirs, (list, tuple)) else (prepared_dirs,)
         self._parts = [PreparedInstances(each, split, seq_length, seed=seed, **options) for each in directories]
-        most = max(part.most_per_row for part in self._parts)
-        for part in self._parts:
-            part.most_per_row = most
+        give_equal_room(self._parts)
         self.batch_size = _checked_batch_size(batch_size)
         self._starts = np.cumsum([0, *map(len, self._parts)])
         total = int(self._starts[-1])
