@@ -36,7 +36,7 @@ class Subject(NamedTuple):
 
 _TAUGHT: dict[str, Any] = {
     "optimizer.learning_rate": 3e-5, "distillation.weights.labels": 0.0, "distillation.weights.soft_labels": 1.0,
-    "distillation.weights.hidden_states": 1.0, "distillation.temperature": 2.0,
+    "distillation.temperature": 2.0,
 }  # fmt: skip
 TASKS: dict[str, Subject] = {
     "sst2": Subject("classification:sst2,{data}/glue/SST-2", "accuracy", 1.0, 0.5, True),
@@ -111,6 +111,9 @@ def _results(
     taught = _TAUGHT | {"distillation.teacher": str(teacher)} if subject.is_taught else {}
     recipe.update_from_flattened_dict({"num_epochs": subject.recovery_epochs * share} | taught)
     for curve, points in PRUNINGS.items():
+        if subject.is_taught:  # with fewer layers than the teacher, only the last has its counterpart
+            recipe.distillation.weights.hidden_states = float(curve != "layers")
+            recipe.distillation.weights.last_hidden_state = float(curve == "layers")
         for pruning in points:
             point = _name(pruning)
             if (curve, point) in done:
