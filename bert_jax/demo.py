@@ -20,9 +20,9 @@ from bert_jax import recipes, storage
 from bert_jax.data.corpora.readers import Document
 from bert_jax.data.corpora.sentences import split_sentences
 from bert_jax.data.corpora.sources import Corpus, open_corpus
-from bert_jax.data.pretraining.chunks import is_held_out
 from bert_jax.data.pretraining.manifest import Manifest
 from bert_jax.data.pretraining.prepare import prepare
+from bert_jax.data.pretraining.units import is_held_out
 from bert_jax.errors import printable
 from bert_jax.inference import pipeline
 from bert_jax.storage import PathLike
@@ -208,8 +208,8 @@ def order_task(documents: Iterable[Document], split: str) -> Iterator[tuple[str,
         Sentences of 6 to 18 words with the label "kept" or "swapped".
     """
     rng = random.Random(split)
-    for number, document in enumerate(documents):
-        if is_held_out(number, HELD_OUT) != (split == "held-out"):
+    for document in documents:
+        if is_held_out(document, HELD_OUT) != (split == "held-out"):
             continue
         for sentence in (s for text in document.texts for s in split_sentences(text)):
             words = sentence.split()

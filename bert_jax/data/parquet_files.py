@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,18 +36,28 @@ class ParquetTable:
         self.columns: list[str] = file.schema_arrow.names
         self._classes = _class_names(file.schema_arrow.metadata, self.columns)
 
-    def rows(self, columns: Sequence[str] = ()) -> Iterator[ParquetRow]:
+    def rows(self, columns: Sequence[str] = (), start: int = 0, stop: int | None = None) -> Iterator[ParquetRow]:
         """Yield the rows in order, with the values of `columns` (all columns when empty).
 
         The numbers in a column that `datasets` wrote as a ClassLabel, or as lists of ClassLabels, become class names.
+
+        Args:
+            columns: the columns.
+            start: the byte of the file from which on the groups of rows begin.
+            stop: the byte before which they begin; None = the end of the file.
         """
-        number, total = 0, self._file.metadata.num_rows
-        for batch in self._file.iter_batches(_ROWS, columns=list(columns) or None):
-            for values in batch.to_pylist():
-                number += 1
-                for name in self._classes.keys() & values.keys():
-                    values[name] = _named(values[name], self._classes[name])
-                yield ParquetRow(RowNumber(number), values, number / total)
+        metadata = self._file.metadata
+        number, total = 0, metadata.num_rows
+        for group in range(metadata.num_row_groups):
+            if not start <= _first_byte(metadata.row_group(group)) < (math.inf if stop is None else stop):
+                number += metadata.row_group(group).num_rows
+                continue
+            for batch in self._file.iter_batches(_ROWS, [group], columns=list(columns) or None):
+                for values in batch.to_pylist():
+                    number += 1
+                    for name in self._classes.keys() & values.keys():
+                        values[name] = _named(values[name], self._classes[name])
+                    yield ParquetRow(RowNumber(number), values, number / total)
 
 
 @contextlib.contextmanager
@@ -66,12 +77,16 @@ def open_parquet(spec: PathLike) -> Iterator[ParquetTable]:
             raise InputError(f"{spec}: expected a Parquet file, found: {reason}") from None
 
 
-def read_parquet(spec: PathLike, columns: Sequence[str] = ()) -> Iterator[ParquetRow]:
+def read_parquet(
+    spec: PathLike, columns: Sequence[str] = (), start: int = 0, stop: int | None = None
+) -> Iterator[ParquetRow]:
     """Yield the rows of a Parquet file in order.
 
     Args:
         spec: the file.
         columns: the columns to read; () = all.
+        start: the byte of the file from which on the groups of rows begin.
+        stop: the byte before which they begin; None = the end of the file.
 
     Raises:
         InputError: as `open_parquet`, or a column is missing.
@@ -80,7 +95,13 @@ def read_parquet(spec: PathLike, columns: Sequence[str] = ()) -> Iterator[Parque
         for column in columns:
             if column not in table.columns:
                 raise InputError(f"{spec}: expected a column {column!r}{did_you_mean(column, table.columns)}")
-        yield from table.rows(columns)
+        yield from table.rows(columns, start, stop)
+
+
+def _first_byte(group: Any) -> int:
+    """Return the offset of the first byte of a group of rows."""
+    columns = map(group.column, range(group.num_columns))
+    return min((column.dictionary_page_offset or column.data_page_offset for column in columns), default=0)
 
 
 def import_pyarrow(spec: object) -> Any:

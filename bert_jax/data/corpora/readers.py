@@ -1,6 +1,11 @@
-"""Read documents from files: one function per format, each yields one document at a time."""
+"""Read documents from files: one function per format, each yields one document at a time.
+
+A function that takes a `ByteRange` yields the documents that begin in it. The ranges of a file together yield each of
+its documents once, so that several processes can read one file.
+"""
 
 import dataclasses
+import hashlib
 import operator
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
@@ -30,7 +35,7 @@ class Document:
         name: its source, for messages.
         texts: paragraphs, or sentences.
         are_sentences: whether `texts` are sentences already, so that they are not split further.
-        end: bytes of the corpus (or of its file) up to the end of this document; for a data set, estimated from the
+        end: bytes of its file, or of the range read, up to the end of this document; for a data set, estimated from the
             average size of a row.
     """
 
@@ -39,23 +44,57 @@ class Document:
     are_sentences: bool = False
     end: int = 0
 
+    @property
+    def characters(self) -> int:
+        """The number of characters."""
+        return sum(map(len, self.texts))
 
-def read_text_documents(path: storage.Path) -> Iterator[Document]:
+    def digest(self, size: int) -> bytes:
+        """Return a hash of the paragraphs, of `size` bytes."""
+        digest = hashlib.blake2b(digest_size=size)
+        for text in self.texts:
+            digest.update(text.encode("utf-8", "surrogatepass") + b"\n")
+        return digest.digest()
+
+    def number(self) -> int:
+        """Return a hash of the paragraphs as a number below 2**64."""
+        return int.from_bytes(self.digest(8))
+
+
+class ByteRange(NamedTuple):
+    """Bytes `start` to `stop` of a file; None = its end."""
+
+    start: int = 0
+    stop: int | None = None
+
+    def name(self, path: storage.PathLike) -> str:
+        """Return the name of the range in messages, in which lines are counted from its first one."""
+        return f"{path} after byte {self.start}" if self.start else str(path)
+
+    def ends_before(self, position: int) -> bool:
+        """Return whether the range ends before the byte at a position."""
+        return self.stop is not None and position >= self.stop
+
+
+WHOLE = ByteRange()
+
+
+def read_text_documents(path: storage.PathLike, part: ByteRange = WHOLE) -> Iterator[Document]:
     """Yield the documents of a text file: a line is a paragraph, a blank line ends a document."""
-    return _documents(path, operator.not_)
+    return _documents(path, operator.not_, part=part)
 
 
-def read_file_document(path: storage.Path) -> Iterator[Document]:
-    """Yield a text file as one document (several if it is longer than MAX_DOCUMENT_BYTES)."""
-    return _documents(path, lambda line: False)
+def read_file_document(path: storage.PathLike, part: ByteRange = WHOLE) -> Iterator[Document]:
+    """Yield a text file as one document (several if it is longer than MAX_DOCUMENT_BYTES), which begins at byte 0."""
+    return _documents(path, lambda line: False, part=part)
 
 
-def read_sentence_documents(path: storage.Path) -> Iterator[Document]:
+def read_sentence_documents(path: storage.PathLike, part: ByteRange = WHOLE) -> Iterator[Document]:
     """Yield the documents of a file in the original's format: a line is a sentence, a blank line ends a document."""
-    return _documents(path, operator.not_, are_sentences=True)
+    return _documents(path, operator.not_, are_sentences=True, part=part)
 
 
-def read_wikitext_documents(path: storage.Path) -> Iterator[Document]:
+def read_wikitext_documents(path: storage.PathLike, part: ByteRange = WHOLE) -> Iterator[Document]:
     """Yield the articles of a file of WikiText (Merity et al. 2016, arXiv:1609.07843), without their headings.
 
     A line is a paragraph; a title, ` = Title = `, begins an article, and ` = = Section = = ` is a heading in it.
@@ -63,17 +102,11 @@ def read_wikitext_documents(path: storage.Path) -> Iterator[Document]:
     Raises:
         InputError: as `text_lines`, or the file has no title.
     """
-    titles = 0
+    return _documents(path, _is_title, is_wikitext_heading, part=part, titles="WikiText, lines such as ' = Title = '")
 
-    def begins(line: str) -> bool:
-        nonlocal titles
-        is_title = is_wikitext_heading(line) and not line.startswith("= =")
-        titles += is_title
-        return is_title
 
-    yield from _documents(path, begins, is_wikitext_heading)
-    if not titles:
-        raise InputError(f"{path}: expected the titles of WikiText, lines such as ' = Title = ', found none")
+def _is_title(line: str) -> bool:
+    return is_wikitext_heading(line) and not line.startswith("= =")
 
 
 def is_wikitext_heading(line: str) -> bool:
@@ -82,71 +115,98 @@ def is_wikitext_heading(line: str) -> bool:
 
 
 def _documents(
-    path: storage.Path,
+    path: storage.PathLike,
     ends: Callable[[str], bool],
     is_left_out: Callable[[str], bool] = operator.not_,
     are_sentences: bool = False,
+    part: ByteRange = WHOLE,
+    titles: str = "",
 ) -> Iterator[Document]:
     """Yield the documents of a file whose lines are paragraphs (or sentences).
+
+    A document begins at the line that ends the one before it, and the first one at byte 0.
 
     Args:
         path: the file.
         ends: whether a stripped line ends the document before it.
         is_left_out: whether a stripped line is not part of a document, such as a blank line.
         are_sentences: the value of `Document.are_sentences`.
+        part: the range in which the documents begin.
+        titles: the format, for the message, of a file in which some line must end a document; "" = none need to.
     """
+    name = part.name(path)
     texts: list[str] = []
     size = count = end = 0
-    for _, text, end in text_lines(path):
-        line = text.strip()
-        if line and not is_left_out(line):
-            texts.append(line)
-            size += len(line)
-        if texts and (ends(line) or size >= MAX_DOCUMENT_BYTES):
-            yield Document(f"{path}#{count}", tuple(texts), are_sentences, end)
+    begins_here, has_title = not part.start, False
+    for line in text_lines(path, part=part):
+        text, end = line.text.strip(), line.end
+        if is_end := line.is_beginning and ends(text):
+            if texts:
+                yield Document(f"{name}#{count}", tuple(texts), are_sentences, line.start - part.start)
+                texts, size, count = [], 0, count + 1
+            begins_here, has_title = True, True
+        if part.ends_before(line.start) and (is_end or not begins_here):
+            return
+        if begins_here and text and not is_left_out(text):
+            texts.append(text)
+            size += len(text)
+        if size >= MAX_DOCUMENT_BYTES:
+            yield Document(f"{name}#{count}", tuple(texts), are_sentences, end - part.start)
             texts, size, count = [], 0, count + 1
     if texts:
-        yield Document(f"{path}#{count}", tuple(texts), are_sentences, end)
-    elif not count:
+        yield Document(f"{name}#{count}", tuple(texts), are_sentences, end - part.start)
+    if part.start:
+        return
+    if not count and not texts:
         raise InputError(f"{path}: expected text, found only blank lines")
+    if titles and not has_title:
+        raise InputError(f"{path}: expected the titles of {titles}, found none")
 
 
-def read_json_documents(path: storage.Path, field: str) -> Iterator[Document]:
+def read_json_documents(path: storage.PathLike, field: str, part: ByteRange = WHOLE) -> Iterator[Document]:
     """Yield a document for each row of a JSON file, from the text in `field`.
 
-    The rows are JSON lines (blank lines are skipped) or one array (`bert_jax.data.json_files`).
+    The rows are JSON lines (blank lines are skipped) or one array (`bert_jax.data.json_files`), which is no range.
     """
-    count = 0
-    for number, row, end in _json_rows(path):
-        where = place(str(path), number)
+    count, name = 0, part.name(path)
+    for number, row, end in _json_rows(path, part):
         count += 1
-        yield from _row_documents(where, f"{path}:{number}", row, field, end)
-    if not count:
+        yield from _row_documents(place(name, number), f"{name}:{number}", row, field, end)
+    if not count and part == WHOLE:
         raise InputError(f"{path}: expected JSON lines, found only blank ones")
 
 
-def _json_rows(path: storage.Path) -> Iterator[tuple[int, Any, int]]:
+def _json_rows(path: storage.PathLike, part: ByteRange) -> Iterator[tuple[int, Any, int]]:
     """Yield (number, value, bytes read so far) of each row."""
-    if json_layout_of(str(path)) is JsonLayout.ARRAY:
-        rows, size = read_json_file(str(path)), path.size()
+    if part == WHOLE and json_layout_of(str(path)) is JsonLayout.ARRAY:
+        rows, size = read_json_file(str(path)), storage.Path(path).size()
         yield from ((RowNumber(i), row, size * i // len(rows)) for i, row in enumerate(rows, 1))
         return
-    for line in _decoded(path, lambda stream: stream_lines(stream, path, MAX_ROW_BYTES)):
+    name = part.name(path)
+
+    def lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes, bool]]:
+        return ((number, line, True) for number, line in stream_lines(stream, name, MAX_ROW_BYTES))
+
+    for line in _decoded(path, lines, part):
+        if part.ends_before(line.start):
+            return
         if line.text.strip():
-            yield line.number, parse_object(place(str(path), line.number), line.text), line.end
+            yield line.number, parse_object(place(name, line.number), line.text), line.end - part.start
 
 
-def read_parquet_documents(path: storage.Path, field: str) -> Iterator[Document]:
-    """Yield a document for each row of a Parquet file, from the text in its column `field`.
+def read_parquet_documents(path: storage.PathLike, field: str, part: ByteRange = WHOLE) -> Iterator[Document]:
+    """Yield a document for each row of a Parquet file, from the text in its column `field`; a group of rows is in the
+    range in which its first byte is.
 
     Raises:
         InputError: pyarrow is not installed, the file is not Parquet, or there is no such column of texts.
     """
-    size, found = path.size(), False
-    for number, row, share in read_parquet(path, [field]):
+    size, found = storage.Path(path).size(), False
+    for number, row, share in read_parquet(path, [field], part.start, part.stop):
         found = True
-        yield from _row_documents(place(str(path), number), f"{path}:{number}", row, field, round(size * share))
-    if not found:
+        end = round(size * share) - part.start
+        yield from _row_documents(place(str(path), number), f"{path}:{number}", row, field, end)
+    if not found and part == WHOLE:
         raise InputError(f"{path}: expected rows, found none")
 
 
@@ -176,71 +236,106 @@ def text_documents(name: str, text: str, end: int = 0) -> Iterator[Document]:
         yield Document(name, tuple(texts), end=end)
 
 
-def tfds_documents(name: str, split: str, field: str) -> tuple[Callable[[], Iterator[Document]], int]:
-    """Return a reader of the documents of a TFDS data set, and the data set's size in bytes.
+def read_tfds_documents(name: str, split: str, field: str, row_bytes: int, start: int, stop: int) -> Iterator[Document]:
+    """Yield a document for each of the rows `start` to `stop - 1` of a TFDS data set.
+
+    Args:
+        name: the data set.
+        split: a split of it.
+        field: the field of the text.
+        row_bytes: the average size of a row in bytes.
+        start: the first row, from 0.
+        stop: the row after the last.
 
     Raises:
-        InputError: as `open_tfds`, or the field is not text.
+        InputError: as `open_tfds`, or a field is not text.
     """
     source, _ = open_tfds(f"tfds:{name}:{split}", [field])
-    splits = source.dataset_info.splits.values()
-    row_bytes = max(1, sum(s.num_bytes for s in splits) // max(1, sum(s.num_examples for s in splits)))
-
-    def read() -> Iterator[Document]:
-        for i in range(len(source)):
-            value: Any = source[i][field]
-            if not isinstance(value, bytes | str):
-                raise InputError(f"tfds:{name}: {field!r}: expected text, found {type(value).__name__}")
-            where = f"tfds:{name}:{split}:{i}"
-            try:
-                text = value.decode() if isinstance(value, bytes) else value
-            except UnicodeDecodeError as error:
-                raise InputError(f"{where}: expected UTF-8 text, found byte 0x{value[error.start]:02x}") from None
-            yield from text_documents(where, text, (i + 1) * row_bytes)
-
-    return read, len(source) * row_bytes
+    for i in range(start, stop):
+        value: Any = source[i][field]
+        if not isinstance(value, bytes | str):
+            raise InputError(f"tfds:{name}: {field!r}: expected text, found {type(value).__name__}")
+        where = f"tfds:{name}:{split}:{i}"
+        try:
+            text = value.decode() if isinstance(value, bytes) else value
+        except UnicodeDecodeError as error:
+            raise InputError(f"{where}: expected UTF-8 text, found byte 0x{value[error.start]:02x}") from None
+        yield from text_documents(where, text, (i + 1 - start) * row_bytes)
 
 
 class Line(NamedTuple):
-    """A line of a file: its number from 1, its text with the newline, and the bytes of the file read so far."""
+    """A line of a file, or a piece of a long one.
+
+    Attributes:
+        number: its number from 1; in a range of a file, from the first line that begins in it.
+        text: its text, with the newline.
+        start: the bytes of the file read before it.
+        end: the bytes of the file read so far.
+        is_beginning: whether it is not the second or a later piece of a line.
+    """
 
     number: int
     text: str
+    start: int
     end: int
+    is_beginning: bool
 
 
-def text_lines(path: storage.Path, max_bytes: int = MAX_LINE_BYTES) -> Iterator[Line]:
-    """Yield the lines of a file; cut lines longer than `max_bytes` into pieces.
+def text_lines(path: storage.PathLike, max_bytes: int = MAX_LINE_BYTES, part: ByteRange = WHOLE) -> Iterator[Line]:
+    """Yield the lines of a file from the first one that begins in a range, and those behind it; cut lines longer than
+    `max_bytes` into pieces.
 
     Raises:
         InputError: the file is not text, not UTF-8, truncated or damaged; the message names the file and the line.
     """
 
-    def pieces(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-        number = 1
+    def pieces(stream: IO[bytes]) -> Iterator[tuple[int, bytes, bool]]:
+        number, is_beginning = 1, True
         for raw, ends in line_pieces(stream, max_bytes):
-            yield number, raw
+            yield number, raw, is_beginning
             number += ends
+            is_beginning = ends
 
-    return _decoded(path, pieces)
+    return _decoded(path, pieces, part)
 
 
-def _decoded(path: storage.Path, read: Callable[[IO[bytes]], Iterator[tuple[int, bytes]]]) -> Iterator[Line]:
-    """Yield the lines that `read` finds in a file, decoded."""
-    number, is_first, blank = 1, True, 0
-    path = storage.existing(path)
+def _decoded(
+    path: storage.PathLike, read: Callable[[IO[bytes]], Iterator[tuple[int, bytes, bool]]], part: ByteRange
+) -> Iterator[Line]:
+    """Yield the lines that `read` finds in a file from the first one that begins in a range, decoded.
+
+    Args:
+        path: the file.
+        read: yields (number, bytes, whether they begin a line) of an open file.
+        part: the range.
+    """
+    number, is_first, blank = 1, not part.start, 0
+    path, name = storage.existing(path), part.name(path)
     try:
         with storage.open_decompressed(path) as (stream, file):
-            for number, raw in read(stream):
+            if part.start and not _skip_line(stream, part):
+                return
+            start = file.tell()
+            for number, raw, is_beginning in read(stream):
                 if is_first:
                     check_is_text(path, raw[:HEAD_BYTES])
                 blank = blank + 1 if raw in _BLANK else 0
                 if blank > MAX_BLANK_LINES:
-                    raise InputError(f"{path}: line {number}: expected text, found {blank:,} blank lines before it")
-                yield Line(number, raw.decode("utf-8-sig" if is_first else "utf-8"), file.tell())
-                is_first = False
+                    raise InputError(f"{name}: line {number}: expected text, found {blank:,} blank lines before it")
+                end = file.tell()
+                yield Line(number, raw.decode("utf-8-sig" if is_first else "utf-8"), start, end, is_beginning)
+                start, is_first = end, False
     except UnicodeDecodeError as error:
         found = f"byte 0x{error.object[error.start]:02x} at offset {error.start} of the line"
-        raise InputError(f"{path}: line {number}: expected UTF-8 text, found {found}; {OTHER_ENCODING}") from None
+        raise InputError(f"{name}: line {number}: expected UTF-8 text, found {found}; {OTHER_ENCODING}") from None
     except storage.DamagedError as error:
-        raise InputError(f"{path}: line {number}: {error}") from None
+        raise InputError(f"{name}: line {number}: {error}") from None
+
+
+def _skip_line(stream: IO[bytes], part: ByteRange) -> bool:
+    """Go to the first line that begins in a range; return whether there is one."""
+    stream.seek(part.start - 1)
+    while (raw := stream.readline(1 << 16)) and not raw.endswith(b"\n"):
+        if part.ends_before(stream.tell()):
+            return False
+    return bool(raw)

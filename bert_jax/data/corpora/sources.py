@@ -15,16 +15,20 @@ sorted order.
 
 import concurrent.futures
 import dataclasses
+import functools
+import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from bert_jax import storage
 from bert_jax.data.corpora import python_docs, readers
-from bert_jax.data.corpora.readers import Document
+from bert_jax.data.corpora.readers import ByteRange, Document
+from bert_jax.data.json_files import JsonLayout, json_layout_of
+from bert_jax.data.tfds_sets import open_tfds
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.storage import COMPRESSED
 
-_TEXT_KINDS: dict[str, Callable[[storage.Path], Iterator[Document]]] = {
+_TEXT_KINDS: dict[str, Callable[..., Iterator[Document]]] = {
     "text": readers.read_text_documents,
     "files": readers.read_file_document,
     "sentences": readers.read_sentence_documents,
@@ -36,6 +40,23 @@ _JSON_SUFFIXES = tuple(name + suffix for name in (".jsonl", ".ndjson", ".json") 
 _PARQUET_SUFFIX = ".parquet"
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """Documents of a corpus that one process reads: a file, a range of a file, rows of a data set or a whole corpus.
+
+    Attributes:
+        name: its name in messages and lists.
+        read: starts a new pass over its documents; for files and data sets, pickle can send it to another process.
+        num_bytes: its size.
+        is_whole: whether it could not be cut further.
+    """
+
+    name: str
+    read: Callable[[], Iterator[Document]]
+    num_bytes: int
+    is_whole: bool = True
+
+
 @dataclasses.dataclass(frozen=True)
 class Corpus:
     """Documents that can be read again and again, always in the same order.
@@ -43,12 +64,14 @@ class Corpus:
     Attributes:
         spec: the string that names it.
         read: starts a new pass over the documents.
-        num_bytes: the bytes that a pass reads, which is the `end` of the last document; None where it is not known.
+        num_bytes: the bytes that a pass reads; None where it is not known.
+        cut: returns parts of at most about so many bytes, in order; None where it cannot be cut.
     """
 
     spec: str
     read: Callable[[], Iterator[Document]]
     num_bytes: int | None = None
+    cut: Callable[[int], list[Part]] | None = None
 
     def __iter__(self) -> Iterator[Document]:
         return self.read()
@@ -57,6 +80,10 @@ class Corpus:
         """Yield every paragraph (or sentence) of every document: the input of vocabulary training."""
         for document in self:
             yield from document.texts
+
+    def parts(self, most_bytes: int) -> list[Part]:
+        """Return parts that together yield the documents in order, each of at most about `most_bytes` if possible."""
+        return self.cut(most_bytes) if self.cut else [Part(self.spec, self.read, self.num_bytes or 0)]
 
 
 def open_corpus(spec: str | Sequence[str]) -> Corpus:
@@ -67,12 +94,16 @@ def open_corpus(spec: str | Sequence[str]) -> Corpus:
             short, not JSON) is raised when it is read, with the file's name and the line.
     """
     if not isinstance(spec, str):
-        parts = [open_corpus(part) for part in spec]
-        if not parts:
+        corpora = [open_corpus(part) for part in spec]
+        if not corpora:
             raise InputError("expected at least one corpus, found none")
-        sizes = [part.num_bytes for part in parts]
-        total = None if None in sizes else sum(size or 0 for size in sizes)
-        return Corpus(", ".join(part.spec for part in parts), lambda: _one_after_another(parts, sizes), total)
+        sizes = [corpus.num_bytes for corpus in corpora]
+        return Corpus(
+            ", ".join(corpus.spec for corpus in corpora),
+            lambda: itertools.chain.from_iterable(corpora),
+            None if None in sizes else sum(size or 0 for size in sizes),
+            lambda most: [part for corpus in corpora for part in corpus.parts(most)],
+        )
     if spec == "python-docs":
         return Corpus(spec, python_docs.read_python_docs)
     kind, colon, rest = spec.partition(":")
@@ -103,23 +134,41 @@ def _open_files(spec: str, path: str, kind: str, field: str) -> Corpus:
         empty = storage.existing(paths[sizes.index(0)])  # a pipe or a device has no size either
         raise InputError(f"{empty}: expected text, found an empty file")
 
-    def documents(file: storage.Path) -> Iterator[Document]:
-        if file.name.endswith(_JSON_SUFFIXES):
-            return readers.read_json_documents(file, field)
-        if file.name.endswith(_PARQUET_SUFFIX):
-            return readers.read_parquet_documents(file, field)
-        return _TEXT_KINDS[kind](file)
+    def reader(path: storage.Path) -> Callable[..., Iterator[Document]]:
+        if path.name.endswith(_JSON_SUFFIXES):
+            return functools.partial(readers.read_json_documents, field=field)
+        if path.name.endswith(_PARQUET_SUFFIX):
+            return functools.partial(readers.read_parquet_documents, field=field)
+        return _TEXT_KINDS[kind]
 
-    return Corpus(spec, lambda: _one_after_another(map(documents, paths), sizes), sum(sizes))
+    def cut(most_bytes: int) -> list[Part]:
+        found = []
+        for path, size in zip(paths, sizes, strict=True):
+            read = functools.partial(reader(path), str(path))
+            if size < 2 * most_bytes or not _has_ranges(path, kind):
+                found.append(Part(str(path), read, size))
+                continue
+            for start, stop in _bounds(size, most_bytes):
+                part = ByteRange(start, stop)
+                found.append(Part(part.name(path), functools.partial(read, part=part), stop - start, False))
+        return found
+
+    return Corpus(spec, lambda: (document for path in paths for document in reader(path)(path)), sum(sizes), cut)
 
 
-def _one_after_another(parts: Iterable[Iterable[Document]], sizes: Sequence[int | None]) -> Iterator[Document]:
-    """Yield the documents of all parts, with `end` counted from the first part; `sizes` in bytes (None: not known)."""
-    before = 0
-    for part, size in zip(parts, sizes, strict=True):
-        for document in part:
-            yield dataclasses.replace(document, end=before + document.end)
-        before += size or 0
+def _has_ranges(path: storage.Path, kind: str) -> bool:
+    """Return whether the documents of a file can be read from the middle of it."""
+    if path.name.endswith(_PARQUET_SUFFIX):
+        return True
+    if path.name.lower().endswith(COMPRESSED) or kind == "files":
+        return False
+    return not path.name.endswith(_JSON_SUFFIXES) or json_layout_of(str(path)) is JsonLayout.LINES
+
+
+def _bounds(size: int, most: int) -> Iterator[tuple[int, int]]:
+    """Yield the (start, stop) of equal ranges of at most `most`."""
+    count = -(-size // most)
+    return itertools.pairwise(size * i // count for i in range(count + 1))
 
 
 def _find_files(path: str) -> list[storage.Path]:
@@ -136,4 +185,16 @@ def _open_tfds(spec: str, rest: str) -> Corpus:
     if not match:
         raise InputError(f"{spec}: expected tfds:NAME[:SPLIT[:FIELD]]")
     name, split, field = match.groups()
-    return Corpus(spec, *readers.tfds_documents(name, split or "train", field or readers.DEFAULT_FIELD))
+    split, field = split or "train", field or readers.DEFAULT_FIELD
+    source, _ = open_tfds(f"tfds:{name}:{split}", [field])
+    splits = source.dataset_info.splits.values()
+    row_bytes = max(1, sum(s.num_bytes for s in splits) // max(1, sum(s.num_examples for s in splits)))
+    read = functools.partial(readers.read_tfds_documents, name, split, field, row_bytes)
+
+    def cut(most_bytes: int) -> list[Part]:
+        return [
+            Part(f"{spec} from row {start}", functools.partial(read, start, stop), (stop - start) * row_bytes, False)
+            for start, stop in _bounds(len(source), max(1, most_bytes // row_bytes))
+        ]
+
+    return Corpus(spec, functools.partial(read, 0, len(source)), len(source) * row_bytes, cut)

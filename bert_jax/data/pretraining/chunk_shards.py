@@ -40,10 +40,10 @@ def prepare_chunk(
     ]
     result = ChunkResult(
         chunk.split,
+        chunk.name,
         len(documents),
         sum(map(len, documents)),
-        sum(len(text) for document in chunk.documents for text in document.texts),
-        chunk.documents[-1].end,
+        sum(document.characters for document in chunk.documents),
         [s for s in sets if s.examples],
         TextCounts.of(chunk.documents, documents, tokenizer),
     )
@@ -84,7 +84,7 @@ def _write_shard(
     records: list[bytes] = []
     examples = most = tokens = label_1 = 0
     for dupe in range(settings.dupe_factor if chunk.split == "train" else 1):
-        rng = random.Random(f"{settings.seed}/{chunk.split}/{chunk.index}/{length}/{dupe}")
+        rng = random.Random(f"{settings.seed}/{chunk.split}/{chunk.name}/{length}/{dupe}")
         instances = _instances(documents, length, tokenizer, settings, rng)
         for row in _rows(instances, length, settings.packed, specials):
             records.append(encode_record(row, dtype))
@@ -94,7 +94,7 @@ def _write_shard(
             label_1 += sum(instance.label for instance in row)
     if not records:
         return InstanceSet(chunk.split, length, 0, 0, 0, 0, ())
-    path = directory / f"{chunk.split}-{length}-{chunk.index:05d}{SHARD_SUFFIX}"
+    path = directory / f"{chunk.split}-{length}-{chunk.name}{SHARD_SUFFIX}"
     shard = write_shard(path, records, dtype)
     return InstanceSet(chunk.split, length, examples, most, tokens, label_1, (shard,))
 

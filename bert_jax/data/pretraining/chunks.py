@@ -1,7 +1,8 @@
-"""Cut a corpus into chunks, and record the chunks that are done."""
+"""Cut documents into chunks, and record the chunks that are done."""
 
 import dataclasses
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Iterator
 
@@ -14,7 +15,7 @@ from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.tokenization import Tokenizer
 
 RECORDS_DIR = "done_chunks"  # within the prepared directory, until it is complete
-_RECORD_VERSION = 2  # version of the records' format
+_RECORD_VERSION = 3  # version of the records' format
 _logger = logger(__name__)
 
 
@@ -47,15 +48,26 @@ class PrepareSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """Documents of one split, the unit of work of one process; `index` counts from 0 in each split."""
+    """Documents of one split whose examples are made together.
+
+    Attributes:
+        split: one of SPLITS.
+        name: its name among the chunks of the split; names are in the order of the corpus.
+        documents: the documents.
+    """
 
     split: str
-    index: int
+    name: str
     documents: list[Document]
+
+    @property
+    def unit(self) -> str:
+        """The name of its unit, or of its group of held-out documents."""
+        return unit_of(self.name)
 
     def fingerprint(self, settings: PrepareSettings, tokenizer: Tokenizer) -> str:
         """Return a digest of everything that the shards of this chunk depend on."""
-        made_by = (_RECORD_VERSION, dataclasses.astuple(settings), tokenizer.fingerprint, self.split, self.index)
+        made_by = (_RECORD_VERSION, dataclasses.astuple(settings), tokenizer.fingerprint, self.split, self.name)
         digest = hashlib.sha256(repr(made_by).encode())
         for document in self.documents:
             digest.update(repr((document.texts, document.are_sentences)).encode())
@@ -63,7 +75,7 @@ class Chunk:
 
     def record(self, directory: storage.Path) -> storage.Path:
         """Return the path of the file that records that this chunk is done."""
-        return directory / RECORDS_DIR / f"{self.split}-{self.index:05d}.json"
+        return directory / RECORDS_DIR / f"{self.split}-{self.name}.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,12 +83,17 @@ class ChunkResult:
     """The result of preparing a chunk: its shards, and counts of its text."""
 
     split: str
+    name: str
     documents: int
     sentences: int
     characters: int
-    end: int  # the `end` of its last document
     sets: list[InstanceSet]  # one shard each
     counts: TextCounts
+
+    @property
+    def unit(self) -> str:
+        """The name of its unit, or of its group of held-out documents."""
+        return unit_of(self.name)
 
     @classmethod
     def read(cls, path: storage.Path, fingerprint: str) -> "ChunkResult | None":
@@ -98,38 +115,24 @@ class ChunkResult:
         storage.write_atomically(path, json.dumps({"fingerprint": fingerprint, **dataclasses.asdict(self)}))
 
 
-def cut_chunks(corpus: Iterable[Document], settings: PrepareSettings) -> Iterator[Chunk]:
-    """Yield chunks of at least `shard_bytes`; a remainder of a split joins its last chunk unless it is half of one."""
-    full: dict[str, list[Document]] = {}  # each split's last full chunk, which a small remainder may still join
-    filling: dict[str, list[Document]] = {"train": [], "validation": []}
-    sizes = dict.fromkeys(filling, 0)
-    numbers = dict.fromkeys(filling, 0)
-
-    def finished(split: str) -> Chunk:
-        numbers[split] += 1
-        return Chunk(split, numbers[split] - 1, full.pop(split))
-
-    for number, document in enumerate(corpus):
-        split = "validation" if is_held_out(number, settings.validation_fraction) else "train"
-        filling[split].append(document)
-        sizes[split] += sum(map(len, document.texts))
-        if sizes[split] >= settings.shard_bytes:
-            if split in full:
-                yield finished(split)
-            full[split], filling[split], sizes[split] = filling[split], [], 0
-    for split, rest in filling.items():
-        if split in full and sizes[split] < settings.shard_bytes // 2:
-            full[split] += rest
-        elif rest:
-            if split in full:
-                yield finished(split)
-            full[split] = rest
-        if split in full:
-            yield finished(split)
+def unit_of(name: str) -> str:
+    """Return the name of the unit of a chunk."""
+    return name.partition("-")[0]
 
 
-def is_held_out(number: int, fraction: float) -> bool:
-    """Return whether document `number` (from 0) is held out: document 1 is, then every (1 / fraction)-th document."""
-    if number <= 1:
-        return number == 1 and fraction > 0
-    return int((number - 1) * fraction) > int((number - 2) * fraction)
+def cut_chunks(documents: Iterable[Document], split: str, name: str, shard_bytes: int) -> Iterator[Chunk]:
+    """Yield chunks of at least `shard_bytes`; the remainder joins the last one unless it is half of one."""
+    full: list[Document] = []  # the last full chunk, which a small remainder may still join
+    filling: list[Document] = []
+    size, numbers = 0, itertools.count()
+    for document in documents:
+        filling.append(document)
+        size += document.characters
+        if size >= shard_bytes:
+            if full:
+                yield Chunk(split, f"{name}-{next(numbers):03d}", full)
+            full, filling, size = filling, [], 0
+    if full and size < shard_bytes // 2:
+        full, filling = full + filling, []
+    for rest in filter(None, (full, filling)):
+        yield Chunk(split, f"{name}-{next(numbers):03d}", rest)

@@ -2,13 +2,12 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 import numpy as np
 
 from bert_jax.data.corpora.readers import Document, is_wikitext_heading
-from bert_jax.data.pretraining.deduplication import text_digest
 from bert_jax.data.pretraining.instances import TokenDocument
 from bert_jax.data.pretraining.manifest import InstanceSet
 from bert_jax.tokenization import Tokenizer
@@ -62,34 +61,41 @@ class TextCounts:
 
 
 class Duplicates:
-    """Counter of documents whose text repeats that of an earlier one.
+    """Counter of documents whose text repeats that of another one.
 
     Memory is bounded: when there are many texts, only those are counted whose hash ends in a number of zero bits.
+
+    Args:
+        most_kept: the most distinct texts in memory.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_kept: int = _MOST_KEPT) -> None:
         self._counts: collections.Counter[int] = collections.Counter()
-        self._mask = 0
-
-    def watched(self, documents: Iterable[Document]) -> Iterator[Document]:
-        """Yield the documents, and count each."""
-        for document in documents:
-            self._add(document)
-            yield document
+        self._mask, self._most_kept = 0, most_kept
 
     @property
     def share(self) -> float:
-        """The fraction of documents whose text repeats that of an earlier one."""
+        """The fraction of documents whose text repeats that of another one."""
         return 1 - len(self._counts) / max(self._counts.total(), 1)
 
-    def _add(self, document: Document) -> None:
-        key = int.from_bytes(text_digest(document, 8))
-        if key & self._mask:
+    def add(self, number: int, times: int = 1) -> None:
+        """Count a document by its `Document.number`."""
+        if number & self._mask:
             return
-        self._counts[key] += 1
-        if len(self._counts) > _MOST_KEPT:
+        self._counts[number] += times
+        if len(self._counts) > self._most_kept:
             self._mask = 2 * self._mask + 1
-            self._counts = collections.Counter({k: n for k, n in self._counts.items() if not k & self._mask})
+            self._counts = self._kept()
+
+    def merge(self, other: "Duplicates") -> None:
+        """Count the documents that `other` has counted."""
+        self._mask |= other._mask
+        self._counts = self._kept()
+        for number, times in other._counts.items():
+            self.add(number, times)
+
+    def _kept(self) -> collections.Counter[int]:
+        return collections.Counter({number: times for number, times in self._counts.items() if not number & self._mask})
 
 
 def complaints(

@@ -1,47 +1,166 @@
-"""Leave out documents whose text an earlier document of the corpus has, and list them."""
+"""Find documents whose text an earlier document of a corpus has, in bounded memory and in any order of the work.
 
-import hashlib
+1. `write_keys`, for each unit: a row for each document, its key and its number in the unit, sorted by the key.
+2. `find_repeated`, for each range of keys: among the rows of all units in the range, every document but the first of
+   a key, in the order of the corpus, is to be left out.
+3. `removal.py` reads what to leave out of a unit.
+
+Keys are uniform, so the ranges have about one size. Each step writes files of its own, whole or not at all, which
+follow from the corpus alone. So any process can do any part of it, and do it again.
+"""
+
+import dataclasses
+import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Protocol
+
+import numpy as np
 
 from bert_jax import storage
 from bert_jax.data.corpora.readers import Document
+from bert_jax.data.pretraining.chunks import RECORDS_DIR
+from bert_jax.data.pretraining.grouped_rows import read_grouped, write_grouped
+from bert_jax.data.pretraining.removal import (
+    COMPARISON_FILE,
+    REPEATED,
+    Comparison,
+    TextsDigest,
+    UnitTexts,
+    record_path,
+    result_path,
+)
+from bert_jax.data.pretraining.units import Unit
 
 REMOVED_FILE = "removed.jsonl"
+_BUCKETS = 4096  # of a file of keys, by the upper bits of a key; a range of keys is a run of them
+_BUCKET_SHIFT = np.uint64(52)
+_RANGE_BYTES = 64 << 20  # of keys in memory at a time
+_BATCH = 1024  # documents whose keys are made together
 
 
-def text_digest(document: Document, size: int) -> bytes:
-    """Return a hash of the paragraphs of a document, of `size` bytes."""
-    digest = hashlib.blake2b(digest_size=size)
-    for text in document.texts:
-        digest.update(text.encode("utf-8", "surrogatepass") + b"\n")
-    return digest.digest()
-
-
-class Deduplication:
-    """A filter of documents; it takes about 150 bytes of memory for each distinct document.
-
-    Two documents are the same if their paragraphs are, without white space at the ends of lines and blank lines.
+class Keys(Protocol):
+    """A way to compare documents.
 
     Attributes:
-        removed: the number of documents that were left out.
+        kind: its name.
+        rows_each: the most rows of a document.
+        dtype: of a row, with the fields `key`, uniform uint64, and `number`, the number of the document in its unit.
     """
 
-    def __init__(self) -> None:
-        self._first: dict[bytes, int] = {}  # hash -> number of the document
-        self.removed = 0
+    kind: ClassVar[str]
+    rows_each: ClassVar[int]
+    dtype: ClassVar[np.dtype]
 
-    def kept(self, documents: Iterable[Document], directory: storage.Path) -> Iterator[Document]:
-        """Yield the documents that no earlier one repeats; after the last, `removed.jsonl` lists the others.
+    def rows(self, documents: Sequence[Document], first: int) -> np.ndarray:
+        """Return the rows of documents, whose numbers count from `first`."""
+        ...
 
-        A line of the file has the `document` that was left out, its `number` in the corpus, from 0, and the number of
-        the `first` document of the same text.
+    def repeated(self, rows: np.ndarray, units: np.ndarray) -> np.ndarray:
+        """Return REPEATED rows of the documents that an earlier one repeats.
+
+        Args:
+            rows: the rows of all units in a range of keys, in the order of the corpus for equal keys.
+            units: int [R], the unit of each.
         """
-        with storage.open_atomically(directory / REMOVED_FILE) as file:
-            for number, document in enumerate(documents):
-                first = self._first.setdefault(text_digest(document, 16), number)
-                if first == number:
-                    yield document
-                    continue
-                self.removed += 1
-                file.write(json.dumps({"document": document.name, "number": number, "first": first}) + "\n")
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class ExactKeys:
+    """Documents are equal if their paragraphs are, without white space at the ends of lines and blank lines."""
+
+    kind: ClassVar[str] = "exact"
+    rows_each: ClassVar[int] = 1
+    dtype: ClassVar[np.dtype] = np.dtype([("key", "<u8"), ("rest", "<u8"), ("number", "<u4")])
+
+    def rows(self, documents: Sequence[Document], first: int) -> np.ndarray:
+        """Return the rows of documents, whose numbers count from `first`."""
+        rows = np.empty(len(documents), self.dtype)
+        digests = np.frombuffer(b"".join(document.digest(16) for document in documents), "<u8").reshape(-1, 2)
+        rows["key"], rows["rest"] = digests.T
+        rows["number"] = np.arange(first, first + len(documents))
+        return rows
+
+    def repeated(self, rows: np.ndarray, units: np.ndarray) -> np.ndarray:
+        """Return REPEATED rows of the documents that an earlier one repeats."""
+        order = np.lexsort((rows["rest"], rows["key"]))  # stable: in the order of the corpus
+        rows, units = rows[order], units[order]
+        is_first = np.ones(len(rows), bool)
+        is_first[1:] = (rows["key"][1:] != rows["key"][:-1]) | (rows["rest"][1:] != rows["rest"][:-1])
+        first = np.maximum.accumulate(np.where(is_first, np.arange(len(rows)), 0))
+        found = np.empty(np.count_nonzero(~is_first), REPEATED)
+        found["unit"], found["number"] = units[~is_first], rows["number"][~is_first]
+        found["first_unit"], found["first_number"] = units[first][~is_first], rows["number"][first][~is_first]
+        return found
+
+
+def write_keys(unit: Unit, kinds: Iterable[Keys], directory: storage.Path) -> UnitTexts:
+    """Write the keys of the documents of a unit and the record of its texts, unless an earlier run has."""
+    kinds = tuple(kinds)
+    looked_for = [repr(keys) for keys in kinds]
+    parts = [[part.name, part.num_bytes] for part in unit.parts]
+    path = record_path(unit.index, directory)
+    if path.exists():
+        earlier = UnitTexts.read(unit.index, directory)
+        if (earlier.parts, earlier.kinds) == (parts, looked_for):
+            return earlier
+        path.unlink()  # before the first of its keys is replaced
+    collected: dict[Keys, list[np.ndarray]] = {keys: [] for keys in kinds}
+    counts, digest, first = [], TextsDigest(), 0
+    for part in unit.parts:
+        documents, begin = part.read(), first
+        while batch := list(itertools.islice(documents, _BATCH)):
+            for document in batch:
+                digest.add(document)
+            for keys, rows in collected.items():
+                rows.append(keys.rows(batch, first))
+            first += len(batch)
+        counts.append(first - begin)
+    for keys, found in collected.items():
+        together = np.concatenate([np.empty(0, keys.dtype), *found])
+        together = together[np.argsort(together["key"], kind="stable")]
+        write_grouped(_keys_path(keys, unit.index, directory), together, together["key"] >> _BUCKET_SHIFT, _BUCKETS)
+    texts = UnitTexts(looked_for, parts, counts, digest.hexdigest())
+    storage.write_atomically(path, json.dumps(dataclasses.asdict(texts)))
+    return texts
+
+
+@dataclasses.dataclass(frozen=True)
+class KeyRange:
+    """One of `count` ranges of the keys of a kind in all units; `number` counts from 0."""
+
+    keys: Keys
+    number: int
+    count: int
+    units: int
+
+
+def key_ranges(kinds: Iterable[Keys], texts: Sequence[UnitTexts], directory: storage.Path) -> list[KeyRange]:
+    """Return the ranges of keys to compare, and record their numbers for `Removal`."""
+    ranges = []
+    documents = sum(sum(unit.documents) for unit in texts)
+    for keys in kinds:
+        count = 1
+        while count < _BUCKETS and documents * keys.rows_each * keys.dtype.itemsize > count * _RANGE_BYTES:
+            count *= 2
+        ranges += [KeyRange(keys, number, count, len(texts)) for number in range(count)]
+    comparison = Comparison(len(texts), {found.keys.kind: found.count for found in ranges})
+    storage.write_atomically(directory / RECORDS_DIR / COMPARISON_FILE, json.dumps(dataclasses.asdict(comparison)))
+    return ranges
+
+
+def find_repeated(part: KeyRange, directory: storage.Path) -> None:
+    """Write the repeated documents of a range of keys."""
+    first, stop = (_BUCKETS * number // part.count for number in (part.number, part.number + 1))
+    rows = [
+        read_grouped(_keys_path(part.keys, unit, directory), part.keys.dtype, _BUCKETS, first, stop)
+        for unit in range(part.units)
+    ]
+    of_unit = np.repeat(np.arange(part.units), [len(found) for found in rows])
+    found = np.sort(part.keys.repeated(np.concatenate(rows), of_unit))
+    write_grouped(result_path(part.keys.kind, part.number, directory), found, found["unit"], part.units)
+
+
+def _keys_path(keys: Keys, unit: int, directory: storage.Path) -> storage.Path:
+    return directory / RECORDS_DIR / f"keys-{keys.kind}-{unit:05d}.bin"

@@ -1,34 +1,39 @@
-"""Turn a corpus into shards of examples in bounded memory; the result does not depend on the number of processes.
+"""Turn a corpus into shards of examples in bounded memory; the result does not depend on who does which part of it.
 
-The corpus is cut into chunks of about `shard_bytes` of text. One process tokenizes a chunk, draws random second
-segments from the other documents of the chunk, with random numbers keyed by the chunk's number, and writes one shard
-per sequence length. So memory is one chunk per process, and the result does not depend on which process prepares a
-chunk. The result of each chunk is recorded beside its shards, so that a killed run resumes after the last one.
+A corpus is cut into units (`units.py`). One process reads a unit, and cuts it into chunks of about `shard_bytes` of
+text. It tokenizes a chunk, draws random second segments from the other documents of the chunk, with random numbers
+keyed by the chunk's name, and writes one shard per sequence length. Held-out documents are few, so those of many units
+share a chunk. The result of each chunk is recorded beside its shards, so that a killed run resumes.
 """
 
-import concurrent.futures.process
 import dataclasses
-import multiprocessing
 import os
-from collections import deque
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 
 from bert_jax import storage
 from bert_jax.data.corpora.sources import Corpus, open_corpus
-from bert_jax.data.pretraining.chunk_shards import prepare_chunk
-from bert_jax.data.pretraining.chunks import RECORDS_DIR, Chunk, ChunkResult, PrepareSettings, cut_chunks
-from bert_jax.data.pretraining.corpus_checks import Duplicates, TextCounts, complaints
-from bert_jax.data.pretraining.deduplication import REMOVED_FILE, Deduplication
-from bert_jax.data.pretraining.instances import smallest_seq_length, token_dtype
-from bert_jax.data.pretraining.manifest import MANIFEST_FILE, TOKENIZER_DIR, InstanceSet, Manifest
-from bert_jax.data.pretraining.shards import SHARD_SUFFIX
-from bert_jax.errors import InputError, logger
+from bert_jax.data.pretraining.chunks import Chunk, PrepareSettings
+from bert_jax.data.pretraining.instances import smallest_seq_length
+from bert_jax.data.pretraining.manifest import Manifest
+from bert_jax.data.pretraining.steps import (
+    Preparation,
+    Prepared,
+    compared_texts,
+    finish,
+    groups_of_held_out,
+    prepared,
+    ranges_of_keys,
+    repeated,
+    with_held_out,
+)
+from bert_jax.data.pretraining.units import HeldOut, Unit, UnitReader, UnitSummary, cut_units
+from bert_jax.data.pretraining.work import Workers
+from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
-from bert_jax.tokenization import Tokenizer, load_tokenizer
+from bert_jax.tokenization import Tokenizer
 
-_LEFTOVERS = (SHARD_SUFFIX, ".array_record", ".done.json")  # suffixes of files of this and earlier versions
-
-_logger = logger(__name__)
+_MOST_CHUNKS = 8  # of a unit that another process reads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,13 +80,13 @@ def prepare(
         dupe_factor: the number of times that training documents are cut, each time differently. Masks are drawn when
             the examples are read.
         short_seq_prob: the probability that a document (for mlm, an instance) has a random shorter target length.
-        validation_fraction: the share of documents held out: the second, and then one in every 1/fraction.
+        validation_fraction: the share of documents held out, chosen by a hash of their text; at least one.
         seed: the seed of all random numbers.
         num_workers: the number of processes; None: one per core. The result does not depend on it.
         shard_bytes: characters of text per shard; a longer chunk draws random segments from more documents and costs
             about ten times as many bytes of memory in each process.
         deduplicate: whether documents whose text an earlier one has are left out (`deduplication.py`).
-        on_progress: called after each chunk.
+        on_progress: called after each part.
 
     Returns:
         The manifest of the new directory.
@@ -96,130 +101,71 @@ def prepare(
     if min(lengths, default=0) < (smallest := smallest_seq_length(tokenizer.layout)):
         raise InputError(f"max_seq_length: expected lengths of at least {smallest}, found {lengths}")
     corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
+    units = cut_units(corpus, shard_bytes)
+    count = num_workers or os.cpu_count() or 1
+    is_sent = count > 1 and _is_picklable(units)
     with storage.directory_resumably(out_dir) as directory:
-        (directory / MANIFEST_FILE).unlink(missing_ok=True)  # left by a run that was killed at its very end
-        tokenizer.save(directory / TOKENIZER_DIR)
-        (directory / RECORDS_DIR).mkdir(exist_ok=True)
-        done: list[ChunkResult] = []
-        duplicates, deduplication = Duplicates(), Deduplication()
-        documents = deduplication.kept(corpus, directory) if deduplicate else duplicates.watched(corpus)
-        chunks = cut_chunks(documents, settings)
-        for result in _run(chunks, settings, tokenizer, directory, num_workers or os.cpu_count() or 1):
-            done.append(result)
-            if on_progress:
-                on_progress(_progress(done, corpus.num_bytes))
-        manifest = _manifest(corpus, tokenizer, settings, done, deduplication.removed)
-        _remove_leftovers(directory, manifest)
-        counts = TextCounts.total(result.counts for result in done)
-        train = [instances for instances in manifest.sets if instances.split == "train"]
-        for complaint in complaints(counts, duplicates.share, train, objective, packed):
-            _logger.warning("%s: %s", corpus.spec, complaint)
-        manifest.write(directory)
-        # Removed after the manifest is written, so that a run killed before that repeats little work.
-        (directory / RECORDS_DIR).rmtree(missing_ok=True)
-    return manifest
+        job, progress = Preparation.begun(settings, tokenizer, directory), _Progress(corpus.num_bytes, on_progress)
+        with Workers(job, count) as workers:
+            if deduplicate:
+                found = workers.map(compared_texts, units) if is_sent else ((u, compared_texts(job, u)) for u in units)
+                texts = [result for _, result in found]
+                list(workers.map(repeated, ranges_of_keys(job, texts)))
+            read_here: list[UnitSummary] = []
+            parts = _parts(job, units, is_sent, read_here)
+            results = [*map(progress.add, workers.map(prepared, parts)), Prepared([], read_here)]
+            train = with_held_out(job, units, Prepared.total(results))
+            groups = groups_of_held_out(job, train)
+            held_out = Prepared.total(map(progress.add, workers.map(prepared, groups)))
+        return finish(job, corpus.spec, train, held_out)
 
 
-def _remove_leftovers(directory: storage.Path, manifest: Manifest) -> None:
-    """Remove shards of earlier runs with other settings, and files that a killed run left unfinished."""
-    shards = {shard.name for instances in manifest.sets for shard in instances.shards}
-    for path in list(directory.iterdir()):
-        begun = path.name.startswith(".") and path.name.endswith(".partial")
-        if begun or (path.name.endswith(_LEFTOVERS) and path.name not in shards):
-            path.unlink()
-    if not manifest.settings["deduplicate"]:
-        (directory / REMOVED_FILE).unlink(missing_ok=True)
+def _parts(
+    job: Preparation, units: Sequence[Unit], is_sent: bool, read_here: list[UnitSummary]
+) -> Iterator[Unit | Chunk]:
+    """Yield units, and the chunks of those that are read in this process, whose summaries go to `read_here`.
+
+    These are the units that cannot be sent to another process or are better not read by one alone: a compressed file
+    of many chunks.
+    """
+    most_bytes = _MOST_CHUNKS * job.settings.shard_bytes
+    for unit in units:
+        if is_sent and unit.num_bytes <= most_bytes:
+            yield unit
+            continue
+        reader = UnitReader(unit, job.settings, job.directory)
+        yield from reader.chunks()
+        read_here.append(reader.summary())
 
 
-def _run(
-    chunks: Iterator[Chunk], settings: PrepareSettings, tokenizer: Tokenizer, directory: storage.Path, num_workers: int
-) -> Iterator[ChunkResult]:
-    """Yield the result of each chunk, in order; in this process when there is one chunk or one worker."""
-    first = next(chunks, None)
-    second = next(chunks, None) if num_workers > 1 else None
-    if second is None:
-        for chunk in (c for group in ([first], chunks) for c in group if c is not None):
-            yield prepare_chunk(chunk, settings, tokenizer, directory)
-        return
-    context = multiprocessing.get_context("spawn")  # forking a process in which JAX's threads run can hang
-    pool = concurrent.futures.ProcessPoolExecutor(
-        num_workers, context, _start_worker, (settings, os.fspath(directory / TOKENIZER_DIR), os.fspath(directory))
-    )
-    pending: deque[concurrent.futures.Future[ChunkResult]] = deque()
+def _is_picklable(units: Sequence[Unit]) -> bool:
     try:
-        for chunk in (c for group in ([first, second], chunks) for c in group if c is not None):
-            pending.append(pool.submit(_work, chunk))
-            if len(pending) > num_workers:  # one chunk waits while all workers are busy
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    except concurrent.futures.process.BrokenProcessPool:
-        raise OSError(
-            "a worker process died: out of memory (fewer workers or smaller shards need less), or this was called by a "
-            'script without `if __name__ == "__main__":`'
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
+        pickle.dumps(units[:1])
+    except (pickle.PicklingError, AttributeError, TypeError):  # a function within a function, an open file
+        return False
+    return True
 
 
-_worker: tuple[PrepareSettings, Tokenizer, storage.Path] | None = None  # set once in each worker process
+class _Progress:
+    """Adds up what the parts of a corpus of so many bytes hold, and reports it after each."""
 
+    def __init__(self, num_bytes: int | None, report: Callable[[PrepareProgress], None] | None):
+        self._num_bytes, self._report = num_bytes, report
+        self._documents = self._characters = self._instances = 0
+        self._ends: dict[str, int] = {}  # unit -> bytes of it that are done
 
-def _start_worker(settings: PrepareSettings, tokenizer_dir: str, directory: str) -> None:
-    global _worker
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
-    _worker = (settings, load_tokenizer(tokenizer_dir), storage.Path(directory))
-
-
-def _work(chunk: Chunk) -> ChunkResult:
-    assert _worker is not None, "the pool's initializer has run"
-    settings, tokenizer, directory = _worker
-    return prepare_chunk(chunk, settings, tokenizer, directory)
-
-
-def _progress(done: Sequence[ChunkResult], num_bytes: int | None) -> PrepareProgress:
-    return PrepareProgress(
-        sum(r.documents for r in done),
-        sum(r.characters for r in done),
-        sum(s.examples for r in done for s in r.sets),
-        max(r.end for r in done) / num_bytes if num_bytes else None,
-    )
-
-
-def _manifest(
-    corpus: Corpus, tokenizer: Tokenizer, settings: PrepareSettings, done: Sequence[ChunkResult], removed: int
-) -> Manifest:
-    documents = {split: sum(r.documents for r in done if r.split == split) for split in ("train", "validation")}
-    sentences = {split: sum(r.sentences for r in done if r.split == split) for split in ("train", "validation")}
-    if not documents["train"]:
-        raise InputError(f"{corpus.spec}: expected documents with text, found none")
-    if settings.validation_fraction and not documents["validation"]:
-        raise InputError(f"{corpus.spec}: expected documents to hold out, found only one; set validation_fraction to 0")
-    sets = []
-    for split in documents:
-        for length in settings.max_seq_lengths:
-            parts = [s for r in done for s in r.sets if (s.split, s.max_seq_length) == (split, length)]
-            if parts:
-                sets.append(
-                    InstanceSet(
-                        split,
-                        length,
-                        examples=sum(part.examples for part in parts),
-                        most_per_row=max(part.most_per_row for part in parts),
-                        tokens=sum(part.tokens for part in parts),
-                        label_1=sum(part.label_1 for part in parts),
-                        shards=tuple(shard for part in parts for shard in part.shards),
-                    )
-                )
-    return Manifest(
-        settings={"corpus": corpus.spec, **dataclasses.asdict(settings)},
-        objective=settings.objective,
-        packed=settings.packed,
-        tokenizer_fingerprint=tokenizer.fingerprint,
-        vocab_size=tokenizer.vocab_size,
-        token_dtype=token_dtype(tokenizer.vocab_size).name,
-        documents=documents,
-        sentences=sentences,
-        sets=tuple(sets),
-        removed=removed,
-    )
+    def add(self, done: tuple[Unit | Chunk | HeldOut, Prepared]) -> Prepared:
+        """Count a part, and return its result."""
+        part, result = done
+        self._documents += sum(chunk.documents for chunk in result.chunks)
+        self._characters += sum(chunk.characters for chunk in result.chunks)
+        self._instances += sum(instances.examples for chunk in result.chunks for instances in chunk.sets)
+        if isinstance(part, Unit):
+            self._ends[part.name] = part.num_bytes
+        elif isinstance(part, Chunk):
+            self._ends[part.unit] = max(self._ends.get(part.unit, 0), part.documents[-1].end)
+        if self._report:
+            is_last = isinstance(part, HeldOut)
+            share = (1.0 if is_last else sum(self._ends.values()) / self._num_bytes) if self._num_bytes else None
+            self._report(PrepareProgress(self._documents, self._characters, self._instances, share))
+        return result

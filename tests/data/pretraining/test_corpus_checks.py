@@ -7,7 +7,6 @@ from prepared_corpora import VOCABULARY, write_corpus
 
 from bert_jax.data.corpora.readers import Document
 from bert_jax.data.corpora.sources import Corpus
-from bert_jax.data.pretraining import corpus_checks
 from bert_jax.data.pretraining.corpus_checks import Duplicates
 from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.tokenization import load_tokenizer
@@ -67,13 +66,15 @@ def test_duplicates(tmp_path, caplog, tiny_tokenizer):
     assert said(tmp_path / "few", caplog, tiny_tokenizer, of([sentences(i % 35) for i in range(40)]))[0] == []
 
 
-def test_duplicates_are_counted_in_bounded_memory(monkeypatch):
-    monkeypatch.setattr(corpus_checks, "_MOST_KEPT", 100)
-    duplicates = Duplicates()
-    documents = of([f"{i % 4000}" for i in range(12_000)])
-    assert len(list(duplicates.watched(documents))) == 12_000
-    assert duplicates.share == pytest.approx(2 / 3)  # each text is counted each time, or never
-    assert len(duplicates._counts) <= 100
+def test_duplicates_are_counted_in_bounded_memory():
+    parts = [Duplicates(100), Duplicates(300), Duplicates(100)]
+    for i, document in enumerate(of([f"{i % 4000}" for i in range(12_000)])):
+        parts[i % 2].add(document.number())
+    for part in parts[:2]:
+        parts[2].merge(part)
+        assert len(part._counts) <= 300
+    assert parts[2].share == pytest.approx(2 / 3)  # each text is counted each time, or never
+    assert 20 < len(parts[2]._counts) <= 100
 
 
 def test_unknown_tokens(tmp_path, caplog, tiny_tokenizer):

@@ -1,14 +1,19 @@
 """Documents that repeat an earlier one are left out, counted and listed, wherever the run was killed."""
 
+import gzip
 import json
+from pathlib import Path
 
 import pytest
 from prepared_corpora import write_corpus
 
 from bert_jax.cli import main
+from bert_jax.data.corpora.readers import Document
+from bert_jax.data.corpora.sources import Corpus
 from bert_jax.data.pretraining.deduplication import REMOVED_FILE
 from bert_jax.data.pretraining.manifest import Manifest
 from bert_jax.data.pretraining.prepare import prepare
+from bert_jax.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +30,8 @@ def corpora(tmp_path_factory):
         documents[6],
     ]
     (folder / "again.txt").write_text("\n\n".join(again) + "\n")
+    for name in ("once", "again"):  # a compressed file is cut by its text, any other by its bytes
+        (folder / f"{name}.txt.gz").write_bytes(gzip.compress((folder / f"{name}.txt").read_bytes()))
     return folder
 
 
@@ -38,16 +45,44 @@ def options(workers=1):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_examples_are_those_of_the_corpus_without_repeats(corpora, tiny_tokenizer, tmp_path, workers):
-    once = prepare(str(corpora / "once.txt"), tiny_tokenizer, tmp_path / "once", **options())
+    once = prepare(str(corpora / "once.txt.gz"), tiny_tokenizer, tmp_path / "once", **options())
     again = prepare(
-        str(corpora / "again.txt"), tiny_tokenizer, tmp_path / "again", deduplicate=True, **options(workers)
+        str(corpora / "again.txt.gz"), tiny_tokenizer, tmp_path / "again", deduplicate=True, **options(workers)
     )
     assert (again.sets, again.documents, again.removed) == (once.sets, once.documents, 4)
     assert Manifest.read(tmp_path / "again").removed == 4 and Manifest.read(tmp_path / "once").removed == 0
-    lines = [json.loads(line) for line in (tmp_path / "again" / REMOVED_FILE).read_text().splitlines()]
-    assert [(line["number"], line["first"]) for line in lines] == [(10, 3), (31, 5), (32, 3), (33, 6)]
-    assert lines[0]["document"] == f"{corpora / 'again.txt'}#10"
+    name = f"{corpora / 'again.txt.gz'}#"
+    expected = [
+        {"document": f"{name}{n}", "first": f"{name}{m}", "kind": "exact"}
+        for n, m in ((10, 3), (31, 5), (32, 3), (33, 6))
+    ]
+    assert removed(tmp_path / "again") == expected
     assert not (tmp_path / "once" / REMOVED_FILE).exists()
+
+
+def removed(directory):
+    return [json.loads(line) for line in (directory / REMOVED_FILE).read_text().splitlines()]
+
+
+def test_across_ranges_of_a_file_and_small_files(corpora, tiny_tokenizer, tmp_path):
+    for n, text in enumerate((corpora / "again.txt").read_text().split("\n\n")):
+        (tmp_path / "small" / f"{n:02}.txt").parent.mkdir(exist_ok=True)
+        (tmp_path / "small" / f"{n:02}.txt").write_text(text + "\n")
+    for name, corpus in (("ranges", corpora / "again.txt"), ("files", tmp_path / "small")):
+        manifest = prepare(str(corpus), tiny_tokenizer, tmp_path / name, deduplicate=True, **options())
+        assert sum(manifest.documents.values()) == 30 and manifest.removed == 4
+        assert len({shard.name[9:14] for instances in manifest.sets for shard in instances.shards}) > 3  # units
+    found = [(Path(line["document"]).name, Path(line["first"]).name) for line in removed(tmp_path / "files")]
+    assert found == [(f"{n:02}.txt#0", f"{m:02}.txt#0") for n, m in ((10, 3), (31, 5), (32, 3), (33, 6))]
+
+
+def test_text_that_changes_meanwhile_is_noticed(corpora, tiny_tokenizer, tmp_path):
+    documents = [Document(str(n), (f"The cat sat {n}.",)) for n in range(8)]
+    passes = iter([documents, documents[:-1]])
+    with pytest.raises(InputError, match="expected the text in which repeated documents were looked for"):
+        prepare(
+            Corpus("odd", lambda: iter(next(passes))), tiny_tokenizer, tmp_path / "out", deduplicate=True, **options()
+        )
 
 
 def test_it_goes_on_where_it_was_killed(corpora, tiny_tokenizer, tmp_path):

@@ -20,6 +20,7 @@ from bert_jax.data.pretraining.chunks import RECORDS_DIR
 from bert_jax.data.pretraining.instances import decode_records
 from bert_jax.data.pretraining.manifest import Manifest
 from bert_jax.data.pretraining.prepare import prepare
+from bert_jax.data.pretraining.units import is_held_out
 from bert_jax.errors import InputError
 from bert_jax.tokenization import load_tokenizer
 
@@ -54,7 +55,7 @@ def test_what_is_written(tmp_path, corpus, tiny_tokenizer):
         on_progress=progress.append,
     )
     assert manifest == dataclasses.replace(Manifest.read(out), settings=manifest.settings)
-    assert manifest.documents == {"train": 36, "validation": 4}
+    assert manifest.documents == {"train": 35, "validation": 5}
     assert manifest.lengths("train") == manifest.lengths("validation") == [32, 64]
     assert load_tokenizer(out / "tokenizer").fingerprint == manifest.tokenizer_fingerprint
     shards = {shard.name for instances in manifest.sets for shard in instances.shards}
@@ -78,7 +79,7 @@ def test_the_number_of_processes_and_the_day_change_nothing(tmp_path, corpus, ti
     for name, workers, seed in (("one", 1, 0), ("two", 2, 0), ("seed", 1, 1)):
         prepare(corpus, tiny_tokenizer, tmp_path / name, seed=seed, num_workers=workers, **options)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    shard = "train-128-00000.npy"
+    shard = "train-128-00000-000.npy"
     assert (tmp_path / "one" / shard).read_bytes() != (tmp_path / "seed" / shard).read_bytes()
 
 
@@ -95,8 +96,11 @@ def test_held_out_documents_are_not_trained_on(tmp_path, tiny_tokenizer):
         pieces = [tiny_tokenizer.pieces[i] for i in read_set(tmp_path / "out", instances).tokens]
         words[instances.split] = set(tiny_tokenizer.decode(map(tiny_tokenizer.token_to_id, pieces)).split())
     numbers = {split: {int(w) for w in found if w.isdigit()} for split, found in words.items()}
-    assert numbers["validation"] == {1, 11, 21, 31, 41, 51, 61, 71, 81}
-    assert numbers["train"] == set(range(90)) - numbers["validation"]
+    held_out = {n for n, document in enumerate(numbered_corpus(90)) if is_held_out(document, 0.1)}
+    assert numbers["validation"] == held_out and 4 < len(held_out) < 15
+    assert numbers["train"] == set(range(90)) - held_out
+    few = prepare(numbered_corpus(5), tiny_tokenizer, tmp_path / "few", validation_fraction=1e-9)
+    assert few.documents == {"train": 4, "validation": 1}
 
 
 def test_special_tokens_that_a_text_mentions_are_only_characters(tmp_path, tiny_tokenizer):
@@ -110,14 +114,15 @@ def test_special_tokens_that_a_text_mentions_are_only_characters(tmp_path, tiny_
 def test_memory_does_not_grow_with_the_corpus(tmp_path, tiny_tokenizer):
     def documents(count):
         return Corpus(
-            "many", lambda: (Document(str(n), ("the cat sat by the old river. it ran." * 20,)) for n in range(count))
+            "many",
+            lambda: (Document(str(n), ("the cat sat by the old river. it ran." * 100, str(n))) for n in range(count)),
         )
 
     peaks = []
-    for count in (60, 480):
+    for count in (40, 160):
         tracemalloc.start()
         prepare(
-            documents(count), tiny_tokenizer, tmp_path / str(count), num_workers=1, dupe_factor=1, shard_bytes=20_000
+            documents(count), tiny_tokenizer, tmp_path / str(count), num_workers=1, dupe_factor=1, shard_bytes=100_000
         )
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
@@ -151,7 +156,11 @@ def interrupted(corpus, tokenizer, out, **options):
     with pytest.raises(KeyboardInterrupt):
         prepare(corpus, tokenizer, out, num_workers=1, shard_bytes=3000, on_progress=stop, **options)
     assert not out.exists()
-    for name in ("train-128-00002.npy", ".train-128-00002.npy.0123abcd.partial", "train-128-00000.array_record"):
+    for name in (
+        "train-128-00002-000.npy",
+        ".train-128-00002-000.npy.0123abcd.partial",
+        "train-128-00000.array_record",
+    ):
         (out.parent / ".out.partial" / name).write_bytes(b"half of a sh")
 
 
@@ -197,7 +206,7 @@ def test_two_at_once_are_one_too_many(tmp_path, corpus, tiny_tokenizer):
 def test_a_file_that_breaks_off_leaves_nothing_behind(tmp_path, corpus, tiny_tokenizer, workers):
     bad = tmp_path / "bad.txt"
     bad.write_bytes(Path(corpus).read_bytes() + b"\n\nbad \xff\n")
-    with pytest.raises(InputError, match=r"bad\.txt: line .*0xff"):
+    with pytest.raises(InputError, match=r"bad\.txt after byte \d+: line .*0xff"):
         prepare(str(bad), tiny_tokenizer, tmp_path / "out", shard_bytes=2000, num_workers=workers)
     assert [p.name for p in tmp_path.iterdir()] == ["bad.txt"]
 
@@ -216,13 +225,13 @@ except OSError as error:
     print(error)
 """
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert "File too large" in found.stdout and f"{tmp_path}/out/train-128-00000.npy" in found.stdout
+    assert "File too large" in found.stdout and f"{tmp_path}/out/train-128-00000-000.npy" in found.stdout
     assert not list(tmp_path.iterdir())
 
 
 def test_corpora_that_are_too_small_and_directories_in_use(tmp_path, corpus, tiny_tokenizer):
     one = Corpus("one", lambda: iter([Document("a", ("The cat sat. It ran.",))]))
-    with pytest.raises(InputError, match="one: expected documents to hold out, found only one"):
+    with pytest.raises(InputError, match="one: expected documents to hold out, found only one text"):
         prepare(one, tiny_tokenizer, tmp_path / "out")
     assert prepare(one, tiny_tokenizer, tmp_path / "out", validation_fraction=0).sets[0].examples > 0
     with pytest.raises(InputError, match="new or empty directory"):
@@ -240,7 +249,7 @@ def test_single_sentences_are_warned_about(tmp_path, tiny_tokenizer, caplog):
 def test_manifests_that_do_not_fit(tmp_path, corpus, tiny_tokenizer):
     out = tmp_path / "out"
     prepare(corpus, tiny_tokenizer, out, num_workers=1)
-    shard = out / "train-128-00000.npy"
+    shard = out / "train-128-00000-000.npy"
     data, manifest = shard.read_bytes(), (out / "manifest.json").read_text()
     shard.write_bytes(data[:-100])
     with pytest.raises(InputError, match=f"npy: expected {len(data)} bytes, found {len(data) - 100}"):
@@ -255,10 +264,10 @@ def test_manifests_that_do_not_fit(tmp_path, corpus, tiny_tokenizer):
         (manifest.replace('"version": 3', '"version": 7'), "found .* 7"),
         (json.dumps({**json.loads(manifest), "extra": 1}), "expected a manifest"),
         (manifest.replace('"max_seq_length": 128', '"max_seq_length": {}'), "max_seq_length: expected int, found {}"),
-        (manifest.replace('"name": "train-128-00000.npy"', '"name": 7'), "name: expected str, found 7"),
+        (manifest.replace('"name": "train-128-00000-000.npy"', '"name": 7'), "name: expected str, found 7"),
         (re.sub(r'"documents": {[^}]*}', '"documents": {"train": -1}', manifest), "documents: expected numbers of at"),
         (re.sub(r'"shards": .*]', '"shards": []}]', manifest, flags=re.DOTALL), "a set without rows"),
-        (manifest.replace('"width": ', '"width": 1'), f"00000.npy has {len(data)} bytes, its rows"),
+        (manifest.replace('"width": ', '"width": 1'), f"00000-000.npy has {len(data)} bytes, its rows"),
     ):
         (out / "manifest.json").write_text(text)
         with pytest.raises(InputError, match=message):

@@ -29,7 +29,7 @@ def local(tmp_path_factory, tiny_tokenizer):
     folder = tmp_path_factory.mktemp("prepared")
     long = write_corpus(folder / "long.txt", documents=40)
     short = folder / "short.txt"
-    short.write_text("\n\n".join(["The cat sat. A dog ran. It slept."] * 200))
+    short.write_text("\n\n".join(f"The cat sat. A dog ran. It slept {n}." for n in range(200)))
     prepare([str(long), str(short)], tiny_tokenizer, folder / "out", max_seq_length=64, num_workers=1, dupe_factor=2,
             validation_fraction=0.3, shard_bytes=4000)  # fmt: skip
     return folder / "out"
@@ -276,7 +276,7 @@ def test_version_2_is_read_from_a_local_disk_alone(local, remote, tmp_path):
         InputError, match=r"manifest.json: expected version 3, found .* local disk, or run `bert-jax prep"
     ):
         source_of("gs://bucket/old")
-    shard, rows = old / "train-64-00000.array_record", np.load(local / "train-64-00000.npy")
+    shard, rows = old / "train-64-00000-000.array_record", np.load(local / "train-64-00000-000.npy")
     data = bytearray(shard.read_bytes())
     data[data.index(rows[20, 2:12].tobytes()) + 8] ^= 0xFF
     shard.write_bytes(data)

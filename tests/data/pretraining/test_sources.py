@@ -258,13 +258,13 @@ def test_directories_that_were_tampered_with(tmp_path, tiny_tokenizer, tiny_voca
     prepare(str(corpus), tiny_tokenizer, out, validation_fraction=0, num_workers=1)
     with pytest.raises(InputError, match="found none; was it prepared with validation_fraction 0"):
         PretrainingSource(out, "validation", 128, 4)
-    shard = out / "train-128-00000.npy"
+    shard = out / "train-128-00000-000.npy"
     data, rows = bytearray(shard.read_bytes()), np.load(shard, mmap_mode="r")
     data[-3 * rows.strides[0]] ^= 1  # the checksum itself, of the third row from the end
     shard.write_bytes(data)
     source, damaged = PreparedInstances(out, "train", 128), len(rows) - 3
     source.batch(np.delete(np.arange(len(rows)), damaged), [0] * (len(rows) - 1))
-    message = rf"out: cannot read train examples: .*/train-128-00000\.npy: row {damaged} is damaged"
+    message = rf"out: cannot read train examples: .*/train-128-00000-000\.npy: row {damaged} is damaged"
     with pytest.raises(InputError, match=message):
         source.batch([5, damaged], [0, 0])
     shard.write_bytes(data[:-10])

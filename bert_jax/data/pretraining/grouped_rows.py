@@ -1,0 +1,31 @@
+"""Files of rows in groups, of which any run of groups is read by two reads: offsets, uint64, then the rows."""
+
+import numpy as np
+
+from bert_jax import storage
+
+_OFFSET = np.dtype("<u8")
+
+
+def write_grouped(path: storage.Path, rows: np.ndarray, groups: np.ndarray, count: int) -> None:
+    """Write rows whole or not at all.
+
+    Args:
+        path: the file.
+        rows: structured [R], sorted by group.
+        groups: int [R], the group of each row, 0 to `count - 1`.
+        count: the number of groups.
+    """
+    starts = np.searchsorted(groups, np.arange(count + 1)).astype(_OFFSET)
+    with storage.open_binary_atomically(path) as file:
+        file.write(starts.tobytes())
+        file.write(rows.tobytes())
+
+
+def read_grouped(path: storage.Path, dtype: np.dtype, count: int, first: int, stop: int) -> np.ndarray:
+    """Return the rows of the groups `first` to `stop - 1` of a file of `count` groups."""
+    size = _OFFSET.itemsize
+    offsets = np.frombuffer(path.read_range(first * size, (stop + 1) * size), _OFFSET)
+    begin = (count + 1) * size
+    start, end = (begin + int(offset) * dtype.itemsize for offset in (offsets[0], offsets[-1]))
+    return np.frombuffer(path.read_range(start, end), dtype)

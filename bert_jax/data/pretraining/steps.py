@@ -1,0 +1,223 @@
+"""The steps of `prepare`, which any process can do for any part of a corpus, in any order and more than once.
+
+1. With deduplication, `compared_texts` of each unit, then `repeated` of each range of keys.
+2. `prepared` of each unit; then `with_held_out` once.
+3. `prepared` of each group of held-out documents; then `finish` once.
+
+What a step leaves in the directory follows from the corpus and the settings alone.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
+
+from bert_jax import storage
+from bert_jax.data.pretraining.chunk_shards import prepare_chunk
+from bert_jax.data.pretraining.chunks import RECORDS_DIR, Chunk, ChunkResult, PrepareSettings
+from bert_jax.data.pretraining.corpus_checks import Duplicates, TextCounts, complaints
+from bert_jax.data.pretraining.deduplication import (
+    REMOVED_FILE,
+    ExactKeys,
+    KeyRange,
+    Keys,
+    find_repeated,
+    key_ranges,
+    write_keys,
+)
+from bert_jax.data.pretraining.instances import token_dtype
+from bert_jax.data.pretraining.manifest import MANIFEST_FILE, SPLITS, TOKENIZER_DIR, InstanceSet, Manifest
+from bert_jax.data.pretraining.removal import UnitTexts, removed_documents
+from bert_jax.data.pretraining.shards import SHARD_SUFFIX
+from bert_jax.data.pretraining.units import HeldOut, Unit, UnitReader, UnitSummary, groups_of_units
+from bert_jax.errors import InputError, logger
+from bert_jax.tokenization import Tokenizer, load_tokenizer
+
+_LEFTOVERS = (SHARD_SUFFIX, ".array_record", ".done.json")  # suffixes of files of this and earlier versions
+_logger = logger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Preparation:
+    """What all steps share.
+
+    Attributes:
+        settings: the settings of `prepare`.
+        tokenizer: the tokenizer of the text.
+        directory: the directory that is prepared.
+    """
+
+    settings: PrepareSettings
+    tokenizer: Tokenizer
+    directory: storage.Path
+
+    @classmethod
+    def begun(cls, settings: PrepareSettings, tokenizer: Tokenizer, directory: storage.Path) -> Self:
+        """Write what a directory needs before the first step."""
+        (directory / MANIFEST_FILE).unlink(missing_ok=True)  # left by a run that was killed at its very end
+        tokenizer.save(directory / TOKENIZER_DIR)
+        (directory / RECORDS_DIR).mkdir(exist_ok=True)
+        return cls(settings, tokenizer, directory)
+
+    @classmethod
+    def opened(cls, settings: PrepareSettings, directory: storage.PathLike) -> Self:
+        """Return the preparation of a directory that another process has begun."""
+        directory = storage.Path(directory)
+        return cls(settings, load_tokenizer(directory / TOKENIZER_DIR), directory)
+
+    @property
+    def kinds(self) -> tuple[Keys, ...]:
+        """The ways in which documents are compared."""
+        return (ExactKeys(),) if self.settings.deduplicate else ()
+
+
+class Prepared(NamedTuple):
+    """The result of some parts: their chunks, and what was found in those that are units."""
+
+    chunks: list[ChunkResult]
+    summaries: list[UnitSummary]
+
+    @classmethod
+    def total(cls, results: Iterable[Self]) -> Self:
+        """Return the result of all parts, in the order of the corpus."""
+        results = list(results)
+        chunks = sorted((chunk for result in results for chunk in result.chunks), key=lambda chunk: chunk.name)
+        summaries = [summary for result in results for summary in result.summaries]
+        return cls(chunks, sorted(summaries, key=lambda summary: summary.index))
+
+
+def compared_texts(job: Preparation, unit: Unit) -> UnitTexts:
+    """Write the keys by which the documents of a unit are compared."""
+    return write_keys(unit, job.kinds, job.directory)
+
+
+def ranges_of_keys(job: Preparation, texts: Sequence[UnitTexts]) -> list[KeyRange]:
+    """Return the ranges of the keys of all units."""
+    return key_ranges(job.kinds, texts, job.directory)
+
+
+def repeated(job: Preparation, part: KeyRange) -> None:
+    """Write the documents in a range of keys that an earlier one repeats."""
+    find_repeated(part, job.directory)
+
+
+def prepared(job: Preparation, part: Unit | Chunk | HeldOut) -> Prepared:
+    """Write the shards of a part."""
+    if isinstance(part, Unit):
+        return prepare_unit(job, part)
+    chunks = [part] if isinstance(part, Chunk) else part.chunks(job.settings.shard_bytes, job.directory)
+    return Prepared([_prepare_chunk(job, chunk) for chunk in chunks], [])
+
+
+def prepare_unit(job: Preparation, unit: Unit, hold_out_below: float | None = None) -> Prepared:
+    """Write the shards of a unit's training text, and its held-out documents (see `UnitReader`)."""
+    reader = UnitReader(unit, job.settings, job.directory, hold_out_below)
+    return Prepared([_prepare_chunk(job, chunk) for chunk in reader.chunks()], [reader.summary()])
+
+
+def _prepare_chunk(job: Preparation, chunk: Chunk) -> ChunkResult:
+    return prepare_chunk(chunk, job.settings, job.tokenizer, job.directory)
+
+
+def with_held_out(job: Preparation, units: Sequence[Unit], train: Prepared) -> Prepared:
+    """Return the result of all units with a document held out: where the hash of none is low enough, the lowest."""
+    if not job.settings.validation_fraction or any(summary.held_out for summary in train.summaries):
+        return train
+    chosen = min(train.summaries, key=lambda summary: summary.lowest)
+    again = prepare_unit(job, units[chosen.index], chosen.lowest + 1)
+    others = [chunk for chunk in train.chunks if chunk.unit != units[chosen.index].name]
+    rest = Prepared(others, [summary for summary in train.summaries if summary is not chosen])
+    return Prepared.total([rest, again])
+
+
+def groups_of_held_out(job: Preparation, train: Prepared) -> list[HeldOut]:
+    """Return the groups of held-out documents."""
+    return groups_of_units(train.summaries, job.settings.shard_bytes)
+
+
+def finish(job: Preparation, corpus: str, train: Prepared, held_out: Prepared) -> Manifest:
+    """Write the list of removed documents and the manifest, warn of properties of the text, and remove what only the
+    steps needed.
+
+    Args:
+        job: what the steps shared.
+        corpus: the name of the corpus.
+        train: the result of `with_held_out`.
+        held_out: the result of the groups of held-out documents.
+
+    Raises:
+        InputError: the corpus has no text, or only one document where one is to be held out.
+    """
+    directory, settings = job.directory, job.settings
+    done = [*train.chunks, *held_out.chunks]
+    manifest = _manifest(job, corpus, done, _list_removed(job))
+    _remove_leftovers(directory, manifest)
+    counts, duplicates = TextCounts.total(result.counts for result in done), Duplicates()
+    for summary in train.summaries:
+        duplicates.merge(summary.duplicates)
+    sets = [instances for instances in manifest.sets if instances.split == "train"]
+    for complaint in complaints(counts, duplicates.share, sets, settings.objective, settings.packed):
+        _logger.warning("%s: %s", corpus, complaint)
+    manifest.write(directory)
+    # Removed after the manifest is written, so that a run killed before that repeats little work.
+    (directory / RECORDS_DIR).rmtree(missing_ok=True)
+    return manifest
+
+
+def _list_removed(job: Preparation) -> int:
+    """Write `removed.jsonl` where documents are compared; return the number of its lines."""
+    path, count = job.directory / REMOVED_FILE, 0
+    if not job.kinds:
+        path.unlink(missing_ok=True)  # of a run with other settings
+        return 0
+    with storage.open_atomically(path) as file:
+        for removed in removed_documents(job.directory):
+            file.write(json.dumps(removed) + "\n")
+            count += 1
+    return count
+
+
+def _remove_leftovers(directory: storage.Path, manifest: Manifest) -> None:
+    """Remove shards of earlier runs with other settings, and files that a killed run left unfinished."""
+    shards = {shard.name for instances in manifest.sets for shard in instances.shards}
+    for path in list(directory.iterdir()):
+        begun = path.name.startswith(".") and path.name.endswith(".partial")
+        if begun or (path.name.endswith(_LEFTOVERS) and path.name not in shards):
+            path.unlink()
+
+
+def _manifest(job: Preparation, corpus: str, done: Sequence[ChunkResult], removed: int) -> Manifest:
+    settings, tokenizer = job.settings, job.tokenizer
+    documents = {split: sum(r.documents for r in done if r.split == split) for split in SPLITS}
+    if not any(documents.values()):
+        raise InputError(f"{corpus}: expected documents with text, found none")
+    if settings.validation_fraction and not all(documents.values()):
+        raise InputError(f"{corpus}: expected documents to hold out, found only one text; set validation_fraction to 0")
+    sets = []
+    for split in SPLITS:
+        for length in settings.max_seq_lengths:
+            parts = [s for r in done for s in r.sets if (s.split, s.max_seq_length) == (split, length)]
+            if parts:
+                sets.append(
+                    InstanceSet(
+                        split,
+                        length,
+                        examples=sum(part.examples for part in parts),
+                        most_per_row=max(part.most_per_row for part in parts),
+                        tokens=sum(part.tokens for part in parts),
+                        label_1=sum(part.label_1 for part in parts),
+                        shards=tuple(shard for part in parts for shard in part.shards),
+                    )
+                )
+    return Manifest(
+        settings={"corpus": corpus, **dataclasses.asdict(settings)},
+        objective=settings.objective,
+        packed=settings.packed,
+        tokenizer_fingerprint=tokenizer.fingerprint,
+        vocab_size=tokenizer.vocab_size,
+        token_dtype=token_dtype(tokenizer.vocab_size).name,
+        documents=documents,
+        sentences={split: sum(r.sentences for r in done if r.split == split) for split in SPLITS},
+        sets=tuple(sets),
+        removed=removed,
+    )

@@ -1,0 +1,182 @@
+"""Units of a corpus: what one process reads, and cuts into chunks of training text and held-out documents.
+
+A unit is some files, or a range of a file. Units follow from the names and sizes of the files alone, and whether a
+document is held out from its text alone. So every process that reads a unit finds the same chunks in it.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TextIO
+
+from bert_jax import storage
+from bert_jax.data.corpora.readers import Document
+from bert_jax.data.corpora.sources import Corpus, Part
+from bert_jax.data.pretraining.chunks import RECORDS_DIR, Chunk, PrepareSettings, cut_chunks
+from bert_jax.data.pretraining.corpus_checks import Duplicates
+from bert_jax.data.pretraining.removal import Removal
+
+_FEWEST_UNITS = 64  # of a corpus of as many chunks: enough for the cores of one machine
+_MOST_CHUNKS = 4  # of a unit
+_KEPT_HASHES = 100_000  # of a unit, from which the share of duplicates is estimated
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """Parts of a corpus that one process reads one after the other; `index` counts from 0."""
+
+    index: int
+    parts: tuple[Part, ...]
+
+    @property
+    def name(self) -> str:
+        """Its name among the units; names are in the order of the corpus."""
+        return f"{self.index:05d}"
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of its parts."""
+        return sum(part.num_bytes for part in self.parts)
+
+    def documents(self) -> Iterator[Document]:
+        """Yield the documents of its parts, with `end` counted from the first part."""
+        before = 0
+        for part in self.parts:
+            for document in part.read():
+                yield dataclasses.replace(document, end=before + document.end) if before else document
+            before += part.num_bytes
+
+
+def cut_units(corpus: Corpus, shard_bytes: int) -> list[Unit]:
+    """Return the units of a corpus: small files together, and ranges of large ones, of 1 to 4 chunks."""
+    most = max(shard_bytes, min((corpus.num_bytes or 0) // _FEWEST_UNITS, _MOST_CHUNKS * shard_bytes))
+    return [Unit(index, tuple(parts)) for index, parts in enumerate(_groups(corpus.parts(most), most))]
+
+
+def _groups(parts: Iterable[Part], most_bytes: int) -> Iterator[list[Part]]:
+    """Yield parts of together `most_bytes` or one that is larger; a small remainder joins the last group."""
+    before: list[Part] = []
+    group: list[Part] = []
+    size = 0
+    for part in parts:
+        if group and size + part.num_bytes > most_bytes:
+            if before:
+                yield before
+            before, group, size = group, [], 0
+        group.append(part)
+        size += part.num_bytes
+    if before and size < most_bytes // 2:
+        before, group = before + group, []
+    yield from filter(None, (before, group))
+
+
+def is_held_out(document: Document, fraction: float) -> bool:
+    """Return whether a document is held out, which depends on its text alone: equal documents are in one split."""
+    return document.number() < fraction * 2**64
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitSummary:
+    """What was found in a unit.
+
+    Attributes:
+        index: the index of the unit.
+        held_out: the number of documents held out.
+        held_out_characters: their size.
+        lowest: the lowest `Document.number`.
+        duplicates: a sample of their texts.
+    """
+
+    index: int
+    held_out: int
+    held_out_characters: int
+    lowest: int
+    duplicates: Duplicates
+
+
+class UnitReader:
+    """Reads a unit once: its held-out documents go to a file, the others become chunks.
+
+    Args:
+        unit: the unit.
+        settings: the settings of `prepare`.
+        directory: the directory that is prepared.
+        hold_out_below: numbers of texts below this are held out; None = by the settings' fraction.
+    """
+
+    def __init__(
+        self, unit: Unit, settings: PrepareSettings, directory: storage.Path, hold_out_below: float | None = None
+    ):
+        self._unit, self._settings, self._directory = unit, settings, directory
+        self._below = settings.validation_fraction * 2**64 if hold_out_below is None else hold_out_below
+        self._held_out = self._held_out_characters = 0
+        self._lowest = 2**64
+        self._duplicates = Duplicates(_KEPT_HASHES)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the chunks of training text."""
+        with storage.open_atomically(_held_out_path(self._directory, self._unit.index)) as file:
+            documents = self._training(file)
+            yield from cut_chunks(documents, "train", self._unit.name, self._settings.shard_bytes)
+
+    def summary(self) -> UnitSummary:
+        """Return what was found, after the last chunk."""
+        return UnitSummary(
+            self._unit.index,
+            self._held_out,
+            self._held_out_characters,
+            self._lowest,
+            self._duplicates,
+        )
+
+    def _training(self, file: TextIO) -> Iterator[Document]:
+        """Yield the documents that are neither left out nor held out, and write those held out."""
+        removal = Removal.of_unit(self._unit.index, self._directory) if self._settings.deduplicate else None
+        for document in removal.kept(self._unit.documents()) if removal else self._unit.documents():
+            number = document.number()
+            self._duplicates.add(number)
+            self._lowest = min(self._lowest, number)
+            if number >= self._below:
+                yield document
+                continue
+            self._held_out += 1
+            self._held_out_characters += document.characters
+            file.write(json.dumps([document.name, document.texts, document.are_sentences]) + "\n")
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+    """The held-out documents of some units, in order; `index` counts from 0."""
+
+    index: int
+    units: tuple[int, ...]
+
+    def chunks(self, shard_bytes: int, directory: storage.Path) -> Iterator[Chunk]:
+        """Yield the chunks of the documents."""
+        return cut_chunks(self._documents(directory), "validation", f"{self.index:05d}", shard_bytes)
+
+    def _documents(self, directory: storage.Path) -> Iterator[Document]:
+        for unit in self.units:
+            with _held_out_path(directory, unit).open("rb") as file:
+                for line in file:
+                    name, texts, are_sentences = json.loads(line)
+                    yield Document(name, tuple(texts), are_sentences)
+
+
+def groups_of_units(summaries: Sequence[UnitSummary], shard_bytes: int) -> list[HeldOut]:
+    """Return the held-out documents of the units in groups of about `shard_bytes`, from which chunks are cut."""
+    groups: list[list[int]] = []
+    size = shard_bytes
+    for summary in summaries:
+        if size >= shard_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(summary.index)
+        size += summary.held_out_characters
+    if len(groups) > 1 and size < shard_bytes // 2:
+        groups[-2:] = [groups[-2] + groups[-1]]
+    return [HeldOut(index, tuple(group)) for index, group in enumerate(groups)]
+
+
+def _held_out_path(directory: storage.Path, unit: int) -> storage.Path:
+    return directory / RECORDS_DIR / f"held-out-{unit:05d}.jsonl"
