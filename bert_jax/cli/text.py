@@ -71,8 +71,12 @@ def _add_prepare(verbs: Any) -> None:
         help="fraction of documents held out for evaluation (default: 0.01)")  # fmt: skip
     add("--seed", type=int, default=0, metavar="N", help="seed of all random choices (default: 0)")
     add("--num-workers", type=int, metavar="N", help="number of processes (default: one per core)")
-    add("--deduplicate", action="store_true",
-        help="leave out documents whose text an earlier one has; removed.jsonl in --out lists them")  # fmt: skip
+    add("--deduplicate", nargs="?", const="exact", default="", choices=("exact", "near"),
+        help="leave out documents whose text an earlier one has, and with `near` those that share most of it; "
+        "removed.jsonl in --out lists them")  # fmt: skip
+    add("--similarity", type=float, default=0.8, metavar="F",
+        help="with `--deduplicate near`, the share of equal runs of 5 words, among those of both documents, from which "
+        "on they are near (default: 0.8)")  # fmt: skip
 
 
 def _lengths(text: str) -> tuple[int, ...]:
@@ -139,10 +143,11 @@ def run_prepare(args: argparse.Namespace) -> None:
             seed=args.seed,
             num_workers=args.num_workers,
             deduplicate=args.deduplicate,
+            similarity=args.similarity,
             on_progress=show,
         )
     if args.deduplicate:
-        say(f"{args.out}: {manifest.removed:,} documents left out, whose text an earlier one has (removed.jsonl)")
+        say(f"{args.out}: {manifest.removed:,} documents left out, which repeat an earlier one (removed.jsonl)")
     for part in manifest.sets:
         documents = manifest.documents[part.split]
         say(f"{args.out}: {part.split}: {part.examples:,} examples of up to {part.max_seq_length} tokens, "

@@ -14,6 +14,7 @@ from bert_jax.data.pretraining.manifest import InstanceSet
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.tokenization import Tokenizer
 
+DUPLICATES = ("", "exact", "near")  # which documents are left out
 RECORDS_DIR = "done_chunks"  # within the prepared directory, until it is complete
 _RECORD_VERSION = 3  # version of the records' format
 _logger = logger(__name__)
@@ -31,7 +32,8 @@ class PrepareSettings:
     validation_fraction: float
     seed: int
     shard_bytes: int
-    deduplicate: bool = False
+    deduplicate: str
+    similarity: float
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
@@ -41,9 +43,11 @@ class PrepareSettings:
             ("short_seq_prob", 0 <= self.short_seq_prob <= 1, "0 to 1"),
             ("validation_fraction", 0 <= self.validation_fraction < 1, "0 to less than 1"),
             ("shard_bytes", self.shard_bytes >= 1, "at least 1"),
+            ("deduplicate", self.deduplicate in DUPLICATES, f"one of {', '.join(map(repr, DUPLICATES))}"),
+            ("similarity", 0 < self.similarity <= 1, "above 0 and at most 1"),
         ):  # fmt: skip
             if not holds:
-                raise InputError(f"{name}: expected {expected}, found {getattr(self, name)}")
+                raise InputError(f"{name}: expected {expected}, found {getattr(self, name)!r}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ follow from the corpus alone. So any process can do any part of it, and do it ag
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -52,8 +52,16 @@ class Keys(Protocol):
     rows_each: ClassVar[int]
     dtype: ClassVar[np.dtype]
 
-    def rows(self, documents: Sequence[Document], first: int) -> np.ndarray:
-        """Return the rows of documents, whose numbers count from `first`."""
+    def collected(self, documents: Sequence[Document]) -> np.ndarray:
+        """Return what the keys of documents are made of, a row for each."""
+        ...
+
+    def sorted_rows(self, collected: Sequence[np.ndarray]) -> tuple[np.ndarray, Iterator[np.ndarray]]:
+        """Return the keys of all documents of a unit, in any order, and blocks of their rows, sorted by the key.
+
+        Args:
+            collected: the results of `collected` for documents 0, 1, ... of the unit; at least one.
+        """
         ...
 
     def repeated(self, rows: np.ndarray, units: np.ndarray) -> np.ndarray:
@@ -74,13 +82,17 @@ class ExactKeys:
     rows_each: ClassVar[int] = 1
     dtype: ClassVar[np.dtype] = np.dtype([("key", "<u8"), ("rest", "<u8"), ("number", "<u4")])
 
-    def rows(self, documents: Sequence[Document], first: int) -> np.ndarray:
-        """Return the rows of documents, whose numbers count from `first`."""
-        rows = np.empty(len(documents), self.dtype)
-        digests = np.frombuffer(b"".join(document.digest(16) for document in documents), "<u8").reshape(-1, 2)
-        rows["key"], rows["rest"] = digests.T
-        rows["number"] = np.arange(first, first + len(documents))
-        return rows
+    def collected(self, documents: Sequence[Document]) -> np.ndarray:
+        """Return digests, uint64 [N, 2]."""
+        return np.frombuffer(b"".join(document.digest(16) for document in documents), "<u8").reshape(-1, 2)
+
+    def sorted_rows(self, collected: Sequence[np.ndarray]) -> tuple[np.ndarray, Iterator[np.ndarray]]:
+        """Return the keys of all documents, in any order, and one block of their rows, sorted by the key."""
+        digests = np.concatenate(collected)
+        rows = np.empty(len(digests), self.dtype)
+        rows["number"] = np.argsort(digests[:, 0], kind="stable")
+        rows["key"], rows["rest"] = digests[rows["number"]].T
+        return rows["key"], iter([rows])
 
     def repeated(self, rows: np.ndarray, units: np.ndarray) -> np.ndarray:
         """Return REPEATED rows of the documents that an earlier one repeats."""
@@ -107,20 +119,20 @@ def write_keys(unit: Unit, kinds: Iterable[Keys], directory: storage.Path) -> Un
             return earlier
         path.unlink()  # before the first of its keys is replaced
     collected: dict[Keys, list[np.ndarray]] = {keys: [] for keys in kinds}
-    counts, digest, first = [], TextsDigest(), 0
+    counts, digest = [], TextsDigest()
     for part in unit.parts:
-        documents, begin = part.read(), first
+        documents, count = part.read(), 0
         while batch := list(itertools.islice(documents, _BATCH)):
+            count += len(batch)
             for document in batch:
                 digest.add(document)
-            for keys, rows in collected.items():
-                rows.append(keys.rows(batch, first))
-            first += len(batch)
-        counts.append(first - begin)
+            for keys, found in collected.items():
+                found.append(keys.collected(batch))
+        counts.append(count)
     for keys, found in collected.items():
-        together = np.concatenate([np.empty(0, keys.dtype), *found])
-        together = together[np.argsort(together["key"], kind="stable")]
-        write_grouped(_keys_path(keys, unit.index, directory), together, together["key"] >> _BUCKET_SHIFT, _BUCKETS)
+        all_keys, blocks = keys.sorted_rows(found) if found else (np.empty(0, np.uint64), iter(()))
+        sizes = np.bincount((all_keys >> _BUCKET_SHIFT).astype(np.int64), minlength=_BUCKETS)
+        write_grouped(_keys_path(keys, unit.index, directory), sizes, blocks)
     texts = UnitTexts(looked_for, parts, counts, digest.hexdigest())
     storage.write_atomically(path, json.dumps(dataclasses.asdict(texts)))
     return texts
@@ -159,7 +171,8 @@ def find_repeated(part: KeyRange, directory: storage.Path) -> None:
     ]
     of_unit = np.repeat(np.arange(part.units), [len(found) for found in rows])
     found = np.sort(part.keys.repeated(np.concatenate(rows), of_unit))
-    write_grouped(result_path(part.keys.kind, part.number, directory), found, found["unit"], part.units)
+    sizes = np.bincount(found["unit"], minlength=part.units)
+    write_grouped(result_path(part.keys.kind, part.number, directory), sizes, [found])
 
 
 def _keys_path(keys: Keys, unit: int, directory: storage.Path) -> storage.Path:

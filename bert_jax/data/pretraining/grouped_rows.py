@@ -1,5 +1,7 @@
 """Files of rows in groups, of which any run of groups is read by two reads: offsets, uint64, then the rows."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from bert_jax import storage
@@ -7,19 +9,19 @@ from bert_jax import storage
 _OFFSET = np.dtype("<u8")
 
 
-def write_grouped(path: storage.Path, rows: np.ndarray, groups: np.ndarray, count: int) -> None:
+def write_grouped(path: storage.Path, sizes: np.ndarray, blocks: Iterable[np.ndarray]) -> None:
     """Write rows whole or not at all.
 
     Args:
         path: the file.
-        rows: structured [R], sorted by group.
-        groups: int [R], the group of each row, 0 to `count - 1`.
-        count: the number of groups.
+        sizes: int [G], the number of rows of each group.
+        blocks: the rows, sorted by group.
     """
-    starts = np.searchsorted(groups, np.arange(count + 1)).astype(_OFFSET)
+    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(_OFFSET)
     with storage.open_binary_atomically(path) as file:
         file.write(starts.tobytes())
-        file.write(rows.tobytes())
+        for rows in blocks:
+            file.write(rows.tobytes())
 
 
 def read_grouped(path: storage.Path, dtype: np.dtype, count: int, first: int, stop: int) -> np.ndarray:

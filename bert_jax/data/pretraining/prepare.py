@@ -61,7 +61,8 @@ def prepare(
     seed: int = 0,
     num_workers: int | None = None,
     shard_bytes: int = 16 << 20,
-    deduplicate: bool = False,
+    deduplicate: str = "",
+    similarity: float = 0.8,
     on_progress: Callable[[PrepareProgress], None] | None = None,
 ) -> Manifest:
     """Write the instances of a corpus, their manifest and a copy of the tokenizer into a new directory.
@@ -85,7 +86,9 @@ def prepare(
         num_workers: the number of processes; None: one per core. The result does not depend on it.
         shard_bytes: characters of text per shard; a longer chunk draws random segments from more documents and costs
             about ten times as many bytes of memory in each process.
-        deduplicate: whether documents whose text an earlier one has are left out (`deduplication.py`).
+        deduplicate: which documents are left out: "exact" = those whose text an earlier one has (`deduplication.py`),
+            "near" = also those near an earlier one (`near_duplicates.py`), "" = none.
+        similarity: the least Jaccard similarity of near documents.
         on_progress: called after each part.
 
     Returns:
@@ -96,7 +99,16 @@ def prepare(
     """
     lengths = (max_seq_length,) if isinstance(max_seq_length, int) else tuple(sorted(set(max_seq_length)))
     settings = PrepareSettings(
-        objective, packed, lengths, dupe_factor, short_seq_prob, validation_fraction, seed, shard_bytes, deduplicate
+        objective,
+        packed,
+        lengths,
+        dupe_factor,
+        short_seq_prob,
+        validation_fraction,
+        seed,
+        shard_bytes,
+        deduplicate,
+        similarity,
     )
     if min(lengths, default=0) < (smallest := smallest_seq_length(tokenizer.layout)):
         raise InputError(f"max_seq_length: expected lengths of at least {smallest}, found {lengths}")

@@ -27,6 +27,7 @@ from bert_jax.data.pretraining.deduplication import (
 )
 from bert_jax.data.pretraining.instances import token_dtype
 from bert_jax.data.pretraining.manifest import MANIFEST_FILE, SPLITS, TOKENIZER_DIR, InstanceSet, Manifest
+from bert_jax.data.pretraining.near_duplicates import NearKeys
 from bert_jax.data.pretraining.removal import UnitTexts, removed_documents
 from bert_jax.data.pretraining.shards import SHARD_SUFFIX
 from bert_jax.data.pretraining.units import HeldOut, Unit, UnitReader, UnitSummary, groups_of_units
@@ -68,7 +69,8 @@ class Preparation:
     @property
     def kinds(self) -> tuple[Keys, ...]:
         """The ways in which documents are compared."""
-        return (ExactKeys(),) if self.settings.deduplicate else ()
+        near = (NearKeys(self.settings.similarity),) if self.settings.deduplicate == "near" else ()
+        return (ExactKeys(), *near) if self.settings.deduplicate else ()
 
 
 class Prepared(NamedTuple):

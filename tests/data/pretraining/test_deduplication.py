@@ -47,7 +47,7 @@ def options(workers=1):
 def test_the_examples_are_those_of_the_corpus_without_repeats(corpora, tiny_tokenizer, tmp_path, workers):
     once = prepare(str(corpora / "once.txt.gz"), tiny_tokenizer, tmp_path / "once", **options())
     again = prepare(
-        str(corpora / "again.txt.gz"), tiny_tokenizer, tmp_path / "again", deduplicate=True, **options(workers)
+        str(corpora / "again.txt.gz"), tiny_tokenizer, tmp_path / "again", deduplicate="exact", **options(workers)
     )
     assert (again.sets, again.documents, again.removed) == (once.sets, once.documents, 4)
     assert Manifest.read(tmp_path / "again").removed == 4 and Manifest.read(tmp_path / "once").removed == 0
@@ -69,7 +69,7 @@ def test_across_ranges_of_a_file_and_small_files(corpora, tiny_tokenizer, tmp_pa
         (tmp_path / "small" / f"{n:02}.txt").parent.mkdir(exist_ok=True)
         (tmp_path / "small" / f"{n:02}.txt").write_text(text + "\n")
     for name, corpus in (("ranges", corpora / "again.txt"), ("files", tmp_path / "small")):
-        manifest = prepare(str(corpus), tiny_tokenizer, tmp_path / name, deduplicate=True, **options())
+        manifest = prepare(str(corpus), tiny_tokenizer, tmp_path / name, deduplicate="exact", **options())
         assert sum(manifest.documents.values()) == 30 and manifest.removed == 4
         assert len({shard.name[9:14] for instances in manifest.sets for shard in instances.shards}) > 3  # units
     found = [(Path(line["document"]).name, Path(line["first"]).name) for line in removed(tmp_path / "files")]
@@ -81,7 +81,11 @@ def test_text_that_changes_meanwhile_is_noticed(corpora, tiny_tokenizer, tmp_pat
     passes = iter([documents, documents[:-1]])
     with pytest.raises(InputError, match="expected the text in which repeated documents were looked for"):
         prepare(
-            Corpus("odd", lambda: iter(next(passes))), tiny_tokenizer, tmp_path / "out", deduplicate=True, **options()
+            Corpus("odd", lambda: iter(next(passes))),
+            tiny_tokenizer,
+            tmp_path / "out",
+            deduplicate="exact",
+            **options(),
         )
 
 
@@ -92,10 +96,18 @@ def test_it_goes_on_where_it_was_killed(corpora, tiny_tokenizer, tmp_path):
     again = str(corpora / "again.txt")
     for name in ("deduplicated", "plain"):
         with pytest.raises(KeyboardInterrupt):
-            prepare(again, tiny_tokenizer, tmp_path / name, deduplicate=True, on_progress=killed, **options())
+            prepare(again, tiny_tokenizer, tmp_path / name, deduplicate="exact", on_progress=killed, **options())
         (tmp_path / f".{name}.partial" / REMOVED_FILE).write_text("of a run that ended after its documents")
-        prepare(again, tiny_tokenizer, tmp_path / name, deduplicate=name == "deduplicated", **options())
-        prepare(again, tiny_tokenizer, tmp_path / f"{name}2", deduplicate=name == "deduplicated", **options())
+        prepare(
+            again, tiny_tokenizer, tmp_path / name, deduplicate="exact" if name == "deduplicated" else "", **options()
+        )
+        prepare(
+            again,
+            tiny_tokenizer,
+            tmp_path / f"{name}2",
+            deduplicate="exact" if name == "deduplicated" else "",
+            **options(),
+        )
         assert contents(tmp_path / name) == contents(tmp_path / f"{name}2")
     assert REMOVED_FILE in contents(tmp_path / "deduplicated") and REMOVED_FILE not in contents(tmp_path / "plain")
 
@@ -104,4 +116,4 @@ def test_the_verb_says_how_many(corpora, tiny_tokenizer, tmp_path, capsys):
     tiny_tokenizer.save(tmp_path / "tokenizer")
     words = ["prepare", corpora / "again.txt", "--tokenizer", tmp_path / "tokenizer", "--out", tmp_path / "out"]
     assert main([*map(str, words), "--deduplicate", "--num-workers", "1"]) == 0
-    assert "out: 4 documents left out, whose text an earlier one has (removed.jsonl)" in capsys.readouterr().out
+    assert "out: 4 documents left out, which repeat an earlier one (removed.jsonl)" in capsys.readouterr().out
