@@ -211,7 +211,7 @@ def build(recipe: Any) -> Job:
         special_ids=tokenizer.special_ids,
     )
     train = with_teacher_outputs(
-        recipe, model, train, lambda tokenizer, _, length: encode_texts(tokenizer, rows, labels, length)
+        recipe, model, tokenizer, train, lambda tokenizer, _, length: encode_texts(tokenizer, rows, labels, length)
     )
     counts = {} if rows[0].label is None else count_classes(rows, named, names)
     return setup.fine_tuning(recipe, task, tokenizer, loaded, train, dev, Remembered(named, counts, rules.missing))

@@ -50,7 +50,7 @@ def with_guide(
     guide = Teacher(model, loaded.params, tokenizer, loaded.settings)
     encoded = encode(tokenizer, prompt, length)
     outputs = cached_outputs(guide, encoded, data.guide_cache, recipe.eval_batch_size, length)
-    return RowsWithOutputs(rows, outputs, GUIDE)
+    return RowsWithOutputs(rows, outputs, name=GUIDE)
 
 
 def guide_shape(directory: str, rows: int, texts: int) -> jax.ShapeDtypeStruct:

@@ -241,7 +241,7 @@ def build(recipe: Any) -> Job:
     if data.guide:
         train = with_guide(recipe, task.model.compute, train, encode)
     else:
-        train = with_teacher_outputs(recipe, task.model, train, encode)
+        train = with_teacher_outputs(recipe, task.model, tokenizer, train, encode)
     if data.dev:
         held = read_pairs(data.dev, scored, bad=setup.invalid_rows(recipe, data.dev))
     dev = encode_pairs(tokenizer, held, scored, data.max_seq_length, prompt=prompt) if held else None

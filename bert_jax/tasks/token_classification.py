@@ -19,7 +19,7 @@ from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage, model_inputs
-from bert_jax.tasks.distillation.job import teacher_classes
+from bert_jax.tasks.distillation.job import teacher_classes, with_teacher_outputs
 from bert_jax.tasks.remembered import Remembered
 
 HEAD = "token_classification"
@@ -93,6 +93,7 @@ def build(recipe: Any) -> Job:
     metrics = entities.choose_tagging_metrics(data.metrics, names)
     model = Bert(config.replace(num_labels=len(names), id2label=names), HEAD, setup.compute(recipe))
     task = TokenClassificationTask(model, names, metrics)
+    train = with_teacher_outputs(recipe, model, tokenizer, train, lambda tokenizer, prompt, length: train)
     return setup.fine_tuning(recipe, task, tokenizer, loaded, train, dev, Remembered(columns))
 
 

@@ -17,7 +17,7 @@ from bert_jax.storage import PathLike
 from bert_jax.tasks.base import AbstractTask, Job
 from bert_jax.tasks.distillation.settings import Distillation, check_terms, distillation_of
 from bert_jax.tasks.distillation.task import DistillationTask
-from bert_jax.tasks.distillation.teacher_outputs import OUTPUTS, RowsWithOutputs, cached_outputs
+from bert_jax.tasks.distillation.teacher_outputs import OUTPUTS, TOKEN_HEAD, RowsWithOutputs, cached_outputs
 from bert_jax.tasks.distillation.teachers import (
     Teacher,
     load_teacher,
@@ -52,13 +52,14 @@ def reads_no_labels(recipe: Any) -> bool:
 
 
 def with_teacher_outputs(
-    recipe: Any, model: Bert, rows: Paddable, encode: Callable[[Tokenizer, str, int], Paddable]
+    recipe: Any, model: Bert, tokenizer: Tokenizer, rows: Paddable, encode: Callable[[Tokenizer, str, int], Paddable]
 ) -> Any:
     """Add the teacher's cached outputs to training rows, where the recipe names a cache.
 
     Args:
         recipe: the resolved recipe.
         model: the student.
+        tokenizer: its tokenizer.
         rows: n rows, tokenized for the student.
         encode: function of (tokenizer, prompt, max_length) that tokenizes the same n rows for the teacher.
     """
@@ -69,13 +70,19 @@ def with_teacher_outputs(
     if recipe.data.get("long_texts") == "windows":
         raise InputError("config.data.long_texts: expected cut with config.distillation.cache, found windows")
     teacher = load_teacher(settings, teacher_head(settings, model.head), model.compute)
+    if of_tokens := model.head == TOKEN_HEAD:
+        _check_inputs(recipe, tokenizer, teacher)
+        if recipe.data.packing:
+            raise InputError("config.data.packing: expected 0 with config.distillation.cache of tags, found "
+                             f"{recipe.data.packing}")  # fmt: skip
     length = min(recipe.data.max_seq_length, teacher.model.config.max_position_embeddings)
     prompt = teacher.settings.prompt() if model.head == "sentence_embedding" else ""
     skip = teacher.settings.pooling_skip(teacher.tokenizer, prompt, length)
     config = teacher.model.config.replace(pooling_skip=skip)
     teacher = teacher._replace(model=dataclasses.replace(teacher.model, config=config))
     encoded = encode(teacher.tokenizer, prompt, length)
-    return RowsWithOutputs(rows, cached_outputs(teacher, encoded, settings.cache, recipe.eval_batch_size, length))
+    outputs = cached_outputs(teacher, encoded, settings.cache, recipe.eval_batch_size, length)
+    return RowsWithOutputs(rows, outputs, of_tokens)
 
 
 def distil(job: Job, recipe: Any, settings: Distillation) -> Job:
@@ -188,6 +195,8 @@ def _cached(batch: dict[str, jax.ShapeDtypeStruct], teacher: Bert) -> jax.ShapeD
     rows = batch["example_weights"].shape  # [B], or [B, M] where rows are packed
     if teacher.head == "sentence_embedding":
         return jax.ShapeDtypeStruct((*batch["input_ids"].shape[:2], _embedding_size(teacher)), jnp.float32)
+    if teacher.head == TOKEN_HEAD:
+        rows = batch["input_ids"].shape
     return jax.ShapeDtypeStruct((*rows, teacher.config.num_labels), jnp.float32)
 
 

@@ -12,7 +12,8 @@ from bert_jax.errors import InputError, did_you_mean
 
 TERMS = ("soft_labels", "hidden_states", "attentions", "relations", "last_hidden_state", "embeddings")
 RELATIONS = {"qk": (0, 1), "qq": (0, 0), "kk": (1, 1), "vv": (2, 2)}  # name -> two of query, key and value
-_CACHED = {"sequence_classification": "soft_labels", "sentence_embedding": "embeddings"}
+_CACHED = {"sequence_classification": "soft_labels", "token_classification": "soft_labels",
+           "sentence_embedding": "embeddings"}  # fmt: skip
 _KEY = "config.distillation"
 
 LayerPairs = tuple[tuple[int, int], ...]  # (layer of the student, layer of the teacher) from 0; -1 is the embeddings
@@ -201,5 +202,5 @@ def check_terms(settings: Distillation, head: str) -> None:
             raise InputError(f"{_KEY}.weights.{term}: expected 0 for head {head!r}, whose outputs are {instead}, "
                              f"found {settings.weights[term]:g}")  # fmt: skip
     if settings.cache and settings.weights.keys() != {_CACHED.get(head)}:
-        expected = "soft_labels of classification or embeddings of sentence_embedding as the only term of the teacher"
+        expected = "soft_labels of classification or tags, or embeddings, as the only term of the teacher"
         raise InputError(f"{_KEY}.cache: expected {expected}, found {', '.join(settings.weights)} with head {head!r}")

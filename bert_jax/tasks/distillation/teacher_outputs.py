@@ -27,6 +27,7 @@ from bert_jax.errors import InputError, logger
 from bert_jax.modeling import Bert, Params
 from bert_jax.tasks.distillation.teachers import Teacher
 
+TOKEN_HEAD = "token_classification"  # the head whose outputs are those of tokens
 OUTPUTS = "teacher_outputs"  # the name of the outputs in a batch
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _SHARD = 4096  # rows of a shard, and rows that are padded and hashed together
@@ -40,11 +41,13 @@ class RowsWithOutputs:
     Attributes:
         rows: the n rows.
         outputs: float32 `[n, ...]`.
+        of_tokens: whether these are `[n, S, C]`, outputs for each token.
         name: the name of the outputs in a batch.
     """
 
     rows: Any
     outputs: np.ndarray
+    of_tokens: bool = False
     name: str = OUTPUTS
 
     @property
@@ -64,6 +67,8 @@ class RowsWithOutputs:
         """Return the batch of the rows with their outputs `[B, ...]`, 0 where the index is -1."""
         real = (index >= 0).reshape(-1, *[1] * (self.outputs.ndim - 1))
         outputs = np.where(real, self.outputs[index], 0).astype(np.float32)
+        if self.of_tokens:
+            outputs = _with_length(outputs, length)
         return self.rows.pad(index, length, pad_id) | {self.name: outputs}
 
 
@@ -94,14 +99,14 @@ def cached_outputs(
     On several hosts, the first computes them and all read them, so the directory must be shared.
 
     Args:
-        teacher: a teacher with head `sequence_classification` or `sentence_embedding`.
+        teacher: a teacher with head `sequence_classification`, `sentence_embedding` or `token_classification`.
         rows: n rows, tokenized for the teacher.
         directory: the cache, local or `gs://`.
         batch_size: rows of a forward pass.
         max_length: maximum number of tokens in a row.
 
     Returns:
-        float32 `[n, C]` logits, or `[n, T, D]` embeddings of T texts.
+        float32 `[n, C]` logits, `[n, T, D]` embeddings of T texts, or `[n, S, C]` logits of tokens for the longest row.
 
     Raises:
         InputError: a file of the cache is damaged.
@@ -131,9 +136,11 @@ def _compute(teacher: Teacher, rows: Paddable, home: storage.Path, batch_size: i
         if path.exists():
             continue
         source = EvalSource(part, batch_size, buckets, teacher.tokenizer.pad_id)
-        outputs = [_forward(teacher.model, params, source.batch(i)) for i in range(source.num_batches)]
+        outputs = [np.asarray(_forward(teacher.model, params, source.batch(i))) for i in range(source.num_batches)]
+        if teacher.model.head == TOKEN_HEAD:
+            outputs = [_with_length(output, int(rows.lengths.max())) for output in outputs]
         content = io.BytesIO()
-        np.save(content, source.restore([np.asarray(output) for output in outputs]))
+        np.save(content, source.restore(outputs))
         storage.write_atomically(path, content.getvalue())
         _log.info("teacher outputs of %s of %s rows in %s", f"{part.stop:,}", f"{len(rows):,}", home)
     storage.write_atomically(home / "manifest.json", json.dumps({"rows": len(rows), "shards": names}))
@@ -146,7 +153,7 @@ def _forward(model: Bert, params: Params, batch: Batch) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnames="model")
 def _outputs(model: Bert, params: Params, inputs: dict[str, jax.Array]) -> jax.Array:
-    """Return logits `[B, C]` or embeddings `[B, T, D]`."""
+    """Return logits `[B, C]` or `[B, S, C]`, or embeddings `[B, T, D]`."""
     rows, length = inputs["input_ids"].shape[0], inputs["input_ids"].shape[-1]
     flat: dict[str, Any] = {name: array.reshape(-1, length) for name, array in inputs.items()}
     output = model.apply(params, **flat, output_last_hidden_state=False)
@@ -155,6 +162,11 @@ def _outputs(model: Bert, params: Params, inputs: dict[str, jax.Array]) -> jax.A
         return output.sentence_embedding.reshape(rows, -1, output.sentence_embedding.shape[-1])
     assert output.logits is not None
     return output.logits
+
+
+def _with_length(outputs: np.ndarray, length: int) -> np.ndarray:
+    """Return outputs of tokens `[B, S, C]`, cut or padded with zeros to `[B, length, C]`."""
+    return np.pad(outputs[:, :length], ((0, 0), (0, max(0, length - outputs.shape[1])), (0, 0)))
 
 
 def _read(path: storage.Path) -> np.ndarray:

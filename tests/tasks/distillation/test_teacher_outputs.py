@@ -12,7 +12,7 @@ from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.tasks.distillation import teacher_outputs
-from bert_jax.tokenization import word_piece
+from bert_jax.tokenization import load_tokenizer, word_piece
 
 TEXTS = ["the cat sat", "a dog runs", "the bird eats on a red house", "a red house", "old fish"]
 
@@ -148,3 +148,59 @@ def test_a_cache_on_a_bucket(place, tmp_path, bucket):
     for key, value in found[0].items():
         np.testing.assert_array_equal(found[1][key], value)
     assert len([key for key in sorted(bucket.keys()) if key.endswith("manifest.json")]) == 1
+
+
+def tag_recipe(place, tmp_path, cache, **changes):
+    """A recipe of tags whose teacher, with the student's vocabulary, is written on the first call."""
+    teacher, tags = tmp_path / "tagger", tmp_path / "tags.txt"
+    if not teacher.exists():
+        tokenizer = load_tokenizer(place / "tokenizer")
+        config = BertConfig(vocab_size=tokenizer.vocab_size, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+                            intermediate_size=32, max_position_embeddings=32, initializer_range=0.3,
+                            pad_token_id=tokenizer.pad_id, num_labels=3, id2label=("O", "X", "Y"))  # fmt: skip
+        model = Bert(config, "token_classification")
+        save_pretrained(teacher, config, model.head, jax.jit(model.init)(jax.random.key(1)), tokenizer)
+        rows = [
+            f"{word} {'OXY'[(n + len(word)) % 3]}\n" for text in TEXTS for n, word in enumerate([*text.split(), ""])
+        ]
+        tags.write_text("".join("\n" if row.startswith(" ") else row for row in rows))
+    c = recipes.RECIPES["token_classification"]()
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
+             "max_position_embeddings": 32, "hidden_dropout_prob": 0.0,
+             "attention_probs_dropout_prob": 0.0}  # fmt: skip
+    c.update_from_flattened_dict({f"model.{name}": value for name, value in sizes.items()})
+    c.tokenizer, c.data.train = str(place / "tokenizer"), str(tags)
+    c.data.max_seq_length, c.data.length_buckets, c.global_batch_size, c.num_steps = 16, (6, 12), 2, 4
+    c.num_epochs = 0.0
+    c.distillation.teacher, c.distillation.cache = str(teacher), str(cache)
+    c.distillation.weights.labels, c.distillation.weights.soft_labels = 0.5, 1.0
+    c.update_from_flattened_dict(changes)
+    return recipes.resolve(c)
+
+
+def test_cached_tags_are_those_of_the_teacher_in_every_step(place, tmp_path):
+    cached, running = (tasks.build(tag_recipe(place, tmp_path, cache)) for cache in (tmp_path / "cache", ""))
+    params = running.init_params(jax.random.key(0)) | {"teacher": running.pretrained["teacher"]}
+    lengths = set()
+    for step in range(6):
+        batches = [job.train_source.batch(step) for job in (cached, running)]
+        lengths.add(batches[0]["input_ids"].shape[1])
+        assert batches[0]["teacher_outputs"].shape == (*batches[0]["input_ids"].shape, 3)
+        losses = [
+            float(job.task.loss(given, batch, None, job.task.weights(batch))[0])
+            for job, given, batch in zip(
+                (cached, running), ({"student": params["student"]}, params), batches, strict=True
+            )
+        ]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert lengths == {6, 12}
+    abstract = tasks.abstract_task(tag_recipe(place, tmp_path, tmp_path / "cache", **{"data.train": ""}))
+    assert abstract.stages[0].batch["teacher_outputs"].shape == (2, 16, 3)
+
+
+def test_cached_tags_need_the_teachers_tokens(place, tmp_path):
+    with pytest.raises(InputError, match=r"data\.packing: expected 0 with config\.distillation\.cache of tags"):
+        changes = {"data.packing": 32, "data.length_buckets": ()}
+        tasks.build(tag_recipe(place, tmp_path, tmp_path / "cache", **changes))
+    with pytest.raises(InputError, match="expected the student's vocabulary of"):
+        tasks.build(tag_recipe(place, tmp_path, tmp_path / "cache", tokenizer=str(place / "teacher")))

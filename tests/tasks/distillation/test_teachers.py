@@ -263,8 +263,8 @@ WRONG = {
     "two passes": ({**SOFT, "r_drop": 1.0}, "config.r_drop: expected 0 with distillation, found 1"),
     "cached hidden states": (
         {"distillation.cache": "cache", "distillation.weights.hidden_states": 1.0},
-        "config.distillation.cache: expected soft_labels of classification or embeddings of sentence_embedding as the "
-        "only term of the teacher, found hidden_states with head 'sequence_classification'",
+        "config.distillation.cache: expected soft_labels of classification or tags, or embeddings, as the only term of "
+        "the teacher, found hidden_states with head 'sequence_classification'",
     ),
     "rows to hold out without labels": (
         {**SOFT, "distillation.weights.labels": 0.0, "data.dev_share": 0.5},
