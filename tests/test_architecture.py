@@ -205,6 +205,7 @@ def test_a_change_of_the_process_is_seen(code):
 
 # Import name -> the distributions that have it, where they are not called so too.
 DISTRIBUTIONS = {
+    "apache_beam": {"apache-beam"},
     "google": {"google-auth", "protobuf"}, "google_crc32c": {"google-crc32c"},
     "huggingface_hub": {"huggingface-hub"}, "ml_collections": {"ml-collections"},
     "ml_dtypes": {"ml-dtypes"}, "orbax": {"orbax-checkpoint"}, "prometheus_client": {"prometheus-client"},

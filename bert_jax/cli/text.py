@@ -1,6 +1,7 @@
 """The verbs `train-tokenizer` and `prepare`: train a vocabulary, and turn a corpus into pretraining data."""
 
 import argparse
+import shlex
 from typing import Any
 
 from bert_jax.cli.output import say
@@ -71,6 +72,9 @@ def _add_prepare(verbs: Any) -> None:
         help="fraction of documents held out for evaluation (default: 0.01)")  # fmt: skip
     add("--seed", type=int, default=0, metavar="N", help="seed of all random choices (default: 0)")
     add("--num-workers", type=int, metavar="N", help="number of processes (default: one per core)")
+    add("--beam", metavar="OPTIONS",
+        help="prepare on Apache Beam instead; its options are one text: --beam='--runner=DataflowRunner --project=P'; "
+        "needs the extra `beam`")  # fmt: skip
     add("--deduplicate", nargs="?", const="exact", default="", choices=("exact", "near"),
         help="leave out documents whose text an earlier one has, and with `near` those that share most of it; "
         "removed.jsonl in --out lists them")  # fmt: skip
@@ -114,6 +118,8 @@ def run_prepare(args: argparse.Namespace) -> None:
 
     if args.num_workers is not None and args.num_workers < 1:
         raise InputError(f"--num-workers: expected a positive integer, found {args.num_workers}")
+    if args.beam is not None and args.num_workers is not None:
+        raise InputError(f"--num-workers: expected none with --beam, whose options name it, found {args.num_workers}")
     tokenizer = load_tokenizer(args.tokenizer)
     columns = (BarColumn(30), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     console = Console(stderr=True)
@@ -144,6 +150,7 @@ def run_prepare(args: argparse.Namespace) -> None:
             num_workers=args.num_workers,
             deduplicate=args.deduplicate,
             similarity=args.similarity,
+            beam_options=None if args.beam is None else shlex.split(args.beam),
             on_progress=show,
         )
     if args.deduplicate:

@@ -5,11 +5,12 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
+from unittest import mock
 
 import sentencepiece
 import tokenizers
+from google.protobuf import runtime_version
 from google.protobuf.message import DecodeError
-from sentencepiece import sentencepiece_model_pb2
 
 from bert_jax import storage
 from bert_jax.errors import InputError
@@ -19,6 +20,11 @@ from bert_jax.tokenization.huggingface import continuation_pieces, named_errors,
 from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer
 from bert_jax.tokenization.layout import RowLayout
 from bert_jax.tokenization.settings import TokenizerFiles, max_length_of, named_special
+
+# The module refuses a protobuf older than the compiler that made it, though it uses nothing so new; Apache Beam and
+# TensorFlow need older ones.
+with mock.patch.object(runtime_version, "ValidateProtobufRuntimeVersion"):
+    from sentencepiece import sentencepiece_model_pb2
 
 # Default names of each special token, in order of preference.
 _CANDIDATES = {

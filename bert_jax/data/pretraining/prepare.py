@@ -10,6 +10,7 @@ import dataclasses
 import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from bert_jax import storage
 from bert_jax.data.corpora.sources import Corpus, open_corpus
@@ -64,6 +65,7 @@ def prepare(
     deduplicate: str = "",
     similarity: float = 0.8,
     on_progress: Callable[[PrepareProgress], None] | None = None,
+    beam_options: Sequence[str] | None = None,
 ) -> Manifest:
     """Write the instances of a corpus, their manifest and a copy of the tokenizer into a new directory.
 
@@ -89,7 +91,9 @@ def prepare(
         deduplicate: which documents are left out: "exact" = those whose text an earlier one has (`deduplication.py`),
             "near" = also those near an earlier one (`near_duplicates.py`), "" = none.
         similarity: the least Jaccard similarity of near documents.
-        on_progress: called after each part.
+        on_progress: called after each part, except on Beam.
+        beam_options: options of Apache Beam and of its runner, which does the work in place of `num_workers` processes.
+            The result does not depend on the runner. None = without Beam.
 
     Returns:
         The manifest of the new directory.
@@ -114,22 +118,45 @@ def prepare(
         raise InputError(f"max_seq_length: expected lengths of at least {smallest}, found {lengths}")
     corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
     units = cut_units(corpus, shard_bytes)
-    count = num_workers or os.cpu_count() or 1
-    is_sent = count > 1 and _is_picklable(units)
+    if beam_options is not None and not _is_picklable(units):
+        raise InputError(f"{corpus.spec}: expected a corpus that workers of Beam can open, found one of this process")
     with storage.directory_resumably(out_dir) as directory:
-        job, progress = Preparation.begun(settings, tokenizer, directory), _Progress(corpus.num_bytes, on_progress)
-        with Workers(job, count) as workers:
-            if deduplicate:
-                found = workers.map(compared_texts, units) if is_sent else ((u, compared_texts(job, u)) for u in units)
-                texts = [result for _, result in found]
-                list(workers.map(repeated, ranges_of_keys(job, texts)))
-            read_here: list[UnitSummary] = []
-            parts = _parts(job, units, is_sent, read_here)
-            results = [*map(progress.add, workers.map(prepared, parts)), Prepared([], read_here)]
-            train = with_held_out(job, units, Prepared.total(results))
-            groups = groups_of_held_out(job, train)
-            held_out = Prepared.total(map(progress.add, workers.map(prepared, groups)))
-        return finish(job, corpus.spec, train, held_out)
+        job = Preparation.begun(settings, tokenizer, directory)
+        if beam_options is not None:
+            return _import_beam().run_on_beam(job, corpus.spec, units, beam_options)
+        return _run_here(job, corpus, units, num_workers or os.cpu_count() or 1, on_progress)
+
+
+def _run_here(
+    job: Preparation,
+    corpus: Corpus,
+    units: Sequence[Unit],
+    num_workers: int,
+    on_progress: Callable[[PrepareProgress], None] | None,
+) -> Manifest:
+    """Run all steps in processes of this machine."""
+    is_sent = num_workers > 1 and _is_picklable(units)
+    progress = _Progress(corpus.num_bytes, on_progress)
+    with Workers(job, num_workers) as workers:
+        if job.kinds:
+            compared = workers.map(compared_texts, units) if is_sent else ((u, compared_texts(job, u)) for u in units)
+            list(workers.map(repeated, ranges_of_keys(job, [texts for _, texts in compared])))
+        read_here: list[UnitSummary] = []
+        parts = _parts(job, units, is_sent, read_here)
+        results = [*map(progress.add, workers.map(prepared, parts)), Prepared([], read_here)]
+        train = with_held_out(job, units.__getitem__, Prepared.total(results))
+        groups = groups_of_held_out(job, train)
+        validation = list(map(progress.add, workers.map(prepared, groups)))
+    return finish(job, corpus.spec, Prepared.total([train, *validation]))
+
+
+def _import_beam() -> Any:
+    """Return the module that runs a preparation on Apache Beam. Raises InputError where Beam is not installed."""
+    try:
+        from bert_jax.data.pretraining import beam
+    except ImportError as error:
+        raise InputError(f"--beam: expected Apache Beam: pip install 'bert-jax[beam]' ({error})") from None
+    return beam
 
 
 def _parts(

@@ -9,7 +9,7 @@ What a step leaves in the directory follows from the corpus and the settings alo
 
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Self
 
 from bert_jax import storage
@@ -121,13 +121,14 @@ def _prepare_chunk(job: Preparation, chunk: Chunk) -> ChunkResult:
     return prepare_chunk(chunk, job.settings, job.tokenizer, job.directory)
 
 
-def with_held_out(job: Preparation, units: Sequence[Unit], train: Prepared) -> Prepared:
+def with_held_out(job: Preparation, unit_at: Callable[[int], Unit], train: Prepared) -> Prepared:
     """Return the result of all units with a document held out: where the hash of none is low enough, the lowest."""
     if not job.settings.validation_fraction or any(summary.held_out for summary in train.summaries):
         return train
     chosen = min(train.summaries, key=lambda summary: summary.lowest)
-    again = prepare_unit(job, units[chosen.index], chosen.lowest + 1)
-    others = [chunk for chunk in train.chunks if chunk.unit != units[chosen.index].name]
+    unit = unit_at(chosen.index)
+    again = prepare_unit(job, unit, chosen.lowest + 1)
+    others = [chunk for chunk in train.chunks if chunk.unit != unit.name]
     rest = Prepared(others, [summary for summary in train.summaries if summary is not chosen])
     return Prepared.total([rest, again])
 
@@ -137,25 +138,23 @@ def groups_of_held_out(job: Preparation, train: Prepared) -> list[HeldOut]:
     return groups_of_units(train.summaries, job.settings.shard_bytes)
 
 
-def finish(job: Preparation, corpus: str, train: Prepared, held_out: Prepared) -> Manifest:
+def finish(job: Preparation, corpus: str, done: Prepared) -> Manifest:
     """Write the list of removed documents and the manifest, warn of properties of the text, and remove what only the
     steps needed.
 
     Args:
         job: what the steps shared.
         corpus: the name of the corpus.
-        train: the result of `with_held_out`.
-        held_out: the result of the groups of held-out documents.
+        done: the results of `with_held_out` and of the groups of held-out documents.
 
     Raises:
         InputError: the corpus has no text, or only one document where one is to be held out.
     """
     directory, settings = job.directory, job.settings
-    done = [*train.chunks, *held_out.chunks]
-    manifest = _manifest(job, corpus, done, _list_removed(job))
+    manifest = _manifest(job, corpus, done.chunks, _list_removed(job))
     _remove_leftovers(directory, manifest)
-    counts, duplicates = TextCounts.total(result.counts for result in done), Duplicates()
-    for summary in train.summaries:
+    counts, duplicates = TextCounts.total(chunk.counts for chunk in done.chunks), Duplicates()
+    for summary in done.summaries:
         duplicates.merge(summary.duplicates)
     sets = [instances for instances in manifest.sets if instances.split == "train"]
     for complaint in complaints(counts, duplicates.share, sets, settings.objective, settings.packed):
