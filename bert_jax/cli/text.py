@@ -34,6 +34,9 @@ def add_verbs(verbs: Any) -> None:
     train.add_argument("--kind", choices=tuple(_TRAINERS), default="wordpiece",
                        help="wordpiece as in BERT (default), sentencepiece, or byte-level bpe as in "
 "RoBERTa")  # fmt: skip
+    train.add_argument("--sample", type=float, default=1.0, metavar="F",
+                       help="read only this fraction of the corpus, random parts of a megabyte "
+                            "(default: all of it)")  # fmt: skip
     train.add_argument("--cased", action="store_true", help="keep upper case and accents; bpe always keeps them")
 
     _add_prepare(verbs)
@@ -99,6 +102,8 @@ def run_train_tokenizer(args: argparse.Namespace) -> None:
     from bert_jax.data.corpora.sources import open_corpus
 
     corpus = open_corpus(args.corpus)
+    if args.sample != 1:
+        corpus = corpus.sample(args.sample)
     with storage.directory_atomically(args.out) as directory:
         case = {} if args.kind == "bpe" else {"lowercase": not args.cased}
         tokenizer = getattr(tokenization, _TRAINERS[args.kind])(corpus.texts(), args.vocab_size, **case)

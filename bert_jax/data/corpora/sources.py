@@ -17,8 +17,9 @@ import concurrent.futures
 import dataclasses
 import functools
 import itertools
+import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bert_jax import storage
 from bert_jax.data.corpora import python_docs, readers
@@ -35,6 +36,7 @@ _TEXT_KINDS: dict[str, Callable[..., Iterator[Document]]] = {
     "wikitext": readers.read_wikitext_documents,
 }
 _TFDS = re.compile(r"([^:]+)(?::([^:\[]*(?:\[[^\]]*\])?)(?::([^:]*))?)?")  # a split may be "train[:10%]"
+_SAMPLED_BYTES = 1 << 20  # of a part that is in a sample or not
 _CONCURRENT = 16  # requests for the sizes of files
 _JSON_SUFFIXES = tuple(name + suffix for name in (".jsonl", ".ndjson", ".json") for suffix in ("", *COMPRESSED))
 _PARQUET_SUFFIX = ".parquet"
@@ -84,6 +86,29 @@ class Corpus:
     def parts(self, most_bytes: int) -> list[Part]:
         """Return parts that together yield the documents in order, each of at most about `most_bytes` if possible."""
         return self.cut(most_bytes) if self.cut else [Part(self.spec, self.read, self.num_bytes or 0)]
+
+    def sample(self, share: float) -> "Corpus":
+        """Return a share of the corpus: random parts of about a megabyte, at least one; no other part is read.
+
+        Args:
+            share: the fraction of the parts; the same parts every time.
+
+        Raises:
+            InputError: `share` is not above 0 and at most 1.
+        """
+        if not 0 < share <= 1:
+            raise InputError(f"{self.spec}: expected a share above 0 and at most 1, found {share:g}")
+        parts = self.parts(_SAMPLED_BYTES)
+        chosen = sorted(random.Random(0).sample(range(len(parts)), max(1, round(share * len(parts)))))
+        found = [parts[number] for number in chosen]
+        read = functools.partial(_documents_of, found)
+        return Corpus(
+            f"{share:g} of {self.spec}", read, sum(part.num_bytes for part in found), lambda most_bytes: found
+        )
+
+
+def _documents_of(parts: Iterable[Part]) -> Iterator[Document]:
+    return itertools.chain.from_iterable(part.read() for part in parts)
 
 
 def open_corpus(spec: str | Sequence[str]) -> Corpus:

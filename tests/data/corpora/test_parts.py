@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from bert_jax.data.corpora import readers
+from bert_jax.data.corpora import readers, sources
 from bert_jax.data.corpora.sources import open_corpus
 from bert_jax.errors import InputError
 
@@ -105,3 +105,18 @@ def test_several_corpora_and_one_of_the_caller(tmp_path):
     assert texts_of(corpus, 7)[0] == 2 * [("one.",), ("two.",), ("three.",)]
     [part] = open_corpus("python-docs").parts(1)
     assert part.name == "python-docs" and next(part.read()).texts
+
+
+def test_a_sample_is_a_share_of_the_text_and_always_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "_SAMPLED_BYTES", 200)
+    (tmp_path / "a.txt").write_text("\n\n".join(f"Document {n}." for n in range(1000)))
+    corpus = open_corpus(str(tmp_path / "a.txt"))
+    whole, some = list(corpus), list(corpus.sample(0.1))
+    texts = [document.texts for document in whole]
+    places = [texts.index(document.texts) for document in some]
+    assert places == sorted(set(places)) and 80 < len(some) < 120 and places[0] < 200 and places[-1] > 800
+    assert list(open_corpus(str(tmp_path / "a.txt")).sample(0.1)) == some
+    assert [document.texts for document in corpus.sample(1.0)] == texts
+    assert len(list(corpus.sample(1e-9))) < 20
+    with pytest.raises(InputError, match="expected a share above 0 and at most 1, found 0"):
+        corpus.sample(0.0)
