@@ -19,6 +19,7 @@ from bert_jax.errors import InputError
 
 _VALUES = 128  # of a signature
 _RUN = 5  # words, as Lee et al. 2022 (arXiv:2107.06499), appendix A
+_AT_ONCE = 512  # runs, whose 128 values each stay in the processor's cache
 _FOUND = 0.97  # the probability that documents of just the similarity asked for have an equal band
 _BAND_BITS = 5  # the upper bits of a key are the number of the band, of which there are at most 32
 _CHANCE = 1 / 16  # that 4 bits are equal
@@ -112,16 +113,16 @@ def signature(texts: Sequence[str]) -> np.ndarray:
     """Return the MinHash signature of the runs of words of a text, uint32 [128]."""
     minhash, permutations = _datasketch()
     sketch = minhash(_VALUES, hashfunc=int, permutations=permutations, scheme="affine32")
-    sketch.update_batch(shingles(texts).tolist())
+    runs = shingles(texts)
+    for start in range(0, len(runs), _AT_ONCE):
+        sketch.update_batch(runs[start : start + _AT_ONCE].tolist())
     return sketch.hashvalues
 
 
 def shingles(texts: Sequence[str]) -> np.ndarray:
     """Return the hashes of the distinct runs of 5 words of a text, or of all its words if it has fewer; uint32."""
-    words = [word.encode() for text in texts for word in _WORDS.findall(text.lower())] or [
-        " ".join(texts).encode(errors="replace")
-    ]
-    hashes = np.fromiter(map(zlib.crc32, words), np.uint64, len(words))
+    words = [word for text in texts for word in _WORDS.findall(text.lower())] or [" ".join(texts)]
+    hashes = np.fromiter((zlib.crc32(word.encode(errors="replace")) for word in words), np.uint64, len(words))
     run = min(_RUN, len(hashes))
     mixed = np.zeros(len(hashes) - run + 1, np.uint64)
     for offset in range(run):
