@@ -74,6 +74,12 @@ def _first_answer(args: argparse.Namespace) -> None:
     first_answer.main(_minilm(args), args.turns)
 
 
+def _at_scale(args: argparse.Namespace) -> None:
+    from benchmarks import at_scale
+
+    at_scale.main()
+
+
 def _batch_invariance(args: argparse.Namespace) -> None:
     from benchmarks import batch_invariance
 
@@ -185,6 +191,7 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str,
                  "clients": [1, 8, 64, 256], "python": sys.executable}),
     "text": (_text, "speed of `prepare` and of making batches, on one core",
              {"corpus": ["python-docs"], "vocab": None, "turns": 7}),
+    "at_scale": (_at_scale, "costs of large corpora, and a simulation of workers that fail", {}),
     "memory": (_memory, "peak memory of `prepare` on a repeated corpus",
                {"corpus": ["python-docs"], "vocab": None, "repeat": [11, 44]}),
     "learning": (_learning, "held-out loss of a small BERT, and of a loop of transformers",

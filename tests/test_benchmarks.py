@@ -65,3 +65,30 @@ def test_clients_notice_that_a_server_has_closed_an_idle_connection(monkeypatch)
         return await serving.open_loop(process, [b"GET / HTTP/1.1\r\n\r\n"], rate=10, seconds=2)
 
     assert asyncio.run(load()).rate > 1  # every request is answered, or there is an error
+
+
+def test_the_simulation_of_workers(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.at_scale import CHUNK, PREPARE, UNIT, Cluster, simulate, units_of
+
+    units = [UNIT] * 400
+    alone = 400 * UNIT / PREPARE / 3600
+    whole = simulate(units, Cluster(8))
+    assert whole.hours == pytest.approx(alone / 8) and whole.useful == pytest.approx(1.0) and whole.lost == 0
+    assert simulate(units, Cluster(8, slow=1.0, slowness=2.0)).hours == pytest.approx(alone / 4)
+    lost = simulate(units, Cluster(8, lost_per_hour=30.0, replaced_after=0.0))
+    most = lost.lost * CHUNK / PREPARE / 3600 / 8  # a lost worker repeats less than a chunk
+    assert lost.lost > 10 and whole.hours < lost.hours < whole.hours + most + 2 * UNIT / PREPARE / 3600
+    large = units_of(400 * UNIT, [50 * UNIT])
+    assert sum(large) == pytest.approx(400 * UNIT)
+    assert simulate(large, Cluster(50)).hours > 50 * UNIT / PREPARE / 3600
+
+
+def test_the_page_of_large_corpora_has_the_tables(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks import at_scale
+
+    at_scale.main()
+    page, printed = (ROOT / "docs" / "at_scale.md").read_text().splitlines(), capsys.readouterr().out.splitlines()
+    rows = [line for line in printed if line.startswith("|")]
+    assert len(rows) > 15 and [row for row in rows if row not in page] == []

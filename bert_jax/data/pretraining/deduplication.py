@@ -9,6 +9,7 @@ Keys are uniform, so the ranges have about one size. Each step writes files of i
 follow from the corpus alone. So any process can do any part of it, and do it again.
 """
 
+import concurrent.futures
 import dataclasses
 import itertools
 import json
@@ -36,6 +37,7 @@ REMOVED_FILE = "removed.jsonl"
 _BUCKETS = 4096  # of a file of keys, by the upper bits of a key; a range of keys is a run of them
 _BUCKET_SHIFT = np.uint64(52)
 _RANGE_BYTES = 64 << 20  # of keys in memory at a time
+_CONCURRENT = 16  # units whose keys are read at a time
 _BATCH = 1024  # documents whose keys are made together
 
 
@@ -165,10 +167,12 @@ def key_ranges(kinds: Iterable[Keys], texts: Sequence[UnitTexts], directory: sto
 def find_repeated(part: KeyRange, directory: storage.Path) -> None:
     """Write the repeated documents of a range of keys."""
     first, stop = (_BUCKETS * number // part.count for number in (part.number, part.number + 1))
-    rows = [
-        read_grouped(_keys_path(part.keys, unit, directory), part.keys.dtype, _BUCKETS, first, stop)
-        for unit in range(part.units)
-    ]
+
+    def read(unit: int) -> np.ndarray:
+        return read_grouped(_keys_path(part.keys, unit, directory), part.keys.dtype, _BUCKETS, first, stop)
+
+    with concurrent.futures.ThreadPoolExecutor(_CONCURRENT) as pool:  # each takes two requests in an object store
+        rows = list(pool.map(read, range(part.units)))
     of_unit = np.repeat(np.arange(part.units), [len(found) for found in rows])
     found = np.sort(part.keys.repeated(np.concatenate(rows), of_unit))
     sizes = np.bincount(found["unit"], minlength=part.units)
