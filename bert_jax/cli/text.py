@@ -75,6 +75,9 @@ def _add_prepare(verbs: Any) -> None:
         help="fraction of documents held out for evaluation (default: 0.01)")  # fmt: skip
     add("--seed", type=int, default=0, metavar="N", help="seed of all random choices (default: 0)")
     add("--num-workers", type=int, metavar="N", help="number of processes (default: one per core)")
+    add("--invalid", choices=("strict", "skip"), default="strict",
+        help="what to do with rows and files that cannot be read: stop with the first error (strict, the default), or "
+        "leave them out, count them, and list them in skipped.txt (skip)")  # fmt: skip
     add("--beam", metavar="OPTIONS",
         help="prepare on Apache Beam instead; its options are one text: --beam='--runner=DataflowRunner --project=P'; "
         "needs the extra `beam`")  # fmt: skip
@@ -155,11 +158,14 @@ def run_prepare(args: argparse.Namespace) -> None:
             num_workers=args.num_workers,
             deduplicate=args.deduplicate,
             similarity=args.similarity,
+            invalid=args.invalid,
             beam_options=None if args.beam is None else shlex.split(args.beam),
             on_progress=show,
         )
     if args.deduplicate:
         say(f"{args.out}: {manifest.removed:,} documents left out, which repeat an earlier one (removed.jsonl)")
+    if manifest.skipped:
+        say(f"{args.out}: {manifest.skipped:,} rows and files left out, which cannot be read (skipped.txt)")
     for part in manifest.sets:
         documents = manifest.documents[part.split]
         say(f"{args.out}: {part.split}: {part.examples:,} examples of up to {part.max_seq_length} tokens, "

@@ -77,6 +77,12 @@ class ByteRange(NamedTuple):
 
 
 WHOLE = ByteRange()
+Invalid = Callable[[InputError], None]  # what to do with the error of an invalid row
+
+
+def strict(error: InputError) -> None:
+    """Raise the error of an invalid row."""
+    raise error
 
 
 def read_text_documents(path: storage.PathLike, part: ByteRange = WHOLE) -> Iterator[Document]:
@@ -163,20 +169,22 @@ def _documents(
         raise InputError(f"{path}: expected the titles of {titles}, found none")
 
 
-def read_json_documents(path: storage.PathLike, field: str, part: ByteRange = WHOLE) -> Iterator[Document]:
+def read_json_documents(
+    path: storage.PathLike, field: str, part: ByteRange = WHOLE, invalid: Invalid = strict
+) -> Iterator[Document]:
     """Yield a document for each row of a JSON file, from the text in `field`.
 
     The rows are JSON lines (blank lines are skipped) or one array (`bert_jax.data.json_files`), which is no range.
     """
     count, name = 0, part.name(path)
-    for number, row, end in _json_rows(path, part):
+    for number, row, end in _json_rows(path, part, invalid):
         count += 1
-        yield from _row_documents(place(name, number), f"{name}:{number}", row, field, end)
+        yield from _row_documents(place(name, number), f"{name}:{number}", row, field, end, invalid)
     if not count and part == WHOLE:
         raise InputError(f"{path}: expected JSON lines, found only blank ones")
 
 
-def _json_rows(path: storage.PathLike, part: ByteRange) -> Iterator[tuple[int, Any, int]]:
+def _json_rows(path: storage.PathLike, part: ByteRange, invalid: Invalid) -> Iterator[tuple[int, Any, int]]:
     """Yield (number, value, bytes read so far) of each row."""
     if part == WHOLE and json_layout_of(str(path)) is JsonLayout.ARRAY:
         rows, size = read_json_file(str(path)), storage.Path(path).size()
@@ -191,10 +199,17 @@ def _json_rows(path: storage.PathLike, part: ByteRange) -> Iterator[tuple[int, A
         if part.ends_before(line.start):
             return
         if line.text.strip():
-            yield line.number, parse_object(place(name, line.number), line.text), line.end - part.start
+            try:
+                row = parse_object(place(name, line.number), line.text)
+            except InputError as error:
+                invalid(error)
+                continue
+            yield line.number, row, line.end - part.start
 
 
-def read_parquet_documents(path: storage.PathLike, field: str, part: ByteRange = WHOLE) -> Iterator[Document]:
+def read_parquet_documents(
+    path: storage.PathLike, field: str, part: ByteRange = WHOLE, invalid: Invalid = strict
+) -> Iterator[Document]:
     """Yield a document for each row of a Parquet file, from the text in its column `field`; a group of rows is in the
     range in which its first byte is.
 
@@ -205,13 +220,22 @@ def read_parquet_documents(path: storage.PathLike, field: str, part: ByteRange =
     for number, row, share in read_parquet(path, [field], part.start, part.stop):
         found = True
         end = round(size * share) - part.start
-        yield from _row_documents(place(str(path), number), f"{path}:{number}", row, field, end)
+        yield from _row_documents(place(str(path), number), f"{path}:{number}", row, field, end, invalid)
     if not found and part == WHOLE:
         raise InputError(f"{path}: expected rows, found none")
 
 
-def _row_documents(where: str, name: str, row: Any, field: str, end: int) -> Iterator[Document]:
+def _row_documents(where: str, name: str, row: Any, field: str, end: int, invalid: Invalid) -> Iterator[Document]:
     """Yield the document of a row, from the text in its field."""
+    try:
+        text = _text_of(where, row, field)
+    except InputError as error:
+        invalid(error)
+        return
+    yield from text_documents(name, text, end)
+
+
+def _text_of(where: str, row: Any, field: str) -> str:
     if not isinstance(row, dict):
         raise InputError(f"{where}: expected a JSON object, found {type(row).__name__}")
     if field not in row:
@@ -219,7 +243,7 @@ def _row_documents(where: str, name: str, row: Any, field: str, end: int) -> Ite
     if not isinstance(row[field], str):
         raise InputError(f"{where}: {field!r}: expected text, found {type(row[field]).__name__}")
     check_utf8(where, row[field])
-    yield from text_documents(name, row[field], end)
+    return row[field]
 
 
 def text_documents(name: str, text: str, end: int = 0) -> Iterator[Document]:

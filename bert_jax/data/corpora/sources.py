@@ -40,6 +40,7 @@ _SAMPLED_BYTES = 1 << 20  # of a part that is in a sample or not
 _CONCURRENT = 16  # requests for the sizes of files
 _JSON_SUFFIXES = tuple(name + suffix for name in (".jsonl", ".ndjson", ".json") for suffix in ("", *COMPRESSED))
 _PARQUET_SUFFIX = ".parquet"
+_ROWS = (*_JSON_SUFFIXES, _PARQUET_SUFFIX)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,13 +51,24 @@ class Part:
         name: its name in messages and lists.
         read: starts a new pass over its documents; for files and data sets, pickle can send it to another process.
         num_bytes: its size.
-        is_whole: whether it could not be cut further.
+        has_rows: whether `read` has an argument `invalid`, which is called with the error of each invalid row.
     """
 
     name: str
-    read: Callable[[], Iterator[Document]]
+    read: Callable[..., Iterator[Document]]
     num_bytes: int
-    is_whole: bool = True
+    has_rows: bool = False
+
+    def readable(self, skipped: list[str]) -> Iterator[Document]:
+        """Yield the documents that can be read, and append the errors of the others.
+
+        Invalid rows are left out, and of a file that is no text or damaged, what comes after that place.
+        """
+        skip = {"invalid": lambda error: skipped.append(str(error))} if self.has_rows else {}
+        try:
+            yield from self.read(**skip)
+        except InputError as error:
+            skipped.append(str(error))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,15 +123,19 @@ def _documents_of(parts: Iterable[Part]) -> Iterator[Document]:
     return itertools.chain.from_iterable(part.read() for part in parts)
 
 
-def open_corpus(spec: str | Sequence[str]) -> Corpus:
+def open_corpus(spec: str | Sequence[str], has_empty: bool = False) -> Corpus:
     """Open the corpus that a spec names (see the module's docstring), or several corpora one after the other.
+
+    Args:
+        spec: one or several corpora.
+        has_empty: whether an empty file is an error only when it is read.
 
     Raises:
         InputError: a file is missing or empty, or the spec is not understood. An error within a file (not UTF-8, cut
             short, not JSON) is raised when it is read, with the file's name and the line.
     """
     if not isinstance(spec, str):
-        corpora = [open_corpus(part) for part in spec]
+        corpora = [open_corpus(part, has_empty) for part in spec]
         if not corpora:
             raise InputError("expected at least one corpus, found none")
         sizes = [corpus.num_bytes for corpus in corpora]
@@ -135,27 +151,27 @@ def open_corpus(spec: str | Sequence[str]) -> Corpus:
     if colon and kind == "tfds":
         return _open_tfds(spec, rest)
     if colon and kind in _TEXT_KINDS:
-        return _open_files(spec, rest, kind, readers.DEFAULT_FIELD)
+        return _open_files(spec, rest, kind, readers.DEFAULT_FIELD, has_empty)
     path, field = _field(spec)
     is_kind = colon and "/" not in kind and "." not in kind and not storage.is_remote(spec)
     if is_kind and not storage.Path(spec).exists():
         raise InputError(f"{spec}: unknown kind of corpus {kind!r}{did_you_mean(kind, [*_TEXT_KINDS, 'tfds'])}")
-    return _open_files(spec, path, "text", field)
+    return _open_files(spec, path, "text", field, has_empty)
 
 
 def _field(spec: str) -> tuple[str, str]:
-    for suffix in (*_JSON_SUFFIXES, _PARQUET_SUFFIX):
+    for suffix in _ROWS:
         path, found, field = spec.rpartition(f"{suffix}:")
         if found:
             return path + suffix, field or readers.DEFAULT_FIELD
     return spec, readers.DEFAULT_FIELD
 
 
-def _open_files(spec: str, path: str, kind: str, field: str) -> Corpus:
+def _open_files(spec: str, path: str, kind: str, field: str, has_empty: bool) -> Corpus:
     paths = _find_files(path)
     with concurrent.futures.ThreadPoolExecutor(_CONCURRENT) as pool:  # in an object store, each size takes a request
         sizes = list(pool.map(storage.Path.size, paths))
-    if 0 in sizes:
+    if 0 in sizes and not has_empty:
         empty = storage.existing(paths[sizes.index(0)])  # a pipe or a device has no size either
         raise InputError(f"{empty}: expected text, found an empty file")
 
@@ -169,13 +185,13 @@ def _open_files(spec: str, path: str, kind: str, field: str) -> Corpus:
     def cut(most_bytes: int) -> list[Part]:
         found = []
         for path, size in zip(paths, sizes, strict=True):
-            read = functools.partial(reader(path), str(path))
+            read, has_rows = functools.partial(reader(path), str(path)), path.name.endswith(_ROWS)
             if size < 2 * most_bytes or not _has_ranges(path, kind):
-                found.append(Part(str(path), read, size))
+                found.append(Part(str(path), read, size, has_rows))
                 continue
             for start, stop in _bounds(size, most_bytes):
                 part = ByteRange(start, stop)
-                found.append(Part(part.name(path), functools.partial(read, part=part), stop - start, False))
+                found.append(Part(part.name(path), functools.partial(read, part=part), stop - start, has_rows))
         return found
 
     return Corpus(spec, lambda: (document for path in paths for document in reader(path)(path)), sum(sizes), cut)
@@ -218,7 +234,7 @@ def _open_tfds(spec: str, rest: str) -> Corpus:
 
     def cut(most_bytes: int) -> list[Part]:
         return [
-            Part(f"{spec} from row {start}", functools.partial(read, start, stop), (stop - start) * row_bytes, False)
+            Part(f"{spec} from row {start}", functools.partial(read, start, stop), (stop - start) * row_bytes)
             for start, stop in _bounds(len(source), max(1, most_bytes // row_bytes))
         ]
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from bert_jax import storage
 from bert_jax.data.corpora.readers import Document
+from bert_jax.data.invalid_rows import RULES
 from bert_jax.data.pretraining.corpus_checks import TextCounts
 from bert_jax.data.pretraining.instances import OBJECTIVES
 from bert_jax.data.pretraining.manifest import InstanceSet
@@ -34,6 +35,7 @@ class PrepareSettings:
     shard_bytes: int
     deduplicate: str
     similarity: float
+    invalid: str
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
@@ -44,6 +46,7 @@ class PrepareSettings:
             ("validation_fraction", 0 <= self.validation_fraction < 1, "0 to less than 1"),
             ("shard_bytes", self.shard_bytes >= 1, "at least 1"),
             ("deduplicate", self.deduplicate in DUPLICATES, f"one of {', '.join(map(repr, DUPLICATES))}"),
+            ("invalid", self.invalid in RULES, f"one of {', '.join(map(repr, RULES))}"),
             ("similarity", 0 < self.similarity <= 1, "above 0 and at most 1"),
         ):  # fmt: skip
             if not holds:

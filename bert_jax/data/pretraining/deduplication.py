@@ -109,10 +109,17 @@ class ExactKeys:
         return found
 
 
-def write_keys(unit: Unit, kinds: Iterable[Keys], directory: storage.Path) -> UnitTexts:
-    """Write the keys of the documents of a unit and the record of its texts, unless an earlier run has."""
+def write_keys(unit: Unit, kinds: Iterable[Keys], skips: bool, directory: storage.Path) -> UnitTexts:
+    """Write the keys of the documents of a unit and the record of its texts, unless an earlier run has.
+
+    Args:
+        unit: the unit.
+        kinds: the ways to compare.
+        skips: whether what cannot be read is left out.
+        directory: the directory that is prepared.
+    """
     kinds = tuple(kinds)
-    looked_for = [repr(keys) for keys in kinds]
+    looked_for = [*map(repr, kinds), f"skips={skips}"]
     parts = [[part.name, part.num_bytes] for part in unit.parts]
     path = record_path(unit.index, directory)
     if path.exists():
@@ -123,7 +130,7 @@ def write_keys(unit: Unit, kinds: Iterable[Keys], directory: storage.Path) -> Un
     collected: dict[Keys, list[np.ndarray]] = {keys: [] for keys in kinds}
     counts, digest = [], TextsDigest()
     for part in unit.parts:
-        documents, count = part.read(), 0
+        documents, count = part.readable([]) if skips else part.read(), 0
         while batch := list(itertools.islice(documents, _BATCH)):
             count += len(batch)
             for document in batch:

@@ -104,6 +104,7 @@ class Manifest:
         sentences: the number of sentences, by split.
         sets: the sets of instances, one for each split and sequence length.
         removed: the number of documents that were left out, which `removed.jsonl` lists.
+        skipped: the number of rows and files that could not be read and were left out, which `skipped.txt` lists.
     """
 
     settings: dict[str, Any]
@@ -116,6 +117,7 @@ class Manifest:
     sentences: dict[str, int]
     sets: tuple[InstanceSet, ...]
     removed: int = 0
+    skipped: int = 0
 
     def lengths(self, split: str) -> list[int]:
         """Return the sequence lengths that a split was prepared for, ascending."""

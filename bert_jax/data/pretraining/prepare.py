@@ -64,6 +64,7 @@ def prepare(
     shard_bytes: int = 16 << 20,
     deduplicate: str = "",
     similarity: float = 0.8,
+    invalid: str = "strict",
     on_progress: Callable[[PrepareProgress], None] | None = None,
     beam_options: Sequence[str] | None = None,
 ) -> Manifest:
@@ -91,6 +92,9 @@ def prepare(
         deduplicate: which documents are left out: "exact" = those whose text an earlier one has (`deduplication.py`),
             "near" = also those near an earlier one (`near_duplicates.py`), "" = none.
         similarity: the least Jaccard similarity of near documents.
+        invalid: what to do with rows and files that cannot be read: "strict" = raise the first error, "skip" = leave
+            them out, count them in the manifest and list them in `skipped.txt`; of a file that is damaged or no text,
+            what comes after that place.
         on_progress: called after each part, except on Beam.
         beam_options: options of Apache Beam and of its runner, which does the work in place of `num_workers` processes.
             The result does not depend on the runner. None = without Beam.
@@ -113,10 +117,11 @@ def prepare(
         shard_bytes,
         deduplicate,
         similarity,
+        invalid,
     )
     if min(lengths, default=0) < (smallest := smallest_seq_length(tokenizer.layout)):
         raise InputError(f"max_seq_length: expected lengths of at least {smallest}, found {lengths}")
-    corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
+    corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus, has_empty=invalid == "skip")
     units = cut_units(corpus, shard_bytes)
     if beam_options is not None and not _is_picklable(units):
         raise InputError(f"{corpus.spec}: expected a corpus that workers of Beam can open, found one of this process")

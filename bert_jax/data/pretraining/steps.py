@@ -35,6 +35,7 @@ from bert_jax.errors import InputError, logger
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
 _LEFTOVERS = (SHARD_SUFFIX, ".array_record", ".done.json")  # suffixes of files of this and earlier versions
+SKIPPED_FILE = "skipped.txt"
 _logger = logger(__name__)
 
 
@@ -90,7 +91,7 @@ class Prepared(NamedTuple):
 
 def compared_texts(job: Preparation, unit: Unit) -> UnitTexts:
     """Write the keys by which the documents of a unit are compared."""
-    return write_keys(unit, job.kinds, job.directory)
+    return write_keys(unit, job.kinds, job.settings.invalid == "skip", job.directory)
 
 
 def ranges_of_keys(job: Preparation, texts: Sequence[UnitTexts]) -> list[KeyRange]:
@@ -151,7 +152,9 @@ def finish(job: Preparation, corpus: str, done: Prepared) -> Manifest:
         InputError: the corpus has no text, or only one document where one is to be held out.
     """
     directory, settings = job.directory, job.settings
-    manifest = _manifest(job, corpus, done.chunks, _list_removed(job))
+    skipped = [error for summary in done.summaries for error in summary.skipped]
+    _list_skipped(job, skipped)
+    manifest = _manifest(job, corpus, done.chunks, _list_removed(job), len(skipped))
     _remove_leftovers(directory, manifest)
     counts, duplicates = TextCounts.total(chunk.counts for chunk in done.chunks), Duplicates()
     for summary in done.summaries:
@@ -178,6 +181,14 @@ def _list_removed(job: Preparation) -> int:
     return count
 
 
+def _list_skipped(job: Preparation, errors: Sequence[str]) -> None:
+    """Write `skipped.txt` where something could not be read."""
+    path = job.directory / SKIPPED_FILE
+    path.unlink(missing_ok=True)
+    if errors:
+        storage.write_atomically(path, "".join(f"{error}\n" for error in errors))
+
+
 def _remove_leftovers(directory: storage.Path, manifest: Manifest) -> None:
     """Remove shards of earlier runs with other settings, and files that a killed run left unfinished."""
     shards = {shard.name for instances in manifest.sets for shard in instances.shards}
@@ -187,7 +198,7 @@ def _remove_leftovers(directory: storage.Path, manifest: Manifest) -> None:
             path.unlink()
 
 
-def _manifest(job: Preparation, corpus: str, done: Sequence[ChunkResult], removed: int) -> Manifest:
+def _manifest(job: Preparation, corpus: str, done: Sequence[ChunkResult], removed: int, skipped: int) -> Manifest:
     settings, tokenizer = job.settings, job.tokenizer
     documents = {split: sum(r.documents for r in done if r.split == split) for split in SPLITS}
     if not any(documents.values()):
@@ -221,4 +232,5 @@ def _manifest(job: Preparation, corpus: str, done: Sequence[ChunkResult], remove
         sentences={split: sum(r.sentences for r in done if r.split == split) for split in SPLITS},
         sets=tuple(sets),
         removed=removed,
+        skipped=skipped,
     )

@@ -38,11 +38,15 @@ class Unit:
         """The size of its parts."""
         return sum(part.num_bytes for part in self.parts)
 
-    def documents(self) -> Iterator[Document]:
-        """Yield the documents of its parts, with `end` counted from the first part."""
+    def documents(self, skipped: list[str] | None = None) -> Iterator[Document]:
+        """Yield the documents of its parts, with `end` counted from the first part.
+
+        Args:
+            skipped: gets the errors of what cannot be read and is left out; None = these are raised.
+        """
         before = 0
         for part in self.parts:
-            for document in part.read():
+            for document in part.read() if skipped is None else part.readable(skipped):
                 yield dataclasses.replace(document, end=before + document.end) if before else document
             before += part.num_bytes
 
@@ -85,6 +89,7 @@ class UnitSummary:
         held_out_characters: their size.
         lowest: the lowest `Document.number`.
         duplicates: a sample of their texts.
+        skipped: the errors of what could not be read and was left out.
     """
 
     index: int
@@ -92,6 +97,7 @@ class UnitSummary:
     held_out_characters: int
     lowest: int
     duplicates: Duplicates
+    skipped: list[str]
 
 
 class UnitReader:
@@ -112,6 +118,7 @@ class UnitReader:
         self._held_out = self._held_out_characters = 0
         self._lowest = 2**64
         self._duplicates = Duplicates(_KEPT_HASHES)
+        self._skipped: list[str] = []
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the chunks of training text."""
@@ -127,12 +134,14 @@ class UnitReader:
             self._held_out_characters,
             self._lowest,
             self._duplicates,
+            self._skipped,
         )
 
     def _training(self, file: TextIO) -> Iterator[Document]:
         """Yield the documents that are neither left out nor held out, and write those held out."""
         removal = Removal.of_unit(self._unit.index, self._directory) if self._settings.deduplicate else None
-        for document in removal.kept(self._unit.documents()) if removal else self._unit.documents():
+        documents = self._unit.documents(self._skipped if self._settings.invalid == "skip" else None)
+        for document in removal.kept(documents) if removal else documents:
             number = document.number()
             self._duplicates.add(number)
             self._lowest = min(self._lowest, number)
