@@ -9,7 +9,7 @@ _SMALL = [
 _ONE_STEP = ["--config.num_steps=1", "--config.global_batch_size=4", "--quiet"]
 # Verb -> what is added to its command.
 ADDED = {
-    "prepare": ["--num-workers", "1", "--dupe-factor", "1"],
+    "prepare": ["--dupe-factor", "1"],
     "pretrain": [*_SMALL, "--config.stages=((1,16,4),)", "--config.optimizer.warmup_steps=0",
                  "--config.data.eval_batches=1", "--quiet"],
     "finetune": _ONE_STEP,

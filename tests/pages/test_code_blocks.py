@@ -35,7 +35,7 @@ RUN_ELSEWHERE = {
 }
 # Blocks that are no commands, by page and first line -> the test that checks them.
 NO_COMMANDS = {
-    ("ARCHITECTURE.md", "corpus --units--> files and ranges of fil"): "test_the_flow_of_a_batch_names_modules",
+    ("ARCHITECTURE.md", "corpus --units--> files and ranges of fi"): "test_the_flow_of_a_batch_names_modules",
     ("ARCHITECTURE.md", "embeddings/{word,position,token_type,tas"): "test_the_parameter_tree_names_parameters",
     ("docs/get_started.md", "review,label"): "test_a_page",  # the table that the page's commands read
     ("docs/packing.md", "input_ids      [CLS] a cat sat [SEP] [CL"): "test_the_packed_row_is_that_of_the_code",

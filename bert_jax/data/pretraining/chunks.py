@@ -59,7 +59,7 @@ class Chunk:
 
     Attributes:
         split: one of SPLITS.
-        name: its name among the chunks of the split; names are in the order of the corpus.
+        name: its name among the chunks of the split: the number of its unit, and its number in it.
         documents: the documents.
     """
 
@@ -101,6 +101,11 @@ class ChunkResult:
     def unit(self) -> str:
         """The name of its unit, or of its group of held-out documents."""
         return unit_of(self.name)
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """The numbers in its name, by which chunks are in the order of the corpus."""
+        return tuple(map(int, self.name.split("-")))
 
     @classmethod
     def read(cls, path: storage.Path, fingerprint: str) -> "ChunkResult | None":

@@ -2,6 +2,7 @@
 
 import bisect
 import dataclasses
+import functools
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -56,9 +57,12 @@ class UnitTexts:
 
     def name(self, number: int) -> str:
         """Return the name of a document: its part, and its number in it, from 0."""
-        starts = [0, *itertools.accumulate(self.documents)]
-        part = bisect.bisect_right(starts, number) - 1
-        return f"{self.parts[part][0]}#{number - starts[part]}"
+        part = bisect.bisect_right(self._starts, number) - 1
+        return f"{self.parts[part][0]}#{number - self._starts[part]}"
+
+    @functools.cached_property
+    def _starts(self) -> list[int]:
+        return [0, *itertools.accumulate(self.documents)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Prepared(NamedTuple):
     def total(cls, results: Iterable[Self]) -> Self:
         """Return the result of all parts, in the order of the corpus."""
         results = list(results)
-        chunks = sorted((chunk for result in results for chunk in result.chunks), key=lambda chunk: chunk.name)
+        chunks = sorted((chunk for result in results for chunk in result.chunks), key=lambda chunk: chunk.place)
         summaries = [summary for result in results for summary in result.summaries]
         return cls(chunks, sorted(summaries, key=lambda summary: summary.index))
 

@@ -30,7 +30,7 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """Its name among the units; names are in the order of the corpus."""
+        """Its name among the units."""
         return f"{self.index:05d}"
 
     @property

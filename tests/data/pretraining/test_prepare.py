@@ -16,10 +16,12 @@ from bert_jax import storage
 from bert_jax.data.corpora.readers import Document
 from bert_jax.data.corpora.sources import Corpus
 from bert_jax.data.pretraining import chunk_shards
-from bert_jax.data.pretraining.chunks import RECORDS_DIR
+from bert_jax.data.pretraining.chunks import RECORDS_DIR, ChunkResult
+from bert_jax.data.pretraining.corpus_checks import TextCounts
 from bert_jax.data.pretraining.instances import decode_records
 from bert_jax.data.pretraining.manifest import Manifest
 from bert_jax.data.pretraining.prepare import prepare
+from bert_jax.data.pretraining.steps import Prepared
 from bert_jax.data.pretraining.units import is_held_out
 from bert_jax.errors import InputError
 from bert_jax.tokenization import load_tokenizer
@@ -274,3 +276,11 @@ def test_manifests_that_do_not_fit(tmp_path, corpus, tiny_tokenizer):
             Manifest.read(out)
     with pytest.raises(InputError, match="bert-jax prepare"):
         Manifest.read(tmp_path)
+
+
+def test_chunks_are_in_the_order_of_the_corpus_whatever_their_number():
+    def prepared(*names):
+        return Prepared([ChunkResult("train", name, 1, 1, 1, [], TextCounts()) for name in names], [])
+
+    total = Prepared.total([prepared("100000-000"), prepared("99999-1000"), prepared("99999-999", "00002-000")])
+    assert [chunk.name for chunk in total.chunks] == ["00002-000", "99999-999", "99999-1000", "100000-000"]
