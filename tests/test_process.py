@@ -36,7 +36,9 @@ def settings():
 def modules():
     import bert_jax
     for found in pkgutil.walk_packages(bert_jax.__path__, "bert_jax."):
-        if not found.name.endswith("__main__"):
+        if not found.name.endswith("__main__") and (
+            found.name != "bert_jax.data.pretraining.beam" or importlib.util.find_spec("apache_beam")
+        ):
             yield found.name
 
 class unchanged:
@@ -59,7 +61,8 @@ LIBRARIES = """
 import jax, flax.nnx, optax, orbax.checkpoint, grain, matplotlib.figure, tokenizers, sentencepiece, ml_collections
 import safetensors.numpy, rich.console, fsspec, etils.epath
 for name in ("sklearn.linear_model", "sklearn.feature_extraction.text", "sklearn.pipeline", "scipy.stats",
-             "tensorstore", "tensorboardX", "tensorflow_datasets", "huggingface_hub", "gcsfs", "pyarrow"):
+             "tensorstore", "tensorboardX", "tensorflow_datasets", "huggingface_hub", "gcsfs", "pyarrow",
+             "apache_beam"):
     if importlib.util.find_spec(name.split(".")[0]):
         importlib.import_module(name)
 """
