@@ -60,7 +60,7 @@ def run_on_beam(job: Preparation, corpus: str, units: Sequence[Unit], options: S
                     repeated | "all repeated" >> _together() | "numbers again" >> beam.FlatMap(lambda _: range(count))
                 )
             found = numbers | "spread units" >> beam.Reshuffle() | "prepared" >> step(_prepared_unit, count)
-            train = found | "all units" >> _together() | "train" >> step(_train, count)
+            train = found | "all units" >> _together() | "train" >> beam.Map(Prepared.total)
             held_out = train | "held out" >> step(_held_out) | "spread held out" >> beam.Reshuffle()
             validation = held_out | "validation" >> step(_prepared)
             everything = (train, validation) | "train and validation" >> beam.Flatten()
@@ -123,10 +123,6 @@ def _prepared_unit(count: int, *, job: Preparation, element: int) -> Iterator[Pr
 
 def _prepared(*, job: Preparation, element: HeldOut) -> Iterator[Prepared]:
     yield steps.prepared(job, element)
-
-
-def _train(count: int, *, job: Preparation, element: list[Prepared]) -> Iterator[Prepared]:
-    yield steps.with_held_out(job, functools.partial(_unit, job, count), Prepared.total(element))
 
 
 def _held_out(*, job: Preparation, element: Prepared) -> list[HeldOut]:

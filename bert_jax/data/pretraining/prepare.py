@@ -26,7 +26,6 @@ from bert_jax.data.pretraining.steps import (
     prepared,
     ranges_of_keys,
     repeated,
-    with_held_out,
 )
 from bert_jax.data.pretraining.units import HeldOut, Unit, UnitReader, UnitSummary, cut_units
 from bert_jax.data.pretraining.work import Workers
@@ -148,8 +147,7 @@ def _run_here(
             list(workers.map(repeated, ranges_of_keys(job, [texts for _, texts in compared])))
         read_here: list[UnitSummary] = []
         parts = _parts(job, units, is_sent, read_here)
-        results = [*map(progress.add, workers.map(prepared, parts)), Prepared([], read_here)]
-        train = with_held_out(job, units.__getitem__, Prepared.total(results))
+        train = Prepared.total([*map(progress.add, workers.map(prepared, parts)), Prepared([], read_here)])
         groups = groups_of_held_out(job, train)
         validation = list(map(progress.add, workers.map(prepared, groups)))
     return finish(job, corpus.spec, Prepared.total([train, *validation]))

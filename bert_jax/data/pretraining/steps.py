@@ -1,7 +1,7 @@
 """The steps of `prepare`, which any process can do for any part of a corpus, in any order and more than once.
 
 1. With deduplication, `compared_texts` of each unit, then `repeated` of each range of keys.
-2. `prepared` of each unit; then `with_held_out` once.
+2. `prepared` of each unit.
 3. `prepared` of each group of held-out documents; then `finish` once.
 
 What a step leaves in the directory follows from the corpus and the settings alone.
@@ -9,7 +9,7 @@ What a step leaves in the directory follows from the corpus and the settings alo
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
 from bert_jax import storage
@@ -105,33 +105,16 @@ def repeated(job: Preparation, part: KeyRange) -> None:
 
 
 def prepared(job: Preparation, part: Unit | Chunk | HeldOut) -> Prepared:
-    """Write the shards of a part."""
+    """Write the shards of a part, and the held-out documents of a unit."""
     if isinstance(part, Unit):
-        return prepare_unit(job, part)
+        reader = UnitReader(part, job.settings, job.directory)
+        return Prepared([_prepare_chunk(job, chunk) for chunk in reader.chunks()], [reader.summary()])
     chunks = [part] if isinstance(part, Chunk) else part.chunks(job.settings.shard_bytes, job.directory)
     return Prepared([_prepare_chunk(job, chunk) for chunk in chunks], [])
 
 
-def prepare_unit(job: Preparation, unit: Unit, hold_out_below: float | None = None) -> Prepared:
-    """Write the shards of a unit's training text, and its held-out documents (see `UnitReader`)."""
-    reader = UnitReader(unit, job.settings, job.directory, hold_out_below)
-    return Prepared([_prepare_chunk(job, chunk) for chunk in reader.chunks()], [reader.summary()])
-
-
 def _prepare_chunk(job: Preparation, chunk: Chunk) -> ChunkResult:
     return prepare_chunk(chunk, job.settings, job.tokenizer, job.directory)
-
-
-def with_held_out(job: Preparation, unit_at: Callable[[int], Unit], train: Prepared) -> Prepared:
-    """Return the result of all units with a document held out: where the hash of none is low enough, the lowest."""
-    if not job.settings.validation_fraction or any(summary.held_out for summary in train.summaries):
-        return train
-    chosen = min(train.summaries, key=lambda summary: summary.lowest)
-    unit = unit_at(chosen.index)
-    again = prepare_unit(job, unit, chosen.lowest + 1)
-    others = [chunk for chunk in train.chunks if chunk.unit != unit.name]
-    rest = Prepared(others, [summary for summary in train.summaries if summary is not chosen])
-    return Prepared.total([rest, again])
 
 
 def groups_of_held_out(job: Preparation, train: Prepared) -> list[HeldOut]:
@@ -146,7 +129,7 @@ def finish(job: Preparation, corpus: str, done: Prepared) -> Manifest:
     Args:
         job: what the steps shared.
         corpus: the name of the corpus.
-        done: the results of `with_held_out` and of the groups of held-out documents.
+        done: the results of the units and of the groups of held-out documents.
 
     Raises:
         InputError: the corpus has no text, or only one document where one is to be held out.

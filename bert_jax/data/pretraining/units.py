@@ -1,7 +1,8 @@
 """Units of a corpus: what one process reads, and cuts into chunks of training text and held-out documents.
 
 A unit is some files, or a range of a file. Units follow from the names and sizes of the files alone, and whether a
-document is held out from its text alone. So every process that reads a unit finds the same chunks in it.
+document is held out from its text alone, except that the first unit holds out at least one. So every process that reads
+a unit finds the same chunks in it.
 """
 
 import dataclasses
@@ -87,7 +88,6 @@ class UnitSummary:
         index: the index of the unit.
         held_out: the number of documents held out.
         held_out_characters: their size.
-        lowest: the lowest `Document.number`.
         duplicates: a sample of their texts.
         skipped: the errors of what could not be read and was left out.
     """
@@ -95,7 +95,6 @@ class UnitSummary:
     index: int
     held_out: int
     held_out_characters: int
-    lowest: int
     duplicates: Duplicates
     skipped: list[str]
 
@@ -107,16 +106,11 @@ class UnitReader:
         unit: the unit.
         settings: the settings of `prepare`.
         directory: the directory that is prepared.
-        hold_out_below: numbers of texts below this are held out; None = by the settings' fraction.
     """
 
-    def __init__(
-        self, unit: Unit, settings: PrepareSettings, directory: storage.Path, hold_out_below: float | None = None
-    ):
+    def __init__(self, unit: Unit, settings: PrepareSettings, directory: storage.Path):
         self._unit, self._settings, self._directory = unit, settings, directory
-        self._below = settings.validation_fraction * 2**64 if hold_out_below is None else hold_out_below
         self._held_out = self._held_out_characters = 0
-        self._lowest = 2**64
         self._duplicates = Duplicates(_KEPT_HASHES)
         self._skipped: list[str] = []
 
@@ -132,25 +126,42 @@ class UnitReader:
             self._unit.index,
             self._held_out,
             self._held_out_characters,
-            self._lowest,
             self._duplicates,
             self._skipped,
         )
 
     def _training(self, file: TextIO) -> Iterator[Document]:
         """Yield the documents that are neither left out nor held out, and write those held out."""
-        removal = Removal.of_unit(self._unit.index, self._directory) if self._settings.deduplicate else None
-        documents = self._unit.documents(self._skipped if self._settings.invalid == "skip" else None)
-        for document in removal.kept(documents) if removal else documents:
+        fraction = self._settings.validation_fraction
+        needs_one = self._unit.index == 0 and fraction > 0
+        lowest: Document | None = None  # of the first unit, while none is held out
+        lowest_number = 2**64
+        for document in self._documents():
             number = document.number()
             self._duplicates.add(number)
-            self._lowest = min(self._lowest, number)
-            if number >= self._below:
+            if number < fraction * 2**64:
+                self._hold_out(document, file)
+            elif needs_one and not self._held_out and number < lowest_number:
+                if lowest:
+                    yield lowest
+                lowest, lowest_number = document, number
+            else:
                 yield document
-                continue
-            self._held_out += 1
-            self._held_out_characters += document.characters
-            file.write(json.dumps([document.name, document.texts, document.are_sentences]) + "\n")
+        if lowest and self._held_out:
+            yield lowest
+        elif lowest:
+            self._hold_out(lowest, file)
+
+    def _documents(self) -> Iterator[Document]:
+        documents = self._unit.documents(self._skipped if self._settings.invalid == "skip" else None)
+        if not self._settings.deduplicate:
+            return documents
+        return Removal.of_unit(self._unit.index, self._directory).kept(documents)
+
+    def _hold_out(self, document: Document, file: TextIO) -> None:
+        self._held_out += 1
+        self._held_out_characters += document.characters
+        file.write(json.dumps([document.name, document.texts, document.are_sentences]) + "\n")
 
 
 @dataclasses.dataclass(frozen=True)
