@@ -104,7 +104,7 @@ def test_several_corpora_and_one_of_the_caller(tmp_path):
     corpus = open_corpus([str(tmp_path / "a.txt"), str(tmp_path / "a.txt")])
     assert texts_of(corpus, 7)[0] == 2 * [("one.",), ("two.",), ("three.",)]
     [part] = open_corpus("python-docs").parts(1)
-    assert part.name == "python-docs" and next(part.read()).texts
+    assert part.name == "python-docs" and part.read is open_corpus("python-docs").read
 
 
 def test_a_sample_is_a_share_of_the_text_and_always_the_same(tmp_path, monkeypatch):

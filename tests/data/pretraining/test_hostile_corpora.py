@@ -12,7 +12,7 @@ from bert_jax.data.pretraining.manifest import Manifest
 from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.errors import InputError
 
-OPTIONS = {"max_seq_length": 32, "dupe_factor": 1, "validation_fraction": 0.1, "shard_bytes": 4000}
+OPTIONS = {"max_seq_length": 32, "dupe_factor": 1, "validation_fraction": 0.1, "shard_bytes": 500_000}
 
 
 @pytest.fixture(scope="module")
