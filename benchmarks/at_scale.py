@@ -16,7 +16,7 @@ MB, GB, TB = 10**6, 10**9, 10**12
 _HOUR = 3600.0
 
 # Of one core, in bytes of text a second (benchmarks/RESULTS.md, "Text" and "Preparing").
-READ = 60 * MB  # reading, decoding and hashing
+READ = 30 * MB  # reading, decoding and hashing
 NEAR = 3.9 * MB  # signatures of runs of words
 PREPARE = 2.9 * MB  # all of `prepare` for one length and dupe_factor 1: 0.67 M tokens of 4.3 bytes
 BYTES_PER_TOKEN = 4.3
