@@ -4,7 +4,7 @@
 
 Prints the tables of docs/at_scale.md. Nothing is run but a simulation of `prepare`: workers take units in the order of
 the corpus. Some workers are slow, each is lost from time to time and replaced, and some files are compressed, so that
-one worker reads a whole one. A lost worker's unit is begun anew; its chunks that are done are only read again.
+one worker reads a whole one. A lost worker's unit is restarted; its finished chunks are only read again.
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ def simulate(units: Sequence[float], cluster: Cluster, seed: int = 0) -> Outcome
     rng = random.Random(seed)
     speeds = [PREPARE / (cluster.slowness if rng.random() < cluster.slow else 1.0) for _ in range(cluster.workers)]
     free = [(0.0, worker) for worker in range(cluster.workers)]  # time from which a worker is free
-    waiting = [(size, 0.0) for size in reversed(units)]  # bytes, of which so many were done by a lost worker
+    waiting = [(size, 0.0) for size in reversed(units)]  # (bytes, bytes that a lost worker has finished)
     end, lost = 0.0, 0
     while waiting:
         start, worker = heapq.heappop(free)
@@ -96,8 +96,7 @@ def simulate(units: Sequence[float], cluster: Cluster, seed: int = 0) -> Outcome
 
 
 def units_of(size: float, largest: Sequence[float] = ()) -> list[float]:
-    """Return the units of a corpus of so many bytes, of which some are compressed files of the sizes `largest`, last in
-    the corpus."""
+    """Return the sizes of the units of a corpus of `size` bytes that ends with compressed files of `largest` bytes."""
     return [UNIT] * round((size - sum(largest)) / UNIT) + list(largest)
 
 

@@ -90,9 +90,9 @@ def read_text_documents(path: storage.PathLike, part: ByteRange = WHOLE) -> Iter
     return _documents(path, operator.not_, part=part)
 
 
-def read_file_document(path: storage.PathLike, part: ByteRange = WHOLE) -> Iterator[Document]:
-    """Yield a text file as one document (several if it is longer than MAX_DOCUMENT_BYTES), which begins at byte 0."""
-    return _documents(path, lambda line: False, part=part)
+def read_file_document(path: storage.PathLike) -> Iterator[Document]:
+    """Yield a text file as one document (several if it is longer than MAX_DOCUMENT_BYTES)."""
+    return _documents(path, lambda line: False)
 
 
 def read_sentence_documents(path: storage.PathLike, part: ByteRange = WHOLE) -> Iterator[Document]:

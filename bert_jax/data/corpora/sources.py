@@ -79,7 +79,7 @@ class Corpus:
         spec: the string that names it.
         read: starts a new pass over the documents.
         num_bytes: the bytes that a pass reads; None where it is not known.
-        cut: returns parts of at most about so many bytes, in order; None where it cannot be cut.
+        cut: returns parts of at most about a number of bytes, in order; None where it cannot be cut.
     """
 
     spec: str
@@ -208,7 +208,7 @@ def _has_ranges(path: storage.Path, kind: str) -> bool:
 
 def _bounds(size: int, most: int) -> Iterator[tuple[int, int]]:
     """Yield the (start, stop) of equal ranges of at most `most`."""
-    count = -(-size // most)
+    count = max(1, -(-size // most))
     return itertools.pairwise(size * i // count for i in range(count + 1))
 
 

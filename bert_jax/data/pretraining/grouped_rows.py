@@ -1,4 +1,4 @@
-"""Files of rows in groups, of which any run of groups is read by two reads: offsets, uint64, then the rows."""
+"""Files of grouped rows: uint64 offsets, then the rows. Two reads return the rows of any run of groups."""
 
 from collections.abc import Iterable
 

@@ -21,7 +21,7 @@ _VALUES = 128  # of a signature
 _RUN = 5  # words, as Lee et al. 2022 (arXiv:2107.06499), appendix A
 _AT_ONCE = 512  # runs, whose 128 values each stay in the processor's cache
 _FOUND = 0.97  # the probability that documents of just the similarity asked for have an equal band
-_BAND_BITS = 5  # the upper bits of a key are the number of the band, of which there are at most 32
+_BAND_BITS = 5  # the upper bits of a key are the number of the band; there are at most 32 bands
 _CHANCE = 1 / 16  # that 4 bits are equal
 # Scripts without spaces between words, in which each character counts as one: kana, Han, Thai to Myanmar, Khmer.
 _SINGLE = "\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"

@@ -125,7 +125,7 @@ def prepare(
     if beam_options is not None and not _is_picklable(units):
         raise InputError(f"{corpus.spec}: expected a corpus that workers of Beam can open, found one of this process")
     with storage.directory_resumably(out_dir) as directory:
-        job = Preparation.begun(settings, tokenizer, directory)
+        job = Preparation.begin(settings, tokenizer, directory)
         if beam_options is not None:
             return _import_beam().run_on_beam(job, corpus.spec, units, beam_options)
         return _run_here(job, corpus, units, num_workers or os.cpu_count() or 1, on_progress)
@@ -189,7 +189,7 @@ def _is_picklable(units: Sequence[Unit]) -> bool:
 
 
 class _Progress:
-    """Adds up what the parts of a corpus of so many bytes hold, and reports it after each."""
+    """Adds up the counts of the finished parts of a corpus of `num_bytes`, and reports them after each part."""
 
     def __init__(self, num_bytes: int | None, report: Callable[[PrepareProgress], None] | None):
         self._num_bytes, self._report = num_bytes, report

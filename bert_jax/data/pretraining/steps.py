@@ -54,8 +54,8 @@ class Preparation:
     directory: storage.Path
 
     @classmethod
-    def begun(cls, settings: PrepareSettings, tokenizer: Tokenizer, directory: storage.Path) -> Self:
-        """Write what a directory needs before the first step."""
+    def begin(cls, settings: PrepareSettings, tokenizer: Tokenizer, directory: storage.Path) -> Self:
+        """Write what the steps need into a directory, and return its preparation."""
         (directory / MANIFEST_FILE).unlink(missing_ok=True)  # left by a run that was killed at its very end
         tokenizer.save(directory / TOKENIZER_DIR)
         (directory / RECORDS_DIR).mkdir(exist_ok=True)
@@ -63,7 +63,7 @@ class Preparation:
 
     @classmethod
     def opened(cls, settings: PrepareSettings, directory: storage.PathLike) -> Self:
-        """Return the preparation of a directory that another process has begun."""
+        """Return the preparation of a directory that another process began."""
         directory = storage.Path(directory)
         return cls(settings, load_tokenizer(directory / TOKENIZER_DIR), directory)
 

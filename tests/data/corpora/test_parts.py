@@ -120,3 +120,7 @@ def test_a_sample_is_a_share_of_the_text_and_always_the_same(tmp_path, monkeypat
     assert len(list(corpus.sample(1e-9))) < 20
     with pytest.raises(InputError, match="expected a share above 0 and at most 1, found 0"):
         corpus.sample(0.0)
+
+
+def test_an_empty_range_of_rows_is_one_part():
+    assert list(sources._bounds(0, 10)) == [(0, 0)] and list(sources._bounds(21, 10)) == [(0, 7), (7, 14), (14, 21)]

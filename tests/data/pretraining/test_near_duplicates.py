@@ -19,7 +19,7 @@ SIMILARITY = 0.8
 
 
 def planted(count=400, seed=0):
-    """Texts, half of which are a text before them with some words replaced, some of them with none."""
+    """Random texts; every second one is an earlier text with 0 to 16 words replaced."""
     rng = random.Random(seed)
     words = [f"w{n}" for n in range(2000)]
     texts = []
