@@ -11,8 +11,10 @@ from bert_jax.errors import InputError
 CORPUS_HELP = (
     "text files, directories or globs (documents end at a blank line or at the end of a file); files:PATH (each file "
     "is a document); sentences:FILE (one sentence per line, a blank line between documents); wikitext:FILE (a document "
-    "begins with ' = Title = '); FILE.jsonl[:FIELD]; FILE.parquet[:COLUMN]; tfds:NAME[:SPLIT[:FIELD]] (each row "
-    "is a document; default field: text); python-docs (the docstrings and help topics of this Python installation)"
+    "begins with ' = Title = '); FILE.jsonl[:FIELD]; FILE.parquet[:COLUMN]; tfds:NAME[:SPLIT[:FIELD]]; "
+    "datasets:FOLDER[:COLUMN], as `save_to_disk` writes it (each row is a document; default field: text); web "
+    "archives, FILE.warc.gz and FILE.wet.gz (each page is a document); python-docs (the docstrings and help topics of "
+    "this Python installation)"
 )
 
 
@@ -78,6 +80,11 @@ def _add_prepare(verbs: Any) -> None:
     add("--invalid", choices=("strict", "skip"), default="strict",
         help="what to do with rows and files that cannot be read: stop with the first error (strict, the default), or "
         "leave them out, count them, and list them in skipped.txt (skip)")  # fmt: skip
+    add("--language", default="", metavar="CODE[,CODE]",
+        help="leave out documents in languages other than these, as en,de; needs the extra `languages`")  # fmt: skip
+    add("--filter", action="append", default=[], metavar="FILE.py:FUNCTION", dest="filters",
+        help="leave out documents for which a Python function returns False; it gets the text, a line for each "
+        "paragraph, and may return another text instead; or MODULE:FUNCTION; may be repeated")  # fmt: skip
     add("--beam", metavar="OPTIONS",
         help="prepare on Apache Beam instead; its options are one text: --beam='--runner=DataflowRunner --project=P'; "
         "needs the extra `beam`")  # fmt: skip
@@ -159,11 +166,15 @@ def run_prepare(args: argparse.Namespace) -> None:
             deduplicate=args.deduplicate,
             similarity=args.similarity,
             invalid=args.invalid,
+            languages=tuple(args.language.split(",")) if args.language else (),
+            filters=args.filters,
             beam_options=None if args.beam is None else shlex.split(args.beam),
             on_progress=show,
         )
     if args.deduplicate:
         say(f"{args.out}: {manifest.removed:,} documents left out, which repeat an earlier one (removed.jsonl)")
+    for name, count in manifest.filtered.items():
+        say(f"{args.out}: {count:,} documents left out by {'their ' * (name == 'language')}{name}")
     if manifest.skipped:
         say(f"{args.out}: {manifest.skipped:,} rows and files left out, which cannot be read (skipped.txt)")
     for part in manifest.sets:

@@ -125,6 +125,8 @@ def test_a_page(page, place, request):
     for block in map(_smaller, blocks_of(page)):
         if block.language == "python":
             exec(compile(block.text, f"{page}:{block.line}", "exec"), names)
+            if file := re.match(r"# (\w+\.py)\n", block.text):  # a file that the reader writes
+                Path(file[1]).write_text(block.text)
         elif block.language == "bash":
             for number, words in enumerate(block.commands):
                 _run(block, number, words, written)

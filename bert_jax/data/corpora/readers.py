@@ -179,7 +179,7 @@ def read_json_documents(
     count, name = 0, part.name(path)
     for number, row, end in _json_rows(path, part, invalid):
         count += 1
-        yield from _row_documents(place(name, number), f"{name}:{number}", row, field, end, invalid)
+        yield from row_documents(place(name, number), f"{name}:{number}", row, field, end, invalid)
     if not count and part == WHOLE:
         raise InputError(f"{path}: expected JSON lines, found only blank ones")
 
@@ -220,12 +220,12 @@ def read_parquet_documents(
     for number, row, share in read_parquet(path, [field], part.start, part.stop):
         found = True
         end = round(size * share) - part.start
-        yield from _row_documents(place(str(path), number), f"{path}:{number}", row, field, end, invalid)
+        yield from row_documents(place(str(path), number), f"{path}:{number}", row, field, end, invalid)
     if not found and part == WHOLE:
         raise InputError(f"{path}: expected rows, found none")
 
 
-def _row_documents(where: str, name: str, row: Any, field: str, end: int, invalid: Invalid) -> Iterator[Document]:
+def row_documents(where: str, name: str, row: Any, field: str, end: int, invalid: Invalid) -> Iterator[Document]:
     """Yield the document of a row, from the text in its field."""
     try:
         text = _text_of(where, row, field)

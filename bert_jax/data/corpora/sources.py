@@ -6,6 +6,8 @@
     wikitext:PATH                           WikiText: ` = Title = ` begins a document, headings are left out
     data.jsonl[:FIELD]                      JSON lines: a row is a document, its text in FIELD ("text"); .ndjson, .json
     data.parquet[:COLUMN]                   Parquet: a row is a document, its text in COLUMN ("text"); needs pyarrow
+    pages.warc.gz, texts.wet.gz             web archives: a page or a text is a document; needs the extra `web`
+    datasets:FOLDER[:COLUMN]                what `save_to_disk` of datasets wrote: a row is a document; needs pyarrow
     tfds:NAME[:SPLIT[:FIELD]]               a TensorFlow Datasets data set ("train", "text"), read without TensorFlow
     python-docs                             the documentation that comes with this Python and its packages
 
@@ -24,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from bert_jax import storage
 from bert_jax.data.corpora import python_docs, readers
 from bert_jax.data.corpora.readers import ByteRange, Document
+from bert_jax.data.corpora.saved_datasets import read_arrow_documents, saved_files
 from bert_jax.data.json_files import JsonLayout, json_layout_of
 from bert_jax.data.tfds_sets import open_tfds
 from bert_jax.errors import InputError, did_you_mean
@@ -41,6 +44,8 @@ _CONCURRENT = 16  # requests for the sizes of files
 _JSON_SUFFIXES = tuple(name + suffix for name in (".jsonl", ".ndjson", ".json") for suffix in ("", *COMPRESSED))
 _PARQUET_SUFFIX = ".parquet"
 _ROWS = (*_JSON_SUFFIXES, _PARQUET_SUFFIX)
+_SAVED = "datasets"
+_WEB_SUFFIXES = tuple(name + suffix for name in (".warc", ".wet") for suffix in ("", *COMPRESSED))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -151,12 +156,15 @@ def open_corpus(spec: str | Sequence[str], has_empty: bool = False) -> Corpus:
     if colon and kind == "tfds":
         return _open_tfds(spec, rest)
     if colon and kind in _TEXT_KINDS:
-        return _open_files(spec, rest, kind, readers.DEFAULT_FIELD, has_empty)
+        return _open_files(spec, _find_files(rest), kind, readers.DEFAULT_FIELD, has_empty)
+    if colon and kind == _SAVED:
+        path, field = _folder_and_column(rest)
+        return _open_files(spec, saved_files(path), kind, field, has_empty)
     path, field = _field(spec)
     is_kind = colon and "/" not in kind and "." not in kind and not storage.is_remote(spec)
     if is_kind and not storage.Path(spec).exists():
-        raise InputError(f"{spec}: unknown kind of corpus {kind!r}{did_you_mean(kind, [*_TEXT_KINDS, 'tfds'])}")
-    return _open_files(spec, path, "text", field, has_empty)
+        raise InputError(f"{spec}: unknown kind of corpus {kind!r}{did_you_mean(kind, [*_TEXT_KINDS, _SAVED, 'tfds'])}")
+    return _open_files(spec, _find_files(path), "text", field, has_empty)
 
 
 def _field(spec: str) -> tuple[str, str]:
@@ -167,8 +175,13 @@ def _field(spec: str) -> tuple[str, str]:
     return spec, readers.DEFAULT_FIELD
 
 
-def _open_files(spec: str, path: str, kind: str, field: str, has_empty: bool) -> Corpus:
-    paths = _find_files(path)
+def _folder_and_column(text: str) -> tuple[str, str]:
+    """Split FOLDER[:COLUMN]; the folder may be one of an object store."""
+    folder, colon, column = text.rpartition(":")
+    return (folder, column or readers.DEFAULT_FIELD) if colon and "/" not in column else (text, readers.DEFAULT_FIELD)
+
+
+def _open_files(spec: str, paths: Sequence[storage.Path], kind: str, field: str, has_empty: bool) -> Corpus:
     with concurrent.futures.ThreadPoolExecutor(_CONCURRENT) as pool:  # in an object store, each size takes a request
         sizes = list(pool.map(storage.Path.size, paths))
     if 0 in sizes and not has_empty:
@@ -180,12 +193,14 @@ def _open_files(spec: str, path: str, kind: str, field: str, has_empty: bool) ->
             return functools.partial(readers.read_json_documents, field=field)
         if path.name.endswith(_PARQUET_SUFFIX):
             return functools.partial(readers.read_parquet_documents, field=field)
-        return _TEXT_KINDS[kind]
+        if path.name.lower().endswith(_WEB_SUFFIXES):
+            return _read_web_archive
+        return functools.partial(read_arrow_documents, field=field) if kind == _SAVED else _TEXT_KINDS[kind]
 
     def cut(most_bytes: int) -> list[Part]:
         found = []
         for path, size in zip(paths, sizes, strict=True):
-            read, has_rows = functools.partial(reader(path), str(path)), path.name.endswith(_ROWS)
+            read, has_rows = functools.partial(reader(path), str(path)), _has_rows(path, kind)
             if size < 2 * most_bytes or not _has_ranges(path, kind):
                 found.append(Part(str(path), read, size, has_rows))
                 continue
@@ -197,11 +212,26 @@ def _open_files(spec: str, path: str, kind: str, field: str, has_empty: bool) ->
     return Corpus(spec, lambda: (document for path in paths for document in reader(path)(path)), sum(sizes), cut)
 
 
+def _read_web_archive(path: storage.PathLike, invalid: readers.Invalid = readers.strict) -> Iterator[Document]:
+    """Read a web archive (`web_archives.py`). Raises InputError where the extra is not installed."""
+    try:
+        from bert_jax.data.corpora import web_archives
+    except ImportError as error:
+        raise InputError(f"{path}: expected libraries that read web archives: pip install 'bert-jax[web]' ({error})"
+                         ) from None  # fmt: skip
+    return web_archives.read_web_archive(path, invalid)
+
+
+def _has_rows(path: storage.Path, kind: str) -> bool:
+    """Return whether an invalid row, or record, of a file can be left out."""
+    return path.name.endswith(_ROWS) or path.name.lower().endswith(_WEB_SUFFIXES) or kind == _SAVED
+
+
 def _has_ranges(path: storage.Path, kind: str) -> bool:
     """Return whether the documents of a file can be read from the middle of it."""
     if path.name.endswith(_PARQUET_SUFFIX):
         return True
-    if path.name.lower().endswith(COMPRESSED) or kind == "files":
+    if path.name.lower().endswith((*COMPRESSED, *_WEB_SUFFIXES)) or kind in ("files", _SAVED):
         return False
     return not path.name.endswith(_JSON_SUFFIXES) or json_layout_of(str(path)) is JsonLayout.LINES
 

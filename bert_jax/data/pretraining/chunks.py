@@ -10,6 +10,7 @@ from bert_jax import storage
 from bert_jax.data.corpora.readers import Document
 from bert_jax.data.invalid_rows import RULES
 from bert_jax.data.pretraining.corpus_checks import TextCounts
+from bert_jax.data.pretraining.filters import Filters
 from bert_jax.data.pretraining.instances import OBJECTIVES
 from bert_jax.data.pretraining.manifest import InstanceSet
 from bert_jax.errors import InputError, did_you_mean, logger
@@ -36,6 +37,7 @@ class PrepareSettings:
     deduplicate: str
     similarity: float
     invalid: str
+    filters: Filters
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:

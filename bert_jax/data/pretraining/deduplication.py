@@ -20,7 +20,7 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.data.corpora.readers import Document
-from bert_jax.data.pretraining.chunks import RECORDS_DIR
+from bert_jax.data.pretraining.chunks import RECORDS_DIR, PrepareSettings
 from bert_jax.data.pretraining.grouped_rows import read_grouped, write_grouped
 from bert_jax.data.pretraining.removal import (
     COMPARISON_FILE,
@@ -31,7 +31,7 @@ from bert_jax.data.pretraining.removal import (
     record_path,
     result_path,
 )
-from bert_jax.data.pretraining.units import Unit
+from bert_jax.data.pretraining.units import LeftOut, Unit, documents_of
 
 REMOVED_FILE = "removed.jsonl"
 _BUCKETS = 4096  # of a file of keys, by the upper bits of a key; a range of keys is a run of them
@@ -109,17 +109,17 @@ class ExactKeys:
         return found
 
 
-def write_keys(unit: Unit, kinds: Iterable[Keys], skips: bool, directory: storage.Path) -> UnitTexts:
+def write_keys(unit: Unit, kinds: Iterable[Keys], settings: PrepareSettings, directory: storage.Path) -> UnitTexts:
     """Write the keys of the documents of a unit and the record of its texts, unless an earlier run has.
 
     Args:
         unit: the unit.
         kinds: the ways to compare.
-        skips: whether what cannot be read is left out.
+        settings: the settings of `prepare`.
         directory: the directory that is prepared.
     """
     kinds = tuple(kinds)
-    looked_for = [*map(repr, kinds), f"skips={skips}"]
+    looked_for = [*map(repr, kinds), f"invalid={settings.invalid}", repr(settings.filters)]
     parts = [[part.name, part.num_bytes] for part in unit.parts]
     path = record_path(unit.index, directory)
     if path.exists():
@@ -130,7 +130,7 @@ def write_keys(unit: Unit, kinds: Iterable[Keys], skips: bool, directory: storag
     collected: dict[Keys, list[np.ndarray]] = {keys: [] for keys in kinds}
     counts, digest = [], TextsDigest()
     for part in unit.parts:
-        documents, count = part.readable([]) if skips else part.read(), 0
+        documents, count = documents_of(part, settings, LeftOut()), 0
         while batch := list(itertools.islice(documents, _BATCH)):
             count += len(batch)
             for document in batch:

@@ -105,6 +105,7 @@ class Manifest:
         sets: the sets of instances, one for each split and sequence length.
         removed: the number of documents that were left out, which `removed.jsonl` lists.
         skipped: the number of rows and files that could not be read and were left out, which `skipped.txt` lists.
+        filtered: name of a filter -> the number of documents that it left out.
     """
 
     settings: dict[str, Any]
@@ -118,6 +119,7 @@ class Manifest:
     sets: tuple[InstanceSet, ...]
     removed: int = 0
     skipped: int = 0
+    filtered: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def lengths(self, split: str) -> list[int]:
         """Return the sequence lengths that a split was prepared for, ascending."""

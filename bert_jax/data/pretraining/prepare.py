@@ -15,6 +15,7 @@ from typing import Any
 from bert_jax import storage
 from bert_jax.data.corpora.sources import Corpus, open_corpus
 from bert_jax.data.pretraining.chunks import Chunk, PrepareSettings
+from bert_jax.data.pretraining.filters import Filters
 from bert_jax.data.pretraining.instances import smallest_seq_length
 from bert_jax.data.pretraining.manifest import Manifest
 from bert_jax.data.pretraining.steps import (
@@ -33,7 +34,8 @@ from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
 from bert_jax.tokenization import Tokenizer
 
-_MOST_CHUNKS = 8  # of a unit that another process reads
+_MOST_CHUNKS = 8  # of a unit that another process reads, unless large units are many
+_MANY = 4  # large units for each process: enough that all processes are busy nearly to the end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +66,8 @@ def prepare(
     deduplicate: str = "",
     similarity: float = 0.8,
     invalid: str = "strict",
+    languages: Sequence[str] = (),
+    filters: Sequence[str] = (),
     on_progress: Callable[[PrepareProgress], None] | None = None,
     beam_options: Sequence[str] | None = None,
 ) -> Manifest:
@@ -94,6 +98,9 @@ def prepare(
         invalid: what to do with rows and files that cannot be read: "strict" = raise the first error, "skip" = leave
             them out, count them in the manifest and list them in `skipped.txt`; of a file that is damaged or no text,
             what comes after that place.
+        languages: the languages of the documents that are kept, by their codes in ISO 639-1; () = all.
+        filters: functions that say which documents are kept, or change their text (`filters.py`): `FILE.py:FUNCTION` or
+            `MODULE:FUNCTION`. Filters come before the comparison of documents. The manifest counts what they leave out.
         on_progress: called after each part, except on Beam.
         beam_options: options of Apache Beam and of its runner, which does the work in place of `num_workers` processes.
             The result does not depend on the runner. None = without Beam.
@@ -117,7 +124,9 @@ def prepare(
         deduplicate,
         similarity,
         invalid,
+        Filters(tuple(languages), tuple(filters)),
     )
+    settings.filters.check()
     if min(lengths, default=0) < (smallest := smallest_seq_length(tokenizer.layout)):
         raise InputError(f"max_seq_length: expected lengths of at least {smallest}, found {lengths}")
     corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus, has_empty=invalid == "skip")
@@ -146,7 +155,7 @@ def _run_here(
             compared = workers.map(compared_texts, units) if is_sent else ((u, compared_texts(job, u)) for u in units)
             list(workers.map(repeated, ranges_of_keys(job, [texts for _, texts in compared])))
         read_here: list[UnitSummary] = []
-        parts = _parts(job, units, is_sent, read_here)
+        parts = _parts(job, units, num_workers if is_sent else 0, read_here)
         train = Prepared.total([*map(progress.add, workers.map(prepared, parts)), Prepared([], read_here)])
         groups = groups_of_held_out(job, train)
         validation = list(map(progress.add, workers.map(prepared, groups)))
@@ -163,16 +172,18 @@ def _import_beam() -> Any:
 
 
 def _parts(
-    job: Preparation, units: Sequence[Unit], is_sent: bool, read_here: list[UnitSummary]
+    job: Preparation, units: Sequence[Unit], readers: int, read_here: list[UnitSummary]
 ) -> Iterator[Unit | Chunk]:
     """Yield units, and the chunks of those that are read in this process, whose summaries go to `read_here`.
 
-    These are the units that cannot be sent to another process or are better not read by one alone: a compressed file
-    of many chunks.
+    These are all where there are no `readers`, processes that can read a unit; or else a few that are better not read
+    by one process alone: compressed files of many chunks.
     """
-    most_bytes = _MOST_CHUNKS * job.settings.shard_bytes
+    large = {unit.index for unit in units if unit.num_bytes > _MOST_CHUNKS * job.settings.shard_bytes}
+    if len(large) >= _MANY * readers:
+        large = set()
     for unit in units:
-        if is_sent and unit.num_bytes <= most_bytes:
+        if readers and unit.index not in large:
             yield unit
             continue
         reader = UnitReader(unit, job.settings, job.directory)

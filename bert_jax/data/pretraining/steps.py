@@ -9,6 +9,7 @@ What a step leaves in the directory follows from the corpus and the settings alo
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
@@ -91,7 +92,7 @@ class Prepared(NamedTuple):
 
 def compared_texts(job: Preparation, unit: Unit) -> UnitTexts:
     """Write the keys by which the documents of a unit are compared."""
-    return write_keys(unit, job.kinds, job.settings.invalid == "skip", job.directory)
+    return write_keys(unit, job.kinds, job.settings, job.directory)
 
 
 def ranges_of_keys(job: Preparation, texts: Sequence[UnitTexts]) -> list[KeyRange]:
@@ -135,9 +136,13 @@ def finish(job: Preparation, corpus: str, done: Prepared) -> Manifest:
         InputError: the corpus has no text, or only one document where one is to be held out.
     """
     directory, settings = job.directory, job.settings
-    skipped = [error for summary in done.summaries for error in summary.skipped]
+    skipped = [error for summary in done.summaries for error in summary.left_out.skipped]
     _list_skipped(job, skipped)
-    manifest = _manifest(job, corpus, done.chunks, _list_removed(job), len(skipped))
+    filtered = sum((summary.left_out.filtered for summary in done.summaries), Counter())
+    if filtered and not done.chunks:
+        raise InputError(f"{corpus}: expected documents that the filters keep, found none: {dict(filtered)}")
+    manifest = _manifest(job, corpus, done.chunks)
+    manifest = dataclasses.replace(manifest, removed=_list_removed(job), skipped=len(skipped), filtered=dict(filtered))
     _remove_leftovers(directory, manifest)
     counts, duplicates = TextCounts.total(chunk.counts for chunk in done.chunks), Duplicates()
     for summary in done.summaries:
@@ -181,7 +186,7 @@ def _remove_leftovers(directory: storage.Path, manifest: Manifest) -> None:
             path.unlink()
 
 
-def _manifest(job: Preparation, corpus: str, done: Sequence[ChunkResult], removed: int, skipped: int) -> Manifest:
+def _manifest(job: Preparation, corpus: str, done: Sequence[ChunkResult]) -> Manifest:
     settings, tokenizer = job.settings, job.tokenizer
     documents = {split: sum(r.documents for r in done if r.split == split) for split in SPLITS}
     if not any(documents.values()):
@@ -214,6 +219,4 @@ def _manifest(job: Preparation, corpus: str, done: Sequence[ChunkResult], remove
         documents=documents,
         sentences={split: sum(r.sentences for r in done if r.split == split) for split in SPLITS},
         sets=tuple(sets),
-        removed=removed,
-        skipped=skipped,
     )

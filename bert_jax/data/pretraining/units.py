@@ -7,6 +7,7 @@ a unit finds the same chunks in it.
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
@@ -20,6 +21,29 @@ from bert_jax.data.pretraining.removal import Removal
 _FEWEST_UNITS = 64  # of a corpus of as many chunks: enough for the cores of one machine
 _MOST_CHUNKS = 4  # of a unit
 _KEPT_HASHES = 100_000  # of a unit, from which the share of duplicates is estimated
+
+
+@dataclasses.dataclass
+class LeftOut:
+    """What is left out of some parts.
+
+    Attributes:
+        skipped: the errors of what could not be read.
+        filtered: name of a filter -> the number of documents that it left out.
+    """
+
+    skipped: list[str] = dataclasses.field(default_factory=list)
+    filtered: Counter[str] = dataclasses.field(default_factory=Counter)
+
+
+def documents_of(part: Part, settings: PrepareSettings, left_out: LeftOut) -> Iterator[Document]:
+    """Yield the documents of a part that can be read and that the filters keep.
+
+    Raises:
+        InputError: a filter raised an error; or, with `settings.invalid` "strict", something cannot be read.
+    """
+    documents = part.readable(left_out.skipped) if settings.invalid == "skip" else part.read()
+    return settings.filters.kept(documents, left_out.filtered)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,15 +63,11 @@ class Unit:
         """The size of its parts."""
         return sum(part.num_bytes for part in self.parts)
 
-    def documents(self, skipped: list[str] | None = None) -> Iterator[Document]:
-        """Yield the documents of its parts, with `end` counted from the first part.
-
-        Args:
-            skipped: gets the errors of what cannot be read and is left out; None = these are raised.
-        """
+    def documents(self, settings: PrepareSettings, left_out: LeftOut) -> Iterator[Document]:
+        """Yield the documents of its parts, with `end` counted from the first part."""
         before = 0
         for part in self.parts:
-            for document in part.read() if skipped is None else part.readable(skipped):
+            for document in documents_of(part, settings, left_out):
                 yield dataclasses.replace(document, end=before + document.end) if before else document
             before += part.num_bytes
 
@@ -89,14 +109,14 @@ class UnitSummary:
         held_out: the number of documents held out.
         held_out_characters: their size.
         duplicates: a sample of their texts.
-        skipped: the errors of what could not be read and was left out.
+        left_out: what was left out.
     """
 
     index: int
     held_out: int
     held_out_characters: int
     duplicates: Duplicates
-    skipped: list[str]
+    left_out: LeftOut
 
 
 class UnitReader:
@@ -112,7 +132,7 @@ class UnitReader:
         self._unit, self._settings, self._directory = unit, settings, directory
         self._held_out = self._held_out_characters = 0
         self._duplicates = Duplicates(_KEPT_HASHES)
-        self._skipped: list[str] = []
+        self._left_out = LeftOut()
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the chunks of training text."""
@@ -127,7 +147,7 @@ class UnitReader:
             self._held_out,
             self._held_out_characters,
             self._duplicates,
-            self._skipped,
+            self._left_out,
         )
 
     def _training(self, file: TextIO) -> Iterator[Document]:
@@ -153,7 +173,7 @@ class UnitReader:
             self._hold_out(lowest, file)
 
     def _documents(self) -> Iterator[Document]:
-        documents = self._unit.documents(self._skipped if self._settings.invalid == "skip" else None)
+        documents = self._unit.documents(self._settings, self._left_out)
         if not self._settings.deduplicate:
             return documents
         return Removal.of_unit(self._unit.index, self._directory).kept(documents)

@@ -1,0 +1,142 @@
+"""Read the texts and pages of web archives (WARC, ISO 28500), such as those of Common Crawl; needs the extra `web`."""
+
+from collections.abc import Iterator
+from typing import IO, Any
+
+from resiliparse.extract.html2text import extract_plain_text
+from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
+from resiliparse.parse.html import HTMLParserException, HTMLTree, traverse_dom
+from warcio.archiveiterator import ArchiveIterator
+from warcio.exceptions import ArchiveLoadFailed
+
+from bert_jax import storage
+from bert_jax.data.corpora.readers import Document, Invalid, strict, text_documents
+from bert_jax.data.lines import MAX_ROW_BYTES
+from bert_jax.errors import InputError
+
+_HTML = ("text/html", "application/xhtml+xml")
+_PLAIN = "text/plain"
+_PIECE_BYTES = 1 << 16
+_DEEPEST = 1000  # elements within each other; browsers cut at 512
+
+
+def read_web_archive(path: storage.PathLike, invalid: Invalid = strict) -> Iterator[Document]:
+    """Yield a document for each text and each page of a web archive; a line is a paragraph.
+
+    Texts are records of the type `conversion`, as in WET files. Pages are records of the types `response` (with a
+    status of success) and `resource` in HTML or plain text; of HTML, the main content is taken, without menus and the
+    like. Other records are ignored.
+
+    Args:
+        path: the archive, maybe compressed.
+        invalid: is called with the error of a record that cannot be read.
+
+    Raises:
+        InputError: the file is no web archive, is damaged or has neither texts nor pages.
+    """
+    path, done, found = storage.existing(path), 0, False
+    try:
+        with storage.open_decompressed(path) as (stream, file):
+            for number, record in enumerate(_records(stream), 1):
+                try:
+                    text = _text(record)
+                except InputError as error:
+                    invalid(InputError(f"{path}: record {number}: {error}"))
+                    text = ""
+                found, done = found or text is not None, number
+                yield from text_documents(f"{path}:{number}", text or "", file.tell())
+            stream.read(1)  # raises the error of a file that is cut short, which the iterator takes for the end
+    except storage.DamagedError as error:
+        raise InputError(f"{path}: record {done + 1}: {error}") from None
+    if not found:
+        raise InputError(f"{path}: expected records with texts or pages, found none")
+
+
+def _records(stream: IO[bytes]) -> Iterator[Any]:
+    """Yield the records of an open archive. Raises DamagedError where something else is found."""
+    records = iter(ArchiveIterator(stream))
+    while True:
+        try:
+            record = next(records)
+        except StopIteration:
+            return
+        except (ArchiveLoadFailed, AttributeError, OverflowError) as error:
+            # An AttributeError: a response without the address of its page.
+            reason = " ".join(str(error).split())
+            raise storage.DamagedError(f"expected a record of a web archive, found: {reason:.80}") from None
+        yield record
+
+
+def _text(record: Any) -> str | None:
+    """Return the text of a record; None where it is of another kind.
+
+    Raises:
+        InputError: it is too long, not UTF-8, or a page that cannot be read.
+        DamagedError: it is cut short.
+    """
+    headers = record.http_headers or record.rec_headers
+    kind, _, parameters = (headers.get_header("Content-Type") or "").lower().partition(";")
+    is_page = record.rec_type == "resource" or (
+        record.rec_type == "response" and (headers.get_statuscode() or "").startswith("2")
+    )
+    if record.rec_type == "conversion" or (is_page and kind.strip() == _PLAIN):
+        return _decoded(_content(record))
+    return _main_text(_content(record), parameters) if is_page and kind.strip() in _HTML else None
+
+
+def _content(record: Any) -> bytes:
+    """Return the content of a record, without the encodings of HTTP."""
+    content = record.content_stream()
+    pieces, size = [], 0
+    while piece := content.read(_PIECE_BYTES):
+        pieces.append(piece)
+        size += len(piece)
+        if size > MAX_ROW_BYTES:
+            raise InputError(f"expected at most {MAX_ROW_BYTES:,} bytes, found more")
+    if getattr(record.raw_stream, "limit", 0):  # bytes that the record's header promises
+        raise storage.DamagedError("expected a whole record, found one that is cut short")
+    return b"".join(pieces)
+
+
+def _decoded(content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        found = f"byte 0x{content[error.start]:02x} at offset {error.start}"
+        raise InputError(f"expected UTF-8 text, found {found}") from None
+
+
+def _main_text(content: bytes, parameters: str) -> str:
+    """Return the main text of a page, whose encoding the parameters of its type name, or else the page itself."""
+    try:
+        tree = HTMLTree.parse_from_bytes(content, _encoding(content, parameters))
+    except (HTMLParserException, LookupError, UnicodeError) as error:
+        raise InputError(f"expected a page in HTML, found: {error}") from None
+    # Of deep pages all text is taken: the search for the main text takes time in proportion to the square of the depth.
+    is_flat = content.count(b"<") < _DEEPEST or _depth(tree) < _DEEPEST
+    return extract_plain_text(tree, main_content=is_flat, alt_texts=False)
+
+
+def _encoding(content: bytes, parameters: str) -> str:
+    """Return the encoding that the parameters name; or UTF-8 where the content is that; or one that is guessed."""
+    named = parameters.partition("charset=")[2].strip(" \"'")
+    if named and (known := map_encoding_to_html5(named, False)):
+        return known
+    try:
+        content.decode()
+        return "utf-8"
+    except UnicodeDecodeError:
+        return detect_encoding(content, from_html_meta=True) or "utf-8"
+
+
+def _depth(tree: HTMLTree) -> int:
+    """Return the greatest number of elements within each other."""
+    deepest = 0
+
+    def enter(context: Any) -> None:
+        nonlocal deepest
+        deepest = max(deepest, context.depth)
+
+    if tree.document:
+        traverse_dom(tree.document, enter)
+    return deepest
