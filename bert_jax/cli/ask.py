@@ -3,11 +3,10 @@
 import argparse
 import copy
 import itertools
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bert_jax.cli import shards, stream, vectors
+from bert_jax.cli import answer_tables, shards, stream, vectors
 from bert_jax.cli.output import complain, print_json, print_table
 from bert_jax.cli.verbs import add_batching, add_dtype, add_kind, add_prompts, add_vector_sizes, add_verb
 from bert_jax.errors import InputError
@@ -101,9 +100,13 @@ def add_verbs(verbs: Any) -> None:
     embed.add_argument("--out", metavar="FILE",
         help="write vectors instead of printing them: a .npy of float32 [texts, dimensions]; of a model of sparse "
         "embeddings a .npz, which scipy.sparse.load_npz reads; of a model with a vector for each token a .npz of "
-        "vectors and starts; with --shards the directory of such files")  # fmt: skip
+        "vectors and starts; or .parquet; with --shards the directory of such files")  # fmt: skip
     for parser in (fill, classify, tag, answer):
-        parser.add_argument("--out", metavar="DIR", help="with --shards: directory for the answers, as JSON lines")
+        parser.add_argument("--out", metavar="DIR", help="with --shards: directory for the answers")
+    for parser in (fill, classify, tag, answer, embed):
+        parser.add_argument("--format", choices=("parquet",) if parser is embed else ("jsonl", "parquet"),
+            help="with --shards: format of the files (default: "
+            f"{'arrays of NumPy' if parser is embed else 'jsonl'})")  # fmt: skip
     for parser, what in ((fill, "text"), (classify, "text"), (tag, "text"), (answer, "question"), (embed, "text")):
         parser.add_argument("model", metavar="MODEL", help="a model directory")
         stream.add_flags(parser, what)
@@ -134,7 +137,7 @@ def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
 
 def run_fill_mask(args: argparse.Namespace) -> int:
     """Print the most likely tokens for each [MASK]."""
-    return _run(args, _fill_mask)
+    return _run(args, "fill-mask", _fill_mask)
 
 
 def _fill_mask(args: argparse.Namespace) -> None:
@@ -151,7 +154,7 @@ def _fill_mask(args: argparse.Namespace) -> None:
 
 def run_classify(args: argparse.Namespace) -> int:
     """Print the classes of each text, the most likely first."""
-    return _run(args, _classify)
+    return _run(args, "classify", _classify)
 
 
 def _classify(args: argparse.Namespace) -> None:
@@ -181,7 +184,7 @@ def _classify(args: argparse.Namespace) -> None:
 
 def run_tag(args: argparse.Namespace) -> int:
     """Print the entities of each text and their character ranges."""
-    return _run(args, _tag)
+    return _run(args, "tag", _tag)
 
 
 def _tag(args: argparse.Namespace) -> None:
@@ -208,7 +211,7 @@ def _tag(args: argparse.Namespace) -> None:
 
 def run_answer(args: argparse.Namespace) -> int:
     """Print the spans that answer each question, the most likely first."""
-    return _run(args, _answer)
+    return _run(args, "answer", _answer)
 
 
 def _answer(args: argparse.Namespace) -> None:
@@ -233,7 +236,7 @@ def _answer(args: argparse.Namespace) -> None:
 
 def run_embed(args: argparse.Namespace) -> int:
     """Print or write the vector of each text."""
-    return _run(args, _embed)
+    return _run(args, "embed", _embed)
 
 
 def _embed(args: argparse.Namespace) -> None:
@@ -263,17 +266,20 @@ def _embedding(args: argparse.Namespace) -> str:
     return f"{args.kind or 'sentence'}-embedding"
 
 
-def _run(args: argparse.Namespace, verb: Callable[[argparse.Namespace], None]) -> int:
+def _run(args: argparse.Namespace, name: str, verb: Callable[[argparse.Namespace], None]) -> int:
     """Run a verb over its texts, or over the texts of each file of --shards, and return the exit status."""
     if not args.shards:
-        if args.out and verb is not _embed:
-            raise InputError("--out: expected --shards too, found none")
+        for option in ("format", "out")[: 1 if verb is _embed else 2]:
+            if getattr(args, option):
+                raise InputError(f"--{option}: expected --shards too, found none")
+        shards.find_share(args)
         verb(args)
         return 0
     if args.texts or args.file:
         raise InputError("--shards: expected neither texts nor --file, found both")
-    suffix = ".jsonl"
-    if verb is _embed:
+    shards.find_share(args)
+    suffix = f".{args.format or 'jsonl'}"
+    if verb is _embed and args.format is None:
         _open(args, _embedding(args))
         suffix = ".npy" if args.pipe.head == "sentence_embedding" else ".npz"
 
@@ -284,13 +290,10 @@ def _run(args: argparse.Namespace, verb: Callable[[argparse.Namespace], None]) -
         if verb is _embed:
             verb(one)
         else:
-            with storage.open_atomically(shard.out) as file:
-                one.emit = lambda value: file.write(json.dumps(value, ensure_ascii=False) + "\n")
+            with answer_tables.open_answers(shard.out, answer_tables.answer_columns(name, args)) as one.emit:
                 verb(one)
         args.pipe = one.pipe
         return int(one.counted)
-
-    from bert_jax import storage
 
     return shards.over_shards(args, suffix, answer)
 

@@ -192,6 +192,7 @@ def run_predict(args: argparse.Namespace) -> int:
         count = evaluation.predict(args.model, args.data, args.out, _columns(args), **_running(args))
         say(f"{args.out}: {count:,} rows")
         return 0
+    shards.find_share(args)
     suffix = f".{args.format or 'jsonl'}"
     predict = evaluation.open_predictor(args.model, f"answers{suffix}", _columns(args), **_running(args))
 

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from bert_jax.cli import answer_tables, shards
 from bert_jax.cli.output import print_json, print_scores, print_table, say
 from bert_jax.cli.vectors import vector_sizes
 from bert_jax.cli.verbs import add_batching, add_dtype, add_kind, add_prompts, add_vector_sizes, add_verb
@@ -39,8 +40,9 @@ def add_verbs(verbs: Any) -> None:
         run_rerank,
         "rank the texts of a file by relevance to a query",
         "A cross-encoder reads each text together with the query, which is slower than `bert-jax search` and more "
-        "accurate.",
-        'bert-jax rerank runs/relevance/model "how do cats sleep?" --corpus found.txt',
+        "accurate. With --shards, each row has a query and a list of texts.",
+        """bert-jax rerank runs/relevance/model "how do cats sleep?" --corpus found.txt
+           bert-jax rerank runs/relevance/model --shards found/ --out ranked/""",
     )
     index = add_verb(
         verbs,
@@ -90,11 +92,20 @@ def add_verbs(verbs: Any) -> None:
     similarity.add_argument("first", metavar="A", help="a text")
     similarity.add_argument("second", metavar="B", help="another text")
     search.add_argument("texts", metavar="QUERY", nargs="+", help="text to search for")
-    rerank.add_argument("query", metavar="QUERY", help="text to search for")
+    rerank.add_argument("query", metavar="QUERY", nargs="?", help="text to search for")
+    rerank.add_argument("--query-field", default="query", metavar="NAME",
+        help="with --shards: field or column of the query (default: %(default)s)")  # fmt: skip
+    rerank.add_argument("--texts-field", default="texts", metavar="NAME",
+        help="with --shards: field or column of the list of texts (default: %(default)s)")  # fmt: skip
+    rerank.add_argument("--out", metavar="DIR", help="with --shards: directory for the answers")
+    rerank.add_argument("--format", choices=("jsonl", "parquet"),
+        help="with --shards: format of the files (default: jsonl)")  # fmt: skip
+    rerank.add_argument("--skip", action="store_true", help="with --shards: skip invalid rows and report each")
+    shards.add_shards(rerank, "rows with a query and its texts: JSON lines or Parquet")
     search.add_argument("--index", metavar="DIR", help="index of a corpus, as `bert-jax index` writes it")
     for parser in (search, rerank, index):
         add = parser.add_argument
-        add("--corpus", required=parser is not search, metavar="FILE",
+        add("--corpus", required=parser is index, metavar="FILE",
             help="file with one text per line, or a table; may be compressed")  # fmt: skip
         add("--text-column", default="", metavar="NAME",
             help="column of the texts; required if FILE is a table: .tsv, .csv, .jsonl or tfds:NAME")  # fmt: skip
@@ -166,11 +177,60 @@ def run_index(args: argparse.Namespace) -> None:
     say(f"{args.out}: index of {count:,} texts")
 
 
-def run_rerank(args: argparse.Namespace) -> None:
-    """Print the most relevant texts for a query."""
+def run_rerank(args: argparse.Namespace) -> int:
+    """Print the most relevant texts for a query, or write those of each row of each file of --shards."""
+    given = args.query is not None, args.corpus is not None
+    if any(given) if args.shards else not all(given):
+        raise InputError("rerank: expected QUERY and --corpus FILE, or --shards FILES without them")
+    if args.shards:
+        return _rerank_shards(args)
+    for name in ("out", "format"):
+        if getattr(args, name):
+            raise InputError(f"--{name}: expected --shards too, found none")
+    shards.find_share(args)
     corpus = corpus_texts(args.corpus, args.text_column)
     answers = _pipeline(args, "rerank")(args.query, corpus, top_k=args.top_k, **_options(args))
     _show(args, args.query, answers)
+    return 0
+
+
+def _rerank_shards(args: argparse.Namespace) -> int:
+    """Write the most relevant texts for each row of each file."""
+    shards.find_share(args)
+    rerank = _pipeline(args, "rerank", device="all")
+
+    def answer(shard: shards.ShardFiles) -> int:
+        shard.out.parent.mkdir(parents=True, exist_ok=True)
+        count = 0
+        with answer_tables.open_answers(shard.out, answer_tables.answer_columns("rerank", args)) as write:
+            for query, texts in _queries(args, str(shard.source)):
+                answers = rerank(query, texts, top_k=args.top_k, **_options(args)) if texts else []
+                write({"query": query, "answers": answers})
+                count += 1
+        return count
+
+    return shards.over_shards(args, f".{args.format or 'jsonl'}", answer)
+
+
+def _queries(args: argparse.Namespace, source: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the query and the texts of each row of a file.
+
+    Raises:
+        InputError: a row has another form; with `--skip`, it is reported and left out.
+    """
+    from bert_jax.data.invalid_rows import InvalidRow, InvalidRows
+    from bert_jax.data.json_files import json_objects
+
+    def query_and_texts(row: tuple[int, str, dict[str, Any]]) -> tuple[str, list[str]]:
+        _, where, values = row
+        query, texts = values.get(args.query_field), values.get(args.texts_field)
+        if isinstance(query, str) and isinstance(texts, list) and all(isinstance(text, str) for text in texts):
+            return query, texts
+        expected = f"expected a text in {args.query_field!r} and a list of texts in {args.texts_field!r}"
+        raise InvalidRow(f"{where}: {expected}, found {values!r:.80}", "no query or no texts")
+
+    bad = InvalidRows(source, "skip" if args.skip else "strict", skipping="--skip")
+    return bad.fitting(bad.each(json_objects(source, bad), query_and_texts))
 
 
 def run_evaluate_search(args: argparse.Namespace) -> None:
@@ -196,11 +256,11 @@ def _options(args: argparse.Namespace, *more: str) -> dict[str, Any]:
     return {name: getattr(args, name) for name in ("prompt_name", "prompt", *more)}
 
 
-def _pipeline(args: argparse.Namespace, task: str) -> Any:
+def _pipeline(args: argparse.Namespace, task: str, device: str | None = None) -> Any:
     check_counts(args, *(name for name in ("top_k", "batch_size") if hasattr(args, name)))
     from bert_jax.inference import pipeline
 
-    return pipeline(task, args.model, args.dtype, args.batch_size, batch_invariant=args.batch_invariant)
+    return pipeline(task, args.model, args.dtype, args.batch_size, device=device, batch_invariant=args.batch_invariant)
 
 
 def check_counts(args: argparse.Namespace, *names: str) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bert_jax.cli.hosts import place_among_hosts
 from bert_jax.cli.output import complain, say
 from bert_jax.errors import InputError
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _SETTINGS = "shards.json"  # in the directory of answers: the options of the verb
 # Arguments that do not change the answers, or are recorded apart.
 _FREE = frozenset(("verb", "run", "command_line", "shards", "out", "num_processes", "process_id", "skip",
-                   "invalid_rows", "texts", "file", "data", "json",
+                   "distributed", "invalid_rows", "texts", "file", "data", "json",
                    "pipe", "counted"))  # fmt: skip
 
 
@@ -38,10 +39,27 @@ def add_shards(parser: argparse.ArgumentParser, what: str) -> None:
     many.add_argument("--shards", nargs="+", metavar="FILE",
         help=f"files, folders or patterns of {what}; the answers for each become a file of the same name in "
         "--out")  # fmt: skip
+    many.add_argument("--distributed", action="store_true",
+        help="share the files among the hosts that JAX detects (Cloud TPU, Slurm, Open MPI)")  # fmt: skip
     many.add_argument("--num-processes", type=int, default=1, metavar="N",
         help="number of processes that share the files (default: %(default)s)")  # fmt: skip
     many.add_argument("--process-id", type=int, default=0, metavar="I",
         help="number of this process, from 0 (default: %(default)s)")  # fmt: skip
+
+
+def find_share(args: argparse.Namespace) -> None:
+    """Set the number of this process and of all to those of the hosts, with `--distributed`.
+
+    It must come before JAX touches a device.
+
+    Raises:
+        InputError: `--shards` is missing, the numbers are given too, or the hosts cannot be found.
+    """
+    if not args.distributed:
+        return
+    if not args.shards or (args.process_id, args.num_processes) != (0, 1):
+        raise InputError("--distributed: expected --shards, and neither --num-processes nor --process-id")
+    args.process_id, args.num_processes = place_among_hosts()
 
 
 def over_shards(args: argparse.Namespace, suffix: str, answer: Callable[[ShardFiles], int]) -> int:

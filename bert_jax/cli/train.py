@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
+from bert_jax.cli.hosts import join_hosts
 from bert_jax.cli.output import complain, console, say
 from bert_jax.cli.verbs import add_verb
 from bert_jax.errors import InputError
@@ -208,10 +209,4 @@ def _join_hosts(args: argparse.Namespace) -> None:
             raise InputError(f"--process-id must be in [0, {args.num_processes}), found {args.process_id}")
     elif not args.distributed:
         return
-
-    import jax
-
-    try:
-        jax.distributed.initialize(*by_hand)
-    except (RuntimeError, ValueError) as error:
-        raise InputError(f"could not join the other hosts: {str(error).splitlines()[0]}") from error
+    join_hosts(*by_hand)

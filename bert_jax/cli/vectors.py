@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any
 
+from bert_jax.cli import answer_tables
 from bert_jax.cli.output import print_json, print_table, say
 from bert_jax.errors import InputError
 
@@ -30,8 +31,10 @@ def vector_sizes(args: argparse.Namespace, head: str) -> dict[str, Any]:
 
 
 def show_dense(args: argparse.Namespace, answers: Answers, similarity: str, size: int) -> None:
-    """Print vectors of `size` dimensions, or write them to `args.out` as a .npy array."""
-    if args.out:
+    """Print vectors of `size` dimensions, or write them to `args.out` as a .npy array or as Parquet."""
+    if answer_tables.is_parquet(args.out):
+        _write_table(args, answers, ["float", size])
+    elif args.out:
         count = _write_dense(args.out, (vector for _, vector in answers), size)
         _tell(args, f"{args.out}: {count:,} vectors of {size} dimensions")
     elif args.json:
@@ -48,8 +51,16 @@ def show_sparse(args: argparse.Namespace, answers: Answers, decode: Callable[[An
     """Print sparse vectors, each a CSR array of one row, or write them to `args.out`.
 
     The file is a .npz, the layout of `scipy.sparse.save_npz`: CSR arrays `data` (float32), `indices` (int32), `indptr`
-    (int64), `shape` and `format`.
+    (int64), `shape` and `format`; or Parquet with the tokens and their weights.
     """
+    if answer_tables.is_parquet(args.out):
+        tokens_of = ((text, decode(vector)[0]) for text, vector in answers)
+        _write_table(
+            args,
+            ((text, [{"token": token, "weight": weight} for token, weight in tokens]) for text, tokens in tokens_of),
+            answer_tables.SPARSE,
+        )
+        return
     if args.out:
         count, weights = _write_sparse(args.out, (vector for _, vector in answers), size)
         _tell(args, f"{args.out}: {count:,} sparse vectors with {weights:,} weights of {size:,} tokens")
@@ -67,8 +78,11 @@ def show_multi_vector(args: argparse.Namespace, answers: Answers) -> None:
     """Print the vectors of tokens, arrays `[T, D]`, or write them to `args.out`.
 
     The file is a .npz of `vectors`, float32 `[tokens of all texts, D]`, and `starts`, int64 `[texts + 1]`: the vectors
-    of text i are those from `starts[i]` to `starts[i + 1]`.
+    of text i are those from `starts[i]` to `starts[i + 1]`; or Parquet.
     """
+    if answer_tables.is_parquet(args.out):
+        _write_table(args, ((text, list(vectors)) for text, vectors in answers), answer_tables.MULTI_VECTOR)
+        return
     if args.out:
         count, tokens, size = _write_multi_vector(args.out, (vectors for _, vectors in answers))
         _tell(args, f"{args.out}: {count:,} texts with {tokens:,} vectors of {size} dimensions")
@@ -79,6 +93,16 @@ def show_multi_vector(args: argparse.Namespace, answers: Answers) -> None:
         else:
             rows = [(str(i), " ".join(f"{x: .4f}" for x in vector[:4]) + " ...") for i, vector in enumerate(vectors, 1)]
             print_table(f"{text}  ({len(vectors):,} vectors)", ("token", "vector"), rows)
+
+
+def _write_table(args: argparse.Namespace, answers: Answers, kind: Any) -> None:
+    """Write texts and vectors as Parquet."""
+    count = 0
+    with answer_tables.open_answers(args.out, {"text": "string", "embedding": kind}) as write:
+        for text, vector in answers:
+            write({"text": text, "embedding": vector})
+            count += 1
+    _tell(args, f"{args.out}: {count:,} embeddings")
 
 
 def _tell(args: argparse.Namespace, written: str) -> None:

@@ -144,6 +144,8 @@ def _tables(folder: Path) -> None:
     (folder / "passages.txt").write_text("\n".join(mixed))
     endings = [f"ending{i}" for i in range(4)]
     _csv(folder / "swag.csv", ("sent1", "sent2", *endings), [(text, "it", *TEXTS) for text in TEXTS])
+    (folder / "found").mkdir()
+    _json_lines(folder / "found" / "a.jsonl", [{"query": text, "texts": TEXTS} for text in TEXTS])
     (glue / "hellaswag").mkdir()
     for split in ("train", "val"):
         rows = [{"context": text, "choices": TEXTS, "label": i % 4} for i, text in enumerate(TEXTS * 4)]
