@@ -97,8 +97,8 @@ class Path(PosixGPath):
     def files_below(self) -> list[Self]:
         """Return all files in the directory and its subdirectories, sorted."""
         if not self.is_remote:
-            found = (type(self)(folder) / name for folder, _, names in os.walk(self) for name in names)
-            return sorted(found, key=str)
+            found = sorted(os.path.join(folder, name) for folder, _, names in os.walk(self) for name in names)
+            return [type(self)(path) for path in found]
         return [type(self)(url) for url in self._urls_below() if not url.endswith("/")]
 
     def sizes_below(self) -> dict[str, int]:
@@ -267,8 +267,8 @@ def find_files(path: str) -> list[Path]:
     """Return the files of a path, a folder (without hidden files) or a pattern, sorted; [] if there are none."""
     root = Path(path)
     if root.is_dir():
-        below = ((file, file.relative_to(root).parts) for file in root.files_below())
-        return [file for file, parts in below if not any(part.startswith(".") for part in parts)]
+        prefix = "" if root.url == "." else f"{root.url.rstrip('/')}/"
+        return [file for file in root.files_below() if "/." not in f"/{file.url.removeprefix(prefix)}"]
     if root.exists():
         return [root]
     return matching_files(path) if is_pattern(path) else []

@@ -225,3 +225,14 @@ def test_create_has_one_winner_among_threads(bucket: Bucket) -> None:
     assert path.read_bytes() == b"%d" % won.index(True)
     path.unlink()
     assert path.create(b"next") and not path.create(b"after")
+
+
+@pytest.mark.parametrize("root", [".", "./", "a", "ABSOLUTE", ".out/in"])
+def test_hidden_files_below_a_folder_are_not_found(tmp_path, monkeypatch, root):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a/b.txt", "a/.c/d.txt", "a/.e", ".out/in/f.txt", ".out/in/.g", ".h"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    found = [str(path) for path in storage.find_files(str(tmp_path) if root == "ABSOLUTE" else root)]
+    expected = {"ABSOLUTE": [str(tmp_path / "a/b.txt")], ".out/in": [".out/in/f.txt"]}
+    assert found == expected.get(root, ["a/b.txt"])

@@ -40,7 +40,7 @@ _TEXT_KINDS: dict[str, Callable[..., Iterator[Document]]] = {
 }
 _TFDS = re.compile(r"([^:]+)(?::([^:\[]*(?:\[[^\]]*\])?)(?::([^:]*))?)?")  # a split may be "train[:10%]"
 _SAMPLED_BYTES = 1 << 20  # of a part that is in a sample or not
-_CONCURRENT = 16  # requests for the sizes of files
+_CONCURRENT, _AT_ONCE = 16, 4096  # requests for the sizes of files: under way, and in line
 _JSON_SUFFIXES = tuple(name + suffix for name in (".jsonl", ".ndjson", ".json") for suffix in ("", *COMPRESSED))
 _PARQUET_SUFFIX = ".parquet"
 _ROWS = (*_JSON_SUFFIXES, _PARQUET_SUFFIX)
@@ -182,8 +182,7 @@ def _folder_and_column(text: str) -> tuple[str, str]:
 
 
 def _open_files(spec: str, paths: Sequence[storage.Path], kind: str, field: str, has_empty: bool) -> Corpus:
-    with concurrent.futures.ThreadPoolExecutor(_CONCURRENT) as pool:  # in an object store, each size takes a request
-        sizes = list(pool.map(storage.Path.size, paths))
+    sizes = _sizes(paths)
     if 0 in sizes and not has_empty:
         empty = storage.existing(paths[sizes.index(0)])  # a pipe or a device has no size either
         raise InputError(f"{empty}: expected text, found an empty file")
@@ -210,6 +209,18 @@ def _open_files(spec: str, paths: Sequence[storage.Path], kind: str, field: str,
         return found
 
     return Corpus(spec, lambda: (document for path in paths for document in reader(path)(path)), sum(sizes), cut)
+
+
+def _sizes(paths: Sequence[storage.Path]) -> list[int]:
+    """Return the sizes of files; in an object store, each takes a request."""
+    if not any(path.is_remote for path in paths):
+        return [path.size() for path in paths]
+    with concurrent.futures.ThreadPoolExecutor(_CONCURRENT) as pool:
+        return [
+            size
+            for start in range(0, len(paths), _AT_ONCE)  # a million waiting requests take gigabytes
+            for size in pool.map(storage.Path.size, paths[start : start + _AT_ONCE])
+        ]
 
 
 def _read_web_archive(path: storage.PathLike, invalid: readers.Invalid = readers.strict) -> Iterator[Document]:
