@@ -44,7 +44,7 @@ class Subject:
         learning_rate: of teacher and students.
         keys: further keys of teacher and students.
         taught: further keys of students with a teacher.
-        narrow: further keys of the narrow student with a teacher.
+        narrow: further keys of narrow students; those of distillation where there is a teacher.
     """
 
     recipe: str
@@ -66,8 +66,10 @@ SUBJECTS = {
     "stsb": Subject("stsb_embedding:{}", "distil_stsb:{}", "glue/STS-B", "dev.tsv", "spearman", (4, 4), (2e-5, 1e-4),
                     {"best_metric": "", "eval_every": 0}, {"distillation.cache": "cache"},
                     {"distillation.embedding_distance": "similarities"}),
-    "conll2003": Subject("conll2003:{}", "distil_conll2003:{}", "conll2003", "valid.txt", "f1", (3, 3), (2e-4, 3e-4)),
+    "conll2003": Subject("conll2003:{}", "distil_conll2003:{}", "conll2003", "valid.txt", "f1", (3, 3), (2e-4, 3e-4),
+                         narrow={"num_epochs": 8, "optimizer.learning_rate": 1e-3}),
 }  # fmt: skip
+_GENERAL_EPOCHS = 0.6  # of 21 million words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,9 +146,11 @@ class Comparison:
                 begin = truncated(teacher, self.workdir / name / "truncated_0")
                 return self._train("finetune", subject.recipe, subject, place, keys | {"init_from": begin})
             case "narrow from general":
-                return self._train("finetune", subject.recipe, subject, place, keys | {"init_from": self._general()})
+                keys |= _untaught(subject.narrow) | {"init_from": self._general()}
+                return self._train("finetune", subject.recipe, subject, place, keys)
             case "narrow alone":
-                return self._train("finetune", subject.recipe, subject, place, keys | _sizes() | {"tokenizer": teacher})
+                keys |= _untaught(subject.narrow) | _sizes() | {"tokenizer": teacher}
+                return self._train("finetune", subject.recipe, subject, place, keys)
         keys |= {"distillation.teacher": teacher, "distillation.student_layers": LAYERS, **subject.taught}
         if "distillation.cache" in keys:
             keys["distillation.cache"] = self.workdir / name / "cache"
@@ -158,7 +162,7 @@ class Comparison:
         """Return the narrow student after general distillation, of vectors and hidden states of plain text."""
         keys = {"distillation.teacher": self.model, "distillation.student_layers": "()",
                 "distillation.student_embeddings": True, "distillation.weights.hidden_states": 1.0,
-                "distillation.embedding_distance": "similarities", "num_epochs": self.share,
+                "distillation.embedding_distance": "similarities", "num_epochs": _GENERAL_EPOCHS * self.share,
                 "optimizer.learning_rate": 1e-3, "dtype": dtype_of(self.workdir), **_sizes()}  # fmt: skip
         return run_verb("distill", f"distil_text:{self._texts()},text", self.workdir / f"general_{self.share:g}", keys)
 
@@ -191,6 +195,11 @@ class Comparison:
 def _sizes() -> dict[str, Any]:
     """Return the recipe keys of the narrow student's architecture."""
     return {f"model.{name}": value for name, value in _NARROW.items()}
+
+
+def _untaught(keys: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys that mean something without a teacher."""
+    return {name: value for name, value in keys.items() if not name.startswith("distillation.")}
 
 
 def run_verb(verb: str, recipe: str, workdir: Path, keys: dict[str, Any]) -> Path:
