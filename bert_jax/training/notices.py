@@ -22,13 +22,15 @@ def of_loss(losses: Sequence[tuple[int, float]], grad_norms: Sequence[float]) ->
     if len(finite) < _FEWEST_LINES or finite[-1][0] - finite[0][0] < _FEWEST_STEPS:
         return []
     quarter = len(finite) // 4
-    (first, before), (last, after) = (_mean_and_error([loss for _, loss in part])
-                                      for part in (finite[:quarter], finite[-quarter:]))  # fmt: skip
+    beginning, ending = ([loss for _, loss in part] for part in (finite[:quarter], finite[-quarter:]))
+    (first, before), (last, after) = map(_mean_and_error, (beginning, ending))
     noise = 2 * math.hypot(before, after)
     if last - first > max(noise, 0.05 * abs(first)):
         return [
             f"the loss rose from {first:.4g} to {last:.4g}; look at optimizer.learning_rate, warm-up and the labels"
         ]
+    if max(ending) < min(beginning):  # then the spread is not noise: a steep beginning has much of it
+        noise = 0
     if abs(last - first) <= max(noise, 0.01 * abs(first)) and last > 0.1:
         return [
             f"the loss did not fall: {first:.4g} in the first quarter, {last:.4g} in the last; look at "

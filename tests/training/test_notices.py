@@ -46,6 +46,7 @@ def test_a_poor_run_is_told_of_in_a_line(told, said):
         lines(noisy(FALLING)),
         lines(noisy([0.02] * 20, 0.005)),  # as good as it gets
         lines([0.69] * 5),  # too short to judge
+        lines(noisy([6.8, 2.2, 1.2, 0.9, 0.7] + [0.5 - 0.01 * i for i in range(15)], 0.02)),  # steep at first
         lines(FALLING, matthews=0.4),
         lines(FALLING, accuracy=0.9),  # nothing that tells
         [*lines(FALLING), {"step": 1, "eval/matthews": 0.0}, {"step": 9, "eval/matthews": 0.3}],
