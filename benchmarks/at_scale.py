@@ -18,6 +18,8 @@ _HOUR = 3600.0
 # Of one core, in bytes of text a second (benchmarks/RESULTS.md, "Text" and "Preparing").
 READ = 30 * MB  # reading, decoding and hashing
 NEAR = 3.9 * MB  # signatures of runs of words
+LANGUAGE = 6 * MB  # the language of each document
+HTML = 3.8 * MB  # of pages, to their main text
 PREPARE = 2.9 * MB  # all of `prepare` for one length and dupe_factor 1: 0.67 M tokens of 4.3 bytes
 BYTES_PER_TOKEN = 4.3
 SHARD_BYTES_PER_TOKEN = 2.2  # 2 for the id, and the headers of rows
@@ -113,13 +115,15 @@ def main() -> None:
         documents, units = size / DOCUMENT, size / UNIT
         for step, rate, written, requests in (
             ("examples", PREPARE, size / BYTES_PER_TOKEN * SHARD_BYTES_PER_TOKEN, size / READ_BYTES + 8 * units),
+            ("language, in the same pass", LANGUAGE, 0, 0),
+            ("pages of HTML, in the same pass", HTML, 0, 0),
             ("repeated documents", READ, documents * 20, size / READ_BYTES + _compared(units, documents * 20)),
             ("near documents", NEAR, documents * 18 * 76, size / READ_BYTES + _compared(units, documents * 18 * 76)),
         ):
             hours = size / rate / _HOUR
             cost = hours * CORE_HOUR + requests * REQUEST
             print(f"| {name} | {step} | {hours:,.0f} | {cost:,.0f} | {workers:,} | {hours / workers:.1f} | "
-                  f"{size / TB:,.0f} TB | {written / TB:,.2f} TB | {requests / 1e6:,.1f} |")  # fmt: skip
+                  f"{size / TB * (requests > 0):,.0f} TB | {written / TB:,.2f} TB | {requests / 1e6:,.1f} |")  # fmt: skip
     print(
         "\n| 1 TB, 100 workers | hours | of the ideal | useful time of workers | workers lost |\n|---|---|---|---|---|"
     )

@@ -12,7 +12,7 @@ from bert_jax import storage
 from bert_jax.data.corpora.readers import Document
 from bert_jax.errors import InputError, did_you_mean
 
-_JUDGED = 2000  # characters of a document from which its language follows
+_JUDGED = 1000  # characters of a document from which its language follows
 LANGUAGE = "language"  # name of the filter by language
 
 
