@@ -104,6 +104,7 @@ SLOW = (
     "docs/pruning.md",
     "docs/retrieval.md",
     "docs/sentence_embeddings.md",
+    "docs/token_classification.md",
 )
 RUN_HERE = [
     pytest.param(page, marks=pytest.mark.slow) if page in SLOW else page
