@@ -56,7 +56,7 @@ class UnitTexts:
         return cls(**storage.read_json(record_path(unit, directory)))
 
     def name(self, number: int) -> str:
-        """Return the name of a document: its part, and its number in it, from 0."""
+        """Return the name of a document: its part, and its number among those that the filters keep of it, from 0."""
         part = bisect.bisect_right(self._starts, number) - 1
         return f"{self.parts[part][0]}#{number - self._starts[part]}"
 
