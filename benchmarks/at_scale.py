@@ -121,9 +121,10 @@ def main() -> None:
             ("near documents", NEAR, documents * 18 * 76, size / READ_BYTES + _compared(units, documents * 18 * 76)),
         ):
             hours = size / rate / _HOUR
+            read = size / TB if requests else 0
             cost = hours * CORE_HOUR + requests * REQUEST
             print(f"| {name} | {step} | {hours:,.0f} | {cost:,.0f} | {workers:,} | {hours / workers:.1f} | "
-                  f"{size / TB * (requests > 0):,.0f} TB | {written / TB:,.2f} TB | {requests / 1e6:,.1f} |")  # fmt: skip
+                  f"{read:,.0f} TB | {written / TB:,.2f} TB | {requests / 1e6:,.1f} |")  # fmt: skip
     print(
         "\n| 1 TB, 100 workers | hours | of the ideal | useful time of workers | workers lost |\n|---|---|---|---|---|"
     )
