@@ -39,7 +39,7 @@ def add_verbs(verbs: Any) -> None:
         "rerank",
         run_rerank,
         "rank the texts of a file by relevance to a query",
-        "A cross-encoder reads each text together with the query, which is slower than `bert-jax search` and more "
+        "A cross-encoder reads each text together with each query, which is slower than `bert-jax search` and more "
         "accurate. With --shards, each row has a query and a list of texts.",
         """bert-jax rerank runs/relevance/model "how do cats sleep?" --corpus found.txt
            bert-jax rerank runs/relevance/model --shards found/ --out ranked/""",
@@ -92,7 +92,7 @@ def add_verbs(verbs: Any) -> None:
     similarity.add_argument("first", metavar="A", help="a text")
     similarity.add_argument("second", metavar="B", help="another text")
     search.add_argument("texts", metavar="QUERY", nargs="+", help="text to search for")
-    rerank.add_argument("query", metavar="QUERY", nargs="?", help="text to search for")
+    rerank.add_argument("texts", metavar="QUERY", nargs="*", help="text to search for")
     rerank.add_argument("--query-field", default="query", metavar="NAME",
         help="with --shards: field or column of the query (default: %(default)s)")  # fmt: skip
     rerank.add_argument("--texts-field", default="texts", metavar="NAME",
@@ -178,8 +178,8 @@ def run_index(args: argparse.Namespace) -> None:
 
 
 def run_rerank(args: argparse.Namespace) -> int:
-    """Print the most relevant texts for a query, or write those of each row of each file of --shards."""
-    given = args.query is not None, args.corpus is not None
+    """Print the most relevant texts for each query, or write those of each row of each file of --shards."""
+    given = bool(args.texts), args.corpus is not None
     if any(given) if args.shards else not all(given):
         raise InputError("rerank: expected QUERY and --corpus FILE, or --shards FILES without them")
     if args.shards:
@@ -188,9 +188,10 @@ def run_rerank(args: argparse.Namespace) -> int:
         if getattr(args, name):
             raise InputError(f"--{name}: expected --shards too, found none")
     shards.find_share(args)
-    corpus = corpus_texts(args.corpus, args.text_column)
-    answers = _pipeline(args, "rerank")(args.query, corpus, top_k=args.top_k, **_options(args))
-    _show(args, args.query, answers)
+    rerank = _pipeline(args, "rerank")
+    for query in args.texts:
+        corpus = corpus_texts(args.corpus, args.text_column)
+        _show(args, query, rerank(query, corpus, top_k=args.top_k, **_options(args)))
     return 0
 
 

@@ -192,6 +192,9 @@ def test_rerank_and_similarity_on_the_command_line(models, capsys, tmp_path):
     _, out, _ = run(capsys, "rerank", models[2], "--corpus", tmp_path / "corpus.txt", "two fish", "--json")
     found = json.loads(out)
     assert found["query"] == "two fish" and len(found["answers"]) == len(CORPUS)
+    _, both, _ = run(capsys, "rerank", models[2], "a cat", "--corpus", tmp_path / "corpus.txt", "two fish", "--json")
+    assert [json.loads(line)["query"] for line in both.splitlines()] == ["a cat", "two fish"]
+    assert both.splitlines()[1] == out.rstrip()
     _, out, _ = run(capsys, "similarity", models["embedding"], "a cat", "a dog")
     assert float(out) == pytest.approx(pipeline("similarity", models["embedding"])("a cat", "a dog"), abs=1e-4)
 
