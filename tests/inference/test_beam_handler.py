@@ -26,7 +26,10 @@ def inferred(elements, handler, tmp_path, *options, **arguments):
     return dict(map(eval, lines))
 
 
-@pytest.mark.parametrize("options", [(), ("--direct_running_mode=multi_processing", "--direct_num_workers=2")], ids=len)
+PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+
+
+@pytest.mark.parametrize("options", [(), pytest.param(PROCESSES, marks=pytest.mark.slow)], ids=["threads", "processes"])
 def test_vectors(write_small, tmp_path, options):
     from bert_jax.inference.beam_handler import PipelineHandler
 

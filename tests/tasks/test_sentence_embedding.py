@@ -233,6 +233,7 @@ def test_one_text_twice_has_a_gradient():
     assert np.isfinite(loss_and_gradients(vectors, loss_name="triplet", margin=9.0)[1]).all()
 
 
+@pytest.mark.slow  # test_embedding_losses.py does it with more losses
 def test_one_device_or_eight_is_one_loss(on_eight_devices):
     one, others, apart = on_eight_devices(pathlib.Path(__file__).with_name("embedding_meshes.py"))
     assert others == pytest.approx([one] * 3, rel=1e-5) and max(apart) < 2e-5

@@ -153,7 +153,8 @@ def test_texts_are_reconstructed_and_the_encoder_is_saved(place, tmp_path):
     assert jax.eval_shape(abstract.init_params, jax.random.key(0)).keys() == params.keys()
 
 
-@pytest.mark.parametrize("ways", ["last", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.slow  # test_embedding_losses.py has a quick one
+@pytest.mark.parametrize("ways", ["last", "all"])
 def test_a_batch_has_one_loss_on_any_mesh_and_in_any_number_of_parts(on_eight_devices, ways):
     values, apart = on_eight_devices(pathlib.Path(__file__).with_name("tsdae_meshes.py"), ways)
     assert values == pytest.approx([values[0]] * len(values), rel=1e-5)
