@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from resiliparse.extract.html2text import extract_plain_text
-from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
+from resiliparse.parse.encoding import bytes_to_str, detect_encoding, map_encoding_to_html5
 from resiliparse.parse.html import HTMLParserException, HTMLTree, traverse_dom
 from warcio.archiveiterator import ArchiveIterator
 from warcio.exceptions import ArchiveLoadFailed
@@ -79,8 +79,11 @@ def _text(record: Any) -> str | None:
     is_page = record.rec_type == "resource" or (
         record.rec_type == "response" and (headers.get_statuscode() or "").startswith("2")
     )
-    if record.rec_type == "conversion" or (is_page and kind.strip() == _PLAIN):
+    if record.rec_type == "conversion":
         return _decoded(_content(record))
+    if is_page and kind.strip() == _PLAIN:
+        content = _content(record)
+        return bytes_to_str(content, _encoding(content, parameters))
     return _main_text(_content(record), parameters) if is_page and kind.strip() in _HTML else None
 
 
@@ -93,6 +96,8 @@ def _content(record: Any) -> bytes:
         size += len(piece)
         if size > MAX_ROW_BYTES:
             raise InputError(f"expected at most {MAX_ROW_BYTES:,} bytes, found more")
+    while record.raw_stream.read(_PIECE_BYTES):  # what may follow the last chunk
+        pass
     if getattr(record.raw_stream, "limit", 0):  # bytes that the record's header promises
         raise storage.DamagedError("expected a whole record, found one that is cut short")
     return b"".join(pieces)

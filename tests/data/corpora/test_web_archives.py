@@ -71,8 +71,10 @@ def test_the_main_text_of_pages(opened, encoding, content_type):
 def test_pages_as_servers_sent_them(opened):
     packed = gzip.compress(HTML.encode())
     chunks = f"{len(packed):x}\r\n".encode() + packed + b"\r\n0\r\n\r\n"
-    sent = page(chunks, more="Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n")
-    assert [document.texts for document in opened(sent)] == [PARAGRAPHS]
+    more = "Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n"
+    sent = page(chunks, more=more), page(chunks + b"more that is of no chunk", more=more)
+    plain = page("Caf\u00e9.".encode("cp1252"), "text/plain; charset=windows-1252")
+    assert [document.texts for document in opened(*sent, plain)] == [PARAGRAPHS, PARAGRAPHS, ("Caf\u00e9.",)]
 
 
 def test_what_is_no_page_is_ignored(opened):
