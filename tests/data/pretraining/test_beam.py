@@ -40,12 +40,14 @@ def contents(directory):
 @pytest.mark.parametrize("deduplicate", ["", "near"])
 @pytest.mark.parametrize("options", [["--runner=DirectRunner"], PROCESSES], ids=["one process", "two processes"])
 def test_the_files_are_those_of_one_machine(folder, tiny_tokenizer, tmp_path, deduplicate, options):
-    ours = prepare(str(folder), tiny_tokenizer, tmp_path / "ours", num_workers=1, deduplicate=deduplicate, **OPTIONS)
-    theirs = prepare(
-        str(folder), tiny_tokenizer, tmp_path / "theirs", deduplicate=deduplicate, beam_options=options, **OPTIONS
-    )
+    filters = [f"{folder.parent}/keep.py:keep"] if deduplicate else []
+    (folder.parent / "keep.py").write_text("def keep(text):\n    return len(text) % 7 > 0\n")
+    given = OPTIONS | {"deduplicate": deduplicate, "filters": filters}
+    ours = prepare(str(folder), tiny_tokenizer, tmp_path / "ours", num_workers=1, **given)
+    theirs = prepare(str(folder), tiny_tokenizer, tmp_path / "theirs", beam_options=options, **given)
     assert contents(tmp_path / "ours") == contents(tmp_path / "theirs")
     assert ours.sets == theirs.sets and (ours.removed > 10) == bool(deduplicate)
+    assert ours.filtered == theirs.filtered and (sum(ours.filtered.values()) > 5) == bool(filters)
     assert len({shard.name[:14] for instances in ours.sets for shard in instances.shards}) > 8  # units
     assert {path.name for path in tmp_path.iterdir()} == {"ours", "theirs"}
 
