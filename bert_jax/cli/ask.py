@@ -101,12 +101,10 @@ def add_verbs(verbs: Any) -> None:
         help="write vectors instead of printing them: a .npy of float32 [texts, dimensions]; of a model of sparse "
         "embeddings a .npz, which scipy.sparse.load_npz reads; of a model with a vector for each token a .npz of "
         "vectors and starts; or .parquet; with --shards the directory of such files")  # fmt: skip
+    embed.add_argument("--format", choices=("parquet",),
+        help="with --shards: format of the files (default: arrays of NumPy)")  # fmt: skip
     for parser in (fill, classify, tag, answer):
-        parser.add_argument("--out", metavar="DIR", help="with --shards: directory for the answers")
-    for parser in (fill, classify, tag, answer, embed):
-        parser.add_argument("--format", choices=("parquet",) if parser is embed else ("jsonl", "parquet"),
-            help="with --shards: format of the files (default: "
-            f"{'arrays of NumPy' if parser is embed else 'jsonl'})")  # fmt: skip
+        shards.add_answer_files(parser)
     for parser, what in ((fill, "text"), (classify, "text"), (tag, "text"), (answer, "question"), (embed, "text")):
         parser.add_argument("model", metavar="MODEL", help="a model directory")
         stream.add_flags(parser, what)
@@ -268,16 +266,11 @@ def _embedding(args: argparse.Namespace) -> str:
 
 def _run(args: argparse.Namespace, name: str, verb: Callable[[argparse.Namespace], None]) -> int:
     """Run a verb over its texts, or over the texts of each file of --shards, and return the exit status."""
-    if not args.shards:
-        for option in ("format", "out")[: 1 if verb is _embed else 2]:
-            if getattr(args, option):
-                raise InputError(f"--{option}: expected --shards too, found none")
-        shards.find_share(args)
+    if args.shards and (args.texts or args.file):
+        raise InputError("--shards: expected neither texts nor --file, found both")
+    if not shards.is_over_shards(args, "format", *([] if verb is _embed else ["out"])):
         verb(args)
         return 0
-    if args.texts or args.file:
-        raise InputError("--shards: expected neither texts nor --file, found both")
-    shards.find_share(args)
     suffix = f".{args.format or 'jsonl'}"
     if verb is _embed and args.format is None:
         _open(args, _embedding(args))

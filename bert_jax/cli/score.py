@@ -188,11 +188,10 @@ def run_predict(args: argparse.Namespace) -> int:
         raise InputError(f"expected --data FILE or --shards FILES, found {'both' if args.data else 'none'}")
     if args.format and not args.shards:
         raise InputError("--format: expected --shards too, found none; without, the suffix of --out is the format")
-    if not args.shards:
+    if not shards.is_over_shards(args):
         count = evaluation.predict(args.model, args.data, args.out, _columns(args), **_running(args))
         say(f"{args.out}: {count:,} rows")
         return 0
-    shards.find_share(args)
     suffix = f".{args.format or 'jsonl'}"
     predict = evaluation.open_predictor(args.model, f"answers{suffix}", _columns(args), **_running(args))
 

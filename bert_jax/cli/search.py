@@ -92,16 +92,7 @@ def add_verbs(verbs: Any) -> None:
     similarity.add_argument("first", metavar="A", help="a text")
     similarity.add_argument("second", metavar="B", help="another text")
     search.add_argument("texts", metavar="QUERY", nargs="+", help="text to search for")
-    rerank.add_argument("texts", metavar="QUERY", nargs="*", help="text to search for")
-    rerank.add_argument("--query-field", default="query", metavar="NAME",
-        help="with --shards: field or column of the query (default: %(default)s)")  # fmt: skip
-    rerank.add_argument("--texts-field", default="texts", metavar="NAME",
-        help="with --shards: field or column of the list of texts (default: %(default)s)")  # fmt: skip
-    rerank.add_argument("--out", metavar="DIR", help="with --shards: directory for the answers")
-    rerank.add_argument("--format", choices=("jsonl", "parquet"),
-        help="with --shards: format of the files (default: jsonl)")  # fmt: skip
-    rerank.add_argument("--skip", action="store_true", help="with --shards: skip invalid rows and report each")
-    shards.add_shards(rerank, "rows with a query and its texts: JSON lines or Parquet")
+    _add_rerank_flags(rerank)
     search.add_argument("--index", metavar="DIR", help="index of a corpus, as `bert-jax index` writes it")
     for parser in (search, rerank, index):
         add = parser.add_argument
@@ -126,6 +117,17 @@ def add_verbs(verbs: Any) -> None:
         help="rank the document that has the id of the query too; BEIR leaves it out")  # fmt: skip
     add("--run-file", default="", metavar="FILE", help="file for the rankings, in the format of TREC runs")
     add_batching(scored)
+
+
+def _add_rerank_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("texts", metavar="QUERY", nargs="*", help="text to search for")
+    parser.add_argument("--query-field", default="query", metavar="NAME",
+        help="with --shards: field or column of the query (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--texts-field", default="texts", metavar="NAME",
+        help="with --shards: field or column of the list of texts (default: %(default)s)")  # fmt: skip
+    shards.add_answer_files(parser)
+    parser.add_argument("--skip", action="store_true", help="with --shards: skip invalid rows and report each")
+    shards.add_shards(parser, "rows with a query and its texts: JSON lines or Parquet")
 
 
 def run_similarity(args: argparse.Namespace) -> None:
@@ -182,12 +184,8 @@ def run_rerank(args: argparse.Namespace) -> int:
     given = bool(args.texts), args.corpus is not None
     if any(given) if args.shards else not all(given):
         raise InputError("rerank: expected QUERY and --corpus FILE, or --shards FILES without them")
-    if args.shards:
+    if shards.is_over_shards(args, "out", "format"):
         return _rerank_shards(args)
-    for name in ("out", "format"):
-        if getattr(args, name):
-            raise InputError(f"--{name}: expected --shards too, found none")
-    shards.find_share(args)
     rerank = _pipeline(args, "rerank")
     for query in args.texts:
         corpus = corpus_texts(args.corpus, args.text_column)
@@ -197,7 +195,6 @@ def run_rerank(args: argparse.Namespace) -> int:
 
 def _rerank_shards(args: argparse.Namespace) -> int:
     """Write the most relevant texts for each row of each file."""
-    shards.find_share(args)
     rerank = _pipeline(args, "rerank", device="all")
 
     def answer(shard: shards.ShardFiles) -> int:

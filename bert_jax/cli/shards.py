@@ -47,19 +47,34 @@ def add_shards(parser: argparse.ArgumentParser, what: str) -> None:
         help="number of this process, from 0 (default: %(default)s)")  # fmt: skip
 
 
-def find_share(args: argparse.Namespace) -> None:
-    """Set the number of this process and of all to those of the hosts, with `--distributed`.
+def add_answer_files(parser: argparse.ArgumentParser) -> None:
+    """Declare where a verb writes its answers with `--shards`, and as what."""
+    parser.add_argument("--out", metavar="DIR", help="with --shards: directory for the answers")
+    parser.add_argument("--format", choices=("jsonl", "parquet"),
+        help="with --shards: format of the files (default: jsonl)")  # fmt: skip
+
+
+def is_over_shards(args: argparse.Namespace, *options: str) -> bool:
+    """Return whether `--shards` is given; with `--distributed`, find the number of this process and of all first.
 
     It must come before JAX touches a device.
 
+    Args:
+        args: the arguments of `add_shards`.
+        options: options that need `--shards`.
+
     Raises:
-        InputError: `--shards` is missing, the numbers are given too, or the hosts cannot be found.
+        InputError: one of them is given without it; `--distributed` without it or beside the numbers; or the hosts
+            cannot be found.
     """
-    if not args.distributed:
-        return
-    if not args.shards or (args.process_id, args.num_processes) != (0, 1):
-        raise InputError("--distributed: expected --shards, and neither --num-processes nor --process-id")
-    args.process_id, args.num_processes = place_among_hosts()
+    for option in options:
+        if getattr(args, option) and not args.shards:
+            raise InputError(f"--{option}: expected --shards too, found none")
+    if args.distributed:
+        if not args.shards or (args.process_id, args.num_processes) != (0, 1):
+            raise InputError("--distributed: expected --shards, and neither --num-processes nor --process-id")
+        args.process_id, args.num_processes = place_among_hosts()
+    return bool(args.shards)
 
 
 def over_shards(args: argparse.Namespace, suffix: str, answer: Callable[[ShardFiles], int]) -> int:

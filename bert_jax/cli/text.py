@@ -128,6 +128,7 @@ def run_prepare(args: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+    from bert_jax.data.pretraining.filters import LANGUAGE
     from bert_jax.data.pretraining.prepare import PrepareProgress, prepare
     from bert_jax.tokenization import load_tokenizer
 
@@ -174,7 +175,7 @@ def run_prepare(args: argparse.Namespace) -> None:
     if args.deduplicate:
         say(f"{args.out}: {manifest.removed:,} documents left out, which repeat an earlier one (removed.jsonl)")
     for name, count in manifest.filtered.items():
-        say(f"{args.out}: {count:,} documents left out by {'their ' * (name == 'language')}{name}")
+        say(f"{args.out}: {count:,} documents left out by {'their ' * (name == LANGUAGE)}{name}")
     if manifest.skipped:
         say(f"{args.out}: {manifest.skipped:,} rows and files left out, which cannot be read (skipped.txt)")
     for part in manifest.sets:

@@ -193,6 +193,7 @@ def test_what_does_not_fit(folder, tmp_path, capsys):
     for words, says in (
         ([], "expected --data FILE or --shards FILES, found none"),
         (["--data", texts, "--format", "tsv"], "--format: expected --shards too"),
+        (["--data", texts, "--distributed"], "--distributed: expected --shards, and neither"),
     ):
         assert run("predict", "--model", folder / "classes", *words, "--out", tmp_path / "p.jsonl") == 2
         assert says in capsys.readouterr().err
