@@ -5,7 +5,7 @@ import importlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from bert_jax import storage
 from bert_jax.data.invalid_rows import RowNumber
@@ -68,13 +68,20 @@ def open_parquet(spec: PathLike) -> Iterator[ParquetTable]:
         InputError: pyarrow is not installed, the file is missing, or it is not a Parquet file; errors while reading in
             the `with` block are converted too.
     """
+    with open_arrow(spec, "a Parquet file") as file:
+        yield ParquetTable(importlib.import_module("pyarrow.parquet").ParquetFile(file))
+
+
+@contextlib.contextmanager
+def open_arrow(spec: PathLike, kind: str) -> Iterator[IO[bytes]]:
+    """Open a file for pyarrow, whose errors in the `with` block become InputErrors that name the expected kind."""
     pyarrow = import_pyarrow(spec)
     with storage.existing(spec).open("rb") as file:
         try:
-            yield ParquetTable(importlib.import_module("pyarrow.parquet").ParquetFile(file))
+            yield file
         except (pyarrow.ArrowException, OSError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise InputError(f"{spec}: expected a Parquet file, found: {reason}") from None
+            raise InputError(f"{spec}: expected {kind}, found: {reason}") from None
 
 
 def read_parquet(

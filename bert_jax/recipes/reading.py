@@ -4,7 +4,6 @@ import ast
 import json
 import re
 import traceback
-import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -70,11 +69,8 @@ def _current_name(key: str) -> str:
 
 
 def _from_python(path: str, arg: str) -> ConfigDict:
-    source = storage.read_text(path)
-    module = types.ModuleType("bert_jax_recipe")
-    module.__file__ = path
     try:
-        exec(compile(source, path, "exec"), vars(module))
+        module = storage.run_python(path)
         if not hasattr(module, "get_config"):
             raise InputError(f"{path}: expected a function get_config, found none")
         recipe = module.get_config(arg) if arg else module.get_config()

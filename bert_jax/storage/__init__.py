@@ -18,6 +18,7 @@ from bert_jax.storage.reading import (
     local_copy,
     open_decompressed,
     read_text,
+    run_python,
     without_compression,
 )
 from bert_jax.storage.writing import (
@@ -72,6 +73,7 @@ __all__ = [
     "remove_leftovers",
     "replace_directory",
     "request_counts",
+    "run_python",
     "without_compression",
     "write_atomically",
 ]

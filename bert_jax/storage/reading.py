@@ -7,6 +7,7 @@ import io
 import lzma
 import os
 import tempfile
+import types
 import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Any
@@ -100,6 +101,18 @@ def read_text(path: PathLike, max_bytes: int | None = None) -> str:
     if max_bytes is not None and (size := path.size()) > max_bytes:
         raise InputError(f"{path}: expected at most {max_bytes:,} bytes, found {size:,}")
     return decode_text(path.read_bytes(), path)
+
+
+def run_python(path: PathLike) -> types.ModuleType:
+    """Execute a Python file, and return the module with its names.
+
+    Raises:
+        InputError: as `read_text`; errors of the file itself are its own.
+    """
+    module = types.ModuleType(Path(path).name.removesuffix(".py"))
+    module.__file__ = str(path)
+    exec(compile(read_text(path), str(path), "exec"), vars(module))
+    return module
 
 
 def decode_text(data: bytes, where: object) -> str:

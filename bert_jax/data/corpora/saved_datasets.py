@@ -7,7 +7,7 @@ from typing import Any
 from bert_jax import storage
 from bert_jax.data.corpora.readers import Document, Invalid, row_documents, strict
 from bert_jax.data.invalid_rows import RowNumber, place
-from bert_jax.data.parquet_files import import_pyarrow
+from bert_jax.data.parquet_files import open_arrow
 from bert_jax.errors import InputError, did_you_mean
 
 _STATE_FILE, _SPLITS_FILE = "state.json", "dataset_dict.json"
@@ -50,20 +50,15 @@ def read_arrow_documents(path: storage.PathLike, field: str, invalid: Invalid = 
     Raises:
         InputError: pyarrow is not installed, the file is no stream of Arrow, or there is no such column of texts.
     """
-    pyarrow = import_pyarrow(path)
     done = 0
-    with storage.existing(path).open("rb") as file:
-        try:
-            table = importlib.import_module("pyarrow.ipc").open_stream(file)
-            if field not in table.schema.names:
-                raise InputError(f"{path}: expected a column {field!r}{did_you_mean(field, table.schema.names)}")
-            for batch in table:
-                texts = batch.column(table.schema.get_field_index(field))
-                for start in range(0, len(texts), _ROWS):
-                    for number, text in enumerate(texts.slice(start, _ROWS).to_pylist(), done + start + 1):
-                        where = place(str(path), RowNumber(number))
-                        yield from row_documents(where, f"{path}:{number}", {field: text}, field, file.tell(), invalid)
-                done += len(texts)
-        except (pyarrow.ArrowException, OSError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise InputError(f"{path}: expected an Arrow file, found: {reason}") from None
+    with open_arrow(path, "an Arrow file") as file:
+        table = importlib.import_module("pyarrow.ipc").open_stream(file)
+        if field not in table.schema.names:
+            raise InputError(f"{path}: expected a column {field!r}{did_you_mean(field, table.schema.names)}")
+        for batch in table:
+            texts = batch.column(table.schema.get_field_index(field))
+            for start in range(0, len(texts), _ROWS):
+                for number, text in enumerate(texts.slice(start, _ROWS).to_pylist(), done + start + 1):
+                    where = place(str(path), RowNumber(number))
+                    yield from row_documents(where, f"{path}:{number}", {field: text}, field, file.tell(), invalid)
+            done += len(texts)

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import importlib
-import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -39,13 +38,16 @@ class Filters:
             InputError: as `check`, or a function raises an error or returns neither a text, True, False nor None.
         """
         conditions = list(self._conditions())
+        if not conditions:
+            yield from documents
+            return
         for document in documents:
+            text = "\n".join(document.texts)
             for name, function in conditions:
-                text = "\n".join(document.texts)
                 kept = _called(name, function, text, document.name)
                 if isinstance(kept, str):
                     texts = tuple(filter(None, map(str.strip, kept.splitlines())))
-                    document = dataclasses.replace(document, texts=texts)
+                    document, text = dataclasses.replace(document, texts=texts), "\n".join(texts)
                 if not kept or not document.texts:
                     left_out[name] += 1
                     break
@@ -85,7 +87,7 @@ def document_function(name: str) -> Callable[[str], Any]:
     if not colon or not function:
         raise InputError(f"filter {name}: expected FILE.py:FUNCTION or MODULE:FUNCTION")
     try:
-        module = _from_file(source) if source.endswith(".py") else importlib.import_module(source)
+        module = storage.run_python(source) if source.endswith(".py") else importlib.import_module(source)
     except InputError:
         raise
     except Exception as error:
@@ -96,13 +98,7 @@ def document_function(name: str) -> Callable[[str], Any]:
     return found
 
 
-def _from_file(path: str) -> types.ModuleType:
-    module = types.ModuleType(storage.Path(path).name.removesuffix(".py"))
-    module.__file__ = path
-    exec(compile(storage.read_text(path), path, "exec"), vars(module))
-    return module
-
-
+@functools.cache  # of each of a million files
 def _has_language(languages: tuple[str, ...]) -> Callable[[str], bool]:
     """Return a function that says whether a text is in one of some languages."""
     try:

@@ -24,7 +24,7 @@ PROCESSES = ["--runner=DirectRunner", "--direct_running_mode=multi_processing", 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Small files, some of which repeat others, and a large one."""
+    """Small files, the last ones equal to the first, and a large one."""
     folder = tmp_path_factory.mktemp("beam") / "corpus"
     folder.mkdir()
     for number in range(30):
