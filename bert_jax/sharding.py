@@ -5,6 +5,7 @@ splits the work inside a layer (heads, feed-forward, vocabulary) and, between la
 (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2). Only this file names mesh axes.
 """
 
+import functools
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -112,7 +113,7 @@ def param_specs(tree: Any) -> Any:
     Raises:
         ValueError: a path has no row in AXES.
     """
-    return jax.tree_util.tree_map_with_path(lambda path, leaf: _spec(_logical_axes(path, len(leaf.shape))), tree)
+    return jax.tree_util.tree_map_with_path(lambda path, leaf: _spec(logical_axes(path, len(leaf.shape))), tree)
 
 
 def param_shardings(mesh: Mesh, tree: Any) -> Any:
@@ -123,7 +124,7 @@ def param_shardings(mesh: Mesh, tree: Any) -> Any:
     """
 
     def place(path: Any, leaf: Any) -> NamedSharding:
-        axes = list(_logical_axes(path, len(leaf.shape)))
+        axes = list(logical_axes(path, len(leaf.shape)))
         for i, axis in enumerate(axes):
             parts = _parts(mesh, axis)
             if leaf.shape[i] % parts == 0:
@@ -154,6 +155,18 @@ def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
         if x.shape[i] % _parts(mesh, axis):
             spec[i] = PartitionSpec.UNCONSTRAINED
     return jax.lax.with_sharding_constraint(x, PartitionSpec(*spec))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def gather(x: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
+    """Gather a parameter with these logical axes over fsdp; its gradient is split again.
+
+    Devices exchange both in the dtype of `x`.
+    """
+    return constrain(x, *(None if axis == "embed" else axis for axis in axes))
+
+
+gather.defvjp(lambda x, axes: (gather(x, axes), None), lambda axes, _, gradient: (constrain(gradient, *axes),))
 
 
 def split_rows(x: jax.Array, parts: int) -> jax.Array:
@@ -219,7 +232,12 @@ def _spec(logical_axes: Iterable[str | None]) -> PartitionSpec:
     return PartitionSpec(*entries)
 
 
-def _logical_axes(path: Any, ndim: int) -> tuple[str | None, ...]:
+def logical_axes(path: Any, ndim: int) -> tuple[str | None, ...]:
+    """Return the logical axes of a parameter by its path in a tree.
+
+    Raises:
+        ValueError: the path has no row in AXES.
+    """
     if ndim == 0:
         return ()
     name = re.sub("/(quantized|packed)$", "", parameter_name(path))

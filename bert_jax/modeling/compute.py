@@ -1,4 +1,4 @@
-"""`Compute`: precision of matrix products, scanned or unrolled layers, rematerialisation, attention backend."""
+"""`Compute`: precision of matrix products and of gradients, scanned layers, rematerialisation, attention backend."""
 
 import dataclasses
 import functools
@@ -16,7 +16,9 @@ LAYERS = ("scan", "unroll")
 REMATS = ("none", "dots", "full")
 ATTENTIONS = ("auto", "xla", "fused", "splash", "cudnn")
 
-CONTEXT = "context"  # name of attention's output, which remat `dots` keeps like matrix products
+# Names of arrays that remat `dots` keeps, as it keeps matrix products.
+CONTEXT = "context"  # attention's output
+WEIGHTS = "weights"  # a layer's weights, gathered from all devices
 
 
 def resolved_dtype(dtype: str) -> str:
@@ -36,6 +38,8 @@ class Compute:
         remat: rematerialisation in the backward pass: `none`, `dots` (all but matrix products), or `full` (everything
             inside a layer).
         attention: attention backend (`bert_jax.modeling.attention`); `auto` takes the cheapest for platform and length.
+        reduce_dtype: dtype in which devices sum the gradients of the layers' kernels and of the word embedding.
+            bfloat16 needs dtype bfloat16, and gathers the kernels once a step, for forward and backward pass.
         platform: target platform: `cpu`, `gpu` or `tpu`; empty means the platform that JAX uses.
     """
 
@@ -43,10 +47,13 @@ class Compute:
     layers: str = "scan"
     remat: str = "none"
     attention: str = "auto"
+    reduce_dtype: str = "float32"
     platform: str = ""
 
     def __post_init__(self) -> None:
-        choices_of = {"dtype": DTYPES, "layers": LAYERS, "remat": REMATS, "attention": ATTENTIONS}
+        choices_of = {
+            "dtype": DTYPES, "layers": LAYERS, "remat": REMATS, "attention": ATTENTIONS, "reduce_dtype": DTYPES
+        }  # fmt: skip
         for name, choices in choices_of.items():
             value = getattr(self, name)
             if value not in choices:
@@ -85,7 +92,8 @@ def matmul(
     if compute.dtype == "float32":
         y = _dot(rows, kernel, [-1], [1 if transposed else 0], precision=jax.lax.Precision.HIGHEST)
     else:
-        form = _Form(transposed, jnp.dtype(dtype or compute.activation_dtype), x.dtype, compute.on_cpu)
+        result = jnp.dtype(dtype or compute.activation_dtype)
+        form = _Form(transposed, result, x.dtype, kernel.dtype, compute.on_cpu)
         y = _bfloat16_matmul(form, rows, kernel)
     return y.reshape(*x.shape[:-1], y.shape[-1])
 
@@ -102,13 +110,14 @@ class _Form(NamedTuple):
     transposed: bool  # the kernel is [F, D]
     result: jnp.dtype
     x: jnp.dtype
+    kernel: jnp.dtype
     on_cpu: bool
 
 
-# The gradient is written by hand for two reasons. Its products take bfloat16 operands, and the kernel's gradient is
-# float32. And XLA's CPU compiler multiplies bfloat16 at twice the speed of float32, but only into float32, with
-# row-major operands, and contracting the last axis of the first operand. The products of automatic differentiation do
-# not have this form, so they run as float32 or fail.
+# The gradient is written by hand for two reasons. Its products take bfloat16 operands, and the gradient of a float32
+# kernel is float32. And XLA's CPU compiler multiplies bfloat16 at twice the speed of float32, but only into float32,
+# with row-major operands, and contracting the last axis of the first operand. The products of automatic differentiation
+# do not have this form, so they run as float32 or fail.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _bfloat16_matmul(form: _Form, x: jax.Array, kernel: jax.Array) -> jax.Array:
     return _bfloat16_matmul_forward(form, x, kernel)[0]
@@ -128,7 +137,9 @@ def _bfloat16_matmul_backward(form: _Form, residuals, cotangent: jax.Array):
     rows = list(range(a.ndim - 1))
     if form.on_cpu:  # make `a.T` a copy; the compiler would make it a view
         a = with_layout_constraint(a.T, Layout(major_to_minor=(0, 1)))
-    return x_gradient, _dot(a, b, [1] if form.on_cpu else rows, rows, preferred_element_type=jnp.float32)
+    dtype = jnp.float32 if form.on_cpu else form.kernel
+    kernel_gradient = _dot(a, b, [1] if form.on_cpu else rows, rows, preferred_element_type=dtype)
+    return x_gradient, kernel_gradient.astype(form.kernel)
 
 
 _bfloat16_matmul.defvjp(_bfloat16_matmul_forward, _bfloat16_matmul_backward)
@@ -141,6 +152,6 @@ def checkpointed(function, compute: Compute):
     policies = jax.checkpoint_policies
     policy = policies.nothing_saveable
     if compute.remat == "dots":
-        named = policies.save_only_these_names(CONTEXT)
+        named = policies.save_only_these_names(CONTEXT, WEIGHTS)
         policy = policies.save_from_both_policies(policies.dots_with_no_batch_dims_saveable, named)
     return functools.wraps(function)(jax.checkpoint(function, policy=policy, prevent_cse=compute.layers == "unroll"))

@@ -17,6 +17,7 @@ from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.bottleneck import Bottleneck
 from bert_jax.modeling.compute import Compute, checkpointed, matmul
 from bert_jax.modeling.dropout import dropout
+from bert_jax.modeling.exchange import KERNELS, exchanged
 from bert_jax.modeling.experts import MixtureOfExperts
 from bert_jax.modeling.kernels.block_sparse import random_blocks
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm, initializer
@@ -219,6 +220,7 @@ class Encoder(nnx.Module):
                 layer, row, key, is_first, drawn = layer_and_key
                 if tied is not None:
                     layer = jax.tree.map(lambda leaf: leaf[row], tied)
+                layer = exchanged(layer, KERNELS, compute)
                 its = plan if drawn is None else _with_random_blocks(plan, drawn)
                 y, probabilities, projected = nnx.merge(graph, layer)(x, its, is_first, key, compute)
                 return y, (

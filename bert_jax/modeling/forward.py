@@ -19,6 +19,7 @@ from bert_jax.modeling.contacts import ContactHead
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.embeddings import Embeddings
 from bert_jax.modeling.encoder import Encoder
+from bert_jax.modeling.exchange import TABLES, exchanged
 from bert_jax.modeling.gliner import GlinerHead
 from bert_jax.modeling.global_tokens import question_tokens, with_global_tokens
 from bert_jax.modeling.head_names import CLASSIFIERS, GLINER_HEAD, WITH_UNREAD_POOLER, WITHOUT_POOLER, summary_of
@@ -113,7 +114,7 @@ def apply(
     *inputs, chosen = inputs
     assert inputs[0] is not None
     question = None
-    if hasattr(module := merge_params(bert, params), "span"):
+    if hasattr(module := merge_params(bert, exchanged(params, TABLES, bert.compute)), "span"):
         if segment_ids is not None:
             raise InputError("segment_ids: expected none, as the span head looks for the question of a row, found some")
         question = question_tokens(bert.config, inputs[0])

@@ -13,6 +13,7 @@ from flax import nnx
 
 from bert_jax.config import BertConfig
 from bert_jax.modeling.compute import Compute, matmul
+from bert_jax.modeling.exchange import look_up
 from bert_jax.modeling.quantized import QuantizedParameter, Quantizer
 from bert_jax.sharding import constrain
 
@@ -85,11 +86,12 @@ class Embedding(nnx.Module):
             values = self.embedding.values
             values["quantized"] = constrain(values["quantized"], "vocab", None)
             return self.embedding.quantizer.rows(values, ids)
-        rows = constrain(self.embedding[...], "vocab", None)[ids]
+        table = constrain(self.embedding[...], "vocab", None)
+        rows = table[ids] if table.dtype == jnp.float32 else look_up(table, ids)
         return rows if self.quantizer is None else self.quantizer.rounded(rows)
 
     def table(self) -> jax.Array:
-        """Return the float32 table."""
+        """Return the table; float32, unless it is `exchanged`."""
         if isinstance(self.embedding, QuantizedParameter):
             return self.embedding.quantizer.dequantize(self.embedding.values)
         table = self.embedding[...]

@@ -95,6 +95,8 @@ SHARED_KEYS = {
                  "everything; auto = none on CPU, else dots", ("auto", "none", "dots", "full")),
     "attention": Key("auto", "attention backend: fused and splash are for TPU, cudnn for GPU (docs/attention.md)",
                      ("auto", "xla", "fused", "splash", "cudnn")),
+    "reduce_dtype": Key("float32", "type in which devices sum gradients; bfloat16 (with dtype=bfloat16) halves that "
+                        "traffic and gathers weights once a step", ("float32", "bfloat16")),
     **MODEL_KEYS,
     "mesh.data": Key(-1, "number of copies of the parameters, each on its own fsdp * tensor devices; -1 = all "
                      "remaining devices"),

@@ -77,7 +77,8 @@ _SHAPING = (
 
 def compute(recipe: Any) -> Compute:
     """Return the compute options of a resolved recipe."""
-    return Compute(dtype=recipe.dtype, layers=recipe.layers, remat=recipe.remat, attention=recipe.attention)
+    names = ("dtype", "layers", "remat", "attention", "reduce_dtype")
+    return Compute(**{name: recipe[name] for name in names})
 
 
 def pretrained(recipe: Any, head: str) -> Loaded | None:

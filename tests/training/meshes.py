@@ -10,7 +10,7 @@ import optax
 from synthetic import CONFIG, pretraining_task, random_batch
 
 from bert_jax import sharding
-from bert_jax.modeling import Bert
+from bert_jax.modeling import Bert, Compute
 from bert_jax.tasks.pretraining import PretrainingTask
 from bert_jax.training import step as steps
 from bert_jax.training.feed import device_batch
@@ -50,6 +50,32 @@ def gradients(devices, parts):
         params = jax.jit(task.model.init)(jax.random.key(0))
         found = jax.jit(lambda p, b: steps._gradients(task, p, b, jax.random.key(0), parts)[0])(params, batch)
     return jax.tree.map(np.asarray, found)
+
+
+def reduced(**sizes):
+    """How far gradients that devices sum in bfloat16 are from others, and how often each mesh gathers something."""
+    config = CONFIG.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    mesh, seen = sharding.make_mesh(**sizes), {}
+    for dtype in ("float32", "bfloat16"):
+        compute = Compute("bfloat16", remat="dots", reduce_dtype=dtype)
+        task = PretrainingTask(Bert(config, "pretraining", compute), majority_id=5)
+        with jax.set_mesh(mesh):
+            where = jax.sharding.NamedSharding(mesh, sharding.batch_spec())
+            batch = device_batch(lambda rows: {k: v[rows] for k, v in random_batch(rows=32).items()}, 32, where)
+            shardings = sharding.param_shardings(mesh, task.model.abstract_params())
+            params = jax.jit(task.model.init, out_shardings=shardings)(jax.random.key(0))
+            run = jax.jit(
+                lambda p, b, task=task: steps._gradients(task, p, b, jax.random.key(0), 1)[0], out_shardings=shardings
+            )
+            compiled = run.lower(params, batch).compile()
+            seen[dtype] = jax.tree.map(np.asarray, compiled(params, batch)), compiled.as_text().count(" all-gather(")
+    (exact, gathers), (found, fewer) = seen["float32"], seen["bfloat16"]
+    apart = jax.tree.map(lambda a, b: float(np.linalg.norm(a - b) / (np.linalg.norm(b) + 1e-3)), found, exact)
+    return {
+        "dtypes": sorted({str(leaf.dtype) for leaf in jax.tree.leaves(found)}),
+        "apart": float(np.max(jax.tree.leaves(apart))),
+        "gathers": [fewer, gathers],
+    }
 
 
 def deviation(found, expected):
@@ -138,5 +164,6 @@ if __name__ == "__main__":
             for devices, parts in SPLITS
         },
         "optimizers": optimizers,
+        "reduced": {name: reduced(**MESHES[name]) for name in ("data", "fsdp", "data_fsdp_tensor")},
     }
     print(json.dumps(seen))
