@@ -18,7 +18,7 @@ ATTENTIONS = ("auto", "xla", "fused", "splash", "cudnn")
 
 # Names of arrays that remat `dots` keeps, as it keeps matrix products.
 CONTEXT = "context"  # attention's output
-WEIGHTS = "weights"  # a layer's weights, gathered from all devices
+GATHERED = "gathered"  # a layer's weights, gathered from all devices
 
 
 def resolved_dtype(dtype: str) -> str:
@@ -152,6 +152,6 @@ def checkpointed(function, compute: Compute):
     policies = jax.checkpoint_policies
     policy = policies.nothing_saveable
     if compute.remat == "dots":
-        named = policies.save_only_these_names(CONTEXT, WEIGHTS)
+        named = policies.save_only_these_names(CONTEXT, GATHERED)
         policy = policies.save_from_both_policies(policies.dots_with_no_batch_dims_saveable, named)
     return functools.wraps(function)(jax.checkpoint(function, policy=policy, prevent_cse=compute.layers == "unroll"))

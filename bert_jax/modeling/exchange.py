@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from bert_jax import sharding
-from bert_jax.modeling.compute import WEIGHTS, Compute
+from bert_jax.modeling.compute import GATHERED, Compute
 
 KERNELS = r"(?<!router)/kernel"  # of an encoder layer; experts are routed in float32
 TABLES = r"(word_embeddings|mlm/decoder)/embedding"
@@ -28,7 +28,7 @@ def exchanged(params: Any, pattern: str, compute: Compute) -> Any:
         if not re.search(f"{pattern}$", sharding.parameter_name(path)):
             return leaf
         axes = sharding.logical_axes(path, leaf.ndim)
-        return checkpoint_name(sharding.gather(leaf.astype(compute.reduce_dtype), axes), WEIGHTS)
+        return checkpoint_name(sharding.gather(leaf.astype(compute.reduce_dtype), axes), GATHERED)
 
     return jax.tree_util.tree_map_with_path(exchange, params)
 
