@@ -1,0 +1,58 @@
+"""A compiled training step does no more than it should: bounds of what the compiler makes of it."""
+
+import collections
+import re
+
+import jax
+import pytest
+from synthetic import random_batch
+
+from bert_jax import sharding
+from bert_jax.config import BertConfig
+from bert_jax.modeling import Bert, Compute
+from bert_jax.tasks.pretraining import PretrainingTask
+from bert_jax.training.flops import step_flops
+from bert_jax.training.optimizers import make_optimizer
+from bert_jax.training.state import abstract_state
+from bert_jax.training.step import jit_train_step, make_train_step
+
+CONFIG = BertConfig(
+    vocab_size=1000,
+    hidden_size=128,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=512,
+    max_position_embeddings=64,
+)
+# A layer has 8 products, and twice as many in the backward pass; the head and the embeddings have 14.
+PRODUCTS = 2 * 3 * 8 + 14
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def step(request):
+    """A step of a small BERT on a CPU, compiled; and its model FLOPs."""
+    task = PretrainingTask(Bert(CONFIG, "pretraining", Compute(request.param, "unroll")), majority_id=5)
+    optimizer, mesh = make_optimizer(lambda step: 1e-3), sharding.make_mesh(devices=jax.devices()[:1])
+    state, batch = abstract_state(task.model.init, optimizer), random_batch(rows=16, length=64, predictions=10)
+    run = jit_train_step(make_train_step(task, optimizer, 0), mesh, sharding.param_shardings(mesh, state))
+    return run.lower(state, batch).compile(), step_flops(task.model, batch)
+
+
+def test_its_instructions(step):
+    counts = collections.Counter(re.findall(r" = \S+ ([a-z-]+)\(", step[0].as_text()))
+    assert counts["dot"] == PRODUCTS
+    assert counts["while"] == counts["sort"] == counts["custom-call"] == 0
+    assert counts["fusion"] <= 740 and counts["copy"] <= 220 and counts["scatter"] <= 4
+
+
+def test_its_arithmetic_and_its_traffic(step):
+    compiled, model_flops = step
+    cost = compiled.cost_analysis()
+    assert 1.0 <= cost["flops"] / model_flops <= 1.06
+    assert cost["bytes accessed"] <= 250e6
+
+
+def test_its_memory(step):
+    memory = step[0].memory_analysis()
+    assert memory.temp_size_in_bytes <= 27e6
+    assert memory.argument_size_in_bytes - memory.alias_size_in_bytes < 50e3  # all but the batch is donated
