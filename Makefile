@@ -22,7 +22,7 @@ help:
 	@echo 'make types      mypy'
 	@echo 'make docs       write the pages of docs/ that are generated from code'
 	@echo 'make site       build the documentation into site/; `make site-serve` shows it while you write'
-	@echo 'make notebooks  execute colab/*.ipynb in full'
+	@echo 'make notebooks  execute colab/*.ipynb in full, and save them with their outputs'
 	@echo 'make benchmark  our speed beside PyTorch'"'"'s, in one run'
 	@echo 'make clean      remove the virtual environment and the caches'
 
@@ -64,9 +64,8 @@ site: $(VENV)/.installed-dev
 site-serve: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-# With the caller's XLA_FLAGS or none: the tests' own make programs slower.
 notebooks: $(VENV)/.installed-dev
-	BERT_JAX_NOTEBOOK_FULL=1 XLA_FLAGS="$$XLA_FLAGS" $(BIN)/python -m pytest tests/test_notebook.py
+	$(BIN)/python colab/execute.py
 
 benchmark: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks

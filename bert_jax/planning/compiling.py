@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
+import os
 import re
 import time
 from typing import Any
@@ -69,10 +70,10 @@ def _cache() -> storage.Path:
 
 
 def _fingerprint(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> str:
-    """Return a hash of everything that determines the result: step, mesh, slice, compiler, and this code."""
+    """Return a hash of what determines the result: step, mesh, slice, compiler with its options, and this code."""
     versions = [importlib.metadata.version(package) for package in ("jax", "libtpu")]
-    told = str(compilers.XLA_OPTIONS["tpu"])
-    parts = [lowered.as_text(), told, str(mesh_shape), place.name, str(place.num_slices), *versions]
+    options = [str(compilers.XLA_OPTIONS["tpu"]), os.environ.get("LIBTPU_INIT_ARGS", "")]
+    parts = [lowered.as_text(), *options, str(mesh_shape), place.name, str(place.num_slices), *versions]
     readers = b"".join(storage.Path(file).read_bytes() for file in (hlo.__file__, __file__))
     return hashlib.sha256("\0".join(parts).encode() + readers).hexdigest()
 

@@ -291,7 +291,7 @@ class _Inside:
         for user in self._instructions:
             if instruction.name not in user.operands:
                 continue
-            if user.opcode == "bitcast":
+            if self._forwards(user) and not user.is_root:
                 total += self._read(user)
             elif user.opcode == "fusion":
                 inner = _Inside(self._module, self._module.computations[user.called[0]])
@@ -312,9 +312,16 @@ class _Inside:
         ]
 
     def _made_by(self, instruction: Instruction) -> Instruction:
-        while instruction.opcode == "bitcast":
+        while self._forwards(instruction):
             instruction = self._names[instruction.operands[0]]
         return instruction
+
+    def _forwards(self, instruction: Instruction) -> bool:
+        """Return whether an instruction only changes the layout of its operand; inside a fusion nothing is copied."""
+        if instruction.opcode != "fusion":
+            return instruction.opcode in ("bitcast", "copy")
+        inner = self._module.computations[instruction.called[0]]
+        return all(i.opcode in ("parameter", "bitcast", "copy") for i in inner) and len(instruction.operands) == 1
 
 
 def _by_name(instructions: Sequence[Instruction]) -> dict[str, Instruction]:

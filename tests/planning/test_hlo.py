@@ -145,3 +145,42 @@ def test_of_a_stack_only_the_slices_that_are_read_and_written_count():
     read = layer + layer  # the slice that the inner fusion takes, and the whole of the last operand
     written = layer + layer  # the slice that is put into the first operand, and the second result
     assert HloModule(IN_PLACE).hbm_bytes() == read + written
+
+
+RELAID = """\
+HloModule jit_step, is_scheduled=true
+
+%other_tiles (stack: f32[3,8,128]) -> f32[3,8,128] {
+  %stack = f32[3,8,128]{2,1,0:T(16,128)} parameter(0)
+  ROOT %copied = f32[3,8,128]{2,1,0:T(8,128)} copy(%stack)
+}
+
+%with_an_axis (whole: f32[8,128]) -> f32[1,8,128] {
+  %whole = f32[8,128]{1,0:T(8,128)} parameter(0)
+  ROOT %same = f32[1,8,128]{2,1,0:T(8,128)} bitcast(%whole)
+}
+
+%changes (taken: f32[3,8,128], n: s32[], whole.1: f32[8,128]) -> f32[3,8,128] {
+  %taken = f32[3,8,128]{2,1,0:T(16,128)} parameter(0)
+  %n = s32[]{:T(128)} parameter(1)
+  %whole.1 = f32[8,128]{1,0:T(8,128)} parameter(2)
+  %relaid = f32[3,8,128]{2,1,0:T(8,128)} fusion(%taken), kind=kLoop, calls=%other_tiles
+  %slice = f32[1,8,128]{2,1,0:T(8,128)} dynamic-slice(%relaid, %n), dynamic_slice_sizes={1,8,128}
+  %wide = f32[1,8,128]{2,1,0:T(8,128)} fusion(%whole.1), kind=kLoop, calls=%with_an_axis
+  %sum = f32[1,8,128]{2,1,0:T(8,128)} add(%slice, %wide)
+  %put = f32[3,8,128]{2,1,0:T(8,128)} dynamic-update-slice(%relaid, %sum, %n)
+  ROOT %back = f32[3,8,128]{2,1,0:T(16,128)} copy(%put)
+}
+
+ENTRY %main (a: f32[3,8,128], i: s32[], w: f32[8,128]) -> f32[3,8,128] {
+  %a = f32[3,8,128]{2,1,0:T(16,128)} parameter(0)
+  %i = s32[]{:T(128)S(6)} parameter(1)
+  %w = f32[8,128]{1,0:T(8,128)} parameter(2)
+  ROOT %done = f32[3,8,128]{2,1,0:T(16,128)} fusion(%a, %i, %w), kind=kLoop, calls=%changes
+}
+"""
+
+
+def test_a_change_of_layout_inside_a_fusion_is_no_traffic_and_hides_none():
+    layer = 4 * 8 * 128
+    assert HloModule(RELAID).hbm_bytes() == 3 * layer  # the slice in and out, and the whole of the last operand

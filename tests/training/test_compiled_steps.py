@@ -42,17 +42,17 @@ def test_its_instructions(step):
     counts = collections.Counter(re.findall(r" = \S+ ([a-z-]+)\(", step[0].as_text()))
     assert counts["dot"] == PRODUCTS
     assert counts["while"] == counts["sort"] == counts["custom-call"] == 0
-    assert counts["fusion"] <= 740 and counts["copy"] <= 220 and counts["scatter"] <= 4
+    assert counts["fusion"] <= 860 and counts["copy"] <= 220 and counts["scatter"] <= 4
 
 
 def test_its_arithmetic_and_its_traffic(step):
     compiled, model_flops = step
     cost = compiled.cost_analysis()
     assert 1.0 <= cost["flops"] / model_flops <= 1.06
-    assert cost["bytes accessed"] <= 250e6
+    assert cost["bytes accessed"] <= 285e6
 
 
 def test_its_memory(step):
     memory = step[0].memory_analysis()
-    assert memory.temp_size_in_bytes <= 27e6
+    assert memory.temp_size_in_bytes <= 30e6
     assert memory.argument_size_in_bytes - memory.alias_size_in_bytes < 50e3  # all but the batch is donated

@@ -1,0 +1,49 @@
+"""Execute notebooks from a clean kernel, in full, and save their outputs: `python colab/execute.py [NAME ...]`."""
+
+import hashlib
+import sys
+import time
+from pathlib import Path
+
+import nbclient
+import nbformat
+
+COLAB = Path(__file__).resolve().parent
+
+
+def fingerprint(notebook: nbformat.NotebookNode) -> str:
+    """Return a hash of the code that the saved outputs came from."""
+    sources = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    return hashlib.sha256("\0".join(sources).encode()).hexdigest()
+
+
+def execute(path: Path) -> nbformat.NotebookNode:
+    """Run every cell of a notebook, in the folder of the notebooks; return it with its outputs."""
+    notebook = nbformat.read(path, as_version=4)
+    resources = {"metadata": {"path": COLAB}}
+    nbclient.NotebookClient(
+        notebook, timeout=3600, kernel_name="python3", resources=resources, record_timing=False
+    ).execute()
+    return notebook
+
+
+def save(path: Path, notebook: nbformat.NotebookNode) -> None:
+    """Write an executed notebook, without what its cells wrote to stderr (compilers' warnings and the like)."""
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+    notebook.metadata["bert_jax"] = {"outputs_of": fingerprint(notebook)}
+    nbformat.write(notebook, path)
+
+
+def main(names: list[str]) -> None:
+    """Execute the notebooks with these names, or all."""
+    for path in sorted(COLAB.glob("*.ipynb")):
+        if not names or path.stem in names:
+            start = time.perf_counter()
+            save(path, execute(path))
+            print(f"{path.name}: {time.perf_counter() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
