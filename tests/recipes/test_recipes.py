@@ -91,6 +91,10 @@ def test_an_override_that_does_not_fit(recipe_file, override, message):
         ({"stages": ((1, 2),)}, "config.stages: expected (num_steps, sequence_length, global_batch_size)"),
         ({"num_steps": 0}, "expected num_steps, num_epochs or stages, found none"),
         ({"data.random_share": 0.3}, "expected hidden_share + random_share of at most 1, found 0.8 + 0.3"),
+        (
+            {"quantization.mode": "int8", "reduce_dtype": "bfloat16"},
+            "config.reduce_dtype: expected float32 with quantization.mode, found bfloat16",
+        ),
     ],
 )
 def test_a_value_that_is_out_of_range(change, message):
