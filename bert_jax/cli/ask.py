@@ -299,6 +299,8 @@ def _open(args: argparse.Namespace, task: str) -> Any:
         device = "all" if args.shards or args.file else None
         options = {"device": device, "batch_invariant": args.batch_invariant}
         args.pipe = pipeline(task, args.model, args.dtype, args.batch_size, **options)
+        if args.shards:  # so that answers do not depend on which files this process has read before
+            args.pipe.use_every_length()
     return args.pipe
 
 

@@ -196,6 +196,7 @@ def run_rerank(args: argparse.Namespace) -> int:
 def _rerank_shards(args: argparse.Namespace) -> int:
     """Write the most relevant texts for each row of each file."""
     rerank = _pipeline(args, "rerank", device="all")
+    rerank.use_every_length()  # so that answers do not depend on which files this process has read before
 
     def answer(shard: shards.ShardFiles) -> int:
         shard.out.parent.mkdir(parents=True, exist_ok=True)

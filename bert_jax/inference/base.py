@@ -163,6 +163,14 @@ class Pipeline(abc.ABC):
         tokens = _TOKENS.get(self.model.compute.target, _TOKENS_ELSEWHERE)
         return _rows_of(tokens, length) * self.model.parts
 
+    def use_every_length(self) -> None:
+        """Pad each batch to its own rounded length, so that its shape does not depend on the texts of earlier calls.
+
+        Each length, four between a number and its double, is compiled when it first occurs.
+        """
+        longest = self.model.config.max_position_embeddings
+        self._lengths = {min(_length(size), longest) for size in range(1, longest + 1)}
+
     def _choose_lengths(self, lengths: np.ndarray) -> None:
         """Add padded lengths whose saved padding outweighs the cost of compiling them.
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from bert_jax.cli import main
+from bert_jax.inference.base import Pipeline
 
 TEXTS = [f"the {word} sat on a {other} house" for word in ("cat", "dog", "bird") for other in ("red", "old", "blue")]
 
@@ -111,6 +112,26 @@ def test_processes_share_the_files_and_are_killed_twice(folder, embedded, tmp_pa
     codes = [process.wait(timeout=120) for process in [start(number) for number in (0, 1)]]
     assert codes == [0, 0]
     assert {name: data for name, data in files_of(out).items() if not name.rsplit("/")[-1].startswith(".")} == embedded
+
+
+def test_the_shapes_of_a_file_do_not_depend_on_the_files_before_it(folder, tmp_path, monkeypatch):
+    seen = []
+    shapes = Pipeline._shapes
+
+    def recorded(self, lengths):
+        for shape in shapes(self, lengths):
+            seen.append((len(shape[0]), *shape[1:]))
+            yield shape
+
+    monkeypatch.setattr(Pipeline, "_shapes", recorded)
+    (tmp_path / "a.txt").write_text(f"{'the cat ' * 11}\n" * 40)
+    (tmp_path / "b.txt").write_text(f"{'the dog ' * 3}\n" * 20)
+    words = ["embed", folder / "vectors", "--out"]
+    assert run(*words, tmp_path / "alone", "--shards", tmp_path / "b.txt") == 0
+    alone, seen[:] = list(seen), []
+    assert run(*words, tmp_path / "both", "--shards", tmp_path / "a.txt", tmp_path / "b.txt") == 0
+    assert seen[-len(alone) :] == alone and len(seen) > len(alone)
+    np.testing.assert_array_equal(np.load(tmp_path / "both" / "b.npy"), np.load(tmp_path / "alone" / "b.npy"))
 
 
 def test_what_is_there_is_left_and_what_is_new_is_added(folder, tmp_path, capsys):
