@@ -52,17 +52,18 @@ class Rival:
 def serve(work: Callable[[int], int]) -> None:
     """Run a competitor: warm up, then call `work(number)` for each number on stdin, which returns items done."""
     work(2)
-    print("rate 0", *_memory(), flush=True)
+    print("rate 0", *memory(), flush=True)
     for line in sys.stdin:
         start = time.perf_counter()
         items = work(int(line))
-        print("rate", items / (time.perf_counter() - start), *_memory(), flush=True)
+        print("rate", items / (time.perf_counter() - start), *memory(), flush=True)
 
 
-def _memory() -> list[int]:
+def memory() -> tuple[int, int]:
     """Return peak and present resident memory of this process in bytes (Linux)."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return [1024 * int(lines[name].split()[0]) for name in ("VmHWM", "VmRSS")]
+    peak, present = (1024 * int(lines[name].split()[0]) for name in ("VmHWM", "VmRSS"))
+    return peak, present
 
 
 def ratio(a: Sequence[float], b: Sequence[float]) -> float:

@@ -1,7 +1,6 @@
 """Savings of local attention: ModernBERT's local attention compared with global attention, alone and in the model."""
 
 import multiprocessing
-import re
 import statistics
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -11,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.turns import memory
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Compute
 from bert_jax.modeling.attention import attend
@@ -53,20 +53,14 @@ def _measured(run, length: int, window: int | None, gradient: bool, turns: int) 
         function = jax.grad(function)
     compiled = jax.jit(function).lower(*inputs).compile()
     jax.block_until_ready(inputs)
-    before = _resident("VmRSS")
+    _, before = memory()
     Path("/proc/self/clear_refs").write_text("5")  # the highest so far is the present
     seconds = []
     for _ in range(turns + 1):
         start = time.perf_counter()
         jax.block_until_ready(compiled(*inputs))
         seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[1:]), _resident("VmHWM") - before
-
-
-def _resident(line: str) -> float:
-    found = re.search(line + r":\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found
-    return int(found[1]) * 1024 / 1e6
+    return statistics.median(seconds[1:]), (memory()[0] - before) / 1e6
 
 
 def _attention(length: int, window: int | None):

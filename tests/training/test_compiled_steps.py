@@ -5,10 +5,9 @@ import re
 
 import jax
 import pytest
-from synthetic import random_batch
+import synthetic
 
 from bert_jax import sharding
-from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Compute
 from bert_jax.tasks.pretraining import PretrainingTask
 from bert_jax.training.flops import step_flops
@@ -16,14 +15,7 @@ from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.state import abstract_state
 from bert_jax.training.step import jit_train_step, make_train_step
 
-CONFIG = BertConfig(
-    vocab_size=1000,
-    hidden_size=128,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=512,
-    max_position_embeddings=64,
-)
+CONFIG = synthetic.CONFIG.replace(vocab_size=1000, hidden_size=128, intermediate_size=512, max_position_embeddings=64)
 # A layer has 8 products, and twice as many in the backward pass; the head and the embeddings have 14.
 PRODUCTS = 2 * 3 * 8 + 14
 
@@ -33,7 +25,10 @@ def step(request):
     """A step of a small BERT on a CPU, compiled; and its model FLOPs."""
     task = PretrainingTask(Bert(CONFIG, "pretraining", Compute(request.param, "unroll")), majority_id=5)
     optimizer, mesh = make_optimizer(lambda step: 1e-3), sharding.make_mesh(devices=jax.devices()[:1])
-    state, batch = abstract_state(task.model.init, optimizer), random_batch(rows=16, length=64, predictions=10)
+    state, batch = (
+        abstract_state(task.model.init, optimizer),
+        synthetic.random_batch(rows=16, length=64, predictions=10),
+    )
     run = jit_train_step(make_train_step(task, optimizer, 0), mesh, sharding.param_shardings(mesh, state))
     return run.lower(state, batch).compile(), step_flops(task.model, batch)
 
