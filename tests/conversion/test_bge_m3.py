@@ -32,10 +32,13 @@ def folder(request, tmp_path_factory, write_small):
 
 @pytest.fixture(scope="module")
 def expected(folder):
-    """Section 3.2 of the paper, a text at a time: dense vectors, weights of tokens, and vectors of tokens."""
+    """Section 3.2 of the paper in float64, one text at a time: dense vectors, token weights and token vectors."""
     model, tokenizer = from_pretrained(folder), from_pretrained(folder).tokenizer
-    encoder = transformers.AutoModel.from_pretrained(folder).eval()
-    layers = {name: torch.load(folder / f"{name}.pt") for name in ("sparse_linear", "colbert_linear")}
+    encoder = transformers.AutoModel.from_pretrained(folder).eval().double()
+    layers = {
+        name: {key: tensor.double() for key, tensor in torch.load(folder / f"{name}.pt").items()}
+        for name in ("sparse_linear", "colbert_linear")
+    }
     found = {"dense": [], "lexical": [], "colbert": []}
     for text in TEXTS:
         ids = torch.tensor(tokenizer(text, max_length=model.max_length, truncation=True)["input_ids"]).long()
