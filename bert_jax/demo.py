@@ -33,6 +33,8 @@ VOCAB_SIZE = 4000
 SEQUENCE_LENGTH = 32  # with fewer positions, position embeddings are learned sooner
 HELD_OUT = 0.03  # fraction of documents that are held out of pretraining and fine-tuning
 TASK_SHARE = {"train": 0.5, "held-out": 1.0}  # fraction of the sentences that the fine-tuning task uses
+LIBRARIES = ("flax", "jax", "matplotlib", "numpy", "optax", "orbax", "tensorflow_datasets")
+LIBRARY_HELD_OUT = 0.1  # fraction of the modules that the notebooks' classification task holds out
 
 BLANKS = (
     "returns a [MASK] of strings.",
@@ -221,6 +223,28 @@ def order_task(documents: Iterable[Document], split: str) -> Iterator[tuple[str,
                 i = rng.choice(places)
                 words[i : i + 2] = words[i + 1], words[i]
             yield " ".join(words), "swapped" if swapped else "kept"
+
+
+def library_task(documents: Iterable[Document], split: str) -> Iterator[tuple[str, str]]:
+    """Yield (sentence, library) of the notebooks' classification task: which library does a sentence document?
+
+    Args:
+        documents: the corpus `python-docs`.
+        split: "train" or "held-out"; no module is in both.
+
+    Yields:
+        Distinct sentences of 6 to 24 words that name none of `LIBRARIES`, in the corpus's order.
+    """
+    seen = set()
+    for document in documents:
+        library = document.name.partition(":")[2].partition(".")[0]
+        if library not in LIBRARIES or is_held_out(document, LIBRARY_HELD_OUT) != (split == "held-out"):
+            continue
+        for sentence in (s for text in document.texts for s in split_sentences(text)):
+            named = any(name in sentence.lower() for name in LIBRARIES)
+            if not named and 6 <= len(sentence.split()) <= 24 and sentence not in seen:
+                seen.add(sentence)
+                yield sentence, library
 
 
 def bag_of_words_accuracy(train_rows: Sequence[tuple[str, str]], test_rows: Sequence[tuple[str, str]]) -> float:
