@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: pages from elsewhere in the repository, and links between all of them.
+"""Hooks of MkDocs: pages from elsewhere in the repository, the notebooks as pages, and links between all of them.
 
 A page is read on the site and in a checkout alike, so its links are paths of the repository. A link to a file that the
 site does not have, such as a module, becomes its text alone.
@@ -11,6 +11,7 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from nbconvert import MarkdownExporter
 
 ROOT = Path(__file__).parent.parent
 # Page of the site -> its file in the repository; all others are in docs/.
@@ -22,6 +23,7 @@ ELSEWHERE = {
     "changelog.md": "CHANGELOG.md",
     "benchmarks.md": "benchmarks/RESULTS.md",
 }
+NOTEBOOKS = {f"notebooks/{path.stem}.md": f"colab/{path.name}" for path in sorted((ROOT / "colab").glob("*.ipynb"))}
 # What the site has in place of a file.
 _INSTEAD = {"README.md": "index.md", "configs": "recipes.md"}
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
@@ -29,15 +31,23 @@ _FENCE = re.compile(r"^ *```")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages of `ELSEWHERE`, and their pictures."""
+    """Adds the pages of `ELSEWHERE`, the notebooks, and the pictures of both."""
     pictures = {path.name: f"benchmarks/{path.name}" for path in (ROOT / "benchmarks").glob("*.png")}
     for name, source in (ELSEWHERE | pictures).items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / source)))
+    for name, source in NOTEBOOKS.items():
+        naming = {"unique_key": Path(name).stem, "output_files_dir": "pictures"}
+        markdown, exported = MarkdownExporter().from_filename(str(ROOT / source), naming)
+        files.append(File.generated(config, name, content=markdown))
+        for picture, content in exported["outputs"].items():
+            files.append(File.generated(config, f"notebooks/{picture}", content=content))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Makes links that are paths of the repository links of the site."""
+    if page.file.src_uri in NOTEBOOKS:  # its links are to other sites, and to its pictures
+        return markdown
     source = ELSEWHERE.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     here = posixpath.dirname(page.file.src_uri)
     lines, fenced = [], False
@@ -57,7 +67,7 @@ def _site_link(link: re.Match[str], source: str, here: str) -> str:
     if not path or re.match(r"[a-z]+:", target):
         return link[0]
     found = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
-    pages = {file: name for name, file in ELSEWHERE.items()} | _INSTEAD
+    pages = {file: name for name, file in (ELSEWHERE | NOTEBOOKS).items()} | _INSTEAD
     page = found.removeprefix("docs/") if found.startswith("docs/") else pages.get(found)
     if page is None and found.endswith(".png"):
         page = posixpath.basename(found)

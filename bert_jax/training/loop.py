@@ -29,10 +29,12 @@ from bert_jax.training.curves import write_report
 from bert_jax.training.eval_loop import EvalLoop
 from bert_jax.training.feed import DeviceSource
 from bert_jax.training.metrics import MetricsLog, MetricsWindow, Results, means_of, merit, read_metrics, results_of
+from bert_jax.training.model_card import write_model_card
 from bert_jax.training.monitoring import Chrono, Lap, Watchdog, profiling
 from bert_jax.training.orbax_noise import quiet_orbax
 from bert_jax.training.program import check_fits, make_program, schedule_and_optimizer
 from bert_jax.training.progress import Bar, clock
+from bert_jax.training.resuming import DataRecord
 from bert_jax.training.state import State, finished_params, initial_state, to_numpy
 from bert_jax.training.step import SkippedSteps, check_finite
 from bert_jax.training.stopping import Interrupted, Preempted, Stop
@@ -303,6 +305,8 @@ class _Run:
             write_report(self.workdir, f"{self.recipe.task}, {self.job.num_steps} steps: {seconds}")
             with directory_atomically(self.workdir.model) as directory:
                 self.job.save(directory, params)
+                record, scores = DataRecord(self.workdir.data), results_of(self.workdir, self.recipe)
+                write_model_card(directory, self.recipe, self.job, record, scores)
             for line in notices.of_lines(read_metrics(self.workdir.metrics)):
                 log.warning("%s", line)
             chosen = f" of step {best}, the best {self.best_metric}," if best is not None else ""

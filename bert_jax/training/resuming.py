@@ -152,7 +152,7 @@ class DataRecord:
         """Write the file, and replace an earlier one."""
         text = json.dumps({"num_steps": num_steps, "data": data}, indent=2, ensure_ascii=False) + "\n"
         storage.write_atomically(self._path, text.encode("utf-8", "backslashreplace"))
-        self.data, self.num_steps = json.loads(text), num_steps
+        self.data, self.num_steps = json.loads(text)["data"], num_steps
 
 
 def data_differences(then: Mapping[str, Any], now: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, str]:

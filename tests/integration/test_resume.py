@@ -57,6 +57,8 @@ def test_what_a_run_leaves(finished):
 
 def test_the_best_by_its_metric_is_kept_and_becomes_the_model(finished):
     workdir, result = finished
+    card = (workdir / "model" / "README.md").read_text()
+    assert "| accuracy | 0.9 |" in card and "| train | 200 rows |" in card and "| yes | " in card
     assert (result["step"], result["eval/accuracy"]) == (2, 0.9)
     assert sorted(os.listdir(workdir / "checkpoints")) == ["2", "3"]
 

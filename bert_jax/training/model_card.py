@@ -1,0 +1,174 @@
+"""README.md of a finished model: its data, recipe and scores, and the lines that run it in JAX and PyTorch.
+
+The front matter is that of the Hugging Face hub's model cards: https://huggingface.co/docs/hub/model-cards.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+import bert_jax
+from bert_jax import storage
+from bert_jax.config import BertConfig
+from bert_jax.families import FAMILIES
+from bert_jax.recipes.describe import describe_keys, shown_value
+from bert_jax.storage import PathLike
+from bert_jax.tasks.base import Job
+from bert_jax.training.resuming import DataRecord
+
+_TEXTS = '["A first text.", "A second text."]'
+# Head -> the hub's pipeline tag, and the pipeline of bert_jax with the arguments of a call.
+_USES = {
+    "masked_lm": ("fill-mask", "fill-mask", '"A text with a {mask} word."'),
+    "pretraining": ("fill-mask", "fill-mask", '"A text with a {mask} word."'),
+    "sequence_classification": ("text-classification", "text-classification", '"A text to classify."'),
+    "token_classification": ("token-classification", "token-classification", '"A text to tag."'),
+    "question_answering": ("question-answering", "question-answering", '"Who was it?", "It was Ada Lovelace."'),
+    "sentence_embedding": ("sentence-similarity", "sentence-embedding", _TEXTS),
+    "sparse_embedding": ("feature-extraction", "sparse-embedding", _TEXTS),
+    "multi_vector": ("feature-extraction", "multi-vector-embedding", _TEXTS),
+    "zero_shot_ner": ("token-classification", "zero-shot-ner", '"Ada Lovelace wrote it.", ["person"]'),
+}
+# Model type of sentence-transformers -> the arguments of a call.
+_SENTENCE_TRANSFORMERS = {
+    "SentenceTransformer": f"encode({_TEXTS})",
+    "SparseEncoder": f"encode({_TEXTS})",
+    "MultiVectorEncoder": f"encode({_TEXTS})",
+    "CrossEncoder": 'predict([("A query.", "A document.")])',
+}
+_FOLDER = 'folder = "path/to/this/folder"'
+
+
+def write_model_card(
+    directory: PathLike, recipe: ConfigDict, job: Job, record: DataRecord, scores: Mapping[str, float]
+) -> None:
+    """Write `README.md` into a finished model's directory.
+
+    Args:
+        directory: the directory with the model's other files.
+        recipe: the resolved recipe of the run.
+        job: its training job.
+        record: the record of its data.
+        scores: the metrics of the finished model (`metrics.results_of`); those named `eval/...` are shown.
+    """
+    directory = storage.Path(directory)
+    model = job.task.model.parts[-1]
+    title = f"{model.config.family} model for {recipe.task.replace('_', ' ')}"
+    evaluated = {name.removeprefix("eval/"): value for name, value in scores.items() if name.startswith("eval/")}
+    evaluated = {name: value for name, value in sorted(evaluated.items()) if math.isfinite(value)}
+    tag = _USES.get(model.head, ("",))[0]
+    theirs = _pytorch(directory, model.config, model.head)
+    library = theirs[0].split()[1].replace("_", "-") if theirs else "bert_jax"
+    lines = _front_matter(recipe, title, library, tag, evaluated)
+    lines += [f"# {title}", "", f"Trained by bert_jax {bert_jax.__version__} in {job.num_steps:,} steps.", ""]
+    lines += ["## Use", "", *_code(["import bert_jax", "", *_call(model.head, job.tokenizer)])]
+    lines += ["With PyTorch:", "", *_code(theirs)] if theirs else []
+    if evaluated:
+        lines += ["## Scores", "", f"On the evaluation data{_quoted(recipe.data.get('dev'))}:", ""]
+        lines += _table(("metric", "value"), {name: f"{value:.4g}" for name, value in evaluated.items()})
+    lines += ["## Data", "", *_data(job, record.data or {})]
+    lines += ["## Training", "", "Keys of the recipe that differ from the defaults of its task:", ""]
+    lines += _table(("key", "value"), {f"`{name}`": f"`{value}`" for name, value in _settings(recipe).items()})
+    lines += ["## Licence", "", "The front matter says `unknown`: set it to a licence that the training data"
+              f"{' and the base model' if recipe.init_from else ''} allow.", ""]  # fmt: skip
+    storage.write_atomically(directory / "README.md", "\n".join(lines))
+
+
+def _front_matter(recipe: ConfigDict, title: str, library: str, tag: str, scores: Mapping[str, float]) -> list[str]:
+    """Return the metadata as YAML, whose values are written as JSON, which YAML includes."""
+    metadata: dict[str, Any] = {"license": "unknown", "library_name": library, "tags": ["bert_jax", "jax"]}
+    if tag:
+        metadata["pipeline_tag"] = tag
+    if recipe.init_from.startswith("hf://"):
+        metadata["base_model"] = recipe.init_from.removeprefix("hf://")
+    if scores:
+        dataset = _last_part(recipe.data.get("dev") or "") or "held-out part of the training data"
+        metrics = [{"type": name, "value": round(value, 6)} for name, value in scores.items()]
+        result = {"task": {"type": tag or recipe.task}, "dataset": {"name": dataset, "type": dataset}}
+        metadata["model-index"] = [{"name": title, "results": [result | {"metrics": metrics}]}]
+    return ["---", *(f"{key}: {json.dumps(value)}" for key, value in metadata.items()), "---", ""]
+
+
+def _code(lines: list[str]) -> list[str]:
+    return ["```python", *lines, "```", ""]
+
+
+def _call(head: str, tokenizer: Any) -> list[str]:
+    """Return the lines that run the model by bert_jax."""
+    if head not in _USES:
+        call = f"print(model(**{_inputs(head, 'model.tokenizer')}))"
+        return [_FOLDER, "model = bert_jax.from_pretrained(folder)", call]
+    _, task, arguments = _USES[head]
+    mask = tokenizer.id_to_token(tokenizer.mask_id) if "{mask}" in arguments else ""
+    return [_FOLDER, f'print(bert_jax.pipeline("{task}", folder)({arguments.replace("{mask}", mask)}))']
+
+
+def _pytorch(directory: storage.Path, config: BertConfig, head: str) -> list[str]:
+    """Return the lines that run the model by sentence-transformers, gliner or transformers; [] = none of them does."""
+    settings = directory / "config_sentence_transformers.json"
+    if settings.exists():
+        kind = storage.read_json(settings)["model_type"]
+        call = f"print({kind}(folder).{_SENTENCE_TRANSFORMERS[kind]})"
+        return [f"from sentence_transformers import {kind}", "", _FOLDER, call]
+    if head == "zero_shot_ner":
+        call = f"print(GLiNER.from_pretrained(folder).predict_entities({_USES[head][2]}))"
+        return ["from gliner import GLiNER", "", _FOLDER, call]
+    if FAMILIES[config.family].has_own_code:  # no class of transformers is this family
+        return []
+    (name,) = storage.read_json(directory / "config.json")["architectures"]
+    inputs = _inputs(head, "tokenizer", ', padding=True, return_tensors="pt"')
+    return [
+        f"from transformers import AutoTokenizer, {name}",
+        "",
+        _FOLDER,
+        f"tokenizer, model = AutoTokenizer.from_pretrained(folder), {name}.from_pretrained(folder)",
+        f"print(model(**{inputs}))",
+    ]
+
+
+def _inputs(head: str, tokenizer: str, options: str = "") -> str:
+    """Return the expression that makes a model's inputs."""
+    match head:
+        case "multiple_choice":
+            call = f'{tokenizer}(["A question."] * 2, ["An answer.", "Another answer."]{options})'
+            return "{name: array[None] for name, array in " + call + ".items()}"
+        case "question_answering":
+            return f"{tokenizer}({_USES[head][2]}{options})"
+    return f'{tokenizer}(["A text."]{options})'
+
+
+def _data(job: Job, data: Mapping[str, Any]) -> list[str]:
+    """Return what the model was trained on, from the record of a run's data."""
+    rows = {name: f"{data[name]['rows']:,} rows" for name in ("train", "dev") if data.get(name)}
+    for number, prepared in enumerate(data.get("prepared") or (), 1):
+        rows[f"prepared directory {number}"] = f"{prepared['examples']:,} examples"
+    lines = _table(("data", "size"), rows)
+    if job.classes:
+        lines += _table(("class", "training rows"), {name: f"{count:,}" for name, count in job.classes.items()})
+    return lines
+
+
+def _settings(recipe: ConfigDict) -> dict[str, str]:
+    """Return the keys that differ from the defaults of the task, with paths cut to their last part."""
+    changed = (item for item in describe_keys(recipe) if item.value != item.default)
+    return {item.name: _last_part(shown_value(item.value)) for item in changed}
+
+
+def _last_part(text: str) -> str:
+    """Return the last part of a path, since the folders of a machine mean nothing elsewhere; other text unchanged."""
+    return text if text.startswith("hf://") else text.rstrip("/").rpartition("/")[2]
+
+
+def _quoted(name: str | None) -> str:
+    return f" `{_last_part(name)}`" if name else ""
+
+
+def _table(header: tuple[str, str], rows: Mapping[str, str]) -> list[str]:
+    """Return a table in Markdown; no lines where there are no rows."""
+    if not rows:
+        return []
+    escaped = [[cell.replace("|", r"\|").replace("\n", " ") for cell in row] for row in rows.items()]
+    return [f"| {' | '.join(row)} |" for row in (header, ("---", "---"), *escaped)] + [""]
