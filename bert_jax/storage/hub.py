@@ -1,14 +1,27 @@
 """Locate a model: a local or `gs://` directory, or a name on the Hugging Face hub."""
 
 import difflib
+import fnmatch
 import re
 
 from bert_jax import storage
 from bert_jax.errors import InputError
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
-# Patterns of the files of a model directory that this package reads.
-_WANTED = ["*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin", "*_Pooling/*", "*_Normalize/*"]
+# Patterns of the files that this package reads, besides the weights: settings and vocabularies, the numbered folders
+# of sentence-transformers with their own weights, those of BGE-M3, and adapters.
+_SETTINGS = [
+    "*.json",
+    "*.txt",
+    "*.model",
+    "*.codes",
+    "[0-9]*_*/*",
+    "sparse_linear.pt",
+    "colbert_linear.pt",
+    "adapter_*",
+]
+# Patterns of the weights by format, in the order of `conversion.weights`; the first that a model has is downloaded.
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.ckpt*", "flax_model*.msgpack")
 
 
 def locate(path: storage.PathLike) -> storage.Path:
@@ -39,20 +52,38 @@ def locate(path: storage.PathLike) -> storage.Path:
 
 def _download(hub_name: str, name: str) -> storage.Path:
     try:
-        import huggingface_hub
+        import huggingface_hub  # noqa: F401
     except ImportError:
         raise InputError(
             f"{name}: no such model directory, and huggingface_hub, which downloads models, is not installed"
             f"{_how_to_get(hub_name)}"
         ) from None
     try:
-        return storage.Path(huggingface_hub.snapshot_download(hub_name, allow_patterns=_WANTED))
+        return storage.Path(_snapshot(hub_name))
     except Exception as error:  # huggingface_hub raises errors of several libraries
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
             f"{name}: no such model directory, and the Hugging Face hub did not provide it ({reason[:150]})"
             f"{_near(storage.Path(hub_name))}{_how_to_get(hub_name)}"
         ) from None
+
+
+def _snapshot(hub_name: str) -> str:
+    """Download a model's settings and its weights in one format, and return the directory.
+
+    Without a connection, the directory in the hub's cache is returned.
+    """
+    import huggingface_hub
+
+    try:
+        files = huggingface_hub.HfApi().list_repo_files(hub_name)
+    except Exception as error:  # of several libraries
+        try:
+            return huggingface_hub.snapshot_download(hub_name, allow_patterns=_SETTINGS, local_files_only=True)
+        except Exception:
+            raise error from None
+    weights = [form for form in _WEIGHTS if any("/" not in name for name in fnmatch.filter(files, form))]
+    return huggingface_hub.snapshot_download(hub_name, allow_patterns=[*_SETTINGS, *weights[:1]])
 
 
 def _near(directory: storage.Path) -> str:

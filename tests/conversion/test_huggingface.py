@@ -317,9 +317,13 @@ def test_hub_names_are_looked_up_only_when_they_are_the_users(tmp_path, director
         asked.append(name)
         if name in ("some/model", "org-less"):
             return str(directory)
+        raise OSError("not in the cache")
+
+    def offline(*_):
         raise OSError("offline\nand more")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", offline)
     monkeypatch.chdir(tmp_path)
     assert load_pretrained("some/model").head == load_pretrained("hf://some/model").head == "masked_lm"
     assert load_pretrained("org-less").head == "masked_lm"

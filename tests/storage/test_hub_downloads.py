@@ -1,0 +1,61 @@
+"""Models by their names on the Hugging Face hub, downloaded by its own client from a hub on this machine."""
+
+import numpy as np
+import pytest
+from hub import Hub
+
+from bert_jax.cli import main
+from bert_jax.config_values import EmbeddingLayer
+from bert_jax.inference import from_pretrained
+
+pytest.importorskip("huggingface_hub", reason="its client downloads: pip install 'bert-jax[hub]'")
+
+CODE = """
+import numpy as np, bert_jax, sys
+model = bert_jax.from_pretrained("hf://org/model")
+np.save({out!r}, model.encode(["the cat sat", "a red river"]))
+"""
+
+
+@pytest.fixture(scope="module")
+def hub():
+    with Hub.running() as running:
+        yield running
+
+
+def downloaded(hub, folder, tmp_path, code=CODE):
+    """Open a folder by its name on the hub; return the vectors, and the files that were downloaded for it."""
+    hub.models["org/model"], before = folder, len(hub.downloaded)
+    hub.run(code.format(out=str(tmp_path / "vectors.npy")), tmp_path / "cache")
+    return np.load(tmp_path / "vectors.npy"), hub.downloaded[before:]
+
+
+def test_a_sentence_transformer_with_layers_of_its_own(hub, tmp_path, write_small):
+    layers = (EmbeddingLayer("dense", 32, 16, True, "tanh"),)
+    folder = write_small(tmp_path / "model", "sentence_embedding", embedding_layers=layers)
+    for path in folder.glob("2_Dense/*.safetensors"):
+        assert path.exists()
+    vectors, files = downloaded(hub, folder, tmp_path)
+    np.testing.assert_array_equal(vectors, from_pretrained(folder).encode(["the cat sat", "a red river"]))
+    assert vectors.shape == (2, 16) and any(name.startswith("2_Dense/") for name in files)
+
+
+@pytest.mark.parametrize("format", ["flax", "safetensors"])
+def test_weights_in_one_format_are_downloaded(hub, tmp_path, write_small, format):
+    folder = write_small(tmp_path / "small", "encoder")
+    assert main(["convert", str(folder), str(tmp_path / "model"), "--format", format]) == 0
+    expected = from_pretrained(folder).encode(["the cat sat", "a red river"])
+    for other in ("rust_model.ot", "tf_model.h5", "onnx/model.onnx"):
+        (tmp_path / "model" / other).parent.mkdir(exist_ok=True)
+        (tmp_path / "model" / other).write_bytes(b"large")
+    if format == "safetensors":
+        for other in ("pytorch_model.bin", "flax_model.msgpack"):
+            (tmp_path / "model" / other).write_bytes(b"the same weights again")
+    vectors, files = downloaded(hub, tmp_path / "model", tmp_path)
+    np.testing.assert_array_equal(vectors, expected)
+    weights = {"flax": "flax_model.msgpack", "safetensors": "model.safetensors"}[format]
+    assert [name for name in files if not name.endswith((".json", ".txt"))] == [weights]
+    hub.models.clear()  # the cache serves without the hub
+    again = hub.run(CODE.format(out=str(tmp_path / "vectors.npy")), tmp_path / "cache")
+    assert not again
+    np.testing.assert_array_equal(np.load(tmp_path / "vectors.npy"), expected)
