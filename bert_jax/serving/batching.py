@@ -89,6 +89,11 @@ class Waiting(NamedTuple):
     number: int
 
 
+def padding_to(shape: Shape, rows: Sequence[Row]) -> int:
+    """Return the number of padding tokens where rows are padded to a shape."""
+    return shape.rows * shape.length - sum(row.size for row in rows)
+
+
 class RowBatch(NamedTuple):
     """Rows for one forward pass, with its shape."""
 

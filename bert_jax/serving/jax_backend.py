@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from bert_jax.inference.model import PretrainedModel
-from bert_jax.serving.batching import Row, Shape, blank_row, static_shapes
+from bert_jax.serving.batching import Row, Shape, blank_row, padding_to, static_shapes
 from bert_jax.serving.tasks import ServedTask
 
 # Tokens in a full batch, by platform. On a CPU, larger batches are no faster and make others wait.
@@ -54,6 +54,10 @@ class JaxBackend:
         self._model.compile(
             self._inputs([blank_row(shape.length)], shape), (self._task.output,), rows=shape.rows, length=shape.length
         )
+
+    def padding(self, rows: Sequence[Row], shape: Shape) -> int:
+        """Return the number of padding tokens of a forward pass, those of padding rows included."""
+        return padding_to(shape, rows)
 
     def begin(self, rows: Sequence[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
         """Dispatch a forward pass of up to `shape.rows` rows.

@@ -47,11 +47,10 @@ class ServerMetrics:
         self._texts.labels(model).inc(texts)
         self._queued.labels(model).observe(queued)
 
-    def batch(self, model: str, batch: RowBatch, seconds: float) -> None:
+    def batch(self, model: str, batch: RowBatch, padding: int, seconds: float) -> None:
         """Count a batch; called in the threads of devices."""
-        tokens = batch.tokens
-        self._tokens.labels(model).inc(tokens)
-        self._padding.labels(model).inc(batch.shape.rows * batch.shape.length - tokens)
+        self._tokens.labels(model).inc(batch.tokens)
+        self._padding.labels(model).inc(padding)
         self._rows.labels(model).observe(len(batch.rows))
         self._batch_seconds.labels(model).observe(seconds)
 

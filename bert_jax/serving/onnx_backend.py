@@ -11,7 +11,7 @@ from bert_jax.conversion.text_settings import NO_SETTINGS
 from bert_jax.errors import InputError
 from bert_jax.inference.loading import check_vocabulary
 from bert_jax.inference.onnx_session import open_onnx_session
-from bert_jax.serving.batching import Row, Shape, blank_row, static_shapes
+from bert_jax.serving.batching import Row, Shape, blank_row, padding_to, static_shapes
 from bert_jax.serving.jax_backend import padded
 from bert_jax.serving.models import ServedModel
 from bert_jax.serving.tasks import ServedTask
@@ -55,6 +55,11 @@ class OnnxBackend:
         """Run the session once: it compiles nothing for a shape."""
         if shape == self.shapes[0]:
             self._run([blank_row(shape.length)], shape.length)
+
+    def padding(self, rows: Sequence[Row], shape: Shape) -> int:
+        """Return the number of padding tokens of a forward pass, those of padding rows included."""
+        longest = Shape(len(rows), max(row.size for row in rows))
+        return padding_to(shape if self.batch_invariant else longest, rows)
 
     def begin(self, rows: Sequence[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
         """Run a forward pass when the returned function is called; see `JaxBackend.begin` for its outputs."""

@@ -38,6 +38,9 @@ class Backend(Protocol):
     def warm(self, shape: Shape) -> None:
         """Do what would make the first forward pass of a shape slower than the later ones."""
 
+    def padding(self, rows: Sequence[Row], shape: Shape) -> int:
+        """Return the number of padding tokens of a forward pass, those of padding rows included."""
+
     def begin(self, rows: Sequence[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
         """Dispatch a forward pass; return a function that waits for it and returns the output of each row."""
 
@@ -48,6 +51,7 @@ class _Begun(NamedTuple):
     model: str
     batch: RowBatch
     started: float
+    padding: int
     fetch: Callable[[], list[np.ndarray]]
 
 
@@ -56,7 +60,8 @@ class Scheduler:
 
     Args:
         backends: model name -> its backend on each device; every model is on the same devices.
-        observe: called after each batch with the model's name, the batch, and its seconds, in the thread of the device.
+        observe: called after each batch with the model's name, the batch, its padding tokens, and its seconds, in the
+            thread of the device.
 
     Attributes:
         ready: whether all shapes of all models are warm on all devices.
@@ -64,7 +69,7 @@ class Scheduler:
     """
 
     def __init__(
-        self, backends: dict[str, list[Backend]], observe: Callable[[str, RowBatch, float], None] = lambda *_: None
+        self, backends: dict[str, list[Backend]], observe: Callable[[str, RowBatch, int, float], None] = lambda *_: None
     ):
         self._backends = backends
         self._queues = {name: Queue(found[0].shapes, found[0].batch_invariant) for name, found in backends.items()}
@@ -140,7 +145,9 @@ class Scheduler:
             if batch is not None:
                 backend = self._backends[model][device]
                 started = time.monotonic()
-                begun.append(_Begun(model, batch, started, self._begin(backend, batch)))
+                rows = [item.submission.rows[item.number] for item in batch.rows]
+                padding = backend.padding(rows, batch.shape)
+                begun.append(_Begun(model, batch, started, padding, self._begin(backend, rows, batch.shape)))
                 ahead = backend.ahead
             if len(begun) > ahead:
                 finished = self._finish(begun.popleft(), finished)
@@ -171,9 +178,9 @@ class Scheduler:
                     return "", None
                 self._changed.wait()
 
-    def _begin(self, backend: Backend, batch: RowBatch) -> Callable[[], list[np.ndarray]]:
+    def _begin(self, backend: Backend, rows: list[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
         try:
-            return backend.begin([item.submission.rows[item.number] for item in batch.rows], batch.shape)
+            return backend.begin(rows, shape)
         except Exception as error:
             return _raising(error)
 
@@ -205,7 +212,7 @@ class Scheduler:
                 loop.call_soon_threadsafe(_resolve, done, error)
             except RuntimeError:  # the loop is closed: nobody waits
                 return now
-        self._observe(begun.model, begun.batch, seconds)
+        self._observe(begun.model, begun.batch, begun.padding, seconds)
         return now
 
 

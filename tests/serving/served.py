@@ -48,6 +48,9 @@ class StandIn:
     def warm(self, shape: Shape) -> None:
         self._work()
 
+    def padding(self, rows: Sequence[Row], shape: Shape) -> int:
+        return shape.rows * shape.length - sum(row.size for row in rows)
+
     def begin(self, rows: Sequence[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
         assert len(rows) <= shape.rows and all(row.size <= shape.length for row in rows)
         self.batches.append(list(rows))

@@ -112,3 +112,21 @@ def test_errors_name_the_file(folder):
     (path / "onnx" / "model.onnx").write_bytes(b"no model")
     with pytest.raises(InputError, match=r"model.onnx: expected an ONNX model, found"):
         open_onnx_model(str(path), "a", "onnx/model.onnx", None, None)
+
+
+@pytest.mark.parametrize("batch_invariant", [False, True])
+def test_padding_counted_is_that_of_the_session(folder, batch_invariant, monkeypatch):
+    path, _ = folder("vectors", "embedder")
+    model = open_onnx_model(str(path), "vectors", "onnx/model.onnx", None, None, batch_invariant)
+    (backend,) = model.backends
+    rows, shape, fed = model.rows(["a dog", "the cat sat on the tree"]), Shape(4, 64), []
+
+    class Session:
+        def run(self, names, feed):
+            fed.append(feed["input_ids"].shape)
+            return [np.zeros((*feed["input_ids"].shape, WIDTH), np.float32)]
+
+    monkeypatch.setattr(backend, "_session", Session())
+    backend.begin(rows, shape)()
+    assert backend.padding(rows, shape) == np.prod(fed[0]) - sum(row.size for row in rows)
+    assert fed == [(4, 64) if batch_invariant else (2, max(row.size for row in rows))]
