@@ -217,6 +217,11 @@ def test_prose_of_a_docstring():
     ]
 
 
+def test_code_with_an_angle_bracket():
+    text = "Use `numpy.log2` for `x < 0` as the `guide <https://x.org/a>`_ of `x <= y` says."
+    assert prose(text) == ["Use numpy.log2 for x < 0 as the guide of x <= y says."]
+
+
 PYTHON_DOCS = """
 import sys
 from bert_jax.data.corpora.python_docs import read_python_docs
