@@ -1,6 +1,7 @@
 """Execute notebooks from a clean kernel, in full, and save their outputs: `python colab/execute.py [NAME ...]`."""
 
 import hashlib
+import re
 import sys
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ import nbclient
 import nbformat
 
 COLAB = Path(__file__).resolve().parent
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")  # a terminal's colours and bold type, which a web page would show as text
 
 
 def fingerprint(notebook: nbformat.NotebookNode) -> str:
@@ -28,10 +30,13 @@ def execute(path: Path) -> nbformat.NotebookNode:
 
 
 def save(path: Path, notebook: nbformat.NotebookNode) -> None:
-    """Write an executed notebook, without what its cells wrote to stderr (compilers' warnings and the like)."""
+    """Write an executed notebook, without colours and what its cells wrote to stderr (compilers' warnings)."""
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+            for output in cell.outputs:
+                if "text" in output:
+                    output.text = _ESCAPE.sub("", output.text)
     notebook.metadata["bert_jax"] = {"outputs_of": fingerprint(notebook)}
     nbformat.write(notebook, path)
 

@@ -82,6 +82,7 @@ def test_it_is_saved_with_the_outputs_of_its_code(path, execution):
     saved = notebook.metadata.get("bert_jax", {}).get("outputs_of")
     assert saved == execution.fingerprint(notebook), f"{path.name} has other code than its outputs: run make notebooks"
     assert path.stat().st_size < LARGEST
+    assert "\x1b" not in printed(notebook)
     for text in PRINTED[path.stem]:
         assert text in printed(notebook)
     assert {output.output_type for output in outputs(notebook)} <= {"stream", "display_data", "execute_result"}
