@@ -7,6 +7,7 @@ import math
 import os
 import socket
 import struct
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -201,6 +202,21 @@ def _wandb_run(workdir: Workdir, project: str, config: dict[str, Any] | None) ->
     )
 
 
+def _has_tensorboardx() -> bool:
+    """Import tensorboardX without PyTorch, which it would import for annotations of types; that takes seconds."""
+    hidden = "torch" not in sys.modules
+    if hidden:
+        sys.modules["torch"] = None  # type: ignore[assignment]  # `import torch` then raises ImportError
+    try:
+        import tensorboardX  # noqa: F401
+    except ImportError:
+        return False
+    finally:
+        if hidden:
+            del sys.modules["torch"]
+    return True
+
+
 class _Events:
     """Writer of TensorBoard's files: one file for each call of `train`, of TFRecords with an Event each.
 
@@ -211,11 +227,7 @@ class _Events:
     @classmethod
     def open(cls, directory: storage.Path, step: int) -> "_Events | None":
         """Open a file that continues after `step`; return None where tensorboardX, an optional extra, is missing."""
-        try:
-            import tensorboardX  # noqa: F401
-        except ImportError:
-            return None
-        return cls(directory, step)
+        return cls(directory, step) if _has_tensorboardx() else None
 
     def __init__(self, directory: storage.Path, step: int):
         from tensorboardX.proto.event_pb2 import Event, SessionLog

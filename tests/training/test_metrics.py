@@ -1,9 +1,11 @@
 """The metrics of a run: means over windows, and what the log, TensorBoard and Weights & Biases are told."""
 
 import contextlib
+import importlib.util
 import json
 import math
 import resource
+import subprocess
 import sys
 
 import jax.numpy as jnp
@@ -98,3 +100,12 @@ def test_a_window_averages_sums_over_counts_and_fetches_late():
     assert window.close() == {"loss": 7 / 6}
     assert window.close() == {}
     assert seen == [(1, 1.0), (2, 3.0), (3, 0.0)]
+
+
+def test_tensorboard_does_not_import_pytorch():
+    pytest.importorskip("tensorboardX", reason="an extra: bert-jax[tensorboard]")
+    code = "import sys, bert_jax.training.metrics as m; assert m._has_tensorboardx(); print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+    code = "import bert_jax.training.metrics as m; m._has_tensorboardx(); import torch; print(torch.zeros(1).item())"
+    if importlib.util.find_spec("torch") is not None:  # it can be imported afterwards
+        assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "0.0\n"
