@@ -75,13 +75,19 @@ def test_killed_at_random_it_ends_with_the_same_files(folder, tiny_tokenizer, tm
     tiny_tokenizer.save(tmp_path / "tokenizer")
     prepare(str(folder), tiny_tokenizer, tmp_path / "ours", num_workers=1, deduplicate="near", **OPTIONS)
     rng, kills = random.Random(0), 0
+
+    def command(out):
+        return [sys.executable, "-c", SCRIPT, folder, tmp_path / "tokenizer", tmp_path / out, *PROCESSES]
+
+    start = time.monotonic()
+    subprocess.run(command("whole"), check=True, capture_output=True)
+    seconds = time.monotonic() - start
     for run in range(12):
-        command = [sys.executable, "-c", SCRIPT, folder, tmp_path / "tokenizer", tmp_path / "theirs", *PROCESSES]
         process = subprocess.Popen(
-            command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command("theirs"), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
-            process.wait(None if run == 11 else rng.uniform(3, 9))
+            process.wait(None if run == 11 else rng.uniform(0.4, 0.9) * seconds)
         except subprocess.TimeoutExpired:
             kills += 1
         if process.poll() is None:
