@@ -101,7 +101,7 @@ def test_readmes_walk_and_every_verb_from_the_wheel(installed, tmp_path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_first_cells_of_a_notebook_run_beside_the_wheel(installed, tmp_path, path):
     cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
-    (tmp_path / "cells.py").write_text("\n".join([*cells[:2], "print(bert_jax.__file__)"]))
+    (tmp_path / "cells.py").write_text("\n".join([*cells[:2], "import bert_jax", "print(bert_jax.__file__)"]))
     printed = call([sys.executable, "-P", "cells.py"], tmp_path, PYTHONPATH=str(installed))
     assert printed.splitlines()[-1].startswith(str(installed))
 
