@@ -11,7 +11,6 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from nbconvert import MarkdownExporter
 
 ROOT = Path(__file__).parent.parent
 # Page of the site -> its file in the repository; all others are in docs/.
@@ -35,6 +34,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pictures = {path.name: f"benchmarks/{path.name}" for path in (ROOT / "benchmarks").glob("*.png")}
     for name, source in (ELSEWHERE | pictures).items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / source)))
+    from nbconvert import MarkdownExporter  # slow to import, and the tests read the tables of this file alone
+
     for name, source in NOTEBOOKS.items():
         naming = {"unique_key": Path(name).stem, "output_files_dir": "pictures"}
         markdown, exported = MarkdownExporter().from_filename(str(ROOT / source), naming)

@@ -32,13 +32,6 @@ _USES = {
     "multi_vector": ("feature-extraction", "multi-vector-embedding", _TEXTS),
     "zero_shot_ner": ("token-classification", "zero-shot-ner", '"Ada Lovelace wrote it.", ["person"]'),
 }
-# Model type of sentence-transformers -> the arguments of a call.
-_SENTENCE_TRANSFORMERS = {
-    "SentenceTransformer": f"encode({_TEXTS})",
-    "SparseEncoder": f"encode({_TEXTS})",
-    "MultiVectorEncoder": f"encode({_TEXTS})",
-    "CrossEncoder": 'predict([("A query.", "A document.")])',
-}
 _FOLDER = 'folder = "path/to/this/folder"'
 
 
@@ -62,12 +55,13 @@ def write_model_card(
     tag = _USES.get(model.head, ("",))[0]
     theirs = _pytorch(directory, model.config, model.head)
     library = theirs[0].split()[1].replace("_", "-") if theirs else "bert_jax"
-    lines = _front_matter(recipe, title, library, tag, evaluated)
+    dev = _last_part(recipe.data.get("dev") or "")
+    lines = _front_matter(recipe, title, library, tag, evaluated, dev)
     lines += [f"# {title}", "", f"Trained by bert_jax {bert_jax.__version__} in {job.num_steps:,} steps.", ""]
     lines += ["## Use", "", *_code(["import bert_jax", "", *_call(model.head, job.tokenizer)])]
     lines += ["With PyTorch:", "", *_code(theirs)] if theirs else []
     if evaluated:
-        lines += ["## Scores", "", f"On the evaluation data{_quoted(recipe.data.get('dev'))}:", ""]
+        lines += ["## Scores", "", f"On the evaluation data{f' `{dev}`' if dev else ''}:", ""]
         lines += _table(("metric", "value"), {name: f"{value:.4g}" for name, value in evaluated.items()})
     lines += ["## Data", "", *_data(job, record.data or {})]
     lines += ["## Training", "", "Keys of the recipe that differ from the defaults of its task:", ""]
@@ -77,7 +71,9 @@ def write_model_card(
     storage.write_atomically(directory / "README.md", "\n".join(lines))
 
 
-def _front_matter(recipe: ConfigDict, title: str, library: str, tag: str, scores: Mapping[str, float]) -> list[str]:
+def _front_matter(
+    recipe: ConfigDict, title: str, library: str, tag: str, scores: Mapping[str, float], dev: str
+) -> list[str]:
     """Return the metadata as YAML, whose values are written as JSON, which YAML includes."""
     metadata: dict[str, Any] = {"license": "unknown", "library_name": library, "tags": ["bert_jax", "jax"]}
     if tag:
@@ -85,7 +81,7 @@ def _front_matter(recipe: ConfigDict, title: str, library: str, tag: str, scores
     if recipe.init_from.startswith("hf://"):
         metadata["base_model"] = recipe.init_from.removeprefix("hf://")
     if scores:
-        dataset = _last_part(recipe.data.get("dev") or "") or "held-out part of the training data"
+        dataset = dev or "held-out part of the training data"
         metrics = [{"type": name, "value": round(value, 6)} for name, value in scores.items()]
         result = {"task": {"type": tag or recipe.task}, "dataset": {"name": dataset, "type": dataset}}
         metadata["model-index"] = [{"name": title, "results": [result | {"metrics": metrics}]}]
@@ -111,8 +107,8 @@ def _pytorch(directory: storage.Path, config: BertConfig, head: str) -> list[str
     settings = directory / "config_sentence_transformers.json"
     if settings.exists():
         kind = storage.read_json(settings)["model_type"]
-        call = f"print({kind}(folder).{_SENTENCE_TRANSFORMERS[kind]})"
-        return [f"from sentence_transformers import {kind}", "", _FOLDER, call]
+        call = 'predict([("A query.", "A document.")])' if kind == "CrossEncoder" else f"encode({_TEXTS})"
+        return [f"from sentence_transformers import {kind}", "", _FOLDER, f"print({kind}(folder).{call})"]
     if head == "zero_shot_ner":
         call = f"print(GLiNER.from_pretrained(folder).predict_entities({_USES[head][2]}))"
         return ["from gliner import GLiNER", "", _FOLDER, call]
@@ -154,16 +150,19 @@ def _data(job: Job, data: Mapping[str, Any]) -> list[str]:
 def _settings(recipe: ConfigDict) -> dict[str, str]:
     """Return the keys that differ from the defaults of the task, with paths cut to their last part."""
     changed = (item for item in describe_keys(recipe) if item.value != item.default)
-    return {item.name: _last_part(shown_value(item.value)) for item in changed}
+    return {item.name: shown_value(_without_folders(item.value)) for item in changed}
+
+
+def _without_folders(value: Any) -> Any:
+    """Cut a path to its last part, and each path of a tuple."""
+    if isinstance(value, tuple):
+        return tuple(map(_without_folders, value))
+    return _last_part(value) if isinstance(value, str) else value
 
 
 def _last_part(text: str) -> str:
     """Return the last part of a path, since the folders of a machine mean nothing elsewhere; other text unchanged."""
     return text if text.startswith("hf://") else text.rstrip("/").rpartition("/")[2]
-
-
-def _quoted(name: str | None) -> str:
-    return f" `{_last_part(name)}`" if name else ""
 
 
 def _table(header: tuple[str, str], rows: Mapping[str, str]) -> list[str]:

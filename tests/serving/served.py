@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_jax.config import BertConfig
 from bert_jax.conversion.text_settings import NO_SETTINGS
-from bert_jax.serving.batching import Row, Shape
+from bert_jax.serving.batching import Row, Shape, padding_to
 from bert_jax.serving.models import ServedModel
 from bert_jax.serving.server import open_port, run_server
 from bert_jax.serving.settings import ServerSettings
@@ -49,7 +49,7 @@ class StandIn:
         self._work()
 
     def padding(self, rows: Sequence[Row], shape: Shape) -> int:
-        return shape.rows * shape.length - sum(row.size for row in rows)
+        return padding_to(shape, rows)
 
     def begin(self, rows: Sequence[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
         assert len(rows) <= shape.rows and all(row.size <= shape.length for row in rows)

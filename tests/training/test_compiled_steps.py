@@ -1,6 +1,7 @@
 """A compiled training step does no more than it should: bounds of what the compiler makes of it."""
 
 import collections
+import os
 import re
 
 import jax
@@ -18,6 +19,7 @@ from bert_jax.training.step import jit_train_step, make_train_step
 CONFIG = synthetic.CONFIG.replace(vocab_size=1000, hidden_size=128, intermediate_size=512, max_position_embeddings=64)
 # A layer has 8 products, and twice as many in the backward pass; the head and the embeddings have 14.
 PRODUCTS = 2 * 3 * 8 + 14
+SCATTERS = 5 if "FAST_COMPILE" in os.environ["XLA_FLAGS"] else 4  # the tests' preset of newer JAX writes one twice
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
@@ -25,10 +27,8 @@ def step(request):
     """A step of a small BERT on a CPU, compiled; and its model FLOPs."""
     task = PretrainingTask(Bert(CONFIG, "pretraining", Compute(request.param, "unroll")), majority_id=5)
     optimizer, mesh = make_optimizer(lambda step: 1e-3), sharding.make_mesh(devices=jax.devices()[:1])
-    state, batch = (
-        abstract_state(task.model.init, optimizer),
-        synthetic.random_batch(rows=16, length=64, predictions=10),
-    )
+    state = abstract_state(task.model.init, optimizer)
+    batch = synthetic.random_batch(rows=16, length=64, predictions=10)
     run = jit_train_step(make_train_step(task, optimizer, 0), mesh, sharding.param_shardings(mesh, state))
     return run.lower(state, batch).compile(), step_flops(task.model, batch)
 
@@ -37,7 +37,7 @@ def test_its_instructions(step):
     counts = collections.Counter(re.findall(r" = \S+ ([a-z-]+)\(", step[0].as_text()))
     assert counts["dot"] == PRODUCTS
     assert counts["while"] == counts["sort"] == counts["custom-call"] == 0
-    assert counts["fusion"] <= 860 and counts["copy"] <= 220 and counts["scatter"] <= 5
+    assert counts["fusion"] <= 860 and counts["copy"] <= 220 and counts["scatter"] <= SCATTERS
 
 
 def test_its_arithmetic_and_its_traffic(step):
