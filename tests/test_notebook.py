@@ -3,6 +3,8 @@
 import importlib.util
 import os
 import re
+import shutil
+import sys
 from pathlib import Path
 
 import nbformat
@@ -33,8 +35,13 @@ LARGEST = 1_000_000  # bytes of a notebook
 @pytest.fixture(scope="module")
 def execution():
     """The module colab/execute.py."""
-    spec = importlib.util.spec_from_file_location("execute_notebooks", COLAB / "execute.py")
-    module = importlib.util.module_from_spec(spec)
+    return module_of("execute")
+
+
+def module_of(name):
+    """A module of the folder of the notebooks."""
+    spec = importlib.util.spec_from_file_location(name, COLAB / f"{name}.py")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -122,3 +129,24 @@ def test_without_the_package_the_weights_come_from_the_hub(name, small_package, 
         hub.models["sentence-transformers/all-MiniLM-L6-v2"] = small_package / PACKAGE / "model"
         printed = hub.run(f"{code}print(bert_jax.from_pretrained(MINILM).encode(['a cat']).shape)", tmp_path / "cache")
     assert "weights from the Hugging Face hub" in printed and "(1, 48)" in printed
+
+
+def test_badges_open_the_notebooks_of_a_repository(execution, tmp_path):
+    badges, folder = module_of("badges"), tmp_path / "colab"
+    shutil.copytree(COLAB, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    badges.main("someone/old", "next", folder)
+    badges.main("owner/bert", folder=folder)
+    written = {path.name: path.read_bytes() for path in folder.glob("*.ipynb")}
+    for path in NOTEBOOKS:
+        notebook = nbformat.reads(written[path.name].decode(), as_version=4)
+        title = notebook.cells[0].source
+        (link,) = re.findall(r"\]\(https://colab\.research\.google\.com/github/owner/bert/blob/main/(.*?)\)", title)
+        assert (COLAB.parent / link) == path
+        assert notebook.metadata["bert_jax"]["outputs_of"] == execution.fingerprint(notebook)
+        code = "".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+        assert '"git+https://github.com/owner/bert@main"' in code
+        assert "someone" not in title + code
+    badges.main("owner/bert", folder=folder)
+    assert written == {path.name: path.read_bytes() for path in folder.glob("*.ipynb")}
+    with pytest.raises(SystemExit, match="expected OWNER/REPOSITORY of GitHub, not 'bert'"):
+        badges.main("bert", folder=folder)
