@@ -1,5 +1,6 @@
 """A user's process is afterwards as it was before: by importing the package, and by calls of it, whole or failed."""
 
+import ctypes
 import importlib.util
 import os
 import subprocess
@@ -162,6 +163,32 @@ def test_the_process_of_a_training_verb_keeps_freed_memory(monkeypatch, verb, ke
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     __main__._prepare_process()
     assert len(calls) == kept
+
+
+GROWTH = """
+import time
+import numpy as np
+from bert_jax import process
+
+process.keep_freed_memory()
+bound = process.MemoryBound()
+bound.check()
+large = np.ones(200 << 17)  # 200 MiB
+small = np.ones(1000)
+del large
+before = process.resident_memory()
+print(bound.check())  # it has just looked
+time.sleep(1)
+print(bound.check(), before - process.resident_memory() > 150 << 20)
+time.sleep(1)
+print(bound.check())
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="glibc alone gives memory back on request")
+def test_memory_that_was_freed_is_given_back_when_the_process_has_grown():
+    done = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True)
+    assert done.stdout == "False\nTrue True\nFalse\n", done.stderr
 
 
 def test_environment_is_restored(monkeypatch):

@@ -21,6 +21,7 @@ from bert_jax import compilers, recipes, sharding, storage, tasks
 from bert_jax.data.finetuning.labels import list_counts
 from bert_jax.data.pretraining.sources import prefetch
 from bert_jax.errors import InputError, did_you_mean, logger
+from bert_jax.process import MemoryBound
 from bert_jax.storage import PathLike, directory_atomically
 from bert_jax.tasks.base import Job, Metrics
 from bert_jax.training import notices, stopping
@@ -246,6 +247,7 @@ class _Run:
         window, lap, model = MetricsWindow(self.skipped.see), Lap(self.chrono, self._tokens_seen()), self.job.task.model
         watchdog = Watchdog(self.recipe.warn_after_seconds, self.chrono)
         sizes = functools.partial(recipes.batch_size_at, self.recipe)
+        memory = MemoryBound() if self.mesh.devices.flat[0].platform == "cpu" else None
         source = DeviceSource(self.job.train_source, sizes, self.batch_sharding)
         batches = prefetch(source, self.start, self.job.num_steps)
         last = self.start if self._stalled(self.start) else self.job.num_steps
@@ -266,6 +268,8 @@ class _Run:
                 window.add(done, metrics)
                 lap.add(model, batch)
                 watchdog.beat(done)
+                if memory is not None:
+                    memory.check()
                 self.bar.update(done, self.rates | window.last)
                 stops = self._stops(done)
                 saves, evaluates = self._saves(done) or stops, self._evaluates(done)
