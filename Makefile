@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-tpu fuzz lint types format docs site site-serve notebooks benchmark clean
+.PHONY: help demo test test-slow test-tpu fuzz lint types format docs site site-serve notebooks benchmark benchmark-quick clean
 
 help:
 	@echo 'make demo       pretrain a small BERT on the documentation inside your Python, fine-tune it, and ask it'
@@ -24,6 +24,7 @@ help:
 	@echo 'make site       build the documentation into site/; `make site-serve` shows it while you write'
 	@echo 'make notebooks  execute colab/*.ipynb in full, and save them with their outputs'
 	@echo 'make benchmark  our speed beside PyTorch'"'"'s, in one run'
+	@echo 'make benchmark-quick  a few turns of the same, in under 5 minutes'
 	@echo 'make clean      remove the virtual environment and the caches'
 
 demo: $(VENV)/.installed
@@ -69,6 +70,9 @@ notebooks: $(VENV)/.installed-dev
 
 benchmark: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
+
+benchmark-quick: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks quick
 
 clean:
 	[ ! -f $(VENV)/pyvenv.cfg ] || rm -rf $(VENV)

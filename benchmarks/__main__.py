@@ -8,12 +8,14 @@ its initial model tf1_simbert_tiny. Most need torch and transformers (`pip insta
 
 import argparse
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.serving import SERVERS
 from benchmarks.tasks import CONTESTS
+from bert_jax.process import may_have_accelerators
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 
@@ -43,7 +45,37 @@ def _tasks(args: argparse.Namespace) -> None:
 def _pipelines(args: argparse.Namespace) -> None:
     from benchmarks import pipelines
 
-    pipelines.main(args.data / "glue" / "SST-2", _minilm(args), args.turns)
+    pipelines.main(args.data / "glue" / "SST-2", _minilm(args), args.turns, args.record)
+
+
+def _latency(args: argparse.Namespace) -> None:
+    from benchmarks import latency
+
+    latency.main(_minilm(args), args.turns, args.record)
+
+
+def _loop(args: argparse.Namespace) -> None:
+    from benchmarks import loop
+
+    loop.main(args.steps, args.record)
+
+
+def _first_step(args: argparse.Namespace) -> None:
+    from benchmarks import first_step
+
+    first_step.main(args.turns, args.record)
+
+
+def _gpu(args: argparse.Namespace) -> None:
+    from benchmarks import gpu
+
+    gpu.main(args.turns, args.record)
+
+
+def _quick(args: argparse.Namespace) -> None:
+    from benchmarks import quick
+
+    quick.main(args.data / "glue" / "SST-2", _minilm(args), args.record)
 
 
 def _first_answer(args: argparse.Namespace) -> None:
@@ -152,6 +184,12 @@ def _tpu_encoders(args: argparse.Namespace) -> None:
     tpu_encoders.main(args.topology, args.only or list(tpu_encoders.ENCODERS))
 
 
+def _tpu_loss(args: argparse.Namespace) -> None:
+    from benchmarks import tpu_loss
+
+    tpu_loss.main(args.topology)
+
+
 # Name -> its function, what it measures, and its flags (of `_FLAGS`) with their defaults; a tuple has the choices.
 BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str, object]]] = {
     "step": (_step, "BERT-base pretraining step, 16 x 128, dropout, on the CPU", {"turns": 7, "record": None}),
@@ -159,7 +197,16 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str,
               {"data": DATA, "model": None, "only": CONTESTS, "share": 1.0, "record": None, "dtypes": None,
                "seeds": 3}),
     "pipelines": (_pipelines, "speed and memory of classifying and embedding texts",
-                  {"data": DATA, "model": None, "turns": 7}),
+                  {"data": DATA, "model": None, "turns": 7, "record": None}),
+    "quick": (_quick, "a few turns of step, pipelines and latency, in under 5 minutes",
+              {"data": DATA, "model": None, "record": None}),
+    "latency": (_latency, "milliseconds from one text to its vector, beside onnxruntime",
+                {"data": DATA, "model": None, "turns": 7, "record": None}),
+    "loop": (_loop, "cost of the training loop around its steps", {"steps": 2050, "record": None}),
+    "first_step": (_first_step, "seconds from the start of a pretraining to its first step, and of imports",
+                   {"turns": 3, "record": None}),
+    "gpu": (_gpu, "training steps and forward passes on a GPU, in under 8 minutes; needs no data",
+            {"turns": 3, "record": None}),
     "first_answer": (_first_answer, "seconds from the start of a process to its first answer",
                      {"data": DATA, "model": None, "turns": 7}),
     "batch_invariance": (_batch_invariance, "equal bits of a text in every batch, and what they cost",
@@ -195,6 +242,8 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str,
                     "(`pip install '.[tpu]'`), but no TPU", {"topology": "v5e:4x4"}),
     "tpu_encoders": (_tpu_encoders, "memory, traffic and MFU of encoders of each family on a TPU slice; needs the TPU "
                      "compiler, but no TPU", {"topology": "v5e:4x4", "only": None}),
+    "tpu_loss": (_tpu_loss, "the masked-LM loss on a TPU chip beside tokamax's (`pip install tokamax`); needs the TPU "
+                 "compiler, but no TPU", {"topology": "v5e:2x2"}),
 }  # fmt: skip
 _FLAGS: dict[str, tuple[str, dict[str, object]]] = {
     "turns": ("turns of each side", {"type": int}),
@@ -239,6 +288,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     """Run the benchmark that the command line names, or the first three."""
+    if not may_have_accelerators():
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")  # libtpu prints warnings where it finds no TPU
     parser = build_parser()
     given = sys.argv[1:]
     for words in [given] if given else [[name] for name in list(BENCHMARKS)[:3]]:

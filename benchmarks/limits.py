@@ -1,40 +1,49 @@
-"""A processor's fastest products of matrices of BERT-base's size: `python -m benchmarks.limits jax|torch DTYPE`."""
+"""A device's fastest products of matrices: `python -m benchmarks.limits jax|torch DTYPE [ROWS INNER COLUMNS]`.
+
+Without sizes they are those of BERT-base's feed-forward network.
+"""
 
 import sys
 
 from benchmarks import BATCH, LENGTH
 from benchmarks.turns import serve
 
-ROWS, HIDDEN, INTERMEDIATE = BATCH * LENGTH, 768, 3072
+SIZES = (BATCH * LENGTH, 768, 3072)
 
 
-def main(library: str, dtype: str) -> None:
-    """Multiply `[2048, 768] @ [768, 3072]` into float32 or, in PyTorch, into `dtype`; an item is a FLOP."""
+def main(library: str, dtype: str, rows: int, inner: int, columns: int) -> None:
+    """Multiply `[rows, inner] @ [inner, columns]` into float32 or, in PyTorch, into `dtype`; an item is a FLOP."""
     if library == "jax":
         import jax
         import jax.numpy as jnp
 
-        x, kernel = jnp.ones((ROWS, HIDDEN), dtype), jnp.ones((HIDDEN, INTERMEDIATE), dtype)
+        x = jax.random.normal(jax.random.key(0), (rows, inner), dtype)
+        kernel = jax.random.normal(jax.random.key(1), (inner, columns), dtype)
         compiled = jax.jit(lambda x, kernel: jnp.matmul(x, kernel, preferred_element_type="float32"))
 
-        def multiply() -> None:
-            compiled(x, kernel).block_until_ready()
+        def multiply(times: int) -> None:
+            for at in range(0, times, 4):  # some at a time: each holds its product until it is done
+                jax.block_until_ready([compiled(x, kernel) for _ in range(at, min(at + 4, times))])
     else:
         import torch
 
-        a, b = torch.ones(ROWS, HIDDEN, dtype=getattr(torch, dtype)), torch.ones(HIDDEN, INTERMEDIATE)
-        b = b.to(a.dtype)
+        from benchmarks.pytorch import DEVICE
 
-        def multiply() -> None:
-            a @ b
+        a, b = torch.randn(rows, inner, device=DEVICE), torch.randn(inner, columns, device=DEVICE)
+        a, b = a.to(getattr(torch, dtype)), b.to(getattr(torch, dtype))
+
+        def multiply(times: int) -> None:
+            for _ in range(times):
+                a @ b
+            if DEVICE == "cuda":
+                torch.cuda.synchronize()
 
     def work(units: int) -> int:
-        for _ in range(units):
-            multiply()
-        return units * 2 * ROWS * HIDDEN * INTERMEDIATE
+        multiply(units)
+        return units * 2 * rows * inner * columns
 
     serve(work)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:3], *map(int, sys.argv[3:] or SIZES))

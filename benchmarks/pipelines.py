@@ -1,39 +1,64 @@
-"""Texts per second of pipelines, compared with transformers and sentence-transformers.
+"""Texts per second of pipelines, beside transformers, sentence-transformers, onnxruntime and OpenVINO.
 
-python -m benchmarks.pipelines ours|theirs classify|embed MODEL DTYPE TEXTS OUT
+python -m benchmarks.pipelines SIDE classify|embed MODEL DTYPE TEXTS OUT
 """
 
+import importlib.util
 import itertools
+import statistics
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.convert import measured
-from benchmarks.tasks import quicker_dtype
-from benchmarks.turns import Rival, ratio, serve
+from benchmarks.quantization import _apart, _export, _session
+from benchmarks.tasks import PRODUCT, quicker_dtype
+from benchmarks.turns import Rival, append, ratio, serve
 
 TEXTS = 100_000
 TURN = 4096  # texts of a turn, and of the comparison
+LONG = 20  # sentences of a long text, most of which are cut at the model's 256 tokens
 BATCH = 64  # of 32, 64, 128 and 256, what theirs is quickest with
 DTYPES = ("float32", "bfloat16")
 
 
-def main(data: Path, model: Path, turns: int) -> None:
-    """Print texts/s of both sides, the difference of their answers, and the memory of bert_jax.
+class Contest(NamedTuple):
+    """What all sides do.
+
+    Attributes:
+        name: name in the table.
+        what: `classify` or `embed`.
+        model: directory of the model.
+        texts: file with a text a line.
+        turn: texts of a turn.
+        exported: directory with the model as ONNX, or None.
+    """
+
+    name: str
+    what: str
+    model: str
+    texts: str
+    turn: int
+    exported: str | None = None
+
+
+def main(data: Path, model: Path, turns: int, record: Path | None) -> None:
+    """Print texts/s of all sides, the difference of their answers, and the memory of bert_jax.
 
     Args:
         data: the directory of SST-2, whose training sentences are the texts, repeated if necessary.
         model: all-MiniLM-L6-v2.
         turns: number of turns of `TURN` texts for each side.
+        record: JSON lines file to which each row is appended, or None.
     """
     with tempfile.TemporaryDirectory() as directory:
+        for contest in contests(data, model, directory):
+            hold(contest, turns, directory, record)
         texts, classifier = f"{directory}/texts.txt", f"{directory}/classifier"
-        _write(data / "train.tsv", texts, TEXTS)
-        _classifier(model, classifier)
-        for what, opened in (("classify", classifier), ("embed", str(model))):
-            _contest(what, opened, texts, turns, directory)
         dtype = quicker_dtype()
         for verb in (("classify", classifier, "--json"), ("embed", str(model), "--out", f"{directory}/vectors.npy")):
             for count in (TEXTS // 10, TEXTS):
@@ -44,35 +69,88 @@ def main(data: Path, model: Path, turns: int) -> None:
                       flush=True)  # fmt: skip
 
 
-def _contest(what: str, model: str, texts: str, turns: int, directory: str) -> None:
-    names = [(who, dtype) for who in ("ours", "theirs") for dtype in DTYPES]
+def contests(data: Path, model: Path, directory: str) -> list[Contest]:
+    """Write the texts, a classifier and the exported model into a directory, and return what to measure with them."""
+    texts, long_texts = f"{directory}/texts.txt", f"{directory}/long.txt"
+    classifier, exported = f"{directory}/classifier", Path(directory, "exported")
+    _write(data / "train.tsv", texts, TEXTS)
+    _write(data / "train.tsv", long_texts, TURN // LONG, LONG)
+    _classifier(model, classifier)
+    exported.mkdir()
+    _apart(_export, "stsb", model, exported / "model.onnx", exported / "model.onnx")
+    return [
+        Contest("classify", "classify", classifier, texts, TURN),
+        Contest("embed", "embed", str(model), texts, TURN, str(exported)),
+        Contest("embed, long", "embed", str(model), long_texts, TURN // LONG, str(exported)),
+    ]
+
+
+def hold(contest: Contest, turns: int, directory: str, record: Path | None, dtypes: tuple[str, ...] = DTYPES) -> None:
+    """Measure a contest in alternation, and print its rows."""
+    names = [(who, dtype) for who in ("ours", "theirs") for dtype in dtypes]
+    if contest.exported and "float32" in dtypes and importlib.util.find_spec("onnxruntime"):
+        names.append(("onnxruntime", "float32"))
+    if contest.exported and importlib.util.find_spec("openvino"):
+        names += [("openvino", dtype) for dtype in dtypes]
     out = {name: f"{directory}/{'-'.join(name)}.npy" for name in names}
     rivals = {
-        (who, dtype): Rival("benchmarks.pipelines", who, what, model, dtype, texts, out[who, dtype])
+        (who, dtype): Rival(
+            "benchmarks.pipelines", who, contest.what, contest.model, dtype, contest.texts, out[who, dtype],
+            *([contest.exported] if contest.exported else []),
+        )
         for who, dtype in names
+    }  # fmt: skip
+    limits = {
+        dtype: [Rival("benchmarks.limits", library, dtype, *map(str, PRODUCT)) for library in ("jax", "torch")]
+        for dtype in dtypes
     }
     for _ in range(turns):
+        for limit in itertools.chain(*limits.values()):
+            limit.turn(50)
         for rival in rivals.values():
-            rival.turn(TURN)
-    for rival in rivals.values():
+            rival.turn(contest.turn)
+    for rival in (*rivals.values(), *itertools.chain(*limits.values())):
         rival.end()
-    truth = np.load(out["theirs", "float32"])
-    for name, rival in rivals.items():
-        apart = np.abs(np.load(out[name]) - truth).max()
-        print(f"{what:8} {name[0]:6} {name[1]:8} {np.median(rival.rates):6.0f} texts/s, {apart:.1e} apart", flush=True)
-    for dtypes in (("float32", "float32"), ("bfloat16", "bfloat16"), ("bfloat16", "float32")):
-        a, b = (rivals[who, dtype].rates for who, dtype in zip(("ours", "theirs"), dtypes, strict=True))
-        low, high = (f(x / y for x, y in zip(a, b, strict=True)) for f in (min, max))
+    peaks = {dtype: max(statistics.median(limit.rates) for limit in limits[dtype]) for dtype in dtypes}
+    flops, truth = _flops_of_a_text(contest), np.load(out["theirs", dtypes[0]])
+    for (who, dtype), rival in rivals.items():
+        rate = statistics.median(rival.rates)
+        ahead = [a / b for a, b in zip(rivals["ours", dtype].rates, rival.rates, strict=True)]
+        row = {
+            "what": contest.name, "side": who, "dtype": dtype, "texts_per_second": round(rate, 1),
+            "ratio": round(statistics.median(ahead), 3), "ratio_least": round(min(ahead), 3),
+            "ratio_most": round(max(ahead), 3), "share_of_peak": round(rate * flops / peaks[dtype], 4),
+            "peak_gflops": round(peaks[dtype] / 1e9, 1),
+            "apart": float(np.abs(np.load(out[who, dtype]) - truth).max()),
+        }  # fmt: skip
         print(
-            f"{what:8} ours {dtypes[0]} / theirs {dtypes[1]}: {ratio(a, b):.2f} ({low:.2f} to {high:.2f})", flush=True
-        )
+            f"{contest.name:12} {who:12} {dtype:8} {rate:7.1f} texts/s, {row['share_of_peak']:.0%} of "
+            f"{row['peak_gflops']:.0f} GFLOP/s, answers {row['apart']:.1e} apart; ours / this: {row['ratio']:.2f} "
+            f"({row['ratio_least']:.2f} to {row['ratio_most']:.2f})", flush=True,
+        )  # fmt: skip
+        append(record, row)
+    if {"float32", "bfloat16"} == set(dtypes):
+        both = ratio(rivals["ours", "bfloat16"].rates, rivals["theirs", "float32"].rates)
+        print(f"{contest.name:12} ours bfloat16 / theirs float32: {both:.2f}", flush=True)
 
 
-def _write(source: Path, path: str, count: int) -> None:
-    """Write the first `count` sentences, repeated if necessary."""
+def _flops_of_a_text(contest: Contest) -> float:
+    """Return the mean FLOPs of a forward pass of a text, without any padding."""
+    from bert_jax import from_pretrained
+    from bert_jax.training.flops import forward_flops
+
+    model = from_pretrained(contest.model)
+    texts = Path(contest.texts).read_text(encoding="utf-8").splitlines()[:TURN]
+    lengths = [min(len(model.tokenizer.tokenize(text)) + 2, model.max_length) for text in texts]
+    return statistics.mean(forward_flops(model.config, model.head, 1, length) for length in lengths)
+
+
+def _write(source: Path, path: str, count: int, joined: int = 1) -> None:
+    """Write `count` texts, each of the next `joined` sentences, which are repeated if necessary."""
     sentences = [line.split("\t")[0] for line in source.read_text(encoding="utf-8").splitlines()[1:]]
     with open(path, "w", encoding="utf-8") as file:
-        file.writelines(f"{text}\n" for text in itertools.islice(itertools.cycle(sentences), count))
+        left = itertools.cycle(sentences)
+        file.writelines(" ".join(itertools.islice(left, joined)) + "\n" for _ in range(count))
 
 
 def _classifier(model: Path, path: str) -> None:
@@ -135,9 +213,36 @@ def theirs(what: str, model: str, dtype: str):
     return classify
 
 
-def rival(who: str, what: str, model: str, dtype: str, path: str, out: str) -> None:
+def _exported(name: str, model: str, exported: str) -> Callable[[list[str]], Any]:
+    """Texts to their vectors, by a library and dtype of `_session`, in batches of texts of about one length."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(f"{model}/tokenizer.json")
+    tokenizer.enable_padding()
+    tokenizer.enable_truncation(256)
+    forward, _ = _session(name, Path(exported, "model.onnx"))
+
+    def embed(texts: list[str]) -> np.ndarray:
+        order, vectors = np.argsort([-len(text) for text in texts], kind="stable"), [np.zeros(0)] * len(texts)
+        for at in range(0, len(texts), BATCH):
+            rows = order[at : at + BATCH]
+            found = tokenizer.encode_batch([texts[i] for i in rows])
+            fields = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+            inputs = {key: [getattr(each, field) for each in found] for key, field in fields.items()}
+            batch = {key: np.array(values, np.int64) for key, values in inputs.items()}
+            for i, vector in zip(rows, forward(batch), strict=True):
+                vectors[i] = vector
+        return np.stack(vectors)
+
+    return embed
+
+
+def rival(who: str, what: str, model: str, dtype: str, path: str, out: str, exported: str = "") -> None:
     """Run one side: answer the texts of a file in order, and write the answers to the first texts."""
-    run = {"ours": ours, "theirs": theirs}[who](what, model, dtype)
+    if who in ("onnxruntime", "openvino"):
+        run = _exported({"onnxruntime": "onnxruntime", "openvino": "OpenVINO"}[who] + f" {dtype}", model, exported)
+    else:
+        run = {"ours": ours, "theirs": theirs}[who](what, model, dtype)
     texts = Path(path).read_text(encoding="utf-8").splitlines()
     np.save(out, run(texts[:TURN]))
     left = itertools.cycle(texts)

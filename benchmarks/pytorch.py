@@ -1,6 +1,6 @@
-"""PyTorch and transformers as the competitor.
+"""PyTorch and transformers as the competitor; on a GPU if there is one, except for `learning`.
 
-python -m benchmarks.pytorch pretraining DTYPE eager|compile
+python -m benchmarks.pytorch pretraining|encoding DTYPE eager|compile [SIZE SEQUENCES TOKENS]
 python -m benchmarks.pytorch learning PREPARED STEPS STEPS_BETWEEN_EVALUATIONS SEED
 """
 
@@ -10,36 +10,46 @@ import sys
 import torch
 import transformers
 
-from benchmarks import BATCH, LENGTH, PREDICTIONS
-from benchmarks import learning as learning_setup
-from benchmarks.turns import serve
-from bert_jax.data.pretraining.sources import PretrainingEvalSource, PretrainingSource
+from benchmarks import BATCH, LENGTH, predictions
+from benchmarks.turns import resident_memory, serve
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 torch.manual_seed(0)
 
 
 def precision(dtype: str) -> contextlib.AbstractContextManager:
     """Return a context of float32, or of bfloat16 by autocast."""
-    return torch.autocast("cpu", dtype=torch.bfloat16) if dtype == "bfloat16" else contextlib.nullcontext()
+    return torch.autocast(DEVICE, dtype=torch.bfloat16) if dtype == "bfloat16" else contextlib.nullcontext()
 
 
-def pretraining(dtype: str, mode: str) -> None:
-    """Run training steps of BERT-base: masked LM and next sentence, dropout, clipping, AdamW; attention is SDPA."""
-    config = transformers.BertConfig()
-    model = transformers.BertForPreTraining(config).train()
+def _config(size: str) -> transformers.BertConfig:
+    """Return the same configuration as bert_jax's of this name."""
+    from bert_jax.config import BertConfig
+
+    ours = BertConfig.named(size)
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    return transformers.BertConfig(**{name: getattr(ours, name) for name in names})
+
+
+def _inputs(vocab_size: int, sequences: int, length: int) -> dict[str, torch.Tensor]:
+    """Return the inputs of pairs without padding."""
+    ids = torch.randint(1000, vocab_size, (sequences, length))
+    types = (torch.arange(length) >= length // 2).long().expand(sequences, -1)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": types}
+    return {name: array.to(DEVICE) for name, array in inputs.items()}
+
+
+def pretraining(dtype: str, mode: str, size: str = "base", sequences: str = str(BATCH), length: str = str(LENGTH)):
+    """Run training steps: masked LM and next sentence, dropout, clipping, AdamW; attention is SDPA."""
+    config, shape = _config(size), (int(sequences), int(length))
+    model = transformers.BertForPreTraining(config).train().to(DEVICE)
     forward = torch.compile(model) if mode == "compile" else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
-    ids = torch.randint(1000, config.vocab_size, (BATCH, LENGTH))
-    labels = torch.full((BATCH, LENGTH), -100)
+    labels, count = torch.full(shape, -100), predictions(shape[1])
     for row in labels:
-        row[torch.randperm(LENGTH - 1)[:PREDICTIONS] + 1] = torch.randint(1000, config.vocab_size, (PREDICTIONS,))
-    inputs = {
-        "input_ids": ids,
-        "attention_mask": torch.ones_like(ids),
-        "token_type_ids": (torch.arange(LENGTH) >= LENGTH // 2).long().expand(BATCH, -1),
-        "labels": labels,
-        "next_sentence_label": torch.randint(0, 2, (BATCH,)),
-    }
+        row[torch.randperm(shape[1] - 1)[:count] + 1] = torch.randint(1000, config.vocab_size, (count,))
+    inputs = _inputs(config.vocab_size, *shape)
+    inputs |= {"labels": labels.to(DEVICE), "next_sentence_label": torch.randint(0, 2, shape[:1]).to(DEVICE)}
 
     def work(units: int) -> int:
         for _ in range(units):
@@ -49,26 +59,55 @@ def pretraining(dtype: str, mode: str) -> None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
-        return units * BATCH * LENGTH
+        _wait()
+        return units * shape[0] * shape[1]
 
-    serve(work)
+    serve(work, _memory)
+
+
+def encoding(dtype: str, mode: str, size: str, sequences: str, length: str) -> None:
+    """Compute means of the last hidden state with weights in `dtype`; attention is SDPA."""
+    config = _config(size)
+    model = transformers.BertModel(config, add_pooling_layer=False).eval().to(DEVICE, getattr(torch, dtype))
+    forward = torch.compile(model) if mode == "compile" else model
+    inputs = _inputs(config.vocab_size, int(sequences), int(length))
+
+    def work(units: int) -> int:
+        with torch.inference_mode():
+            for _ in range(units):
+                forward(**inputs).last_hidden_state.float().mean(1)
+        _wait()
+        return units * int(sequences) * int(length)
+
+    serve(work, _memory)
+
+
+def _wait() -> None:
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def _memory() -> tuple[int, int]:
+    """Return peak and present memory of the device, or on a CPU of the process, in bytes."""
+    return (torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated()) if DEVICE == "cuda" else resident_memory()
 
 
 def learning(prepared: str, steps: str, every: str, seed: str) -> None:
     """Pretrain a small BERT on prepared pairs, masked by transformers' collator, and print its held-out loss."""
+    from benchmarks import learning as setup
+    from bert_jax.data.pretraining.sources import PretrainingEvalSource, PretrainingSource
+
     torch.manual_seed(int(seed))
-    train = PretrainingSource(prepared, "train", LENGTH, learning_setup.BATCH, seed=int(seed))
-    held_out = PretrainingEvalSource(
-        prepared, "validation", LENGTH, learning_setup.BATCH, max_examples=learning_setup.HELD_OUT
-    )
+    train = PretrainingSource(prepared, "train", LENGTH, setup.BATCH, seed=int(seed))
+    held_out = PretrainingEvalSource(prepared, "validation", LENGTH, setup.BATCH, max_examples=setup.HELD_OUT)
     tokenizer = transformers.BertTokenizerFast(f"{prepared}/tokenizer/vocab.txt")
     collator = transformers.DataCollatorForLanguageModeling(tokenizer)
-    config = transformers.BertConfig(vocab_size=len(tokenizer), **learning_setup.SIZE)
+    config = transformers.BertConfig(vocab_size=len(tokenizer), **setup.SIZE)
     model = transformers.BertForPreTraining(config).train()
     decayed = [p for n, p in model.named_parameters() if "LayerNorm" not in n and not n.endswith("bias")]
     others = [p for n, p in model.named_parameters() if "LayerNorm" in n or n.endswith("bias")]
     groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=learning_setup.LEARNING_RATE, fused=True)
+    optimizer = torch.optim.AdamW(groups, lr=setup.LEARNING_RATE, fused=True)
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, int(steps) // 10, int(steps))
     for step in range(int(steps)):
         ids, inputs = pairs(train.batch(step))
@@ -113,4 +152,4 @@ def held_out_loss(model, source) -> float:
 
 
 if __name__ == "__main__":
-    {"pretraining": pretraining, "learning": learning}[sys.argv[1]](*sys.argv[2:])
+    {"pretraining": pretraining, "encoding": encoding, "learning": learning}[sys.argv[1]](*sys.argv[2:])

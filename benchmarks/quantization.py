@@ -253,7 +253,8 @@ def _session(name: str, path: Path) -> tuple[Any, float]:
         graph = nncf.compress_weights(graph, mode=nncf.CompressWeightsMode.INT8_SYM)
     saved = path.with_name("openvino.xml")
     openvino.save_model(graph, saved, compress_to_fp16=False)
-    compiled = openvino.compile_model(saved, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    precision = "bf16" if name == "OpenVINO bfloat16" else "f32"
+    compiled = openvino.compile_model(saved, "CPU", {"INFERENCE_PRECISION_HINT": precision})
     return lambda inputs: compiled(inputs)[0], saved.with_suffix(".bin").stat().st_size / 1e6
 
 

@@ -1,26 +1,26 @@
 """BERT-base's pretraining step: bert_jax and PyTorch at its best, beside the fastest matrix products of the machine."""
 
-import json
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import BATCH, LENGTH
 from benchmarks.ours import pretraining_task, random_batch
-from benchmarks.turns import Rival, ratio
+from benchmarks.turns import Rival, append, ratio
 from bert_jax.training.flops import step_flops
 
 DTYPES = ("float32", "bfloat16")
 PYTORCH = ("eager", "compile")
 
 
-def measure(dtype: str, turns: int) -> list[dict[str, Any]]:
+def measure(dtype: str, turns: int, modes: Sequence[str] = PYTORCH) -> list[dict[str, Any]]:
     """Run the competitors in alternation; return a row for each."""
     task = pretraining_task(dtype)
     flops = step_flops(task.model, random_batch(task.model.config.vocab_size)) / (BATCH * LENGTH)  # a token
     limits = [Rival("benchmarks.limits", library, dtype) for library in ("jax", "torch")]
-    ours = Rival("benchmarks.ours", dtype)
-    theirs = {f"PyTorch {mode}": Rival("benchmarks.pytorch", "pretraining", dtype, mode) for mode in PYTORCH}
+    ours = Rival("benchmarks.ours", "pretraining", dtype)
+    theirs = {f"PyTorch {mode}": Rival("benchmarks.pytorch", "pretraining", dtype, mode) for mode in modes}
     rivals = {"bert_jax": ours, **theirs}
     for _ in range(turns):
         for limit in limits:
@@ -45,19 +45,24 @@ def measure(dtype: str, turns: int) -> list[dict[str, Any]]:
     ]
 
 
-def main(turns: int, record: Path | None) -> None:
-    """Print a table, and append its rows to a JSON lines file."""
+def main(turns: int, record: Path | None, dtypes: Sequence[str] = DTYPES, modes: Sequence[str] = PYTORCH) -> None:
+    """Print a table, and append its rows to a JSON lines file.
+
+    Args:
+        turns: turns of each side.
+        record: JSON lines file, or None.
+        dtypes: dtypes of both sides.
+        modes: how PyTorch runs, of `PYTORCH`.
+    """
     print(f"BERT-base pretraining step, {BATCH} x {LENGTH}, dropout; medians of {turns} turns\n")
     print("| dtype | | tokens/s | bert_jax is ahead by | share of the fastest product | resident GB, at most |")
     print("|---|---|---|---|---|---|", flush=True)
-    for dtype in DTYPES:
-        for row in measure(dtype, turns):
+    for dtype in dtypes:
+        for row in measure(dtype, turns, modes):
             print(
                 f"| {dtype} | {row['implementation']} | {row['tokens_per_second']:.0f} | {row['ratio']:.2f} | "
                 f"{row['share_of_peak']:.0%} of {row['peak_gflops']:.0f} GFLOP/s | "
                 f"{row['resident_gb']:.2f}, {row['peak_resident_gb']:.2f} |",
                 flush=True,
             )
-            if record is not None:
-                with record.open("a", encoding="utf-8") as file:
-                    print(json.dumps(row), file=file)
+            append(record, row)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.turns import alternate
+from benchmarks.turns import Rival, alternate, append
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Contest:
     start: str = ""
 
 
+PRODUCT = (1024, 384, 1536)  # of the limit: a feed-forward product of all-MiniLM-L6-v2
 CONTESTS = {
     "sst2": Contest("classification", "classification.py:sst2,.", ("glue/SST-2/train.tsv", "glue/SST-2/dev.tsv"),
                     "accuracy", 1, 32, 1e-4, columns=("sentence", "label"), rows=(6, 72)),
@@ -70,12 +72,15 @@ class Run(NamedTuple):
         key: the contest as it was run, seed and dtypes.
         scores, rates: scores and examples/s of bert_jax and of transformers.
         examples: number of training examples.
+        share: of the seconds of bert_jax's whole process, what the products of its training steps take at the rate of
+            the fastest product in the same run; None where rows are not packed, whose lengths vary.
     """
 
     key: dict[str, Any]
     scores: list[float]
     rates: list[float]
     examples: int
+    share: float | None = None
 
 
 def main(
@@ -99,9 +104,10 @@ def main(
         record: JSON lines file to which each run is appended; recorded runs are skipped.
     """
     lines = record.read_text(encoding="utf-8").splitlines() if record and record.exists() else []
-    known = [Run(**json.loads(line)) for line in lines]
+    recorded = [json.loads(line) for line in lines]
+    known = [Run(**{name: row[name] for name in Run._fields if name in row}) for row in recorded]
     print(f"bert_jax in {dtypes[0]}, transformers in {dtypes[1]}; whole processes in turns", flush=True)
-    print(f"{'':12} examples   score: bert_jax, transformers        examples/s         ratio", flush=True)
+    print(f"{'':12} examples   score: bert_jax, transformers        examples/s         ratio  products", flush=True)
     for name in names:
         contest = dataclasses.replace(CONTESTS[name], epochs=CONTESTS[name].epochs * share)
         runs = []
@@ -110,9 +116,7 @@ def main(
             run = next((run for run in known if run.key == key), None)
             if run is None:
                 run = Run(key, *_run(contest, data, model, seed, dtypes))
-                if record:
-                    with record.open("a", encoding="utf-8") as file:
-                        print(json.dumps(run._asdict()), file=file)
+                append(record, run._asdict())
             runs.append(run)
         both = "  ".join(
             f"{statistics.mean(s):.4f} ± {statistics.pstdev(s):.4f}"
@@ -120,7 +124,9 @@ def main(
         )
         rate = "  ".join(f"{statistics.median(r):6.1f}" for r in zip(*(r.rates for r in runs), strict=True))
         ratio = statistics.median(run.rates[0] / run.rates[1] for run in runs)
-        print(f"{name:12} {runs[0].examples:>8}   {both}   {rate}   {ratio:.2f}", flush=True)
+        shares = [run.share for run in runs if run.share]
+        products = f"{statistics.median(shares):.0%}" if shares else ""
+        print(f"{name:12} {runs[0].examples:>8}   {both}   {rate}   {ratio:.2f}   {products}", flush=True)
 
 
 def dtype_of(workdir: Path) -> str:
@@ -151,8 +157,8 @@ def quicker_dtype() -> str:
 
 def _run(
     contest: Contest, data: Path, model: Path, seed: int, dtypes: Sequence[str]
-) -> tuple[list[float], list[float], int]:
-    """Run both sides; return their scores, their rates, and the number of training examples."""
+) -> tuple[list[float], list[float], int, float | None]:
+    """Run both sides; return their scores, their rates, the number of training examples, and the share of products."""
     with tempfile.TemporaryDirectory() as directory:
         start = _converted(data / contest.start, directory) if contest.start else model
         workdir = Path(directory, "run")
@@ -164,7 +170,32 @@ def _run(
         score, examples = results["theirs"][1].split()[-2:]
         seconds = results["ours"][0], results["theirs"][0]
         count = int(examples) * contest.epochs
-        return [_score(workdir, contest.metric), float(score)], [count / each for each in seconds], int(examples)
+        share = _flops(contest, workdir) / seconds[0] / _fastest_product(dtypes[0]) if contest.rows else None
+        return [_score(workdir, contest.metric), float(score)], [count / each for each in seconds], int(examples), share
+
+
+def _flops(contest: Contest, workdir: Path) -> float:
+    """Return the model FLOPs of the training steps of a run on packed rows."""
+    from bert_jax import from_pretrained
+    from bert_jax.training.flops import train_flops
+
+    model, lines = from_pretrained(workdir / "model"), (workdir / "metrics.jsonl").read_text().splitlines()
+    tokens = [line["train/tokens_seen"] for line in map(json.loads, lines) if "train/tokens_seen" in line][-1]
+    rows, length = contest.rows
+    # The last layer computes the first token of each example alone, unless every token has a label.
+    last = None if contest.kind == "tokens" else math.ceil(contest.batch_size / rows)
+    return tokens * train_flops(model.config, model.head, 1, length, last=last) / length
+
+
+def _fastest_product(dtype: str) -> float:
+    """Return the FLOP/s of a product of the feed-forward network of the model, by JAX or PyTorch."""
+    rivals = [Rival("benchmarks.limits", library, dtype, *map(str, PRODUCT)) for library in ("jax", "torch")]
+    for _ in range(5):
+        for rival in rivals:
+            rival.turn(100)
+    for rival in rivals:
+        rival.end()
+    return max(statistics.median(rival.rates) for rival in rivals)
 
 
 def _ours(contest: Contest, data: Path, start: Path, seed: int, dtype: str, workdir: Path) -> list[str]:

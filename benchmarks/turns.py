@@ -1,5 +1,9 @@
 """Measure competitors in alternation, so that a slower machine affects all of them."""
 
+import contextlib
+import functools
+import importlib.metadata
+import json
 import os
 import signal
 import statistics
@@ -9,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 
 class Rival:
@@ -16,8 +21,9 @@ class Rival:
 
     Attributes:
         rates: items per second of each turn.
-        peak_bytes: the process's peak resident memory up to its last turn, with that of compiling.
-        resident_bytes: its resident memory after its last turn.
+        peak_bytes: the process's peak memory up to its last turn, with that of compiling; resident unless `serve` was
+            given another.
+        resident_bytes: its memory after its last turn.
     """
 
     def __init__(self, *command: str):
@@ -49,8 +55,20 @@ class Rival:
         raise SystemExit(f"benchmarks: {self._process.args} ended with status {self._process.wait()}")
 
 
-def serve(work: Callable[[int], int]) -> None:
-    """Run a competitor: warm up, then call `work(number)` for each number on stdin, which returns items done."""
+def resident_memory() -> tuple[int, int]:
+    """Return peak and present resident memory of this process in bytes (Linux)."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    peak, present = (1024 * int(lines[name].split()[0]) for name in ("VmHWM", "VmRSS"))
+    return peak, present
+
+
+def serve(work: Callable[[int], int], memory: Callable[[], tuple[int, int]] = resident_memory) -> None:
+    """Run a competitor: warm up, then call `work(number)` for each number on stdin, which returns items done.
+
+    Args:
+        work: function of a number.
+        memory: function that returns the peak and the present memory in bytes.
+    """
     work(2)
     print("rate 0", *memory(), flush=True)
     for line in sys.stdin:
@@ -59,11 +77,23 @@ def serve(work: Callable[[int], int]) -> None:
         print("rate", items / (time.perf_counter() - start), *memory(), flush=True)
 
 
-def memory() -> tuple[int, int]:
-    """Return peak and present resident memory of this process in bytes (Linux)."""
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    peak, present = (1024 * int(lines[name].split()[0]) for name in ("VmHWM", "VmRSS"))
-    return peak, present
+def append(record: Path | None, *rows: dict[str, Any]) -> None:
+    """Append rows to a JSON lines file, if there is one, with the date, the processor and the versions of libraries."""
+    if record is not None:
+        with record.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(row | _circumstances()) + "\n" for row in rows)
+
+
+@functools.cache
+def _circumstances() -> dict[str, Any]:
+    lines = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines())
+    processor = {name.strip(): value.strip() for name, _, value in lines}
+    versions = {}
+    for name in ("jax", "torch", "onnxruntime", "openvino"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    described = " ".join(processor.get(key, "") for key in ("model name", "cpu family", "model"))
+    return {"date": time.strftime("%Y-%m-%d"), "processor": described, "cores": os.cpu_count(), "versions": versions}
 
 
 def ratio(a: Sequence[float], b: Sequence[float]) -> float:

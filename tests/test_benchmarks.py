@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,3 +94,37 @@ def test_the_page_of_large_corpora_has_the_tables(monkeypatch, capsys):
     page, printed = (ROOT / "docs" / "at_scale.md").read_text().splitlines(), capsys.readouterr().out.splitlines()
     rows = [line for line in printed if line.startswith("|")]
     assert len(rows) > 15 and [row for row in rows if row not in page] == []
+
+
+def test_rows_are_appended(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.turns import append
+
+    append(None, {"rate": 1})
+    append(tmp_path / "record", {"rate": 1}, {"rate": 2})
+    append(tmp_path / "record", {"rate": 3})
+    rows = [json.loads(line) for line in (tmp_path / "record").read_text().splitlines()]
+    assert [row["rate"] for row in rows] == [1, 2, 3]
+    assert all(row["versions"]["jax"] == jax.__version__ and row["cores"] == os.cpu_count() for row in rows)
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_a_gpu_runs_on_any_device(tmp_path):
+    for name in ("torch", "transformers"):
+        pytest.importorskip(name, reason="the competitors: pip install 'bert-jax[torch]'")
+    code = (
+        "import sys; from pathlib import Path; from benchmarks.gpu import Case, main\n"
+        "cases = [Case(what, 'tiny', 4, 32) for what in ('pretraining', 'encoding')]\n"
+        "main(1, Path(sys.argv[1]), cases, (256, 256, 256))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "record")], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "record").read_text().splitlines()]
+    assert [(row["what"], row["implementation"]) for row in rows] == [
+        (what, side)
+        for what in ("pretraining", "encoding")
+        for side in ("bert_jax", "PyTorch, eager", "PyTorch, compiled")
+    ]
+    assert all(row["rate"] > 0 and 0 < row["share_of_peak"] < 1.5 and row["peak_gb"] > 0.1 for row in rows)
