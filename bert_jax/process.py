@@ -15,6 +15,7 @@ _NEVER = -1  # read as the largest size_t
 # Device files of TPUs (the second is also that of other devices of virtual machines) and of GPUs.
 _DEVICES = ("accel*", "vfio/[0-9]*", "nvidia*", "kfd", "dxg")
 _POD = ("TPU_NAME", "TPU_WORKER_ID", "TPU_ACCELERATOR_TYPE")
+_GROWTH = 1.75  # by which resident memory may grow; the largest block of a step is about half of it
 _GOOGLE = "0x1ae0"  # PCI's number of the vendor of TPUs
 
 
@@ -110,14 +111,15 @@ class MemoryBound:
         self._expected, self._next = 0, 0.0
 
     def check(self) -> bool:
-        """Give memory back if a quarter more is resident than at most was after the last time; return whether it was.
+        """Give memory back if much more is resident than was at most after giving back; return whether it was done.
 
-        To be called between steps. It looks at most once a second, as that takes a fraction of a millisecond.
+        To be called between steps. It looks at most once a second, as that takes a fraction of a millisecond. One spare
+        block may stay: the kernel would have to clear its pages again, and steps often use two places in turn.
         """
         if self._trim is None or time.monotonic() < self._next:
             return False
         self._next = time.monotonic() + 1.0
-        if resident_memory() <= 1.25 * self._expected:
+        if resident_memory() <= _GROWTH * self._expected:
             return False
         self._trim(0)
         self._expected = max(self._expected, resident_memory())
