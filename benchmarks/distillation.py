@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tasks import dtype_of
+from benchmarks.turns import append
 from bert_jax import storage
 from bert_jax.compression.figures import figures_of
 from bert_jax.compression.pruning import open_for_pruning
@@ -102,8 +103,7 @@ class Comparison:
                     key = {"task": name, "student": student, "seed": seed, "share": self.share}
                     if not any(line.items() >= key.items() for line in done):
                         done.append(key | self._measure(name, student, seed))
-                        with self.record.open("a", encoding="utf-8") as file:
-                            print(json.dumps(done[-1]), file=file, flush=True)
+                        append(self.record, done[-1])
                         print(json.dumps(done[-1]), flush=True)
         _print_table([line for line in done if line["share"] == self.share], names)
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.pipelines import _classifier
+from benchmarks.pipelines import write_classifier
 
 _COMPILATIONS = """
 import sys, jax
@@ -40,7 +40,7 @@ def main(model: Path, turns: int) -> None:
     """
     with tempfile.TemporaryDirectory() as directory:
         classifier = f"{directory}/classifier"
-        _classifier(model, classifier)
+        write_classifier(model, classifier)
         environment = os.environ | {"XDG_CACHE_HOME": f"{directory}/cache"}
         environment.pop("JAX_COMPILATION_CACHE_DIR", None)
         ours = [sys.executable, "-m", "bert_jax"]

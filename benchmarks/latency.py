@@ -1,6 +1,6 @@
 """Milliseconds from one text to its vector, beside onnxruntime: `python -m benchmarks latency`.
 
-python -m benchmarks.latency ours|onnxruntime MODEL FILE TOKENS
+python -m benchmarks.latency ours|onnxruntime MODEL EXPORTED TOKENS
 """
 
 import shutil
@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.quantization import _apart, _export, _session
+from benchmarks.pipelines import exported_embedder
+from benchmarks.quantization import export_onnx, run_apart
 from benchmarks.turns import Rival, append, ratio, serve
 
 TOKENS = (16, 128, 512)
@@ -29,11 +30,11 @@ def main(model: Path, turns: int, record: Path | None) -> None:
     print("| tokens | bert_jax, ms | onnxruntime, ms | bert_jax is ahead by |\n|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "model.onnx"
-        _apart(_export, "stsb", model, file, file)
+        run_apart(export_onnx, "stsb", model, file, file)
         whole = Path(shutil.copytree(model, Path(directory) / "model"))
         (whole / "sentence_bert_config.json").unlink()  # its limit of 256 tokens
         for tokens in TOKENS:
-            rivals = [Rival("benchmarks.latency", side, str(whole), str(file), str(tokens)) for side in SIDES]
+            rivals = [Rival("benchmarks.latency", side, str(whole), directory, str(tokens)) for side in SIDES]
             for _ in range(turns):
                 for rival in rivals:
                     rival.turn(max(5, 2000 // tokens))
@@ -45,38 +46,24 @@ def main(model: Path, turns: int, record: Path | None) -> None:
             append(record, {"tokens": tokens, "bert_jax_ms": ours, "onnxruntime_ms": theirs, "ratio": ahead})
 
 
-def _ours(model: str, _: str) -> Callable[[str], Any]:
+def _ours(model: str, _: str) -> Callable[[list[str]], Any]:
     import bert_jax
 
-    embed = bert_jax.pipeline("embed", model)
-    return lambda text: embed(text)
+    return bert_jax.pipeline("embed", model)
 
 
-def _onnxruntime(model: str, file: str) -> Callable[[str], Any]:
-    import numpy as np
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(f"{model}/tokenizer.json")
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(512)
-    forward, _ = _session("onnxruntime float32", Path(file))
-
-    def embed(text: str) -> Any:
-        found = tokenizer.encode(text)
-        inputs = {"input_ids": found.ids, "attention_mask": found.attention_mask, "token_type_ids": found.type_ids}
-        return forward({name: np.array([values], np.int64) for name, values in inputs.items()})[0]
-
-    return embed
+def _onnxruntime(model: str, exported: str) -> Callable[[list[str]], Any]:
+    return exported_embedder("onnxruntime float32", model, exported, limit=512)
 
 
-def rival(side: str, model: str, file: str, tokens: str) -> None:
+def rival(side: str, model: str, exported: str, tokens: str) -> None:
     """Run one side: embed a text of so many tokens, one call after the other."""
-    embed = {"ours": _ours, "onnxruntime": _onnxruntime}[side](model, file)
+    embed = {"ours": _ours, "onnxruntime": _onnxruntime}[side](model, exported)
     text = " ".join(["cat"] * (int(tokens) - 2))
 
     def work(count: int) -> int:
         for _ in range(count):
-            embed(text)
+            embed([text])
         return count
 
     serve(work)

@@ -3,12 +3,24 @@
 Without sizes they are those of BERT-base's feed-forward network.
 """
 
+import statistics
 import sys
+from collections.abc import Sequence
 
 from benchmarks import BATCH, LENGTH
-from benchmarks.turns import serve
+from benchmarks.turns import Rival, serve
 
 SIZES = (BATCH * LENGTH, 768, 3072)
+
+
+def limits(dtype: str, sizes: Sequence[int] = SIZES) -> list[Rival]:
+    """Return the products by JAX and by PyTorch as competitors; to be run in turns with the others."""
+    return [Rival("benchmarks.limits", library, dtype, *map(str, sizes)) for library in ("jax", "torch")]
+
+
+def peak_of(limits: Sequence[Rival]) -> float:
+    """Return the median FLOP/s of the faster one."""
+    return max(statistics.median(limit.rates) for limit in limits)
 
 
 def main(library: str, dtype: str, rows: int, inner: int, columns: int) -> None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import BATCH, LENGTH, predictions
-from benchmarks.turns import resident_memory, serve
+from benchmarks.turns import peak_and_resident_memory, serve
 from bert_jax import sharding
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Compute
@@ -83,7 +83,7 @@ def encoding(dtype: str, size: str, sequences: int, length: int) -> None:
 def _memory() -> tuple[int, int]:
     """Return peak and present memory of the device, or on a CPU of the process, in bytes."""
     counted = jax.local_devices()[0].memory_stats()
-    return (counted["peak_bytes_in_use"], counted["bytes_in_use"]) if counted else resident_memory()
+    return (counted["peak_bytes_in_use"], counted["bytes_in_use"]) if counted else peak_and_resident_memory()
 
 
 if __name__ == "__main__":

@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.convert import measured
-from benchmarks.quantization import _apart, _export, _session
+from benchmarks.limits import limits, peak_of
+from benchmarks.quantization import export_onnx, open_session, run_apart
 from benchmarks.tasks import PRODUCT, quicker_dtype
 from benchmarks.turns import Rival, append, ratio, serve
 
 TEXTS = 100_000
 TURN = 4096  # texts of a turn, and of the comparison
-LONG = 20  # sentences of a long text, most of which are cut at the model's 256 tokens
+LONG = 20  # sentences of a long text; the model reads its first 256 tokens
 BATCH = 64  # of 32, 64, 128 and 256, what theirs is quickest with
 DTYPES = ("float32", "bfloat16")
 
@@ -75,9 +76,9 @@ def contests(data: Path, model: Path, directory: str) -> list[Contest]:
     classifier, exported = f"{directory}/classifier", Path(directory, "exported")
     _write(data / "train.tsv", texts, TEXTS)
     _write(data / "train.tsv", long_texts, TURN // LONG, LONG)
-    _classifier(model, classifier)
+    write_classifier(model, classifier)
     exported.mkdir()
-    _apart(_export, "stsb", model, exported / "model.onnx", exported / "model.onnx")
+    run_apart(export_onnx, "stsb", model, exported / "model.onnx", exported / "model.onnx")
     return [
         Contest("classify", "classify", classifier, texts, TURN),
         Contest("embed", "embed", str(model), texts, TURN, str(exported)),
@@ -91,7 +92,7 @@ def hold(contest: Contest, turns: int, directory: str, record: Path | None, dtyp
     if contest.exported and "float32" in dtypes and importlib.util.find_spec("onnxruntime"):
         names.append(("onnxruntime", "float32"))
     if contest.exported and importlib.util.find_spec("openvino"):
-        names += [("openvino", dtype) for dtype in dtypes]
+        names += [("OpenVINO", dtype) for dtype in dtypes]
     out = {name: f"{directory}/{'-'.join(name)}.npy" for name in names}
     rivals = {
         (who, dtype): Rival(
@@ -100,18 +101,15 @@ def hold(contest: Contest, turns: int, directory: str, record: Path | None, dtyp
         )
         for who, dtype in names
     }  # fmt: skip
-    limits = {
-        dtype: [Rival("benchmarks.limits", library, dtype, *map(str, PRODUCT)) for library in ("jax", "torch")]
-        for dtype in dtypes
-    }
+    products = {dtype: limits(dtype, PRODUCT) for dtype in dtypes}
     for _ in range(turns):
-        for limit in itertools.chain(*limits.values()):
-            limit.turn(50)
+        for product in itertools.chain(*products.values()):
+            product.turn(50)
         for rival in rivals.values():
             rival.turn(contest.turn)
-    for rival in (*rivals.values(), *itertools.chain(*limits.values())):
+    for rival in (*rivals.values(), *itertools.chain(*products.values())):
         rival.end()
-    peaks = {dtype: max(statistics.median(limit.rates) for limit in limits[dtype]) for dtype in dtypes}
+    peaks = {dtype: peak_of(of_dtype) for dtype, of_dtype in products.items()}
     flops, truth = _flops_of_a_text(contest), np.load(out["theirs", dtypes[0]])
     for (who, dtype), rival in rivals.items():
         rate = statistics.median(rival.rates)
@@ -153,7 +151,7 @@ def _write(source: Path, path: str, count: int, joined: int = 1) -> None:
         file.writelines(" ".join(itertools.islice(left, joined)) + "\n" for _ in range(count))
 
 
-def _classifier(model: Path, path: str) -> None:
+def write_classifier(model: Path, path: str) -> None:
     """Write the encoder of `model` with a random head of two classes."""
     import torch
     import transformers
@@ -213,14 +211,21 @@ def theirs(what: str, model: str, dtype: str):
     return classify
 
 
-def _exported(name: str, model: str, exported: str) -> Callable[[list[str]], Any]:
-    """Texts to their vectors, by a library and dtype of `_session`, in batches of texts of about one length."""
+def exported_embedder(name: str, model: str, exported: str, limit: int = 256) -> Callable[[list[str]], Any]:
+    """Return a function from texts to vectors, which runs texts of similar length together.
+
+    Args:
+        name: library and dtype, as for `open_session`.
+        model: directory of the tokenizer.
+        exported: directory of `model.onnx`.
+        limit: the most tokens of a text.
+    """
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(f"{model}/tokenizer.json")
     tokenizer.enable_padding()
-    tokenizer.enable_truncation(256)
-    forward, _ = _session(name, Path(exported, "model.onnx"))
+    tokenizer.enable_truncation(limit)
+    forward, _ = open_session(name, Path(exported, "model.onnx"))
 
     def embed(texts: list[str]) -> np.ndarray:
         order, vectors = np.argsort([-len(text) for text in texts], kind="stable"), [np.zeros(0)] * len(texts)
@@ -239,8 +244,8 @@ def _exported(name: str, model: str, exported: str) -> Callable[[list[str]], Any
 
 def rival(who: str, what: str, model: str, dtype: str, path: str, out: str, exported: str = "") -> None:
     """Run one side: answer the texts of a file in order, and write the answers to the first texts."""
-    if who in ("onnxruntime", "openvino"):
-        run = _exported({"onnxruntime": "onnxruntime", "openvino": "OpenVINO"}[who] + f" {dtype}", model, exported)
+    if who in ("onnxruntime", "OpenVINO"):
+        run = exported_embedder(f"{who} {dtype}", model, exported)
     else:
         run = {"ours": ours, "theirs": theirs}[who](what, model, dtype)
     texts = Path(path).read_text(encoding="utf-8").splitlines()

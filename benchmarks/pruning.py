@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.tasks import dtype_of
+from benchmarks.turns import append
 from bert_jax import recipes
 from bert_jax.compression.figures import Figures, figures_of
 from bert_jax.compression.pruning import Pruning, open_for_pruning
@@ -77,8 +78,7 @@ def main(
     """
     for task in only or TASKS:
         for found in _results(task, data, model, workdir / task, _recorded(record, task), share):
-            with record.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(found) + "\n")
+            append(record, found)
             print(json.dumps(found), flush=True)
     draw([line for task in TASKS for line in _recorded(record, task).values()], picture)
 

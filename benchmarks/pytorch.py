@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from benchmarks import BATCH, LENGTH, predictions
-from benchmarks.turns import resident_memory, serve
+from benchmarks.turns import peak_and_resident_memory, serve
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 torch.manual_seed(0)
@@ -89,7 +89,9 @@ def _wait() -> None:
 
 def _memory() -> tuple[int, int]:
     """Return peak and present memory of the device, or on a CPU of the process, in bytes."""
-    return (torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated()) if DEVICE == "cuda" else resident_memory()
+    if DEVICE == "cuda":
+        return torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated()
+    return peak_and_resident_memory()
 
 
 def learning(prepared: str, steps: str, every: str, seed: str) -> None:

@@ -22,6 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.turns import append
+from bert_jax.process import resident_memory
+
 MODES = ("float32", "bfloat16", "int8", "int8_dynamic", "int8_static", "int4", "fp8")
 COMPETITORS = {
     "onnxruntime float32": ("onnxruntime", "onnx", "torch", "transformers"),
@@ -71,8 +74,7 @@ def main() -> None:
             command = [sys.executable, "-m", "benchmarks.quantization", *sys.argv[1:], "--one", task, name]
             row = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.splitlines()[-1])
             done.append(row)
-            with args.record.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+            append(args.record, row)
             print(_line(row), flush=True)
     for row in done:
         print(_line(row))
@@ -96,12 +98,12 @@ def _ours(task: str, name: str, model: Path, data: Path, count: int) -> dict[str
         if name not in ("float32", "bfloat16"):
             opened = Path(directory) / name
             column = TASKS["sst2" if task == "conll" else task][3]["text"]
-            _apart(_quantize, name, model, opened, data / calibrating, column)
+            run_apart(_quantize, name, model, opened, data / calibrating, column)
         kinds = {"stsb": "sentence-embedding", "sst2": "text-classification", "conll": "token-classification"}
-        before = _resident()
+        before = resident_memory()
         run = pipeline(kinds[task], str(opened), dtype=dtype, batch_size=BATCH)
         rate = _rate(run, _texts(task, data, count))
-        resident = _resident() - before
+        resident = (resident_memory() - before) / 1e6
         score = evaluate(opened, str(data / scored), Columns(**columns), metric_names=(metric,), dtype=dtype)[metric]
         size = (opened / "model.safetensors").stat().st_size / 1e6
     return _row(metric, score, size, resident, rate)
@@ -116,7 +118,7 @@ def _quantize(name: str, model: Path, out: Path, calibrating: Path, column: str)
     quantize(model, out, Quantization(name), (row.text for row in read_examples(str(calibrating), Columns(column))))
 
 
-def _apart(function: Any, *args: Any) -> None:
+def run_apart(function: Any, *args: Any) -> None:
     """Call a function in a process of its own, whose memory is not measured."""
     process = multiprocessing.get_context("spawn").Process(target=function, args=args)
     process.start()
@@ -127,14 +129,8 @@ def _apart(function: Any, *args: Any) -> None:
 
 def _row(metric: str, score: float, size: float, resident: float, rate: float) -> dict[str, Any]:
     return {
-        "metric": metric, "score": score, "file_mb": size, "resident_mb": resident, "texts_per_second": rate,
-        "date": time.strftime("%Y-%m-%d"),
+        "metric": metric, "score": score, "file_mb": size, "resident_mb": resident, "texts_per_second": rate
     }  # fmt: skip
-
-
-def _resident() -> float:
-    """Return the resident memory of this process in MB."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
 
 
 def _texts(task: str, data: Path, count: int) -> list[str]:
@@ -164,9 +160,9 @@ def _theirs(task: str, name: str, model: Path, data: Path, count: int) -> dict[s
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "model.onnx"
         file = path.with_name("int8.onnx") if name == "onnxruntime int8" else path
-        _apart(_export, task, model, path, file)
-        before = _resident()
-        forward, size = _session(name, file)
+        run_apart(export_onnx, task, model, path, file)
+        before = resident_memory()
+        forward, size = open_session(name, file)
 
         def run(texts: list[Any], **options: Any) -> list[np.ndarray]:
             # Texts of similar length together, as in our pipelines.
@@ -181,7 +177,7 @@ def _theirs(task: str, name: str, model: Path, data: Path, count: int) -> dict[s
             return found
 
         rate = _rate(run, _texts(task, data, count))
-        resident = _resident() - before
+        resident = (resident_memory() - before) / 1e6
         if task == "conll":
             score = _tagging_score(run, tokenizer, model, data / scored)
         else:
@@ -189,7 +185,7 @@ def _theirs(task: str, name: str, model: Path, data: Path, count: int) -> dict[s
     return _row(metric, score, size, resident, rate)
 
 
-def _export(task: str, model: Path, path: Path, file: Path) -> None:
+def export_onnx(task: str, model: Path, path: Path, file: Path) -> None:
     """Write `model` as ONNX: sentence embeddings for STS-B, otherwise logits; and quantized, if `file` is another."""
     import torch
     from transformers import (
@@ -232,7 +228,7 @@ def _export(task: str, model: Path, path: Path, file: Path) -> None:
         quantize_dynamic(path, file, weight_type=QuantType.QInt8, per_channel=True)
 
 
-def _session(name: str, path: Path) -> tuple[Any, float]:
+def open_session(name: str, path: Path) -> tuple[Any, float]:
     """Return the function that runs an ONNX model, and the size of its file in MB."""
     if name.startswith("onnxruntime"):
         import onnxruntime

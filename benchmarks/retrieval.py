@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks.distillation import run_verb
 from benchmarks.tasks import dtype_of
+from benchmarks.turns import append
 
 _METRICS = ("ndcg@10", "mrr@10", "recall@100")
 _NEGATIVES = 2
@@ -72,8 +73,7 @@ def main(data: Path, model: Path, corpus: Sequence[str], workdir: Path, record: 
                 scores = _bm25(beir, reranker, dtype) if found is None else _evaluate(found, beir, reranker, dtype)
                 lines.append(key | {metric: round(scores[metric], 4) for metric in _METRICS})
                 record.parent.mkdir(parents=True, exist_ok=True)
-                with record.open("a", encoding="utf-8") as file:
-                    print(json.dumps(lines[-1]), file=file)
+                append(record, lines[-1])
     columns = [*_METRICS, *(f"reranked: {metric}" for metric in _METRICS[:-1])]
     print(f"| search | {' | '.join(columns)} |\n|---|" + "---|" * len(columns))
     for line in lines:

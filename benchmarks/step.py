@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import BATCH, LENGTH
+from benchmarks.limits import limits, peak_of
 from benchmarks.ours import pretraining_task, random_batch
 from benchmarks.turns import Rival, append, ratio
 from bert_jax.training.flops import step_flops
@@ -18,18 +19,18 @@ def measure(dtype: str, turns: int, modes: Sequence[str] = PYTORCH) -> list[dict
     """Run the competitors in alternation; return a row for each."""
     task = pretraining_task(dtype)
     flops = step_flops(task.model, random_batch(task.model.config.vocab_size)) / (BATCH * LENGTH)  # a token
-    limits = [Rival("benchmarks.limits", library, dtype) for library in ("jax", "torch")]
+    products = limits(dtype)
     ours = Rival("benchmarks.ours", "pretraining", dtype)
     theirs = {f"PyTorch {mode}": Rival("benchmarks.pytorch", "pretraining", dtype, mode) for mode in modes}
     rivals = {"bert_jax": ours, **theirs}
     for _ in range(turns):
-        for limit in limits:
-            limit.turn(100)
+        for product in products:
+            product.turn(100)
         for name, rival in rivals.items():
             rival.turn(2 if name == "bert_jax" else 1)
-    for rival in (*limits, *rivals.values()):
+    for rival in (*products, *rivals.values()):
         rival.end()
-    peak = max(statistics.median(limit.rates) for limit in limits)
+    peak = peak_of(products)
     return [
         {
             "dtype": dtype,

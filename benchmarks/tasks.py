@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.turns import Rival, alternate, append
+from benchmarks.limits import limits, peak_of
+from benchmarks.turns import alternate, append
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,13 +190,13 @@ def _flops(contest: Contest, workdir: Path) -> float:
 
 def _fastest_product(dtype: str) -> float:
     """Return the FLOP/s of a product of the feed-forward network of the model, by JAX or PyTorch."""
-    rivals = [Rival("benchmarks.limits", library, dtype, *map(str, PRODUCT)) for library in ("jax", "torch")]
+    products = limits(dtype, PRODUCT)
     for _ in range(5):
-        for rival in rivals:
-            rival.turn(100)
-    for rival in rivals:
-        rival.end()
-    return max(statistics.median(rival.rates) for rival in rivals)
+        for product in products:
+            product.turn(100)
+    for product in products:
+        product.end()
+    return peak_of(products)
 
 
 def _ours(contest: Contest, data: Path, start: Path, seed: int, dtype: str, workdir: Path) -> list[str]:

@@ -55,14 +55,14 @@ class Rival:
         raise SystemExit(f"benchmarks: {self._process.args} ended with status {self._process.wait()}")
 
 
-def resident_memory() -> tuple[int, int]:
+def peak_and_resident_memory() -> tuple[int, int]:
     """Return peak and present resident memory of this process in bytes (Linux)."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     peak, present = (1024 * int(lines[name].split()[0]) for name in ("VmHWM", "VmRSS"))
     return peak, present
 
 
-def serve(work: Callable[[int], int], memory: Callable[[], tuple[int, int]] = resident_memory) -> None:
+def serve(work: Callable[[int], int], memory: Callable[[], tuple[int, int]] = peak_and_resident_memory) -> None:
     """Run a competitor: warm up, then call `work(number)` for each number on stdin, which returns items done.
 
     Args:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.turns import resident_memory
+from benchmarks.turns import peak_and_resident_memory
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Compute
 from bert_jax.modeling.attention import attend
@@ -53,14 +53,14 @@ def _measured(run, length: int, window: int | None, gradient: bool, turns: int) 
         function = jax.grad(function)
     compiled = jax.jit(function).lower(*inputs).compile()
     jax.block_until_ready(inputs)
-    _, before = resident_memory()
+    _, before = peak_and_resident_memory()
     Path("/proc/self/clear_refs").write_text("5")  # the highest so far is the present
     seconds = []
     for _ in range(turns + 1):
         start = time.perf_counter()
         jax.block_until_ready(compiled(*inputs))
         seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[1:]), (resident_memory()[0] - before) / 1e6
+    return statistics.median(seconds[1:]), (peak_and_resident_memory()[0] - before) / 1e6
 
 
 def _attention(length: int, window: int | None):

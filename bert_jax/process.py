@@ -12,10 +12,10 @@ from typing import Any
 # Parameters of glibc's mallopt (malloc.h).
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 _NEVER = -1  # read as the largest size_t
+_GROWTH = 1.75  # by which resident memory may grow; the largest block of a step is about half of it
 # Device files of TPUs (the second is also that of other devices of virtual machines) and of GPUs.
 _DEVICES = ("accel*", "vfio/[0-9]*", "nvidia*", "kfd", "dxg")
 _POD = ("TPU_NAME", "TPU_WORKER_ID", "TPU_ACCELERATOR_TYPE")
-_GROWTH = 1.75  # by which resident memory may grow; the largest block of a step is about half of it
 _GOOGLE = "0x1ae0"  # PCI's number of the vendor of TPUs
 
 
