@@ -134,7 +134,7 @@ def test_without_the_package_the_weights_come_from_the_hub(name, small_package, 
 def test_badges_open_the_notebooks_of_a_repository(execution, tmp_path):
     badges, folder = module_of("badges"), tmp_path / "colab"
     shutil.copytree(COLAB, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-    badges.main("someone/old", "next", folder)
+    badges.main("someone/old", "next", folder=folder)
     badges.main("owner/bert", folder=folder)
     written = {path.name: path.read_bytes() for path in folder.glob("*.ipynb")}
     for path in NOTEBOOKS:
