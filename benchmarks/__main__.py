@@ -142,6 +142,12 @@ def _pruning(args: argparse.Namespace) -> None:
     pruning.main(args.data, _minilm(args), args.workdir, record, args.picture, args.share, args.only)
 
 
+def _generation(args: argparse.Namespace) -> None:
+    from benchmarks import generation
+
+    generation.main(args.corpus, args.workdir, args.steps, args.record)
+
+
 def _retrieval(args: argparse.Namespace) -> None:
     from benchmarks import retrieval
 
@@ -230,6 +236,8 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str,
     "pruning": (_pruning, "scores of pruned models by parameters, seconds and megabytes",
                 {"data": DATA, "model": None, "only": ("sst2", "stsb"), "share": 1.0, "record": None,
                  "workdir": Path("runs/pruning"), "picture": Path("pruning.png")}),
+    "generation": (_generation, "texts of masked diffusion beside those of a masked LM and of bigrams",
+                   {"corpus": ["python-docs"], "record": None, "workdir": Path("runs/generation"), "steps": 2000}),
     "retrieval": (_retrieval, "search by BM25, dense, sparse and multi-vector models, and a reranker on top",
                   {"data": DATA, "model": None, "corpus": ["python-docs"], "record": None,
                    "workdir": Path("runs/retrieval")}),

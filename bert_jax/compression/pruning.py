@@ -11,12 +11,12 @@ from bert_jax.compression import removal
 from bert_jax.compression.examples import Examples, examples_of_data
 from bert_jax.compression.importance import Importance, measure_importance
 from bert_jax.config import BertConfig
+from bert_jax.conversion.generated import RECORD
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
 from bert_jax.data.corpora.sources import open_corpus
 from bert_jax.errors import InputError
 from bert_jax.inference.loading import open_tokenizer
 from bert_jax.modeling import Params
-from bert_jax.tasks import remembered
 from bert_jax.tokenization import Tokenizer, has_tokenizer
 from bert_jax.tokenization.pruning import used_ids, with_fewer_pieces
 
@@ -244,12 +244,12 @@ def write_pruned(out: storage.PathLike, model: PrunedModel, source: Loaded) -> N
     Raises:
         InputError: the directory is not empty.
     """
-    record = source.directory / remembered.FILE
+    record = source.directory / RECORD
     with storage.directory_atomically(out) as directory:
         head, settings = model.head, source.settings
         save_pretrained(directory, model.config, head, model.params, model.tokenizer, settings=settings)
         if record.exists():
-            storage.write_atomically(directory / remembered.FILE, record.read_bytes())
+            storage.write_atomically(directory / RECORD, record.read_bytes())
 
 
 def _most_important_layers(config: BertConfig, importance: np.ndarray, count: int) -> list[int]:

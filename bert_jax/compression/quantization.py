@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import storage
+from bert_jax.conversion.generated import RECORD
 from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
 from bert_jax.errors import InputError
 from bert_jax.inference.loading import open_tokenizer
@@ -17,7 +18,7 @@ from bert_jax.modeling import Bert, Params
 from bert_jax.modeling.quantized import quantize_params
 from bert_jax.quantization_config import Quantization
 from bert_jax.sharding import parameter_name
-from bert_jax.tasks.remembered import FILE, read_remembered, write_remembered
+from bert_jax.tasks.remembered import read_remembered, write_remembered
 from bert_jax.tokenization import Tokenizer, has_tokenizer
 
 Text = str | tuple[str, str]  # a text, or a pair of texts
@@ -93,7 +94,7 @@ def quantize(
     params = jax.tree.map(np.asarray, params)
     with storage.directory_atomically(storage.Path(out)) as beside:
         save_pretrained(beside, config, loaded.head, params, tokenizer, settings=loaded.settings)
-        if (loaded.directory / FILE).exists():
+        if (loaded.directory / RECORD).exists():
             write_remembered(beside, read_remembered(loaded.directory))
     total = sum(before.values())
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))

@@ -18,6 +18,7 @@ from bert_jax.conversion import (
     sparse_encoders,
     state_dict,
 )
+from bert_jax.conversion.generated import read_generated
 from bert_jax.conversion.names import NAME_TABLES, Names
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.task_adapters import TaskAdapters, find_adapters
@@ -109,6 +110,8 @@ def open_model(
         config = _config(hf, head, saved_head, names, weights.tensors, where)
         config, settings = _text_settings(root, layout, hf, where, config, head, weights.tensors, stack)
         settings = own.settings(task, settings)
+        if head == "masked_lm":
+            settings = dataclasses.replace(settings, generated=read_generated(root))
         if projection and head == "multi_vector":
             tensor = weights.tensors[f"{EMBEDDING_LAYER.format(number=0)}{projection}"] = weights.tensors[projection]
             config, settings, _ = multi_vector_encoders.read_stanford(root, config, tensor.shape)

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from bert_jax.conversion.generated import Generated
 from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.tokenization.added_tokens import with_special_tokens
@@ -36,6 +37,7 @@ class TextSettings:
             `softmax`; "" = not set.
         added_tokens: special tokens that the tokenizer gets if it lacks them, those of a GLiNER's prompts.
         task: the task whose adapter the parameters have, of a model with adapters for several; "" = none.
+        generated: the answers of the training of a model of masked diffusion; None for other models.
     """
 
     prompts: tuple[tuple[str, str], ...] = ()
@@ -51,6 +53,7 @@ class TextSettings:
     activation: str = ""
     added_tokens: tuple[str, ...] = ()
     task: str = ""
+    generated: Generated | None = None
 
     def prompt(self, name: str | None = None, text: str | None = None) -> str:
         """Return the text to put before an input.

@@ -65,11 +65,11 @@ def pack(
         pad_id: the padding of `input_ids`.
 
     Returns:
-        The arrays of `pack_examples`, with `example_weights` and, where `batch` has them, `next_sentence_labels` as
-        arrays of examples; and `masked_*` [R, slots].
+        The arrays of `pack_examples`, with `example_weights` and, where `batch` has them, `next_sentence_labels` and
+        `target_counts` as arrays of examples; and `masked_*` [R, slots].
     """
     num_rows, fills = int(rows[-1]) + 1, {"input_ids": pad_id, "token_type_ids": 0}
-    names = ("attention_mask", *fills, "next_sentence_labels", "example_weights")
+    names = ("attention_mask", *fills, "next_sentence_labels", "example_weights", "target_counts")
     packed = pack_examples({n: batch[n] for n in names if n in batch}, rows, num_rows, seq_length, most, fills)
     example, slot = np.nonzero(batch["masked_weights"])
     at = rows[example], count_within(rows[example])

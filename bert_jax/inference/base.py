@@ -147,21 +147,23 @@ class Pipeline(abc.ABC):
         self, inputs: dict[str, np.ndarray], lengths: np.ndarray
     ) -> Iterator[tuple[np.ndarray, int, int, int | None]]:
         """Yield as `_shapes` does, with shapes that depend only on a row's own length and number of masks."""
-        padded = np.minimum([_length(size) for size in lengths.tolist()], self.model.config.max_position_embeddings)
+        padded = np.minimum(
+            [rounded_length(size) for size in lengths.tolist()], self.model.config.max_position_embeddings
+        )
         masks = np.zeros_like(lengths)
         if "masked_positions" in inputs:
             masks = (inputs["input_ids"] == self.tokenizer.mask_id).sum(axis=1)
         tokens = _INVARIANT_TOKENS.get(self.model.compute.target, _TOKENS_ELSEWHERE)
         for length, count in sorted({*zip(padded.tolist(), masks.tolist(), strict=True)}, reverse=True):
             same = np.flatnonzero((padded == length) & (masks == count))
-            most = _rows_of(tokens, length)
+            most = rows_within(tokens, length)
             for start in range(0, len(same), most):
                 yield same[start : start + most], most, length, count
 
     def _rows(self, length: int) -> int:
         """Return the number of texts in a forward pass when they are padded to `length` tokens."""
         tokens = _TOKENS.get(self.model.compute.target, _TOKENS_ELSEWHERE)
-        return _rows_of(tokens, length) * self.model.parts
+        return rows_within(tokens, length) * self.model.parts
 
     def use_every_length(self) -> None:
         """Pad each batch to its own rounded length, so that its shape does not depend on the texts of earlier calls.
@@ -169,14 +171,14 @@ class Pipeline(abc.ABC):
         Each length, four between a number and its double, is compiled when it first occurs.
         """
         longest = self.model.config.max_position_embeddings
-        self._lengths = {min(_length(size), longest) for size in range(1, longest + 1)}
+        self._lengths = {min(rounded_length(size), longest) for size in range(1, longest + 1)}
 
     def _choose_lengths(self, lengths: np.ndarray) -> None:
         """Add padded lengths whose saved padding outweighs the cost of compiling them.
 
         The savings are summed over these texts and the texts of earlier calls.
         """
-        wanted, counts = np.unique([_length(size) for size in lengths.tolist()], return_counts=True)
+        wanted, counts = np.unique([rounded_length(size) for size in lengths.tolist()], return_counts=True)
         wanted = np.minimum(wanted, self.model.config.max_position_embeddings)
 
         def padding(*more: int) -> int:
@@ -234,12 +236,12 @@ def _fetched(
     return rows, lengths, output()
 
 
-def _rows_of(tokens: int, length: int) -> int:
+def rows_within(tokens: int, length: int) -> int:
     """Return the largest power of two of rows of `length` with at most `tokens` tokens, at least 1."""
     return 1 << max(0, (tokens // length).bit_length() - 1)
 
 
-def _length(size: int) -> int:
+def rounded_length(size: int) -> int:
     """Round `size` up to one of 4, 6, ..., 16, 20, ..., 32, 40, ..., 64, 80, ..."""
     step = max(2, 1 << max(0, (size - 1).bit_length() - 3))
     return max(4, -(-size // step) * step)

@@ -16,6 +16,8 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.answering import QuestionAnswering
 from bert_jax.inference.base import Pipeline, as_list, as_pairs, as_texts, positive
 from bert_jax.inference.dense import SentenceEmbedding, Similarity
+from bert_jax.inference.generation import TextGeneration
+from bert_jax.inference.infilling import FillIn
 from bert_jax.inference.loading import load_model
 from bert_jax.inference.model import PretrainedModel
 from bert_jax.inference.multi_vector import MultiVectorEmbedding, MultiVectorSimilarity
@@ -244,6 +246,8 @@ PIPELINES: dict[str, type[Pipeline]] = {
     "sparse-search": SparseSearch,
     "multi-vector-embedding": MultiVectorEmbedding,
     "multi-vector-search": MultiVectorSearch,
+    "text-generation": TextGeneration,
+    "fill-in": FillIn,
 }
 # Saved head -> the pipelines that stand in for those of sentence embeddings.
 _OF_HEAD: dict[str, dict[str, type[Pipeline]]] = {
@@ -267,6 +271,7 @@ _ALIASES = {
     "tag": "token-classification",
     "zero-shot": "zero-shot-classification",
     "answer": "question-answering",
+    "generate": "text-generation",
 }
 # For heads that can be made from another head's parameters: the parts of the tree that they need.
 _KEPT = {

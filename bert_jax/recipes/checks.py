@@ -68,7 +68,7 @@ def _ranges(c: ConfigDict) -> None:
             _check_float32(name, abs(flat[name]))
     if c.optimizer.warmup_steps and c.optimizer.warmup_ratio:
         raise InputError("config.optimizer: expected warmup_steps or warmup_ratio, found both")
-    if c.task in PRETRAINING and c.data.hidden_share + c.data.random_share > 1:
+    if "hidden_share" in c.data and c.data.hidden_share + c.data.random_share > 1:
         raise InputError(
             "config.data: expected hidden_share + random_share of at most 1, "
             f"found {c.data.hidden_share} + {c.data.random_share}"

@@ -6,6 +6,8 @@
 import math
 from collections.abc import Mapping
 
+from bert_jax.data.diffusion import NOISE_SCHEDULES, NOISE_WEIGHTINGS
+from bert_jax.data.finetuning.answers import ANSWER_FILLS
 from bert_jax.data.finetuning.labels import MISSING_RULES, TWIN_RULES
 from bert_jax.data.finetuning.windows import LONG_TEXTS
 from bert_jax.data.invalid_rows import RULES
@@ -173,6 +175,17 @@ ELECTRA_KEYS = PRETRAINING_KEYS | {
     "discriminator_weight": Key(50.0, "weight of the discriminator's loss; the generator's loss has weight 1", least=0),
 }  # fmt: skip
 
+_NOISE_SCHEDULE = Key("linear", "distribution of the share of masked tokens: linear = uniform; cosine, quadratic = low "
+                      "shares more often", NOISE_SCHEDULES)  # fmt: skip
+_NOISE_WEIGHTING = Key("bound", "weights of masked tokens: bound = the loss is the bound of the negative "
+                       "log-likelihood; equal = 1", NOISE_WEIGHTINGS)  # fmt: skip
+DIFFUSION_PRETRAINING_KEYS = {
+    name: key
+    for name, key in PRETRAINING_KEYS.items()
+    if name
+    not in ("data.mask_prob", "data.max_predictions", "data.mask_unit", "data.hidden_share", "data.random_share")
+} | {"data.noise_schedule": _NOISE_SCHEDULE, "data.noise_weighting": _NOISE_WEIGHTING}
+
 _FINE_TUNING = {
     "keep_head": Key(False, "whether training starts from the trained head of init_from, whose classes must be those "
                      "of the data"),
@@ -299,10 +312,27 @@ RERANKING_KEYS = _FINE_TUNING | _TABLE | RERANKING_DATA | {"data.has_header": _H
 _SEARCH = _FINE_TUNING | _TABLE | {"data.has_header": _HAS_HEADER}
 SPARSE_EMBEDDING_KEYS = _SEARCH | SPARSE_EMBEDDING_DATA
 MULTI_VECTOR_KEYS = _SEARCH | MULTI_VECTOR_DATA
+MASKED_DIFFUSION_KEYS = _FINE_TUNING | _TABLE | {
+    "data.text_column": Key("", "column of the prompt, which is never masked; empty = no prompt"),
+    "data.answer_column": Key("", "column of the answer, the text to generate"),
+    "data.messages_column": Key("", "instead of both, in JSON: column of conversations, lists of role and content; "
+                                "messages of the assistant are answers"),
+    "data.has_header": _HAS_HEADER,
+    "data.max_seq_length": Key(256, "maximum number of tokens in a row; longer prompts are cut, conversations at their "
+                               "beginning", least=8),
+    "data.answer_length": Key(64, "maximum number of tokens in an answer, end-of-text tokens included; longer answers "
+                              "are cut", least=2),
+    "data.answer_fill": Key("random", "end-of-text tokens behind an answer: full = up to answer_length tokens; "
+                            "random = up to a random number; none = one", ANSWER_FILLS),
+    "data.noise_schedule": _NOISE_SCHEDULE,
+    "data.noise_weighting": _NOISE_WEIGHTING,
+    "data.packing": _PACKING,
+}  # fmt: skip
 # Task -> its keys.
 KEYS: Mapping[str, Mapping[str, Key]] = {
     "pretraining": SHARED_KEYS | PRETRAINING_KEYS,
     "electra": SHARED_KEYS | ELECTRA_KEYS,
+    "diffusion_pretraining": SHARED_KEYS | DIFFUSION_PRETRAINING_KEYS,
     "classification": SHARED_KEYS | CLASSIFICATION_KEYS,
     "token_classification": SHARED_KEYS | TOKEN_CLASSIFICATION_KEYS,
     "question_answering": SHARED_KEYS | QUESTION_ANSWERING_KEYS,
@@ -312,6 +342,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "multi_vector": SHARED_KEYS | MULTI_VECTOR_KEYS,
     "multiple_choice": SHARED_KEYS | MULTIPLE_CHOICE_KEYS,
     "zero_shot_ner": SHARED_KEYS | ZERO_SHOT_NER_KEYS,
+    "masked_diffusion": SHARED_KEYS | MASKED_DIFFUSION_KEYS,
 }
 
 # Former name of a key -> its name, for the `config.json` of older runs and command lines written for them.

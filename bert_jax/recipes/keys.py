@@ -39,6 +39,11 @@ def electra() -> ConfigDict:
     return _recipe("electra", {**sizes, **steps, "data.hidden_share": 1.0, "data.random_share": 0.0})
 
 
+def diffusion_pretraining() -> ConfigDict:
+    """Return the recipe of masked-diffusion pretraining: masked LM at every mask rate."""
+    return _recipe("diffusion_pretraining", {"num_steps": 1_000_000, "optimizer.warmup_steps": 10_000})
+
+
 def _fine_tuning(task: str, batch_size: int, epochs: float, learning_rate: float) -> ConfigDict:
     """Return the recipe of a fine-tuning task."""
     batches = {"global_batch_size": batch_size, "num_epochs": epochs}
@@ -90,7 +95,16 @@ def zero_shot_ner() -> ConfigDict:
     return _fine_tuning("zero_shot_ner", batch_size=8, epochs=3.0, learning_rate=2e-5)
 
 
-PRETRAINING: dict[str, Callable[[], ConfigDict]] = {"pretraining": pretraining, "electra": electra}
+def masked_diffusion() -> ConfigDict:
+    """Return the recipe of masked diffusion: generating answers to prompts, or texts."""
+    return _fine_tuning("masked_diffusion", batch_size=32, epochs=10.0, learning_rate=1e-4)
+
+
+PRETRAINING: dict[str, Callable[[], ConfigDict]] = {
+    "pretraining": pretraining,
+    "electra": electra,
+    "diffusion_pretraining": diffusion_pretraining,
+}
 RECIPES = PRETRAINING | {
     "classification": classification,
     "token_classification": token_classification,
@@ -101,6 +115,7 @@ RECIPES = PRETRAINING | {
     "multi_vector": multi_vector,
     "multiple_choice": multiple_choice,
     "zero_shot_ner": zero_shot_ner,
+    "masked_diffusion": masked_diffusion,
 }
 
 

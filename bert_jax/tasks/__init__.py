@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 TASKS = {
     "pretraining": "bert_jax.tasks.pretraining",
     "electra": "bert_jax.tasks.electra",
+    "diffusion_pretraining": "bert_jax.tasks.diffusion_pretraining",
     "classification": "bert_jax.tasks.classification",
     "token_classification": "bert_jax.tasks.token_classification",
     "question_answering": "bert_jax.tasks.question_answering",
@@ -24,6 +25,7 @@ TASKS = {
     "multi_vector": "bert_jax.tasks.multi_vector",
     "multiple_choice": "bert_jax.tasks.multiple_choice",
     "zero_shot_ner": "bert_jax.tasks.zero_shot_ner",
+    "masked_diffusion": "bert_jax.tasks.masked_diffusion",
 }
 
 

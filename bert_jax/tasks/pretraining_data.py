@@ -11,6 +11,7 @@ import numpy as np
 
 from bert_jax import recipes
 from bert_jax.config import BertConfig
+from bert_jax.data.diffusion import EVALUATION
 from bert_jax.data.pretraining.manifest import TOKENIZER_DIR, Manifest
 from bert_jax.data.pretraining.mixtures import MixedSource
 from bert_jax.data.pretraining.sources import PretrainingEvalSource, PretrainingSource
@@ -75,7 +76,7 @@ class PretrainingData:
         if not directories:
             return None
         most = recipe.data.eval_batches * recipe.eval_batch_size or None
-        options = _masking(recipe, recipe.seed, config)
+        options = _masking(recipe, recipe.seed, config, evaluated=True)
         return PretrainingEvalSource(
             directories, "validation", length, recipe.eval_batch_size, max_examples=most, **options
         )
@@ -135,12 +136,20 @@ def abstract_stages(recipe: Any, source: StagedSource | None, steps: int, pairs:
     if source is not None:
         rows = [part.batch(0, slice(0, 1)) for _, part in source.stages]
     else:
-        share, most = recipe.data.mask_prob, recipe.data.max_predictions
-        rows = [_row(length, most or math.ceil(share * length), pairs) for _, length, _ in stages]
+        rows = [_row(length, _predictions(recipe, length), pairs) for _, length, _ in stages]
+        if "noise_schedule" in recipe.data:
+            rows = [{**row, "target_counts": row["example_weights"]} for row in rows]
     return tuple(
         Stage.of_rows(count if recipe.stages else steps, size, row)
         for (count, _, size), row in zip(stages, rows, strict=True)
     )
+
+
+def _predictions(recipe: Any, length: int) -> int:
+    """Return the most predictions in an unpacked row of `length` tokens."""
+    if "noise_schedule" in recipe.data:
+        return length
+    return recipe.data.max_predictions or math.ceil(recipe.data.mask_prob * length)
 
 
 def _row(length: int, predictions: int, pairs: bool) -> dict[str, jax.ShapeDtypeStruct]:
@@ -171,8 +180,11 @@ def _prepared(recipe: Any, length: int) -> tuple[str, ...]:
     return tuple(directory.replace("{sequence_length}", str(length)) for directory in directories)
 
 
-def _masking(recipe: Any, seed: int, config: BertConfig) -> dict[str, Any]:
+def _masking(recipe: Any, seed: int, config: BertConfig, evaluated: bool = False) -> dict[str, Any]:
     data = recipe.data
+    if "noise_schedule" in data:
+        noise = EVALUATION if evaluated else (data.noise_schedule, data.noise_weighting)
+        return {"noise": noise, "static_masks": data.static_masks, "seed": seed, "config": config}
     return {
         "max_predictions": data.max_predictions or None,
         "mask_prob": data.mask_prob,

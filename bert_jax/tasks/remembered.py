@@ -10,15 +10,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import storage
+from bert_jax.conversion.generated import RECORD, Generated, generated_of
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.delimited import DELIMITERS
 from bert_jax.errors import InputError
 from bert_jax.model_files.keys import FileKey, check_keys, honoured
 
-FILE = "bert_jax.json"
 REMEMBERED_KEYS: tuple[FileKey, ...] = (
     honoured("columns", "columns of the training data, the defaults of `evaluate` and `predict`"),
     honoured("classes", "class -> number of rows in the training data"),
+    honoured("generated", "of masked diffusion: most tokens of an answer, and the lengths of the answers in training"),
     honoured("missing_labels", "whether `evaluate` leaves out rows without a label, as training did"),
 )
 _TEXTS = ("text", "pair", "label", "texts", "separator", "delimiter")  # fields of Columns that are a text
@@ -32,11 +33,13 @@ class Remembered:
         columns: the columns of texts and labels.
         classes: class -> number of rows.
         missing_labels: one of `bert_jax.data.finetuning.labels.MISSING_RULES`.
+        generated: of a model of masked diffusion; None for others.
     """
 
     columns: Columns = dataclasses.field(default_factory=Columns)
     classes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     missing_labels: str = "keep"
+    generated: Generated | None = None
 
 
 def write_remembered(directory: storage.PathLike, remembered: Remembered) -> None:
@@ -46,13 +49,15 @@ def write_remembered(directory: storage.PathLike, remembered: Remembered) -> Non
         columns = dataclasses.replace(columns, delimiter="")
     described: dict[str, Any] = {name: value for name in _TEXTS if (value := getattr(columns, name))}
     described |= {"has_header": columns.has_header} | ({"more": list(columns.more)} if columns.more else {})
-    content = {
+    content: dict[str, Any] = {
         "columns": described,
         "classes": dict(remembered.classes),
         "missing_labels": remembered.missing_labels,
     }
+    if remembered.generated is not None:
+        content["generated"] = dataclasses.asdict(remembered.generated)
     storage.write_atomically(
-        storage.Path(directory) / FILE, json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
+        storage.Path(directory) / RECORD, json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
     )
 
 
@@ -62,7 +67,7 @@ def read_remembered(model_dir: storage.PathLike) -> Remembered:
     Raises:
         InputError: the file is invalid.
     """
-    path = storage.Path(model_dir) / FILE
+    path = storage.Path(model_dir) / RECORD
     if not path.exists():
         return Remembered()
     content = storage.read_json(path)
@@ -83,7 +88,8 @@ def read_remembered(model_dir: storage.PathLike) -> Remembered:
         )
     rule = "drop" if content.get("missing_labels") == "drop" else "keep"
     counts = {name: count for name, count in classes.items() if isinstance(count, int)}
-    return Remembered(Columns(**given, has_header=has_header, more=tuple(more)), counts, rule)
+    found = Columns(**given, has_header=has_header, more=tuple(more))
+    return Remembered(found, counts, rule, generated_of(content.get("generated"), path))
 
 
 def _are_texts(values: Any) -> bool:

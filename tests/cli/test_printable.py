@@ -123,6 +123,12 @@ COMMANDS = {
         ["{0}/sequence_classification", "--out", "{0}/x", "--format", ESCAPES],
         ["{0}/sequence_classification", "--out", "{0}/x", "--format", "stablehlo", "--dtype", ESCAPES],
     ],
+    "generate": [
+        ["{0}/masked_lm", f"the {ESCAPES}", "--max-new-tokens", "4"],
+        ["{0}/masked_lm", f"the [MASK] {ESCAPES}", "--fill"],
+        ["{0}/masked_lm", f"the {LONG}"],
+        ["{0}/masked_lm", "the", "--prefix", ESCAPES, "--forbid", ESCAPES],
+    ],
     "fill-mask": [["{0}/masked_lm", f"the [MASK] {ESCAPES}", "--top-k", "20"], ["{0}/masked_lm", f"the {LONG}"]],
     "finetune": [
         ["--config", "{0}/recipe.py", "--workdir", f"{{0}}/run{ESCAPES}"],

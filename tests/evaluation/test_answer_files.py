@@ -11,6 +11,7 @@ import pytest
 
 from bert_jax import evaluation, recipes, storage, tasks
 from bert_jax.cli import main
+from bert_jax.conversion.generated import RECORD
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.errors import InputError
 from bert_jax.tasks import remembered
@@ -121,7 +122,7 @@ def test_a_memory_that_others_wrote_is_checked(tmp_path):
         ('{"columns": {"text": 3}}', "names of columns"),
         ("[]", "expected a JSON object, found list"),
     ):
-        (tmp_path / remembered.FILE).write_text(text)
+        (tmp_path / RECORD).write_text(text)
         with pytest.raises(InputError, match=found):
             remembered.read_remembered(tmp_path)
 

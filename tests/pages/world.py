@@ -31,6 +31,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "path/to/colbert": ("multi_vector", {}),
     "path/to/cross-encoder": ("sequence_classification", {"num_labels": 1}),
     "runs/base/model": ("masked_lm", {}),
+    "runs/write/model": ("masked_lm", {}),
     "runs/conll2003/model": ("token_classification", {"id2label": ("O", "B-PER", "I-PER", "B-LOC")}),
     "runs/mnli/model": ("sequence_classification", {"id2label": ("contradiction", "entailment", "neutral")}),
     "runs/relevance/model": ("sequence_classification", {"num_labels": 1}),
@@ -142,6 +143,11 @@ def _tables(folder: Path) -> None:
     rows = [{"query": text, "positive": mixed[i]} for i, text in enumerate(TEXTS * 2)]
     _json_lines(folder / "questions.jsonl", rows)
     (folder / "passages.txt").write_text("\n".join(mixed))
+    answered = [{"prompt": first, "answer": second} for first, second in itertools.pairwise(TEXTS * 4)]
+    for name in ("train.jsonl", "prompts.jsonl"):
+        _json_lines(folder / name, answered)
+    (folder / "prompts.txt").write_text("\n".join(TEXTS))
+    _json_lines(folder / "chats.jsonl", [{"messages": _chat(row)} for row in answered])
     endings = [f"ending{i}" for i in range(4)]
     _csv(folder / "swag.csv", ("sent1", "sent2", *endings), [(text, "it", *TEXTS) for text in TEXTS])
     (folder / "found").mkdir()
@@ -150,6 +156,10 @@ def _tables(folder: Path) -> None:
     for split in ("train", "val"):
         rows = [{"context": text, "choices": TEXTS, "label": i % 4} for i, text in enumerate(TEXTS * 4)]
         _json_lines(glue / "hellaswag" / f"{split}.jsonl", rows)
+
+
+def _chat(row: dict[str, str]) -> list[dict[str, str]]:
+    return [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["answer"]}]
 
 
 def _tagged(folder: Path) -> None:

@@ -38,6 +38,7 @@ CASES = {
         ("lamb_4096", "v5e:2x2", ()),
         ("roberta_base", "v5e:16x16", ()),
         ("electra_small", "v5e:2x2", ()),
+        ("diffusion_base", "v5e:4x4", ()),
         ("modernbert_base", "v5e:16x16", ()),
         ("deberta_v3_small", "v5e:16x16", ()),
     )

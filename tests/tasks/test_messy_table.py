@@ -9,8 +9,8 @@ import pytest
 
 from bert_jax import recipes, tasks
 from bert_jax.cli import main
+from bert_jax.conversion.generated import RECORD
 from bert_jax.errors import InputError
-from bert_jax.tasks import remembered
 from bert_jax.training.loop import train
 
 WORDS = {"1": ["bad", "old", "stone"], "5": ["good", "young", "bird"]}
@@ -79,7 +79,7 @@ def test_the_messages_lead_to_a_model_of_two_classes(model):
         "data.label_twins": "merge", "data.missing_labels": "drop",
     }  # fmt: skip
     assert results["eval/accuracy"] > 0.9
-    stored = json.loads((directory / remembered.FILE).read_text())
+    stored = json.loads((directory / RECORD).read_text())
     # 2,000 rows less 20 without a label, less 8 without a text, less a tenth that is held out
     assert sorted(stored["classes"]) == ["1", "5"]
     assert sum(stored["classes"].values()) == pytest.approx(0.9 * (2000 - 20 - 8), abs=1)

@@ -69,7 +69,7 @@ def _mix(z: np.ndarray) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 
-def _uniform(bits: np.ndarray) -> np.ndarray:
+def uniform(bits: np.ndarray) -> np.ndarray:
     """Convert random uint64 bits to floats in [0, 1)."""
     return (bits >> np.uint64(11)) * 2.0**-53
 
@@ -106,7 +106,7 @@ def apply_masks(
     row, column = np.nonzero(chosen)
     slot = (np.cumsum(chosen, axis=1) - 1)[row, column]
     originals = input_ids[row, column]
-    share = _uniform(hash_counters(keys[row], _ACTION, together[row, column]))
+    share = uniform(hash_counters(keys[row], _ACTION, together[row, column]))
     replacement = (
         (hash_counters(keys[row], _REPLACEMENT, column) >> np.uint64(32)) * np.uint64(masking.vocab_size)
     ) >> np.uint64(32)
@@ -177,7 +177,7 @@ def _choose_spans(
     word, segment = np.cumsum(begins, axis=1), np.cumsum(segment_begins, axis=1)
     order = np.argsort(np.where(begins, scores, np.uint64(1 << 63)), axis=1, kind="stable")
     columns, rows = np.arange(candidates.shape[1]), np.arange(len(candidates))
-    draws = _uniform(hash_counters(keys[:, None], _LENGTH, columns))
+    draws = uniform(hash_counters(keys[:, None], _LENGTH, columns))
     num_words = np.searchsorted(_SPAN_LENGTHS, draws, side="right") + 1
 
     chosen, together = np.zeros_like(candidates), np.zeros(candidates.shape, np.int64)

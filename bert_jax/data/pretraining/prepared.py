@@ -9,6 +9,7 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.data.batches import Batch
+from bert_jax.data.diffusion import Noise, add_noise
 from bert_jax.data.packing import count_within, pack
 from bert_jax.data.pretraining.instances import InstanceBatch, decode_records, num_special, smallest_seq_length
 from bert_jax.data.pretraining.manifest import SPLITS, TOKENIZER_DIR, InstanceSet, Manifest
@@ -32,6 +33,8 @@ class PreparedInstances:
             room for the predictions of all its examples.
         mask_prob: the share of a row's tokens to predict.
         mask_unit, hidden_share, random_share, static_masks, seed: settings of the masks (`Masking`).
+        noise: schedule and weighting of the noise of masked diffusion (`bert_jax.data.diffusion.Noise`), in place of
+            the masks of masked LM; each prediction then has room.
         config: the config of the model to be trained, which must have the positions and the vocabulary for these
             examples.
 
@@ -55,6 +58,7 @@ class PreparedInstances:
         random_share: float = 0.1,
         static_masks: int = 0,
         seed: int = 0,
+        noise: tuple[str, str] | None = None,
         config: BertConfig | None = None,
     ):
         directory = storage.Path(directory)
@@ -85,6 +89,7 @@ class PreparedInstances:
             static=static_masks,
             seed=seed,
         )
+        self._noise = Noise(self.tokenizer.mask_id, *noise) if noise else None
         self._directory = directory
         dtype = np.dtype(self.manifest.token_dtype).newbyteorder("<")
         with self._naming_what_is_read():
@@ -99,8 +104,8 @@ class PreparedInstances:
         Returns:
             The arrays of `packing.pack` when rows are packed. Otherwise int32 [B, S] `input_ids`, `attention_mask`,
             `token_type_ids`; int32 [B, P] `masked_positions`, `masked_labels`; float32 [B, P] `masked_weights`;
-            float32 [B] `example_weights` (all 1); and where examples are pairs, int32 [B] `next_sentence_labels`
-            (`Instance.label`).
+            float32 [B] `example_weights` (all 1); where examples are pairs, int32 [B] `next_sentence_labels`
+            (`Instance.label`); and with noise float32 [B] `target_counts`.
         """
         with self._naming_what_is_read():
             records = self.reader.rows(np.asarray(rows))
@@ -109,7 +114,10 @@ class PreparedInstances:
         keys = self.masking.keys(np.asarray(epochs), np.asarray(rows))[instances.rows]
         if self.manifest.packed:
             keys = hash_counters(keys, count_within(instances.rows))
-        batch |= apply_masks(batch["input_ids"], candidates, lengths, keys, self.masking)
+        if self._noise:
+            batch |= add_noise(self._noise, batch["input_ids"], candidates.astype(np.int32), keys, self.seq_length)
+        else:
+            batch |= apply_masks(batch["input_ids"], candidates, lengths, keys, self.masking)
         batch["example_weights"] = np.ones(len(keys), np.float32)
         if self.manifest.objective != "mlm":
             batch["next_sentence_labels"] = instances.labels
@@ -129,6 +137,8 @@ class PreparedInstances:
     @property
     def _slots(self) -> int:
         """The most predictions in a packed row: each of its examples has at least one, and rounds its budget."""
+        if self._noise:
+            return self.seq_length
         most, prob = self.most_per_row, self.masking.mask_prob
         shortest = 3  # tokens
         rounded_up = most * max(0.5, 1 - shortest * prob)

@@ -138,8 +138,9 @@ class PretrainingEvalSource:
         positions = step * self.batch_size + np.arange(self.batch_size)[rows]
         real = positions < self.num_examples
         batch = self._read(self._examples[np.where(real, positions, 0)])
-        for name in ("example_weights", "masked_weights"):
-            batch[name] *= real.reshape(-1, *[1] * (batch[name].ndim - 1))
+        for name in ("example_weights", "masked_weights", "target_counts"):
+            if name in batch:
+                batch[name] *= real.reshape(-1, *[1] * (batch[name].ndim - 1))
         return batch
 
     def _read(self, examples: np.ndarray) -> Batch:

@@ -1,0 +1,145 @@
+"""The verb `generate`: write texts with a model of masked diffusion, or fill in the masks of texts."""
+
+import argparse
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from bert_jax.cli import stream
+from bert_jax.cli.output import complain, print_json, print_table
+from bert_jax.cli.verbs import add_dtype, add_verb
+from bert_jax.errors import InputError
+
+_TEXTS_AT_ONCE = 256  # prompts that one call of a pipeline takes
+_ORDERS = ("confidence", "entropy", "margin", "random", "left-to-right")
+# Option -> whether it is for --fill only, for generation only, or for both (None).
+_OF_FILLING = {"gap_lengths": True, "max_new_tokens": False, "samples": False, "block_length": False, "length": False,
+               "min_new_tokens": False, "prefix": False, "truncation": False}  # fmt: skip
+
+
+def add_verbs(verbs: Any) -> None:
+    """Declare the verbs of this module."""
+    parser = add_verb(
+        verbs,
+        "generate",
+        run_generate,
+        "write answers to prompts, or fill in the masks of texts",
+        "Needs a model trained by masked diffusion (the recipes masked_diffusion and diffusion_base); --fill works "
+        "with any masked LM. An empty prompt stands for none.",
+        """bert-jax generate runs/write/model "translate: the cat sleeps" --steps 8
+           bert-jax generate runs/base/model "" --samples 5 --temperature 0.9 --top-p 0.95 --seed 1
+           bert-jax generate runs/base/model "She [MASK] [MASK] [MASK] the door." --fill --live
+           bert-jax generate runs/write/model --file prompts.txt --json""",
+    )
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="a model directory")
+    stream.add_flags(parser, "prompt")
+    add("--fill", action="store_true", help="fill in the mask tokens of the texts instead of writing answers")
+    add("--steps", type=int, default=0, metavar="N",
+        help="forward passes (default: half as many as tokens)")  # fmt: skip
+    add("--order", choices=_ORDERS, default="confidence",
+        help="which predicted tokens a pass keeps: those of the highest probability (the default), of the lowest "
+        "entropy, of the largest margin to the second token, random ones, or the leftmost")  # fmt: skip
+    add("--temperature", type=float, default=0.0, metavar="T",
+        help="temperature of the distribution from which tokens are drawn (default: 0 = the likeliest)")  # fmt: skip
+    add("--top-k", type=int, default=0, metavar="K", help="draw among the K likeliest tokens (default: all)")
+    add("--top-p", type=float, default=1.0, metavar="P",
+        help="draw among the likeliest tokens that have probability P together (default: 1)")  # fmt: skip
+    add("--remasking", type=float, default=0.0, metavar="SHARE",
+        help="share of the kept tokens, the least probable, that each pass masks again (default: 0)")  # fmt: skip
+    add("--seed", type=int, default=0, metavar="N", help="seed of the random numbers (default: 0)")
+    add("--forbid", action="append", default=[], metavar="WORD", help="a word, of one token, not to write; repeatable")
+    add("--max-new-tokens", type=int, metavar="N",
+        help="most tokens of an answer (default: as in the model's training, else 64)")  # fmt: skip
+    add("--min-new-tokens", type=int, metavar="N", help="fewest tokens of an answer")
+    add("--length", metavar="LENGTH",
+        help="free = the model ends an answer; a number of tokens; sampled = as in the model's training (default: "
+        "as the model was trained)")  # fmt: skip
+    add("--block-length", type=int, metavar="N",
+        help="fill blocks of N tokens from left to right (default: all tokens together)")  # fmt: skip
+    add("--prefix", metavar="TEXT", help="beginning of each answer")
+    add("--samples", type=int, metavar="N", help="answers to each prompt (default: 1)")
+    add("--truncation", action="store_true", default=None, help="cut prompts that leave no room for an answer")
+    add("--gap-lengths", metavar="N,N",
+        help="with --fill, numbers of tokens to try for each gap; the text with the best score is printed")  # fmt: skip
+    add("--live", action="store_true", help="show the texts after each forward pass, where _ is a token to come")
+    add("--json", action="store_true", help="print one JSON object per prompt instead of tables")
+    add("--batch-size", type=int, metavar="N", help="prompts in a forward pass (default: chosen for the device)")
+    add_dtype(parser)
+
+
+def run_generate(args: argparse.Namespace) -> int:
+    """Print generated texts."""
+    options = _options(args)
+    texts = stream.Texts(args)
+    left = iter(texts)
+    chunk = list(
+        itertools.islice(left, _TEXTS_AT_ONCE)
+    )  # read before the model is opened, so that its errors come first
+    from bert_jax.inference import pipeline
+
+    pipe = pipeline("fill-in" if args.fill else "text-generation", args.model, args.dtype, args.batch_size)
+    with stream.counting(args.json and not args.live) as done:
+        while chunk:
+            with _live(args.live) as on_pass:
+                found = pipe(chunk, on_pass=on_pass, **options)
+            for prompt, answers in zip(chunk, found, strict=True):
+                _print(args, prompt, answers)
+            done(len(chunk))
+            chunk = list(itertools.islice(left, _TEXTS_AT_ONCE))
+    if texts.skipped:
+        complain(f"bert-jax: {texts.skipped:,} lines skipped")
+    return 0
+
+
+def _print(args: argparse.Namespace, prompt: str, found: Any) -> None:
+    answers = [found] if args.fill else found
+    if args.json:
+        print_json({"text": prompt, **found} if args.fill else {"prompt": prompt, "answers": answers})
+        return
+    text = "sequence" if args.fill else "generated_text"
+    rows = [(f"{answer['score']:.3f}", answer[text]) for answer in answers]
+    print_table(prompt or "(no prompt)", ("log-probability", "text"), rows)
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of the pipeline. Raises InputError where one is for the other pipeline."""
+    if args.batch_size is not None and args.batch_size < 1:
+        raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
+    given = {name: value for name in _OF_FILLING if (value := getattr(args, name)) is not None}
+    for name in given:
+        if _OF_FILLING[name] != args.fill:
+            expected = "--fill too" if _OF_FILLING[name] else "no --fill"
+            raise InputError(
+                f"--{name.replace('_', '-')}: expected {expected}, found {'none' if not args.fill else 'it'}"
+            )
+    if "samples" in given:
+        given["num_return_sequences"] = given.pop("samples")
+    if "length" in given and given["length"].isdigit():
+        given["length"] = int(given["length"])
+    if "gap_lengths" in given:
+        parts = given["gap_lengths"].split(",")
+        if not all(part.isdigit() for part in parts):
+            raise InputError(f"--gap-lengths: expected numbers such as 1,2,3, found {given['gap_lengths']!r}")
+        given["gap_lengths"] = tuple(map(int, parts))
+    names = ("steps", "order", "temperature", "top_k", "top_p", "remasking", "seed")
+    return given | {name: getattr(args, name) for name in names} | {"forbidden": tuple(args.forbid)}
+
+
+@contextlib.contextmanager
+def _live(shown: bool) -> Iterator[Any]:
+    """Yield a function that shows texts on stderr, or None."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+
+        def show(texts: list[str]) -> None:
+            live.update(Text("\n".join(texts)), refresh=True)
+
+        yield show
